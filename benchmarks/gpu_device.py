@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -26,14 +25,11 @@ from benchmarks.result import Result
 from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.backbones.devices import arithmetic, free_memory
 from obygaze_features.backbones.preprocess import (
-    AUTHOR_SQUASH,
-    Preprocessing,
     normalise,
     resize_and_crop,
 )
 from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.extraction.forward import CLIPS_PER_BATCH, Forward
-from obygaze_features.extraction.uploads import FrameResizer
 from tests.kit.models import CHECKPOINTS, TINY, write_checkpoint
 
 if TYPE_CHECKING:
@@ -192,8 +188,6 @@ class Bench:
 
 def machine(bench: Bench) -> Iterator[Result]:
     """Measure the upper limits: copies to the device, and matrix products."""
-    backbone = bench.backbone(bench.three[0])
-    batch = [part.to(bench.device) for part in make_input(backbone, CLIPS_PER_BATCH)]
     for label, size in (("720p", (720, 1280)), ("1080p", (1080, 1920))):
         frames = bench.noise(FRAMES, *size)
         pinned = frames.pin_memory() if bench.is_gpu else frames
@@ -203,12 +197,6 @@ def machine(bench: Bench) -> Iterator[Result]:
         ]
         name = f"upload of {FRAMES} frames of {label}"
         yield beside(f"{name}, from pageable memory (pinned)", rates[0], "GB/s", rates[1])
-        for beside_what, work in (("", list), (" beside a forward", backbone.embed_clips)):
-            one, two = (
-                count * frames.nbytes / 1e9 / _upload_seconds(bench, frames, count, work, batch)
-                for count in (1, 2)
-            )
-            yield beside(f"{name}, two at once{beside_what} (one)", two, "GB/s", one)
     exact = _product_rate(bench, "float32")
     for precision in LIMITS:
         rate = _product_rate(bench, precision)
@@ -237,30 +225,6 @@ def parity(bench: Bench) -> Iterator[Result]:
             spread = (native - native.mean(0)).norm().item()
             title = f"{label}: distance to the CPU (between clips)"
             yield Result(title, distance, "", spread, distance / spread, SPREAD_LIMITS[precision])
-
-
-def resize(bench: Bench) -> Iterator[Result]:
-    """Compare noise resized on the device and on the CPU, in both modes."""
-    rows = [0, 1, 1, 4]
-    preprocessings = dict(_preprocessings(bench))
-    for label in bench.parts(preprocessings):
-        preprocessing = preprocessings[label]
-        levels, share, changed = 0, 0.0, 0
-        for height, width in ((360, 640), (720, 1280), (1080, 1920), (575, 433)):
-            frames = bench.noise(5, height, width)
-            expected = resize_and_crop(frames, preprocessing, rows)
-            on_device = frames.to(bench.device)
-            resized = resize_and_crop(on_device, preprocessing, rows)
-            apart = (resized.cpu().int() - expected.int()).abs()
-            levels = max(levels, int(apart.max()))
-            share = max(share, (apart > 0).float().mean().item())
-            with _tf32_allowed():
-                again = resize_and_crop(on_device, preprocessing, rows)
-            changed += int((again != resized).sum())
-        yield limited(f"resize, {label}: levels apart from the CPU (limit)", levels, 1)
-        yield beside(f"resize, {label}: share of values apart (all)", share, "", 1)
-        name = f"resize, {label}: values that a caller's TF32 changes (of)"
-        yield none_of(name, changed, resized.numel())
 
 
 def batches(bench: Bench) -> Iterator[Result]:
@@ -293,13 +257,14 @@ def batches(bench: Bench) -> Iterator[Result]:
 def stages(bench: Bench) -> Iterator[Result]:
     """Measure each step of a batch other than its forward pass separately."""
     frames = bench.noise(FRAMES)
-    on_device = frames.to(bench.device)
     for name in bench.parts(bench.three):
         backbone = bench.backbone(name)
         pixels, present = (part.to(bench.device) for part in make_input(backbone, CLIPS_PER_BATCH))
         resized = torch.zeros(pixels.shape, dtype=torch.uint8, device=bench.device)
         outputs = backbone.embed_clips(pixels, present)
-        rows = list(range(FRAMES))[-backbone.sampling.frames :]
+        clip = resized[0].cpu()
+        if bench.is_gpu:
+            clip = clip.pin_memory()
         forwards = {
             precision: bench.seconds(
                 partial(
@@ -309,8 +274,10 @@ def stages(bench: Bench) -> Iterator[Result]:
             for precision in LIMITS
         }  # fmt: skip
         steps: dict[str, Callable[[], object]] = {
-            f"upload of {FRAMES} frames": partial(frames.to, bench.device),
-            "resize": partial(resize_and_crop, on_device, backbone.preprocessing, rows),
+            f"resize {FRAMES} frames on one core": partial(
+                resize_and_crop, frames, backbone.preprocessing
+            ),
+            "upload": partial(clip.to, bench.device, non_blocking=True),
             "normalise": partial(normalise, resized, backbone.preprocessing),
             "download": partial(_download, outputs),
         }
@@ -319,11 +286,11 @@ def stages(bench: Bench) -> Iterator[Result]:
             seconds = bench.seconds(compute) * (CLIPS_PER_BATCH if is_per_clip else 1)
             label = f"{name}, {CLIPS_PER_BATCH} clips: {step} (forward, bfloat16)"
             yield beside(label, 1e3 * seconds, "ms", 1e3 * forwards["bfloat16"])
-        whole = bench.seconds(partial(Forward(backbone), list(resized)))
+        whole = bench.seconds(partial(Forward(backbone), list(resized.cpu())))
         label = f"{name}, {CLIPS_PER_BATCH} clips: from bytes to rows, float32 (forward)"
         yield beside(label, 1e3 * whole, "ms", 1e3 * forwards["float32"])
         tokens = bench.backbone(name, arrays=["native", "tokens"])
-        seconds = bench.seconds(partial(Forward(tokens), list(resized)))
+        seconds = bench.seconds(partial(Forward(tokens), list(resized.cpu())))
         label = f"{name}, {CLIPS_PER_BATCH} clips: the same with tokens (without)"
         yield beside(label, 1e3 * seconds, "ms", 1e3 * whole)
         for precision, seconds in forwards.items():
@@ -344,30 +311,6 @@ def stages(bench: Bench) -> Iterator[Result]:
                     cudnn = bench.seconds(partial(Conv3d.forward, convolutions[0], clips))
                 label = f"{name}, {CLIPS_PER_BATCH} clips: tubelets, {precision} (convolution)"
                 yield beside(label, 1e3 * product, "ms", 1e3 * cudnn)
-
-
-def _upload_seconds(
-    bench: Bench, frames: Tensor, count: int, work: Callable[..., object], inputs: Sequence[Tensor]
-) -> float:
-    """Return the time to upload clips in parallel while the device does other work."""
-    resizer = FrameResizer(bench.device)
-
-    def upload(_: int) -> object:
-        with resizer.aside() as uploader:
-            return uploader.upload(frames) if uploader else frames.clone()
-
-    with ThreadPoolExecutor(count) as pool:
-
-        def compute() -> None:
-            uploads = pool.map(upload, range(count))
-            work(*inputs) if work is not list else None
-            list(uploads)
-            for stream in streams:
-                stream.synchronize()
-
-        with resizer.held() as uploaders:
-            streams = [uploader.stream for uploader in uploaders]
-        return bench.wall_seconds(compute, wait=False)
 
 
 def _attention(compute: Callable[[], object]) -> str:
@@ -452,29 +395,6 @@ def _write_film(film: Film, path: Path) -> None:
     pictures = draw_film(round(24 * film.seconds), film.height, film.width, seed=int(path.stem))
     write_pictures(part, pictures, gop=250, b_frames=3, options={"preset": "veryfast"})
     part.replace(path)
-
-
-def _preprocessings(bench: Bench) -> Iterator[tuple[str, Preprocessing]]:
-    """Yield all distinct preprocessings of the families, in both modes."""
-    names: dict[Preprocessing, str] = {}
-    for name in bench.families:
-        backbone = bench.backbone(name, "cpu")
-        if not backbone.hears:
-            names.setdefault(backbone.preprocessing, name)
-    for preprocessing, name in names.items():
-        yield f"{name}, standard", preprocessing
-        yield f"{name}, author", replace(preprocessing, squash=AUTHOR_SQUASH)
-
-
-@contextlib.contextmanager
-def _tf32_allowed() -> Iterator[None]:
-    """Allow TF32, as a caller may have done."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def _product_rate(bench: Bench, precision: str) -> float:

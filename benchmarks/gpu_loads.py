@@ -18,7 +18,7 @@ from benchmarks.gpu_device import LIMITS, SOUND_WINDOWS, Bench, beside, make_inp
 from benchmarks.gpu_passes import WORKERS
 from benchmarks.result import Result
 from obygaze_features.backbones import Backbone
-from obygaze_features.backbones.devices import limit_gpu_share, spare_memory
+from obygaze_features.backbones.devices import limit_gpu_share
 from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.extraction import Summary, extract
 from obygaze_features.extraction.forward import CLIPS_PER_BATCH
@@ -57,7 +57,7 @@ def sound(bench: Bench) -> Iterator[Result]:
 
 
 def long(bench: Bench) -> Iterator[Result]:
-    """Measure clips at a rate, with more frames than a decoder returns at a time."""
+    """Measure clips at a rate, with many frames."""
     rate, clips = ("12 fps", 2) if bench.small else ("2 fps", 16)
     frames = round(float(rate.split()[0]) * bench.films["long"].seconds)
     manifest, folder = bench.clips("long", clips)
@@ -71,7 +71,6 @@ def long(bench: Bench) -> Iterator[Result]:
             summary = _extract(
                 bench, manifest, folder, backbone, sampling=rate, frames=3600, **options
             )
-            ahead, spare = summary.read_ahead_bytes / 2**30, spare_memory(bench.device) / 2**30
         finally:
             if bench.is_gpu:
                 limit_gpu_share(bench.device, 1.0)
@@ -79,12 +78,13 @@ def long(bench: Bench) -> Iterator[Result]:
         yield Result(f"{label}: done (all)", done, "", clips, clips / max(done, 0.1), 1)
         speed = summary.frames_a_second
         yield beside(f"{label}: frames a second (clips)", speed, "1/s", summary.clips_a_second)
-        yield beside(f"{label}: read ahead at most (free)", ahead, "GiB", spare)
-        cpu = summary.resized_by_cpu
-        yield beside(f"{label}: clips that the CPU resized (all)", cpu, "", clips)
         if bench.is_gpu:
             peak = torch.cuda.max_memory_allocated(bench.device) / 2**30
-            yield beside(f"{label}: peak (read ahead)", peak, "GiB", ahead)
+            yield beside(f"{label}: peak of the memory (GPU's)", peak, "GiB", _memory(bench))
+
+
+def _memory(bench: Bench) -> float:
+    return float(torch.cuda.get_device_properties(bench.device).total_memory) / 2**30
 
 
 def together(bench: Bench) -> Iterator[Result]:

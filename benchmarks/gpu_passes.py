@@ -279,7 +279,7 @@ def _decoding_rate(
     samplings = [backbone.sampling for backbone in backbones[:count]]
 
     def decode(decoder: Decoder, item: Item) -> None:
-        ask_decoder(decoder, "decode", media, item, samplings)
+        list(ask_decoder(decoder, "decode", media, item, samplings))
 
     with Decoders(workers, 60) as decoders:
         times = [time.perf_counter() for _ in decoders.map(decode, manifest, ahead=workers)]

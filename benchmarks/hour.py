@@ -46,7 +46,6 @@ SECTIONS = {
     "bits": Section("passes", 180, ("scenes",)),
     "memory": Section("passes", 150, ("scenes",)),
     "parity": Section("device", 240),
-    "resize": Section("device", 60),
     "nvdec": Section("passes", 60, ("scenes",)),
 }
 """The sections, most informative first."""

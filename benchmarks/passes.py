@@ -74,7 +74,7 @@ def _three_in_one(folder: Path) -> Result:
     media = MediaFolder(videos)
 
     def decode(decoder: Decoder, item: Item) -> None:
-        ask_decoder(decoder, "decode", media, item, [Sampling(32)])
+        list(ask_decoder(decoder, "decode", media, item, [Sampling(32)]))
 
     begin = time.perf_counter()
     list(map_items(decode, list(manifest), "Decoding", Options(workers=1)))
@@ -116,13 +116,21 @@ def _beside_the_networks(folder: Path) -> Result:
     reader = ItemReader(videos, backbones)
     forwards = {backbone.name: Forward(backbone) for backbone in backbones}
     decoder = Decoder(60)
-    answer = ask_decoder(
-        decoder, "decode", MediaFolder(videos, MEDIA_SUFFIXES), item,
-        [backbone.sampling for backbone in backbones],
-    )  # fmt: skip
-    decoder.ask = lambda request: answer  # type: ignore[method-assign]  # decoded already
-
-    frames = torch.from_numpy(decoder.pictures(answer["shape"]))
+    media = MediaFolder(videos, MEDIA_SUFFIXES)
+    samplings = [backbone.sampling for backbone in backbones]
+    answers = []
+    pictures = []
+    for answer in ask_decoder(decoder, "decode", media, item, samplings):
+        answers.append(answer)
+        if "frames" in answer:
+            pictures.append(decoder.pictures(answer["shape"]).copy())
+    clip, *rest = answers
+    numbers = np.concatenate([answer["frames"] for answer in rest])
+    frames = torch.from_numpy(np.concatenate(pictures))
+    parts = {part.shape: part for part in pictures}
+    rows = [np.searchsorted(numbers, picked) for picked in clip["numbers"]]
+    decoder.answers = lambda request: iter(answers)  # type: ignore[method-assign]  # decoded already
+    decoder.pictures = lambda shape: parts[tuple(shape)]  # type: ignore[method-assign]
     one_at_a_time = threading.Lock()
 
     def read(_: int) -> Mapping[str, Any]:
@@ -133,8 +141,8 @@ def _beside_the_networks(folder: Path) -> Result:
     def gather(_: int) -> list[Tensor]:
         with one_at_a_time:
             return [
-                _resize_together(frames[rows], backbone)
-                for backbone, rows in zip(backbones, answer["rows"], strict=True)
+                _resize_together(frames[picked], backbone)
+                for backbone, picked in zip(backbones, rows, strict=True)
             ]
 
     cores = os.cpu_count() or 1

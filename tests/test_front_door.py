@@ -15,7 +15,6 @@ import pytest
 
 import obygaze_features as of
 import obygaze_models as om
-from obygaze_features.extraction import Options
 
 
 def run_python(code: str) -> str:
@@ -94,13 +93,12 @@ def test_methods_are_written_in_their_class(noun):
 
 def test_functions_take_options_by_name():
     functions = [getattr(of, name) for name in of.__all__ if isfunction(getattr(of, name))]
-    assert of.extract in functions
-    for function in (*functions, of.Backbone.from_torch):
+    functions.remove(of.extract)  # takes those of `Options`
+    for function in functions:
         kinds = [parameter.kind for parameter in signature(function).parameters.values()]
         assert Parameter.VAR_KEYWORD not in kinds, function
 
 
-def test_extract_has_the_options_of_an_extraction():
-    parameters = signature(of.extract).parameters.values()
-    named = {p.name: p.default for p in parameters if p.kind == Parameter.KEYWORD_ONLY}
-    assert named == {name: p.default for name, p in signature(Options).parameters.items()}
+def test_extract_takes_the_options_of_an_extraction():
+    with pytest.raises(TypeError, match="bach"):
+        of.extract("m", None, "tiny-xclip", bach=8)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from obygaze_features.common.package import need, usable_cores, usable_memory
+from obygaze_features.common.package import need, usable_cores
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import BackboneError, UsageError, translate
 
@@ -240,18 +240,6 @@ def free_memory(device: str) -> None:
             torch.cuda.empty_cache()
     elif kind == "mps":
         torch.mps.empty_cache()
-
-
-def spare_memory(device: str) -> int:
-    """Return the number of bytes of a device's memory that this process may still take."""
-    import torch
-
-    if torch.device(device).type != "cuda":
-        return usable_memory()
-    free, total = torch.cuda.mem_get_info(device)
-    share = torch.cuda.get_per_process_memory_fraction(device)
-    allowed = int(share * total) - int(torch.cuda.memory_reserved(device))
-    return max(0, min(int(free), allowed))
 
 
 def default_workers(device: str = "cpu") -> int:

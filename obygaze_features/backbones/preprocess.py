@@ -1,7 +1,7 @@
 """Turn frames into a backbone's input, as the checkpoint's own processor does.
 
-The code uses torch, so that it can run in batches on any device. Tests compare it with the PIL
-processors of transformers, which the published checkpoints were made with.
+The CPU resizes frames with torch, so that every device gets the same pixels. Tests compare them
+with the PIL processors of transformers, which the published checkpoints were made with.
 """
 
 from __future__ import annotations
@@ -25,14 +25,6 @@ CONFIG = "preprocessor_config.json"
 MODES = ("standard", "author")
 AUTHOR_SQUASH = (224, 224)
 """The size to which the authors of ObyGaze12 resized every frame, ignoring aspect ratios."""
-BYTE_RESIZING_DEVICES = frozenset({"cpu"})
-"""The kinds of devices on which torch can resize bytes, which is fast."""
-FLOAT_RESIZING_DEVICES = frozenset({"cuda"})
-"""The kinds of devices on which torch resizes floats with antialiasing; the rest use the CPU."""
-MAX_FLOAT_REDUCTION = 32
-"""The largest reduction in size on CUDA, where the filter's weights must fit in shared memory."""
-FRAMES_PER_STEP = 8
-"""The number of frames resized together in floating point."""
 _FILTERS = {2: "bilinear", 3: "bicubic"}
 """PIL's filters by their numbers in processor configurations."""
 _BICUBIC = ("CLIP", "Siglip", "Bit")
@@ -185,38 +177,30 @@ def _require_numbers(own: Preprocessing, path: Path) -> None:
         raise BackboneError(f"{path}: std and factor cannot be 0, and mean and std need 3 numbers")
 
 
-def resize_and_crop(
-    frames: Tensor, preprocessing: Preprocessing, rows: Sequence[int] | None = None
-) -> Tensor:
-    """Scale and crop frames, uint8 ``[T,H,W,3]``, to uint8 ``[T,3,h,w]`` on the same device.
-
-    `rows` are the numbers of the frames to use, in order (default: all).
-    """
-    rows = range(len(frames)) if rows is None else rows
-    if transform := preprocessing.transform:
-        try:
-            # If there are no rows, the first frame determines the shape.
-            inputs = [transform(frames[row].permute(2, 0, 1).cpu()) for row in rows or [0]]
-            return torch.stack(inputs)[: len(rows)].to(frames.device)
-        except Exception as problem:  # the user's function may raise anything
-            raise BackboneError(
-                f"the transform failed on a frame, uint8 [3,H,W] "
-                f"({type(problem).__name__}: {one_line(problem)})"
-            ) from None
-    on_cpu = frames.device.type in BYTE_RESIZING_DEVICES
-    pixels = frames.new_empty((len(rows), 3, *preprocessing.crop))
-    step = 1 if on_cpu else FRAMES_PER_STEP
-    for start in range(0, len(rows), step):
-        selected = [frames[row] for row in rows[start : start + step]]
-        # On a CPU, stacking frames takes longer than resizing them.
-        part = selected[0][None] if on_cpu else torch.stack(selected)
-        pixels[start : start + step] = _resize_and_crop(part.permute(0, 3, 1, 2), preprocessing)
+def resize_and_crop(frames: Tensor, preprocessing: Preprocessing) -> Tensor:
+    """Scale and crop frames on the CPU, from uint8 ``[T,H,W,3]`` to uint8 ``[T,3,h,w]``."""
+    if preprocessing.transform:
+        return _transform(frames, preprocessing.transform)
+    pixels = frames.new_empty((len(frames), 3, *preprocessing.crop))
+    # Stacking frames takes longer than resizing them one by one.
+    for row, frame in enumerate(frames):
+        pixels[row] = _resize_and_crop(frame[None].permute(0, 3, 1, 2), preprocessing)[0]
     return pixels
+
+
+def _transform(frames: Tensor, transform: Callable[[Tensor], Tensor]) -> Tensor:
+    try:
+        return torch.stack([transform(frame.permute(2, 0, 1)) for frame in frames])
+    except Exception as problem:  # the user's function may raise anything
+        raise BackboneError(
+            f"the transform failed on a frame, uint8 [3,H,W] "
+            f"({type(problem).__name__}: {one_line(problem)})"
+        ) from None
 
 
 def _resize_and_crop(pixels: Tensor, preprocessing: Preprocessing) -> Tensor:
     if preprocessing.squash:
-        pixels = _resize(pixels, preprocessing.squash, "bilinear", antialias=False)
+        pixels = interpolate(pixels, size=preprocessing.squash, mode="bilinear")
     height, width = pixels.shape[-2:]
     size = preprocessing.crop
     if preprocessing.shortest_edge:
@@ -224,38 +208,21 @@ def _resize_and_crop(pixels: Tensor, preprocessing: Preprocessing) -> Tensor:
         long = int(short * max(height, width) / min(height, width))
         size = (short, long) if height <= width else (long, short)
     if size != (height, width):
-        pixels = _resize(pixels, size, preprocessing.filter, antialias=True)
+        pixels = interpolate(pixels, size=size, mode=preprocessing.filter, antialias=True)
     top = _margin(size[0] - preprocessing.crop[0], preprocessing.middle)
     left = _margin(size[1] - preprocessing.crop[1], preprocessing.middle)
     height, width = preprocessing.crop
     return pixels[..., top : top + height, left : left + width]
 
 
-def _resize(pixels: Tensor, size: tuple[int, int], mode: str, *, antialias: bool) -> Tensor:
-    """Resize as bytes or, if the device cannot, as floats, which differs by at most one level."""
-    if pixels.device.type in BYTE_RESIZING_DEVICES:
-        return interpolate(pixels, size=size, mode=mode, antialias=antialias)
-    height, width = pixels.shape[-2:]
-    if pixels.device.type not in FLOAT_RESIZING_DEVICES or (
-        antialias and max(height / size[0], width / size[1]) > MAX_FLOAT_REDUCTION
-    ):
-        return _resize(pixels.cpu(), size, mode, antialias=antialias).to(pixels.device)
-    # As PIL does, resize each row, round to bytes, and resize each column. There is no matrix
-    # product, so TensorFloat-32 cannot affect the result.
-    for step in ((height, size[1]), size) if antialias else (size,):
-        values = pixels.to(torch.float32, memory_format=torch.contiguous_format)
-        values = interpolate(values, size=step, mode=mode, antialias=antialias)
-        # Halves are rounded up, not to even, as in PIL and OpenCV.
-        pixels = (values + 0.5).floor_().clamp_(0, 255).to(torch.uint8)
-    return pixels
-
-
 def normalise(pixels: Tensor, preprocessing: Preprocessing, out: Tensor | None = None) -> Tensor:
     """Normalise bytes of shape ``[..., 3, h, w]`` as in the backbone's training.
 
-    With `out`, the result is written to that tensor, which may be on another device.
+    With `out`, the result is written to that tensor, which is on the same device.
     """
-    values = torch.empty(pixels.shape, device=pixels.device) if out is None else out
+    values = out
+    if values is None:
+        values = torch.empty(pixels.shape, device=pixels.device)
     if preprocessing.transform:
         return values.copy_(pixels)
     mean = _per_channel(tuple(preprocessing.mean), values.device)

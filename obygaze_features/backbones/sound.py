@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec, module_from_spec
@@ -35,41 +35,9 @@ of threads.
 Samples = NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class Excerpts:
-    """The pieces of a clip's sound that were kept, and the number of samples in the clip.
-
-    Each of `pieces` is a (number of the first sample, samples) pair. The last piece may extend
-    beyond the clip's end.
-
-    Examples
-    --------
-    >>> sound = Excerpts(100, [(0, np.zeros(10)), (60, np.ones(20))])
-    >>> len(sound), sound[65:75].sum().item(), sound.has(5, 15)
-    (100, 10.0, False)
-    """
-
-    length: int
-    pieces: Sequence[tuple[int, Samples]]
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, samples: slice) -> Samples:
-        """Return a slice of the clip's samples, which must be within one piece."""
-        for first, piece in self.pieces:
-            if first <= samples.start and samples.stop <= first + len(piece):
-                return piece[samples.start - first : samples.stop - first]
-        raise IndexError(f"samples {samples.start} to {samples.stop} were not kept")
-
-    @property
-    def is_silent(self) -> bool:
-        """True if no sample that was kept is louder than dithered silence."""
-        return all(np.abs(piece).max(initial=0.0) < SILENCE for _, piece in self.pieces)
-
-    def has(self, first: int, end: int) -> bool:
-        """Return True if the samples from `first` to `end` are within one piece."""
-        return any(at <= first and end <= at + len(piece) for at, piece in self.pieces)
+def is_silent(sound: Samples) -> bool:
+    """Return True if no sample is louder than dithered silence."""
+    return bool(np.abs(sound).max(initial=0.0) < SILENCE)
 
 
 @dataclass(frozen=True)
@@ -129,7 +97,7 @@ class SoundSampling:
             starts = starts[np.linspace(0, len(starts) - 1, self.frames, dtype=int)]
         return [(start, start + size) for start in starts.tolist()]
 
-    def row(self, sound: Samples | Excerpts, start: float = 0.0) -> dict[str, NDArray[Any]]:
+    def row(self, sound: Samples, start: float = 0.0) -> dict[str, NDArray[Any]]:
         """Return ``frame_time`` and ``loudness`` for a clip that starts at `start` seconds.
 
         These are the middle of each window in seconds of the film, and its root mean square level
@@ -170,7 +138,7 @@ class SoundPreprocessing:
         """Return the settings as recorded in a store's attributes."""
         return {"mode": "standard", "extractor": {"class": self.extractor, **self.settings}}
 
-    def inputs(self, sound: Samples | Excerpts) -> Tensor:
+    def inputs(self, sound: Samples) -> Tensor:
         """Turn a clip's mono sound, at the sampling's rate, into the network's input ``[W, ...]``.
 
         Each window is computed separately on the CPU, so that its result depends on nothing else.

@@ -21,6 +21,7 @@ from obygaze_features.common.cli import (
     folder_argument,
     json_option,
     levels_option,
+    output_option,
     output_options,
     overwrite_option,
     show,
@@ -200,25 +201,21 @@ def show_timelines(timelines: Path, films: Sequence[str], as_json: bool) -> None
     type=PATH,
     help="A folder of films, named by id or title, so that each ELAN file opens with its film.",
 )
-@output_options("The folder for the files.")
-def export(
-    timelines: Path, manifest: Path | None, videos: Path | None, output: Path, overwrite: bool
-) -> None:
+@output_option("The folder for the files.")
+def export(timelines: Path, manifest: Path | None, videos: Path | None, output: Path) -> None:
     """Write one ELAN file per film, with one tier per annotator.
 
     Files are named after the films' titles. They can be imported again without loss: each contains
     the levels and concepts to choose from, the data set's name, source, licence and citation, and
     the exact times of segments that you do not move. With --manifest, the tier "to discuss" shows
-    where annotators differ. Unchanged .eaf files are replaced with --overwrite; files that were
-    edited, or that obygaze did not write, are never replaced. For a spreadsheet, open the
-    segments.csv of the timelines.
+    where annotators differ. An existing file is never replaced, because people edit them. For a
+    spreadsheet, open the segments.csv of the timelines.
 
     \b
     Example:
       obygaze annotations export timelines/mobygaze -o for-elan
     """
     from obygaze_features.annotations.export import elan_files, link_videos
-    from obygaze_features.common.elan import refuse_edited
     from obygaze_features.common.files import require_folder_name, write_files
 
     require_folder_name(output)
@@ -227,9 +224,7 @@ def export(
     links = {} if videos is None else link_videos(loaded, videos, output)
     documents = elan_files(loaded, clips, links)
     files = {output / name: text for name, text in documents.items()}
-    if overwrite:
-        refuse_edited(files)
-    write_files(files, overwrite=overwrite)
+    write_files(files)
     echo(f"{counted(len(files), 'file')} for ELAN, one per film -> {output}")
     unlinked = [loaded.titles[film] for film in loaded.by_film if film not in links]
     if videos is not None and unlinked:

@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -19,6 +19,7 @@ from obygaze_features.commands._shared import (
     resumable,
 )
 from obygaze_features.common.cli import (
+    ADDRESS,
     PATH,
     echo,
     exit_if,
@@ -32,10 +33,6 @@ from obygaze_features.common.cli import (
 )
 from obygaze_features.errors import VideoError
 
-if TYPE_CHECKING:
-    pass
-
-
 _input_options = join_options(
     click.option("--preprocessing", type=click.Choice(["standard", "author"]), default="standard",
                  help="Preprocess like the checkpoint's processor, or as the paper's authors did "
@@ -47,7 +44,7 @@ _input_options = join_options(
                  help="For backbones that see each frame alone: a frame rate, such as '2 fps', so "
                  "that longer clips get more frames.  "
                  "[default: each backbone's number of frames, evenly spaced]"),
-    click.option("--frames", type=click.IntRange(1), metavar="BOUND",
+    click.option("--frames", type=int, metavar="BOUND",
                  help="With --sampling, the most frames per clip; for audio backbones, the most "
                  "windows of sound. Longer clips are sampled evenly.  [default: 64]"),
 )  # fmt: skip
@@ -56,7 +53,7 @@ _input_options = join_options(
 @click.command()
 @folder_argument("manifest")
 @film_option("Only items of these films.")
-@click.option("--limit", type=click.IntRange(1), help="Use only the first N items.")
+@click.option("--limit", type=int, help="Use only the first N items.")
 @click.option(
     "--videos", "--images", "media", type=PATH, help=f"{VIDEOS_HELP} Or the folder of images."
 )
@@ -82,7 +79,7 @@ _input_options = join_options(
 @click.option(
     "--batch-size",
     "batch",
-    type=click.IntRange(1, 32),
+    type=int,
     help="Items per forward pass; halved if memory runs out.  [default: 8 clips, fewer on a "
     "CPU or with many frames; 32 images or texts]",
 )
@@ -91,12 +88,12 @@ _input_options = join_options(
 )
 @click.option(
     "--max-hours",
-    type=click.FloatRange(min=0, min_open=True),
+    type=float,
     help="Stop cleanly after this many hours; the same command resumes later.",
 )
 @click.option(
     "--workers",
-    type=click.IntRange(1),
+    type=int,
     help="Number of decoding processes (threads for images).  [default: all cores but one, shared "
     "among the GPUs; at most 32]",
 )
@@ -108,7 +105,7 @@ _input_options = join_options(
 )
 @click.option(
     "--reuse",
-    type=PATH,
+    type=ADDRESS,
     multiple=True,
     metavar="OLD.zarr",
     help="An older store: copy the rows of clips that are the same, and compute the rest. "

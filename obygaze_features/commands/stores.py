@@ -100,7 +100,7 @@ def finalise(store: Path, as_json: bool, **options: bool) -> None:
 def set_(store: Path, **texts: str | None) -> None:
     """Edit a store's licence, citation or name.
 
-    A final store gets a new card and new checksums in one step.
+    A final store also gets a new card and new checksums.
 
     \b
     Example:
@@ -263,7 +263,7 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
     from obygaze_features.store import open_store, transfer
 
     opened = open_store(store)
-    if isinstance(target, Path) and target.suffix == ".zip":
+    if isinstance(target, Path) and target.suffix.lower() == ".zip":
         try:
             packed = transfer.pack(opened, target)
         except OutputExists:  # push has no --overwrite, which would be for zip files only

@@ -7,7 +7,6 @@ inline in a page use the page's CSS colours, which may switch to dark.
 from __future__ import annotations
 
 import io
-import math
 import re
 import textwrap
 import unicodedata
@@ -49,8 +48,10 @@ _STEPS = {1: "5", 2: "15", 3: "135", 4: "1345", 5: "12345"}
 EDGE = 6.0
 """The margin between a figure's edge and its text, in points. Pages crop it by `CROP`."""
 CROP = 4.0
-GAP, SEEN = 0.4, 0.75
-"""The gap between bars on a time axis, and the smallest width visible on paper, in points."""
+DIVIDER = 0.4
+"""The width of the edges of bars on a time axis, in points."""
+LONG = 1 / 150
+"""The share of a time axis above which a bar is long."""
 NAMES = 0.39
 """The share of the width that the names of rows may take."""
 
@@ -129,24 +130,22 @@ def ink_on(colour: str) -> str:
 def draw_level_bars(axes: Axes, y: float, bars: Sequence[Bar], levels: Mapping[str, str]) -> None:
     """Draw a row of bars around `y`, with taller bars for higher levels. Call `show_time` first.
 
-    `levels` maps codes to names, in ascending order. Wide bars have gaps between them. Short
-    segments are widened so that they are visible, and drawn above longer ones.
+    `levels` maps codes to names, in ascending order. Long bars have an edge that divides them.
+    Short ones have an edge of their own colour, so that they are visible, and are drawn above.
     """
     from matplotlib.patches import Rectangle
 
     colours = level_colours(list(levels))
     first, last = axes.get_xlim()
-    point = (last - first) / axes_width(axes)
-    gap = GAP * point
     for start, end, rank in sorted(bars, key=lambda bar: bar[0] - bar[1]):
-        length = end - start
-        if length > 4 * gap:
-            length -= gap
-        width = max(length, SEEN * point)
+        edge = colours[rank]
+        if end - start > LONG * (last - first):
+            edge = PAPER
         height = 0.8 * (rank + 1) / len(colours)
-        corner = (start + end - width) / 2, y - 0.4
         # `axes.bar` takes five times as long.
-        axes.add_patch(Rectangle(corner, width, height, color=colours[rank], linewidth=0))
+        bar = Rectangle((start, y - 0.4), end - start, height, facecolor=colours[rank])
+        bar.set(edgecolor=edge, linewidth=DIVIDER)
+        axes.add_patch(bar)
 
 
 def level_keys(levels: Mapping[str, str]) -> dict[str, str]:
@@ -187,41 +186,36 @@ def name_rows(axes: Axes, names: Sequence[str]) -> None:
     axes.set_ylim(0.6 - max(1, len(names)), 0.6)
 
 
-def add_heading(axes: Axes, title: str, about: str = "", *, lines: int = 0) -> None:
-    """Write a title above axes, then an explanation in small text on at least `lines` lines."""
-    lines = max(lines, 1 if about else 0)
+def add_heading(axes: Axes, title: str, about: str = "") -> None:
+    """Write a title above axes, and an explanation in small text below it."""
     style: Any = {"textcoords": "offset points", "fontsize": 8.5, "color": SOFT}
-    axes.annotate(about + lines * "\n", (0, 1), (0, -6), xycoords="axes fraction", **style)
+    axes.annotate(about, (0, 1), (0, 6), xycoords="axes fraction", **style)
     width = (1 - NAMES) * 72 * _figure_of(axes).get_figwidth()
     heading = "\n".join(wrap(title, width, 10))
-    axes.set_title(heading, loc="left", fontsize=10, pad=6 + 12 * lines)
+    axes.set_title(heading, loc="left", fontsize=10, pad=18 if about else 6)
 
 
-def caption(
-    figure: Figure, title: str, text: str = "", keys: Mapping[str, str] | None = None
-) -> int:
-    """Add a title above all axes, a legend for the first axes, a text below, and a description.
-
-    Returns the number of lines of small text that the legend takes.
-    """
-    width = 72 * figure.get_figwidth() - 2 * EDGE
-    left: Any = {"x": EDGE / (width + 2 * EDGE), "ha": "left"}
-    heading = "\n".join(wrap(title, width, 13.5, 4))
-    figure.suptitle(heading, fontsize=12, weight="bold", **left)
-    below = "\n".join(wrap(text, width, 8, 5))
-    if below:
-        figure.supxlabel(below, fontsize=8, color=SOFT, **left)
-    describe(figure, title, text)
-    if not keys:
-        return 0
+def caption(figure: Figure, title: str, text: str = "", keys: Mapping[str, str] = {}) -> None:
+    """Add a title and a legend above all axes, a text at the bottom, and a description."""
     from matplotlib.patches import Patch
 
-    patches = [Patch(facecolor=colour, label=name) for name, colour in keys.items()]
-    widest = 42 + max(text_width(name, 9) for name in keys)
-    columns = min(len(keys), int(width / widest)) or 1
-    place: Any = {"loc": "lower right", "bbox_to_anchor": (1, 1), "borderaxespad": 0.2}
-    figure.axes[0].legend(handles=patches, ncols=columns, **place)
-    return math.ceil(1.2 * math.ceil(len(keys) / columns))
+    describe(figure, title, text)
+    points = 72 * figure.get_figwidth()
+    width = points - 2 * EDGE
+    widest = max([text_width(name, 9.4) for name in keys], default=0.0)
+    figure.legend(
+        handles=[Patch(facecolor=colour, label=name) for name, colour in keys.items()],
+        title="\n".join(wrap(title, width, 13.5, 4)),
+        title_fontproperties={"size": 12, "weight": "bold"},
+        ncols=max(1, int(width / (widest + 45))),
+        loc="outside upper left",
+        alignment="left",
+        borderpad=0,
+        borderaxespad=EDGE / 9.4,
+    )
+    if text:
+        below = "\n".join(wrap(text, width, 8, 5))
+        figure.supxlabel(below, fontsize=8, color=SOFT, x=EDGE / points, ha="left")
 
 
 def describe(figure: Figure, title: str, description: str) -> None:
@@ -233,11 +227,6 @@ def add_number(axes: Axes, text: str) -> None:
     """Add a line, such as the value that a mark shows, to the figure's description."""
     figure = _figure_of(axes)
     figure.set_label(f"{figure.get_label()}\n{plain(text)}")
-
-
-def axes_width(axes: Axes) -> float:
-    """Return the width of axes in points."""
-    return 72 * axes.get_position().width * _figure_of(axes).get_figwidth()
 
 
 def _figure_of(axes: Axes) -> Figure:

@@ -55,9 +55,16 @@ READ_ONLY = 0o444
 
 
 def refuse_to_overwrite(path: Path, *, overwrite: bool = False) -> None:
-    """Raise `OutputExists` if `path` exists and may not be replaced."""
+    """Raise `OutputExists` if `path` exists and may not be replaced.
+
+    An ELAN file is never replaced, because people edit it.
+    """
+    remedy = "choose another name or add --overwrite"
+    if path.suffix == ".eaf":
+        overwrite = False
+        remedy = "choose another folder for ELAN"
     if not overwrite and os.path.lexists(path):
-        raise OutputExists(f"{path} already exists; choose another name or add --overwrite")
+        raise OutputExists(f"{path} already exists; {remedy}")
 
 
 def require_folder_name(path: Path, *accepted: str) -> None:
@@ -289,7 +296,7 @@ def new_folder(
         yield temporary
         if path.exists() and not allow_missing:
             _refuse_to_lose(path, temporary)
-        _sync_all(temporary)
+        sync_folder(temporary)
         with _alone_in(path.parent):
             if overwrite and path.exists():
                 _exchange(temporary, path)
@@ -317,7 +324,7 @@ def check_new_folder(path: Path, *, overwrite: bool = False, marker: str | None 
 
 def publish_folder(folder: Path, path: Path) -> None:
     """Flush a folder and all its files to disk, and rename it to a path that is still free."""
-    _sync_all(folder)
+    sync_folder(folder)
     _rename_folder(folder, path)
 
 
@@ -330,7 +337,8 @@ def _rename_folder(folder: Path, path: Path) -> None:
     sync_path(path.parent)
 
 
-def _sync_all(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Flush a folder and all its files to disk."""
     for parent, _, names in os.walk(folder):
         for name in names:
             sync_path(Path(parent, name))
@@ -433,20 +441,19 @@ def clear_unfinished(path: Path) -> None:
     with contextlib.suppress(OSError):  # the caller will report the folder
         for entry in path.parent.iterdir():
             match = pattern.fullmatch(entry.name)
-            if match and not entry.is_symlink() and not is_alive(int(match[1])):
+            if match and not entry.is_symlink() and not _is_alive(int(match[1])):
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
-def is_alive(process: object) -> bool:
+def _is_alive(process: int) -> bool:
     """Return True if a process on this host is running, or if this is unknown."""
-    if not isinstance(process, int) or sys.platform == "win32":
-        return True
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
+    if sys.platform != "win32":
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return False
+        except (PermissionError, OverflowError):
+            pass
     return True
 
 

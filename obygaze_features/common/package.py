@@ -6,7 +6,6 @@ import contextlib
 import importlib
 import math
 import os
-import re
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -18,8 +17,6 @@ from obygaze_features.common.files import read_json
 from obygaze_features.errors import ManifestError, MissingExtra
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-ASSUMED_MEMORY = 4 * 2**30
-"""The free memory, in bytes, to assume on systems other than Linux."""
 
 
 def obygaze_version() -> str:
@@ -79,19 +76,6 @@ def usable_cores(root: Path = Path("/")) -> int:
     for group in _cgroups(root, "cpu"):
         cores = min(cores, _cpu_quota(group))
     return max(1, int(cores))
-
-
-def usable_memory(root: Path = Path("/")) -> int:
-    """Return the memory in bytes that is free and that this process's cgroups let it use."""
-    free = ASSUMED_MEMORY
-    with contextlib.suppress(OSError):
-        text = (root / "proc/meminfo").read_text()
-        free = 1024 * int(re.findall(r"MemAvailable: *(\d+)", text)[0])
-    for group in _cgroups(root, "memory"):
-        for name in ("memory.max", "memory.limit_in_bytes"):  # version 2 or 1
-            with contextlib.suppress(OSError, ValueError):  # no such file, or "max": no limit
-                free = min(free, int((group / name).read_text()))
-    return free
 
 
 def _cgroups(root: Path, controller: str) -> Iterator[Path]:

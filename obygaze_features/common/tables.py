@@ -95,7 +95,6 @@ def read_table(
     *,
     delimiter: str | None = ",",
     required: Sequence[str] = (),
-    bad_rows: list[tuple[int, int]] | None = None,
 ) -> Table:
     """Read a CSV file into columns.
 
@@ -108,9 +107,6 @@ def read_table(
         header.
     required
         Columns that must exist.
-    bad_rows
-        A list that receives the line and the number of cells of each row that is not as wide as the
-        header. Without the list, such a row raises `ManifestError`.
     """
     if not path.exists():
         raise ManifestError(describe_absent(path, "a CSV file"))
@@ -127,7 +123,7 @@ def read_table(
                 start = file.tell()
                 delimiter = max(DELIMITERS, key=file.readline(1 << 16).count)
                 file.seek(start)
-            return parse_table(path, file, delimiter, required, bad_rows)
+            return parse_table(path, file, delimiter, required)
     except UnicodeDecodeError:
         remedy = "save it as CSV in UTF-8 (in Excel: 'CSV UTF-8')"
         raise ManifestError(f"{path} is not UTF-8; {remedy}") from None
@@ -138,11 +134,10 @@ def parse_table(
     file: TextIO,
     delimiter: str = ",",
     required: Sequence[str] = (),
-    bad_rows: list[tuple[int, int]] | None = None,
 ) -> Table:
     """Read the columns of an open text, as `read_table` does; `path` names it in messages."""
     rows = _read_lines(path, file, delimiter, 0)
-    line, names = next((row for row in rows if row[1]), (0, list[str]()))
+    line, names = next(rows, (0, list[str]()))
     header = [name.strip() for name in names]
     _check_header(path, header, required)
 
@@ -150,7 +145,7 @@ def parse_table(
     # Equal cells of a column become one string, as long as few are distinct.
     known: list[dict[str, str] | None] = [{} for _ in header]
     lines = array("q")
-    for numbers, block in _read_blocks(path, file, delimiter, len(header), line, bad_rows):
+    for numbers, block in _read_blocks(path, file, delimiter, len(header), line):
         lines.extend(numbers)
         for number, cells in enumerate(block):
             strings = known[number]
@@ -169,7 +164,6 @@ def _read_blocks(
     delimiter: str,
     width: int,
     line: int,
-    bad_rows: list[tuple[int, int]] | None,
 ) -> Iterator[tuple[Iterable[int], Iterable[Sequence[str]]]]:
     """Yield blocks of the rows after a line, as the rows' lines and as columns.
 
@@ -185,7 +179,7 @@ def _read_blocks(
         yield range(first, line + 1), columns
 
     rest = chain(io.StringIO(text, newline=""), file)
-    rows = _check_width(path, _read_lines(path, rest, delimiter, line), width, bad_rows)
+    rows = _read_lines(path, rest, delimiter, line, width)
     while chunk := list(islice(rows, CHUNK_ROWS)):
         lines, cells_of_rows = zip(*chunk, strict=True)
         yield lines, zip(*cells_of_rows, strict=True)
@@ -208,34 +202,24 @@ def _split_plain(text: str, width: int, delimiter: str) -> Sequence[Sequence[str
 
 
 def _read_lines(
-    path: Path, text: Iterable[str], delimiter: str, last: int
+    path: Path, text: Iterable[str], delimiter: str, last: int, width: int | None = None
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows after line `last`, each with the line on which it ends."""
+    """Yield the rows after line `last` that are not empty, each with the line on which it ends.
+
+    Raises `ManifestError` for a row without `width` cells.
+    """
     line = last
     reader = csv.reader(text, delimiter=delimiter, strict=True)
     try:
         for row in reader:
             line = last + reader.line_num
-            yield line, row
+            if row and width not in (None, len(row)):
+                cells = f"wrong number of cells (got {len(row)}, the header has {width})"
+                raise ManifestError(f"{path}, line {line}: {cells}")
+            if row:
+                yield line, row
     except csv.Error as error:  # such as an unclosed quotation mark
         raise ManifestError(f"{path}, line {line + 1} or later: {error}") from None
-
-
-def _check_width(
-    path: Path,
-    rows: Iterable[tuple[int, list[str]]],
-    width: int,
-    bad_rows: list[tuple[int, int]] | None,
-) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows that are as wide as the header; other rows raise, or go to `bad_rows`."""
-    for line, row in rows:
-        if len(row) == width:
-            yield line, row
-        elif row and bad_rows is not None:
-            bad_rows.append((line, len(row)))
-        elif row:
-            cells = f"wrong number of cells (got {len(row)}, the header has {width})"
-            raise ManifestError(f"{path}, line {line}: {cells}")
 
 
 def read_mapped_table(
@@ -244,10 +228,9 @@ def read_mapped_table(
     columns: Mapping[str, str] | None = None,
     *,
     required: Sequence[str | tuple[str, ...]] = (),
-    bad_rows: list[tuple[int, int]] | None = None,
 ) -> Table:
     """Read a spreadsheet's table, and rename its columns to their meanings; see `map_columns`."""
-    table = read_table(path, delimiter=None, bad_rows=bad_rows)
+    table = read_table(path, delimiter=None)
     table = table.without_blank_rows().without_escapes()
     return map_columns(table, meanings, columns, required=required)
 
@@ -280,13 +263,13 @@ def map_columns(
             problem = _no_column(table.path, meaning, table.columns)
             raise ManifestError(f"{problem}; choose one with --column {meaning}=NAME")
 
-    mapped = {}
+    mapped = {meaning: table[column] for meaning, column in column_of.items()}
     for name, cells in table.columns.items():
-        meant = [meaning for meaning, column in column_of.items() if column == name]
-        if not meant and name in column_of:
-            meant = [f"{name} (not used)"]
-        for meaning in meant or [name]:
-            mapped[meaning] = cells
+        if name in column_of.values():
+            continue
+        if name in column_of:
+            name = f"{name} (not used)"
+        mapped[name] = cells
     return replace(table, columns=mapped)
 
 

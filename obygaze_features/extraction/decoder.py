@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import queue
 import signal
@@ -12,11 +11,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.backbones.devices import default_workers
-from obygaze_features.backbones.sound import Excerpts
+from obygaze_features.backbones.sound import Samples
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import VideoError
 from obygaze_features.extraction.job import Options
-from obygaze_features.video.worker import HEARTBEAT, READY, Memory
+from obygaze_features.video.worker import HEARTBEAT, MORE, READY, Memory
 
 WORKER = "obygaze_features.video.worker"
 START_TIMEOUT_S = 120.0
@@ -45,28 +42,30 @@ class _WorkerDied(Exception):
 
 
 class Decoder:
-    """A decoding process, which is started on the first request and again if it dies.
+    """A decoding process, which is started on the first request and again if it dies."""
 
-    `idle` is a queue of other decoders that can help with tasks.
-    """
-
-    def __init__(
-        self, stall_timeout: float, idle: queue.SimpleQueue[Decoder] | None = None
-    ) -> None:
-        self._stall_timeout, self._idle = stall_timeout, idle or queue.SimpleQueue()
+    def __init__(self, stall_timeout: float) -> None:
+        self._stall_timeout = stall_timeout
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
 
-    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request to `video.worker` and return its answer.
+    def answers(self, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Send a request to `video.worker` and yield its answers.
 
-        If the request fails, the answer has an ``error``: the reason, without the file's name. The
-        request also fails if decoding hangs, or if the process dies twice.
+        If the request fails, the last answer has an ``error``: the reason, without the file's name.
+        The request also fails if decoding hangs, or if the process dies twice. After its first
+        death, the answers start again.
         """
         reason = ""
         for _ in range(2):
             try:
-                return self._ask(request)
+                answer = self._ask(request)
+                while answer:
+                    yield answer
+                    if "error" in answer:
+                        return
+                    answer = self._ask(MORE)
+                return
             except TimeoutError:
                 self.discard()
                 reason = f"was given up: decoding made no progress for {self._stall_timeout:g} s"
@@ -75,62 +74,16 @@ class Decoder:
                 # The first death may be chance: systems kill processes when memory is short.
                 reason = f"cannot be decoded: the decoder died ({problem})"
                 self.discard()
-        return {"error": reason, "source": None}
+        yield {"error": reason, "source": None}
 
     def pictures(self, shape: Iterable[int]) -> NDArray[np.uint8]:
         """Return the pictures of the last answer, which the next request overwrites."""
         return self._memory.array(tuple(shape))
 
-    def sound(self, length: int, places: Sequence[tuple[int, int, int]]) -> Excerpts:
-        """Return the sound of the last answer, which the next request overwrites.
-
-        `places` has, for each piece, the number of its first sample, and its start and end in
-        memory.
-        """
-        used = max(end for _, _, end in places)
-        samples = self._memory.array((4 * used,)).view(np.float32)
-        return Excerpts(length, [(first, samples[begin:end]) for first, begin, end in places])
-
-    def share(self, do: Callable[[Decoder, Task], Result], tasks: Iterable[Task]) -> list[Result]:
-        """Run tasks in this process and in idle processes; return the results in order.
-
-        If a task fails, later tasks are not started, and the error of the first failed task is
-        raised.
-        """
-        waiting, helpers = deque(enumerate(tasks)), list[threading.Thread]()
-        results: dict[int, Result] = {}
-        errors: dict[int, Exception] = {}
-
-        def work(decoder: Decoder) -> None:
-            try:
-                number, task = waiting.popleft()
-            except IndexError:  # another thread took the last task
-                return
-            try:
-                results[number] = do(decoder, task)
-            except Exception as problem:
-                errors[number] = problem
-                waiting.clear()
-
-        def help_out() -> None:
-            with contextlib.suppress(queue.Empty):
-                decoder = self._idle.get_nowait()
-                try:
-                    while waiting:
-                        work(decoder)
-                finally:
-                    self._idle.put(decoder)
-
-        while waiting:
-            for _ in range(min(self._idle.qsize(), len(waiting) - 1)):
-                helpers.append(threading.Thread(target=help_out, name="help"))
-                helpers[-1].start()
-            work(self)
-        for helper in helpers:
-            helper.join()
-        if errors:
-            raise errors[min(errors)]
-        return [results[number] for number in sorted(results)]
+    def sound(self, start: int, end: int) -> Samples:
+        """Return samples of the last answer, which the next request overwrites."""
+        samples = self._memory.array((4 * end,)).view(np.float32)
+        return samples[start:end]
 
     def stop(self) -> None:
         """Kill the process permanently; safe to call from any thread. A pending `ask` fails."""
@@ -177,15 +130,15 @@ class Decoder:
                 memfd_create = getattr(os, "memfd_create", None)
                 self._file = memfd_create("frames") if memfd_create else os.dup(file.fileno())
             resources.callback(os.close, self._file)
-            self._memory, self._channel = Memory(self._file), channel
+            self._memory = Memory(self._file)
+            self._channel = channel
             self._lines = resources.enter_context(channel.makefile("rb"))
-            self._errors = resources.enter_context(tempfile.TemporaryFile())
             descriptors = (worker_channel.fileno(), self._file)
             process = subprocess.Popen(  # noqa: S603  # the command is this interpreter
                 [sys.executable, "-P", "-m", WORKER, *map(str, descriptors)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=self._errors,
+                stderr=subprocess.DEVNULL,
                 pass_fds=descriptors,
                 process_group=0,  # so that Ctrl-C only reaches the parent, which then stops it
                 env={**os.environ, "PYTHONPATH": search_path},
@@ -200,14 +153,12 @@ class Decoder:
             line = self._lines.readline()
         if line != READY:
             ended = self._end()
-            self._errors.seek(0)
-            lines = self._errors.read().decode(errors="replace").strip().splitlines()
             self.discard()
             if self._stopped:
                 raise _WorkerDied("stopped")
             raise VideoError(  # not the fault of the file
-                f"could not start a decoding process ({lines[-1] if lines else ended}); "
-                "check the installation with: obygaze doctor"
+                f"could not start a decoding process ({ended}); check the "
+                "installation with: obygaze doctor"
             )
         self._channel.settimeout(self._stall_timeout)
 
@@ -220,47 +171,12 @@ class Decoder:
             self._process = None
 
 
-def _refuse_windows() -> None:
-    """Raise `VideoError` on Windows, which cannot pass open sockets and files to a new process."""
-    if sys.platform == "win32":
-        raise VideoError(
-            "clips cannot be decoded on Windows. Extract on Linux or macOS, or in the Windows "
-            "Subsystem for Linux"
-        )
-
-
-@dataclass
-class MemoryBudget:
-    """A limit on the memory taken by results that wait to be used.
-
-    Parameters
-    ----------
-    limit
-        The limit in bytes. A single result may always wait, however large it is.
-    most
-        The expected size of the largest result. It is replaced by the largest size actually seen.
-    """
-
-    limit: float = math.inf
-    most: int = 0
-    _largest: int = 0
-
-    def has_room(self, sizes: Sequence[int | None]) -> bool:
-        """Return True if another result fits, given the waiting results' sizes (None: unknown)."""
-        needed = self.most + sum(self.most if size is None else size for size in sizes)
-        return not sizes or needed <= self.limit
-
-    def learn(self, size: int) -> None:
-        """Learn the size of a result, to estimate the sizes of later results."""
-        self._largest = self.most = max(self._largest, size)
-
-
 class Decoders:
     """A pool of decoding processes; leaving the ``with`` block kills them."""
 
     def __init__(self, workers: int, stall_timeout: float) -> None:
         self._idle: queue.SimpleQueue[Decoder] = queue.SimpleQueue()
-        self._decoders = [Decoder(stall_timeout, self._idle) for _ in range(workers)]
+        self._decoders = [Decoder(stall_timeout) for _ in range(workers)]
         for decoder in self._decoders:
             self._idle.put(decoder)
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="decode")
@@ -276,58 +192,37 @@ class Decoders:
             decoder.discard()
 
     def map(
-        self,
-        do: Callable[[Decoder, Task], Result],
-        tasks: Iterable[Task],
-        *,
-        ahead: int,
-        size_of: Callable[[Result], int] = lambda result: 0,
-        budget: MemoryBudget | None = None,
+        self, do: Callable[[Decoder, Task], Result], tasks: Iterable[Task], *, ahead: int
     ) -> Generator[tuple[Task, Result], None, None]:
-        """Start tasks immediately, and yield each task with the result of `do`, in order.
+        """Yield each task with the result of `do`, in order.
 
-        In addition to one task per process, at most `ahead` tasks are started before their results
-        are consumed, or fewer if their sizes (by `size_of`) would exceed the budget. Several
-        threads may call this at the same time.
+        In addition to one task per process, `ahead` tasks are started before their results are
+        consumed.
         """
-        waiting: deque[tuple[Task, Future[tuple[Result, int]]]] = deque()
-        remaining, limit = iter(tasks), len(self._decoders) + ahead
-        memory = budget or MemoryBudget()
+        waiting: deque[tuple[Task, Future[Result]]] = deque()
+        limit = len(self._decoders) + ahead
+        try:
+            for task in tasks:
+                waiting.append((task, self._threads.submit(self._work, do, task)))
+                if len(waiting) >= limit:
+                    yield self._take(waiting)
+            while waiting:
+                yield self._take(waiting)
+        finally:
+            for _, reading in waiting:
+                reading.cancel()
 
-        def work(task: Task) -> tuple[Result, int]:
-            decoder = self._idle.get()
-            try:
-                result = do(decoder, task)
-            finally:
-                self._idle.put(decoder)
-            size = size_of(result)
-            memory.learn(size)
-            return result, size
+    def _work(self, do: Callable[[Decoder, Task], Result], task: Task) -> Result:
+        decoder = self._idle.get()
+        try:
+            return do(decoder, task)
+        finally:
+            self._idle.put(decoder)
 
-        def known_size(reading: Future[tuple[Result, int]]) -> int | None:
-            is_known = reading.done() and not reading.exception()
-            return reading.result()[1] if is_known else None
-
-        def has_room() -> bool:
-            sizes = [known_size(reading) for _, reading in waiting]
-            return len(waiting) < limit and memory.has_room(sizes)
-
-        def start() -> None:
-            while has_room() and (task := next(remaining, None)) is not None:
-                waiting.append((task, self._threads.submit(work, task)))
-
-        def take() -> Generator[tuple[Task, Result], None, None]:
-            try:
-                while waiting:
-                    task, reading = waiting.popleft()
-                    yield task, reading.result()[0]
-                    start()
-            finally:
-                for _, reading in waiting:
-                    reading.cancel()
-
-        start()
-        return take()
+    @staticmethod
+    def _take(waiting: deque[tuple[Task, Future[Result]]]) -> tuple[Task, Result]:
+        task, reading = waiting.popleft()
+        return task, reading.result()
 
 
 def map_items(
@@ -338,3 +233,12 @@ def map_items(
     with Decoders(count, options.stall_timeout) as decoders:
         results = decoders.map(do, items, ahead=count)
         yield from progress(results, label, unit="clip", total=len(items))
+
+
+def _refuse_windows() -> None:
+    """Raise `VideoError` on Windows, which cannot pass open sockets and files to a new process."""
+    if sys.platform == "win32":
+        raise VideoError(
+            "clips cannot be decoded on Windows. Extract on Linux or macOS, or in the Windows "
+            "Subsystem for Linux"
+        )

@@ -34,7 +34,6 @@ from obygaze_features.errors import (
 )
 from obygaze_features.extraction.forward import Forward
 from obygaze_features.extraction.job import (
-    STALL_TIMEOUT_S,
     Job,
     Options,
     check_items,
@@ -68,25 +67,7 @@ def extract(
     media: str | Path | None,
     backbones: Any,
     output: str | Path = "stores",
-    *,
-    films: Sequence[str] | str = (),
-    limit: int | None = None,
-    part: str | None = None,
-    retry_failed: bool = False,
-    preprocessing: str = "standard",
-    precision: str = "float32",
-    arrays: Sequence[str] | None = None,
-    sampling: str | None = None,
-    frames: int | None = None,
-    audio_track: int | None = None,
-    device: str | None = None,
-    max_gpu_memory: str | None = None,
-    batch: int | None = None,
-    workers: int | None = None,
-    max_hours: float | None = None,
-    stall_timeout: float = STALL_TIMEOUT_S,
-    ray: str | None = None,
-    reuse: Sequence[str | Path] | str | Path = (),
+    **options: Any,
 ) -> Summary:
     """Extract the features of a manifest's items into one store per backbone.
 
@@ -105,8 +86,8 @@ def extract(
         that return one, or torch modules with a `transform`. All of them share each decoded item.
     output
         The folder for ``log.jsonl`` and for the store ``NAME.zarr`` of each backbone.
-    films, limit, ...
-        The options that select items and control how and where they are computed: see `Options`.
+    options
+        The fields of `Options`, which select items and control how and where they are computed.
 
     Examples
     --------
@@ -117,16 +98,11 @@ def extract(
         extract(manifest, "films", "timm:resnet18", "stores", sampling="2 fps", frames=360)
     """
     progress = Progress()
-    settings = Options(
-        films=films, limit=limit, part=part, retry_failed=retry_failed,
-        preprocessing=preprocessing, precision=precision, arrays=arrays, sampling=sampling,
-        frames=frames, audio_track=audio_track, device=device,
-        max_gpu_memory=max_gpu_memory, batch=batch, workers=workers, max_hours=max_hours,
-        stall_timeout=stall_timeout, ray=ray, reuse=reuse,
-    )  # fmt: skip
+    settings = Options(**options)
     if not isinstance(manifest, Manifest):
         manifest = Manifest.load(manifest)
-    media = None if media is None else Path(media)
+    if media is not None:
+        media = Path(media)
     output = Path(output)
     require_folder_name(output)
     kinds = check_kinds(manifest, media)
@@ -218,11 +194,12 @@ def _check_for_clips(backbones: Sequence[Backbone], options: Options) -> None:
     if options.audio_track and not any(backbone.hears for backbone in backbones):
         raise UsageError("audio_track needs an audio backbone; add one, or leave it out")
     names = [backbone.name for backbone in backbones]
-    if blind := [backbone.name for backbone in backbones if not backbone.for_clips]:
-        raise UsageError(
-            f"{blind[0]} is for images or texts, not for clips. To use spoken words, convert "
-            "subtitles to texts: obygaze manifests subtitles"
-        )
+    for backbone in backbones:
+        if not backbone.for_clips:
+            raise UsageError(
+                f"{backbone.name} is for images or texts, not for clips. To use spoken words, "
+                "convert subtitles to texts: obygaze manifests subtitles"
+            )
     for array in options.arrays or ():
         owner = array.rpartition(":")[0]
         if owner not in ("", *names):
@@ -243,12 +220,13 @@ def fill(
         progress.end = progress.begin + 3600 * options.max_hours
     job = plan_job(manifest, media, backbones, output, options)
     writers = open_stores(job, backbones)
-    if options.reuse:
+    if options.reuse and job.blocks:
         job = reuse_rows(job, writers)
     progress.devices = {backbone.name: describe_device(backbone.device) for backbone in backbones}
     try:
         if job.blocks:
-            logger.info(_describe(job, backbones))
+            count = counted(len(job.rows), job.noun)
+            logger.info(f"Extracting {count} of {manifest.name} with {', '.join(job.paths)}")
             engine(job, backbones, writers, progress)
     except BaseException as problem:
         # Finished work is logged even after an error, if the disk still works.
@@ -262,7 +240,8 @@ def fill(
                 "CUDA_LAUNCH_BLOCKING=1 and run: obygaze --debug features extract ..."
             ) from problem
         raise
-    summary = summarise(job, writers, progress, "time" if progress.out_of_time else "done")
+    ended = "time" if progress.out_of_time else "done"
+    summary = summarise(job, writers, progress, ended)
     if job.blocks:
         log_run(summary, writers, progress.devices)
     return summary
@@ -276,7 +255,9 @@ def open_stores(job: Job, backbones: Sequence[Backbone]) -> dict[str, StoreWrite
             writers[backbone.name] = StoreWriter(job.stores[backbone.name])
             continue
         probe = embed_probe(backbone)
-        path, recipe, rows = job.paths[backbone.name], recipe_of(backbone), job.block_rows
+        path = job.paths[backbone.name]
+        recipe = recipe_of(backbone)
+        rows = job.block_rows
         # If several runs start together, one creates the store and the others resume it.
         try:
             writer = StoreWriter.create(path, job.manifest, recipe, probe=probe, block_rows=rows)
@@ -300,11 +281,6 @@ def check_kinds(manifest: Manifest, media: Path | None) -> list[str]:
     return kinds
 
 
-def _describe(job: Job, backbones: Sequence[Backbone]) -> str:
-    names = ", ".join(f"{b.name} ({'Ray' if job.options.ray else b.device})" for b in backbones)
-    return f"Extracting {counted(len(job.rows), job.noun)} of {job.manifest.name} with {names}"
-
-
 def probe_frames(count: int) -> NDArray[np.uint8]:
     """Return the frames of the probe, a synthetic clip, as ``[count, 240, 320, 3]``.
 
@@ -314,10 +290,11 @@ def probe_frames(count: int) -> NDArray[np.uint8]:
     """
     time, y, x = np.ogrid[:count, :240, :320]
     moving = x + 7 * time
-    channels = (moving * 3 + y, (moving ^ y) * 2, (x * y) // 16 + 11 * time)
-    return np.stack([np.broadcast_to(c % 256, (count, 240, 320)) for c in channels], -1).astype(
-        np.uint8
-    )
+    frames = np.empty((count, 240, 320, 3), np.uint8)
+    frames[..., 0] = (moving * 3 + y) % 256
+    frames[..., 1] = (moving ^ y) * 2 % 256
+    frames[..., 2] = (x * y // 16 + 11 * time) % 256
+    return frames
 
 
 def probe_sound(seconds: float, rate: int) -> NDArray[np.float32]:
@@ -334,10 +311,11 @@ def embed_probe(backbone: Backbone) -> dict[str, NDArray[Any]]:
         sampling = backbone.sampling
         if isinstance(sampling, SoundSampling):
             sound = probe_sound(1.5 * sampling.window, sampling.rate)
-            (row,) = Forward(backbone, 1)([backbone.preprocessing.inputs(sound)])
+            inputs = backbone.preprocessing.inputs(sound)
+        elif backbone.for_clips:
+            count = min(sampling.frames, PROBE_FRAMES)
+            inputs = resize_and_crop(torch.from_numpy(probe_frames(count)), backbone.preprocessing)
         else:
-            count = min(sampling.frames, PROBE_FRAMES) if backbone.for_clips else 1
-            frames = torch.from_numpy(probe_frames(count)).to(backbone.device)
-            pixels = resize_and_crop(frames, backbone.preprocessing)
-            (row,) = Forward(backbone, 1)([pixels if backbone.for_clips else pixels[0]])
-    return row
+            frame = torch.from_numpy(probe_frames(1))
+            inputs = resize_and_crop(frame, backbone.preprocessing)[0]
+        return Forward(backbone, 1)([inputs])[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral, Real
@@ -180,13 +180,10 @@ class Job:
     @cached_property
     def missing(self) -> dict[str, Rows]:
         """The selected rows that each store lacks, by store name."""
-        retry_failed = self.options.retry_failed
-        return {
-            name: self.stores[name].missing_rows(self.rows, retry_failed=retry_failed)
-            if name in self.stores
-            else self.rows
-            for name in self.paths
-        }
+        missing = dict.fromkeys(self.paths, self.rows)
+        for name, store in self.stores.items():
+            missing[name] = store.missing_rows(self.rows, retry_failed=self.options.retry_failed)
+        return missing
 
     @cached_property
     def blocks(self) -> list[Block]:
@@ -219,7 +216,7 @@ def plan_job(
     _check_names([backbone.name for backbone in backbones])
     paths = {backbone.name: output / f"{backbone.name}.zarr" for backbone in backbones}
     stores = {name: open_store(path) for name, path in paths.items() if path.exists()}
-    block_rows = _shared_block_rows(stores.values()) or default_block_rows(len(manifest))
+    block_rows = _choose_block_rows(stores.values(), backbones, len(manifest))
     rows = options.select(manifest, block_rows)
     if media:
         check_media(manifest, rows, media)
@@ -238,12 +235,15 @@ def _check_names(names: Sequence[str]) -> None:
     """Raise `UsageError` if two backbones have the same name, or if a name is not allowed."""
     for name in names:
         check_store_name(name)
-    if duplicates := [name for name in names if names.count(name) > 1]:
-        raise UsageError(f"two backbones are called {duplicates[0]!r}; rename one with NAME=PATH")
+        if names.count(name) > 1:
+            raise UsageError(f"two backbones are called {name!r}; rename one with NAME=PATH")
 
 
-def _shared_block_rows(stores: Iterable[Store]) -> int | None:
-    """Return the stores' rows per block (None: no stores); raise `UsageError` if they differ."""
+def _choose_block_rows(stores: Collection[Store], backbones: Sequence[Backbone], items: int) -> int:
+    """Return the stores' rows per block; raise `UsageError` if they differ.
+
+    Tokens are large, so blocks with them stay small: a block waits in memory until it is complete.
+    """
     sizes = {store.block_rows: store.path for store in stores}
     if len(sizes) > 1:
         described = " and ".join(f"{path} has {size}" for size, path in sizes.items())
@@ -251,7 +251,10 @@ def _shared_block_rows(stores: Iterable[Store]) -> int | None:
             f"stores must have the same block size ({described} rows per block). Extract into each "
             "store separately"
         )
-    return next(iter(sizes), None)
+    names = {spec.name for backbone in backbones for spec in backbone.arrays}
+    if sizes:
+        return next(iter(sizes))
+    return BLOCK_ROWS if "tokens" in names else default_block_rows(items)
 
 
 def check_items(manifest: Manifest, kinds: Sequence[str] = ("clip",)) -> None:
@@ -277,20 +280,24 @@ def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
 
 def recipe_of(backbone: Backbone) -> Recipe:
     """Return the recipe for a backbone's store, with the rule that samples clips or cuts texts."""
-    preprocessing, arrays = backbone.preprocessing.attributes(), backbone.arrays
+    preprocessing = backbone.preprocessing.attributes()
+    arrays = backbone.arrays
     about = dict(backbone.about)
     if backbone.device.startswith("cuda"):
         about["device"] = describe_device(backbone.device)
     if backbone.for_clips:
         sampling = backbone.sampling
-        count, padded = (sampling.frames,), sampling.rate is not None
-        number, time = "number in its file of each frame used", "when it is shown there, in seconds"
+        count = (sampling.frames,)
+        padded = sampling.rate is not None
         preprocessing = {"sampling": sampling.words, **preprocessing}
-        first = ArraySpec("frame_index", count, "int32", number, padded)
         if backbone.hears:
             level = "root mean square of each window in dB, of which full scale is 0"
-            first = ArraySpec("loudness", count, "float32", level, padded)
             time = "the middle of the window there, in seconds"
+            first = ArraySpec("loudness", count, "float32", level, padded)
+        else:
+            number = "number in its file of each frame used"
+            time = "when it is shown there, in seconds"
+            first = ArraySpec("frame_index", count, "int32", number, padded)
         arrays = (*arrays, first, ArraySpec("frame_time", count, "float64", time, padded))
     else:
         preprocessing["orientation"] = "upright, by the image's EXIF data"

@@ -5,25 +5,23 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.backbones.devices import default_workers, spare_memory
+from obygaze_features.backbones.devices import default_workers
+from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.common.progress import meter
-from obygaze_features.extraction.decoder import Decoder, Decoders, MemoryBudget
-from obygaze_features.extraction.forward import Embedder, Forward
+from obygaze_features.extraction.decoder import Decoder, Decoders
+from obygaze_features.extraction.forward import Embedder
 from obygaze_features.extraction.job import Block, Job
-from obygaze_features.extraction.reader import ItemReader, ReadItem, size_of
+from obygaze_features.extraction.reader import ItemReader, ReadItem
 from obygaze_features.extraction.summary import Progress
-from obygaze_features.extraction.uploads import no_uploads
 from obygaze_features.store import Done, Failed, StoreWriter
 
 READ_AHEAD = 16
-"""The number of items that may be read ahead, in addition to one per worker."""
-READ_AHEAD_SHARE = 0.25
-"""The share of free memory (on the device with the least) that items read ahead may take."""
+READ_AHEAD_BYTES = 2 * 2**30
+"""The number of items that may be read ahead, in addition to one per worker, and their size."""
 
 Outcomes = Mapping[str, Mapping[int, Done | Failed]]
 """The outcome of each row, by store name."""
@@ -37,43 +35,72 @@ def run_local(
 ) -> None:
     """Compute the blocks of a job on this machine.
 
-    Processes decode clips, and threads read images. Threads also move frames to the device and
-    resize them for each backbone. The calling thread embeds, and another thread writes the blocks.
+    Processes decode clips. Threads read images, and resize frames for each backbone. The calling
+    thread embeds, and another thread commits each block while the next one is computed. After an
+    error or when time is up, the finished rows of the last block are committed, too.
     """
-    options = job.options
     items = job.manifest.items
     reader = ItemReader(job.media, backbones)
-    alone = partial(no_uploads, reader.resizers.values())
-    embedder = Embedder({b.name: Forward(b, options.batch, alone) for b in backbones})
-    spare = min(spare_memory(device) for device in reader.resizers)
-    budget = MemoryBudget(READ_AHEAD_SHARE * spare, reader.most_bytes)
-    progress.read_ahead_bytes = int(budget.limit)
+    embedder = Embedder(backbones, job.options.batch)
 
     def read(decoder: Decoder, task: tuple[Block, int]) -> ReadItem | Failed:
         block, row = task
         return reader.read(decoder, items[row], block.names(row))
 
-    workers = options.workers or default_workers(backbones[0].device)
+    workers = job.options.workers or default_workers(backbones[0].device)
     to_do = sum(len(block.rows) for block in job.blocks)
+    ahead = min(READ_AHEAD, READ_AHEAD_BYTES // bytes_per_item(backbones))
     with (
         warnings.catch_warnings(),
         ThreadPoolExecutor(1, "write") as thread,
         meter(to_do, "Extracting", unit=job.noun) as advance,
-        Decoders(workers, options.stall_timeout) as decoders,
+        Decoders(workers, job.options.stall_timeout) as decoders,
+        contextlib.closing(decoders.map(read, rows_to_do(job, progress), ahead=ahead)) as reading,
     ):
         # Warnings about images that can be read would clutter the progress output.
         warnings.filterwarnings("ignore", module=r"PIL\.")
-        progress.work_begin = time.monotonic()
-        reading = decoders.map(
-            read, rows_to_do(job, progress), ahead=READ_AHEAD, size_of=size_of, budget=budget
-        )
-        with contextlib.closing(reading):
+        commit: Future[None] = thread.submit(write, {}, {})
+        progress.work_begin = begin = time.monotonic()
+        try:
+            for (block, row), item in reading:
+                progress.decode += time.monotonic() - begin
+                if progress.is_over():
+                    break
+                progress.count(item)
+
+                embedder.add(block.names(row), row, item)
+                embedder.run(is_last=row in block.last_rows)
+                progress.device = embedder.seconds
+
+                if row == block.rows[-1]:
+                    begin = time.monotonic()
+                    commit.result()
+                    commit = thread.submit(write, writers, embedder.take())
+                    progress.write += time.monotonic() - begin
+                advance(1, progress.note())
+                begin = time.monotonic()
+        finally:
             try:
-                embed(reading, embedder, writers, progress, thread, advance)
+                embedder.collect()
             finally:
                 progress.batches = embedder.batches
-                for row, count in embedder.cut.items():
-                    progress.counts.cut[items[row].id] = count
+                progress.notes += embedder.notes
+                last_commit = thread.submit(write, writers, embedder.take())
+        commit.result()
+        last_commit.result()
+
+
+def bytes_per_item(backbones: Sequence[Backbone]) -> int:
+    """Return the size of an item's frames, as bytes, and of its sound."""
+    total = 1
+    for backbone in backbones:
+        sampling = backbone.sampling
+        if isinstance(sampling, SoundSampling):
+            total += 4 * sampling.frames * round(sampling.window * sampling.rate)
+        else:
+            height, width = backbone.preprocessing.crop
+            total += sampling.frames * 3 * height * width
+    return total
 
 
 def rows_to_do(job: Job, progress: Progress) -> Iterator[tuple[Block, int]]:
@@ -84,48 +111,6 @@ def rows_to_do(job: Job, progress: Progress) -> Iterator[tuple[Block, int]]:
         progress.started += len(block.rows)
         for row in block.rows:
             yield block, row
-
-
-def embed(
-    reading: Iterable[tuple[tuple[Block, int], ReadItem | Failed]],
-    embedder: Embedder,
-    writers: Mapping[str, StoreWriter],
-    progress: Progress,
-    thread: ThreadPoolExecutor,
-    advance: Callable[..., None],
-) -> None:
-    """Embed items while they are read, and commit each block while the next one is computed.
-
-    After an error or when time is up, the finished rows of the last block are committed, too.
-    """
-    commit: Future[None] = thread.submit(write, {}, {})
-    begin = time.monotonic()
-    try:
-        for (block, row), item in reading:
-            progress.decode += time.monotonic() - begin
-            if progress.is_over():
-                break
-            progress.items += 1
-            if not isinstance(item, Failed):
-                progress.counts += item.counts
-
-            embedder.add(block.names(row), row, item, is_last=row in block.last_rows)
-            progress.device = embedder.seconds
-
-            if row == block.rows[-1]:
-                begin = time.monotonic()
-                commit.result()
-                commit = thread.submit(write, writers, embedder.take())
-                progress.write += time.monotonic() - begin
-            advance(1, progress.note())
-            begin = time.monotonic()
-    finally:
-        try:
-            embedder.collect()
-        finally:
-            last_commit = thread.submit(write, writers, embedder.take())
-    commit.result()
-    last_commit.result()
 
 
 def write(writers: Mapping[str, StoreWriter], outcomes: Outcomes) -> None:

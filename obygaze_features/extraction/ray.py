@@ -98,8 +98,8 @@ def run_part(
     extract_part, paths, folder, software, end = shared
     if version("obygaze") != software or not all(path.exists() for path in paths):
         raise ClusterError(
-            f"the machine {os.uname().nodename} must have obygaze {software}, and see these paths: "
-            f"{', '.join(map(str, paths))}"
+            f"the machine {socket.gethostname()} must have obygaze {software}, and see these "
+            f"paths: {', '.join(map(str, paths))}"
         )
     with contextlib.suppress(OSError):
         os.chdir(folder)  # to which the paths of checkpoints may be relative

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from obygaze_features.backbones import Backbone
+from obygaze_features.backbones.devices import explain_out_of_memory
+from obygaze_features.backbones.preprocess import Preprocessing, resize_and_crop
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.sound import SoundSampling
+from obygaze_features.backbones.sound import SoundSampling, is_silent
 from obygaze_features.common.package import need
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import ObygazeError, VideoError, at
 from obygaze_features.extraction.decoder import Decoder
-from obygaze_features.extraction.summary import Counts
-from obygaze_features.extraction.uploads import FrameResizer
 from obygaze_features.items.media import IMAGE_SUFFIXES, MediaFolder
 from obygaze_features.manifests import Item
 from obygaze_features.store import Failed, Status
@@ -42,30 +40,50 @@ class ReadItem:
     source
         The fingerprint of the item's file; None for a text or an unreadable file.
     inputs
-        The input of each backbone: a list of frame tensors (``[T,3,h,w]``), one per decoded part;
-        windows of sound; an image; or a text.
+        The input of each backbone: frames (``[T,3,h,w]``), windows of sound, an image, or a text.
     sampled
         For clips, each backbone's row in the arrays ``frame_index`` and ``frame_time``; for an
         audio backbone, ``frame_time`` and ``loudness``.
     failures
         The failure of each backbone that has no input, such as an audio backbone if the file has no
         sound.
-    uploads
-        GPU events after which the inputs are on their GPUs.
-    counts
-        The numbers to add to the run's counts.
+    frames
+        The number of frames or images that were read.
+    notes
+        Sentences about the item, such as "silent sound track".
     """
 
     source: str | None
     inputs: dict[str, Any]
     sampled: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
     failures: Mapping[str, Failed] = field(default_factory=dict)
-    uploads: Sequence[torch.cuda.Event] = ()
-    counts: Counts = field(default_factory=Counts)
+    frames: int = 0
+    notes: Set[str] = frozenset()
 
 
-class _Unreadable(Exception):
-    """The error raised for a decoder's answer that has an ``error``."""
+class View:
+    """A clip's frames as a backbone takes them: `pixels`, ``[T,3,h,w]``, filled in any order."""
+
+    pixels: Tensor
+
+    def __init__(self, preprocessing: Preprocessing, numbers: Sequence[int], pinned: bool) -> None:
+        self._preprocessing = preprocessing
+        self._numbers = np.array(numbers)
+        self._pinned = pinned
+        self._is_empty = True
+
+    def put(self, number: int, picture: Tensor) -> None:
+        """Resize a frame into the rows with its number."""
+        rows = np.flatnonzero(self._numbers == number).tolist()
+        if not rows:
+            return
+        resized = resize_and_crop(picture[None], self._preprocessing)[0]
+        if self._is_empty:  # only now, because a user's transform decides the shape
+            shape = (len(self._numbers), *resized.shape)
+            self.pixels = torch.empty(shape, dtype=resized.dtype, pin_memory=self._pinned)
+            self._is_empty = False
+        for row in rows:
+            self.pixels[row] = resized
 
 
 class ItemReader:
@@ -81,16 +99,8 @@ class ItemReader:
             root = media.resolve()
             self._folders = {"clip": MediaFolder(root), "image": MediaFolder(root, IMAGE_SUFFIXES)}
         self._backbones = {backbone.name: backbone for backbone in backbones}
-        devices = dict.fromkeys(backbone.device for backbone in backbones)
-        self.resizers = {device: FrameResizer(device) for device in devices}
-
-    @property
-    def most_bytes(self) -> int:
-        """The maximum size of a clip's frames, resized for all visual backbones, in bytes."""
-        seeing = [b for b in self._backbones.values() if b.for_clips and not b.hears]
-        views = {(b.device, b.preprocessing.geometry, b.sampling.frames) for b in seeing}
-        sizes = {b.preprocessing.geometry: 3 * math.prod(b.preprocessing.crop) for b in seeing}
-        return sum(frames * sizes[geometry] for _, geometry, frames in views)
+        # A GPU copies from pinned memory several times as fast, and while it computes.
+        self._pinned = any(backbone.device.startswith("cuda") for backbone in backbones)
 
     def read(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem | Failed:
         """Read an item for the backbones with these names, or return a failure."""
@@ -98,14 +108,17 @@ class ItemReader:
             if not item.text.strip() and item.start is None:  # a span may have no words
                 return Failed(Status.UNREADABLE, "the text is empty")
             return ReadItem(None, dict.fromkeys(names, item.text))
-        if item.kind == "image":
-            return self._read_image(item, names)
-        return self._read_clip(decoder, item, names)
+        with explain_out_of_memory(f"the {item.kind} {item.id}", "cpu"):
+            if item.kind == "image":
+                return self._read_image(item, names)
+            return self._read_clip(decoder, item, names)
 
     def _read_clip(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem:
         hearing = [name for name in names if self._backbones[name].hears]
         seeing = [name for name in names if name not in hearing]
-        seen = self._see(decoder, item, seeing) if seeing else ReadItem(None, {})
+        seen = ReadItem(None, {})
+        if seeing:
+            seen = self._see(decoder, item, seeing)
         # Sound is a separate request, so that the pictures survive if decoding the sound crashes.
         if not hearing:
             return seen
@@ -118,108 +131,96 @@ class ItemReader:
             {**seen.inputs, **heard.inputs},
             {**seen.sampled, **heard.sampled},
             {**seen.failures, **heard.failures},
-            [*seen.uploads, *heard.uploads],
-            seen.counts + heard.counts,
+            seen.frames,
+            seen.notes | heard.notes,
         )
 
     def _see(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem:
         samplings: list[Any] = [self._backbones[name].sampling for name in names]
-        media = self._folders["clip"]
-
-        def read_part(decoder: Decoder, skip: int) -> tuple[dict[str, Any], ReadItem]:
-            answer = ask_decoder(decoder, "decode", media, item, samplings, skip=skip)
+        clip: Mapping[str, Any] = {}
+        views: Mapping[str, View] = {}
+        for answer in ask_decoder(decoder, "decode", self._folders["clip"], item, samplings):
             if "error" in answer:
-                raise _Unreadable(answer)
-            frames = torch.from_numpy(decoder.pictures(answer["shape"]))
-            return answer, self._resize(frames, dict(zip(names, answer["rows"], strict=True)))
+                return ReadItem(None, {}, failures=dict.fromkeys(names, _failed(answer)))
+            if "frames" in answer:
+                pictures = torch.from_numpy(decoder.pictures(answer["shape"]))
+                for number, picture in zip(answer["frames"], pictures, strict=True):
+                    for view in set(views.values()):
+                        view.put(number, picture)
+            else:  # the clip itself, which comes again if the process dies
+                clip = answer
+                views = self._make_views(dict(zip(names, clip["numbers"], strict=True)))
 
-        try:
-            answer, first = read_part(decoder, 0)
-            if answer["why_slow"]:  # the file is decoded from its start, so only once
-                others = [read_part(decoder, skip) for skip in answer["skips"]]
-            else:
-                others = decoder.share(read_part, answer["skips"])
-        except _Unreadable as problem:
-            failed = _failed(problem.args[0])
-            return ReadItem(None, {}, failures=dict.fromkeys(names, failed))
-        parts = [first, *(part for _, part in others)]
-        counts = sum((part.counts for part in parts), Counts())
-        rows = zip(names, samplings, answer["numbers"], answer["times"], strict=True)
-        slow = [answer["why_slow"]] if answer["why_slow"] else []
-        counts = replace(counts, resized_by_cpu=min(1, counts.resized_by_cpu))
-        # The parts are kept separate until each is written into its batch.
+        sampled = {}
+        for name, sampling, *row in zip(
+            names, samplings, clip["numbers"], clip["times"], strict=True
+        ):
+            sampled[name] = sampling.row(*row)
+        notes = set()
+        if clip["why_slow"]:
+            notes.add(f"decoded from the start of the file: {clip['why_slow']}")
+        if clip["thinned"]:
+            notes.add("more frames at this rate than are used")
         return ReadItem(
-            answer["source"],
-            {name: [part.inputs[name] for part in parts] for name in names},
-            {name: sampling.row(*row) for name, sampling, *row in rows},
-            uploads=[event for part in parts for event in part.uploads],
-            counts=counts + Counts(slow=Counter(slow), thinned=answer["thinned"]),
+            clip["source"],
+            {name: view.pixels for name, view in views.items()},
+            sampled,
+            frames=len(set().union(*clip["numbers"])),
+            notes=notes,
         )
+
+    def _make_views(self, numbers: Mapping[str, Sequence[int]]) -> dict[str, View]:
+        """Return each backbone's view; backbones that differ only in scaling share one."""
+        shared: dict[Hashable, View] = {}
+        views = {}
+        for name, own in numbers.items():
+            preprocessing = self._backbones[name].preprocessing
+            key = (preprocessing.geometry, tuple(own))
+            if key not in shared:
+                shared[key] = View(preprocessing, own, self._pinned)
+            views[name] = shared[key]
+        return views
 
     def _hear(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem:
         samplings: list[Any] = [self._backbones[name].sampling for name in names]
-        answer = ask_decoder(decoder, "hear", self._folders["clip"], item, samplings)
+        answer = next(ask_decoder(decoder, "hear", self._folders["clip"], item, samplings))
         if "error" in answer:
             return ReadItem(None, {}, failures=dict.fromkeys(names, _failed(answer)))
-        inputs, sampled, unheard, is_silent = {}, {}, 0, False
+        inputs = {}
+        sampled = {}
+        notes = set()
+        if answer["track"]:
+            notes.add(f"several sound tracks: used {answer['track']}")
         for name, sampling in zip(names, samplings, strict=True):
             sound = decoder.sound(*answer["spans"][str(sampling.rate)])
-            inputs[name] = self._backbones[name].preprocessing.inputs(sound)
+            windows = self._backbones[name].preprocessing.inputs(sound)
+            if self._pinned:
+                windows = windows.pin_memory()
+            inputs[name] = windows
             sampled[name] = sampling.row(sound, item.start or 0.0)
-            is_silent = sound.is_silent
+            if is_silent(sound):
+                notes.add("silent sound track")
             count = len(replace(sampling, frames=len(sound)).windows(len(sound)))
-            unheard = max(unheard, count if count > sampling.frames else 0)
-        tracks = [answer["track"]] if answer["track"] else []
-        windows = [unheard] if unheard else []
-        counts = Counts(tracks=Counter(tracks), silent=int(is_silent), unheard=Counter(windows))
-        uploads = []
-        for device in {self._backbones[name].device for name in names}:
-            own = {name: inputs[name] for name in names if self._backbones[name].device == device}
-            uploaded, upload = self.resizers[device].upload(own)
-            inputs |= uploaded
-            uploads += [upload] if upload else []
-        return ReadItem(answer["source"], inputs, sampled, uploads=uploads, counts=counts)
+            if count > sampling.frames:
+                notes.add(f"{count} windows of sound, of which {sampling.frames} are used")
+        return ReadItem(answer["source"], inputs, sampled, notes=notes)
 
     def _read_image(self, item: Item, names: Sequence[str]) -> ReadItem | Failed:
-        media, status, source = self._folders["image"], Status.MISSING, None
+        media = self._folders["image"]
+        status = Status.MISSING
+        source = None
         try:
             path = media.find(item)
             status = Status.UNREADABLE
-            picture = torch.from_numpy(read_picture(path))[None]
+            picture = torch.from_numpy(read_picture(path))
             source = fingerprint(path)
-            resized = self._resize(picture, dict.fromkeys(names, range(1)))
-            inputs = {name: pixels[0] for name, pixels in resized.inputs.items()}
-            return replace(resized, source=source, inputs=inputs)
+            views = self._make_views(dict.fromkeys(names, (0,)))
+            for view in set(views.values()):
+                view.put(0, picture)
+            inputs = {name: view.pixels[0] for name, view in views.items()}
+            return ReadItem(source, inputs, frames=1)
         except VideoError as problem:
             return Failed(status, portable_reason(problem, media.root), source)
-
-    def _resize(self, frames: Tensor, rows: Mapping[str, Sequence[int]]) -> ReadItem:
-        """Return the frames that each backbone needs, resized."""
-        inputs: dict[str, Any] = {}
-        uploads: list[torch.cuda.Event] = []
-        by_cpu = False
-        for device, resize in self.resizers.items():
-            backbones = [self._backbones[name] for name in rows]
-            if views := {
-                b.name: (b.preprocessing, rows[b.name]) for b in backbones if b.device == device
-            }:
-                resized, upload, fallback = resize(frames, views)
-                inputs |= resized
-                uploads += [upload] if upload else []
-                by_cpu |= fallback
-        counts = Counts(frames=len(frames), resized_by_cpu=int(by_cpu))
-        return ReadItem(None, inputs, uploads=uploads, counts=counts)
-
-
-def size_of(item: ReadItem | Failed) -> int:
-    """Return the size of an item's inputs in bytes; shared inputs count once."""
-    if isinstance(item, Failed):
-        return 0
-    tensors: set[Tensor] = set()
-    for value in item.inputs.values():
-        if not isinstance(value, str):
-            tensors.update([value] if isinstance(value, Tensor) else value)
-    return sum(values.nbytes for values in tensors)
 
 
 def _failed(answer: Mapping[str, Any]) -> Failed:
@@ -233,31 +234,29 @@ def ask_decoder(
     media: MediaFolder,
     item: Item,
     samplings: Iterable[Sampling | SoundSampling],
-    *,
-    skip: int = 0,
-) -> dict[str, Any]:
-    """Ask `video.worker` to ``decode`` or ``hear`` an item's file.
+) -> Iterator[dict[str, Any]]:
+    """Ask `video.worker` to ``decode`` or ``hear`` an item's file, and yield its answers.
 
-    The answer has the ``file`` (None if the item has no file), and an ``error`` if the task failed.
-    The first `skip` frames are left out.
+    An answer has the ``file`` (None if the item has no file), and an ``error`` if the task failed.
     """
     try:
         path = media.find(item)
     except VideoError as problem:
-        return {"file": None, "source": None, "error": portable_reason(problem, media.root)}
-    answer = decoder.ask(
-        {
-            "task": task,
-            "path": str(path),
-            "start": item.start,
-            "end": item.end,
-            "samplings": [asdict(sampling) for sampling in samplings],
-            "skip": skip,
-        }
-    )
+        yield {"file": None, "source": None, "error": portable_reason(problem, media.root)}
+        return
+    request = {
+        "task": task,
+        "path": str(path),
+        "start": item.start,
+        "end": item.end,
+        "samplings": [asdict(sampling) for sampling in samplings],
+    }
     file = str(path.relative_to(media.root))
-    error = {"error": at(file, answer["error"])} if "error" in answer else {}
-    return {**answer, "file": file, **error}
+    for answer in decoder.answers(request):
+        answer["file"] = file
+        if "error" in answer:
+            answer["error"] = at(file, answer["error"])
+        yield answer
 
 
 def portable_reason(problem: ObygazeError, root: Path) -> str:

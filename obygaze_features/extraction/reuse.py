@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from obygaze_features.common.text import join_some
+from obygaze_features.errors import StoreError
 from obygaze_features.extraction.job import Job
 from obygaze_features.extraction.loop import write
 from obygaze_features.items.media import locate
@@ -30,25 +32,37 @@ def reuse_rows(job: Job, writers: Mapping[str, StoreWriter]) -> Job:
     for path in [paths] if isinstance(paths, str | Path) else paths:
         old = open_store(path)
         ids = unchanged_ids(job, old)
+        alike = {}
         for name, writer in writers.items():
-            if differences(writer.store.attributes, old.attributes):
-                continue
-            count = 0
-            for block in job.blocks:
-                rows = {}
-                for row in block.missing.get(name, []):
-                    item_id = job.manifest.ids[row]
-                    if item_id in ids:
-                        values = {
-                            spec.name: old.read(spec.name, [item_id])[0] for spec in old.specs
-                        }
-                        rows[row] = Done(values, old.sources[item_id])
-                if rows:
-                    write({name: writer}, {name: rows})
-                count += len(rows)
-            append_to_log(writer.store.path, "reused", rows=count)
-            logger.info(f"Copied {count} rows of {path} into {job.paths[name]}")
+            differing = differences(writer.store.attributes, old.attributes)
+            if not differing:
+                alike[name] = writer
+        if not alike:
+            names = join_some([*differing])
+            raise StoreError(f"{old.where} cannot be reused: it was made with different {names}")
+
+        for name, writer in alike.items():
+            count = _copy_rows(job, name, writer, old, ids)
+            if count:
+                append_to_log(writer.store.path, "reused", rows=count)
+            logger.info(f"Copied {count} rows of {old.where} into {job.paths[name]}")
     return replace(job, stores={name: writer.store.refresh() for name, writer in writers.items()})
+
+
+def _copy_rows(job: Job, name: str, writer: StoreWriter, old: Store, ids: set[str]) -> int:
+    """Copy the rows of these ids that a writer lacks; return their number."""
+    count = 0
+    for block in job.blocks:
+        rows = {}
+        for row in block.missing.get(name, []):
+            item_id = job.manifest.ids[row]
+            if item_id in ids:
+                values = {spec.name: old.read(spec.name, [item_id])[0] for spec in old.specs}
+                rows[row] = Done(values, old.sources[item_id])
+        if rows:
+            write({name: writer}, {name: rows})
+        count += len(rows)
+    return count
 
 
 def unchanged_ids(job: Job, old: Store) -> set[str]:

@@ -15,52 +15,14 @@ from typing import Any
 import numpy as np
 
 from obygaze_features.extraction.job import Job, Rows
-from obygaze_features.store import Status, Store, StoreWriter
+from obygaze_features.extraction.reader import ReadItem
+from obygaze_features.store import Failed, Status, Store, StoreWriter
 from obygaze_features.store.writer import append_to_log
 
 logger = logging.getLogger(__name__)
 
 TIME_MARGIN = 1.25
 """The allowance for a slow block, as a multiple of the average, when deciding if there is time."""
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Counts of the items that were read.
-
-    Parameters
-    ----------
-    frames
-        The number of frames or images that were read.
-    slow
-        The number of clips whose files were decoded from the start, by reason.
-    resized_by_cpu
-        The number of items that the CPU resized because a GPU had no memory for them.
-    thinned
-        The number of clips that were sampled evenly, because they have more frames at the requested
-        rate than a backbone takes.
-    tracks
-        The number of clips with several sound tracks, by the track that was used: ``1 of 2 (fra)``.
-    silent
-        The number of clips with a silent sound track.
-    unheard
-        The number of clips whose sound was sampled because it has too many windows, by the number
-        of windows.
-    cut
-        The token counts of texts that were cut because they were too long, by id.
-    """
-
-    frames: int = 0
-    slow: Counter[str] = field(default_factory=Counter)
-    resized_by_cpu: int = 0
-    thinned: int = 0
-    silent: int = 0
-    tracks: Counter[str] = field(default_factory=Counter)
-    unheard: Counter[int] = field(default_factory=Counter)
-    cut: Counter[str] = field(default_factory=Counter)
-
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(**{name: count + vars(other)[name] for name, count in vars(self).items()})
 
 
 @dataclass
@@ -72,13 +34,14 @@ class Progress:
     begin, work_begin, end
         The start of the run, the end of loading and planning, and the time limit, by the monotonic
         clock.
-    started, items
-        The number of items that were started, and the number of items that were read or failed.
+    started, items, frames
+        The number of items that were started, the number of items that were read or failed, and the
+        number of frames or images that were read.
+    notes
+        Sentences about items, and the number of items of each.
     decode, device, write
         The seconds spent waiting for frames, for the device (on a CPU, computing), and for the
         disk.
-    read_ahead_bytes
-        The limit on the device memory taken by items that are read ahead.
     batches, devices
         The batch size and the device of each backbone.
     """
@@ -87,15 +50,22 @@ class Progress:
     end: float = math.inf
     started: int = 0
     items: int = 0
-    counts: Counts = field(default_factory=Counts)
+    frames: int = 0
+    notes: Counter[str] = field(default_factory=Counter)
     decode: float = 0.0
     device: float = 0.0
     write: float = 0.0
-    read_ahead_bytes: int = 0
     batches: dict[str, int] = field(default_factory=dict)
     devices: dict[str, str] = field(default_factory=dict)
     out_of_time: bool = False
     work_begin: float = math.inf
+
+    def count(self, item: ReadItem | Failed) -> None:
+        """Count an item that was read or failed."""
+        self.items += 1
+        if not isinstance(item, Failed):
+            self.frames += item.frames
+            self.notes.update(item.notes)
 
     def is_over(self) -> bool:
         """Return True if the time is up."""
@@ -117,7 +87,8 @@ class Progress:
     def add(self, part: Progress, at_a_time: int) -> None:
         """Add the progress of a part of the work, of which several are done at a time."""
         self.items += part.items
-        self.counts += part.counts
+        self.frames += part.frames
+        self.notes += part.notes
         self.decode += part.decode / at_a_time
         self.device += part.device / at_a_time
         self.write += part.write / at_a_time
@@ -137,13 +108,11 @@ class Progress:
         shares = self.shares(seconds)
         busy = ", ".join(f"{stage} {shares[stage]:.0%}" for stage in ("decode", "device", "write"))
         bound = max(shares, key=shares.__getitem__)
-        frames = self.counts.frames
-        speed = f"{frames / seconds:.0f} frames/s, " if frames else ""
-        return f"{speed}{busy}, bound by {bound}"
+        return f"{self.frames / seconds:.0f} frames/s, {busy}, bound by {bound}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Summary(Counts):
+@dataclass(frozen=True)
+class Summary:
     """The result of an extraction.
 
     Parameters
@@ -152,8 +121,10 @@ class Summary(Counts):
         The paths of the stores.
     wanted
         The number of selected items, including those that were already done.
-    clips
-        The number of items that this run processed.
+    clips, frames
+        The number of items that this run processed, and the number of frames or images in them.
+    notes
+        Sentences about items, such as "silent sound track", and the number of items of each.
     done, done_in, left
         The number of selected items done in every store, the number done in each store (by name),
         and the number left because time was up.
@@ -164,8 +135,6 @@ class Summary(Counts):
         The shares of `seconds` that the run spent waiting for frames (``decode``), for the device
         (``device``) and for the disk (``write``), and on loading and planning (``start``). A GPU
         also computes while the run waits for frames.
-    read_ahead_bytes
-        The limit on the device memory taken by items that are read ahead.
     batches, bytes
         The batch size of each backbone after any halving, and the size of each store.
     ended
@@ -175,13 +144,14 @@ class Summary(Counts):
     stores: list[Path]
     wanted: int
     clips: int
+    frames: int
+    notes: Mapping[str, int]
     done: int
     done_in: dict[str, int]
     left: int
     failed: dict[str, dict[str, str]]
     seconds: float
     shares: dict[str, float]
-    read_ahead_bytes: int
     batches: dict[str, int]
     bytes: dict[str, int]
     ended: str
@@ -218,30 +188,33 @@ def summarise(
     job: Job, writers: Mapping[str, StoreWriter], progress: Progress, ended: str
 ) -> Summary:
     """Summarise a run, counting the rows that are in its stores now."""
-    rows, seconds = job.rows, time.monotonic() - progress.begin
+    rows = job.rows
+    seconds = time.monotonic() - progress.begin
     stores = {name: writer.store.refresh() for name, writer in writers.items()}
     status = np.array([store.status[rows] for store in stores.values()])
     is_done = status == Status.DONE
     left = int((status == Status.TODO).any(axis=0).sum())
+    if ended == "time" and not left:
+        ended = "done"
+    sizes = {}
+    for name, store in stores.items():
+        row_bytes = sum(spec.row_bytes for spec in store.specs)
+        sizes[name] = row_bytes * int((store.status == Status.DONE).sum())
     return Summary(
-        **vars(progress.counts),
         stores=[store.path for store in stores.values()],
         wanted=len(rows),
         clips=progress.items,
+        frames=progress.frames,
+        notes=dict(progress.notes),
         done=int(is_done.all(axis=0).sum()),
         done_in=dict(zip(stores, is_done.sum(axis=1).tolist(), strict=True)),
         left=left,
         failed=_describe_failures(stores, rows),
         seconds=seconds,
         shares=progress.shares(seconds),
-        read_ahead_bytes=progress.read_ahead_bytes,
         batches=progress.batches,
-        bytes={
-            name: int((store.status == Status.DONE).sum())
-            * sum(spec.row_bytes for spec in store.specs)
-            for name, store in stores.items()
-        },
-        ended="done" if ended == "time" and not left else ended,
+        bytes=sizes,
+        ended=ended,
     )
 
 
@@ -250,12 +223,16 @@ def _describe_failures(stores: Mapping[str, Store], rows: Rows) -> dict[str, dic
     names_of: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for name, store in stores.items():
         for row in rows[store.status[rows] > Status.DONE].tolist():
-            kind, item = Status(store.status[row]).name.lower(), store.ids[row]
+            kind = Status(store.status[row]).name.lower()
+            item = store.ids[row]
             names_of[kind, item, store.failures[item]].append(name)
     failed: dict[str, dict[str, str]] = defaultdict(dict)
     for (kind, item, reason), names in names_of.items():
-        text = reason if len(names) == len(stores) else f"{reason} ({', '.join(names)})"
-        failed[kind][item] = "; ".join(filter(None, (failed[kind].get(item), text)))
+        if len(names) < len(stores):
+            reason += f" ({', '.join(names)})"
+        if item in failed[kind]:
+            reason = f"{failed[kind][item]}; {reason}"
+        failed[kind][item] = reason
     return dict(failed)
 
 

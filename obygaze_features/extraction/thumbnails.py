@@ -58,7 +58,8 @@ def write_thumbnails(
     width
         The maximum width of a thumbnail in pixels; smaller frames keep their size.
     """
-    settings, folder = options or Options(), Path(folder)
+    settings = options or Options()
+    folder = Path(folder)
     require_folder_name(folder)
     check_items(manifest)
     need("PIL.Image", extra="extract")
@@ -69,17 +70,26 @@ def write_thumbnails(
 
     def draw(decoder: Decoder, item: Item) -> str | None:
         """Write a clip's thumbnail; return the reason if that failed."""
-        answer = ask_decoder(decoder, "decode", media, item, [HALVES])
-        if "error" in answer:
-            return str(answer["error"])
-        middle = decoder.pictures(answer["shape"])[answer["rows"][0][1]]
-        write_bytes(folder / thumbnail_name(item.id), _jpeg(middle, width))
+        wanted = 0
+        picture = b""
+        for answer in ask_decoder(decoder, "decode", media, item, [HALVES]):
+            if "error" in answer:
+                return str(answer["error"])
+            if "numbers" in answer:
+                wanted = answer["numbers"][0][1]
+            elif wanted in answer["frames"]:
+                position = answer["frames"].index(wanted)
+                picture = _jpeg(decoder.pictures(answer["shape"])[position], width)
+        write_bytes(folder / thumbnail_name(item.id), picture)
         return None
 
     results = map_items(draw, missing, "Thumbnails", settings)
     failed = {item.id: reason for item, reason in results if reason is not None}
-    written, there = len(missing) - len(failed), len(items) - len(missing)
-    return {"made": written, "there": there, "failed": failed}
+    return {
+        "made": len(missing) - len(failed),
+        "there": len(items) - len(missing),
+        "failed": failed,
+    }
 
 
 def _jpeg(rgb: NDArray[np.uint8], width: int) -> bytes:

@@ -101,7 +101,7 @@ def find_films(names: Collection[str] | str, titles: Mapping[str, str]) -> list[
     left_out: list[str] = []
     for name in _split(names, titles):
         wish = name.removeprefix("!")
-        films = _find(wish, titles, wildcards=True)
+        films = _find(wish, titles)
         if "*" not in wish or not films:
             films = [match_film(wish, titles)]
         if name == wish:
@@ -126,11 +126,9 @@ def _split(names: Collection[str] | str, titles: Mapping[str, str]) -> list[str]
     return parts
 
 
-def _find(name: str, titles: Mapping[str, str], *, wildcards: bool = False) -> list[str]:
-    """Return the films with this id or title, ignoring case, spaces and the year."""
-    pattern = re.escape(_title_key(name))
-    if wildcards:
-        pattern = pattern.replace(r"\*", ".*")
+def _find(name: str, titles: Mapping[str, str]) -> list[str]:
+    """Return the films with this id, title or pattern, ignoring case, spaces and the year."""
+    pattern = re.escape(_title_key(name)).replace(r"\*", ".*")
     matches = re.compile(pattern).fullmatch
     films = []
     for film, title in titles.items():

@@ -24,6 +24,7 @@ from obygaze_features.common.text import (
     MAX_TIME_S,
     as_list,
     did_you_mean,
+    group_by,
     join_some,
     sha256_of_text,
     shorten,
@@ -107,17 +108,10 @@ class Items:
     def of(cls, items: Iterable[Item], extra: Mapping[str, list[str]] | None = None) -> Items:
         """Make columns from a sequence of items."""
         items = list(items)
-        return cls(
-            ids=[item.id for item in items],
-            kinds=[item.kind for item in items],
-            films=[item.film for item in items],
-            media=[item.media for item in items],
-            texts=[item.text for item in items],
-            # NumPy reads None as NaN.
-            starts=np.array([item.start for item in items], dtype=float),
-            ends=np.array([item.end for item in items], dtype=float),
-            extra=extra or {},
-        )
+        cells = [[getattr(item, name) for item in items] for name in COLUMNS]
+        ids, kinds, films, media, texts, *times = cells
+        starts, ends = np.array(times, dtype=float)  # NumPy reads None as NaN
+        return cls(ids, kinds, films, media, texts, starts, ends, extra or {})
 
     @classmethod
     def from_table(cls, table: Table, *, check: bool = True) -> Items:
@@ -132,8 +126,8 @@ class Items:
             films=table.get("film"),
             media=table.get("media"),
             texts=table.get("text"),
-            starts=_parse_seconds(table.get("start")),
-            ends=_parse_seconds(table.get("end")),
+            starts=np.array(map_cells(_parse_seconds, table.get("start")), dtype=float),
+            ends=np.array(map_cells(_parse_seconds, table.get("end")), dtype=float),
             extra=extra,
             check=False,
         )
@@ -205,45 +199,49 @@ class Items:
         return {self.ids[row] for row in unspanned if names[row] and counts[names[row]] == 1}
 
     @property
+    def span_rows(self) -> list[int]:
+        """The rows of the items that are spans of a longer film."""
+        rows: list[int] = np.flatnonzero(~np.isnan(self.starts)).tolist()
+        return rows
+
+    @property
     def span_films(self) -> list[str]:
         """The film of each item; spans without a film are grouped by the name of their file."""
-        spans = (~np.isnan(self.starts)).tolist()
-        return [
-            film or (media_stem(media) if span else "")
-            for film, media, span in zip(self.films, self.media, spans, strict=True)
-        ]
+        films = self.films.copy()
+        for row in self.span_rows:
+            films[row] = name_film(films[row], self.media[row])
+        return films
 
     @cached_property
     def spans_by_film(self) -> dict[str, NDArray[np.intp]]:
         """The rows of each film's spans, ordered by time; film names are converted to safe ids."""
-        ids = map_cells(lambda film: film and safe_id(film), self.span_films)
-        by_film: dict[str, list[int]] = {}
-        for row in np.flatnonzero(~np.isnan(self.starts)).tolist():
-            by_film.setdefault(ids[row], []).append(row)
-        ordered = {}
-        for film, of_film in by_film.items():
-            rows = np.array(of_film, np.intp)
-            ordered[film] = rows[np.lexsort((self.ends[rows], self.starts[rows]))]
-        return ordered
+        films = map_cells(lambda film: film and safe_id(film), self.span_films)
+        spans = list(zip(self.starts.tolist(), self.ends.tolist(), strict=True))
+        by_film = group_by(self.span_rows, films.__getitem__)
+        for rows in by_film.values():
+            rows.sort(key=spans.__getitem__)
+        return {film: np.array(rows, np.intp) for film, rows in by_film.items()}
 
     @property
     def repeats(self) -> dict[int, int]:
         """The first row that each repeated row equals in kind, film, file, text and span."""
-        columns = (self.kinds, self.media, self.texts, self.starts.tolist(), self.ends.tolist())
+        times = self.starts.tolist(), self.ends.tolist()
+        items = zip(self.span_films, self.kinds, self.media, self.texts, *times, strict=True)
+        keys = list(items)
         first_rows: dict[object, int] = {}
         repeats = {}
-        for row, span in enumerate(zip(self.span_films, *columns, strict=True)):
-            film, _, _, _, start, _ = span
-            if film and not math.isnan(start) and first_rows.setdefault(span, row) != row:
-                repeats[row] = first_rows[span]
+        for row in self.span_rows:
+            first = first_rows.setdefault(keys[row], row)
+            if first != row and keys[row][0]:
+                repeats[row] = first
         return repeats
 
-    def take(self, rows: Sequence[int], *, check: bool = True) -> Items:
-        """Return the items in these rows, in this order; if `check`, raise for repeated rows."""
+    def take(self, rows: Sequence[int]) -> Items:
+        """Return the items in these rows, in this order."""
         index = np.asarray(rows, dtype=int)
         times = {"starts": self.starts[index], "ends": self.ends[index]}
         extra = pick_rows(self.extra, rows)
-        return replace(self, **pick_rows(vars(self), rows), **times, extra=extra, check=check)
+        return replace(self, **pick_rows(vars(self), rows), **times, extra=extra, check=False)
 
     def select(
         self,
@@ -257,18 +255,16 @@ class Items:
         """
         rows: Sequence[int] = range(len(self))
         if films is not None:
-            wanted_films = set(as_list(films))
-            for unknown in sorted(wanted_films.difference(self.films)):
+            wanted = set(as_list(films))
+            for unknown in sorted(wanted.difference(self.films)):
                 raise UsageError(unknown_name("film", unknown, self.films))
-            rows = [row for row in rows if self.films[row] in wanted_films]
+            rows = [row for row in rows if self.films[row] in wanted]
         if ids is not None:
-            try:
-                wanted = set(map(self.row_of.__getitem__, as_list(ids)))
-            except KeyError as unknown:
-                self.row(unknown.args[0])  # raises, with the closest id
-                raise
-            rows = sorted(wanted.intersection(rows))
-        return self.take(rows, check=False)
+            wanted = set(as_list(ids))
+            for unknown in wanted.difference(self.row_of):
+                self.row(unknown)  # raises
+            rows = [row for row in rows if self.ids[row] in wanted]
+        return self.take(rows)
 
     @cached_property
     def digest(self) -> str:
@@ -280,11 +276,11 @@ class Items:
         digest = hashlib.sha256(b"obygaze-items-1\n")
         sources = map_cells(media_stem, self.media)
         if "text" in self.kinds:
-            withheld = self.extra.get(WITHHELD) or [""] * len(self)
             for row, kind in enumerate(self.kinds):
                 if kind == "text":
-                    sources[row] = withheld[row] or sha256_of_text(self.texts[row])
-        starts, ends = (_format_times(times, _microseconds) for times in (self.starts, self.ends))
+                    sources[row] = self._text_digest(row)
+        starts = _format_times(self.starts, _microseconds)
+        ends = _format_times(self.ends, _microseconds)
         for column in (self.ids, self.kinds, sources, starts, ends):
             digest.update("\n".join(column).encode() + b"\0")
         return digest.hexdigest()
@@ -294,15 +290,21 @@ class Items:
 
         The words are replaced by their SHA-256, so the digest stays the same.
         """
-        spoken = (np.array(self.kinds) == "text") & ~np.isnan(self.starts)
-        if not spoken.any():
+        spoken = [row for row in self.span_rows if self.kinds[row] == "text"]
+        if not spoken:
             return self
         texts = self.texts.copy()
         digests = list(self.extra.get(WITHHELD) or [""] * len(self))
-        for row in np.flatnonzero(spoken).tolist():
-            digests[row] = digests[row] or sha256_of_text(texts[row])
+        for row in spoken:
+            digests[row] = self._text_digest(row)
             texts[row] = ""
         return replace(self, texts=texts, extra={**self.extra, WITHHELD: digests})
+
+    def _text_digest(self, row: int) -> str:
+        withheld = self.extra.get(WITHHELD)
+        if withheld and withheld[row]:
+            return withheld[row]
+        return sha256_of_text(self.texts[row])
 
     def problems(self) -> Iterator[tuple[int, str]]:
         """Yield every invalid row with its problem, column by column."""
@@ -371,27 +373,29 @@ def require_same_clips(stored: Items, listed: Items, listed_in: str = "the manif
     both record is compared: spans where both have one, and files without their extension, or films
     where neither has a file.
     """
-    row_of = listed.row_of
-    pairs = [(row, row_of[clip]) for row, clip in enumerate(stored.ids) if clip in row_of]
-    rows, others = np.array(pairs, np.intp).reshape(-1, 2).T
-
-    moved = np.abs(stored.starts[rows] - listed.starts[others]) > MIN_SPAN_S / 2
-    moved |= np.abs(stored.ends[rows] - listed.ends[others]) > MIN_SPAN_S / 2
-    are_alike = np.isnan(stored.starts[rows]) == np.isnan(listed.starts[others])
-
-    own_files = map_cells(_file_key, stored.media)
-    files = map_cells(_file_key, listed.media)
-    for (row, other), has_moved, is_alike in zip(pairs, moved, are_alike, strict=True):
-        own_name, name = own_files[row], files[other]
-        if not (own_name or name):
-            own_name, name = stored.films[row], listed.films[other]
-        is_named = is_alike and own_name and name
-        if has_moved or (is_named and own_name != name):
+    for own in stored:
+        if own.id not in listed.row_of:
+            continue
+        other = listed[listed.row_of[own.id]]
+        if not _can_be_same(own, other):
             raise ManifestError(
-                f"id {stored.ids[row]} is {_describe_place(stored[row])} in the store and "
-                f"{_describe_place(listed[other])} in {listed_in}. Use the manifest that the store "
-                "was made from, or extract the features again"
+                f"id {own.id} is {_describe_place(own)} in the store and "
+                f"{_describe_place(other)} in {listed_in}. Use the manifest that the store was "
+                "made from, or extract the features again"
             )
+
+
+def _can_be_same(item: Item, other: Item) -> bool:
+    """Return False if both items record a file, film or span, and these differ."""
+    if (item.start is None) != (other.start is None):
+        return True
+    times = zip((item.start, item.end), (other.start, other.end), strict=True)
+    if any(a is not None and b is not None and abs(a - b) > MIN_SPAN_S / 2 for a, b in times):
+        return False
+    names = {_file_key(item.media), _file_key(other.media)}
+    if names == {""}:
+        names = {item.film, other.film}
+    return len(names - {""}) < 2
 
 
 def _file_key(name: str) -> str:
@@ -510,16 +514,12 @@ def _film_problem(film: str) -> str | None:
     return f"film {film!r} is a path; use a plain name"
 
 
-def _parse_seconds(cells: list[str]) -> NDArray[np.float64]:
-    """Parse cells as seconds; cells that are empty or no numbers become NaN."""
-
-    def parse(cell: str) -> float:
-        try:
-            return float(cell)
-        except ValueError:
-            return math.nan
-
-    return np.array(map_cells(parse, cells), dtype=float)
+def _parse_seconds(cell: str) -> float:
+    """Parse a cell as seconds; a cell that is empty or no number becomes NaN."""
+    try:
+        return float(cell)
+    except ValueError:
+        return math.nan
 
 
 def _microseconds(value: float) -> str:

@@ -94,12 +94,13 @@ class MediaFolder:
     def _stems(self, item: Item) -> list[str]:
         """Return the stems that an item's file may have; a name may contain a dot ("Dr. No")."""
         name = item.media.rpartition("/")[2]
-        dotted_name = name if Path(name).suffix.lower() not in self.suffixes else ""
-        stems = [dotted_name, expected_stem(item)]
+        stems = [media_stem(name)]
         if not name:
-            stems += [item.id]
+            stems = [stem_from_id(item.id) or "", item.id]
+        elif Path(name).suffix.lower() not in self.suffixes:
+            stems.insert(0, name)
         if item.start is not None:
-            stems += [item.film]
+            stems.append(item.film)
         return list(dict.fromkeys(filter(None, stems)))
 
     def _folders(self, item: Item) -> list[Path]:
@@ -186,24 +187,13 @@ def find_videos(items: Iterable[Item], titles: Mapping[str, str], root: Path) ->
             tries += [replace(item, media=title), replace(item, media=without_year(title))]
         files = next(filter(None, map(folder.candidates, tries)), None)
         if files:
-            videos[item.id] = min(files, key=_how_rarely_played)
+            played = [file for end in PLAYED for file in files if file.suffix.lower() == end]
+            videos[item.id] = (played or files)[0]
         else:
             searched = searched or folder.pattern(tries[-1])
     if not videos:
         raise VideoError(f"{root} has no video of these films (searched for {searched})")
     return videos
-
-
-def _how_rarely_played(path: Path) -> int:
-    suffix = path.suffix.lower()
-    if suffix in PLAYED:
-        return PLAYED.index(suffix)
-    return len(PLAYED)
-
-
-def expected_stem(item: Item) -> str:
-    """Return the stem of an item's file, or its MovieGraphs stem if the item has no media."""
-    return media_stem(item.media.rpartition("/")[2]) or stem_from_id(item.id) or ""
 
 
 def clip_id(film: str, scene: int) -> str:

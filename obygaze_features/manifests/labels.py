@@ -18,7 +18,7 @@ import msgspec
 from obygaze_features.common.files import read_json, read_toml
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, format_table, map_cells
-from obygaze_features.common.text import counted, for_shell, join_some, shorten, unknown_name
+from obygaze_features.common.text import counted, join_some, shorten, unknown_name
 from obygaze_features.errors import ManifestError, errors_as
 from obygaze_features.items.items import pick_rows, raise_first
 
@@ -320,13 +320,8 @@ def choose_scheme(name: str, levels: OwnLevels) -> LabelScheme | None:
     return scheme_in(about if "label_scheme" in about else own, path)
 
 
-def suggest_levels(texts: Iterable[str], order: Sequence[str] = ()) -> str:
-    """Return a hint on how to pass levels that are not in the scheme.
-
-    The hint states the levels as the value of an option only if their `order` is known.
-    """
-    if len(order) > 1 and not any("," in level for level in order):
-        return f"to use the file's own levels: --levels {for_shell(','.join(order))}"
+def suggest_levels(texts: Iterable[str]) -> str:
+    """Return a hint on how to pass levels that are not in the scheme."""
     levels = join_some([shorten(level) for level in sorted({*texts} - {""})], MAX_LEVELS_SHOWN)
     return (
         f"to use your own levels, list them in order: --levels LOWEST,...,HIGHEST (found: {levels})"

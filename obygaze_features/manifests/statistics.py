@@ -185,9 +185,9 @@ def statistics_figure(
         levels, concepts, *films = figure.subplots(
             len(rows), 1, gridspec_kw={"height_ratios": rows}, squeeze=False
         )[:, 0]
-        lines = caption(figure, title, keys=level_keys(stats.scheme.name_of))
+        caption(figure, title, keys=level_keys(stats.scheme.name_of))
         describe(figure, title, "Shares of the levels, and the concepts within each level.")
-        _draw_shares(levels, {"all clips": stats.all}, stats, "Share of each level", lines)
+        _draw_shares(levels, {"all clips": stats.all}, stats, "Share of each level")
         _draw_concepts(concepts, stats)
         for axes in films:
             order = sorted(stats.films, key=lambda film: _sure_share(stats, film), reverse=True)
@@ -201,14 +201,12 @@ def _sure_share(stats: Statistics, film: str) -> float:
     return stats.films[film].share(stats.scheme.codes[-1])
 
 
-def _draw_shares(
-    axes: Axes, rows: Mapping[str, Counts], stats: Statistics, title: str, lines: int = 0
-) -> None:
+def _draw_shares(axes: Axes, rows: Mapping[str, Counts], stats: Statistics, title: str) -> None:
     """Draw one bar per row, divided by level, with percentages inside and clip counts beside it."""
     colours = level_colours(stats.scheme.codes)
     counts_of = {name: counted(counts.total, "clip") for name, counts in rows.items()}
     name_rows(axes, list(rows))
-    add_heading(axes, title, lines=lines)
+    add_heading(axes, title)
     for row, (name, counts) in enumerate(rows.items()):
         left = 0.0
         for level, colour in zip(stats.scheme.levels, colours, strict=True):

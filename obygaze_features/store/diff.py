@@ -14,7 +14,7 @@ from obygaze_features.common.progress import progress
 from obygaze_features.store import format as fmt
 from obygaze_features.store.metadata import StoredArray
 from obygaze_features.store.reader import Store, open_store
-from obygaze_features.store.rows import open_shard
+from obygaze_features.store.rows import Shard
 from obygaze_features.store.writer import SAME_STORE, differences
 
 BATCH_ROWS = 64
@@ -123,7 +123,7 @@ def read_probe(store: Store) -> dict[str, NDArray[Any]]:
         name = f"{fmt.PROBE}/{fmt.shard_name(spec, 0)}"
         array = StoredArray(spec, fmt.shard_layout(spec, 1))
         try:
-            shard = open_shard(store.location, name, array)
+            shard = Shard(store.location, name, array)
             probe[spec.name] = shard.read(np.zeros(1, np.intp))[0]
         except FileNotFoundError:
             continue

@@ -12,7 +12,7 @@ import numpy as np
 from obygaze_features.common.files import disk_errors, new_file
 from obygaze_features.common.progress import meter
 from obygaze_features.common.text import as_list, format_size
-from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.errors import StoreError, UsageError, translate
 from obygaze_features.store import format as fmt
 from obygaze_features.store.reader import Store
 
@@ -56,7 +56,11 @@ def export(
     if not ids:
         raise StoreError(store.where, "has no rows that are done")
 
-    with disk_errors(output, StoreError), new_file(output, overwrite=overwrite) as temporary:
+    with (
+        disk_errors(output, StoreError),
+        translate(StoreError, output, "cannot be written: {}", foreign=RuntimeError),  # HDF5's
+        new_file(output, overwrite=overwrite) as temporary,
+    ):
         # HDF5 crashes Python when the disk is full.
         size = EMPTY_BYTES + len(ids) * (ID_BYTES + sum(spec.row_bytes for spec in specs))
         free = shutil.disk_usage(temporary.parent).free

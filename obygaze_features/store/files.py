@@ -10,27 +10,30 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import mmap
 import os
 import re
 import struct
+import sys
 import time
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http.client import responses
 from pathlib import Path
 from typing import Any, TypeGuard
 from urllib.parse import urlsplit
 from urllib.request import getproxies
-from zipfile import ZIP_STORED, BadZipFile, ZipFile
+from zipfile import ZIP_STORED, ZipFile
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from obygaze_features.common.package import need
 from obygaze_features.common.progress import progress
 from obygaze_features.common.text import format_size, redact, redact_url, shorten
 from obygaze_features.errors import (
-    MissingExtra,
     ObygazeError,
     StoreError,
     StoreUnreadable,
@@ -38,9 +41,8 @@ from obygaze_features.errors import (
     translate,
 )
 from obygaze_features.store import format as fmt
-from obygaze_features.store.shards import MappedFile, map_file
 
-SCHEMES = ("https", "http", "s3", "gs", "hf")
+SCHEMES = ("https", "http", "s3", "hf")
 """The schemes of URLs. Other schemes of fsspec are left out: some run code from a server."""
 PAUSES_S = (0.1, 0.5, 1.5, 4.0)
 """Seconds to wait before each retry of a request that may succeed later."""
@@ -54,6 +56,7 @@ GAP_BYTES = 128 * 2**10
 """The largest gap in bytes between two parts that are read with one request."""
 MAX_JSON_BYTES = 16 * 2**20
 MAX_FILE_BYTES = 2**30
+MAX_SHARD_BYTES = 2**33
 """The largest file that is read into memory, so that a server cannot exhaust the memory."""
 CREDENTIALS = (
     "set credentials: https://USER:PASSWORD@HOST/...; for S3, AWS_ACCESS_KEY_ID and "
@@ -62,14 +65,28 @@ CREDENTIALS = (
 _TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
 _HUB = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)/?")
 _STORE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
-_CUT_URL = re.compile(r"(https?|s3|hf):/+")
-"""A pattern for the start of a URL that lost a slash because it was passed as a path."""
-_NO_ZIP = BadZipFile, NotImplementedError, UnicodeDecodeError, struct.error
+_CUT_URL = re.compile(r"^(https?|s3|hf):/+")
+"""A pattern for the start of a URL, which lost a slash if it was passed as a path."""
 _ZIP_HEADER_BYTES = 30
 """The size of the part of a zip file's header that precedes the file name."""
 
 Part = tuple[str, int, int]
 """A part of a file: its name, start and length. A negative start counts from the file's end."""
+
+
+@dataclass(frozen=True, eq=False)
+class MappedFile:
+    """A file, or part of a file, mapped into memory as an array of bytes."""
+
+    bytes: NDArray[np.uint8]
+    memory: mmap.mmap | None
+    """The memory map; None for an empty file, which cannot be mapped."""
+
+    def forget(self) -> None:
+        """Release the memory of pages that were read. The system reads pages again when needed."""
+        # Windows lacks this call, and trims a process's pages by itself.
+        if sys.platform != "win32" and self.memory is not None:
+            self.memory.madvise(mmap.MADV_DONTNEED)
 
 
 class Location:
@@ -175,24 +192,11 @@ class Folder(Location):
         self.where = where or str(path)
 
     def map(self, name: str) -> MappedFile:
-        """Map a file into memory."""
-        with self._file(name) as path:
-            return map_file(path)
-
-    def read(self, name: str) -> bytes:
-        """Read a whole file."""
-        with self._file(name) as path:
-            return path.read_bytes()
-
-    @contextlib.contextmanager
-    def _file(self, name: str) -> Iterator[Path]:
-        """Yield the path of a file; raise `StoreUnreadable` if the store was replaced."""
+        """Map a file into memory; raise `StoreUnreadable` if the store was replaced."""
         try:
-            with _reading(self.path / name) as path:
-                yield path
+            return _map_file(self.path / name)
         finally:
-            if name != "zarr.json":  # writers reread it to see if the store was finalised
-                self.refuse_if_changed()
+            self.refuse_if_changed()
 
     def identify(self) -> object:
         """Return the identity of ``zarr.json``, which is never changed in place."""
@@ -205,12 +209,9 @@ class Zip(Location):
     def __init__(self, path: Path) -> None:
         self.path = self.address = path
         self.where = str(path)
+        self._file = _map_file(path)
         reason = "is not a zip file, or is cut short ({}); download it again"
-        with (
-            _reading(path),
-            translate(StoreError, path, reason, foreign=_NO_ZIP),
-            ZipFile(path) as archive,
-        ):
+        with translate(StoreError, path, reason), ZipFile(path) as archive:
             self.infos = {info.orig_filename: info for info in archive.infolist()}
         for name, info in self.infos.items():
             if info.compress_type != ZIP_STORED:
@@ -219,8 +220,6 @@ class Zip(Location):
                     f": {name!r:.80} is compressed. Pack the store again with: "
                     "obygaze stores push STORE NAME.zip",
                 )
-        with _reading(path):
-            self._file = map_file(path)
 
     def map(self, name: str) -> MappedFile:
         """Map a file of the archive into memory."""
@@ -232,7 +231,7 @@ class Zip(Location):
         header = archive[start : start + _ZIP_HEADER_BYTES].tobytes().ljust(_ZIP_HEADER_BYTES)
         start += _ZIP_HEADER_BYTES + sum(struct.unpack("<HH", header[26:]))
         content = archive[start : start + info.file_size]
-        return MappedFile(self.join(name), content, self._file.memory)
+        return MappedFile(content, self._file.memory)
 
     def read(self, name: str) -> bytes:
         """Read a whole file, and verify its checksum in the zip file."""
@@ -261,7 +260,6 @@ class Remote(Location):
         self.address = address
         self.where = redact_url(address).rstrip("/")
         self._checksums: dict[str, str] = {}
-        self._versions: dict[str, frozenset[str | None]] = {}
         self._systems: dict[int, Any] = {}
         self.connect()
 
@@ -281,14 +279,11 @@ class Remote(Location):
         """Read a whole file, and check it against the store's list of checksums."""
         if name == fmt.CHECKSUMS and isinstance(self.identity, bytes):
             return self.identity
-        try:
-            data = self._read_whole(name)
-        except FileNotFoundError:
-            self.refuse_if_changed()
-            raise
+        data = self._read_whole(name)
+        assert data is not None
         sha256 = self._checksums.get(name)
         if sha256 is None:
-            self._refuse_other_versions({name})
+            self._refuse_new_versions()
         elif hashlib.sha256(data).hexdigest() != sha256:
             self.refuse_if_changed()
             raise StoreError(
@@ -301,12 +296,8 @@ class Remote(Location):
     def read_parts(self, parts: Sequence[Part], *, missing_ok: bool = False) -> list[Any]:
         """Read several parts of files in parallel; nearby parts share one request."""
         runs = list(_join_near(sorted(set(parts))))
-        try:
-            answers = self._request(runs, missing_ok=missing_ok)
-        except FileNotFoundError:
-            self.refuse_if_changed()
-            raise
-        self._refuse_other_versions({run[0][0] for run in runs})
+        answers = self._request(runs, missing_ok=missing_ok)
+        self._refuse_new_versions()
         read: dict[Part, bytes | None] = {}
         for run, data in zip(runs, answers, strict=True):
             for part in run:
@@ -318,53 +309,63 @@ class Remote(Location):
 
     def fetch(self, names: Sequence[str], folder: Path) -> None:
         """Download files into a folder, several at a time."""
-        batches = range(0, len(names), AT_ONCE)
-        for start in progress(batches, "Fetching", unit="batch"):
-            self._fetch_batch(names[start : start + AT_ONCE], folder)
+        for batch in batches(names, "Fetching"):
+            targets = [str(folder / name) for name in batch]
+            for pause in (*PAUSES_S, 0):
+                try:
+                    self.connect().get(list(map(self.path, batch)), targets, batch_size=AT_ONCE)
+                    break
+                except FileNotFoundError:
+                    absent = [name for name in batch if not self.exists(name)]
+                    raise missing_file(self.join((absent or batch)[0])) from None
+                except Exception as problem:
+                    if not pause or not self._may_pass(problem):
+                        with one_line_errors(self.join(batch[0])):
+                            raise
+                time.sleep(pause)
+
+    def send(self, names: Sequence[str], folder: Path) -> None:
+        """Upload files from a folder, several at a time."""
+        for batch in batches(names, "Sending"):
+            sources = [str(folder / name) for name in batch]
+            with one_line_errors(self.where):
+                self.connect().put(sources, list(map(self.path, batch)), batch_size=AT_ONCE)
 
     def identify(self) -> object:
         """Return the list of checksums, which identifies the store; None if there is no list."""
-        with contextlib.suppress(FileNotFoundError):
-            return self._read_whole(fmt.CHECKSUMS)
-        return None
+        return self._read_whole(fmt.CHECKSUMS, missing_ok=True)
 
     def pin(self) -> None:
         """Remember the store's list of checksums, which `read` compares files with."""
         super().pin()
         self._checksums = {}
-        self._versions = {}
         if isinstance(self.identity, bytes):
             with contextlib.suppress(ValueError):  # `verify` reports a damaged list
                 self._checksums = msgspec.json.decode(self.identity, type=dict[str, str])
 
-    def _read_whole(self, name: str) -> bytes:
+    def _read_whole(self, name: str, *, missing_ok: bool = False) -> bytes | None:
         """Read a whole file, unless it is larger than the limit."""
         limit = MAX_FILE_BYTES
         if name.endswith(".json"):
             limit = MAX_JSON_BYTES
         # With a range of the limit, a longer file would arrive cut, and without an error.
-        data: bytes = self._request([[(name, 0, limit + 1)]])[0]
-        if len(data) > limit:
+        data: bytes | None
+        [data] = self._request([[(name, 0, limit + 1)]], missing_ok=missing_ok)
+        if data and len(data) > limit:
             raise StoreError(f"{self.join(name)} is larger than {format_size(limit)}")
         return data
 
-    def _refuse_other_versions(self, names: Collection[str]) -> None:
+    def _refuse_new_versions(self) -> None:
         """Raise `StoreUnreadable` if files that were read may belong to a store that replaced this.
 
-        Most servers state the version of a file. If that version is known to belong to the pinned
-        store, so does the data. Otherwise, another request compares the store's checksum list.
+        Most servers state the version of a file. After a version that was not seen before, another
+        request compares the store's list of checksums.
         """
-        if self.identity is None:
-            return
-        seen = getattr(self.connect(), "versions", {})
-        versions = {}
-        for name in names:
-            versions[name] = frozenset(seen.get(self.path(name), {None}))
-        for name, known in versions.items():
-            if None in known or known != self._versions.get(name):
-                self.refuse_if_changed()
-                self._versions.update(versions)
-                break
+        versions = self.connect().versions
+        count = versions.count
+        if versions.checked != count:
+            self.refuse_if_changed()
+            versions.checked = count
 
     def _request(self, runs: list[list[Part]], *, missing_ok: bool = False) -> list[Any]:
         """Request each run of parts, repeating requests that may succeed later."""
@@ -385,7 +386,10 @@ class Remote(Location):
             time.sleep(pause)
 
         for number, answer in answers.items():
-            if isinstance(answer, FileNotFoundError) and missing_ok:
+            if isinstance(answer, FileNotFoundError):
+                if not missing_ok:
+                    self.refuse_if_changed()
+                    raise missing_file(self.join(runs[number][0][0]))
                 answers[number] = None
             elif isinstance(answer, OSError) and "not satisfiable" in str(answer):
                 answers[number] = b""  # on S3, the file was read to its end
@@ -402,23 +406,6 @@ class Remote(Location):
             end = run[-1][1] + run[-1][2]
         return self.path(name), start, end
 
-    def _fetch_batch(self, names: Sequence[str], folder: Path) -> None:
-        targets = [str(folder / name) for name in names]
-        for pause in (*PAUSES_S, None):
-            system = self.connect()
-            paths = [self.path(name) for name in names]
-            try:
-                system.get(paths, targets, batch_size=AT_ONCE)
-                return
-            except FileNotFoundError:
-                absent = next((name for name in names if not self.exists(name)), names[0])
-                raise missing_file(self.join(absent)) from None
-            except Exception as problem:
-                if pause is None or not self._may_pass(problem):
-                    with one_line_errors(self.join(names[0])):
-                        raise
-            time.sleep(pause)
-
     def _may_pass(self, answer: object) -> bool:
         """Return True if a request failed that may succeed when repeated."""
         if not isinstance(answer, Exception):
@@ -434,16 +421,11 @@ class Remote(Location):
 
 def location_of(address: str | Path) -> Location:
     """Return the location of an address, without checking that it has a store."""
-    if is_url(address):
-        remote = Remote(address)
-        if remote.where.endswith(".zip"):
-            raise StoreError(remote.where, "is a zip file behind a URL; download it first")
-        return remote
+    text = _CUT_URL.sub(r"\1://", str(address))
+    if is_url(text):
+        return Remote(text)
     path = Path(address)
-    if (cut := _CUT_URL.match(str(path))) and not path.exists():
-        where = redact_url(f"{cut[1]}://{str(path)[cut.end() :]}")
-        raise UsageError(f"{where.replace('://', ':/')}: did you mean {where}?")
-    if path.suffix == ".zip" and path.is_file():
+    if path.suffix.lower() == ".zip" and path.is_file():
         return Zip(path)
     return Folder(path)
 
@@ -476,6 +458,12 @@ def sha256_at(location: Location, name: str) -> str:
         length = len(data)
         start += length
     return digest.hexdigest()
+
+
+def batches(names: Sequence[str], verb: str) -> Iterator[Sequence[str]]:
+    """Yield names, as many as are transferred at once, and show the progress."""
+    for start in progress(range(0, len(names), AT_ONCE), verb, unit="batch"):
+        yield names[start : start + AT_ONCE]
 
 
 def missing_file(where: str) -> FileNotFoundError:
@@ -526,14 +514,14 @@ def _open_system(address: str) -> tuple[Any, str, str]:
             f"{where}: stores cannot be read from or written to {shorten(scheme)} addresses; use "
             f"{', '.join(SCHEMES)}"
         )
-    fsspec = need("fsspec", extra="remote")
-    if scheme in ("s3", "gs"):
+    if where.lower().endswith(".zip"):
+        raise StoreError(where, "is a zip file behind a URL; download it first")
+    if scheme == "s3":
         bucket = urlsplit(address).netloc
         if not bucket or "@" in bucket or ":" in bucket:  # its client would repeat a password
-            raise UsageError(f"{where}: use {scheme}://BUCKET/NAME.zarr, without a password")
-        with translate(MissingExtra, where, "needs another package: {}", foreign=ImportError):
-            # `fsspec.url_to_fs` would also accept chained file systems.
-            system = fsspec.filesystem(scheme) if scheme == "gs" else _open_s3()
+            raise UsageError(f"{where}: use s3://BUCKET/NAME.zarr, without a password")
+        # `fsspec.url_to_fs` would also accept chained file systems.
+        system = _open_s3()
         return system, system._strip_protocol(address).rstrip("/"), ""
 
     headers = {"Accept-Encoding": "identity"}
@@ -549,6 +537,23 @@ def _open_system(address: str) -> tuple[Any, str, str]:
     return _open_http(headers), root.rstrip("/"), f"{mark}{query}"
 
 
+class _Versions:
+    """The version of each file that a file system has read."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, str] = {}
+        self.count = 0
+        """The number of answers with a version that was new, or without one."""
+        self.checked = 0
+        """The count when the store was last known to be the same."""
+
+    def note(self, path: str, version: str | None) -> None:
+        """Note the version that an answer states."""
+        if version is None or self.known.get(path) != version:
+            self.count += 1
+            self.known[path] = version or ""
+
+
 def _open_s3() -> Any:
     """Return fsspec's S3 file system, which notes the version of each file that it reads."""
     s3fs = need("s3fs", extra="remote")
@@ -557,14 +562,13 @@ def _open_s3() -> Any:
         async def _call_s3(self, method: str, *arguments: Any, **options: Any) -> Any:
             sent = await super()._call_s3(method, *arguments, **options)
             if method == "get_object":
-                path = f"{options['Bucket']}/{options['Key']}"
-                self.versions.setdefault(path, set()).add(sent.get("ETag"))
+                self.versions.note(f"{options['Bucket']}/{options['Key']}", sent.get("ETag"))
             return sent
 
     # Without these limits, s3fs takes 30 s to give up on a dead endpoint, and gigabytes of memory.
     config = {"connect_timeout": 2, "retries": {"total_max_attempts": 2}}
     system = VersionedS3(config_kwargs=config, max_concurrency=1, skip_instance_cache=True)
-    system.versions = {}
+    system.versions = _Versions()
     return system
 
 
@@ -587,7 +591,7 @@ def _open_http(headers: dict[str, str]) -> Any:
                 self._raise_not_found_for_status(sent, url)
                 _require_range(sent, start)
                 version = sent.headers.get("ETag") or sent.headers.get("Last-Modified")
-                self.versions.setdefault(url, set()).add(version)
+                self.versions.note(url, version)
                 data = bytearray()
                 async for part in sent.content.iter_any():
                     data += part
@@ -595,13 +599,27 @@ def _open_http(headers: dict[str, str]) -> Any:
                         break
             return bytes(data[:limit])
 
+        async def _get_file(self, url: str, path: str, **_: Any) -> None:
+            session = await self.set_session()
+            async with session.get(self.encode_url(url)) as sent:
+                self.has_answered = True
+                self._raise_not_found_for_status(sent, url)
+                size = 0
+                with Path(path).open("wb") as file:
+                    async for part in sent.content.iter_any():
+                        size += len(part)
+                        if size > MAX_SHARD_BYTES:
+                            limit = format_size(MAX_SHARD_BYTES)
+                            raise StoreError(f"{redact_url(url)} is larger than {limit}")
+                        file.write(part)
+
     options = {
         "headers": headers,
         "timeout": aiohttp.ClientTimeout(sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S),
         "trust_env": bool(getproxies()),  # uses one thread per request
     }
     system = BoundedHttp(client_kwargs=options, skip_instance_cache=True)
-    system.versions = {}
+    system.versions = _Versions()
     return system
 
 
@@ -618,25 +636,26 @@ def _require_range(sent: Any, start: int) -> None:
         )
 
 
-@contextlib.contextmanager
-def _reading(path: Path) -> Iterator[Path]:
-    """Raise `StoreUnreadable` if the system cannot read a file that exists."""
+def _map_file(path: Path) -> MappedFile:
+    """Map a file; raise `StoreUnreadable` if the system cannot read a file that exists."""
     try:
-        yield path
-    except (FileNotFoundError, ObygazeError):
-        raise
-    except NotADirectoryError:
+        with path.open("rb") as file:
+            memory = None
+            if os.fstat(file.fileno()).st_size:
+                memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (FileNotFoundError, NotADirectoryError):
         raise missing_file(str(path)) from None
     except OSError as problem:
         raise StoreUnreadable(
             f"{path} cannot be read at the moment: {problem.strerror}. The data may be intact. "
             "Check the disk, the permissions and the limits (ulimit), then run the command again"
         ) from problem
+    return MappedFile(np.frombuffer(memory or b"", np.uint8), memory)
 
 
 def _identify_file(path: Path) -> object:
     """Return properties of a file that change when it is replaced (ctime cannot be forged)."""
-    with contextlib.suppress(FileNotFoundError), _reading(path):
+    with contextlib.suppress(OSError):
         status = path.stat()
         return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
     return None

@@ -239,12 +239,8 @@ def _rows_by_id(
         if row_of.setdefault(item_id, row) != row:
             raise StoreError(path, f"has several rows for {shorten(str(item_id))}; keep one")
     if row_of.keys().isdisjoint(manifest.items.ids):
-        own = ", ".join(map(repr, ids[:1]))
-        wanted = ", ".join(map(repr, manifest.items.ids[:1]))
         raise StoreError(
-            path,
-            f"has none of the items of {manifest.name}: its ids are like {own:.60}, and the "
-            f"manifest's like {wanted:.60}",
+            path, f"has none of the items of {manifest.name}: its ids are like {ids[:1]!s:.60}"
         )
 
     def read(item: Item) -> NDArray[Any]:

@@ -141,9 +141,9 @@ def read_attributes(location: Location) -> dict[str, Any]:
     ours = _decode(file, data, _Group).attributes.get(fmt.ATTRIBUTES)
     if not isinstance(ours, dict):
         raise StoreError(location.where, "is a Zarr group, but was not made by obygaze")
-    if (version := ours.get("format_version")) != fmt.FORMAT_VERSION:
-        is_newer = isinstance(version, int) and version > fmt.FORMAT_VERSION
-        raise (NewerStore if is_newer else StoreError)(
+    version = ours.get("format_version")
+    if version != fmt.FORMAT_VERSION:
+        raise NewerStore(
             location.where,
             f"has format version {version!r:.20}, but this version of obygaze only reads up to "
             f"{fmt.FORMAT_VERSION}; update obygaze, or ask the store's owner",
@@ -174,7 +174,8 @@ def _describe_no_store(location: Location) -> str:
         )
     if isinstance(location, Folder):
         require_folder(location.path, "a feature store", StoreError)
-        if other_kind := describe_other_kind(location.path, "a feature store"):
+        other_kind = describe_other_kind(location.path, "a feature store")
+        if other_kind:
             return other_kind
         for path in sorted(location.path.glob("*.zarr")):
             return is_folder_of(location.path, "store", path)
@@ -236,7 +237,8 @@ def _read_table(location: Location, name: str, columns: Sequence[str]) -> tuple[
     from obygaze_features.common.tables import parse_table
 
     file = StoreFile(location, name)
-    data, path = _read(file), Path(str(file))
+    data = _read(file)
+    path = Path(str(file))
     try:
         table = parse_table(path, io.StringIO(data.decode(), newline=""))
         if not table.columns.keys() >= set(columns):
@@ -316,16 +318,19 @@ def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any
     file = StoreFile(location, f"{spec.name}/zarr.json")
     header = _decode(file, _read(file), dict[str, Any])
     with translate(DamagedFile, file, "its content is not valid ({})"):
-        shards = header["chunk_grid"]["configuration"]["chunk_shape"]
+        shard_shape = header["chunk_grid"]["configuration"]["chunk_shape"]
         sharding = header["codecs"][0]["configuration"]
-        rows = [shards[0], sharding["chunk_shape"][0]]
+        rows = [shard_shape[0], sharding["chunk_shape"][0]]
         shard_rows, chunk_rows = msgspec.convert(rows, list[Count])
         compressed = sharding["codecs"] == _COMPRESSED
+    codecs = _CHECKED
+    if compressed:
+        codecs = _COMPRESSED
 
     row = [*spec.shape]
     sharding = {
         "chunk_shape": [chunk_rows, *row],
-        "codecs": _COMPRESSED if compressed else _CHECKED,
+        "codecs": codecs,
         "index_codecs": _CHECKED,
         "index_location": "end",
     }
@@ -340,9 +345,7 @@ def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any
         "storage_transformers": [],
     }
     is_expected = {"storage_transformers": [], **header}.items() >= expected.items()
-    is_block = (shard_rows, chunk_rows) == (attributes["block_rows"], 1)
-    is_final = attributes["state"] == "final" and shard_rows % chunk_rows == 0
-    if not is_expected or not (is_block or is_final):
+    if not is_expected or shard_rows % chunk_rows:
         raise DamagedFile(file, "it does not describe this store's array as obygaze writes it")
     layout = ShardLayout(spec.shape, np.dtype(spec.dtype), shard_rows, chunk_rows)
     return StoredArray(spec, layout, compressed)
@@ -357,7 +360,8 @@ def read_bytes_array(
     """
     file = StoreFile(location, "/".join([name, "c", "0", *([] if width else ["0"])]))
     data = _read(file)
-    width = width or max(1, (len(data) - CHECKSUM_BYTES) // n)
+    if width is None:
+        width = max(1, (len(data) - CHECKSUM_BYTES) // n)
     if len(data) != n * width + CHECKSUM_BYTES:
         raise DamagedFile(file, "it has the wrong length")
     if checksum(data[:-CHECKSUM_BYTES]) != data[-CHECKSUM_BYTES:]:

@@ -84,10 +84,10 @@ def find_nearest(
     """
     if top < 1:
         raise UsageError(f"top must be at least 1 (got {top})")
-    direction = _direction(query, _spec(stores[0], array), stores[0].where)
 
     found = []
     for store in stores:
+        direction = _direction(query, _spec(store, array), store.where)
         rows = _select_rows(store, films, exclude)
         cosines, frames = _score(store, array, rows, direction)
         for place in _find_largest(cosines, top).tolist():
@@ -152,11 +152,6 @@ def _score(
 ) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
     """Return each row's cosine (-inf if undefined) and its nearest frame (-1 if none)."""
     spec = _spec(store, array)
-    if spec.shape[-1] != len(direction):
-        raise UsageError(
-            f"{store.where}: {array} has vectors of length {spec.shape[-1]} (expected "
-            f"{len(direction)}, as in the first store)"
-        )
     by_frame = has_frames(store, array)
     cosines = np.empty(len(rows), np.float32)
     frames = np.full(len(rows), -1)
@@ -203,12 +198,8 @@ def _cosines(vectors: NDArray[Any], direction: NDArray[np.float32]) -> NDArray[n
 
 def _find_largest(cosines: NDArray[np.float32], top: int) -> NDArray[np.intp]:
     """Return the places of the largest cosines, best first, without -inf; ties keep their order."""
-    places = np.flatnonzero(cosines > -np.inf)
-    if len(places) > top:
-        least = np.partition(cosines[places], -top)[-top]
-        places = places[cosines[places] >= least]
-    order = np.argsort(-cosines[places], kind="stable")
-    return places[order[:top]]
+    places: NDArray[np.intp] = np.argsort(-cosines, kind="stable")[:top]
+    return places[cosines[places] > -np.inf]
 
 
 def _match(array: str, store: Store, row: int, cosine: float, frame: int) -> Match:
@@ -217,8 +208,8 @@ def _match(array: str, store: Store, row: int, cosine: float, frame: int) -> Mat
     match = Match(store.ids[row], store.items.films[row], store.where, cosine)
     if frame < 0:
         return match
-    time = None
-    if "frame_time" in store.arrays:
-        times = store.read_rows("frame_time", np.array([row]))
-        time = float(token_times(times, _spec(store, array).shape[0])[0, frame])
-    return replace(match, frame=frame, time=time)
+    if "frame_time" not in store.arrays:
+        return replace(match, frame=frame)
+    times = store.read_rows("frame_time", np.array([row]))
+    time = token_times(times, _spec(store, array).shape[0])[0, frame]
+    return replace(match, frame=frame, time=float(time))

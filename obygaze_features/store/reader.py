@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -57,9 +58,11 @@ class Store:
     """
 
     attributes: dict[str, Any]
+    _stored: dict[str, StoredArray]
 
     def __init__(self, location: Location, *, checksums: bool = True) -> None:
-        self.location, self.checksums = location, checksums
+        self.location = location
+        self.checksums = checksums
         self.refresh()
 
     def __len__(self) -> int:
@@ -67,25 +70,17 @@ class Store:
 
     def __getitem__(self, item_id: str) -> dict[str, NDArray[Any]]:
         """Return the row of an id in every array, by array name."""
-        if not isinstance(item_id, str) or (item_id in self.arrays and item_id not in self):
-            raise UsageError(
-                f"{self.where}: select a row by its id, such as store[store.ids[0]] "
-                f"(got {item_id!r:.60}). To read a whole array, use store.read({self.arrays[0]!r})"
-            )
-        row = self._find_done(item_id)
-        if row is None:
-            [row] = self.rows_of([item_id])  # raises, with the reason
-        return {name: self._row_reader.read_row(self.stored(name), row) for name in self.arrays}
+        return {name: self.read(name, [item_id])[0] for name in self.arrays}
 
     def __contains__(self, item_id: object) -> bool:
-        return item_id in self._row_of
+        return isinstance(item_id, str) and bool(self._find_rows([item_id])[0] >= 0)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.ids)
 
     def __repr__(self) -> str:
-        state, rows = self.attributes["state"], len(self)
-        return f"Store({self.where!r}, {state}, {rows} rows, {', '.join(self.arrays)})"
+        state = self.attributes["state"]
+        return f"Store({self.where!r}, {state}, {len(self)} rows, {', '.join(self.arrays)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Memory maps cannot be pickled, so each process opens the store itself.
@@ -125,14 +120,12 @@ class Store:
 
     def stored(self, array: str) -> StoredArray:
         """Return an array's layout on disk, which is read on first use."""
-        if not isinstance(array, str):
-            raise UsageError(f"{self.where}: array must be a string (got {array!r:.60})")
+        if array not in self.arrays:
+            raise StoreError(
+                f"{self.where} has no array {array!s:.60}; choose from {', '.join(self.arrays)}"
+            )
         if array not in self._stored:
-            spec = next((spec for spec in self.specs if spec.name == array), None)
-            if spec is None:
-                raise StoreError(
-                    f"{self.where} has no array {array}; choose from {', '.join(self.arrays)}"
-                )
+            spec = next(spec for spec in self.specs if spec.name == array)
             self._stored[array] = read_array(self.location, spec, self.attributes)
         return self._stored[array]
 
@@ -149,7 +142,13 @@ class Store:
     @cached_property
     def ids(self) -> list[str]:
         """The ids, in the order of the rows."""
-        return self._decode_ids(self.id_bytes)
+        with translate(DamagedFile, self._ids_file):
+            return fmt.decode_ids(self.id_bytes)
+
+    @cached_property
+    def id_bytes(self) -> NDArray[np.uint8]:
+        """The ids as stored: rows of UTF-8 bytes."""
+        return read_bytes_array(self.location, fmt.IDS, len(self))
 
     @cached_property
     def items(self) -> Items:
@@ -162,9 +161,9 @@ class Store:
         if self.is_final:
             return read_bytes_array(self.location, fmt.STATUS, len(self), 1).ravel()
         status = np.full(len(self), Status.TODO, np.uint8)
-        for record in self.records:
-            first = record.block * self.block_rows
-            status[first : first + len(record.status)] = record.status
+        for block, record in self.records.items():
+            rows = self.rows_of_block(block)
+            status[rows.start : rows.stop] = record.status
         return status
 
     @cached_property
@@ -189,25 +188,22 @@ class Store:
             return read_rows_table(self.location, self.ids, self.status)
         sources = [""] * len(self)
         reasons = [""] * len(self)
-        for record in self.records:
-            rows = self.rows_of_block(record.block)
-            sources[rows.start : rows.stop] = [source or "" for source in record.sources]
-            for item_id, reason in record.failures.items():
-                reasons[self._row_of[item_id]] = reason
+        for block, record in self.records.items():
+            for row, source in zip(self.rows_of_block(block), record.sources, strict=True):
+                sources[row] = source or ""
+                reasons[row] = record.failures.get(self.ids[row], "")
         return {"source": sources, "reason": reasons}
 
-    @property
-    def records(self) -> list[BlockRecord]:
-        """The commit records of the written blocks, in order; empty for a final store."""
-        return list(self._records.values())
+    @cached_property
+    def records(self) -> dict[int, BlockRecord]:
+        """The commit records of the written blocks, by block; empty for a final store."""
+        if self.is_final:
+            return {}
+        return self.read_records(range(self.blocks))
 
-    def record_of(self, block: int) -> BlockRecord | None:
-        """Return a block's commit record; None if the block is unwritten or the store is final."""
-        return self._records.get(block)
-
-    def read_record(self, block: int) -> BlockRecord | None:
-        """Return a block's commit record as it is on disk now; None if there is no record."""
-        return self._read_records([block]).get(block)
+    def read_records(self, blocks: Sequence[int]) -> dict[int, BlockRecord]:
+        """Return the commit records of those blocks that have one on disk now."""
+        return read_records(self.location, blocks, self.ids, self.block_rows, self.arrays)
 
     def rows_of_block(self, block: int) -> range:
         """Return the row numbers of a block; the last block may be shorter than the others."""
@@ -216,19 +212,18 @@ class Store:
     def refresh(self) -> Store:
         """Reread the state of the store and of its rows, which other processes may have changed."""
         self.location.pin()
-        before = vars(self).get("attributes")
-        self.attributes = read_attributes(self.location)
-        self._stored: dict[str, StoredArray] = {}
-        keep = ["location", "checksums", "attributes", "_stored"]
-        if before and before["items_digest"] == self.attributes["items_digest"]:
-            keep += ["ids", "id_bytes", "_row_of"]
-        for name in set(vars(self)).difference(keep):
-            del self.__dict__[name]
+        self.__dict__ = {
+            "location": self.location,
+            "checksums": self.checksums,
+            "attributes": read_attributes(self.location),
+            "_stored": {},
+        }
         return self
 
     def info(self) -> dict[str, Any]:
         """Return a summary: rows by status, array shapes and sizes, failures, and attributes."""
-        n, done = len(self), int((self.status == Status.DONE).sum())
+        n = len(self)
+        done = int((self.status == Status.DONE).sum())
         to_do = int((self.status == Status.TODO).sum())
         return self.attributes | {
             "rows": {"all": n, "done": done, "failed": n - done - to_do, "to_do": to_do},
@@ -272,13 +267,11 @@ class Store:
             if len(ids) == 1 and (row := self._find_done(ids[0])) is not None:
                 return self._row_reader.read_row(stored, row)[None]
             rows = self._find_rows(ids)
-        done = self._are_done(rows)
-        if done.all():
-            return self._row_reader.read(stored, rows)
         if missing == "raise":
-            self._require_done(rows, done, self.ids if ids is None else ids)
+            self._require_done(rows, ids)
+        done = self._are_done(rows)
         values = self._row_reader.read(stored, rows[done])
-        if missing == "drop":
+        if missing == "drop" or done.all():
             return values
         filled = np.full((len(rows), *stored.spec.shape), stored.spec.fill, stored.spec.dtype)
         filled[done] = values
@@ -286,13 +279,8 @@ class Store:
 
     def read_rows(self, array: str, rows: Rows) -> NDArray[Any]:
         """Read rows of an array by row number; all of them must be done."""
-        stored = self.stored(array)
-        if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
-            raise StoreError(f"{self.where} only has rows 0 to {len(self) - 1}")
-        done = self._are_done(rows)
-        if not done.all():
-            self._require_done(rows, done, [self.ids[row] for row in rows.tolist()])
-        return self._row_reader.read(stored, rows)
+        self._require_done(rows)
+        return self._row_reader.read(self.stored(array), rows)
 
     def iter_blocks(
         self, arrays: Sequence[str] | None = None
@@ -302,15 +290,13 @@ class Store:
         Yields
         ------
         ids, rows
-            A batch of ids, and their rows in each array. A batch is a block of an open store, or
-            about 32 MiB of a final store.
+            A batch of ids, and their rows in each array: about 32 MiB.
         """
-        stored = [self.stored(name) for name in (self.arrays if arrays is None else arrays)]
-        step = self.block_rows
-        if self.is_final and stored:  # whole chunks, so that each is read and verified once
-            chunk_rows = max(array.layout.chunk_rows for array in stored)
-            step = PART_BYTES // sum(array.spec.row_bytes for array in stored)
-            step = max(chunk_rows, step - step % chunk_rows)
+        stored = [self.stored(name) for name in arrays or self.arrays]
+        # Whole chunks, so that each is read and verified once.
+        chunk_rows = max(array.layout.chunk_rows for array in stored)
+        step = PART_BYTES // sum(array.spec.row_bytes for array in stored)
+        step = max(chunk_rows, step - step % chunk_rows)
         for start in range(0, len(self), step):
             rows = np.arange(start, min(start + step, len(self)))
             rows = rows[self._are_done(rows)]
@@ -326,14 +312,16 @@ class Store:
     def done_ids(self, ids: Sequence[str] | None = None) -> list[str]:
         """Return the ids whose rows are done, in the order of `ids` (default: all ids)."""
         if ids is None:
-            return [self.ids[row] for row in np.flatnonzero(self.status == Status.DONE).tolist()]
-        done = self._are_done(self._find_rows(ids)).tolist()
-        return list(itertools.compress(ids, done))
+            ids = self.ids
+            done = self.status == Status.DONE
+        else:
+            done = self._are_done(self._find_rows(ids))
+        return list(itertools.compress(ids, done.tolist()))
 
     def rows_of(self, ids: Sequence[str]) -> Rows:
         """Return the row numbers of ids; raise `StoreError` if a row is not done."""
         rows = self._find_rows(ids)
-        self._require_done(rows, self._are_done(rows), ids)
+        self._require_done(rows, ids)
         return rows
 
     def missing_rows(self, rows: Rows | None = None, *, retry_failed: bool = False) -> Rows:
@@ -344,9 +332,13 @@ class Store:
         """
         if retry_failed and self.is_final and self.failures:
             raise final_error(self.path, "is final, so its failed rows cannot be retried")
-        rows = np.arange(len(self)) if rows is None else rows
+        if rows is None:
+            rows = np.arange(len(self))
         status = self.status[rows]
-        missing: Rows = rows[status != Status.DONE if retry_failed else status == Status.TODO]
+        is_missing = status == Status.TODO
+        if retry_failed:
+            is_missing = status != Status.DONE
+        missing: Rows = rows[is_missing]
         return missing
 
     # Views for libraries
@@ -382,31 +374,19 @@ class Store:
 
     # Internals
 
-    @cached_property
-    def id_bytes(self) -> NDArray[np.uint8]:
-        """The ids as stored: rows of UTF-8 bytes."""
-        return read_bytes_array(self.location, fmt.IDS, len(self))
-
-    def _decode_ids(self, table: NDArray[np.uint8]) -> list[str]:
-        with translate(DamagedFile, StoreFile(self.location, f"{fmt.IDS}/c/0/0")):
-            return fmt.decode_ids(table)
+    @property
+    def _ids_file(self) -> StoreFile:
+        return StoreFile(self.location, f"{fmt.IDS}/c/0/0")
 
     @cached_property
-    def _row_of(self) -> dict[str, int]:
-        rows = {item_id: row for row, item_id in enumerate(self.ids)}
-        if len(rows) < len(self):
-            raise DamagedFile(StoreFile(self.location, f"{fmt.IDS}/c/0/0"), "duplicate id")
-        return rows
-
-    @cached_property
-    def _records(self) -> dict[int, BlockRecord]:
-        """The commit records by block."""
-        return self._read_records(range(self.blocks))
-
-    def _read_records(self, blocks: Sequence[int]) -> dict[int, BlockRecord]:
-        if self.is_final:
-            return {}
-        return read_records(self.location, blocks, self.ids, self.block_rows, self.arrays)
+    def _sorted_ids(self) -> tuple[NDArray[Any], list[bytes], Rows]:
+        """The sorted ids as an array and as a list, and their rows; faster than a dictionary."""
+        encoded = self.id_bytes.view(f"S{self.id_bytes.shape[1]}").ravel()
+        rows = np.argsort(encoded, kind="stable")
+        encoded = encoded[rows]
+        if (encoded[1:] == encoded[:-1]).any():
+            raise DamagedFile(self._ids_file, "duplicate id")
+        return encoded, encoded.tolist(), rows
 
     @cached_property
     def _row_reader(self) -> RowReader:
@@ -414,38 +394,49 @@ class Store:
 
     def _find_done(self, item_id: str) -> int | None:
         """Return the row of an id if it is done. This is fast enough for loops."""
-        row = self._row_of.get(item_id)
-        if row is None or self.status.item(row) != Status.DONE:
+        _, listed, rows = self._sorted_ids
+        asked = _encode(item_id)
+        place = bisect_left(listed, asked, 0, len(listed) - 1)
+        row = rows.item(place)
+        if listed[place] != asked or self.status.item(row) != Status.DONE:
             return None
         return row
 
     def _find_rows(self, ids: Sequence[str]) -> Rows:
         """Return the row number of each id; -1 for ids that are not in the store."""
         _require_ids(ids)
-        row_of = self._row_of
-        return np.array([row_of.get(item_id, -1) for item_id in ids], np.intp)
+        encoded, listed, rows = self._sorted_ids
+        asked = list(map(_encode, ids))
+        places = np.searchsorted(encoded[:-1], np.array(asked, "S"))
+        # Not compared as arrays, because NumPy ignores zero bytes at the end of an id.
+        is_there = [listed[place] == one for place, one in zip(places.tolist(), asked, strict=True)]
+        return np.where(is_there, rows[places], -1)
 
     def _are_done(self, rows: Rows) -> NDArray[np.bool_]:
         """Return a mask of the rows that are done; a negative row never is."""
         done: NDArray[np.bool_] = (self.status[rows] == Status.DONE) & (rows >= 0)
         return done
 
-    def _require_done(self, rows: Rows, done: NDArray[np.bool_], ids: Sequence[str]) -> None:
-        """Raise `StoreError` with the reason if a row is not done."""
-        missing = np.flatnonzero(~done)
+    def _require_done(self, rows: Rows, ids: Sequence[str] | None = None) -> None:
+        """Raise `StoreError` with the reason if a row, which may be that of an id, is not done."""
+        missing = np.flatnonzero(~self._are_done(rows))
         if not missing.size:
             return
-        first = ids[missing[0]]
-        if rows[missing[0]] < 0:
+        row = rows[missing[0]]
+        name = f"row {row}"
+        if ids is not None:
+            name = ids[missing[0]]
+        elif row >= 0:
+            name = self.ids[row]
+        reason = "is not done yet"
+        if row < 0:
             reason = "is not in this store"
-        elif first in self.failures:
-            reason = f"failed: {self.failures[first]}"
-        else:
-            reason = "is not done yet"
+        elif name in self.failures:
+            reason = f"failed: {self.failures[name]}"
         more = ""
         if missing.size > 1:
             more = f" (and {missing.size - 1} more that cannot be read)"
-        raise StoreError(self.where, f": {first} {reason}{more}")
+        raise StoreError(self.where, f": {name} {reason}{more}")
 
 
 def open_store(address: Path | str, *, checksums: bool = True) -> Store:
@@ -460,18 +451,13 @@ def open_store(address: Path | str, *, checksums: bool = True) -> Store:
         Verify the checksums of all data that is read. Without this, reading is faster, but damage
         goes unnoticed.
     """
-    return open_at(location_of(address), checksums=checksums)
-
-
-def open_at(location: Location, *, checksums: bool = True) -> Store:
-    """Open the store at a location."""
-    store = Store(location, checksums=checksums)
-    if location.is_local:
-        for name in store.arrays:  # so that damaged array metadata is reported here
-            store.stored(name)
-    return store
+    return Store(location_of(address), checksums=checksums)
 
 
 def _require_ids(ids: Sequence[str]) -> None:
     if isinstance(ids, str) or not isinstance(next(iter(ids), ""), str):
         raise UsageError(f"ids must be a list of strings (got {ids!r:.60})")
+
+
+def _encode(item_id: str) -> bytes:
+    return item_id.encode("utf-8", "surrogatepass")

@@ -14,15 +14,15 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.text import join_some
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.files import Location, Part
+from obygaze_features.store.files import Location, MappedFile, Part
 from obygaze_features.store.metadata import StoredArray, remedy
 from obygaze_features.store.shards import (
     ABSENT,
     CHECKSUM_BYTES,
     DamagedChunk,
-    MappedFile,
     checksum,
 )
 
@@ -70,10 +70,13 @@ class Shard:
 
         self._file: MappedFile | None = None
         size = self.layout.index_bytes
-        if tail is None:
+        if location.is_local:
+            file = location.map(name)
+            tail = file.bytes[-size:].tobytes()
+            if not array.compressed:
+                self._file = file
+        elif tail is None:
             [tail] = location.read_parts([(name, -size, size)])
-        if location.is_local and not array.compressed:
-            self._file = location.map(name)
 
         table = tail[:-CHECKSUM_BYTES]
         if len(tail) != size or checksum(table) != tail[-CHECKSUM_BYTES:]:
@@ -111,7 +114,7 @@ class Shard:
             out[...] = self._chunks[places, within]
         return out
 
-    def read_row(self, row: int, *, check: bool = True) -> NDArray[Any]:
+    def read_row(self, row: int, *, check: bool) -> NDArray[Any]:
         """Read one row, counted from the start of the shard. This is fast enough for loops."""
         if self._file is None:
             values: NDArray[Any] = self.read(np.array([row]), check=check)[0]
@@ -125,19 +128,18 @@ class Shard:
     def part(self, chunk: int) -> Part:
         """Return the part of the file that holds a chunk."""
         start, length = self._index[chunk].tolist()
-        if start == ABSENT:
-            raise self._damaged(chunk, "a chunk is missing")
         smallest = largest = self.layout.chunk_bytes + CHECKSUM_BYTES
         if self.compressed:  # data that cannot be compressed grows a little
-            smallest, largest = CHECKSUM_BYTES, largest + largest // 128 + 1024
+            smallest = CHECKSUM_BYTES
+            largest += largest // 128 + 1024
         if not smallest <= length <= largest or start >= 2**62:
-            raise self._damaged(chunk, "a chunk has the wrong length")
+            raise self._damaged(chunk, "a chunk is missing or has the wrong length")
         return self.name, start, length
 
     def decode(self, chunk: int, data: Any, *, check: bool) -> NDArray[Any]:
         """Return the rows of a chunk; `data` is the part of the file that holds it."""
         if len(data) != self._index[chunk, 1]:
-            raise self._damaged(chunk, "a chunk has the wrong length")
+            raise self._damaged(chunk, "a chunk is missing or has the wrong length")
         content = data[:-CHECKSUM_BYTES]
         if check and checksum(content) != bytes(data[-CHECKSUM_BYTES:]):
             raise self._damaged(chunk, "its checksum is wrong")
@@ -193,11 +195,6 @@ class Shard:
             rows = self.layout.rows_of(chunk)
         rows = range(self.first + rows.start, self.first + rows.stop)
         return DamagedChunk(self.location.join(self.name), rows, reason)
-
-
-def open_shard(location: Location, name: str, array: StoredArray) -> Shard:
-    """Open a shard of an array for reading rows."""
-    return Shard(location, name, array)
 
 
 def read_chunks(shards: Mapping[int, Shard], rows: Rows, out: NDArray[Any], *, check: bool) -> None:
@@ -318,7 +315,7 @@ class RowReader:
     def _names(self, array: StoredArray, number: int) -> list[str]:
         """Return the names that a shard's file may have."""
         names = [fmt.shard_name(array.spec, number)]
-        record = self.store.record_of(number)
+        record = self.store.records.get(number)
         sha256 = record.shards[array.spec.name] if record else None
         if sha256:
             # A writer was interrupted, or has not moved the shard yet.
@@ -327,14 +324,10 @@ class RowReader:
 
     def _name_rows(self, problem: DamagedChunk, rows: Rows) -> StoreError:
         """Return an error that names the damaged rows among those that were to be read."""
-        hit = [row for row in np.unique(rows).tolist() if row in problem.rows]
-        ids = [self.store.ids[row] for row in hit]
-        more = ""
-        if len(ids) > 3:
-            more = f" and of {len(ids) - 3} more"
+        ids = [self.store.ids[row] for row in np.unique(rows).tolist() if row in problem.rows]
         return StoreError(
             problem.where,
-            f": {problem.reason}; the row of {', '.join(ids[:3])}{more} cannot be read; "
+            f": {problem.reason}; the row of {join_some(ids, 3)} cannot be read; "
             f"{remedy(self.store.location)}",
         )
 

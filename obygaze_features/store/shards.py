@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-import mmap
 import os
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,30 +28,6 @@ CHECKSUM_BYTES = 4
 BUFFER_BYTES = 1 << 20
 """The size of the pieces in which a shard is written."""
 ABSENT = np.uint64(2**64 - 1)
-
-
-@dataclass(frozen=True, eq=False)
-class MappedFile:
-    """A file, or part of a file, mapped into memory as an array of bytes."""
-
-    where: str
-    bytes: NDArray[np.uint8]
-    memory: mmap.mmap | None
-    """The memory map; None for an empty file, which cannot be mapped."""
-
-    def forget(self) -> None:
-        """Release the memory of pages that were read. The system reads pages again when needed."""
-        # Windows lacks this call, and trims a process's pages by itself.
-        if sys.platform != "win32" and self.memory is not None:
-            self.memory.madvise(mmap.MADV_DONTNEED)
-
-
-def map_file(path: Path) -> MappedFile:
-    """Map a file into memory; raise FileNotFoundError or another OSError if that fails."""
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else None
-    return MappedFile(str(path), np.frombuffer(memory or b"", np.uint8), memory)
 
 
 @dataclass(frozen=True)
@@ -77,7 +52,7 @@ class ShardLayout:
         """The number of chunks per shard, including absent ones."""
         return self.shard_rows // self.chunk_rows
 
-    @property
+    @cached_property
     def chunk_shape(self) -> tuple[int, ...]:
         """The shape of one chunk."""
         return (self.chunk_rows, *self.row_shape)
@@ -87,7 +62,7 @@ class ShardLayout:
         """The size of a shard's index in bytes, including its checksum."""
         return self.chunks * 16 + CHECKSUM_BYTES
 
-    @property
+    @cached_property
     def chunk_bytes(self) -> int:
         """The size of one chunk in bytes, without its checksum."""
         return math.prod(self.chunk_shape) * self.dtype.itemsize

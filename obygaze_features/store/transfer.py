@@ -10,13 +10,11 @@ compressed, so that they can be mapped. Equal stores give equal zip files, excep
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shutil
 import stat
-import sys
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +27,7 @@ from obygaze_features.common.files import (
     refuse_to_overwrite,
     require_plain_file,
     sha256_of,
+    sync_folder,
     write_bytes,
 )
 from obygaze_features.common.package import need
@@ -38,7 +37,6 @@ from obygaze_features.common.text import redact_url
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.files import (
-    AT_ONCE,
     PIECE_BYTES,
     Folder,
     Location,
@@ -51,7 +49,7 @@ from obygaze_features.store.files import (
     require_store_name,
 )
 from obygaze_features.store.metadata import read_attributes, read_checksums
-from obygaze_features.store.reader import Store, open_at
+from obygaze_features.store.reader import Store
 from obygaze_features.store.verify import check_list
 
 GROUP = "zarr.json"
@@ -96,6 +94,7 @@ def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> Packed
         raise UsageError(f"{output}: the name of a packed store must end in .zip")
     store.location.refuse_as_output(output)
     checksums, sizes, left_out = _list_files(store)
+    _require_intact(store, checksums, sizes)
     with (
         disk_errors(output, StoreError),
         new_file(output, overwrite=overwrite) as temporary,
@@ -106,13 +105,8 @@ def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> Packed
             info.create_system = 3  # Unix, on every system
             info.external_attr = (stat.S_IFREG | READ_ONLY) << 16
             info.file_size = sizes[name]
-            digest = hashlib.sha256()
             with (store.path / name).open("rb") as file, archive.open(info, "w") as member:
-                while data := file.read(PIECE_BYTES):
-                    digest.update(data)
-                    member.write(data)
-            if checksums.get(name) not in (None, digest.hexdigest()):
-                raise _damaged(store, name)
+                shutil.copyfileobj(file, member, PIECE_BYTES)
     return Packed(output, len(sizes), output.stat().st_size, left_out)
 
 
@@ -132,7 +126,7 @@ def push(store: Store, target: Path | str) -> Pushed:
     where = str(target).rstrip("/")
     if where.startswith(("http://", "https://")):
         raise UsageError(
-            f"{redact_url(where)}: cannot push over HTTP; use a folder, s3://, gs:// or hf://"
+            f"{redact_url(where)}: cannot push over HTTP; use a folder, s3:// or hf://"
         )
     if where.startswith("hf://"):
         sent = _push_to_hub(store, checksums, sizes, where)
@@ -187,10 +181,15 @@ def _find_unsent(
     if sizes_there and not _is_same(store, there):
         raise _holds_another(there.where)
     unsent = [name for name, size in sizes.items() if sizes_there.get(name) != size]
-    for name in progress(unsent, "Verifying", unit="file"):
+    _require_intact(store, checksums, unsent)
+    return unsent
+
+
+def _require_intact(store: Store, checksums: Mapping[str, str], names: Iterable[str]) -> None:
+    """Raise `StoreError` if a file that is about to be copied does not match its checksum."""
+    for name in progress(list(names), "Verifying", unit="file"):
         if name in checksums and sha256_of(store.path / name) != checksums[name]:
             raise _damaged(store, name)
-    return unsent
 
 
 def _push_to_folder(store: Store, files: int, target: Path) -> int:
@@ -200,10 +199,8 @@ def _push_to_folder(store: Store, files: int, target: Path) -> int:
         pull(store.path, target)
         return files
     there = Folder(target)
-    with contextlib.suppress(StoreError, FileNotFoundError):
-        is_whole = read_attributes(there)["state"] == "final"
-        if is_whole and there.read(fmt.CHECKSUMS) == store.location.read(fmt.CHECKSUMS):
-            return 0
+    if there.exists(GROUP) and _is_same(store, there):
+        return 0
     raise _holds_another(target)
 
 
@@ -212,40 +209,27 @@ def _push_to_bucket(
 ) -> int:
     """Upload the files that are missing or have other sizes; return their number."""
     there = Remote(where)
-    system = there.connect()
     root = there.path("").rstrip("/")
-
-    def sizes_there() -> dict[str, int]:
-        system.invalidate_cache()
+    with one_line_errors(there.where):
         try:
-            found = system.find(root, detail=True)
+            found = there.connect().find(root, detail=True)
         except FileNotFoundError:
-            return {}
-        return {path.removeprefix(f"{root}/"): info["size"] for path, info in found.items()}
+            found = {}
+    sizes_there = {path.removeprefix(f"{root}/"): info["size"] for path, info in found.items()}
 
-    def send(names: Sequence[str]) -> None:
-        for start in progress(range(0, len(names), AT_ONCE), "Sending", unit="batch"):
-            batch = names[start : start + AT_ONCE]
-            sources = [str(store.path / name) for name in batch]
-            system.put(sources, [there.path(name) for name in batch], batch_size=AT_ONCE)
-
+    unsent = _find_unsent(store, checksums, sizes, there, sizes_there)
+    first = [name for name in unsent if name == fmt.CHECKSUMS]
+    last = [name for name in unsent if name == GROUP]
     try:
-        with one_line_errors(there.where):
-            unsent = _find_unsent(store, checksums, sizes, there, sizes_there())
-            first = [name for name in unsent if name == fmt.CHECKSUMS]
-            last = [name for name in unsent if name == GROUP]
-            body = [name for name in unsent if name not in (fmt.CHECKSUMS, GROUP)]
-            send(first)
-            for names in (body, last):
-                if not _is_same(store, there):  # another push may have started meanwhile
-                    raise _holds_another(there.where)
-                send(names)
-            if not sizes.items() <= sizes_there().items():
-                raise StoreError(f"{there.where} is incomplete; run the same command again")
+        there.send(first, store.path)
+        there.send([name for name in unsent if name not in (*first, *last)], store.path)
     except FileNotFoundError:
         raise StoreError(
             f"{there.where}: the bucket does not exist; check its name, or create it"
         ) from None
+    if not _is_same(store, there):  # another push may have started meanwhile
+        raise _holds_another(there.where)
+    there.send(last, store.path)
     return len(unsent)
 
 
@@ -264,8 +248,6 @@ def _push_to_hub(
     dataset = {"repo_id": hub_repository(where), "repo_type": "dataset"}
     there = Remote(where)
     hub = need("huggingface_hub", extra="remote")
-    if not sys.stderr.isatty():
-        need("huggingface_hub.utils", extra="remote").disable_progress_bars()
     api = hub.HfApi()
     with one_line_errors(where):
         api.create_repo(**dataset, private=True, exist_ok=True)
@@ -313,22 +295,25 @@ def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> Pu
             )
 
     folder = output.with_name(f".{output.name}.pulling")
+    lock = folder.with_name(f"{folder.name}.lock")
     busy = f"another process is fetching {output}; wait for it, or choose another name"
     with (
         disk_errors(output, StoreError),
-        only_process(folder.with_name(f"{folder.name}.lock"), StoreError(busy)),
+        only_process(lock, StoreError(busy)),
         new_folder(output, overwrite=overwrite, marker=fmt.CHECKSUMS, allow_missing=True) as final,
     ):
         _prepare(folder, location.read(fmt.CHECKSUMS))
         try:
             fetched = _fetch(location, checksums, folder)
-            check_list(open_at(Folder(folder, location.where)), checksums)
+            check_list(Store(Folder(folder, location.where)), checksums)
         except StoreError:
             if location.is_local:  # reading the source again costs little
                 shutil.rmtree(folder, ignore_errors=True)
             raise
         for name in (*checksums, fmt.CHECKSUMS):
             make_read_only(folder / name)
+        sync_folder(folder)
+        lock.unlink(missing_ok=True)  # before the store is there, so that a kill leaves no file
         final.rmdir()
         folder.rename(final)
     sizes = [file.stat().st_size for file in output.rglob("*") if file.is_file()]
@@ -369,6 +354,8 @@ def _fetch(location: Location, checksums: Mapping[str, str], folder: Path) -> in
         )
     (folder / fmt.LOG).unlink(missing_ok=True)
     with contextlib.suppress(FileNotFoundError):  # the log may be lost; it affects no features
+        if isinstance(location, Folder):  # no checksum tells whose file it is
+            require_plain_file(location.path / fmt.LOG, StoreError)
         location.fetch([fmt.LOG], folder)
     return fetched
 

@@ -30,7 +30,7 @@ from obygaze_features.store.combine import NO_SOURCE, Plan, write_plan
 from obygaze_features.store.files import Folder, Location, is_store_name, location_of, sha256_at
 from obygaze_features.store.format import Status
 from obygaze_features.store.metadata import DamagedFile, NewerStore, StoredArray, read_checksums
-from obygaze_features.store.reader import Store, open_at, open_store
+from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.rows import Shard
 from obygaze_features.store.writer import StoreWriter, append_to_log
 
@@ -72,7 +72,7 @@ def verify(store: Store | Path | str) -> list[Damage]:
     checksums, reasons = _compare_files(location)
     rows: list[Damage] = []
     try:
-        opened = open_at(location)
+        opened = Store(location)
         if not opened.is_final:
             rows = list(_check_blocks(opened))
         else:
@@ -134,7 +134,7 @@ def _check_blocks(store: Store) -> Iterator[Damage]:
     for block in progress(range(store.blocks), "Verifying", unit="block"):
         rows = np.array(store.rows_of_block(block))
         try:
-            record = store.read_record(block)
+            record = store.read_records([block]).get(block)
         except DamagedFile as problem:
             yield Damage(problem.file, _ids(store, rows), problem.reason)
             continue

@@ -41,7 +41,7 @@ from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.files import require_store_name
+from obygaze_features.store.files import Folder, require_store_name
 from obygaze_features.store.format import ArraySpec, BlockRecord, Recipe, Status
 from obygaze_features.store.metadata import check_attributes, final_error, read_attributes
 from obygaze_features.store.reader import Store, open_store
@@ -190,7 +190,8 @@ class StoreWriter:
         A row whose outcome is None is dropped without reading it, and is then to do.
         """
         store = self.store
-        if store.read_record(block) != store.record_of(block):  # written since the store was opened
+        record = store.read_records([block]).get(block)
+        if record != store.records.get(block):  # written since the store was opened
             store.refresh()
 
         after = {row: check_row(store, outcome) for row, outcome in rows.items()}
@@ -230,6 +231,9 @@ def commit_block(store: Store, block: int, outcomes: Sequence[Outcome]) -> Block
         _refuse_if_final(store)
         write_bytes(store.path / fmt.record_name(block), record.to_bytes())
         move_shards(store, record)
+        for spec in store.specs:
+            if shards[spec.name] is None:
+                (store.path / fmt.shard_name(spec, block)).unlink(missing_ok=True)
     return record
 
 
@@ -316,7 +320,7 @@ def _stage(store: Store, block: int, spec: ArraySpec, outcomes: Sequence[Outcome
 
 def _refuse_if_final(store: Store) -> None:
     """Raise `StoreError` if the store has been finalised since it was opened."""
-    if read_attributes(store.location)["state"] != "open":
+    if read_attributes(Folder(store.path))["state"] != "open":
         raise final_error(store.path, "was finalised while rows were being written")
 
 
@@ -324,21 +328,23 @@ def finish_moves(store: Store) -> None:
     """Finish commits whose writer was killed after writing the record."""
     staged = (store.path / fmt.STAGING).glob("*")
     numbers = {path.name.partition(".")[0] for path in staged}
-    for number in filter(str.isdecimal, numbers):
-        record = store.read_record(int(number))
+    for block in map(int, filter(str.isdecimal, numbers)):
+        record = store.read_records([block]).get(block)
         if record is not None:
             move_shards(store, record)
 
 
 def move_shards(store: Store, record: BlockRecord) -> None:
-    """Finish a commit by moving the shards that are still staged."""
+    """Finish a commit by moving the shards that are still staged.
+
+    Nothing is removed, because another part may have written the block again meanwhile.
+    """
     for spec in store.specs:
-        target = store.path / fmt.shard_name(spec, record.block)
         sha256 = record.shards[spec.name]
         if sha256 is None:
-            target.unlink(missing_ok=True)
             continue
 
+        target = store.path / fmt.shard_name(spec, record.block)
         target.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):  # it may have been moved already
             os.replace(store.path / fmt.staged_name(spec, record.block, sha256), target)
@@ -408,7 +414,8 @@ def differences(
 def is_in_part(blocks: NDArray[np.intp], part: str) -> NDArray[np.bool_]:
     """Return a mask of a part's blocks; ``"2/4"`` is every fourth, starting with the second."""
     first, _, step = part.partition("/")
-    if not (first.isdecimal() and step.isdecimal() and 1 <= int(first) <= int(step)):
+    is_number = first.isdecimal() and step.isdecimal() and len(first) <= len(step) < 7
+    if not (is_number and 1 <= int(first) <= int(step)):
         raise UsageError(f"a part must be I/N with I from 1 to N, such as 2/4 (got {part!r})")
     selected: NDArray[np.bool_] = blocks % int(step) == int(first) - 1
     return selected

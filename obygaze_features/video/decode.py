@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -45,8 +45,6 @@ EMPTY_MPEG4_BYTES = 20
 """The size below which an MPEG-4 packet may stand for a frame that the encoder skipped."""
 MAX_PIXELS = 100_000_000
 """The maximum pixels per picture, unless OBYGAZE_MAX_PIXELS is set; 8K frames have 33 million."""
-Allocate = Callable[[tuple[int, ...]], NDArray[np.uint8]]
-"""A function that returns memory for pictures of a shape."""
 _CHANGED = "does not match its index; it may have changed in the meantime"
 
 
@@ -89,53 +87,32 @@ def decode_frames(
     """
     index = index_file(path, tick=tick) if index is None else index
     unique = np.unique(np.asarray(numbers, np.int32))
-    return next(decode_parts(path, [unique], index=index, tick=tick))
+    rgb = np.empty((0, 0, 0, 3), np.uint8)
+    for number, picture in iter_frames(path, unique, index=index, tick=tick):
+        if not len(rgb):
+            rgb = np.empty((len(unique), *picture.shape), np.uint8)
+        rgb[np.searchsorted(unique, number)] = picture
+    return Frames(rgb, unique, index.times[unique])
 
 
-def decode_parts(
-    path: Path,
-    parts: Sequence[Numbers],
-    *,
-    index: FrameIndex,
-    tick: Tick = lambda: None,
-    allocate: Allocate = lambda shape: np.empty(shape, np.uint8),
-) -> Iterator[Frames]:
-    """Decode frames in parts, in a single pass if the film must be decoded from its start.
+def iter_frames(
+    path: Path, numbers: Numbers, *, index: FrameIndex, tick: Tick = lambda: None
+) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+    """Yield the number and the upright RGB picture of each frame as it is decoded.
 
-    `parts` are ascending frame numbers. `allocate` is called with a shape once the size of pictures
-    is known; it returns the array to decode into, and may return the same memory for each part. The
-    other parameters are those of `decode_frames`.
+    `numbers` are ascending. A frame may be yielded again, which replaces it. The frames are valid
+    only if no error is raised up to the end. The parameters are those of `decode_frames`.
     """
-    last = parts[-1][-1]
+    last = numbers[-1]
     if last >= len(index):
         raise VideoError(path, f"cannot be decoded up to frame {last}; it has {len(index)} frames")
-    waiting = [_Pictures(path, part, allocate) for part in parts]
+    painter = _Painter(path)
     if index.why_slow is None:
-        filled = _decode_by_time(waiting, index, tick)
+        frames = _decode_by_time(path, numbers, index, tick)
     else:
-        filled = _decode_counting(waiting, index, tick)
-    for pictures in filled:
-        yield Frames(pictures.rgb, pictures.numbers, index.times[pictures.numbers])
-
-
-def divide_frames(index: FrameIndex, numbers: Numbers, most: int) -> list[Numbers]:
-    """Divide ascending frame numbers into parts of at most `most` frames.
-
-    Different processes can decode different parts. If possible, a part begins at a keyframe, so
-    that no packet is decoded for two parts.
-    """
-    begins: NDArray[Any] = np.arange(len(numbers))
-    if index.why_slow is None:
-        begins = _begins(index, numbers)
-    is_start = np.diff(begins, prepend=-1) > 0
-    ends = [0]
-    while len(numbers) - ends[-1] > most:
-        end = ends[-1] + most
-        starts = np.flatnonzero(is_start[: end + 1])
-        if starts[-1] >= end - most // 2:
-            end = int(starts[-1])
-        ends.append(end)
-    return np.split(numbers, ends[1:])
+        frames = _decode_counting(path, numbers, index, tick)
+    for number, frame in frames:
+        yield number, painter.paint(number, frame)
 
 
 def max_pixels() -> int:
@@ -164,38 +141,31 @@ def refuse_large(path: Path, width: int, height: int) -> None:
         )
 
 
-class _Pictures:
-    """Decoded frames of a film, as upright RGB pictures that are filled in any order.
+class _Painter:
+    """A converter of one film's frames to upright RGB pictures of one size."""
 
-    `numbers` are the ascending numbers of the frames; `allocate` returns an array of a given shape.
-    """
-
-    def __init__(self, path: Path, numbers: Numbers, allocate: Allocate) -> None:
-        self.path = path
-        self.numbers = numbers
-        self.rgb = np.empty((0, 0, 0, 3), np.uint8)
-        self.slots = {number: slot for slot, number in enumerate(numbers.tolist())}
-        self._allocate = allocate
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._shape: tuple[int, ...] = ()
         self._reformatter = VideoReformatter()
 
-    def put(self, number: int, frame: VideoFrame) -> None:
+    def paint(self, number: int, frame: VideoFrame) -> NDArray[np.uint8]:
         """Convert a frame to RGB and rotate it upright."""
-        refuse_large(self.path, frame.width, frame.height)
+        refuse_large(self._path, frame.width, frame.height)
         plane = self._reformatter.reformat(frame, format="rgb24", threads=1).planes[0]
         lines = np.frombuffer(memoryview(plane), np.uint8).reshape(frame.height, plane.line_size)
         stored = lines[:, : frame.width * 3].reshape(frame.height, frame.width, 3)
         picture = self._upright(stored, frame)
-        if not len(self.rgb):
-            self.rgb = self._allocate((len(self.slots), *picture.shape))
-        if picture.shape != self.rgb.shape[1:]:
+        self._shape = self._shape or picture.shape
+        if picture.shape != self._shape:
             new_height, new_width, _ = picture.shape
-            _, height, width, _ = self.rgb.shape
+            height, width, _ = self._shape
             raise VideoError(
-                self.path,
+                self._path,
                 f"changes its picture size: frame {number} is "
                 f"{new_width}x{new_height}, but earlier frames are {width}x{height}",
             )
-        self.rgb[self.slots[number]] = picture
+        return picture
 
     def _upright(self, stored: NDArray[Any], frame: VideoFrame) -> NDArray[Any]:
         """Apply the frame's display matrix, which maps stored points (x, y) to displayed points."""
@@ -206,7 +176,7 @@ class _Pictures:
         if b or c:
             if a or d:
                 raise VideoError(
-                    self.path,
+                    self._path,
                     f"is rotated by {frame.rotation} degrees; only quarter turns are supported",
                 )
             stored = stored.swapaxes(0, 1)
@@ -220,19 +190,17 @@ class _Pictures:
 
 
 def _decode_by_time(
-    parts: Sequence[_Pictures], index: FrameIndex, tick: Tick
-) -> Iterator[_Pictures]:
-    """Decode the frames of each part, from the start if the film contradicts its index."""
-    for pictures in parts:
+    path: Path, numbers: Numbers, index: FrameIndex, tick: Tick
+) -> Iterator[tuple[int, VideoFrame]]:
+    """Decode the pieces that the frames need, or all if the film contradicts its index."""
+    try:
+        yield from _TimedDecoding(path, numbers, index, tick, fast=True).run(_runs(index, numbers))
+    except _IndexMismatch:
+        everything = [(0, int(index.positions[numbers].max()))]
         try:
-            _TimedDecoding(pictures, index, tick, fast=True).run(_runs(index, pictures.numbers))
-        except _IndexMismatch:
-            everything = [(0, int(index.positions[pictures.numbers].max()))]
-            try:
-                _TimedDecoding(pictures, index, tick, fast=False).run(everything)
-            except _IndexMismatch as problem:
-                raise VideoError(pictures.path, problem) from None
-        yield pictures
+            yield from _TimedDecoding(path, numbers, index, tick, fast=False).run(everything)
+        except _IndexMismatch as problem:
+            raise VideoError(path, problem) from None
 
 
 class _IndexMismatch(Exception):
@@ -265,12 +233,14 @@ class _TimedDecoding:
     Otherwise, damaged frames are refused at the end.
     """
 
-    def __init__(self, pictures: _Pictures, index: FrameIndex, tick: Tick, *, fast: bool) -> None:
-        self._pictures = pictures
+    def __init__(
+        self, path: Path, requested: Numbers, index: FrameIndex, tick: Tick, *, fast: bool
+    ) -> None:
+        self._path = path
+        self._requested = requested
         self._index = index
         self._tick = tick
         self._fast = fast
-        requested = pictures.numbers
         self._stored = np.empty_like(index.pts)
         self._stored[index.positions] = index.pts
         times = index.pts[requested].tolist()
@@ -282,18 +252,18 @@ class _TimedDecoding:
         self._expected: dict[int, int] = {}
         self._damage: list[int] = []
 
-    def run(self, runs: Sequence[tuple[int, int]]) -> None:
+    def run(self, runs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, VideoFrame]]:
         """Decode from the first to the last packet of each run."""
-        with open_video(self._pictures.path) as (container, stream):
+        with open_video(self._path) as (container, stream):
             packets = packets_of(container, stream)
             position = 0
             for first, last in runs:
                 if first - position > SEEK_PACKETS:
                     packets, position = _seek(container, stream, self._index, first)
-                position = self._decode_run(stream, packets, position, first, last)
+                position = yield from self._decode_run(stream, packets, position, first, last)
                 if self._fast and self._damage:
                     raise _IndexMismatch("is damaged")
-        _refuse_damaged(self._index, self._pictures.numbers, self._damage)
+        _refuse_damaged(self._index, self._requested, self._damage)
 
     def _decode_run(
         self,
@@ -302,7 +272,7 @@ class _TimedDecoding:
         position: int,
         first: int,
         last: int,
-    ) -> int:
+    ) -> Generator[tuple[int, VideoFrame], None, int]:
         """Decode a run of packets, starting at `position`; return the position after it."""
         since = int(self._stored[first])
         for packet in packets:
@@ -317,18 +287,18 @@ class _TimedDecoding:
                 if frames is None:
                     self._damage.append(position)
                 else:
-                    self._take(frames, since)
+                    yield from self._take(frames, since)
             position += 1
             if position > last:
                 break
         # Take the frames left in the decoder, then reset it for the next piece.
-        self._take(decode_packet(stream, None) or [], since)
+        yield from self._take(decode_packet(stream, None) or [], since)
         stream.codec_context.flush_buffers()
         self._damage += self._expected.values()
         self._expected.clear()
         return position
 
-    def _take(self, frames: Sequence[VideoFrame], since: int) -> None:
+    def _take(self, frames: Sequence[VideoFrame], since: int) -> Iterator[tuple[int, VideoFrame]]:
         for frame in frames:
             if frame.pts is None:
                 raise _IndexMismatch("has frames without timestamps")
@@ -343,7 +313,7 @@ class _TimedDecoding:
             if frame.is_corrupt:
                 self._damage.append(position)
             if frame.pts in self._numbers:
-                self._pictures.put(self._numbers[frame.pts], frame)
+                yield self._numbers[frame.pts], frame
 
 
 def _refuse_damaged(index: FrameIndex, requested: Numbers, damage: Sequence[int]) -> None:
@@ -388,32 +358,26 @@ def _seek(
 
 
 def _decode_counting(
-    parts: Sequence[_Pictures], index: FrameIndex, tick: Tick
-) -> Iterator[_Pictures]:
-    """Decode the film once from its start, and identify frames by counting.
+    path: Path, numbers: Numbers, index: FrameIndex, tick: Tick
+) -> Iterator[tuple[int, VideoFrame]]:
+    """Decode the film from its start, and identify frames by counting.
 
     Any damage up to the last frame refuses the clip.
     """
-    path = parts[0].path
-    last = int(parts[-1].numbers[-1])
-    frames = enumerate(_frames_in_order(path, index, last, tick))
+    last = int(numbers[-1])
+    wanted = set(numbers.tolist())
     number = -1
     anchor = 0
-    for pictures in parts:
-        end = int(pictures.numbers[-1])
-        for number, frame in frames:
-            if frame.is_corrupt:
-                # Frames since the last that is not a B-frame may refer to the damaged frame.
-                raise VideoError(path, _describe_damage(anchor, index))
-            if frame.pict_type != PictureType.B:
-                anchor = number
-            if number in pictures.slots:
-                pictures.put(number, frame)
-            if number == end < last:
-                break
-        if number < end:
-            raise VideoError(path, _describe_damage(number + 1, index))
-        yield pictures
+    for number, frame in enumerate(_frames_in_order(path, index, last, tick)):
+        if frame.is_corrupt:
+            # Frames since the last that is not a B-frame may refer to the damaged frame.
+            raise VideoError(path, _describe_damage(anchor, index))
+        if frame.pict_type != PictureType.B:
+            anchor = number
+        if number in wanted:
+            yield number, frame
+    if number < last:
+        raise VideoError(path, _describe_damage(number + 1, index))
 
 
 def _frames_in_order(path: Path, index: FrameIndex, last: int, tick: Tick) -> Iterator[VideoFrame]:

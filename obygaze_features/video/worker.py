@@ -29,14 +29,13 @@ from numpy.typing import NDArray
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.errors import VideoError
-from obygaze_features.video.decode import Frames, decode_parts, divide_frames, max_pixels
+from obygaze_features.video.decode import iter_frames, max_pixels
 from obygaze_features.video.index import FrameIndex, Tick, fingerprint, index_file
 from obygaze_features.video.sound import decode_sound
 
-FRAMES_PER_PART = 128
-PART_BYTES = 256 * 2**20
-"""The maximum numbers of full-size frames and of bytes in an answer. For the other parts of a
-clip, the caller sends further requests, to any worker, with the ``skips`` from the first answer."""
+FRAMES_PER_ANSWER = 32
+ANSWER_BYTES = 96 * 2**20
+"""The maximum numbers of full-size frames and of bytes in an answer."""
 MEMORY_BYTES = 2**30
 MEMORY_BYTES_PER_PIXEL = 32
 """The memory that a worker may use, plus an allowance per pixel of the largest picture. The total
@@ -46,6 +45,10 @@ READY = b"ready\n"
 """The first message, sent when the worker is ready for requests."""
 HEARTBEAT = b".\n"
 """The message that is sent at most once per second while a request makes progress."""
+
+
+MORE = {"task": "more"}
+"""The request for the next answer, after which the pictures of the last one are gone."""
 
 
 class Memory:
@@ -72,11 +75,14 @@ def main() -> None:
     threading.Thread(target=_listen, args=(channel, requests), daemon=True).start()
     worker = Worker(Memory(int(sys.argv[2])), _Heartbeat(channel))
     limit = limit_memory()
+    answers: Iterator[dict[str, Any]] = iter(())
     channel.sendall(READY)
     while True:
         request = requests.get()
+        if request != MORE:
+            answers = worker.answers(request)
         try:
-            answer = worker.answer(request)
+            answer = next(answers, {})
         except MemoryError:
             reason = f"cannot be decoded: it needs more memory than {limit / 2**30:.1f} GiB"
             answer = {"error": reason, "source": None}
@@ -128,7 +134,7 @@ class _Heartbeat:
 
 
 class Worker:
-    """A worker that answers requests, and keeps the state for the next part of a clip.
+    """A worker that answers requests, and keeps the index of the last film.
 
     Parameters
     ----------
@@ -143,23 +149,24 @@ class Worker:
         self._tick = tick
         self._indexed: object = None
         self._index: FrameIndex
-        self._parts: Iterator[Frames] = iter(())
-        self._next: object = None
-        """The clip that `_parts` belongs to, and the number of its frames that were sent."""
 
-    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the JSON answer to a request to decode or hear a clip."""
+    def answers(self, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the JSON answers to a request to decode or hear a clip.
+
+        A clip's frames are in the answers after the first one.
+        """
         path = Path(request["path"])
         try:
             if request["task"] == "hear":
-                return self._hear(path, request)
-            return self._decode(path, request)
+                yield self._hear(path, request)
+            else:
+                yield from self._decode(path, request)
         except VideoError as problem:
             source = None
             with contextlib.suppress(VideoError):
                 if path.is_file():
                     source = fingerprint(path)
-            return {"error": problem.reason, "source": source}
+            yield {"error": problem.reason, "source": source}
 
     def _find_index(self, path: Path, *, decode: bool) -> FrameIndex:
         """Index a film with `index_file`, and cache the index for the film's next span."""
@@ -190,52 +197,36 @@ class Worker:
         for rate, samples in sound.samples.items():
             end = used + len(samples)
             memory[used:end] = samples
-            spans[rate] = (len(samples), [(0, used, end)])
+            spans[rate] = (used, end)
             used = end
         return {"source": fingerprint(path, index), "track": sound.track, "spans": spans}
 
-    def _decode(self, path: Path, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _decode(self, path: Path, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         index = self._find_index(path, decode=True)
         span = index.span(path, request["start"], request["end"])
         times = index.times[span.start : span.stop]
         samplings = [Sampling(**fields) for fields in request["samplings"]]
         numbers = [sampling.pick(times) + np.int32(span.start) for sampling in samplings]
-        skip = request["skip"]
-        left = np.unique(np.concatenate(numbers))[skip:]
-        most = max(1, min(FRAMES_PER_PART, PART_BYTES // max(1, index.picture_bytes)))
-        parts = divide_frames(index, left, most)
-        part = parts[0]
-        clip = (self._indexed, {**request, "skip": 0})
-        if self._next != (clip, skip):
-            due = parts if index.why_slow else parts[:1]  # other processes may do the rest
-            self._parts = decode_parts(
-                path,
-                due,
-                index=index,
-                tick=self._tick,
-                allocate=self._memory.array,
-            )
-        self._next = None
-        frames = next(self._parts)
-        if index.why_slow:
-            self._next = (clip, skip + len(part))
-        rows = [np.searchsorted(part, picked[np.isin(picked, part)]) for picked in numbers]
-        answer = {
+        yield {
             "source": fingerprint(path, index),
-            "shape": frames.rgb.shape,
-            "left": len(left) - len(part),
-            "rows": [row.tolist() for row in rows],
-        }
-        if skip:
-            return answer
-        ends = np.cumsum([len(part) for part in parts])
-        return answer | {
-            "skips": ends[:-1].tolist(),
             "why_slow": index.why_slow,
             "numbers": [picked.tolist() for picked in numbers],
             "times": [index.times[picked].tolist() for picked in numbers],
             "thinned": any(s.rate and len(s.at_rate(times)) > s.frames for s in samplings),
         }
+        most = max(1, min(FRAMES_PER_ANSWER, ANSWER_BYTES // max(1, index.picture_bytes)))
+        wanted = np.unique(np.concatenate(numbers))
+        done: list[int] = []
+        for number, picture in iter_frames(path, wanted, index=index, tick=self._tick):
+            # Copied at once, so that FFmpeg uses its memory again.
+            memory = self._memory.array((most, *picture.shape))
+            memory[len(done)] = picture
+            done.append(number)
+            if len(done) == most:
+                yield {"frames": done, "shape": memory.shape}
+                done = []
+        if done:
+            yield {"frames": done, "shape": (len(done), *memory.shape[1:])}
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ from obygaze_features.common.cli import (
     show,
     store_argument,
 )
-from obygaze_features.common.elan import refuse_edited
 from obygaze_features.common.files import require_folder_name, write_files
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import echo_warnings, path_option
@@ -123,8 +122,6 @@ def moments(
     documents = {}
     if elan:
         documents = {elan / name: text for name, text in moment_files(done).items()}
-        if overwrite:
-            refuse_edited(documents)
     files = documents | {output: done.to_csv()}
     if frames:
         files[frames] = done.frames.to_csv()

@@ -20,7 +20,6 @@ from obygaze_features.common.cli import (
     overwrite_option,
     show,
 )
-from obygaze_features.common.elan import refuse_edited
 from obygaze_features.common.files import write_files
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import echo_warnings, path_option, stores_argument
@@ -115,8 +114,6 @@ def predict(
     else:
         written = predict_model(model, stores, outputs, ids=ids)
     echo_warnings(written.seen)
-    if overwrite:
-        refuse_edited(written.files)
     write_files(written.files, overwrite=overwrite)
     if as_json:
         echo_json([*written.rows])

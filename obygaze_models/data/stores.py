@@ -230,7 +230,7 @@ def store_fingerprint(store: Store) -> str:
     digest = hashlib.sha256(json.dumps(store.attributes, sort_keys=True).encode())
     if store.is_final:
         digest.update(store.location.read(CHECKSUMS))
-    for record in store.records:
+    for record in store.records.values():
         digest.update(record.to_bytes())
     return digest.hexdigest()
 

@@ -16,10 +16,11 @@ import obygaze_features as of
 from obygaze_features.annotations import Film, Remark, Segment, figures
 from obygaze_features.annotations.export import elan_files
 from obygaze_features.common.elan import Document, to_eaf
+from obygaze_features.common.files import write_files
 from obygaze_features.common.text import file_names
-from obygaze_features.errors import AnnotationError
+from obygaze_features.errors import AnnotationError, OutputExists
 from obygaze_features.manifests import Item, Items, LabelSet
-from tests.kit.files import refused
+from tests.kit.files import refused, write
 from tests.kit.timelines import check_schema
 
 SEGMENTS = [
@@ -224,27 +225,19 @@ def test_show_summarises_timelines(marked, tmp_path, obygaze):
     refused(obygaze("annotations", "show", tmp_path / "t", "--film", "Lon"), "did you mean", code=2)
 
 
-def test_edited_elan_files_are_never_replaced(marked, tmp_path, obygaze):
-    """ELAN keeps the author of an edited file and drops our checksum."""
+def test_elan_files_are_never_replaced(marked, tmp_path, obygaze):
     marked.save(tmp_path / "t")
     out = tmp_path / "out"
     command = ("annotations", "export", tmp_path / "t", "-o", out)
-    result = obygaze(*command)
-    assert f"2 files for ELAN, one per film -> {out}" in result.stdout, result.output
-    # Existing files are not changed, and nothing is written.
+    assert f"2 files for ELAN, one per film -> {out}" in obygaze(*command, code=0).stdout
     (out / "=Léon.eaf").unlink()
-    refused(obygaze(*command), "already exists")
-    assert not (out / "=Léon.eaf").exists()
-    assert obygaze(*command, "--overwrite").exit_code == 0
-    film = out / "Juno — 2007.eaf"
-    edited = Eaf(str(film))
-    edited.add_tier("mine")
-    edited.to_file(str(film))
-    for text in (film.read_text(), "<ANNOTATION_DOCUMENT/>"):
-        film.write_text(text)
-        result = obygaze(*command, "--overwrite")
-        refused(result, f"{film} has annotations that obygaze did not write")
-        assert film.read_text() == text
+    film = write(out / "Juno — 2007.eaf", "edited")
+    refused(obygaze(*command), f"{film} already exists; choose another folder")
+    assert [*out.iterdir()] == [film]
+    with pytest.raises(OutputExists):
+        write_files({film: "new", out / "new.csv": ""}, overwrite=True)
+    assert [*out.iterdir()] == [film]
+    assert film.read_text() == "edited\n"
 
 
 def test_names_licence_and_citation_are_in_figures_and_files(tmp_path, obygaze):

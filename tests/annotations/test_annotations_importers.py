@@ -118,13 +118,14 @@ def test_unreadable_rows_are_left_out(tmp_path):
         "f,a,1,2,": "has no level; choose from Easy Negative",
         ",a,1,2,S": "has no film",
         f"f,{'x' * 200},1,2,S": "use up to 128 letters",
-        "f,a,2,3,S,": "6 cells where the header has 5",
     }
     result = read(tmp_path, "f,a,0,1,EN", *bad, "", ",,,,", "f,a,7,8,HN")
     assert spans(result) == [(0, 1), (7, 8)]
     for index, (remark, fact) in enumerate(zip(remarks(result), bad.values(), strict=True)):
         assert (remark[0], remark[2]) == (index + 3, "left out")
         assert fact in remark[1]
+    with pytest.raises(ManifestError, match=r"line 3: wrong number of cells \(got 6, the header"):
+        read(tmp_path, "f,a,0,1,EN", "f,a,2,3,S,")
 
 
 def test_columns_and_names_are_mapped(tmp_path):

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import obygaze_features as of
 from obygaze_features.backbones import devices
 from obygaze_features.backbones.video_families import compute_otherwise_on_gpus
-from obygaze_features.common.package import usable_cores, usable_memory
+from obygaze_features.common.package import usable_cores
 from obygaze_features.errors import BackboneError
 
 
@@ -230,26 +230,6 @@ QUOTAS = {
                       f"{V1}/job:1/cpu.cfs_period_us": "100000",
                       f"{V1}/cpu.cfs_quota_us": "-1", f"{V1}/cpu.cfs_period_us": "100000"}),
 }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("files", "megabytes"),
-    [
-        ({}, 6),
-        ({"proc/self/cgroup": "0::/a/b", f"{V2}/a/b/memory.max": "max",
-          f"{V2}/a/memory.max": "4000000"}, 4),
-        ({"proc/self/cgroup": "9:memory:/a\n4:cpu:/b", f"{V2}/memory/a/memory.limit_in_bytes":
-          "3000000", f"{V1}/b/memory.limit_in_bytes": "1"}, 3),
-        ({"proc/self/cgroup": "0::/a", f"{V2}/a/memory.max": "9000000"}, 6),
-    ],
-)  # fmt: skip
-def test_free_memory_and_cgroups_limit_the_memory(tmp_path, files, megabytes):
-    meminfo = "MemTotal: 99 kB\nMemAvailable:   6000 kB"
-    for name, text in {**files, "proc/meminfo": meminfo}.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(f"{text}\n")
-    assert usable_memory(tmp_path) == (6000 * 1024 if megabytes == 6 else megabytes * 10**6)
-    assert 2**20 < usable_memory() < 2**50
 
 
 @pytest.mark.parametrize("case", QUOTAS)

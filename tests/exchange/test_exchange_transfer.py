@@ -37,6 +37,15 @@ def own(final_store, tmp_path):
     return Path(shutil.copytree(final_store, tmp_path / "own.zarr"))
 
 
+def test_a_linked_log_is_not_copied(own, tmp_path):
+    (tmp_path / "secret").write_text("mine")
+    (own / "log.jsonl").unlink()
+    (own / "log.jsonl").symlink_to(tmp_path / "secret")
+    with pytest.raises(StoreError, match=r"log\.jsonl is a link"):
+        pull(own, tmp_path / "copy.zarr")
+    assert not (tmp_path / "copy.zarr").exists()
+
+
 def test_a_pushed_store_reads_the_same(target, final_store, own, other_store, tmp_path):
     (own / "notes.txt").write_text("private")
     result = push(own, target)

@@ -245,7 +245,7 @@ def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
     np.testing.assert_allclose(frames.loudness, -20 - 9 * np.cos(middles), atol=0.1)
     [path] = (tmp_path / "elan").iterdir()
     assert path.name == "Indiana Jones and the Last Crusade (1989).eaf"
-    document, _, _ = read_eaf(path, AnnotationError)
+    document, _ = read_eaf(path, AnnotationError)
     [tier] = document.tiers
     times = [(note.start, note.end) for note in tier.annotations]
     assert times == [(round(1000 * m.start), round(1000 * m.end)) for m in moments.moments]

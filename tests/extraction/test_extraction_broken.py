@@ -4,21 +4,18 @@ import contextlib
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-import click
 import numpy as np
 import pytest
 
 import obygaze_features as of
-from obygaze_features.commands.extract import extract as command
 from obygaze_features.errors import UsageError, VideoError
-from obygaze_features.extraction.decoder import Decoder, Decoders, MemoryBudget
+from obygaze_features.extraction.decoder import Decoder, Decoders
 from obygaze_features.extraction.job import Options
 from obygaze_features.manifests import Item, Items, Manifest
 from tests.extraction.ray_clusters import children
@@ -152,7 +149,7 @@ def test_a_file_that_kills_two_decoders_fails(monkeypatch, tmp_path):
     )
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     decoder = Decoder(stall_timeout=10)
-    answer = decoder.ask({"path": "a.mp4"})
+    answer = next(decoder.answers({"path": "a.mp4"}))
     decoder.discard()
     assert answer["error"] == "cannot be decoded: the decoder died (SIGKILL)"
 
@@ -205,24 +202,17 @@ SLIPS = {
 }  # fmt: skip
 
 
-def test_python_refuses_the_numbers_that_the_command_refuses():
-    ranges = {
-        option.name: option.type
-        for option in command.params
-        if isinstance(option.type, click.IntRange | click.FloatRange)
-    }
-    assert ranges.keys() >= {"limit", "workers", "batch", "max_hours"}
-    for number in (0, -1, float("inf"), float("nan")):  # the option's type is a time
-        with pytest.raises(UsageError, match=rf"^stall_timeout .*got {number}"):
-            Options(stall_timeout=number)
-    for name, allowed in ranges.items():
-        outside = [allowed.min if allowed.min_open else allowed.min - 1]
-        outside += [allowed.max + 1] if allowed.max else []
-        for number in outside:
-            with pytest.raises(UsageError, match=rf"^{name} .*got {number}"):
-                Options(**{name: number})
-        inside = allowed.max or allowed.min or 0.5
-        assert getattr(Options(**{name: inside}), name) == inside
+@pytest.mark.parametrize(("name", "outside", "inside"), [
+    *((name, (0, -1, 1.5, "2"), 1) for name in ("limit", "workers", "frames", "audio_track")),
+    ("batch", (0, 33), 32),
+    *((name, (0, -1, float("nan")), 0.5) for name in ("max_hours", "stall_timeout")),
+    ("stall_timeout", (float("inf"),), 1),
+])  # fmt: skip
+def test_numbers_out_of_range_are_refused(name, outside, inside):
+    for number in outside:
+        with pytest.raises(UsageError, match=rf"^{name} .*got {number!r}"):
+            Options(**{name: number})
+    assert getattr(Options(**{name: inside}), name) == inside
 
 
 @pytest.mark.parametrize("slip", SLIPS)
@@ -241,30 +231,21 @@ def test_a_decoder_that_cannot_start_leaves_nothing_open(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
     for _ in range(3):
         with pytest.raises(FileNotFoundError):
-            Decoder(60).ask({"task": "decode"})
+            next(Decoder(60).answers({"task": "decode"}))
     assert len(list(files.iterdir())) == before
 
 
-@pytest.mark.parametrize(("limit", "first", "expected"), [(300, 3, 12), (50, 1, 5), (5, 1, 1)])
-def test_waiting_results_fit_the_memory_budget(limit, first, expected):
-    """Results take 10 each, and 100 are reserved until the first size is known."""
-    budget, may_end, begun = MemoryBudget(limit, most=100), threading.Event(), []
+@pytest.mark.parametrize("ahead", [0, 3])
+def test_a_limited_number_of_items_waits(ahead):
+    begun = []
 
     def tasks():
-        for task in range(40):
+        for task in range(20):
             begun.append(task)
             yield task
 
     with Decoders(2, 60) as decoders:
-        results = decoders.map(
-            lambda decoder, task: may_end.wait(60) * 10,
-            tasks(), ahead=10, size_of=int, budget=budget,
-        )  # fmt: skip
-        assert len(begun) == first
-        may_end.set()
-        waiting = []
-        for task, _ in results:
-            waiting.append(len(begun) - task)
-            time.sleep(0.01)
-    assert begun == list(range(40))
-    assert max(waiting) == expected
+        results = decoders.map(lambda decoder, task: task * 10, tasks(), ahead=ahead)
+        for task, result in results:
+            assert result == task * 10
+            assert len(begun) == min(20, task + 2 + ahead)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 import zipfile
@@ -50,8 +49,6 @@ def test_every_section_of_the_benchmark_gives_figures(tmp_path, name):
     labels = [result.name for result in results]
     if name == "parity":
         assert {label.partition(",")[0] for label in labels} == set(Few.families)
-    if name == "resize":  # only backbones for pictures have pictures
-        assert {re.split("[ ,]+", label)[1] for label in labels} == {"tiny-xclip"}
     if name == "long":
         assert all("clips of 132 frames" in label for label in labels)
 
@@ -73,7 +70,7 @@ def test_carried_wheels_are_imported_from_a_folder(tmp_path):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("section", ["parity", "resize", "bits", "memory"])
+@pytest.mark.parametrize("section", ["parity", "bits", "memory"])
 def test_a_gpu_computes_what_a_cpu_does(tmp_path, section):
     """Networks are tiny, and clips short."""
     if not torch.cuda.is_available():

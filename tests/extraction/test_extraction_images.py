@@ -162,18 +162,18 @@ def test_pictures_are_read_upright_in_colour_within_limits(tmp_path, monkeypatch
 
 def test_a_longer_text_is_cut_and_reported(towers, tmp_path, obygaze, checkpoints):
     manifest = texts("a photo of a person", "a happy woman " * 30)
-    assert of.extract(manifest, None, towers, tmp_path).cut == {"t1": 92}
+    assert of.extract(manifest, None, towers, tmp_path).notes == {"text cut to 77 tokens": 1}
     manifest.save(tmp_path / "words")
     words = (tmp_path / "words", "--backbone", checkpoints["tiny-clip"], "-o", tmp_path / "new")
     result = obygaze("features", "extract", *words, code=0)
-    assert re.search(r"cut +t1 92\n", result.stdout)
+    assert re.search(r"text cut to 77 tokens 1\n", result.stdout)
 
 
 def test_incompatible_options_are_refused(photos, tmp_path, obygaze):
     Manifest.from_folder(photos).save(tmp_path / "m")
     for options, facts in (
         ("tiny-clip", "has images; pass their folder: --images FOLDER"),
-        ("tiny-vivit --images PHOTOS", "does not read texts or single images"),
+        ("tiny-vivit --images PHOTOS", "does not read images"),
     ):
         words = [photos if word == "PHOTOS" else word for word in options.split()]
         run = ["features", "extract", tmp_path / "m", "-o", tmp_path / "s", "--backbone", *words]

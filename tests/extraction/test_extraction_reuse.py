@@ -87,3 +87,5 @@ def test_each_store_takes_the_rows_of_its_own_recipe(films, tiny, old, weights, 
     before = of.open_store(old)
     new = of.open_store(summary.stores[0])
     np.testing.assert_array_equal(new.read("native", before.ids), before.read("native"))
+    with pytest.raises(StoreError, match="cannot be reused: it was made with different preproc"):
+        of.extract(longer, films, author, tmp_path / "alone", reuse=old)

@@ -90,10 +90,10 @@ def test_the_number_of_sound_windows_is_an_option(tmp_path, tiny, clap, checkpoi
     manifest.save(tmp_path / "m")
     command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "few"]
     printed = obygaze(*command, "--backbone", f"clap={checkpoints['tiny-clap']}", code=0).stdout
-    assert re.search(r"unheard +67 1\n", printed)
+    assert re.search(r"67 windows of sound, of which 64 are used 1\n", printed)
     summary = of.extract(manifest, tmp_path, clap, tmp_path / "all", frames=67)
     cut, full = map(of.open_store, (tmp_path / "few/clap.zarr", *summary.stores))
-    assert summary.unheard == {}
+    assert summary.notes == {}
     assert full["long"]["frame_time"].tolist() == [n + 0.5 for n in range(67)]
     shared = np.linspace(0, 66, 64, dtype=int)
     np.testing.assert_allclose(full["long"]["frames"][shared], cut["long"]["frames"], atol=1e-3)
@@ -110,10 +110,10 @@ def test_silent_tracks_are_counted(tmp_path, clap, obygaze):
         write_sound(tmp_path / f"{name}.wav", "pcm_s16le", sound)
     manifest = clips("mute.wav", "dither.wav", "faint.wav")
     manifest.save(tmp_path / "m")
-    assert of.extract(manifest, tmp_path, clap, tmp_path / "api").silent == 2
+    assert of.extract(manifest, tmp_path, clap, tmp_path / "api").notes == {"silent sound track": 2}
     command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "s"]
     printed = obygaze(*command, "--backbone", "tiny-clap", code=0).stdout
-    assert re.search(r"silent +2\n", printed)
+    assert re.search(r"silent sound track 2\n", printed)
 
 
 def test_another_sound_track_is_another_recipe(tmp_path, tiny, clap, obygaze):
@@ -123,8 +123,8 @@ def test_another_sound_track_is_another_recipe(tmp_path, tiny, clap, obygaze):
     two.save(tmp_path / "m")
     command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "s"]
     printed = obygaze(*command, "--backbone", "tiny-clap", code=0).stdout
-    assert re.search(r"tracks +1 of 2 \(fra\) 1\n", printed)
-    assert '"tracks": {"1 of 2 (fra)": 1}' in (tmp_path / "s/log.jsonl").read_text()
+    assert re.search(r"several sound tracks: used 1 of 2 \(fra\) 1\n", printed)
+    assert '"several sound tracks: used 1 of 2 (fra)": 1' in (tmp_path / "s/log.jsonl").read_text()
     with pytest.raises(StoreError, match="sound track 2"):
         of.extract(two, tmp_path, "tiny-clap", tmp_path / "s", audio_track=2)
     second_track = of.extract(two, tmp_path, [tiny, clap], tmp_path / "other", audio_track=2)

@@ -47,7 +47,7 @@ def offer_annotations(folder: Path) -> None:
     """Write the start, end and value that our own reader finds in each ELAN file, by tier."""
     files = {}
     for path in sorted((folder / "elan").glob("*.eaf")):
-        document, _, _ = read_eaf(path, ObygazeError)
+        document, _ = read_eaf(path, ObygazeError)
         files[path.name] = {
             tier.name: [[note.start, note.end, note.value] for note in tier.annotations]
             for tier in document.tiers

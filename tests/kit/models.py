@@ -255,7 +255,7 @@ _WRITERS: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 SECOND, SPEECH = SoundSampling(16_000, 1, 1), SoundSampling(8000, 10, 10)
-SAMPLINGS = {
+SAMPLINGS: dict[str, Sampling | SoundSampling] = {
     "tiny-xclip-lsmdc": Sampling(12, 1.0),
     "tiny-ast": SECOND,
     "tiny-wav2vec2": SPEECH,

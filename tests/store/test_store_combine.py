@@ -264,7 +264,7 @@ def test_a_subset_has_the_files_of_an_extraction(tmp_path):
         writer.write_block(block, [outcome(row) for row in writer.rows_of(block)])
     store = of.open_store(tmp_path / "toy.zarr")
     part = subset(store, tmp_path / "part.zarr", ids=store.ids[4:12])
-    for new, old in enumerate(store.records[1:3]):
+    for new, old in enumerate([store.records[1], store.records[2]]):
         copied = part.records[new]
         assert copied.block == new
         assert copied == replace(old, block=new)

@@ -105,7 +105,6 @@ SLIPS = [
       for command in ("info", "verify", "repair", "finalise")),
     ("stores set {path}", 2, ["nothing to set; pass at least one of licence, citation, name"]),
     ("stores info s3://", 2, ["use s3://BUCKET/NAME.zarr"]),
-    ("stores info http:/lab/x.zarr", 2, ["did you mean http://lab/x.zarr?"]),
     ("stores info {own}", 1, ["obygaze stores push STORE NAME.zip"]),
 ]  # fmt: skip
 

@@ -80,7 +80,7 @@ def test_a_damaged_index_gives_no_traceback(path, offset, size):
 def test_a_lost_shard_names_its_rows(path, state, spoil):
     spoil(path / SHARD)
     hit = SHARD_HIT[state]
-    more = f"{', '.join(hit[:3])} and of {len(hit) - 3} more" if len(hit) > 3 else ", ".join(hit)
+    more = f"{', '.join(hit[:3])} and {len(hit) - 3} more" if len(hit) > 3 else ", ".join(hit)
     for checksums in (True, False):
         with pytest.raises(StoreError, match=f"{path / SHARD}: .* row of {more} cannot"):
             open_store(path, checksums=checksums).read("native", missing="nan")
@@ -129,7 +129,7 @@ WRONG = [
 @pytest.mark.parametrize("state", ["open"], indirect=True)
 def test_an_impossible_record_is_refused(path, wrong):
     """Its checksum is valid, so the writer was wrong, not the disk."""
-    record = dataclasses.replace(open_store(path).record_of(1), **wrong)
+    record = dataclasses.replace(open_store(path).records[1], **wrong)
     (path / "blocks/000001.json").write_bytes(record.to_bytes())
     with pytest.raises(StoreError, match="it is not a valid commit record of block 1"):
         open_store(path).read("native", missing="nan")
@@ -169,7 +169,7 @@ FORGED = {
         *attribute(format_version=2),
         "format version 2, but this version of obygaze only reads up to",
     ),
-    "other rows": (*attribute(n=8), "native/zarr.json: it does not describe this store's array"),
+    "other rows": (*attribute(n=8), "ids/c/0/0: it has the wrong length"),
     "escape": (*attribute(arrays={"../x": {}}), r"matching regex .*\$.arrays"),
     "array codecs": (*metadata("native", codecs=[]), "native/zarr.json: its content is not valid"),
     "a group": (*metadata("native", node_type="group"), "native/zarr.json: it does not describe"),

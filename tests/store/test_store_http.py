@@ -346,3 +346,10 @@ def test_an_endless_answer_is_refused(url, own, monkeypatch, name):
         file.truncate(2**20)
     with pytest.raises(StoreError, match=rf"{name} is larger than [13]00 kB"):
         assert open_store(url).sources
+
+
+def test_an_endless_shard_is_not_fetched(url, monkeypatch, tmp_path):
+    monkeypatch.setattr(files, "MAX_SHARD_BYTES", 100)
+    with pytest.raises(StoreError, match="is larger than 100 B"):
+        pull(url, tmp_path / "x.zarr")
+    assert not (tmp_path / "x.zarr").exists()

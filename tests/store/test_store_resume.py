@@ -14,7 +14,7 @@ import pytest
 import obygaze_features as of
 from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.store import Done, Failed, Status, StoreWriter
+from obygaze_features.store import Done, Failed, Status, Store, StoreWriter
 from obygaze_features.store import writer as writing
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.verify import verify
@@ -44,6 +44,27 @@ def resume(path) -> StoreWriter:
 
 def native(path) -> list[float]:
     return of.open_store(path).read("native", missing="nan")[:, 0].tolist()
+
+
+def test_a_part_that_starts_removes_no_shard_of_another(path, monkeypatch):
+    """Between its two looks at a block without rows, another part computes them."""
+    other = resume(path)
+    other.write_block(0, [BROKEN, BROKEN])
+    (path / "staging").mkdir(exist_ok=True)
+    (path / "staging" / "0.native.left").touch()
+    read_record = Store.read_record
+
+    def read_before_another_writes(store, block):
+        record = read_record(store, block)
+        monkeypatch.setattr(Store, "read_record", read_record)
+        other.rewrite(0, {0: row(1), 1: row(2)})
+        return record
+
+    monkeypatch.setattr(Store, "read_record", read_before_another_writes)
+    resume(path)
+    assert Store.read_record is read_record
+    assert native(path)[:2] == [1, 2]
+    assert verify(path) == []
 
 
 def test_shards_of_a_killed_run_do_not_enter_the_block(path):

@@ -132,10 +132,10 @@ def test_spans_of_a_film_share_its_index(tmp_path, monkeypatch):
     monkeypatch.setattr(
         worker, "index_file", lambda path, **rest: indexed.append(path) or index_file(path, **rest)
     )
-    request = {"task": "decode", "path": str(path), "samplings": [{"frames": 2}], "skip": 0}
+    request = {"task": "decode", "path": str(path), "samplings": [{"frames": 2}]}
     with (tmp_path / "memory").open("w+b") as memory:
         answers = worker.Worker(worker.Memory(memory.fileno()), lambda: None)
         for start in (0, 1, 2):
-            answer = answers.answer({**request, "start": start, "end": start + 1})
+            answer = next(answers.answers({**request, "start": start, "end": start + 1}))
             assert answer["numbers"] == [[24 * start, 24 * start + 12]]
     assert indexed == [path]

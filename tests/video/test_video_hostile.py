@@ -31,8 +31,9 @@ def decoder():
 
 
 def hear(decoder: Decoder, path: Path, *samplings: SoundSampling, start=None, end=None):
-    request = {"task": "hear", "path": str(path), "start": start, "end": end, "skip": 0}
-    return decoder.ask({**request, "samplings": [asdict(sampling) for sampling in samplings]})
+    request = {"task": "hear", "path": str(path), "start": start, "end": end}
+    rules = [asdict(sampling) for sampling in samplings]
+    return next(decoder.answers({**request, "samplings": rules}))
 
 
 def peak_mib(decoder: Decoder) -> float:
@@ -79,7 +80,7 @@ def test_hostile_sound_is_refused_in_little_memory(tmp_path, decoder):
         answer = hear(decoder, path, CLAP, end=end)
         assert reason in answer["error"], answer
         assert "\n" not in answer["error"]
-    assert hear(decoder, film, CLAP)["spans"]["48000"][0] == 48_000
+    assert hear(decoder, film, CLAP)["spans"]["48000"] == [0, 48_000]
     assert peak_mib(decoder) < 300
     assert "error" not in hear(decoder, write_gap(tmp_path / "silent.mkv", 0.99), CLAP)
     assert peak_mib(decoder) < 1000  # an hour of silence
@@ -88,10 +89,10 @@ def test_hostile_sound_is_refused_in_little_memory(tmp_path, decoder):
 @needs_linux
 def test_long_sound_takes_a_few_times_its_memory(tmp_path, decoder):
     path = write_wav(tmp_path / "long.wav", 8000, np.tile(NOISE[:8000], 600))
-    length, places = hear(decoder, path, CLAP)["spans"]["48000"]
+    start, length = hear(decoder, path, CLAP)["spans"]["48000"]
     assert length == 600 * 48_000
     assert peak_mib(decoder) < 100 + 3 * 4 * length / 2**20
-    heard = decoder.sound(length, places)
+    heard = decoder.sound(start, length)
     second = sound.decode_sound(path, 100, 101, [48_000]).samples[48_000]
     for first, end in CLAP.windows(length)[1:-1]:
         np.testing.assert_array_equal(heard[first:end], np.tile(second, 10))
@@ -146,13 +147,13 @@ def test_a_worker_limits_its_own_memory():
 def test_pictures_beyond_the_memory_limit_are_not_damaged(tmp_path, name):
     write(tmp_path / name, seconds=0.25, width=1920, height=1080)
     request = {"task": "decode", "path": str(tmp_path / name), "start": None, "end": None}
-    request |= {"skip": 0, "samplings": [{"frames": 4}]}
+    request |= {"samplings": [{"frames": 4}]}
     code = (
         "from obygaze_features.video import worker; import sys, tempfile;"
         "worker.MEMORY_BYTES, worker.MEMORY_BYTES_PER_PIXEL = int(sys.argv[1]), 0;"
         "file = tempfile.TemporaryFile(); memory = worker.Memory(file.fileno());"
         "answers = worker.Worker(memory, lambda: None); worker.limit_memory();"
-        f"print(answers.answer({request!r}))"
+        f"print(*answers.answers({request!r}))"
     )
     for limit, is_enough in ((2**24, False), (2**28, True)):
         result = subprocess.run(
@@ -169,15 +170,15 @@ def test_hearing_a_film_decodes_none_of_its_pictures(tmp_path):
     path = write_sound(tmp_path / "film.ts", "aac", NOISE, pictures=4)
     with av.open(path) as container:
         pictures = sum(packet.size > 0 for packet in container.demux(video=0))
-    request = {"path": str(path), "start": None, "end": None, "skip": 0}
+    request = {"path": str(path), "start": None, "end": None}
     sampling = {"rate": 16_000, "window": 1, "stride": 1}
     with tempfile.TemporaryFile() as file:
         packets = []
         worker = Worker(Memory(file.fileno()), lambda: packets.append(1))
-        heard = worker.answer({**request, "task": "hear", "samplings": [sampling]})
+        heard = next(worker.answers({**request, "task": "hear", "samplings": [sampling]}))
         assert pictures <= len(packets) < 1.7 * pictures
-        seen = worker.answer({**request, "task": "decode", "samplings": [{"frames": 4}]})
+        seen = next(worker.answers({**request, "task": "decode", "samplings": [{"frames": 4}]}))
         assert heard["source"] == seen["source"]
         packets.clear()
-        again = worker.answer({**request, "task": "hear", "samplings": [sampling]})
+        again = next(worker.answers({**request, "task": "hear", "samplings": [sampling]}))
         assert (again["source"], len(packets) < pictures) == (seen["source"], True)

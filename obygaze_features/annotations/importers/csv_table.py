@@ -11,7 +11,7 @@ from obygaze_features.annotations.build import SourceRow, build_timelines
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Films, Segment, Timelines
 from obygaze_features.common.tables import Table, map_cells, map_columns, read_mapped_table
-from obygaze_features.common.text import counted, for_shell
+from obygaze_features.common.text import for_shell
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.items.items import safe_id
 from obygaze_features.manifests.importers.reading import film_of_file, parse_time
@@ -35,28 +35,22 @@ def import_timelines(
 ) -> Timelines:
     """Read any CSV table of segments, with a column mapping."""
     source = Path(source)
-    rows = _read_source(source, columns)
+    rows = read_rows([_read_source(source, columns)], _seconds_span)
     own = choose_scheme(source.stem, levels)
     return build_timelines(safe_id(source.stem), rows, films, own, source=source.name)
 
 
-def _read_source(source: Path, columns: Mapping[str, str] | None) -> Iterator[SourceRow | Remark]:
-    """Yield the rows of a table, and then remarks on rows that are not as wide as its header."""
-    bad_rows: list[tuple[int, int]] = []
-    table = read_mapped_table(source, MEANINGS, columns, bad_rows=bad_rows)
+def _read_source(source: Path, columns: Mapping[str, str] | None) -> Table:
+    """Return a table whose columns are named after their meanings."""
+    table = read_mapped_table(source, MEANINGS, columns)
     if "imdb_key" in table.columns and "film" not in table.columns:
         command = f"obygaze annotations import mobygaze {for_shell(source)} -o FOLDER"
         problem = f"{source} looks like MObyGaze's table; import it with: {command}"
         raise AnnotationError(problem)
 
     table = map_columns(table, MEANINGS, required=("film", "annotator", *TIMES, "level"))
-    width = len(table.columns)
     films_of_rows = map_cells(film_of_file, table["film"])
-    table = replace(table, columns={**table.columns, "film": films_of_rows})
-    yield from read_rows([table], _seconds_span)
-    for line, cells in bad_rows:
-        problem = f"{counted(cells, 'cell')} where the header has {width}"
-        yield Remark(f"{source.name}, line {line}", "", "", problem, LEFT_OUT)
+    return replace(table, columns={**table.columns, "film": films_of_rows})
 
 
 def _seconds_span(cells: Mapping[str, str], delimiter: str) -> tuple[float, ...]:

@@ -66,11 +66,10 @@ def import_timelines(
     shared = _shared_tier_names(documents, files)
     names = {path: film or film_name(document, path.stem) for path, document in documents.items()}
     read = {path: _read_tiers(d, names[path], scheme) for path, d in documents.items()}
-    hints = _suggestions(documents, read)
     for path, document in documents.items():
         name = names[path]
         details[safe_id(name)] = _update(details.get(safe_id(name), Film()), _film_of(document))
-        rows += _rows(read[path], name, path.name, scheme, files[path], shared, hints)
+        rows += _rows(read[path], name, path.name, scheme, files[path], shared)
     for name, listed in read_films(films).items():
         details[safe_id(name)] = _update(details.get(safe_id(name), Film()), listed)
     rows += _check_film_names([row.segment for row in rows if isinstance(row, SourceRow)])
@@ -86,7 +85,7 @@ def _read_files(
     errors: list[AnnotationError] = []
     for path in paths:
         try:
-            document, left_out, ignored = read_eaf(path, AnnotationError)
+            document, left_out = read_eaf(path, AnnotationError)
             if carried and SCHEME in document.properties:
                 schemes[path] = _parse_scheme(document.properties[SCHEME], path)
         except AnnotationError as error:
@@ -100,7 +99,6 @@ def _read_files(
         if document.tiers and all(tier.kind in MODEL_KINDS for tier in document.tiers):
             problem = "contains a model's predictions, but no annotations"
             rows.append(Remark(path.name, name, "", problem, LEFT_OUT))
-        rows += [Remark(path.name, name, "", problem, KEPT) for problem in ignored]
     if not documents:
         raise errors[0]
     return documents, schemes
@@ -206,30 +204,12 @@ def field_of(tier: str) -> str | None:
 def _read_tiers(document: Document, film: str, scheme: LabelScheme) -> list[ReadTier]:
     """Return the tiers that people annotated, with segments whose annotator is not yet set."""
     exact = _parse_exact_times(document.properties.get(TIMES, ""))
-    offered = {text for texts in document.pick_lists.values() for text in texts}
+    offered = {concept.name for concept in scheme.concepts}
     return [
         (tier, [_segment(n, film, exact, scheme, offered) for n in tier.annotations])
         for tier in document.tiers
         if tier.kind not in (CLIP_KIND, DISCUSS_KIND, *MODEL_KINDS) and tier.annotations
     ]
-
-
-def _suggestions(
-    documents: Mapping[Path, Document], read: Mapping[Path, Sequence[ReadTier]]
-) -> dict[str, str]:
-    """Return, for each tier name, a hint on how to import levels that the scheme does not have.
-
-    If only one pick-list is used, and not for concepts, its values are the levels of all tiers.
-    """
-    texts_of: dict[str, set[str]] = {}
-    order: dict[str, Sequence[str]] = {}
-    for path, tiers in read.items():
-        for tier, segments in tiers:
-            texts_of.setdefault(tier.name, set()).update(segment.level for segment in segments)
-            order.setdefault(tier.name, documents[path].pick_lists.get(tier.kind, ()))
-    lists = {tuple(values) for name, values in order.items() if values and not field_of(name)}
-    listed = lists.pop() if len(lists) == 1 else ()
-    return {name: suggest_levels(texts, order[name] or listed) for name, texts in texts_of.items()}
 
 
 def _rows(
@@ -239,7 +219,6 @@ def _rows(
     scheme: LabelScheme,
     folder: str,
     shared: set[str],
-    hints: Mapping[str, str],
 ) -> Iterator[SourceRow | Remark]:
     """Yield the rows of a document, or a remark for a tier without levels.
 
@@ -249,11 +228,11 @@ def _rows(
     unnamed = [
         tier.name
         for (tier, _), has_levels in zip(read, have_levels, strict=True)
-        if has_levels and tier.name in shared and not (tier.annotator or tier.participant)
+        if has_levels and tier.name in shared and not tier.annotator
     ]
     for (tier, segments), has_levels in zip(read, have_levels, strict=True):
         named_after = folder if folder and unnamed == [tier.name] else tier.name
-        who = tier.annotator or tier.participant or named_after
+        who = tier.annotator or named_after
         segments = [replace(segment, annotator=who) for segment in segments]
         if has_levels:
             for note, segment in zip(tier.annotations, segments, strict=True):
@@ -269,7 +248,8 @@ def _rows(
                 f"has no known level in {counted(len(segments), 'annotation')} "
                 f"(the first: {shorten(tier.annotations[0].value)})"
             )
-            problem += f"; {CONCEPTS_REMEDY if any(have_levels) else hints[tier.name]}"
+            texts = {segment.level for segment in segments}
+            problem += f"; {CONCEPTS_REMEDY if any(have_levels) else suggest_levels(texts)}"
             yield Remark(f"{file}, tier {shorten(tier.name)}", film, who, problem, LEFT_OUT, TIER)
 
 
@@ -298,13 +278,12 @@ def _segment(
 ) -> Segment:
     """Convert an ELAN annotation to a segment without an annotator.
 
-    Texts in `offered`, the entries of a pick-list, are not split into several concepts.
+    Texts in `offered`, the scheme's concepts, are not split into several concepts.
     """
     texts: dict[str, list[str]] = {"concepts": []}
     for tier, detail in note.details.items():
         if name := field_of(tier):
-            parts = (detail,) if isinstance(detail, str) else detail
-            texts.setdefault(name, []).extend(part for part in parts if part.strip())
+            texts.setdefault(name, []).extend(part for part in detail if part.strip())
     fields = {name: ", ".join(parts) for name, parts in texts.items() if parts}
     level, concepts = note.value, ""
     if not scheme.has_level(level):  # a level may contain a colon

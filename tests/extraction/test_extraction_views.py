@@ -1,0 +1,101 @@
+"""From a decoder's answers to batches: shared views, repeated answers, and memory."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import obygaze_features as of
+from obygaze_features.backbones.preprocess import resize_and_crop
+from obygaze_features.extraction import reader as reading
+from obygaze_features.extraction.decoder import Decoder
+from obygaze_features.extraction.loop import READ_AHEAD_BYTES, bytes_per_item
+from obygaze_features.extraction.reader import ItemReader
+from obygaze_features.store import format as store_format
+from obygaze_features.video.decode import decode_frames
+from tests.kit.films import rows
+
+
+@pytest.fixture
+def decoder():
+    process = Decoder(stall_timeout=60)
+    yield process
+    process.discard()
+
+
+def test_backbones_that_differ_only_in_scaling_share_a_view(films, tiny, decoder):
+    rule = tiny.preprocessing
+    backbones = [
+        replace(tiny, name="first"),
+        replace(tiny, name="scaled", preprocessing=replace(rule, mean=(0.0, 0.0, 0.0))),
+        replace(tiny, name="sharper", preprocessing=replace(rule, filter="bicubic")),
+    ]
+    item = next(iter(rows(6)))
+    names = [backbone.name for backbone in backbones]
+    read = ItemReader(films, backbones).read(decoder, item, names)
+    assert read.inputs["first"] is read.inputs["scaled"]
+    frames = decode_frames(films / item.media, range(5)).rgb
+    numbers = read.sampled["first"]["frame_index"]
+    assert read.frames == len(set(numbers.tolist()))
+    for backbone in backbones:
+        expected = resize_and_crop(torch.from_numpy(frames[numbers]), backbone.preprocessing)
+        assert torch.equal(read.inputs[backbone.name], expected)
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_a_clip_whose_decoder_dies_is_read_once(films, tiny, decoder, monkeypatch, cut):
+    """The answers before the death come again, and may be of a file that has changed."""
+    item = list(rows(6))[5]
+    once = ItemReader(films, [tiny]).read(decoder, item, ["tiny"])
+    whole = []
+    for answer in reading.ask_decoder(
+        decoder, "decode", ItemReader(films, [tiny])._folders["clip"], item, [tiny.sampling]
+    ):
+        pictures = decoder.pictures(answer["shape"]).copy() if "frames" in answer else None
+        whole.append((answer, pictures))
+
+    def answers(*_):
+        for answer, pictures in [*whole[:cut], (whole[0][0], None), *whole[1:]]:
+            monkeypatch.setattr(decoder, "pictures", lambda shape, now=pictures: now)
+            yield dict(answer)
+
+    monkeypatch.setattr(reading, "ask_decoder", answers)
+    again = ItemReader(films, [tiny]).read(decoder, item, ["tiny"])
+    assert torch.equal(again.inputs["tiny"], once.inputs["tiny"])
+    assert (again.frames, again.notes, again.source) == (once.frames, once.notes, once.source)
+
+
+def test_a_batch_waits_for_the_running_one_before_it_is_halved(films, tiny, tmp_path):
+    def compute(pixels, present, names):
+        sizes.append(len(pixels))
+        if len(sizes) == 3:  # the probe, the first batch, the second
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return tiny.embed_clips(pixels, present)
+
+    sizes: list[int] = []
+    summary = of.extract(rows(24), films, replace(tiny, encode_clips=compute), tmp_path)
+    assert (summary.done, summary.batches) == (24, {"tiny": 8})
+    assert sizes == [1, 8, 8, 8, 8]
+
+
+def test_blocks_with_tokens_are_small(films, weights, tmp_path, monkeypatch):
+    monkeypatch.setattr(store_format, "BLOCKS", 1)
+    for name, arrays, size in (("plain", ["native"], 64), ("all", ["native", "tokens"], 32)):
+        (store,) = of.extract(
+            rows(40),
+            films,
+            f"tiny={weights}",
+            tmp_path / name,
+            device="cpu",
+            arrays=arrays,
+            limit=1,
+        ).stores
+        assert of.open_store(store).block_rows == size
+
+
+def test_the_bytes_of_an_item_are_those_of_its_views(films, tiny, decoder):
+    read = ItemReader(films, [tiny]).read(decoder, next(iter(rows(6))), ["tiny"])
+    assert bytes_per_item([tiny]) == read.inputs["tiny"].nbytes + 1
+    long = replace(tiny, sampling=replace(tiny.sampling, frames=720))
+    long = replace(long, preprocessing=replace(tiny.preprocessing, crop=(224, 224)))
+    assert READ_AHEAD_BYTES // bytes_per_item([long] * 3) == 6
