@@ -93,7 +93,7 @@ def fill(
         if not writer.is_written(block):
             writer.write_block(block, [computed(row) for row in rows])
             continue
-        record = writer.store.read_record(block)
+        record = writer.store.read_records([block])[block]
         missing = [row for row, status in zip(rows, record.status, strict=True) if not status]
         if missing:
             writer.rewrite(block, {row: computed(row) for row in missing})
