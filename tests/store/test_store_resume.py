@@ -52,17 +52,17 @@ def test_a_part_that_starts_removes_no_shard_of_another(path, monkeypatch):
     other.write_block(0, [BROKEN, BROKEN])
     (path / "staging").mkdir(exist_ok=True)
     (path / "staging" / "0.native.left").touch()
-    read_record = Store.read_record
+    read_records = Store.read_records
 
-    def read_before_another_writes(store, block):
-        record = read_record(store, block)
-        monkeypatch.setattr(Store, "read_record", read_record)
+    def read_before_another_writes(store, blocks):
+        records = read_records(store, blocks)
+        monkeypatch.setattr(Store, "read_records", read_records)
         other.rewrite(0, {0: row(1), 1: row(2)})
-        return record
+        return records
 
-    monkeypatch.setattr(Store, "read_record", read_before_another_writes)
+    monkeypatch.setattr(Store, "read_records", read_before_another_writes)
     resume(path)
-    assert Store.read_record is read_record
+    assert Store.read_records is read_records
     assert native(path)[:2] == [1, 2]
     assert verify(path) == []
 
