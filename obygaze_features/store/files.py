@@ -56,8 +56,9 @@ GAP_BYTES = 128 * 2**10
 """The largest gap in bytes between two parts that are read with one request."""
 MAX_JSON_BYTES = 16 * 2**20
 MAX_FILE_BYTES = 2**30
-MAX_SHARD_BYTES = 2**33
 """The largest file that is read into memory, so that a server cannot exhaust the memory."""
+MAX_SHARD_BYTES = 2**33
+"""The largest file that is fetched, so that a server cannot fill the disk."""
 CREDENTIALS = (
     "set credentials: https://USER:PASSWORD@HOST/...; for S3, AWS_ACCESS_KEY_ID and "
     "AWS_SECRET_ACCESS_KEY; for the Hub, run: hf auth login"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import obygaze_features as of
-from obygaze_features.errors import StoreError
+from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import Done, Failed, Status, Store, StoreWriter
 from obygaze_features.store import writer as writing
@@ -44,6 +44,12 @@ def resume(path) -> StoreWriter:
 
 def native(path) -> list[float]:
     return of.open_store(path).read("native", missing="nan")[:, 0].tolist()
+
+
+@pytest.mark.parametrize("part", ["0/4", "5/4", "1", "a/b", f"1/{10**20}", f"1/{'9' * 5000}"])
+def test_a_part_is_two_small_numbers(part):
+    with pytest.raises(UsageError, match="a part must be I/N"):
+        writing.is_in_part(np.arange(4), part)
 
 
 def test_a_part_that_starts_removes_no_shard_of_another(path, monkeypatch):
