@@ -399,7 +399,7 @@ def agreement(
     if as_json:
         echo_json(report.to_json())
     else:
-        echo(report.describe(), strong=report.main_number)
+        echo(report.describe())
         if report.remarks:
             echo("\n" + "\n".join(describe_remarks(report.remarks, "--json lists all")))
         if output is not None:

@@ -12,7 +12,6 @@ from obygaze_features.commands._shared import source_argument
 from obygaze_features.common.cli import (
     PATH,
     HeadedGroup,
-    Seconds,
     column_option,
     echo,
     exit_if,
@@ -230,7 +229,7 @@ def show_manifest(
 @output_options("The new manifest's folder.", default=Path("manifests", "words"))
 @click.option(
     "--shift",
-    type=Seconds(),
+    type=float,
     default=0.0,
     help="Shift all subtitles by this time; a negative number makes them earlier.",
 )
@@ -430,7 +429,7 @@ def split(
 @click.option("--test", multiple=True, metavar="SPLIT", help="The splits to test models on.")
 @click.option(
     "--gap",
-    type=Seconds(0),
+    type=click.FloatRange(0),
     default=5.0,
     help="The largest gap between neighbouring clips of a file, in seconds.",
 )

@@ -24,7 +24,6 @@ from obygaze_features.common.cli import (
     output_option,
     output_options,
     show,
-    store_argument,
 )
 from obygaze_features.common.text import counted, join_some, redact_url
 from obygaze_features.errors import OutputExists, StoreError, UsageError
@@ -44,7 +43,7 @@ def stores() -> None:
 
 
 @stores.command()
-@store_argument("store")
+@click.argument("store", type=ADDRESS)
 @json_option
 def info(store: Path | str, as_json: bool) -> None:
     """Show what a store holds, or the rows of a folder of stores.
@@ -115,7 +114,7 @@ def set_(store: Path, **texts: str | None) -> None:
 
 
 @stores.command()
-@store_argument("store")
+@click.argument("store", type=ADDRESS)
 @json_option
 def verify(store: Path | str, as_json: bool) -> None:
     """Verify every file of a store, and list damage by file and id.
@@ -162,7 +161,7 @@ def repair(store: Path, yes: bool, as_json: bool) -> None:
 
 
 @stores.command()
-@store_argument("store")
+@click.argument("store", type=ADDRESS)
 @film_option("Keep the items of these films.")
 @names_option("--ids", multiple=True, metavar="ID,...", help="Keep these items.")
 @output_options("The new store, NAME.zarr.")
@@ -202,8 +201,8 @@ def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_jso
 
 
 @stores.command()
-@store_argument("left")
-@store_argument("right")
+@click.argument("left", type=ADDRESS)
+@click.argument("right", type=ADDRESS)
 @json_option
 def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
     """Compare two stores: attributes, reference clips and rows.
@@ -228,7 +227,7 @@ def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
 
 
 @stores.command()
-@store_argument("store")
+@click.argument("store", type=ADDRESS)
 @output_options("The file: NAME.h5 or NAME.hdf5.")
 @names_option("--arrays", metavar="NAME,NAME", help="The arrays to export.  [default: all]")
 @json_option
@@ -277,7 +276,7 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
 
 
 @stores.command()
-@store_argument("store")
+@click.argument("store", type=ADDRESS)
 @output_options("The new store, NAME.zarr.")
 @json_option
 def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> None:

@@ -17,7 +17,7 @@ import click
 
 from obygaze_features.common.package import OPTIONAL, missing
 from obygaze_features.common.printer import Result, describe
-from obygaze_features.common.text import MAX_TIME_S, as_list, printable, redact_url
+from obygaze_features.common.text import as_list, printable, redact_url
 from obygaze_features.errors import ObygazeError, UsageError, translate
 
 MAX_ERROR = 1500
@@ -27,19 +27,15 @@ PARTLY_DONE = 3
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def echo(
-    text: object = "", *, err: bool = False, nl: bool = True, strong: str = "", **style: Any
-) -> None:
+def echo(text: object = "", *, err: bool = False, nl: bool = True, **style: Any) -> None:
     """Print a command's output. Commands must always print with this function.
 
     Control characters are escaped, because names and reasons may come from other people's files and
-    servers. The first occurrence of `strong` is bold. Styles are only used in terminals, unless
-    NO_COLOR is set.
+    servers. Styles are only used in terminals, unless NO_COLOR is set.
     """
     line = printable(str(text))
-    if not os.environ.get("NO_COLOR"):
-        line = line.replace(strong, click.style(strong, bold=True), 1) if strong else line
-        line = click.style(line, **style) if style else line
+    if style and not os.environ.get("NO_COLOR"):
+        line = click.style(line, **style)
     click.echo(line, err=err, nl=nl)
 
 
@@ -130,25 +126,6 @@ overwrite_option = click.option(
 PATH = click.Path(path_type=Path)
 
 
-class Seconds(click.ParamType[float]):
-    """A time in seconds, of at least `least`."""
-
-    name = "seconds"
-
-    def __init__(self, least: float = -MAX_TIME_S) -> None:
-        self.least = least
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return the number; fail if it is not finite or is out of bounds."""
-        number: float = click.FLOAT.convert(value, param, ctx)
-        if not self.least <= number <= MAX_TIME_S:
-            bounds = f"from {self.least:g} to {MAX_TIME_S:g}"
-            self.fail(f"{value} is not a number {bounds}.", param, ctx)
-        return number
-
-
 def output_option(text: str, **settings: Any) -> Callable[[Command], Command]:
     """Return the option ``--output``, which is required unless it has a default."""
     settings.setdefault("required", "default" not in settings)
@@ -181,11 +158,6 @@ def _local(ctx: click.Context, param: click.Parameter, value: str | Path) -> Pat
 def folder_argument(name: str) -> Callable[[Command], Command]:
     """Return a positional argument for a folder or file, which is passed as a `Path`."""
     return click.argument(name, type=ADDRESS, callback=_local)
-
-
-def store_argument(name: str) -> Callable[[Command], Command]:
-    """Return an argument that names an existing store; its value is a `Path` or a URL string."""
-    return click.argument(name, type=ADDRESS)
 
 
 def column_option(meanings: str, example: str) -> Callable[[Command], Command]:

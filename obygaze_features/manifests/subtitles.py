@@ -56,7 +56,7 @@ def with_subtitles(
     """Return a manifest of the words spoken in each clip; see `Manifest.with_subtitles`."""
     items, source = manifest.items, Path(source)
     if not abs(shift) <= MAX_TIME_S:
-        raise UsageError(f"shift must be within ±{MAX_TIME_S:g} seconds (got {shift})")
+        raise UsageError(f"--shift must be within ±{MAX_TIME_S:g} seconds (got {shift})")
     if np.isnan(items.starts).all():
         raise ManifestError(
             f"{manifest.name} has no spans of films (columns start and end), which are needed to "

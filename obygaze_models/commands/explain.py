@@ -17,7 +17,6 @@ from obygaze_features.common.cli import (
     json_option,
     overwrite_option,
     show,
-    store_argument,
 )
 from obygaze_features.common.files import require_folder_name, write_files
 from obygaze_features.errors import UsageError
@@ -72,7 +71,7 @@ def explain(
 
 @click.command()
 @folder_argument("model")
-@store_argument("store")
+@click.argument("store", type=ADDRESS)
 @path_option("-o", "--output", "output", required=True, help="A CSV file with a row per moment.")
 @path_option("--frames", help="A CSV file with one row per frame.")
 @path_option("--elan", metavar="FOLDER", help="A folder for one .eaf file per film.")
