@@ -67,19 +67,16 @@ def refuse_to_overwrite(path: Path, *, overwrite: bool = False) -> None:
         raise OutputExists(f"{path} already exists; {remedy}")
 
 
-def require_folder_name(path: Path, *accepted: str) -> None:
-    """Raise `UsageError` if a folder has a file's suffix that is not in `accepted`."""
-    suffix = path.suffix.lower()
-    if suffix in FILE_SUFFIXES.difference(accepted):
+def require_folder_name(path: Path) -> None:
+    """Raise `UsageError` if a folder has a file's suffix."""
+    if path.suffix.lower() in FILE_SUFFIXES:
         raise UsageError(f"{path}: the output is a folder; call it {path.with_suffix('')}")
 
 
-def disk_errors(
-    path: Path, error: type[ObygazeError], unchanged: str = "the old content is unchanged"
-) -> AbstractContextManager[None]:
-    """Turn errors of a full or read-only disk into a one-line `error` that adds `unchanged`."""
-    remedy = f"({unchanged}); free space or check the disk, and run the same command again"
-    return translate(error, path, f"cannot be written: {{}} {remedy}", foreign=OSError)
+def disk_errors(path: Path, error: type[ObygazeError]) -> AbstractContextManager[None]:
+    """Turn errors of a full or read-only disk into a one-line `error`."""
+    reason = "cannot be written: {}; what was there is unchanged"
+    return translate(error, path, reason, foreign=OSError)
 
 
 def require_plain_file(path: Path, error: type[ObygazeError]) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import math
 import os
-from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -73,35 +71,14 @@ def usable_cores(root: Path = Path("/")) -> int:
     cores: float = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
-    for group in _cgroups(root, "cpu"):
-        cores = min(cores, _cpu_quota(group))
-    return max(1, int(cores))
 
-
-def _cgroups(root: Path, controller: str) -> Iterator[Path]:
-    """Yield the folders of this process's cgroups and their parents."""
-    lines = []
+    groups = ""
     with contextlib.suppress(OSError):  # not Linux
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        mount = root / "sys/fs/cgroup"
-        if controllers:  # version 1
-            if controller not in controllers.split(","):
-                continue
-            mount /= controller
-        group = mount / path.lstrip("/")
-        # A container may see the host's path; then the mount point itself is the group.
-        for folder in (group, *group.parents):
-            if folder.is_relative_to(mount):
-                yield folder
-
-
-def _cpu_quota(folder: Path) -> float:
-    """Return the CPU limit of a cgroup, which is in one file (version 2) or two (version 1)."""
-    for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
+        groups = (root / "proc/self/cgroup").read_text()
+    # A container may see the host's path; then the mount point itself is the group.
+    path = root / "sys/fs/cgroup" / groups.strip().rpartition(":/")[2]
+    for folder in (path, *path.parents):
         with contextlib.suppress(OSError, ValueError):  # no such file, or "max": no limit
-            limit, period = " ".join((folder / name).read_text() for name in names).split()
-            if int(limit) > 0:  # -1: no limit
-                return int(limit) / int(period)
-    return math.inf
+            limit, period = (folder / "cpu.max").read_text().split()
+            cores = min(cores, int(limit) / int(period))
+    return max(1, int(cores))

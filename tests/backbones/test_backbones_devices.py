@@ -215,7 +215,7 @@ def test_memory_is_freed_only_on_the_device_in_use(monkeypatch):
     assert freed == [1]
 
 
-V1, V2 = "sys/fs/cgroup/cpu", "sys/fs/cgroup"
+V2 = "sys/fs/cgroup"
 QUOTAS = {
     "none": (128, {}),
     "container": (4, {"proc/self/cgroup": "0::/", f"{V2}/cpu.max": "450000 100000"}),
@@ -224,11 +224,6 @@ QUOTAS = {
                    f"{V2}/slurm/job_7/step_0/cpu.max": "max 100000",
                    f"{V2}/slurm/job_7/cpu.max": "800000 100000",
                    f"{V2}/slurm/cpu.max": "6400000 100000"}),
-    # Version 1, with its other hierarchies, and the empty one of version 2.
-    "version 1": (6, {"proc/self/cgroup": "9:memory:/a\n4:cpu,cpuacct:/job:1\n1:cpuset:/a\n0::/a",
-                      f"{V1}/job:1/cpu.cfs_quota_us": "600000",
-                      f"{V1}/job:1/cpu.cfs_period_us": "100000",
-                      f"{V1}/cpu.cfs_quota_us": "-1", f"{V1}/cpu.cfs_period_us": "100000"}),
 }  # fmt: skip
 
 
