@@ -24,6 +24,8 @@ Array = NDArray[Any]
 Rows = ArrayLike | Mapping[str, ArrayLike]
 """Embeddings: an array with one per row, or a mapping from names to embeddings."""
 P = Literal["auto", "exact", "sampled", "normal"]
+EXACT_UP_TO = 200_000
+"""The maximum number of partitions that are counted by default."""
 MAX_PARTITIONS = 2**23
 """The maximum number of partitions that the exact test counts."""
 # Scores are means of cosines, so smaller deviations are rounding errors.
@@ -43,9 +45,7 @@ class Settings:
     p
         The method for p. ``"exact"`` counts all partitions, ``"sampled"`` counts `samples` random
         partitions, and ``"normal"`` uses a normal distribution. ``"auto"`` is exact for up to
-        `exact_up_to` partitions, and sampled for more.
-    exact_up_to
-        The maximum number of partitions for which ``"auto"`` is exact.
+        `EXACT_UP_TO` partitions, and sampled for more.
     samples
         The number of sampled partitions.
     draws
@@ -56,7 +56,6 @@ class Settings:
 
     ddof: Literal[0, 1] = 1
     p: P = "auto"
-    exact_up_to: int = 200_000
     samples: int = 100_000
     draws: int = 2_000
     seed: int = 0
@@ -166,7 +165,7 @@ def _p(first: Array, second: Array, settings: Settings) -> tuple[float, str, int
         return _normal_p(scores, k), "normal", None
     threshold = float(first.sum()) - 1e-12 * float(np.abs(scores).sum())
     partitions = math.comb(len(scores), k)
-    is_small = settings.p == "auto" and partitions <= settings.exact_up_to
+    is_small = settings.p == "auto" and partitions <= EXACT_UP_TO
     if is_small or settings.p == "exact":
         return _exact_p(scores, k, threshold), "exact", partitions
     return _sampled_p(scores, k, threshold, settings), "sampled", settings.samples
@@ -180,10 +179,7 @@ def _exact_p(scores: Array, k: int, threshold: float) -> float:
     """
     partitions = math.comb(len(scores), k)
     if partitions > MAX_PARTITIONS:
-        raise BiasError(
-            f"groups of {k} and {len(scores) - k} items have too many partitions to count. "
-            'Use p="sampled"'
-        )
+        raise BiasError(f"{partitions:,} partitions are too many to count. Use p=\"sampled\"")
     step = 4 * float(np.abs(scores).sum()) or 1.0
     half = len(scores) // 2
     limit = (k + 0.5) * step

@@ -44,14 +44,13 @@ _Row = tuple[str, str, str, str, str, Sequence[str]]
 class ImageCaptions:
     """The number of an image's captions, and of each word's occurrences in them.
 
-    `counts` has only words of the lexicon. `blank` counts the lines or cells without a caption.
+    `counts` has only words of the lexicon.
     """
 
     condition: str
     emotion: str
     intensity: str
     captions: int = 0
-    blank: int = 0
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -77,9 +76,7 @@ def read_captions(path: str | Path, lexicon: Lexicon) -> list[ImageCaptions]:
         emotion = lexicon.group("emotion", emotion, where)
         group = condition, emotion, intensity
         image = images.setdefault((image_id, *group), ImageCaptions(*group))
-        blank = sum(not caption.strip() for caption in captions)
-        image.blank += blank
-        image.captions += len(captions) - blank
+        image.captions += len(list(filter(str.strip, captions)))
         image.counts.update(filter(words.__contains__, tokens(" ".join(captions))))
     if not any(image.captions for image in images.values()):
         raise BiasError(f"{path} has no captions. Pass a table, or a folder of .txt files")
@@ -112,13 +109,15 @@ def emotion_rates(
     lexicon: Lexicon,
     *,
     minimum: int = MIN_COUNT,
-    all_words: bool = False,
 ) -> Measured:
     """Return the rates of emotion words in each group.
 
+    In each group, the words of the group's emotion are counted; if an emotion such as neutral has
+    no list, the words of all lists.
+
     A row's ``rate`` is 1000 ``count`` / ``captions``. ``low`` and ``high`` are the ends of the 95%
     bootstrap interval over images; None if there is a single image. ``about`` has the numbers of
-    images with captions, of captions, and of blank lines or cells, and the words that are too rare.
+    images with captions and of captions, and the words that are too rare.
 
     Parameters
     ----------
@@ -128,9 +127,6 @@ def emotion_rates(
         The lexicon whose words were counted.
     minimum
         The minimum number of occurrences in all captions; rarer words are left out.
-    all_words
-        Count the words of all lists in each group, not only the words for the group's emotion. If
-        an emotion such as neutral has no list, the words of all lists are always counted.
     """
     total: Counter[str] = Counter()
     for image in images:
@@ -152,7 +148,7 @@ def emotion_rates(
     for key in sorted(groups):
         lists = list(lexicon.words)
         emotion = emotions[key[0]]
-        if emotion in lists and not all_words:
+        if emotion in lists:
             lists = [emotion]
         rows += [_rate(groups[key], name, common[name]) for name in lists]
 
@@ -168,7 +164,6 @@ def emotion_rates(
     about = {
         "images": sum(map(len, groups.values())),
         "captions": sum(image.captions for image in images),
-        "blank": sum(image.blank for image in images),
         "lexicon": lexicon.name,
         "minimum": minimum,
         "left_out": left_out,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from obygaze_features.common.tables import Table, map_columns
+from obygaze_features.common.tables import Table
 from obygaze_features.common.text import group_by
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.inputs import (
@@ -35,17 +35,6 @@ BOTH, NEITHER = "both", "neither"
 ALL_OBJECTS = "all objects"
 # Cosines of 32-bit vectors can be slightly above 1.
 _ROUNDING = 1e-6
-# Columns, and their short names in the formula.
-_COLUMNS = {
-    "confidence": ["P(c)"],
-    "group": ["gender"],
-    "probability": ["P"],
-    "similarity": ["sim"],
-    "probability_man": ["P_man"],
-    "similarity_man": ["sim_man"],
-    "probability_woman": ["P_woman"],
-    "similarity_woman": ["sim_woman"],
-}
 _DRAWING = Drawing(
     title="Objects and gender",
     axis="man / (man + woman); .5 leans to neither",
@@ -82,7 +71,7 @@ def gender_scores(path: str | Path, *, baseline: bool = False) -> Measured:
     """
     import pandas as pd
 
-    table = map_columns(read_rows(path, ["object"] if baseline else []), _COLUMNS)
+    table = read_rows(path, ["object"] if baseline else [])
     check_cells(table, "object", unique="id")
     has_variants = "probability_man" in table.columns and not baseline
     scores: dict[str, Array] = {}

@@ -139,22 +139,15 @@ class Vectors:
     backbone: Mapping[str, Any] = field(default_factory=dict)
 
 
-def open_vectors(
-    source: str | Path,
-    array: str = "native",
-    *,
-    manifests: Sequence[Manifest] = (),
-) -> Vectors:
-    """Open the embeddings of a store, the concept directions of a saved model, or a file.
+def open_vectors(source: str | Path, *, manifests: Sequence[Manifest] = ()) -> Vectors:
+    """Open the embeddings of a store or a file.
 
     Parameters
     ----------
     source
-        The store (a folder, an archive or a URL), the model's folder, or the file. Each line of
-        ``NAME.vec`` has a name and numbers, separated by spaces. After the header, each line of
-        ``NAME.csv`` has an id and numbers.
-    array
-        The array of a store, with one vector per item.
+        The store (a folder, an archive or a URL), or the file. Each line of ``NAME.vec`` has a name
+        and numbers, separated by spaces. After the header, each line of ``NAME.csv`` has an id and
+        numbers.
     manifests
         Manifests of the store's items, whose columns are used.
     """
@@ -162,14 +155,12 @@ def open_vectors(
         path = Path(source)
         if path.suffix in (".vec", ".csv"):
             return Vectors(str(path), lambda ids: _read_file(path, ids))
-        if (path / "model.json").is_file():
-            return _open_concepts(path)
     store = open_store(source)
     for manifest in manifests:
         require_same_clips(store.items, manifest.items)
     return Vectors(
         store.where,
-        lambda ids: dict(zip(*read_features(store, ids, array), strict=True)),
+        lambda ids: dict(zip(*read_features(store, ids, "native"), strict=True)),
         _columns(store.items),
         store.attributes["backbone"],
     )
@@ -187,23 +178,6 @@ def manifest_columns(manifest: Manifest) -> dict[str, Sequence[str]]:
 def _columns(items: Items) -> dict[str, Sequence[str]]:
     """Return all columns by which items can be selected."""
     return {**items.columns, "id": items.ids, "media": items.media, "text": items.texts}
-
-
-def _open_concepts(path: Path) -> Vectors:
-    from obygaze_models.saved.persistence import load_model
-
-    model, about = load_model(path)
-    bank = getattr(model, "bank_", model)
-    if not hasattr(bank, "cavs_"):
-        raise BiasError(f"{path}: the model has no concept directions. Use one such as pcbm-tree")
-    names = [str(name) for name in bank.get_feature_names_out()]
-    directions = dict(zip(names, bank.cavs_, strict=True))
-    return Vectors(
-        str(path),
-        lambda ids: directions,
-        {"id": names, "kind": ["concept"] * len(names)},
-        about.get("features", {}).get("backbone", {}),
-    )
 
 
 def _read_file(path: Path, ids: Sequence[str]) -> dict[str, Array]:
@@ -229,6 +203,4 @@ def _read_file(path: Path, ids: Sequence[str]) -> dict[str, Array]:
             cells = " ".join(row[1:]).split()
             with translate(BiasError, where, foreign=ValueError):
                 rows[row[0]] = np.array(cells, dtype=np.float64)
-            if len(cells) != len(next(iter(rows.values()))):
-                raise BiasError(f"{where}: {len(cells)} numbers, unlike earlier lines")
     return rows

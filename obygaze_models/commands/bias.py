@@ -95,8 +95,8 @@ def eat(
     """Run embedding association tests, such as WEAT.
 
     BATTERY is emotion, professions, or your own JSON file. Each test asks whether the items of X
-    are closer to A than to B, compared with the items of Y. Embeddings come from a store, NAME.vec,
-    NAME.csv, or the concepts of a saved bottleneck.
+    are closer to A than to B, compared with the items of Y. Embeddings come from a store, NAME.vec
+    or NAME.csv.
 
     \b
     Example:
@@ -175,8 +175,7 @@ def gender_score(scores: Path, cooccurrence: bool) -> Measured:
     """Measure the gender score of captions and objects.
 
     SCORES is a CSV table, your own or from obygaze features caption-scores, with the columns
-    confidence, probability and similarity (or P(c), P, sim), and a group (man or woman) or a
-    caption. To score both variants of a caption, it needs probability_man, similarity_man,
+    confidence, probability and similarity, and a group (man or woman) or a caption. To score both variants of a caption, it needs probability_man, similarity_man,
     probability_woman and similarity_woman. There is a row for each object and measure; a .json
     output also has the scores of each caption.
 

@@ -1,23 +1,19 @@
 """``obygaze bias eat``: batteries, embeddings by id, and the command."""
 
 import json
-import warnings
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.dummy import DummyClassifier
 
 import obygaze_features as of
-from obygaze_features.errors import BiasError, UsageError
+from obygaze_features.errors import UsageError
 from obygaze_features.manifests import LabelSet
 from obygaze_models.bias.association import Settings, associate, associate_each
 from obygaze_models.bias.battery import read_battery, run_battery
 from obygaze_models.bias.inputs import open_vectors
-from obygaze_models.estimators.concepts import ConceptBank
-from obygaze_models.saved.persistence import save_model
-from tests.kit.clips import CLIP, STIMULI, WEIGHTS, tree_on, write_battery
+from tests.kit.clips import CLIP, STIMULI, write_battery
 from tests.kit.files import csv_rows, refused, texts, tips, write
 from tests.kit.floats import close
 from tests.kit.run import write_store
@@ -174,34 +170,20 @@ def test_embeddings_are_read_from_files(tmp_path):
     }
 
 
-def test_concepts_of_a_bottleneck_or_bank_are_sets(eat, prompts, tmp_path):
-    chance, names = np.random.default_rng(0), ["Look", "Facial expression"]
-    X, Y = chance.normal(size=(60, 8)), chance.integers(0, 2, (60, 2))
-    bank = ConceptBank(C=1.0).fit(X, Y, concept_names=names)
-    backbone = {"name": "clip-vit-base-patch32", "weights_sha256": WEIGHTS}
-    save_model(bank, tmp_path / "bank", {"features": {"backbone": backbone}})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        save_model(tree_on(bank).fit(X, Y[:, 0]), tmp_path / "model", {})
-    for name, weights in (("bank", WEIGHTS), ("model", "")):
-        opened = open_vectors(tmp_path / name)
-        rows = opened.read(names[::-1])
-        assert [rows[name] for name in names] == close(bank.cavs_)
-        assert list(opened.columns["id"]) == names
-        assert opened.backbone.get("weights_sha256", "") == weights
-    save_model(DummyClassifier(strategy="prior").fit(X, Y[:, 0]), tmp_path / "guess", {})
-    with pytest.raises(BiasError, match="guess: the model has no concept directions"):
-        open_vectors(tmp_path / "guess")
+def test_items_of_x_are_tested_alone_without_y(eat, prompts, tmp_path):
+    names = ["Look", "Facial expression"]
+    directions = np.random.default_rng(0).normal(size=(2, 8))
+    table = write_table(tmp_path / "concepts.csv", dict(zip(names, directions, strict=True)))
     battery = write_battery(
         tmp_path / "own.json",
-        x={"kind": "concept"},
+        x=names,
         a={"stimulus": ["person to kiss", "person to undress"]},
         b={"stimulus": ["chemist", "engineer"]},
     )
-    rows = json.loads(eat(battery, "--json", store=tmp_path / "bank").stdout)["rows"]
+    rows = json.loads(eat(battery, "--json", store=table).stdout)["rows"]
     a = [prompts.by_id[f"objectifying-{position}-{row}"] for position in (3, 4) for row in (0, 1)]
     b = [prompts.by_id[f"science-{position}-{row}"] for position in (2, 5) for row in (0, 1)]
-    for row, name, correct in zip(rows, names, associate_each(bank.cavs_, a, b), strict=True):
+    for row, name, correct in zip(rows, names, associate_each(directions, a, b), strict=True):
         assert (row["item"], row["x"], row["y"], row["partitions"]) == (name, 1, 0, 70)
         is_result(row, correct)
 

@@ -52,7 +52,7 @@ def test_both_variants_are_scored(tmp_path, obygaze):
     scores = ",".join(map(str, (*MAN, *WOMAN)))
     table = write(
         tmp_path / "s.csv",
-        f"id,caption,object,P(c),{VARIANTS}",
+        f"id,caption,object,confidence,{VARIANTS}",
         f"a,a [MASK] riding a motorcycle on a road,motor scooter,{SURE},{scores}",
         "b,a [MASK] on a scooter,motor scooter,.5,.2,.3,.2,.3",
         "c,a [MASK] with lipstick,lipstick,.5,.2,.3,.2,.4",
@@ -83,9 +83,9 @@ def test_both_variants_are_scored(tmp_path, obygaze):
     assert drawn["lipstick, filled"] == f"{lipstick['to_man']:.2f}"
 
 
-def test_short_column_names_and_cooccurrence_are_read(tmp_path):
+def test_original_captions_and_cooccurrence_are_scored(tmp_path):
     rows = (
-        "object;gender;P;sim;P(c)",
+        "object;group;probability;similarity;confidence",
         f"scooter;m;{MAN[0]};{MAN[1]};{SURE}",
         f"scooter;Man;.3;0;{SURE}",
         f"scooter;female;{WOMAN[0]};{WOMAN[1]};{SURE}",
@@ -98,7 +98,8 @@ def test_short_column_names_and_cooccurrence_are_read(tmp_path):
     assert measured["lipstick", "said"] == (None, 0.4, None)
     assert ("lipstick", "filled") not in measured
     # Without groups, the captions decide; without objects, there is one line.
-    rows = ("caption,P,sim,P(c)", "a man,.5,0,.5", "two girls,.25,0,.5", "a dog,.125,0,.5")
+    header = "caption,probability,similarity,confidence"
+    rows = (header, "a man,.5,0,.5", "two girls,.25,0,.5", "a dog,.125,0,.5")
     measured = rows_of(gender_scores(write(tmp_path / "t.csv", *rows)))
     assert measured["all objects", "said"][:2] == (0.5, 0.25)
     assert measured["all objects", "cooccurrence"] == (1, 1, 0.5)

@@ -26,8 +26,8 @@ SLIPS = {
         (SCORED + "a,man,.5,0,.5\na,man,.5,-1,.5\n", "similarity above -1"),
         (SCORED + "a,man,.5,0,0_1\n", "confidence must be a number from 0 to 1 (got '0_1')"),
         (SCORED + "a,wman,.5,0,.5\n", "unknown group 'wman'; did you mean woman?"),
-        ("P(c),P_man,sim_man\n.5,.5,0\n", "no column 'probability_woman'"),
-        ("caption,P,sim,P(c)\na dog,.125,0,.5\n", "no caption mentions a man or a woman"),
+        ("confidence,probability_man,similarity_man\n.5,.5,0\n", "no column 'probability_woman'"),
+        ("caption,probability,similarity,confidence\na dog,.1,0,.5\n", "no caption mentions a man"),
     ],
     "ratings t.csv": [
         ("image_id,group,ann\na,x,nude\n", "line 2: unknown label 'nude' of ann"),
@@ -60,7 +60,7 @@ SLIPS = {
         ('{"format": ', "own.json is not valid JSON"),
     ],
     "eat own.json --store a.vec": [
-        ("rose 1 2\nlily 1\n", "a.vec, line 2: 1 numbers, unlike earlier lines"),
+        ("rose 1 2\nlily 1\nant 1 2\nwasp 1 3\n", "differ in width"),
         ("rose 1 2\nrose 1 3\n", "a.vec, line 2: duplicate name 'rose'"),
         ("rose 1 x\n", "a.vec, line 1 could not convert string to float: 'x'"),
         ("", "no embedding for 4 items"),
