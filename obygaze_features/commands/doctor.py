@@ -9,7 +9,7 @@ import click
 from packaging.requirements import Requirement
 
 from obygaze_features.backbones.devices import try_device
-from obygaze_features.common.cli import exit_if, json_option, show
+from obygaze_features.common.cli import exit_if, show
 from obygaze_features.common.package import usable_cores
 from obygaze_features.common.text import first_line
 
@@ -27,8 +27,7 @@ EXTRAS = {
 
 
 @click.command()
-@json_option
-def doctor(as_json: bool) -> None:
+def doctor() -> None:
     """Show versions and devices, and which packages each job still needs.
 
     `pip check` finds installed packages that do not fit together. Exits with code 1 if a package
@@ -48,10 +47,8 @@ def doctor(as_json: bool) -> None:
         "python": platform.python_version(),
         "system": platform.platform(),
         "cores": usable_cores(),
-        **_describe_torch(),
-        "jobs": jobs,
     }
-    show(facts, as_json)
+    show({**facts, **_describe_torch(), "jobs": jobs})
     exit_if(jobs[0]["missing"], 1)
 
 

@@ -1,6 +1,5 @@
 """The doctor against package metadata."""
 
-import json
 from importlib import metadata
 
 import pytest
@@ -12,9 +11,9 @@ from obygaze_features.commands.doctor import EXTRAS, missing_packages
 def test_every_extra_is_a_job(obygaze) -> None:
     extras = set(metadata.metadata("obygaze").get_all("Provides-Extra"))
     assert set(EXTRAS) - {""} == extras - {"all", "bench", "dev", "docs"}
-    about = json.loads(obygaze("doctor", "--json", code=0).stdout)
-    assert [job["extra"] or "" for job in about["jobs"]] == list(EXTRAS)
-    assert about["torch"] == torch.__version__
+    about = obygaze("doctor", code=0).stdout
+    assert [title for title in EXTRAS.values() if title not in about] == []
+    assert torch.__version__ in about
 
 
 def test_missing_and_old_packages_are_named(monkeypatch: pytest.MonkeyPatch, obygaze) -> None:
@@ -40,5 +39,6 @@ def test_gpus_are_listed_with_what_fails(monkeypatch: pytest.MonkeyPatch, obygaz
     monkeypatch.setattr(
         "obygaze_features.commands.doctor.try_device", {"cuda:0": "", "cuda:1": busy}.get
     )
-    about = json.loads(obygaze("doctor", "--json").stdout)
-    assert about["devices"] == {"cuda:0": "NVIDIA H200", "cuda:1": busy}
+    about = obygaze("doctor").stdout
+    assert "cuda:0 NVIDIA H200" in about
+    assert f"cuda:1 {busy}" in about
