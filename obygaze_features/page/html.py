@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from obygaze_features.common.files import require_plain_file
 from obygaze_features.common.text import format_number
 from obygaze_features.errors import UsageError
 
-_STYLE = files("obygaze_features.page") / "style.css"
+_HERE = Path(__file__).parent
 WIDTH, LANE, GAP = 1000, 12, 3
 NOTE = "NOT-TO-BE-SHARED.txt"
 """The file, in a folder of pictures from films, that says why the pictures must not be shared."""
@@ -58,23 +57,18 @@ def document(title: str, body: Html, *, style: str = "", script: str = "") -> Ht
     script
         A script to run at the end of the page.
     """
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    allowed = f"script-src 'sha256-{digest}'; " if script else ""
+    allowed = ""
+    if script:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        allowed = f"script-src 'sha256-{digest}'; "
+        script = f"<script>{script}</script>\n"
     return html(
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta http-equiv="Content-Security-Policy" content="{}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        "<title>{} – obygaze</title>\n<style>\n{}</style>\n</head>\n"
-        "<body>\n{}\n{}</body>\n</html>\n",
-        Html(
-            f"default-src 'none'; style-src 'unsafe-inline'; {allowed}img-src data:; "
-            "media-src file:; base-uri 'none'; form-action 'none'"
-        ),
-        title,
-        Html(COLOURS + _STYLE.read_text(encoding="utf-8") + style),
-        body,
-        Html(f"<script>{script}</script>\n" if script else ""),
+        (_HERE / "document.html").read_text(encoding="utf-8"),
+        allowed=Html(allowed),
+        title=title,
+        style=Html(COLOURS + (_HERE / "style.css").read_text(encoding="utf-8") + style),
+        body=body,
+        script=Html(script),
     )
 
 
@@ -129,49 +123,45 @@ def draw_lanes(
         The length of the lanes, so that films have the same scale (default: the last clip's end).
     """
     end = max(end for _, end in spans.values())
-    last = max(length, end)
+    scale = WIDTH / max(length, end)
     paths = ""
     for row, lane in enumerate(lanes):
-        shapes: dict[str, list[list[float]]] = {}
+        shapes: dict[str, list[tuple[float, float]]] = {}
         for clip, (start, stop) in spans.items():
-            colour = lane.get(clip)
-            if not colour:
+            if not lane.get(clip):
                 continue
-            boxes = shapes.setdefault(colour, [])
+            boxes = shapes.setdefault(lane[clip], [])
             if boxes and start <= boxes[-1][1] + 0.05:
-                boxes[-1][1] = stop
-            else:
-                boxes.append([start, stop])
+                start = boxes.pop()[0]
+            boxes.append((start, stop))
+
         y = row * (LANE + GAP)
         for colour, boxes in shapes.items():
             outlines = ""
             for start, stop in boxes:
-                left = WIDTH * start / last
-                right = max(WIDTH * stop / last, left + 1)
+                left = scale * start
+                right = max(scale * stop, left + 1)
                 outlines += f"M{left:.0f} {y}H{right:.0f}v{LANE}H{left:.0f}z"
             paths += html('<path class="{}" d="{}"/>', colour, outlines)
+
     height = len(lanes) * (LANE + GAP)
     return html(
         '<svg viewBox="0 0 {} {}" preserveAspectRatio="none" style="height: {}px" '
         'aria-hidden="true" data-film="{}" data-last="{}"><path class="tested" d="M0 0H{}V{}H0z"/>'
         "{}</svg>",
-        WIDTH, height, height, film, f"{last:g}", f"{WIDTH * end / last:.0f}", height - GAP,
+        WIDTH, height, height, film, f"{max(length, end):g}", round(scale * end), height - GAP,
         Html(paths),
     )  # fmt: skip
 
 
 def read_thumbnails(folder: Path, ids: Iterable[str]) -> dict[str, str]:
     """Return a folder's pictures ``ID.jpg`` as base64 by id; ids without a picture are left out."""
-    if not folder.is_dir():
-        raise UsageError(f"{folder} is not a folder; make one with: obygaze features thumbnails")
-    names = {path.name for path in folder.iterdir()}
     thumbnails = {}
     for clip in ids:
-        name = f"{clip}.jpg"
-        if name not in names:
-            continue
-        path = folder / name
+        path = folder / f"{clip}.jpg"
         require_plain_file(path, UsageError)
+        if not path.exists():
+            continue
         with path.open("rb") as file:
             content = file.read(MAX_PICTURE_BYTES + 1)
         if len(content) > MAX_PICTURE_BYTES or not content.startswith(_JPEG):

@@ -305,7 +305,7 @@ def test_the_page_shows_each_match(obygaze, tmp_path, frames):
     [
         (["-o", "x.csv"], "x.csv: matches are written as a page"),
         (["--thumbnails", "t"], "-o PAGE.html"),
-        (["-o", "x.html", "--thumbnails", "t"], "t is not a folder"),
+        (["-o", "x.html", "--thumbnails", "t"], "t has no picture"),
     ],
 )
 def test_invalid_options_are_refused_in_one_line(
