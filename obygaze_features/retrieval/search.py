@@ -17,7 +17,6 @@ from obygaze_features.common.text import (
     for_shell,
     format_time,
     shorten,
-    shorten_digest,
 )
 from obygaze_features.errors import BackboneError, StoreError, UsageError, translate
 from obygaze_features.items.films import distinct_titles, film_titles, find_films
@@ -90,10 +89,8 @@ def search(
     _check_stores(opened)
     array = array or ("frames" if frames else "native")
     if has_frames(opened[0], array) != frames:
-        kind, remedy = ("clip", "without") if frames else ("frame", "with")
-        raise UsageError(
-            f"{opened[0].where}: {array} has one vector per {kind}; search it {remedy} frames"
-        )
+        remedy = "search it without frames" if frames else "search its frames"
+        raise UsageError(f"{opened[0].where}, {array}: {remedy}")
     if text is not None:
         query: NDArray[Any] = _embed_text(opened[0], text, backbone)
     elif like is not None:
@@ -198,13 +195,11 @@ def write_page(
 
 def _check_stores(stores: Sequence[Store]) -> None:
     first, *others = stores
+    weights = first.attributes["backbone"]["weights_sha256"]
     for store in others:
-        ours, backbone = first.attributes["backbone"], store.attributes["backbone"]
-        if ours["weights_sha256"] != backbone["weights_sha256"]:
+        if store.attributes["backbone"]["weights_sha256"] != weights:
             raise UsageError(
-                f"{store.where} has a different backbone ({backbone['name']}, weights "
-                f"{shorten_digest(backbone['weights_sha256'])}) from {first.where} "
-                f"({ours['name']}, {shorten_digest(ours['weights_sha256'])}); search one store only"
+                f"{store.where} has a different backbone from {first.where}; search one store only"
             )
 
 
@@ -265,8 +260,5 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
         raise no_texts
     ours = network.about["weights_sha256"]
     if digest != ours and not (backbone and digest.startswith("unknown")):
-        raise BackboneError(
-            f"{store.where} was made with other weights (sha256 {shorten_digest(digest)}) than "
-            f"{spec} has (sha256 {shorten_digest(ours)}); {give}"
-        )
+        raise BackboneError(f"{store.where} was made with other weights than {spec} has; {give}")
     return network

@@ -76,8 +76,8 @@ def write_saliency(
     -------
     dict
         The number of images in each of the ``groups``, the ids and reasons of images that
-        ``failed``, the texts that were ``cut`` at the network's maximum length, and the ids that
-        are ``ungrouped`` because their cell is empty.
+        ``failed``, and the texts that were ``cut`` at the network's maximum length. An image whose
+        cell is empty is in no group.
     """
     check_items(manifest, ("image",))
     items = list(manifest.items)
@@ -120,19 +120,17 @@ def write_saliency(
             "groups": {group: len(scaled) for group, scaled in members.items()},
             "failed": failed,
             "cut": [text for text in dict.fromkeys(texts) if model.cuts(text)],
-            "ungrouped": [row["id"] for row in rows if not row["group"]],
         }
-        record = _describe(model) | {"text": text, "by": by, **result}
-        write_text(new / RECORD, to_json(record | _write_groups(new, members, image_sums)))
+        record = {
+            "backbone": {k: value for k, value in model.backbone.about.items() if k != "config"},
+            "preprocessing": model.backbone.preprocessing.attributes(),
+            "grid": model.grid,
+            "text": text,
+            "by": by,
+        }
+        record |= result | _write_groups(new, members, image_sums)
+        write_text(new / RECORD, to_json(record))
     return result
-
-
-def _describe(model: GradCamModel) -> dict[str, Any]:
-    return {
-        "backbone": {k: value for k, value in model.backbone.about.items() if k != "config"},
-        "preprocessing": model.backbone.preprocessing.attributes(),
-        "grid": model.grid,
-    }
 
 
 def _write_groups(
@@ -215,13 +213,10 @@ def _compute(
 def _save_picture(path: Path, image: Bytes, values: Values) -> None:
     """Write an image overlaid with a map of values from 0 to 1."""
     path.parent.mkdir(exist_ok=True)
-    Image.fromarray(overlay(image, upscale(values, *image.shape[:2]))).save(path)
-
-
-def upscale(values: Values, height: int, width: int) -> Values:
-    """Enlarge a map to the size of an image, interpolating between the centres of patches."""
-    image = Image.fromarray(values)
-    return np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))
+    height, width = image.shape[:2]
+    # Interpolate between the centres of patches.
+    enlarged = Image.fromarray(values).resize((width, height), Image.Resampling.BILINEAR)
+    Image.fromarray(overlay(image, np.asarray(enlarged))).save(path)
 
 
 def overlay(image: Bytes, values: Values) -> Bytes:

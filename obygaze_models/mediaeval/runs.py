@@ -7,6 +7,7 @@ topic, a constant, the clip, its rank, its score, and the run's tag. Tags that o
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -116,7 +117,10 @@ def read_run_file(path: Path) -> Table:
         cells = line.split()
         if not cells:
             continue
-        if len(cells) != len(COLUMNS) or not _is_finite(cells[4]):
+        score = math.nan
+        with contextlib.suppress(IndexError, ValueError):
+            score = float(cells[4])
+        if len(cells) != len(COLUMNS) or not math.isfinite(score):
             raise ExperimentError(
                 f"{path}, line {number}: a line of a run file has six columns (topic, Q0, id, "
                 f"rank, score, tag) and a finite score (got {shorten(line)})"
@@ -127,13 +131,6 @@ def read_run_file(path: Path) -> Table:
     if len(set(columns["topic"])) != 1 or len(set(columns["tag"])) != 1:
         raise ExperimentError(f"{path}: a run file has lines of one topic and one tag")
     return Table(path, " ", columns, numbers)
-
-
-def _is_finite(cell: str) -> bool:
-    try:
-        return math.isfinite(float(cell))
-    except ValueError:
-        return False
 
 
 def trec_average_precision(

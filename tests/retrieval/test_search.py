@@ -136,7 +136,7 @@ def test_search_covers_films_of_several_stores(source, store, query, tmp_path):
     assert of.search(store, vector=query, films="TT2", top=1)[0].film == "tt2"
     backbone = {**TOY, "weights_sha256": "cd" * 32}
     make_search_store(tmp_path / "c.zarr", 8, backbone=backbone, partial=False)
-    with pytest.raises(UsageError, match=r"c\.zarr has a different backbone .*cdcdcdcd"):
+    with pytest.raises(UsageError, match=r"c\.zarr has a different backbone"):
         of.search([source.path, tmp_path / "c.zarr"], vector=query)
 
 
