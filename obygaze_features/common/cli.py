@@ -18,7 +18,7 @@ import click
 from obygaze_features.common.package import OPTIONAL, missing
 from obygaze_features.common.printer import Result, describe
 from obygaze_features.common.text import as_list, printable, redact_url
-from obygaze_features.errors import ObygazeError, UsageError, translate
+from obygaze_features.errors import ObygazeError, UsageError
 
 MAX_ERROR = 1500
 """The maximum length of an error message in characters."""
@@ -72,37 +72,22 @@ def join_options(*options: Callable[[Any], Any]) -> Callable[[Command], Command]
 def split_names(
     ctx: click.Context, param: click.Parameter, value: str | Sequence[str] | None
 ) -> list[str] | None:
-    """Split an option's value at commas, or read one name per line from a file (``@FILE``)."""
+    """Split an option's values at commas."""
     if not value:
         return None
-    names = ",".join(_read_files(value)).split(",")
+    names = ",".join(as_list(value)).split(",")
     return [name.strip() for name in names if name.strip()]
-
-
-def _read_files(values: str | Sequence[str]) -> list[str]:
-    """Return the values, and the lines of each file (``@FILE``) in its place."""
-    lines: list[str] = []
-    for value in as_list(values):
-        if not value.startswith("@"):
-            lines.append(value)
-            continue
-        path = value.removeprefix("@")
-        foreign = OSError, UnicodeDecodeError
-        with translate(UsageError, path, "cannot be read: {}", foreign=foreign):
-            lines += Path(path).read_text(encoding="utf-8").splitlines()
-    return lines
 
 
 names_option = functools.partial(click.option, callback=split_names)
 """An option that takes several names, which `split_names` reads."""
 
 
-def _film_names(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[str]:
-    """Collect the values of ``--film`` without splitting them: titles may contain commas."""
-    names = [name for name in _read_files(values) if name.strip(" ,")]
-    if values and not names:
+def _film_names(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> Sequence[str]:
+    """Keep the values of ``--film`` whole, because titles may contain commas."""
+    if values and split_names(ctx, param, values) == []:
         raise UsageError("--film is empty; pass the id or title of a film")
-    return names
+    return values
 
 
 def film_option(text: str) -> Callable[[Command], Command]:

@@ -21,7 +21,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from obygaze_features.common.text import find_closest, join_some
 from obygaze_features.errors import ObygazeError, OutputExists, UsageError, translate
@@ -220,26 +220,15 @@ def _alone_in(folder: Path) -> Iterator[None]:
     if sys.platform == "win32":
         yield
         return
+    import fcntl
+
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        take_lock(descriptor, wait=True)
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
-
-
-def take_lock(file: int | BinaryIO, *, wait: bool = False) -> bool:
-    """Lock a file for this process while it is open; return False if it is already locked."""
-    if sys.platform == "win32":
-        return True
-    import fcntl
-
-    flags = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
-    try:
-        fcntl.flock(file, flags)
-    except OSError as problem:  # file systems without locks accept everyone
-        return not isinstance(problem, BlockingIOError)
-    return True
 
 
 @contextlib.contextmanager

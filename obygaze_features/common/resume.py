@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from obygaze_features.common.files import require_plain_file, take_lock
+from obygaze_features.common.files import require_plain_file
 from obygaze_features.errors import ObygazeError, OutputExists
 
 
@@ -21,6 +21,7 @@ def only_process(lock: Path, problem: ObygazeError) -> Iterator[None]:
     if sys.platform == "win32":
         yield
         return
+    import fcntl
 
     lock.parent.mkdir(parents=True, exist_ok=True)
     require_plain_file(lock, OutputExists)
@@ -28,8 +29,13 @@ def only_process(lock: Path, problem: ObygazeError) -> Iterator[None]:
         if file.tell():
             raise OutputExists(f"{lock} was not made by obygaze; move it elsewhere")
 
-        # The previous holder may just have removed the file.
-        if not take_lock(file) or not os.fstat(file.fileno()).st_nlink:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise problem from None
+        except OSError:  # a file system without locks
+            pass
+        if not os.fstat(file.fileno()).st_nlink:  # the previous holder has just removed it
             raise problem
         try:
             yield

@@ -179,7 +179,7 @@ def _exact_p(scores: Array, k: int, threshold: float) -> float:
     """
     partitions = math.comb(len(scores), k)
     if partitions > MAX_PARTITIONS:
-        raise BiasError(f"{partitions:,} partitions are too many to count. Use p=\"sampled\"")
+        raise BiasError(f'{partitions:,} partitions are too many to count. Use p="sampled"')
     step = 4 * float(np.abs(scores).sum()) or 1.0
     half = len(scores) // 2
     limit = (k + 0.5) * step

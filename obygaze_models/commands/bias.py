@@ -175,9 +175,10 @@ def gender_score(scores: Path, cooccurrence: bool) -> Measured:
     """Measure the gender score of captions and objects.
 
     SCORES is a CSV table, your own or from obygaze features caption-scores, with the columns
-    confidence, probability and similarity, and a group (man or woman) or a caption. To score both variants of a caption, it needs probability_man, similarity_man,
-    probability_woman and similarity_woman. There is a row for each object and measure; a .json
-    output also has the scores of each caption.
+    confidence, probability and similarity, and a group (man or woman) or a caption. To score both
+    variants of a caption, it needs probability_man, similarity_man, probability_woman and
+    similarity_woman. There is a row for each object and measure; a .json output also has the scores
+    of each caption.
 
     \b
     Example:

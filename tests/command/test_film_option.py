@@ -55,14 +55,6 @@ def test_films_are_named_by_id_title_or_pattern(obygaze, timelines, values, film
         assert {row["film"] for row in printed["films"]} == films
 
 
-def test_a_file_may_list_the_films(obygaze, timelines, tmp_path):
-    names = tmp_path / "films.txt"
-    names.write_text("f2\nCrazy, Stupid, Love\n")
-    result = obygaze("annotations", "show", timelines, "--film", f"@{names}", "--json")
-    films = {row["film"] for row in json.loads(result.stdout)["films"]}
-    assert films == {"f1", "f2"}
-
-
 def test_every_command_shares_one_film_option() -> None:
     texts = {}
     for context in contexts():
