@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import click
 
 from obygaze_features.common.cli import PATH, echo
 from obygaze_features.common.text import join_some
-from obygaze_features.errors import ObygazeError
 
 MAX_FAILURES_SHOWN = 20
 """The maximum number of failures shown in the terminal; the store lists them all."""
@@ -21,18 +19,6 @@ device_option = click.option(
 
 source_argument = click.argument("source", type=PATH, required=False)
 """The argument SOURCE; a public file is downloaded if `source` is None."""
-
-
-@contextlib.contextmanager
-def resumable() -> Iterator[None]:
-    """Print a message if the block is interrupted, to tell users that no finished work is lost."""
-    try:
-        yield
-    except ObygazeError:
-        raise
-    except BaseException:  # Ctrl-C, for instance
-        echo("Finished work is kept; run the same command again to resume.", err=True)
-        raise
 
 
 def echo_failures(failures: Mapping[str, str]) -> None:

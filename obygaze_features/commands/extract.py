@@ -16,7 +16,6 @@ from obygaze_features.commands._shared import (
     VIDEOS_HELP,
     device_option,
     echo_failures,
-    resumable,
 )
 from obygaze_features.common.cli import (
     ADDRESS,
@@ -159,7 +158,7 @@ def extract(
     from obygaze_features import extract as extract_features
 
     # Ray prints what happens to machines.
-    with resumable(), _messages(), contextlib.redirect_stdout(sys.stderr):
+    with _messages(), contextlib.redirect_stdout(sys.stderr):
         summary = extract_features(loaded, media, specs, output, **options)
     for kind, reasons in summary.failed.items():
         echo(f"{len(reasons)} failed, {kind.replace('_', ' ')}:", err=True)

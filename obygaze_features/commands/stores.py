@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from obygaze_features.commands._shared import resumable
 from obygaze_features.common.cli import (
     ADDRESS,
     PATH,
@@ -270,8 +269,7 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
         show(packed._asdict(), as_json)
         return
 
-    with resumable():
-        sent = transfer.push(opened, target)
+    sent = transfer.push(opened, target)
     show(sent._asdict(), as_json)
 
 
@@ -290,8 +288,7 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
     """
     from obygaze_features.store import transfer
 
-    with resumable():
-        fetched = transfer.pull(store, output, overwrite=overwrite)
+    fetched = transfer.pull(store, output, overwrite=overwrite)
     show(fetched._asdict(), as_json)
 
 
