@@ -13,7 +13,7 @@ from obygaze_features.common.text import join_some
 Result = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """The result of a command: facts and rows, or only rows."""
 MAX_ENTRIES = 20
-"""The maximum number of entries of a mapping in a cell; ``--json`` has them all."""
+"""The maximum number of entries of a mapping in a cell; ``--json`` has them all, and nested ones."""
 
 
 def describe(result: Result) -> str:
@@ -95,7 +95,8 @@ def to_cell(value: Any) -> str:
     if isinstance(value, float):
         return _number(value)
     if isinstance(value, Mapping):
-        return join_some([f"{name} {to_cell(own)}" for name, own in value.items()], MAX_ENTRIES)
+        plain = {name: own for name, own in value.items() if not isinstance(own, Mapping)}
+        return join_some([f"{name} {to_cell(own)}" for name, own in plain.items()], MAX_ENTRIES)
     if isinstance(value, list | tuple):
         return join_some([to_cell(own) for own in value])
     return str(value)
