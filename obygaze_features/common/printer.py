@@ -13,7 +13,7 @@ from obygaze_features.common.text import join_some
 Result = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """The result of a command: facts and rows, or only rows."""
 MAX_ENTRIES = 20
-"""The maximum number of entries of a mapping in a cell; ``--json`` has them all, and nested ones."""
+"""The maximum number of entries of a mapping in a cell; ``--json`` has all."""
 
 
 def describe(result: Result) -> str:
