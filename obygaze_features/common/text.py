@@ -57,9 +57,7 @@ def format_number(
     >>> format_number(0.789), format_number(0.524, percent=True), format_number(-0.031)
     ('0.79', '52%', '−0.03')
     """
-    text = f"{value:z.{digits}f}"
-    if percent:
-        text = f"{value:z.0%}"
+    text = format(value, "z.0%" if percent else f"z.{digits}f")
     if signed and value > 0 and text.strip("0.%"):
         text = f"+{text}"
     return text.replace("-", "−")

@@ -76,7 +76,7 @@ def script_json(value: Any) -> Html:
     """Return a value as JSON that cannot end its script element or begin another."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
+        text = text.replace(sign, rf"\u{ord(sign):04x}")
     return Html(text)
 
 
@@ -99,8 +99,8 @@ def number(value: float | None, *, form: str = "") -> Html:
         return Html('<abbr title="undefined">–</abbr>')
     text = format_number(value, percent=form == "%", signed=form == "+")
     if form == ",":
-        text = f"{value:,.0f}"
-    return html('<data value="{}">{}</data>', f"{value:.7g}", text)
+        text = format(value, ",.0f")
+    return html('<data value="{}">{}</data>', format(value, ".7g"), text)
 
 
 def draw_lanes(
@@ -139,9 +139,9 @@ def draw_lanes(
         for colour, boxes in shapes.items():
             outlines = ""
             for start, stop in boxes:
-                left = scale * start
-                right = max(scale * stop, left + 1)
-                outlines += f"M{left:.0f} {y}H{right:.0f}v{LANE}H{left:.0f}z"
+                left = round(scale * start)
+                right = round(max(scale * stop, scale * start + 1))
+                outlines += f"M{left} {y}H{right}v{LANE}H{left}z"
             paths += html('<path class="{}" d="{}"/>', colour, outlines)
 
     height = len(lanes) * (LANE + GAP)
@@ -149,8 +149,8 @@ def draw_lanes(
         '<svg viewBox="0 0 {} {}" preserveAspectRatio="none" style="height: {}px" '
         'aria-hidden="true" data-film="{}" data-last="{}"><path class="tested" d="M0 0H{}V{}H0z"/>'
         "{}</svg>",
-        WIDTH, height, height, film, f"{max(length, end):g}", round(scale * end), height - GAP,
-        Html(paths),
+        WIDTH, height, height, film, format(max(length, end), "g"), round(scale * end),
+        height - GAP, Html(paths),
     )  # fmt: skip
 
 
