@@ -426,7 +426,7 @@ def test_every_text_of_a_run_is_escaped(hostile_run):
 
 SLIPS = [
     ({"sources": []}, "one or more runs"),
-    ({"thumbnails": "none"}, "none is not a folder"),
+    ({"thumbnails": "none"}, "none has no picture"),
     ({"thumbnails": "texts"}, "tt0-000.jpg is not a JPEG"),
     ({"moments": "x.csv"}, "--frames frames.csv"),
 ]
