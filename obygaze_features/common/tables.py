@@ -280,18 +280,20 @@ def _find_columns(
     found = {name.casefold(): name for name in reversed(table.columns)}
     found |= {name: name for name in table.columns}
 
+    def find(name: str) -> str | None:
+        return found.get(name) or found.get(name.casefold())
+
     column_of: dict[str, str] = {}
     for meaning, name in chosen.items():
         if meaning not in meanings:
             raise UsageError(f"--column: {unknown_name('meaning', meaning, meanings)}")
-        column = found.get(name) or found.get(name.casefold())
+        column = find(name)
         if not column:
             raise ManifestError(_no_column(table.path, name, table.columns))
         column_of[meaning] = column
 
     for meaning, synonyms in meanings.items():
-        for name in (meaning, *synonyms):
-            column = found.get(name) or found.get(name.casefold())
+        for column in map(find, (meaning, *synonyms)):
             if column and meaning not in column_of and column not in column_of.values():
                 column_of[meaning] = column
     return column_of

@@ -225,11 +225,9 @@ def _embed_text(store: Store, text: str, backbone: str | None) -> NDArray[np.flo
     if not text.strip():
         raise UsageError("the text to search for is empty")
     network = _load_text_tower(store, backbone)
-    tokens, limit = network.tokenizer.count([text])[0], network.tokenizer.max_tokens
-    if tokens > limit:
-        raise UsageError(
-            f"the text has {counted(tokens, 'token')}, but {network.name} reads {limit}; shorten it"
-        )
+    limit = network.tokenizer.max_tokens
+    if network.tokenizer.count([text])[0] > limit:
+        raise UsageError(f"{network.name} reads {counted(limit, 'token')} of a text; shorten it")
     vector: NDArray[np.float32] = network.embed_texts([text])[0].numpy()
     return vector
 
@@ -240,7 +238,9 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
     from obygaze_features.backbones.registry import families, known_checkpoints
 
     about = store.attributes["backbone"]
-    name, family, digest = str(about["name"]), str(about.get("family")), about["weights_sha256"]
+    name = str(about["name"])
+    family = str(about.get("family"))
+    digest = about["weights_sha256"]
     no_texts = UsageError(
         f"{store.where}: its backbone {name} cannot encode text; search by a clip (--like ID) "
         "or, in Python, by a vector"
@@ -249,7 +249,12 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
         raise no_texts
     give = "pass the checkpoint that made the store: --backbone NAME=FOLDER"
     # Stores may come from anybody, so they may name listed backbones, but not code or downloads.
-    spec = backbone or next((spec for spec in (name, family) if spec in known_checkpoints()), None)
+    known = known_checkpoints()
+    spec = backbone
+    if spec is None and family in known:
+        spec = family
+    if backbone is None and name in known:
+        spec = name
     if spec is None:
         if ":" in family:
             typed = for_shell(f"{name}={family}")

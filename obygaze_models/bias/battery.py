@@ -240,7 +240,7 @@ def _run_test(
 ) -> Rows:
     """Return the row of a test, or a row for each item of X if items are tested separately."""
     x, y, a, b = sets.values()
-    sizes = {"x": len(x), "y": len(y), "a": len(a), "b": len(b), "missing": missing}
+    sizes = {name: len(items) for name, items in sets.items()} | {"missing": missing}
     if test.y is None:
         rows = []
         for item, result in zip(x, associate_each(x, a, b, settings), strict=True):

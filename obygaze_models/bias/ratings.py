@@ -131,11 +131,9 @@ def cronbach_alpha(ratings: ArrayLike) -> float | None:
     0.789474
     """
     values: Array = np.asarray(ratings, dtype=float)
-    is_table = values.ndim == 2 and len(values) > 0 and values.shape[1] >= 2
+    is_table = values.ndim == 2 and len(values) > 0 and values.shape[1] > 1
     if not is_table or not np.isfinite(values).all():
-        raise BiasError(
-            f"alpha needs finite numbers [items, raters] of two raters or more (got {values.shape})"
-        )
+        raise BiasError("alpha needs a table of finite numbers, of two raters or more")
     raters = values.shape[1]
     total = float(values.sum(axis=1).var())
     if math.isclose(total, 0, abs_tol=1e-15):
