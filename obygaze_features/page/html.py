@@ -21,7 +21,6 @@ NOTE = "NOT-TO-BE-SHARED.txt"
 """The file, in a folder of pictures from films, that says why the pictures must not be shared."""
 MAX_PICTURE_BYTES = 1_000_000
 """The maximum size of a thumbnail."""
-_JPEG = b"\xff\xd8\xff"
 
 
 class Html(str):
@@ -106,8 +105,8 @@ def number(value: float | None, *, form: str = "") -> Html:
 def draw_lanes(
     spans: Mapping[str, tuple[float, float]],
     lanes: Sequence[Mapping[str, str]],
-    film: str = "",
-    length: float = 0.0,
+    film: str,
+    length: float,
 ) -> Html:
     """Draw a film's clips as coloured lanes; touching clips of the same colour become one shape.
 
@@ -120,10 +119,11 @@ def draw_lanes(
     film
         The id of the film, for scripts.
     length
-        The length of the lanes, so that films have the same scale (default: the last clip's end).
+        The least length of the lanes, so that films have the same scale.
     """
     end = max(end for _, end in spans.values())
-    scale = WIDTH / max(length, end)
+    last = max(length, end)
+    scale = WIDTH / last
     paths = ""
     for row, lane in enumerate(lanes):
         shapes: dict[str, list[tuple[float, float]]] = {}
@@ -149,8 +149,8 @@ def draw_lanes(
         '<svg viewBox="0 0 {} {}" preserveAspectRatio="none" style="height: {}px" '
         'aria-hidden="true" data-film="{}" data-last="{}"><path class="tested" d="M0 0H{}V{}H0z"/>'
         "{}</svg>",
-        WIDTH, height, height, film, format(max(length, end), "g"), round(scale * end),
-        height - GAP, Html(paths),
+        WIDTH, height, height, film, format(last, "g"), round(scale * end), height - GAP,
+        Html(paths),
     )  # fmt: skip
 
 
@@ -162,11 +162,12 @@ def read_thumbnails(folder: Path, ids: Iterable[str]) -> dict[str, str]:
         require_plain_file(path, UsageError)
         if not path.exists():
             continue
-        with path.open("rb") as file:
-            content = file.read(MAX_PICTURE_BYTES + 1)
-        if len(content) > MAX_PICTURE_BYTES or not content.startswith(_JPEG):
+        content = b""
+        if path.stat().st_size <= MAX_PICTURE_BYTES:
+            content = path.read_bytes()
+        if not content.startswith(b"\xff\xd8\xff"):
             raise UsageError(f"{path} is not a JPEG picture of at most 1 MB; make it again")
-        thumbnails[clip] = base64.b64encode(content).decode("ascii")
+        thumbnails[clip] = base64.b64encode(content).decode()
     if not thumbnails:
         raise UsageError(f"{folder} has no picture (ID.jpg) of any clip on the page")
     return thumbnails

@@ -48,7 +48,7 @@ def echo_warnings(warnings: Iterable[RunWarning | str], *, verbose: bool = True)
     warnings = list(warnings)
     lines = list(dict.fromkeys(map(str, warnings))) if verbose else group_warnings(warnings)
     if not verbose and len(lines) > MAX_WARNINGS_SHOWN:
-        more = counted(len(lines) - MAX_WARNINGS_SHOWN, "more kind", "more kinds")
+        more = counted(len(lines) - MAX_WARNINGS_SHOWN, "more kind")
         lines = [*lines[:MAX_WARNINGS_SHOWN], f"{more}; -v prints all"]
 
     for line in lines:

@@ -72,7 +72,7 @@ def explain(
 @click.command()
 @folder_argument("model")
 @click.argument("store", type=ADDRESS)
-@path_option("-o", "--output", "output", required=True, help="A CSV file with a row per moment.")
+@path_option("-o", "--output", required=True, help="A CSV file with a row per moment.")
 @path_option("--frames", help="A CSV file with one row per frame.")
 @path_option("--elan", metavar="FOLDER", help="A folder for one .eaf file per film.")
 @click.option(
