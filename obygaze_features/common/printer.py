@@ -85,6 +85,8 @@ def to_cell(value: Any) -> str:
     --------
     >>> [to_cell(value) for value in (None, True, 12000, 0.61493, ["a", "b"], {"EN": 3, "S": 4})]
     ['-', 'yes', '12,000', '0.615', 'a, b', 'EN 3, S 4']
+    >>> to_cell({"name": "xclip", "config": {"layers": 2}})
+    'name xclip'
     """
     if value is None:
         return "-"
