@@ -304,23 +304,32 @@ def format_table(columns: Mapping[str, Sequence[str]], *, header: bool = True) -
 
     Raises `ManifestError` if a cell is longer than `read_table` accepts.
     """
-    longest = csv.field_size_limit()
-    for name, cells in columns.items():
-        if max(map(len, cells), default=0) > longest:
-            raise ManifestError(f"a cell of {name} has more than {longest:,} characters")
+    lines = list(map(",".join, zip(*columns.values(), strict=True)))
+    if header:
+        lines.insert(0, ",".join(columns))
+    text = "\n".join([*lines, ""])
 
-    text = ""
-    for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL):
-        file = io.StringIO()
-        writer = csv.writer(file, lineterminator="\n", quoting=quoting)
-        if header:
-            writer.writerow(columns)
-        writer.writerows(zip(*columns.values(), strict=True))
-        text = file.getvalue()
-        # The csv module does not quote a lone carriage return, but reads it as the end of a line.
-        if "\r" not in text:
-            break
-    return text
+    longest = csv.field_size_limit()
+    if max(map(len, lines), default=0) > longest:
+        for name, cells in columns.items():
+            if max(map(len, cells)) > longest:
+                raise ManifestError(f"a cell of {name} has more than {longest:,} characters")
+
+    has_separators = text.count(",") > (len(columns) - 1) * len(lines)
+    has_ends = text.count("\n") > len(lines)
+    has_quotes = '"' in text or "\r" in text
+    if len(columns) > 1 and not has_separators and not has_ends and not has_quotes:
+        return text
+
+    # The csv module does not quote a lone carriage return, but reads it as the end of a line.
+    quoted = io.StringIO()
+    writer = csv.writer(
+        quoted, lineterminator="\n", quoting=csv.QUOTE_ALL if "\r" in text else csv.QUOTE_MINIMAL
+    )
+    if header:
+        writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return quoted.getvalue()
 
 
 def map_cells(function: Callable[[K], V], cells: Sequence[K]) -> list[V]:
