@@ -8,53 +8,95 @@ from dataclasses import replace
 from pathlib import Path
 
 from obygaze_features.common.files import VIDEO_SUFFIXES, require_folder
-from obygaze_features.errors import ManifestError
-from obygaze_features.items.items import Item, Items, safe_id
+from obygaze_features.errors import ManifestError, UsageError
+from obygaze_features.items.items import Item, Items, name_film, safe_id
 from obygaze_features.items.media import IMAGE_SUFFIXES, SOUND_SUFFIXES, id_from_file
-from obygaze_features.manifests.importers.reading import item_of_file
+from obygaze_features.manifests.importers.reading import item_of_file, span_id
 from obygaze_features.manifests.manifest import Manifest
 
-SUFFIXES = {"clip": VIDEO_SUFFIXES, "image": IMAGE_SUFFIXES, "sound": SOUND_SUFFIXES}
-NOUNS = {"clip": "videos", "image": "images", "sound": "sound files"}
+MIN_EVERY_S = 0.1
+"""The shortest spans into which films are cut, in seconds."""
+MIN_REST_S = 1.0
+"""A shorter rest of a film is left out, because it may have no frame."""
 
 
 def import_manifest(
-    source: Path | str, *, ids: str | None = None, kind: str | None = None
+    source: Path | str,
+    *,
+    ids: str | None = None,
+    kind: str | None = None,
+    every: float | None = None,
 ) -> Manifest:
     """List the videos, sound files or images in any folder."""
     source = Path(source)
     require_folder(source, "a folder of videos or images", ManifestError)
-    kinds = {"clip": ["clip", "sound"], "image": ["image"], None: list(SUFFIXES)}[kind]
-    files_of = {name: list(_files(source, SUFFIXES[name])) for name in kinds}
-    kind = next(filter(files_of.get, kinds), None)
+    clips = list(_files(source, VIDEO_SUFFIXES))
+    stems = set(map(_without_suffix, clips))
+    sounds = [p for p in _files(source, SOUND_SUFFIXES) if _without_suffix(p) not in stems]
+    images = list(_files(source, IMAGE_SUFFIXES))
     if kind is None:
-        suffixes = sorted(frozenset().union(*(SUFFIXES[name] for name in kinds)))
-        nouns = " or ".join(NOUNS[name] for name in kinds)
-        raise ManifestError(f"{source} has no {nouns} ({' '.join(suffixes)})")
-    files = files_of[kind]
-    if kind != "image":
-        kind, videos = "clip", files_of["clip"]
-        seen = {(path.parent, path.stem.casefold()) for path in videos}
-        sounds = (p for p in files_of["sound"] if (p.parent, p.stem.casefold()) not in seen)
-        files = [*videos, *sounds]
-    by_id: dict[str, tuple[Item, Path]] = {}
+        kind = "clip"
+        if images and not clips:
+            kind = "image"
+    files = clips + sounds
+    if kind == "image":
+        files = images
+    if not files:
+        raise ManifestError(f"{source} has no {kind} in a known format")
+    if every is not None and (kind == "image" or not every >= MIN_EVERY_S):
+        raise UsageError(f"films are cut into spans of {MIN_EVERY_S:g} s or more (got {every:g})")
+
+    by_id: dict[str, Path] = {}
+    listed = []
     for path in files:
-        item = item_of_file(path.relative_to(source).as_posix(), by_name=ids == "names")
-        first = by_id.setdefault(item.id.lower(), (item, path))[1]
+        name = path.relative_to(source).as_posix()
+        item = replace(item_of_file(name, by_name=ids == "names"), kind=kind)
+        first = by_id.setdefault(item.id.lower(), path)
         if first != path:
             raise ManifestError(
                 f"{first} and {path} would both get the id {item.id!r}; rename or remove one"
             )
-    ordered = sorted((item for item, _ in by_id.values()), key=_film_and_scene)
-    items = Items.of([replace(item, kind=kind) for item in ordered])
-    note = f"for example, the id of {items[0].media} is {items[0].id}"
-    return Manifest(safe_id(source.resolve().name), items, source="a folder", notes=[note])
+        listed.append(item)
+    if every is not None:
+        cut: list[Item] = []
+        for path, item in zip(files, listed, strict=True):
+            cut += _spans(path, item, every)
+        listed = cut
+    listed.sort(key=_film_and_scene)
+    return Manifest(safe_id(source.resolve().name), Items.of(listed), source="a folder")
 
 
-def _film_and_scene(item: Item) -> tuple[str, int, str]:
+def _spans(path: Path, item: Item, every: float) -> Iterator[Item]:
+    """Yield the spans of a film; each is named after its start, whatever the film's length."""
+    # Imported here, because manifests are also read where PyAV is not installed.
+    from obygaze_features.video.index import open_media
+
+    with open_media(path) as container:
+        length = container.duration
+    if not length:
+        raise ManifestError(f"{path}: the file does not say how long it is")
+    film = name_film(item.film, item.media)
+    seconds = length / 1e6
+    start = 0.0
+    number = 0
+    while number == 0 or seconds - start >= min(MIN_REST_S, every):
+        end = min(start + every, seconds)
+        yield replace(item, id=span_id(item.id, start), film=film, start=start, end=end)
+        number += 1
+        start = round(number * every, 6)
+
+
+def _film_and_scene(item: Item) -> tuple[str, int, str, float]:
     """Return a sort key that puts MovieGraphs scenes in numeric order."""
     scene = id_from_file(item.media.rpartition("/")[2])
-    return item.film, scene[2] if scene and scene[0] == item.id else 0, item.media
+    number = 0
+    if scene and item.id.startswith(scene[0]):
+        number = scene[2]
+    return item.film, number, item.media, item.start or 0.0
+
+
+def _without_suffix(path: Path) -> str:
+    return path.with_suffix("").as_posix().casefold()
 
 
 def _files(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:

@@ -10,12 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from obygaze_features.common.files import write_bytes
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table
 from obygaze_features.common.text import MAX_TIME_S, shorten
 from obygaze_features.errors import AnnotationError, ManifestError
-from obygaze_features.items.items import Item, media_stem, name_film, safe_id
+from obygaze_features.items.items import Item, format_seconds, media_stem, name_film, safe_id
 from obygaze_features.items.media import MEDIA_SUFFIXES, id_from_file
 
 MAX_DOWNLOAD_BYTES = 256 * 2**20
@@ -118,12 +117,26 @@ start=None, end=None)
     return Item(identifier, film=film, media=media)
 
 
+def span_id(identifier: str, start: float) -> str:
+    """Return the id of a span of a file: the file's id, and where the span starts.
+
+    Examples
+    --------
+    >>> span_id("Juno", 90.0)
+    'Juno-90s'
+    """
+    return f"{identifier}-{format_seconds(start)}s"
+
+
 def published(dataset: str) -> dict[str, Any]:
     """Return the name, source, licence and citation of a published data set."""
     about = reference_json("sources.json")[dataset]
-    source = f"{about['repository']} at {about['revision']}"
-    facts = {key: about[key] for key in ("licence", "citation")}
-    return {"name": dataset, "source": source, **facts}
+    return {
+        "name": dataset,
+        "source": f"{about['repository']} at {about['revision']}",
+        "licence": about["licence"],
+        "citation": about["citation"],
+    }
 
 
 def relative_path(path: str) -> str:
@@ -167,12 +180,12 @@ def source_or_download(
     about = reference_json("sources.json")[dataset]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, Path(about["file"]).name)
-        download_pinned(url or about["url"], path, sha256=about["sha256"])
+        path.write_bytes(download_pinned(url or about["url"], sha256=about["sha256"]))
         yield path
 
 
-def download_pinned(url: str, path: Path, *, sha256: str) -> None:
-    """Download `url` to `path`; raise without writing if the checksum differs.
+def download_pinned(url: str, *, sha256: str) -> bytes:
+    """Return the contents of a public file; raise an error if the checksum differs.
 
     The address must start with http or https, so that no local file can be read.
     """
@@ -184,19 +197,15 @@ def download_pinned(url: str, path: Path, *, sha256: str) -> None:
 
     try:
         with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT_S) as answer:  # noqa: S310 (checked above)
-            data = answer.read(MAX_DOWNLOAD_BYTES + 1)
+            data: bytes = answer.read(MAX_DOWNLOAD_BYTES + 1)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = " ".join(str(getattr(error, "reason", error)).split())
         if isinstance(error, urllib.error.HTTPError):
             error.close()
         raise ManifestError(
-            f"{url} cannot be downloaded ({reason or type(error).__name__}); "
-            "download the file by other means and pass its path as SOURCE"
+            f"{url} cannot be downloaded ({error}); download the file by other means and pass its "
+            "path as SOURCE"
         ) from None
     digest = hashlib.sha256(data).hexdigest()
     if digest != sha256:
-        raise ManifestError(
-            f"{url} is not the expected file: its SHA-256 is {digest}, not {sha256}; "
-            "nothing was written"
-        )
-    write_bytes(path, data)
+        raise ManifestError(f"{url} is not the expected file (SHA-256 {digest}, not {sha256})")
+    return data
