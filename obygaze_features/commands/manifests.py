@@ -60,7 +60,7 @@ def _save(manifest: of.Manifest, output: Path, *, overwrite: bool) -> None:
     if not len(manifest):
         raise ManifestError("the source has no items; nothing was written")
     manifest.save(output, overwrite=overwrite)
-    echo(f"{manifest.describe_size()} -> {output}")
+    echo(f"{len(manifest):,} items -> {output}")
     if manifest.label_names:
         echo(manifest.scheme.order)
     for note in manifest.notes:
@@ -248,7 +248,7 @@ def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, shift
     words = with_subtitles(of.Manifest.load(manifest), source, shift=shift)
     words.save(output, overwrite=overwrite)
     silent = words.items.texts.count("")
-    echo(f"{words.describe_size()} -> {output}; {silent:,} without words")
+    echo(f"{len(words):,} items -> {output}; {silent:,} without words")
     for note in words.notes:
         echo(note, err=True)
     exit_if(words.notes)

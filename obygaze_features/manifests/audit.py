@@ -49,7 +49,6 @@ def audit(
     *,
     train: Collection[str] | None = None,
     test: Collection[str] | None = None,
-    test_fold: int | None = None,
     gap: float = NEIGHBOUR_S,
 ) -> list[Leak]:
     """Find the test items that are also training items, for each pair of training and test splits.
@@ -63,29 +62,20 @@ def audit(
     leaks = []
     for test_name in test or names:
         for train_name in train or manifest.run_names or names:
-            leaks += _leaks_of_pair(manifest, train_name, test_name, test_fold, gap)
+            leaks += _leaks_of_pair(manifest, train_name, test_name, gap)
     return leaks
 
 
-def _leaks_of_pair(
-    manifest: Manifest, train_name: str, test_name: str, test_fold: int | None, gap: float
-) -> list[Leak]:
+def _leaks_of_pair(manifest: Manifest, train_name: str, test_name: str, gap: float) -> list[Leak]:
     train = manifest.split(train_name)
     test = manifest.split(test_name)
     fold = test.last_fold
-    if test_fold is not None:
-        fold = test_fold
     tested = test.fold(fold)
-    if not tested:
-        raise UsageError(f"the split {test_name!r} has no fold {fold} (last: {test.last_fold})")
-    held_out = train.last_fold
-    if train_name == test_name:
-        held_out = fold
     class_of = test.class_of
     if not class_of and manifest.default_labels:
         class_of = manifest.labels().level_of
 
-    sources = {"pool": [i for i, number in train.fold_of.items() if number != held_out]}
+    sources = {"pool": [i for i, own in train.fold_of.items() if own != train.last_fold]}
     if train_name in manifest.run_names:
         for run in manifest.runs(train_name).runs:
             sources[f"run {run.name}"] = run.train

@@ -5,7 +5,7 @@ On disk, a manifest is a folder of tables and a small header, specified in manif
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from itertools import chain
@@ -23,7 +23,7 @@ from obygaze_features.common.files import (
     write_text,
 )
 from obygaze_features.common.tables import read_table
-from obygaze_features.common.text import as_list, counted
+from obygaze_features.common.text import as_list
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items.items import Item, Items, id_problem
 from obygaze_features.items.media import Located, locate
@@ -71,20 +71,6 @@ class Manifest:
     folder: Path | None = None
     notes: Sequence[str] = field(default=(), repr=False)
     _parts: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False)
-
-    def describe_size(self) -> str:
-        """Return the number of items and films as text."""
-        noun = "item"
-        if len(set(self.items.kinds)) == 1:
-            noun = self.items.kinds[0]
-        size = counted(len(self), noun)
-        films = len(set(self.items.films) - {""})
-        if not films:
-            return size
-        of_what = "group"
-        if noun == "clip":
-            of_what = "film"
-        return f"{size} of {counted(films, of_what)}"
 
     def __len__(self) -> int:
         return len(self.items)
@@ -296,7 +282,6 @@ class Manifest:
     def from_folder(
         source: Path | str,
         *,
-        ids: str | None = None,
         kind: str | None = None,
         every: float | None = None,
     ) -> Manifest:
@@ -304,24 +289,20 @@ class Manifest:
 
         The folder contains the files, or one folder per film or group of images. Folders may be
         nested. A sound file (.wav, .mp3 ...) is a clip unless a video of the same name is next to
-        it. tt0108160_scene_1.avi becomes tt0108160-001, as in ObyGaze12, except with
-        ``ids="names"``.
+        it. tt0108160_scene_1.avi becomes tt0108160-001, as in ObyGaze12.
 
         Parameters
         ----------
         source
             The folder. A file belongs to the film that its outermost folder in `source` is named
             after.
-        ids
-            ``names``: the id is the file's name, prefixed with its film unless it already starts
-            with the film. By default, tt0108160_scene_1.avi becomes tt0108160-001.
         kind
             ``clip`` or ``image`` (default: clips, or images in a folder without videos).
         every
             Cut each film into spans of this many seconds, which are named after the film and their
             start (``Juno-90s``), so that a longer version of a film keeps its ids.
         """
-        return _importer("folder")(source, ids=ids, kind=kind, every=every)
+        return _importer("folder")(source, kind=kind, every=every)
 
     @staticmethod
     def from_prompts(
@@ -444,9 +425,14 @@ class Manifest:
     def _check_codes(self, labels: LabelSet) -> None:
         """Raise if a level or a concept is not in the scheme, because it could not be read back."""
         scheme = self._scheme_of(labels.name, labels.about)
-        _refuse_unknown(labels, "level", labels.levels, scheme.codes)
         concepts = chain.from_iterable(set(map(tuple, labels.concepts)))
-        _refuse_unknown(labels, "concept", concepts, scheme.concept_names)
+        unknown = set(labels.levels).difference(scheme.codes)
+        unknown |= set(concepts).difference(scheme.concept_names)
+        if unknown:
+            raise ManifestError(
+                f"the label set {labels.name!r} has {min(unknown)!r}, which is no level or concept "
+                "of its scheme; convert spellings with scheme.level(text), scheme.concept(text)"
+            )
 
     def _names(self, kind: str) -> list[str]:
         names = []
@@ -475,16 +461,6 @@ class Manifest:
         return loaded
 
 
-def _refuse_unknown(
-    labels: LabelSet, noun: str, used: Iterable[str], known: Collection[str]
-) -> None:
-    for name in sorted(set(used).difference(known)):
-        raise ManifestError(
-            f"the label set {labels.name!r}: {name!r} is not a {noun} of the scheme "
-            f"({', '.join(known) or 'none'}); convert spellings with scheme.{noun}(text)"
-        )
-
-
 def save_parts(folder: Path, parts: Sequence[Part], *, overwrite: bool = False) -> None:
     """Add label sets, splits or runs to a manifest on disk; raise if one exists already."""
     for part in parts:
@@ -504,11 +480,6 @@ def _write_part(folder: Path, part: Part, *, overwrite: bool = False) -> None:
 def read_header(folder: Path) -> dict[str, Any]:
     """Read and check ``manifest.json``."""
     path = folder / HEADER
-    if not path.is_file() and (folder / "timelines.json").is_file():
-        raise ManifestError(
-            f"{folder} has timelines, not a manifest of clips; make a manifest: "
-            f"obygaze annotations project {folder} --grid 60 -o FOLDER"
-        )
     make = "obygaze manifests import KIND SOURCE -o FOLDER"
     header = read_format(path, FORMAT, FORMAT_VERSION, ManifestError, make=make)
     texts = {"version": "", "source": "", "licence": "", "citation": "", **header}

@@ -44,11 +44,6 @@ class Split(IdTable):
     classes: list[str] = field(default_factory=list, repr=False)
     about: Mapping[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if len(set(self.ids)) != len(self.ids):
-            [(repeated, _)] = Counter(self.ids).most_common(1)
-            raise ManifestError(f"the split {self.name!r} has a duplicate id, {repeated!r}")
-
     @cached_property
     def fold_of(self) -> dict[str, int]:
         """The fold of each id."""

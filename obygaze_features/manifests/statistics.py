@@ -96,22 +96,16 @@ def manifest_facts(
     manifest: Manifest, labels: str | None = None, *, by_film: bool = False
 ) -> dict[str, Any]:
     """Return what a manifest contains, and tables of the levels and concepts of a label set."""
-    facts: dict[str, Any] = {
-        "name": manifest.name,
-        "version": manifest.version,
-        "items": len(manifest),
+    facts = manifest.header()
+    del facts["label_scheme"]
+    facts |= {
         "kinds": sorted(set(manifest.items.kinds)),
         "films": sorted(set(manifest.items.films) - {""}),
-        "without_media": sum(not name for name in manifest.items.media),
+        "without_media": manifest.items.media.count(""),
         "label_sets": manifest.label_names,
-        "default_labels": manifest.default_labels,
         "splits": manifest.split_names,
         "runs": manifest.run_names,
-        "extra_columns": [*manifest.items.extra],
-        "digest": manifest.digest,
-        "source": manifest.source,
-        "licence": manifest.licence,
-        "citation": manifest.citation,
+        "extra_columns": list(manifest.items.extra),
     }
     if not (labels or manifest.default_labels or len(manifest.label_names) == 1):
         return facts

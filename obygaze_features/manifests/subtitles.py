@@ -21,11 +21,6 @@ from obygaze_features.items.items import Items, media_stem
 from obygaze_features.manifests.manifest import Manifest
 
 SUFFIXES = (".srt", ".vtt")
-_MARKS = {
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
 _TIME = r"(?:(\d{1,4}):)?(\d{1,2}):(\d{1,2}[.,]\d{1,3})"
 #: A line of times, with the line of the number above it; some files lack the blank line before it.
 _TIMES = re.compile(
@@ -188,11 +183,10 @@ def _clips_with(line: Line, starts: np.ndarray, ends: np.ndarray) -> list[int]:
 def _decode(path: Path) -> str:
     require_readable(path, ManifestError)
     data = path.read_bytes()
-    encoding = "utf-8"
-    for mark, name in _MARKS.items():
-        if data.startswith(mark):
-            encoding = name
-    if b"\0" in data and encoding != "utf-16":
+    encoding = "utf-8-sig"
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encoding = "utf-16"
+    elif b"\0" in data:
         raise ManifestError(path, "is not a text file")
     for name in (encoding, "cp1252"):
         with contextlib.suppress(UnicodeDecodeError):

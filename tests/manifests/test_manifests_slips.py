@@ -37,7 +37,7 @@ SLIPS = [
     ("csv", "id,level,concepts\na,S,rain\nb,EN,\n", "unknown concept 'rain'"),
     ("csv --levels calm.toml", "id,level\na,calm\n", "calm.toml cannot be read: No such file"),
     ("csv --levels calm,Calm", "id,level\na,calm\n", "two levels are called 'Calm'"),
-    ("folder", {"a/x.mp4": "", "a/x.avi": ""}, "would both get the id 'a-x'; rename or remove one"),
+    ("folder", {"a/x.mp4": "", "a/x.avi": ""}, "duplicate id 'a-x'"),
     ("folder", {"a/readme.txt": ""}, "has no clip in a known format"),
     ("prompts --template {}", "stimulus\nx\nx\n", "line 3: 'x' gets an id that is used: x"),
     ("prompts --template {}", "stimulus,text\na,b\n", "line 1: column 'te"),

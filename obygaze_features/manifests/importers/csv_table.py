@@ -111,12 +111,12 @@ def read_labels(
     table = _read(source, columns, "level")
     table = table.select(table.columns, _labelled_rows(table))
     names = table.columns.get("id") or table["media"]
-    finder = _Finder(manifest.items)
+    ids_of = _ids_by_name(manifest.items)
     ids = []
     rows = []
     unmatched = []
     for row, (cell, film) in enumerate(zip(names, table.get("film"), strict=True)):
-        matches = [manifest.ids[match] for match in finder.find(film, cell)]
+        matches = ids_of.get(cell.casefold()) or ids_of.get(_plain_path(film, cell), [])
         if len(matches) > 1:
             raise table.problem(row, f"{cell!r} matches {join_some(matches)}; use the id")
         if matches:
@@ -218,38 +218,23 @@ def _suffix(name: str) -> str:
     return "".join(name.rpartition(".")[1:]).lower()
 
 
-class _Finder:
-    """Finds the items that a table of labels names by id, file or file name without extension."""
-
-    def __init__(self, all_items: Items) -> None:
-        self.paths: list[str] = []
-        self.rows_of: dict[str, list[int]] = {}
-        for row, (film, media) in enumerate(zip(all_items.films, all_items.media, strict=True)):
-            tails = []
-            if media:
-                tails = _tails(f"{film}/{media}")
-            self.paths.append("".join(tails[:1]))
-            for tail in tails:
-                self.rows_of.setdefault(tail, []).append(row)
-        for row, identifier in enumerate(all_items.ids):
-            self.rows_of[identifier.casefold()] = [row]
-
-    def find(self, film: str, cell: str) -> list[int]:
-        """Return the rows of an id, or of the files whose path ends with the cell or ends it."""
-        whole, *tails = _tails(f"{film}/{cell.strip()}")
-        rows = self.rows_of.get(cell.casefold()) or self.rows_of.get(whole, [])
-        for tail in tails:
-            rows = rows or [row for row in self.rows_of.get(tail, []) if self.paths[row] == tail]
-        return rows
+def _ids_by_name(all_items: Items) -> dict[str, list[str]]:
+    """Return the ids of the items with each id, path or file name, without case and extension."""
+    ids_of: dict[str, list[str]] = {}
+    for identifier, film, media in zip(
+        all_items.ids, all_items.films, all_items.media, strict=True
+    ):
+        path = _plain_path(film, media)
+        for name in {path, path.rpartition("/")[2]}:
+            ids_of.setdefault(name, []).append(identifier)
+    return ids_of | {identifier.casefold(): [identifier] for identifier in all_items.ids}
 
 
-def _tails(path: str) -> list[str]:
-    """Return a path in lower case without its extension, then the path with fewer folders."""
-    path = path.casefold().replace("\\", "/").lstrip("/")
+def _plain_path(film: str, media: str) -> str:
+    path = "/".join(filter(None, (film, relative_path(media)))).casefold()
     if _suffix(path) in MEDIA_SUFFIXES:
-        path = media_stem(path)
-    parts = path.split("/")
-    return ["/".join(parts[first:]) for first in range(len(parts))]
+        return media_stem(path)
+    return path
 
 
 def _labelled_rows(table: Table) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -21,49 +22,36 @@ MIN_REST_S = 1.0
 
 
 def import_manifest(
-    source: Path | str,
-    *,
-    ids: str | None = None,
-    kind: str | None = None,
-    every: float | None = None,
+    source: Path | str, *, kind: str | None = None, every: float | None = None
 ) -> Manifest:
     """List the videos, sound files or images in any folder."""
     source = Path(source)
     require_folder(source, "a folder of videos or images", ManifestError)
-    clips = list(_files(source, VIDEO_SUFFIXES))
-    stems = set(map(_without_suffix, clips))
-    sounds = [p for p in _files(source, SOUND_SUFFIXES) if _without_suffix(p) not in stems]
+    videos = list(_files(source, VIDEO_SUFFIXES))
     images = list(_files(source, IMAGE_SUFFIXES))
-    if kind is None:
-        kind = "clip"
-        if images and not clips:
-            kind = "image"
-    files = clips + sounds
+    if kind is None and images and not videos:
+        kind = "image"
     if kind == "image":
         files = images
+    else:
+        kind = "clip"
+        stems = set(map(_without_suffix, videos))
+        sounds = _files(source, SOUND_SUFFIXES)
+        files = videos + [path for path in sounds if _without_suffix(path) not in stems]
     if not files:
         raise ManifestError(f"{source} has no {kind} in a known format")
     if every is not None and (kind == "image" or not every >= MIN_EVERY_S):
         raise UsageError(f"films are cut into spans of {MIN_EVERY_S:g} s or more (got {every:g})")
 
-    by_id: dict[str, Path] = {}
-    listed = []
+    items: list[Item] = []
     for path in files:
-        name = path.relative_to(source).as_posix()
-        item = replace(item_of_file(name, by_name=ids == "names"), kind=kind)
-        first = by_id.setdefault(item.id.lower(), path)
-        if first != path:
-            raise ManifestError(
-                f"{first} and {path} would both get the id {item.id!r}; rename or remove one"
-            )
-        listed.append(item)
-    if every is not None:
-        cut: list[Item] = []
-        for path, item in zip(files, listed, strict=True):
-            cut += _spans(path, item, every)
-        listed = cut
-    listed.sort(key=_film_and_scene)
-    return Manifest(safe_id(source.resolve().name), Items.of(listed), source="a folder")
+        item = replace(item_of_file(path.relative_to(source).as_posix()), kind=kind)
+        if every is None:
+            items.append(item)
+        else:
+            items += _spans(path, item, every)
+    items.sort(key=_film_and_scene)
+    return Manifest(safe_id(source.resolve().name), Items.of(items), source="a folder")
 
 
 def _spans(path: Path, item: Item, every: float) -> Iterator[Item]:
@@ -77,20 +65,19 @@ def _spans(path: Path, item: Item, every: float) -> Iterator[Item]:
         raise ManifestError(f"{path}: the file does not say how long it is")
     film = name_film(item.film, item.media)
     seconds = length / 1e6
-    start = 0.0
-    number = 0
-    while number == 0 or seconds - start >= min(MIN_REST_S, every):
+    for number in itertools.count():
+        start = number * every
+        if number and seconds - start < min(MIN_REST_S, every):
+            return
         end = min(start + every, seconds)
         yield replace(item, id=span_id(item.id, start), film=film, start=start, end=end)
-        number += 1
-        start = round(number * every, 6)
 
 
 def _film_and_scene(item: Item) -> tuple[str, int, str, float]:
     """Return a sort key that puts MovieGraphs scenes in numeric order."""
     scene = id_from_file(item.media.rpartition("/")[2])
     number = 0
-    if scene and item.id.startswith(scene[0]):
+    if scene:
         number = scene[2]
     return item.film, number, item.media, item.start or 0.0
 

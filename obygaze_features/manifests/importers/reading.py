@@ -87,10 +87,10 @@ def decimal_point(text: str, delimiter: str) -> str:
     return text if delimiter == "," or text.count(",") != 1 else text.replace(",", ".")
 
 
-def item_of_file(path: str, film: str = "", *, by_name: bool = False) -> Item:
+def item_of_file(path: str, film: str = "") -> Item:
     """Return the clip for a file's path; the outermost folder is the clip's film.
 
-    A file named like a MovieGraphs clip gets that clip's id, unless `by_name` is true.
+    A file named like a MovieGraphs clip gets that clip's id.
 
     Examples
     --------
@@ -106,14 +106,19 @@ start=None, end=None)
     if not name:
         return Item("", film=film)
     media = "/".join([*folders, name])
-    if not by_name and (scene := id_from_file(name)):
+    scene = id_from_file(name)
+    if scene:
         identifier, imdb, _ = scene
-        return Item(identifier, film=imdb if film.lower() in ("", imdb) else film, media=media)
+        if film.lower() in ("", imdb):
+            film = imdb
+        return Item(identifier, film=film, media=media)
     # Names such as "Dr. No" may lack an extension.
-    has_suffix = PurePosixPath(name).suffix.lower() in MEDIA_SUFFIXES
-    identifier = safe_id(media_stem(name) if has_suffix else name)
+    if PurePosixPath(name).suffix.lower() in MEDIA_SUFFIXES:
+        name = media_stem(name)
+    identifier = safe_id(name)
     for folder in map(safe_id, filter(None, reversed([film, *folders]))):
-        identifier = identifier if identifier.startswith(folder) else f"{folder}-{identifier}"
+        if not identifier.startswith(folder):
+            identifier = f"{folder}-{identifier}"
     return Item(identifier, film=film, media=media)
 
 
