@@ -345,11 +345,11 @@ def thesaurus(elan: Path | None, levels: str | None, overwrite: bool) -> None:
     from obygaze_features.annotations.export import elan_template
     from obygaze_features.common.files import write_files
     from obygaze_features.manifests.labels import choose_scheme
-    from obygaze_features.manifests.thesaurus import describe_thesaurus
+    from obygaze_features.manifests.thesaurus import thesaurus_rows
 
     scheme = choose_scheme("levels", levels) or of.obygaze_scheme()
     if elan is None:
-        echo(describe_thesaurus(scheme))
+        show(thesaurus_rows(scheme))
         return
     if elan.suffix.lower() != ".etf":
         raise UsageError(f"{elan}: an ELAN template's name must end in .etf")

@@ -369,9 +369,9 @@ def map_column(table: Table, column: str, function: Callable[[str], V]) -> list[
     return list(map(values.__getitem__, cells))
 
 
-def read_ids(table: Table) -> list[str]:
+def read_ids(table: Table, column: str = "id") -> list[str]:
     """Return the ids of a table; raise an error that names the line if one is repeated."""
-    ids = table["id"]
+    ids = table[column]
     if len(set(ids)) < len(ids):
         seen: set[str] = set()
         for row, identifier in enumerate(ids):

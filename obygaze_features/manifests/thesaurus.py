@@ -3,47 +3,23 @@
 from __future__ import annotations
 
 from obygaze_features.common.package import reference_json
-from obygaze_features.common.printer import fill
-from obygaze_features.manifests.labels import Concept, LabelScheme
-
-WIDTH = 96
+from obygaze_features.manifests.labels import LabelScheme
 
 
-def describe_thesaurus(scheme: LabelScheme) -> str:
-    """Return the thesaurus as text."""
-    parts = []
-    if scheme.sub_constructs:
-        lines = [f"  {name}: {text}" for name, text in scheme.sub_constructs.items()]
-        parts.append(["Sub-constructs (parts of what is annotated)", *lines])
-
-    lines = [f"  {level.name} ({level.code}){_after_colon(level.about)}" for level in scheme.levels]
-    parts.append(["Levels", *lines])
-    parts += map(_concept_lines, scheme.concepts)
-
-    used = {concept.source for concept in scheme.concepts}
-    if any(concept.further for concept in scheme.concepts):
-        used.add("mobygaze")
-    references = reference_json("scheme-obygaze.json")["sources"]
-    lines = [f"  {name}: {text}" for name, text in references.items() if name in used]
-    if lines:
-        parts.append(["Sources (texts are paraphrased)", *lines])
-    return "\n\n".join(map("\n".join, parts))
-
-
-def _concept_lines(concept: Concept) -> list[str]:
-    first = concept.name + _after_colon(concept.about)
-    origin = "; ".join(filter(None, (concept.source, concept.sense)))
-    if origin:
-        first += f" ({origin})"
-    lines = [first, *(f"  - {text}" for text in concept.instances)]
-    for intro, texts in (("for example", concept.examples), ("MObyGaze adds", concept.further)):
-        if texts:
-            line = f"{intro}: {'; '.join(texts)}"
-            lines.append(fill(line, WIDTH, initial_indent="  ", subsequent_indent="    "))
-    return lines
-
-
-def _after_colon(text: str) -> str:
-    if not text:
-        return ""
-    return f": {text}"
+def thesaurus_rows(scheme: LabelScheme) -> list[dict[str, str]]:
+    """Return a row for each definition, instance and example, and for the sources."""
+    rows: list[tuple[str, str, str]] = []
+    for name, text in scheme.sub_constructs.items():
+        rows.append((name, "sub-construct", text))
+    for level in scheme.levels:
+        rows.append((level.name, "level", level.about))
+    sources = {concept.source for concept in scheme.concepts}
+    for concept in scheme.concepts:
+        rows.append((concept.name, "concept", concept.about))
+        rows += [(concept.name, "instance", text) for text in concept.instances]
+        rows += [(concept.name, "example", text) for text in concept.examples]
+        rows += [(concept.name, "in MObyGaze", text) for text in concept.further]
+    for name, text in reference_json("scheme-obygaze.json")["sources"].items():
+        if name in sources:
+            rows.append((name, "source", text))
+    return [dict(zip(("name", "kind", "text"), row, strict=True)) for row in rows]

@@ -43,8 +43,8 @@ SLIPS = [
     ("prompts --template {}", "stimulus,text\na,b\n", "line 1: column 'te"),
     ("prompts --template a_photo", "stimulus\na\n", "the template 'a photo' must"),
     ("accede", {"MEDIAEVALviolence.txt": VIOLENCE.replace("A1.mp4 0", "A1.mp4 2")},
-     "MEDIAEVALviolence.txt, line 3: violenceClass '2' is not one of 0, 1"),
-    ("accede", {"ACCEDEsets.txt": SETS.replace("A2", "A1")}, "line 4: duplicate name 'A1.mp4'"),
+     "MEDIAEVALviolence.txt, line 3: unknown level '2'"),
+    ("accede", {"ACCEDEsets.txt": SETS.replace("A2", "A1")}, "line 4: duplicate id 'A1.mp4'"),
 ]  # fmt: skip
 
 

@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from obygaze_features.common.tables import read_table
-from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError
 from obygaze_features.items.items import Item, Items, media_stem
-from obygaze_features.manifests.labels import LabelScheme, LabelSet, Level
+from obygaze_features.manifests.labels import LabelScheme, LabelSet, Level, map_column, read_ids
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.splits import Split
 
 #: The families of files; for a clip in files of both, MediaEval's file takes precedence.
 FAMILIES = ("ACCEDE", "MEDIAEVAL")
-SETS = {"1": "learning", "2": "validation", "0": "test"}
 
 
 def _scheme(name: str, *levels: tuple[str, str]) -> LabelScheme:
@@ -29,22 +27,24 @@ VALENCE = _scheme("MediaEval valence", ("negative", "-1"), ("neutral", "0"), ("p
 AROUSAL = _scheme("MediaEval arousal", ("calm", "-1"), ("neutral", "0"), ("active", "1"))
 
 
+SETS = _scheme("MediaEval sets", ("learning", "1"), ("validation", "2"), ("test", "0"))
+
+
 class _Rows(NamedTuple):
     """The rows of all files of one kind, by clip name, and the names of the files."""
 
-    rows: Mapping[str, Mapping[str, str]]
+    rows: dict[str, dict[str, str]]
     files: str
 
 
 def import_manifest(source: Path | str) -> Manifest:
     """Read LIRIS-ACCEDE's violence, valence and arousal."""
     folder = Path(source)
-    sets = _read(folder, "sets", {"set": SETS})
-    classes = {"valenceClass": _classes(VALENCE), "arousalClass": _classes(AROUSAL)}
-    affect = _read(folder, "affect", classes)
-    violence = _read(folder, "violence", {"violenceClass": _classes(VIOLENCE)})
-    ranking = _read(folder, "ranking", {})
-    names = dict.fromkeys([*sets.rows, *affect.rows, *violence.rows, *ranking.rows])
+    sets = _read(folder, "sets", set=SETS)
+    affect = _read(folder, "affect", valenceClass=VALENCE, arousalClass=AROUSAL)
+    violence = _read(folder, "violence", violenceClass=VIOLENCE)
+    ranking = _read(folder, "ranking")
+    names = sets.rows | affect.rows | violence.rows | ranking.rows
     if not names:
         raise ManifestError(
             f"{folder} has no clips of LIRIS-ACCEDE; pass a folder with MEDIAEVALsets.txt, "
@@ -76,34 +76,18 @@ def import_manifest(source: Path | str) -> Manifest:
     ).with_parts(labels=labels, splits=_splits(sets))
 
 
-def _classes(scheme: LabelScheme) -> dict[str, str]:
-    return {level.aliases[0]: level.code for level in scheme.levels}
-
-
-def _read(folder: Path, kind: str, columns: Mapping[str, Mapping[str, str]]) -> _Rows:
-    """Read the files of one kind, replacing cells by the mappings in `columns`."""
-    rows: dict[str, Mapping[str, str]] = {}
+def _read(folder: Path, kind: str, **schemes: LabelScheme) -> _Rows:
+    """Read the files of one kind, in whose columns the levels of `schemes` are written."""
+    rows: dict[str, dict[str, str]] = {}
     files = []
     for family in FAMILIES:
         path = folder / f"{family}{kind}.txt"
-        if not path.is_file():
-            continue
-        table = read_table(path, delimiter="\t", required=["name", *columns])
-        seen: set[str] = set()
-        for row, cells in enumerate(table.rows()):
-            name = cells["name"]
-            if name in seen:
-                raise table.problem(row, f"duplicate name {shorten(name)}")
-            seen.add(name)
-            for column, meanings in columns.items():
-                meaning = meanings.get(cells[column])
-                if meaning is None:
-                    cell = shorten(cells[column])
-                    choices = ", ".join(meanings)
-                    raise table.problem(row, f"{column} {cell} is not one of {choices}")
-                cells[column] = meaning
-            rows[name] = cells
-        files.append(path.name)
+        if path.is_file():
+            table = read_table(path, delimiter="\t", required=["name", *schemes])
+            for column, scheme in schemes.items():
+                table.columns[column] = map_column(table, column, scheme.level)
+            rows |= dict(zip(read_ids(table, "name"), table.rows(), strict=True))
+            files.append(path.name)
     return _Rows(rows, " and ".join(files))
 
 
@@ -137,13 +121,13 @@ def _splits(sets: _Rows) -> list[Split]:
     The second split, which needs all three sets, merges learning and validation into one fold.
     """
     set_of = {media_stem(name): cells["set"] for name, cells in sets.rows.items()}
-    present = [name for name in SETS.values() if name in set_of.values()]
-    if not present:
-        return []
-    splits = [_split("official", present, set_of, sets.files)]
-    if len(present) == len(SETS):
-        developed = dict.fromkeys(("learning", "validation"), "development")
-        merged = {clip: developed.get(own, own) for clip, own in set_of.items()}
+    present = [name for name in SETS.codes if name in set_of.values()]
+    splits = []
+    if present:
+        splits.append(_split("official", present, set_of, sets.files))
+    if len(present) == len(SETS.codes):
+        development = dict.fromkeys(present[:2], "development")
+        merged = {clip: development.get(own, own) for clip, own in set_of.items()}
         splits.append(_split("development", ["development", "test"], merged, sets.files))
     return splits
 
