@@ -222,20 +222,6 @@ class Items:
             rows.sort(key=spans.__getitem__)
         return {film: np.array(rows, np.intp) for film, rows in by_film.items()}
 
-    @property
-    def repeats(self) -> dict[int, int]:
-        """The first row that each repeated row equals in kind, film, file, text and span."""
-        times = self.starts.tolist(), self.ends.tolist()
-        items = zip(self.span_films, self.kinds, self.media, self.texts, *times, strict=True)
-        keys = list(items)
-        first_rows: dict[object, int] = {}
-        repeats = {}
-        for row in self.span_rows:
-            first = first_rows.setdefault(keys[row], row)
-            if first != row and keys[row][0]:
-                repeats[row] = first
-        return repeats
-
     def take(self, rows: Sequence[int]) -> Items:
         """Return the items in these rows, in this order."""
         index = np.asarray(rows, dtype=int)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from obygaze_features.common.tables import Table, map_cells, read_mapped_table
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import ManifestError
@@ -66,9 +68,10 @@ def import_manifest(
     notes = []
     if all_items.extra:
         notes.append(f"columns kept unchanged: {', '.join(all_items.extra)}")
-    if all_items.repeats:
+    repeats = _count_repeats(all_items)
+    if repeats:
         notes.append(
-            f"warning: {len(all_items.repeats):,} items have the file and span of an earlier item. "
+            f"warning: {repeats:,} items have the file and span of an earlier item. "
             "If several people annotated the same clips, use: obygaze annotations import csv"
         )
     manifest = Manifest(source.stem, all_items, chosen, source=source.name, notes=notes)
@@ -79,6 +82,14 @@ def import_manifest(
     label_name = safe_id(annotator or "annotations")
     label_set = _label_set(label_name, label_table, chosen, _made_by(annotator))
     return manifest.with_parts(labels=[label_set])
+
+
+def _count_repeats(all_items: Items) -> int:
+    """Return the number of items that have the file and span of another one."""
+    spans = np.stack([all_items.files, all_items.starts, all_items.ends])
+    spans = spans[:, ~np.isnan(all_items.starts)]
+    steps = np.diff(spans[:, np.lexsort(spans)])
+    return int((steps == 0).all(axis=0).sum())
 
 
 def read_labels(
@@ -225,8 +236,9 @@ def _ids_by_name(all_items: Items) -> dict[str, list[str]]:
         all_items.ids, all_items.films, all_items.media, strict=True
     ):
         path = _plain_path(film, media)
-        for name in {path, path.rpartition("/")[2]}:
-            ids_of.setdefault(name, []).append(identifier)
+        if media:
+            for name in {path, path.rpartition("/")[2]}:
+                ids_of.setdefault(name, []).append(identifier)
     return ids_of | {identifier.casefold(): [identifier] for identifier in all_items.ids}
 
 
