@@ -36,12 +36,17 @@ class Leak:
     by_class: Mapping[str, tuple[int, int]]
     neighbours: list[str]
 
-    def items(self) -> Iterator[dict[str, Any]]:
+    def items(self) -> Iterator[dict[str, str]]:
         """Yield a row for each leaked test item and each neighbour."""
         for kind, ids in (("leaked", self.ids), ("neighbour", self.neighbours)):
             for name in ids:
-                place = {"test": self.test, "train": self.train, "where": self.where}
-                yield {"id": name, "kind": kind, **place}
+                yield {
+                    "id": name,
+                    "kind": kind,
+                    "test": self.test,
+                    "train": self.train,
+                    "where": self.where,
+                }
 
 
 def audit(

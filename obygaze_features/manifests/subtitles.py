@@ -97,15 +97,15 @@ def with_subtitles(manifest: Manifest, source: Path | str, *, shift: float = 0.0
         extra={},
         check=False,
     )
-    return Manifest(
-        f"{manifest.name}-words",
-        spoken.take(sorted(used)),
-        scheme=manifest.scheme,
-        version=manifest.version,
+    return replace(
+        manifest,
+        name=f"{manifest.name}-words",
+        items=spoken.take(sorted(used)),
         source=f"{manifest.source}; subtitles: {source.name}",
-        licence=manifest.licence,
-        citation=manifest.citation,
+        default_labels=None,
+        folder=None,
         notes=notes,
+        _parts={},
     )
 
 

@@ -70,9 +70,13 @@ def _apply_rule(rule: str, raw: LabelSet, scheme: LabelScheme) -> LabelSet:
     if rule == "raw":
         return raw
     visual = set(scheme.visual_concepts)
-    concepts = [tuple(name for name in names if name in visual) for names in raw.concepts]
     lowest = scheme.codes[0]
-    levels = [level if seen else lowest for level, seen in zip(raw.levels, concepts, strict=True)]
+    levels = []
+    concepts = []
+    for level, names in zip(raw.levels, raw.concepts, strict=True):
+        seen = tuple(name for name in names if name in visual)
+        concepts.append(seen)
+        levels.append(level if seen else lowest)
     about = {**raw.about, "rule": RULES[rule]}
     labels = replace(raw, name=rule, levels=levels, concepts=concepts, about=about)
     if rule == "paper":

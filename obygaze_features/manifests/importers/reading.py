@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -50,41 +50,18 @@ def parse_time(text: str, column: str, delimiter: str = ",") -> float:
     >>> parse_time("75.5", "start"), parse_time("1:15,5", "start", ";")
     (75.5, 75.5)
     """
-    plain = decimal_point(text, delimiter)
-    if (match := _CLOCK.fullmatch(plain)) and (match[1] is None or int(match[2]) < 60):
-        hours, minutes, rest = match.groups(default="0")
+    plain = text.strip()
+    if delimiter != "," and plain.count(",") == 1:
+        plain = plain.replace(",", ".")  # as in spreadsheets of many languages
+    clock = _CLOCK.fullmatch(plain)
+    if clock and (clock[1] is None or int(clock[2]) < 60):
+        hours, minutes, rest = clock.groups(default="0")
         return round(int(hours) * 3600 + int(minutes) * 60 + float(rest), 6)
-    cell = f"{column} {shorten(text.strip())}"
-    if not _SECONDS.fullmatch(plain):
-        raise ManifestError(f"{cell} is not a time; write seconds or h:mm:ss")
-    if float(plain) > MAX_TIME_S:
-        raise ManifestError(f"{cell} is too large for a time in a film")
+    if not _SECONDS.fullmatch(plain) or float(plain) > MAX_TIME_S:
+        raise ManifestError(
+            f"{column} {shorten(text.strip())} is not a time in a film; write seconds or h:mm:ss"
+        )
     return round(float(plain), 6)
-
-
-def parse_times(cells: Sequence[str], column: str) -> list[float]:
-    """Parse cells like `parse_time`, but faster if all cells are plain numbers."""
-    if not "".join(cells).encode().translate(None, b"0123456789."):
-        with contextlib.suppress(ValueError):  # such as an empty cell
-            seconds = [round(float(cell), 6) for cell in cells]
-            if max(seconds, default=0) <= MAX_TIME_S:
-                return seconds
-    return [parse_time(cell, column) for cell in cells]
-
-
-def decimal_point(text: str, delimiter: str) -> str:
-    """Return a number from a table, written with a decimal point.
-
-    If the table's delimiter is not a comma, as in spreadsheets in many languages, a comma is read
-    as the decimal point.
-
-    Examples
-    --------
-    >>> decimal_point("23,976", ";"), decimal_point("23.976", ";")
-    ('23.976', '23.976')
-    """
-    text = text.strip()
-    return text if delimiter == "," or text.count(",") != 1 else text.replace(",", ".")
 
 
 def item_of_file(path: str, film: str = "") -> Item:
