@@ -287,19 +287,16 @@ def choose_scheme(name: str, levels: OwnLevels) -> LabelScheme | None:
         return levels
     if not isinstance(levels, str | Path):
         return LabelScheme(name, tuple(Level(text, text) for text in levels))
+
     path = Path(levels)
     for header in ("timelines.json", "manifest.json"):
         if (path / header).exists():
             path /= header
-    read = read_json
-    if path.suffix.lower() == ".toml":
-        read = read_toml
+    read = read_toml if path.suffix.lower() == ".toml" else read_json
     about = read(path, ManifestError)
     if not isinstance(about, dict):
         raise ManifestError(f"{path} has no label scheme; add levels and concepts")
-    if "label_scheme" not in about:
-        about = {"label_scheme": {"name": path.stem, **about}}
-    return scheme_in(about, path)
+    return scheme_in({"label_scheme": {"name": path.stem, **about}, **about}, path)
 
 
 def suggest_levels(texts: Iterable[str]) -> str:

@@ -137,7 +137,7 @@ def test_ids_of_spans_do_not_depend_on_other_rows(tmp_path):
         of.Manifest.from_csv(write(path, "file,start,end", "a.mp4,0,10", "a.mp4,0,9"))
 
 
-def test_films_are_cut_into_spans(tmp_path, obygaze):
+def test_films_are_cut_into_spans(tmp_path, obygaze, monkeypatch):
     made = write_synthetic_dataset(tmp_path / "short", scenes=2, titles=["Juno"])
     longer = write_synthetic_dataset(tmp_path / "long", scenes=3, titles=["Juno"])
     for name in ("short", "long"):
@@ -152,6 +152,9 @@ def test_films_are_cut_into_spans(tmp_path, obygaze):
     assert of.Manifest.from_folder(longer.parent / "videos").ids == ["Juno"]
     with pytest.raises(UsageError, match="spans of"):
         of.Manifest.from_folder(made.parent / "videos", every=0)
+    monkeypatch.setattr("obygaze_features.manifests.importers.folder.MAX_SPANS", 2)
+    with pytest.raises(ManifestError, match="not cut into spans"):
+        of.Manifest.from_folder(made.parent / "videos", every=1)
 
 
 def test_lists_are_parsed_and_never_evaluated():

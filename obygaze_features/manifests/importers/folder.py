@@ -17,6 +17,8 @@ from obygaze_features.manifests.manifest import Manifest
 
 MIN_EVERY_S = 0.1
 """The shortest spans into which films are cut, in seconds."""
+MAX_SPANS = 100_000
+"""The most spans of a film, because its header may say any length."""
 MIN_REST_S = 1.0
 """A shorter rest of a film is left out, because it may have no frame."""
 
@@ -61,10 +63,12 @@ def _spans(path: Path, item: Item, every: float) -> Iterator[Item]:
 
     with open_media(path) as container:
         length = container.duration
-    if not length:
-        raise ManifestError(f"{path}: the file does not say how long it is")
+    seconds = (length or 0) / 1e6
+    if not 0 < seconds <= MAX_SPANS * every:
+        raise ManifestError(
+            f"{path}: its header says that it lasts {seconds:g} s, so it is not cut into spans"
+        )
     film = name_film(item.film, item.media)
-    seconds = length / 1e6
     for number in itertools.count():
         start = number * every
         if number and seconds - start < min(MIN_REST_S, every):

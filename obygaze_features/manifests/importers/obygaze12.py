@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from obygaze_features.common.tables import Table, read_table
-from obygaze_features.common.text import shorten
+from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import ManifestError
 from obygaze_features.items.items import Items
 from obygaze_features.manifests.importers.reading import parse_list, published, source_or_download
@@ -110,15 +110,22 @@ def _read_split(path: Path, manifest: Manifest) -> Split:
         negative, _, positive = name.replace("ENHN", "EN+HN").partition("_")
         class_of = {"0": negative.replace("+", "_"), "1": positive}
         name = f"movieset_{name}"
-    for row, (identifier, label) in enumerate(zip(table["id"], table["label"], strict=True)):
+    for row, identifier in enumerate(table["id"]):
         if identifier not in manifest:
             raise table.problem(row, f"id {shorten(identifier)} is not in the manifest")
+
+    def read_class(label: str) -> str:
         if label not in class_of:
-            raise table.problem(row, f"unknown label {label!r}; choose from {', '.join(class_of)}")
-    classes = [class_of[label] for label in table["label"]]
+            raise ManifestError(unknown_name("label", label, class_of))
+        return class_of[label]
+
+    columns = {
+        "id": table["id"],
+        "fold": table["fold"],
+        "class": map_column(table, "label", read_class),
+    }
     about = {"method": "released by the authors", "file": f"{path.parent.name}/{path.name}"}
-    table = table.select(["id", "fold"])
-    return replace(Split.from_table(name, table, about), classes=classes)
+    return Split.from_table(name, replace(table, columns=columns), about)
 
 
 def released_runs(split: Split, with_media: Set[str]) -> RunSet:
