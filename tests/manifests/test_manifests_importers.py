@@ -148,6 +148,7 @@ def test_films_are_cut_into_spans(tmp_path, obygaze, monkeypatch):
     assert long.ids == [*short.ids, "Juno-4.5s"]
     assert set(long.items.films) == {"Juno"}
     assert long.items.starts.tolist() == [0, 1.5, 3, 4.5]
+    assert short.items.ends.tolist() == close([1.5, 3, 4], 0.1)
     assert long.items.ends.tolist() == close([1.5, 3, 4.5, 6], 0.1)
     assert of.Manifest.from_folder(longer.parent / "videos").ids == ["Juno"]
     with pytest.raises(UsageError, match="spans of"):

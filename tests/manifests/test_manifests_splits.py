@@ -200,6 +200,7 @@ def test_audit_counts_equal_a_count_by_hand(manifest):
     pool, run = audit(of.Manifest.load(manifest), train=["left"], test=["right"])
     assert pool.ids == []  # d is in the test fold of left, too
     assert run.ids == [d]  # but the run trained on it all the same
+    assert run.neighbours == []
     assert run.by_class == {"EN": (0, 1), "S": (1, 2)}
 
 

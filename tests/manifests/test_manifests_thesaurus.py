@@ -2,12 +2,13 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from pympi.Elan import Eaf
 
 import obygaze_features as of
-from obygaze_features.manifests.labels import choose_scheme
+from obygaze_features.manifests.labels import LabelScheme, choose_scheme
 from obygaze_features.manifests.thesaurus import thesaurus_rows
 from tests.kit.files import refused, write
 
@@ -30,6 +31,14 @@ def test_the_thesaurus_has_the_papers_counts():
     # No instance twice, and what MObyGaze adds is not the paper's.
     texts = [t for c in scheme.concepts for t in (*c.instances, *c.further, *c.examples)]
     assert [text for text, count in Counter(texts).items() if count > 1] == []
+
+
+def test_other_texts_for_the_papers_levels_are_kept():
+    scheme = of.obygaze_scheme()
+    own = replace(scheme, levels=(replace(scheme.levels[0], about="ours"), *scheme.levels[1:]))
+    assert LabelScheme.from_json(own.to_json()).levels[0].about == "ours"
+    assert LabelScheme.from_json(scheme.to_json()).levels == scheme.levels
+    assert LabelScheme.from_json(scheme.to_json()).levels[0].about == scheme.levels[0].about
 
 
 def test_the_command_prints_the_scheme(obygaze):

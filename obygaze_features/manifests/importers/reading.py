@@ -59,7 +59,8 @@ def parse_time(text: str, column: str, delimiter: str = ",") -> float:
         return round(int(hours) * 3600 + int(minutes) * 60 + float(rest), 6)
     if not _SECONDS.fullmatch(plain) or float(plain) > MAX_TIME_S:
         raise ManifestError(
-            f"{column} {shorten(text.strip())} is not a time in a film; write seconds or h:mm:ss"
+            f"{column} {shorten(text.strip())} is not a time; write seconds or h:mm:ss, up to "
+            f"{MAX_TIME_S:g} seconds"
         )
     return round(float(plain), 6)
 
