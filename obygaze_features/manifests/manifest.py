@@ -223,16 +223,17 @@ class Manifest:
         labels
             The label set to use for `levels` and `concepts` (default: the manifest's default).
         """
-        items = self.items.select(films=films, ids=ids)
-        chosen = set(items.ids)
+        chosen = self.items.select(films=films, ids=ids).ids
         if levels is not None:
             codes = set(map(self.label_scheme(labels).level, as_list(levels)))
-            chosen &= {i for i, code in self.labels(labels).level_of.items() if code in codes}
+            level_of = self.labels(labels).level_of
+            chosen = [i for i in chosen if level_of.get(i) in codes]
         if concepts is not None:
             names = set(map(self.label_scheme(labels).concept, as_list(concepts)))
             concepts_of = self.labels(labels).concepts_of
-            chosen &= {i for i, own in concepts_of.items() if not names.isdisjoint(own)}
-        items = items.take([row for row, i in enumerate(items.ids) if i in chosen])
+            chosen = [i for i in chosen if names.intersection(concepts_of.get(i, ()))]
+        items = self.items.select(ids=chosen)
+
         keep = items.row_of.__contains__
         splits = []
         for name in self.split_names:

@@ -112,27 +112,28 @@ def manifest_facts(
 
     stats = statistics(manifest, labels)
     facts["counted_labels"] = stats.labels
+    counts = stats.all
     facts["levels"] = []
-    for level in stats.scheme.levels:
+    for code, name in stats.scheme.name_of.items():
         row = {
-            "level": level.code,
-            "name": level.name,
-            "clips": stats.all.levels[level.code],
-            "share": stats.all.share(level.code),
-            "concepts_per_clip": stats.all.concepts_per_item(level.code),
+            "level": code,
+            "name": name,
+            "clips": counts.levels[code],
+            "share": counts.share(code),
+            "concepts_per_clip": counts.concepts_per_item(code),
         }
         facts["levels"].append(row)
     facts["concepts"] = []
-    for name in stats.concepts:
-        rates = {code: stats.all.concept_rate(code, name) for code in stats.scheme.codes}
-        facts["concepts"].append({"concept": name, **rates})
+    for concept in stats.concepts:
+        rates = {code: counts.concept_rate(code, concept) for code in stats.scheme.codes}
+        facts["concepts"].append({"concept": concept, **rates})
     if by_film:
         titles = film_titles(manifest.items)
         facts["by_film"] = []
         for film, own in stats.films.items():
             row = {"film": film, "title": titles.get(film, ""), "clips": own.levels.total()}
-            counts = {code: own.levels[code] for code in stats.scheme.codes}
-            facts["by_film"].append(row | counts)
+            row |= {code: own.levels[code] for code in stats.scheme.codes}
+            facts["by_film"].append(row)
     return facts
 
 
