@@ -4,12 +4,13 @@ import ast
 import csv
 import hashlib
 import shutil
+import sys
 
 import pytest
 
 import obygaze_features as of
 from obygaze_features.common.package import reference_json
-from obygaze_features.errors import ManifestError, UsageError
+from obygaze_features.errors import ManifestError, MissingExtra, UsageError
 from obygaze_features.items.media import id_from_file, stem_from_id
 from obygaze_features.manifests.importers.reading import download_pinned, parse_list
 from obygaze_features.video.synthetic import write_synthetic_dataset
@@ -155,6 +156,9 @@ def test_films_are_cut_into_spans(tmp_path, obygaze, monkeypatch):
         of.Manifest.from_folder(made.parent / "videos", every=0)
     monkeypatch.setattr("obygaze_features.manifests.importers.folder.MAX_SPANS", 2)
     with pytest.raises(ManifestError, match="not cut into spans"):
+        of.Manifest.from_folder(made.parent / "videos", every=1)
+    monkeypatch.setitem(sys.modules, "av", None)
+    with pytest.raises(MissingExtra, match="extract"):
         of.Manifest.from_folder(made.parent / "videos", every=1)
 
 

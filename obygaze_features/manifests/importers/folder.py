@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from obygaze_features.common.files import VIDEO_SUFFIXES, require_folder
+from obygaze_features.common.package import need
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items.items import Item, Items, name_film, safe_id
 from obygaze_features.items.media import IMAGE_SUFFIXES, SOUND_SUFFIXES, id_from_file
@@ -58,7 +59,7 @@ def import_manifest(
 
 def _spans(path: Path, item: Item, every: float) -> Iterator[Item]:
     """Yield the spans of a film; each is named after its start, whatever the film's length."""
-    # Imported here, because manifests are also read where PyAV is not installed.
+    need("av", extra="extract")
     from obygaze_features.video.index import open_media
 
     with open_media(path) as container:
