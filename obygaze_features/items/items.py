@@ -114,11 +114,8 @@ class Items:
         return cls(ids, kinds, films, media, texts, starts, ends, extra or {})
 
     @classmethod
-    def from_table(cls, table: Table, *, check: bool = True) -> Items:
-        """Make items from a CSV table that has at least an ``id`` column.
-
-        If `check` is false, rows may be invalid; `problems` and `seconds_problems` report them.
-        """
+    def from_table(cls, table: Table) -> Items:
+        """Make items from a CSV table that has at least an ``id`` column."""
         extra = {name: cells for name, cells in table.columns.items() if name not in COLUMNS}
         items = cls(
             ids=table["id"],
@@ -131,9 +128,8 @@ class Items:
             extra=extra,
             check=False,
         )
-        if check:
-            raise_first(table, seconds_problems(table))
-            raise_first(table, items.problems())
+        raise_first(table, seconds_problems(table))
+        raise_first(table, items.problems())
         return items
 
     def to_csv(self) -> str:
