@@ -18,8 +18,9 @@ mkdir "$folder"
 "$obygaze" annotations project "$work/timelines" --grid 60 -o "$folder/minutes"
 "$obygaze" annotations merge "$folder/minutes"
 "$obygaze" manifests split "$folder/minutes" --by film
-# One line is after the end of its film, which is said, with exit code 3.
-"$obygaze" manifests subtitles "$folder/minutes" "$source" -o "$work/words" || [ $? = 3 ]
+"${PYTHON:-python3}" "$(dirname "$0")/subtitles.py" "$source" "$work/subtitles"
+# One line is after the end of its film, and other films have no minutes: exit code 3.
+"$obygaze" manifests subtitles "$folder/minutes" "$work/subtitles" -o "$work/words" || [ $? = 3 ]
 "$obygaze" features extract "$work/words" --backbone words -o "$folder"
 "$obygaze" stores finalise "$folder/words.zarr"
 rm "$folder/log.jsonl" "$folder/words.zarr/log.jsonl" # times and names of machines

@@ -25,7 +25,7 @@ from obygaze_features.common.text import MAX_TIME_S, counted, group_by, sha256_o
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.items.films import known_titles
 from obygaze_features.items.items import are_ids, format_seconds, id_problem, safe_id
-from obygaze_features.manifests.importers.reading import at_row, parse_time, parse_times
+from obygaze_features.manifests.importers.reading import at_row, parse_time
 from obygaze_features.manifests.labels import (
     SEPARATOR,
     LabelScheme,
@@ -410,8 +410,8 @@ def _convert_columns(table: Table, scheme: LabelScheme) -> list[Segment] | None:
         return scheme.in_order(map(scheme.concept, split_concepts(names)))
 
     try:
-        starts = parse_times(table.columns.pop("start"), "start")
-        ends = parse_times(table.columns.pop("end"), "end")
+        starts = [parse_time(cell, "start") for cell in table.columns.pop("start")]
+        ends = [parse_time(cell, "end") for cell in table.columns.pop("end")]
         levels = map_cells(scheme.level, table["level"])
         concepts = map_cells(read_concepts, table.get("concepts"))
     except ManifestError:

@@ -59,7 +59,7 @@ def _save(manifest: of.Manifest, output: Path, *, overwrite: bool) -> None:
     if not len(manifest):
         raise ManifestError("the source has no items; nothing was written")
     manifest.save(output, overwrite=overwrite)
-    echo(f"{manifest.describe_size()} -> {output}")
+    echo(f"{len(manifest):,} items -> {output}")
     if manifest.label_names:
         echo(manifest.scheme.order)
     for note in manifest.notes:
@@ -110,8 +110,7 @@ def obygaze12(
 def accede(source: Path, output: Path, overwrite: bool) -> None:
     """Read LIRIS-ACCEDE's violence, valence and arousal.
 
-    SOURCE is the folder with the text files of MediaEval 2015 and ACCEDE. If there is no file of
-    affect classes, they are computed from the values in ACCEDEranking.txt.
+    SOURCE is the folder with the text files of MediaEval 2015 and ACCEDE.
 
     \b
     Example:
@@ -127,8 +126,13 @@ def accede(source: Path, output: Path, overwrite: bool) -> None:
     type=click.Choice(["clip", "image"]),
     help="The files to list.  [default: clips, or images if there are no videos]",
 )
+@click.option(
+    "--every",
+    type=Seconds(0.1),
+    help="Cut each film into spans of this many seconds, named after the film and their start.",
+)
 @output_options("The manifest's folder.", default=Path("manifests", "folder"))
-def folder(source: Path, kind: str | None, output: Path, overwrite: bool) -> None:
+def folder(source: Path, output: Path, overwrite: bool, **options: Any) -> None:
     """List the videos, sound files or images in any folder.
 
     SOURCE contains the files, or one folder per film or group of images. Folders may be nested.
@@ -137,9 +141,9 @@ def folder(source: Path, kind: str | None, output: Path, overwrite: bool) -> Non
 
     \b
     Example:
-      obygaze manifests import folder my-films -o manifests/mine
+      obygaze manifests import folder my-films --every 10 -o manifests/mine
     """
-    _save(of.Manifest.from_folder(source, kind=kind), output, overwrite=overwrite)
+    _save(of.Manifest.from_folder(source, **options), output, overwrite=overwrite)
 
 
 @import_.command()
@@ -198,29 +202,19 @@ def csv(source: Path, output: Path, overwrite: bool, **options: Any) -> None:
 
 @manifests.command("show")
 @folder_argument("manifest")
-@click.argument("ids", nargs=-1, metavar="[ID]...")
 @labels_option
 @click.option("--by-film", is_flag=True, help="Also show each film's levels.")
 @json_option
-def show_manifest(
-    manifest: Path, ids: tuple[str, ...], labels: str | None, by_film: bool, as_json: bool
-) -> None:
-    """Show a manifest's contents and counts, or all about items.
+def show_manifest(manifest: Path, labels: str | None, by_film: bool, as_json: bool) -> None:
+    """Show a manifest's contents and counts.
 
     \b
     Example:
       obygaze manifests show manifests/obygaze12 --by-film
     """
-    from obygaze_features.manifests.statistics import item_facts, manifest_facts
+    from obygaze_features.manifests.statistics import manifest_facts
 
-    loaded = of.Manifest.load(manifest)
-    if not ids:
-        show(manifest_facts(loaded, labels, by_film=by_film), as_json)
-    elif as_json:
-        show([item_facts(loaded, name) for name in ids], as_json)
-    else:
-        for name in ids:
-            show(item_facts(loaded, name))
+    show(manifest_facts(of.Manifest.load(manifest), labels, by_film=by_film), as_json)
 
 
 @manifests.command()
@@ -233,18 +227,11 @@ def show_manifest(
     default=0.0,
     help="Shift all subtitles by this time; a negative number makes them earlier.",
 )
-@click.option(
-    "--film-table",
-    "films",
-    type=PATH,
-    help="A table (film, file) for files that are not named after a film's id, title or video.",
-)
-def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, **options: Any) -> None:
+def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, shift: float) -> None:
     """Make a manifest of the words spoken in each clip.
 
     SOURCE is an SRT or WebVTT file, or a folder with one such file per film, named after the film's
-    id, title or video (tt0467406.srt, "Juno (2007).en.vtt"). It can also be MObyGaze's
-    tractive_subtitles.sql, next to tractive_movies.sql. Each text has the id of its clip. A
+    id, title or video (tt0467406.srt, "Juno (2007).en.vtt"). Each text has the id of its clip. A
     subtitle that spans several clips goes to the clip that contains most of it. Exits with code 3
     if files or subtitles could not be used.
 
@@ -255,10 +242,12 @@ def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, **opt
     Example:
       obygaze manifests subtitles manifests/mine subtitles -o manifests/words
     """
-    words = of.Manifest.load(manifest).with_subtitles(source, **options)
+    from obygaze_features.manifests.subtitles import with_subtitles
+
+    words = with_subtitles(of.Manifest.load(manifest), source, shift=shift)
     words.save(output, overwrite=overwrite)
     silent = words.items.texts.count("")
-    echo(f"{words.describe_size()} -> {output}; {silent:,} without words")
+    echo(f"{len(words):,} items -> {output}; {silent:,} without words")
     for note in words.notes:
         echo(note, err=True)
     exit_if(words.notes)
@@ -301,7 +290,7 @@ def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
 @click.option("--videos", type=PATH, help="Also find each clip's file in this folder of films.")
 @json_option
 def check(manifest: Path, videos: Path | None, as_json: bool) -> None:
-    """List a manifest's problems, and clips without a file.
+    """List the first problem in each file of a manifest, and clips without a file.
 
     A clip's file is FILM/STEM.* or STEM.*, with the extension of any video or sound format. Exits
     with code 1 if the manifest has problems, and with code 3 if files are missing or ambiguous.
@@ -355,11 +344,11 @@ def thesaurus(elan: Path | None, levels: str | None, overwrite: bool) -> None:
     from obygaze_features.annotations.export import elan_template
     from obygaze_features.common.files import write_files
     from obygaze_features.manifests.labels import choose_scheme
-    from obygaze_features.manifests.thesaurus import describe_thesaurus
+    from obygaze_features.manifests.thesaurus import thesaurus_rows
 
     scheme = choose_scheme("levels", levels) or of.obygaze_scheme()
     if elan is None:
-        echo(describe_thesaurus(scheme))
+        show(thesaurus_rows(scheme))
         return
     if elan.suffix.lower() != ".etf":
         raise UsageError(f"{elan}: an ELAN template's name must end in .etf")

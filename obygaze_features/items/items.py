@@ -114,11 +114,8 @@ class Items:
         return cls(ids, kinds, films, media, texts, starts, ends, extra or {})
 
     @classmethod
-    def from_table(cls, table: Table, *, check: bool = True) -> Items:
-        """Make items from a CSV table that has at least an ``id`` column.
-
-        If `check` is false, rows may be invalid; `problems` and `seconds_problems` report them.
-        """
+    def from_table(cls, table: Table) -> Items:
+        """Make items from a CSV table that has at least an ``id`` column."""
         extra = {name: cells for name, cells in table.columns.items() if name not in COLUMNS}
         items = cls(
             ids=table["id"],
@@ -131,9 +128,8 @@ class Items:
             extra=extra,
             check=False,
         )
-        if check:
-            raise_first(table, seconds_problems(table))
-            raise_first(table, items.problems())
+        raise_first(table, seconds_problems(table))
+        raise_first(table, items.problems())
         return items
 
     def to_csv(self) -> str:
@@ -221,20 +217,6 @@ class Items:
         for rows in by_film.values():
             rows.sort(key=spans.__getitem__)
         return {film: np.array(rows, np.intp) for film, rows in by_film.items()}
-
-    @property
-    def repeats(self) -> dict[int, int]:
-        """The first row that each repeated row equals in kind, film, file, text and span."""
-        times = self.starts.tolist(), self.ends.tolist()
-        items = zip(self.span_films, self.kinds, self.media, self.texts, *times, strict=True)
-        keys = list(items)
-        first_rows: dict[object, int] = {}
-        repeats = {}
-        for row in self.span_rows:
-            first = first_rows.setdefault(keys[row], row)
-            if first != row and keys[row][0]:
-                repeats[row] = first
-        return repeats
 
     def take(self, rows: Sequence[int]) -> Items:
         """Return the items in these rows, in this order."""

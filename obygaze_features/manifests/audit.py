@@ -36,12 +36,17 @@ class Leak:
     by_class: Mapping[str, tuple[int, int]]
     neighbours: list[str]
 
-    def items(self) -> Iterator[dict[str, Any]]:
+    def items(self) -> Iterator[dict[str, str]]:
         """Yield a row for each leaked test item and each neighbour."""
         for kind, ids in (("leaked", self.ids), ("neighbour", self.neighbours)):
             for name in ids:
-                place = {"test": self.test, "train": self.train, "where": self.where}
-                yield {"id": name, "kind": kind, **place}
+                yield {
+                    "id": name,
+                    "kind": kind,
+                    "test": self.test,
+                    "train": self.train,
+                    "where": self.where,
+                }
 
 
 def audit(
@@ -49,7 +54,6 @@ def audit(
     *,
     train: Collection[str] | None = None,
     test: Collection[str] | None = None,
-    test_fold: int | None = None,
     gap: float = NEIGHBOUR_S,
 ) -> list[Leak]:
     """Find the test items that are also training items, for each pair of training and test splits.
@@ -59,44 +63,37 @@ def audit(
     """
     names = manifest.split_names
     if not names:
-        raise UsageError(
-            f"the manifest {manifest.name!r} has no splits to audit; make one with: "
-            "obygaze manifests split MANIFEST"
-        )
-    return [
-        leak
-        for test_name in test or names
-        for train_name in train or manifest.run_names or names
-        for leak in _leaks_of_pair(manifest, train_name, test_name, test_fold, gap)
-    ]
+        raise UsageError(f"the manifest {manifest.name!r} has no splits to audit")
+    leaks = []
+    for test_name in test or names:
+        for train_name in train or manifest.run_names or names:
+            leaks += _leaks_of_pair(manifest, train_name, test_name, gap)
+    return leaks
 
 
-def _leaks_of_pair(
-    manifest: Manifest, train_name: str, test_name: str, test_fold: int | None, gap: float
-) -> list[Leak]:
-    train, test = manifest.split(train_name), manifest.split(test_name)
-    fold = test.last_fold if test_fold is None else test_fold
+def _leaks_of_pair(manifest: Manifest, train_name: str, test_name: str, gap: float) -> list[Leak]:
+    train = manifest.split(train_name)
+    test = manifest.split(test_name)
+    fold = test.last_fold
     tested = test.fold(fold)
-    if not tested:
-        raise UsageError(f"the split {test_name!r} has no fold {fold} (last: {test.last_fold})")
     class_of = test.class_of
     if not class_of and manifest.default_labels:
         class_of = manifest.labels().level_of
-    held_out = fold if train_name == test_name else train.last_fold
-    sources = {"pool": [i for i, fold_number in train.fold_of.items() if fold_number != held_out]}
+
+    sources = {"pool": [i for i, own in train.fold_of.items() if own != train.last_fold]}
     if train_name in manifest.run_names:
-        runs = manifest.runs(train_name).runs
-        sources |= {f"run {run.name}": run.train for run in runs}
+        for run in manifest.runs(train_name).runs:
+            sources[f"run {run.name}"] = run.train
+    in_all = Counter(class_of.get(i, "unlabelled") for i in tested)
     leaks = []
     for where, ids in sources.items():
-        leaked = overlapping(manifest.items, tested, ids)
-        near = {*overlapping(manifest.items, tested, ids, gap)}.difference(leaked)
-        of_class, in_all = (
-            Counter(class_of.get(i, "unlabelled") for i in ids) for ids in (leaked, tested)
-        )
+        leaked = dict.fromkeys(overlapping(manifest.items, tested, ids))
+        near = overlapping(manifest.items, tested, ids, gap)
+        neighbours = [i for i in near if i not in leaked]
+        of_class = Counter(class_of.get(i, "unlabelled") for i in leaked)
         by_class = {name: (of_class[name], in_all[name]) for name in sorted(in_all)}
-        neighbours = [i for i in tested if i in near]
-        leaks.append(Leak(test_name, fold, train_name, where, tested, leaked, by_class, neighbours))
+        leak = Leak(test_name, fold, train_name, where, tested, [*leaked], by_class, neighbours)
+        leaks.append(leak)
     return leaks
 
 
@@ -104,7 +101,7 @@ def audit_rows(leaks: Sequence[Leak]) -> list[dict[str, Any]]:
     """Return a row for each test set and training split, with the range over the split's runs."""
     rows = []
     for pool, *runs in group_by(leaks, lambda leak: (leak.test, leak.train)).values():
-        counts: list[Any] = [len(run.ids) for run in runs] or [None]
+        counts = [len(run.ids) for run in runs]
         rows.append(
             {
                 "test": pool.test,
@@ -112,8 +109,8 @@ def audit_rows(leaks: Sequence[Leak]) -> list[dict[str, Any]]:
                 "train": pool.train,
                 "tested": len(pool.tested),
                 "leaked": len(pool.ids),
-                "least_in_a_run": min(counts),
-                "most_in_a_run": max(counts),
+                "least_in_a_run": min(counts, default=None),
+                "most_in_a_run": max(counts, default=None),
                 "neighbours": len(pool.neighbours),
                 "leaked_by_class": {name: own[0] for name, own in pool.by_class.items()},
             }

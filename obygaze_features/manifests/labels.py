@@ -6,28 +6,29 @@ A manifest can have many label sets, and a label set may cover only some of the 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import cache, cached_property, lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, cast, get_args
+from typing import Any, ClassVar, Literal, Self, TypeVar, cast, get_args
 
 import msgspec
 
 from obygaze_features.common.files import read_json, read_toml
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, format_table, map_cells
-from obygaze_features.common.text import counted, join_some, shorten, unknown_name
+from obygaze_features.common.text import join_some, shorten, unknown_name
 from obygaze_features.errors import ManifestError, errors_as
-from obygaze_features.items.items import pick_rows, raise_first
+from obygaze_features.items.items import pick_rows
 
 COLUMNS = ("id", "level", "concepts", "ratio")
+#: The keys of levels and concepts that describe them, and are ignored in comparisons.
+DESCRIPTIONS = ("sense", "about", "source", "instances", "examples", "further")
 SEPARATOR = "|"
 MAX_LEVELS_SHOWN = 8
+V = TypeVar("V")
 #: The origin of a label set; empty if unknown.
 Origin = Literal["annotator", "merge", "rule", ""]
-OBYGAZE = "obygaze"
 _COMMA_OR_SEMICOLON = re.compile(r"[,;]")
 
 
@@ -124,11 +125,12 @@ class LabelScheme:
         >>> [obygaze_scheme().senses[name] for name in ("Look", "Speech", "Narratology")]
         ['seen', 'said', 'told']
         """
-        obygaze_senses = {c.name: c.sense for c in obygaze_scheme().concepts}
-        return {
-            c.name: c.sense or ("seen" if c.visual else obygaze_senses.get(c.name, ""))
-            for c in self.concepts
-        }
+        shipped = {concept.name: concept.sense for concept in obygaze_scheme().concepts}
+        senses: dict[str, str] = {}
+        for concept in self.concepts:
+            seen = "seen" if concept.visual else ""
+            senses[concept.name] = concept.sense or seen or shipped.get(concept.name, "")
+        return senses
 
     @property
     def is_obygaze(self) -> bool:
@@ -142,14 +144,15 @@ class LabelScheme:
 
     def level(self, text: str) -> str:
         """Return the code of the level with this code, name or alias."""
-        if (code := self._level_of.get(name_key(text))) is None:
-            names = [level.name for level in self.levels]
-            raise ManifestError(unknown_name("level", text, names))
+        code = self._level_of.get(name_key(text))
+        if code is None:
+            raise ManifestError(unknown_name("level", text, self.name_of.values()))
         return code
 
     def concept(self, text: str) -> str:
         """Return the name of the concept with this name or alias."""
-        if (name := self._concept_of.get(name_key(text))) is None:
+        name = self._concept_of.get(name_key(text))
+        if name is None:
             raise ManifestError(unknown_name("concept", text, self.concept_names))
         return name
 
@@ -185,18 +188,8 @@ class LabelScheme:
     def __post_init__(self) -> None:
         if not self.levels:
             raise ManifestError(f"the label scheme {self.name!r} has no levels")
-        kinds: dict[str, Sequence[Level | Concept]] = {
-            "level": self.levels,
-            "concept": self.concepts,
-        }
-        for noun, entries in kinds.items():
-            owner: dict[str, Level | Concept] = {}
-            for entry in entries:
-                for text in entry.texts:
-                    if not text.strip() or SEPARATOR in text:
-                        raise ManifestError(f"{noun} {text!r}: use a non-empty name without '|'")
-                    if owner.setdefault(name_key(text), entry) is not entry:
-                        raise ManifestError(f"two {noun}s are called {text!r} (ignoring case)")
+        _refuse_shared_names("level", self.levels)
+        _refuse_shared_names("concept", self.concepts)
 
     @classmethod
     def from_json(cls, value: Any) -> LabelScheme:
@@ -205,61 +198,45 @@ class LabelScheme:
         A level or a concept may be written as just its name.
         """
         if isinstance(value, dict):
-            value = {
-                key: [{"code": e, "name": e} if isinstance(e, str) else e for e in entries]
-                if isinstance(entries, list)
-                else entries
-                for key, entries in value.items()
-            }
+            value = {key: _with_codes(entries) for key, entries in value.items()}
         try:
             scheme = msgspec.convert(value, cls)
         except msgspec.ValidationError as error:
             raise ManifestError(f"the label scheme is malformed ({error})") from None
-        if scheme.name != OBYGAZE:
-            return scheme
-        shipped = _shipped_entries()
-        return replace(
-            scheme,
-            levels=tuple(x if _texts_of(x) else shipped.get(x, x) for x in scheme.levels),
-            concepts=tuple(x if _texts_of(x) else shipped.get(x, x) for x in scheme.concepts),
-            sub_constructs=scheme.sub_constructs or obygaze_scheme().sub_constructs,
-        )
+
+        shipped = obygaze_scheme()
+        if scheme.to_json() == shipped.to_json():
+            return shipped
+        return scheme
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON that `from_json` reads; texts that come with obygaze are left out."""
-        is_own = self.name != OBYGAZE
-        shipped = {} if is_own else _shipped_entries()
-        value: dict[str, Any] = {
-            "name": self.name,
-            "levels": [_entry_json(level, shipped) for level in self.levels],
-            "concepts": [_entry_json(concept, shipped) for concept in self.concepts],
-        }
-        if is_own and self.sub_constructs:
-            value["sub_constructs"] = dict(self.sub_constructs)
+        """Return the JSON that `from_json` reads; the texts of ObyGaze's scheme are left out."""
+        value: dict[str, Any] = msgspec.to_builtins(asdict(self))
+        is_shipped = value == msgspec.to_builtins(asdict(obygaze_scheme()))
+        for entry in (*value["levels"], *value["concepts"]):
+            for key in DESCRIPTIONS:
+                if is_shipped or not entry.get(key):
+                    entry.pop(key, None)
+        if is_shipped or not self.sub_constructs:
+            del value["sub_constructs"]
         return value
 
 
-def _texts_of(entry: Level | Concept) -> dict[str, Any]:
-    """Return the non-empty descriptive fields of a level or a concept."""
-    texts = {f.name: getattr(entry, f.name) for f in fields(entry) if not f.compare}
-    return {name: text for name, text in texts.items() if text}
+def _refuse_shared_names(noun: str, entries: Iterable[Level | Concept]) -> None:
+    owners: dict[str, Level | Concept] = {}
+    for entry in entries:
+        for text in entry.texts:
+            if not text.strip() or SEPARATOR in text:
+                raise ManifestError(f"{noun} {text!r}: use a non-empty name without '|'")
+            if owners.setdefault(name_key(text), entry) is not entry:
+                raise ManifestError(f"two {noun}s are called {text!r} (ignoring case)")
 
 
-def _entry_json(entry: Level | Concept, shipped: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return a level or a concept as JSON, without empty or shipped descriptions."""
-    named = {f.name: getattr(entry, f.name) for f in fields(entry) if f.compare}
-    texts = _texts_of(entry)
-    if entry in shipped and texts == _texts_of(shipped[entry]):
-        texts = {}
-    values = (named | texts).items()
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in values}
-
-
-@cache
-def _shipped_entries() -> dict[Any, Any]:
-    """Map ObyGaze's levels and concepts to themselves, to look up an equal entry's descriptions."""
-    scheme = obygaze_scheme()
-    return {entry: entry for entry in (*scheme.levels, *scheme.concepts)}
+def _with_codes(entries: Any) -> Any:
+    """Return levels or concepts as JSON objects, where a text stands for its name."""
+    if not isinstance(entries, list):
+        return entries
+    return [{"code": x, "name": x} if isinstance(x, str) else x for x in entries]
 
 
 def obygaze_scheme() -> LabelScheme:
@@ -310,14 +287,16 @@ def choose_scheme(name: str, levels: OwnLevels) -> LabelScheme | None:
         return levels
     if not isinstance(levels, str | Path):
         return LabelScheme(name, tuple(Level(text, text) for text in levels))
+
     path = Path(levels)
-    if path.is_dir():
-        path /= "timelines.json" if (path / "timelines.json").exists() else "manifest.json"
-    about = (read_toml if path.suffix.lower() == ".toml" else read_json)(path, ManifestError)
+    for header in ("timelines.json", "manifest.json"):
+        if (path / header).exists():
+            path /= header
+    read = read_toml if path.suffix.lower() == ".toml" else read_json
+    about = read(path, ManifestError)
     if not isinstance(about, dict):
         raise ManifestError(f"{path} has no label scheme; add levels and concepts")
-    own = {"label_scheme": {"name": path.stem, **about}}
-    return scheme_in(about if "label_scheme" in about else own, path)
+    return scheme_in({"label_scheme": {"name": path.stem, **about}, **about}, path)
 
 
 def suggest_levels(texts: Iterable[str]) -> str:
@@ -336,24 +315,28 @@ def scheme_in(
     `path` is the file to name in error messages.
     """
     value = about.get("label_scheme")
+    if value is None:
+        return default or obygaze_scheme()
     with errors_as(ManifestError, str(path)):
-        return (default or obygaze_scheme()) if value is None else LabelScheme.from_json(value)
+        return LabelScheme.from_json(value)
 
 
 def origin_of(about: Mapping[str, Any]) -> Origin:
     """Return who or what made a label set, according to its JSON file."""
-    if origin := about.get("origin"):
-        origins = [name for name in get_args(Origin) if name]
-        if origin not in origins:
-            raise ManifestError(unknown_name("origin", str(origin), origins))
+    origin = about.get("origin")
+    if origin in get_args(Origin) and origin:
         return cast(Origin, origin)
+    if origin:
+        raise ManifestError(unknown_name("origin", str(origin), get_args(Origin)[:-1]))
+
     # Earlier versions wrote no origin.
     if "annotator" in about:
         return "annotator"
     if _sources_of(about):
         return "merge"
-    is_copy = str(about.get("rule", "")).startswith("as in ")
-    return "rule" if "rule" in about and not is_copy else ""
+    if "rule" in about and not str(about["rule"]).startswith("as in "):
+        return "rule"
+    return ""
 
 
 def _sources_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -371,21 +354,28 @@ def _annotators_in(about: Mapping[str, Any]) -> Iterator[str]:
             yield name
 
 
-def unknown_ids(table: Table, ids: Container[str]) -> Iterator[tuple[int, str]]:
-    """Yield a problem for each row whose id is not among the items."""
-    for row, identifier in enumerate(table["id"]):
-        if identifier not in ids:
-            yield row, f"id {identifier!r} is not in items.csv"
+def map_column(table: Table, column: str, function: Callable[[str], V]) -> list[V]:
+    """Map a function over a column, once for equal cells; an error names the first such line."""
+    values: dict[str, V] = {}
+    cells = table.get(column)
+    for cell in dict.fromkeys(cells):
+        try:
+            values[cell] = function(cell)
+        except ManifestError as error:
+            raise table.problem(cells.index(cell), str(error)) from None
+    return list(map(values.__getitem__, cells))
 
 
-def repeated_ids(table: Table) -> Iterator[tuple[int, str]]:
-    """Yield a problem for each row that repeats the id of an earlier row."""
-    seen: set[str] = set()
-    is_distinct = len({*table["id"]}) == len(table)
-    for row, identifier in enumerate([] if is_distinct else table["id"]):
-        if identifier in seen:
-            yield row, f"duplicate id {identifier!r}"
-        seen.add(identifier)
+def read_ids(table: Table, column: str = "id") -> list[str]:
+    """Return the ids of a table; raise an error that names the line if one is repeated."""
+    ids = table[column]
+    if len(set(ids)) < len(ids):
+        seen: set[str] = set()
+        for row, identifier in enumerate(ids):
+            if identifier in seen:
+                raise table.problem(row, f"duplicate id {identifier!r}")
+            seen.add(identifier)
+    return ids
 
 
 @dataclass(frozen=True)
@@ -393,7 +383,7 @@ class IdTable:
     """A table with one row per id of a manifest, stored as columns."""
 
     name: str
-    ids: list[str]
+    ids: list[str] = field(repr=False)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -418,16 +408,11 @@ class LabelSet(IdTable):
     KIND: ClassVar = "labels"
     REQUIRED: ClassVar = ("id", "level")
 
-    levels: list[str]
-    concepts: list[tuple[str, ...]]
-    ratio: list[str] = field(default_factory=list)
-    extra: Mapping[str, list[str]] = field(default_factory=dict)
+    levels: list[str] = field(repr=False)
+    concepts: list[tuple[str, ...]] = field(repr=False)
+    ratio: list[str] = field(default_factory=list, repr=False)
+    extra: Mapping[str, list[str]] = field(default_factory=dict, repr=False)
     about: Mapping[str, Any] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        counts = Counter(self.levels)
-        levels = ", ".join(f"{level} {counts[level]:,}" for level in sorted(counts))
-        return f"LabelSet({self.name!r}, {counted(len(self), 'item')}: {levels})"
 
     @property
     def origin(self) -> Origin:
@@ -458,45 +443,27 @@ class LabelSet(IdTable):
         """Return these rows of every column, including the extra columns."""
         return replace(super().take(rows), extra=pick_rows(self.extra, rows))
 
-    @staticmethod
-    def problems(
-        table: Table, about: Mapping[str, Any], default: LabelScheme | None
-    ) -> Iterator[tuple[int, str]]:
-        """Yield every row that repeats an id or does not fit the scheme, with its problem.
-
-        `default` is the manifest's scheme; None if it cannot be read. Nothing is then yielded
-        unless the labels have their own scheme.
-        """
-        path = table.path.with_suffix(".json")
-        with errors_as(ManifestError, str(path)):
-            origin_of(about)
-        if default is None and "label_scheme" not in about:
-            return
-        scheme = scheme_in(about, path, default)
-        yield from repeated_ids(table)
-        levels = {text: _unknown([text], scheme.level) for text in {*table["level"]}}
-        cells = {*table.get("concepts")}
-        concepts = {text: _unknown(split_concepts(text), scheme.concept) for text in cells}
-        if not any(levels.values()) and not any(concepts.values()):
-            return
-        for row, texts in enumerate(zip(table["level"], table.get("concepts"), strict=True)):
-            for problem in levels[texts[0]] + concepts[texts[1]]:
-                yield row, problem
-
     @classmethod
     def from_table(
         cls, name: str, table: Table, about: Mapping[str, Any], default: LabelScheme
     ) -> LabelSet:
-        """Read labels from a CSV table; raise at the first row that does not fit the scheme."""
-        raise_first(table, cls.problems(table, about, default))
-        scheme = scheme_in(about, table.path.with_suffix(".json"), default)
+        """Read labels from a CSV table; raise at the first cell that does not fit the scheme.
+
+        `default` is the scheme of the manifest, for labels without their own.
+        """
+        path = table.path.with_suffix(".json")
+        with errors_as(ManifestError, str(path)):
+            origin_of(about)
+        scheme = scheme_in(about, path, default)
+
+        def read_concepts(text: str) -> tuple[str, ...]:
+            return tuple(map(scheme.concept, split_concepts(text)))
+
         return cls(
             name,
-            ids=table["id"],
-            levels=map_cells(scheme.level, table["level"]),
-            concepts=map_cells(
-                lambda text: tuple(map(scheme.concept, split_concepts(text))), table.get("concepts")
-            ),
+            ids=read_ids(table),
+            levels=map_column(table, "level", scheme.level),
+            concepts=map_column(table, "concepts", read_concepts),
             ratio=table.columns.get("ratio", []),
             extra={k: v for k, v in table.columns.items() if k not in COLUMNS},
             about=about,
@@ -512,17 +479,6 @@ class LabelSet(IdTable):
         if self.ratio:
             columns["ratio"] = self.ratio
         return format_table({**columns, **self.extra})
-
-
-def _unknown(texts: Iterable[str], look_up: Callable[[str], str]) -> list[str]:
-    """Return the error messages for the texts that `look_up` rejects."""
-    problems = []
-    for text in texts:
-        try:
-            look_up(text)
-        except ManifestError as error:
-            problems.append(str(error))
-    return problems
 
 
 def split_concepts(text: str) -> list[str]:

@@ -5,8 +5,7 @@ On disk, a manifest is a folder of tables and a small header, specified in manif
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from itertools import chain
@@ -23,10 +22,10 @@ from obygaze_features.common.files import (
     write_files,
     write_text,
 )
-from obygaze_features.common.tables import Table, format_table, read_table
-from obygaze_features.common.text import as_list, counted, sha256_of_text
+from obygaze_features.common.tables import read_table
+from obygaze_features.common.text import as_list
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.items.items import Item, Items, id_problem, raise_first, seconds_problems
+from obygaze_features.items.items import Item, Items, id_problem
 from obygaze_features.items.media import Located, locate
 from obygaze_features.manifests.labels import (
     LabelScheme,
@@ -34,16 +33,12 @@ from obygaze_features.manifests.labels import (
     OwnLevels,
     obygaze_scheme,
     scheme_in,
-    unknown_ids,
 )
 from obygaze_features.manifests.splits import RunSet, Split
 
 FORMAT = "obygaze-manifest"
 FORMAT_VERSION = 1
 HEADER = "manifest.json"
-TEXTS = ("source", "licence", "citation")
-TABLE_DIGEST = "table_sha256"
-"""The key, in a table's JSON description, for the SHA-256 of the table."""
 #: The parts of a manifest other than its items; each kind is stored in the folder `KIND`.
 Part = LabelSet | Split | RunSet
 P = TypeVar("P", bound=Part)
@@ -67,31 +62,15 @@ class Manifest:
 
     name: str
     items: Items
-    scheme: LabelScheme = field(default_factory=obygaze_scheme)
+    scheme: LabelScheme = field(default_factory=obygaze_scheme, repr=False)
     version: str = "1"
-    source: str = ""
-    licence: str = ""
-    citation: str = ""
+    source: str = field(default="", repr=False)
+    licence: str = field(default="", repr=False)
+    citation: str = field(default="", repr=False)
     default_labels: str | None = None
     folder: Path | None = None
-    notes: Sequence[str] = ()
+    notes: Sequence[str] = field(default=(), repr=False)
     _parts: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False)
-
-    def __repr__(self) -> str:
-        parts = [
-            counted(len(names), noun)
-            for noun, names in (("label set", self.label_names), ("split", self.split_names))
-            if names
-        ]
-        return f"Manifest({', '.join([repr(self.name), self.describe_size(), *parts])})"
-
-    def describe_size(self) -> str:
-        """Return the number of items and films as text."""
-        kinds = set(self.items.kinds)
-        noun = kinds.pop() if len(kinds) == 1 else "item"
-        films = len(set(self.items.films) - {""})
-        of_films = f" of {counted(films, 'film' if noun == 'clip' else 'group')}" if films else ""
-        return counted(len(self), noun) + of_films
 
     def __len__(self) -> int:
         return len(self.items)
@@ -124,12 +103,16 @@ class Manifest:
     def annotators(self) -> list[str]:
         """The names of the label sets that were each made by a single annotator."""
         sets = [self.labels(name) for name in self.label_names]
-        merged = {name for labels in sets for name in labels.merged_annotators}
-        return [
-            labels.name
-            for labels in sets
-            if labels.origin == "annotator" or (not labels.origin and labels.name in merged)
-        ]
+        merged: set[str] = set()
+        for labels in sets:
+            merged.update(labels.merged_annotators)
+        names = []
+        for labels in sets:
+            # Earlier versions saved no origin.
+            is_vouched_for = labels.name in merged and not labels.origin
+            if labels.origin == "annotator" or is_vouched_for:
+                names.append(labels.name)
+        return names
 
     @property
     def split_names(self) -> list[str]:
@@ -144,14 +127,13 @@ class Manifest:
     def labels(self, name: str | None = None) -> LabelSet:
         """Return a label set by name (default: the manifest's default label set)."""
         names = self.label_names
-        name = name or self.default_labels or (names[0] if len(names) == 1 else None)
+        name = name or self.default_labels
+        if name is None and len(names) == 1:
+            name = names[0]
         if name is None:
             raise UsageError(
-                f"the manifest {self.name!r} has several label sets: {', '.join(names)}. Pick one "
-                '(--labels NAME, or in an experiment, labels = "NAME")'
-                if names
-                else f"the manifest {self.name!r} has no labels; add them: "
-                "obygaze manifests label MANIFEST TABLE.csv"
+                f"choose a label set of the manifest {self.name!r}: {', '.join(names) or 'none'} "
+                "(--labels NAME); to add one: obygaze manifests label MANIFEST TABLE.csv"
             )
         return self._part(LabelSet, name)
 
@@ -162,15 +144,17 @@ class Manifest:
 
     def shared_scheme(self, label_sets: Sequence[LabelSet]) -> LabelScheme:
         """Return the common scheme of label sets to compare or merge; raise if schemes differ."""
-        schemes = {labels.name: self._scheme_of(labels.name, labels.about) for labels in label_sets}
-        first = next(iter(schemes), "")
-        for name, scheme in schemes.items():
-            if scheme != schemes[first]:
+        shared = None
+        for labels in label_sets:
+            scheme = self._scheme_of(labels.name, labels.about)
+            if shared not in (None, scheme):
                 raise ManifestError(
-                    f"the label sets {first!r} and {name!r} of {self.name} have different levels "
-                    "or concepts and cannot be compared or merged; choose sets with the same scheme"
+                    f"the label sets {label_sets[0].name!r} and {labels.name!r} of {self.name} "
+                    "have different levels or concepts and cannot be compared or merged; choose "
+                    "sets with the same scheme"
                 )
-        return schemes.get(first, self.scheme)
+            shared = scheme
+        return shared or self.scheme
 
     def split(self, name: str) -> Split:
         """Return a split by name."""
@@ -192,8 +176,10 @@ class Manifest:
             self._check_codes(label_set)
         added: list[Part] = [*labels, *splits, *runs]
         parts = self._parts | {(part.KIND, part.name): part for part in added}
-        first = next((value.name for value in labels), None)
-        return replace(self, _parts=parts, default_labels=self.default_labels or first)
+        default = self.default_labels
+        if labels and not default:
+            default = next(iter(labels)).name
+        return replace(self, _parts=parts, default_labels=default)
 
     def add_labels(self, labels: LabelSet, *, overwrite: bool = False) -> None:
         """Add a label set, and save it to the folder that the manifest was loaded from, if any."""
@@ -225,7 +211,7 @@ class Manifest:
     ) -> Manifest:
         """Select the items that meet every condition, with their labels, splits and runs.
 
-        In each split, the folds that still have items are renumbered from 0, in order.
+        A split of which a fold would become empty is left out.
 
         Parameters
         ----------
@@ -237,20 +223,27 @@ class Manifest:
         labels
             The label set to use for `levels` and `concepts` (default: the manifest's default).
         """
-        items = self.items.select(films=films, ids=ids)
-        chosen = set(items.ids)
+        chosen = self.items.select(films=films, ids=ids).ids
         if levels is not None:
             codes = set(map(self.label_scheme(labels).level, as_list(levels)))
-            chosen &= {i for i, code in self.labels(labels).level_of.items() if code in codes}
+            level_of = self.labels(labels).level_of
+            chosen = [i for i in chosen if level_of.get(i) in codes]
         if concepts is not None:
             names = set(map(self.label_scheme(labels).concept, as_list(concepts)))
             concepts_of = self.labels(labels).concepts_of
-            chosen &= {i for i, own in concepts_of.items() if not names.isdisjoint(own)}
-        items = items.take([row for row, i in enumerate(items.ids) if i in chosen])
+            chosen = [i for i in chosen if names.intersection(concepts_of.get(i, ()))]
+        items = self.items.select(ids=chosen)
+
         keep = items.row_of.__contains__
+        splits = []
+        for name in self.split_names:
+            split = self.split(name)
+            selected = split.where(keep)
+            if set(selected.folds) == set(split.folds):
+                splits.append(selected)
         return replace(self, items=items, folder=None, _parts={}).with_parts(
             labels=[self.labels(name).where(keep) for name in self.label_names],
-            splits=[self.split(name).select(keep) for name in self.split_names],
+            splits=splits,
             runs=[self.runs(name).where(keep) for name in self.run_names],
         )
 
@@ -258,45 +251,8 @@ class Manifest:
         """Find each item's file in a folder of videos or images."""
         return locate(self.items, Path(videos))
 
-    def check(self, *, repeats: bool = True) -> list[str]:
-        """List the problems in the manifest's files, each with its file and, in tables, its line.
-
-        Some problems are only found once others are fixed. With `repeats`, items that repeat the
-        film, file and span of an earlier item are also problems.
-        """
-        if self.folder is None:
-            raise UsageError(
-                f"the manifest {self.name!r} was not loaded from a folder; save it, then load it "
-                "with Manifest.load"
-            )
-        return check(self.folder, repeats=repeats)
-
-    def with_subtitles(
-        self, source: Path | str, *, shift: float = 0.0, films: Path | str | None = None
-    ) -> Manifest:
-        """Return a manifest of the words spoken in each clip, as texts with the same ids.
-
-        A subtitle goes to the clip that contains most of it. Clips of films without subtitles are
-        left out. The result's `notes` list the files and subtitles that could not be used.
-
-        Parameters
-        ----------
-        source
-            An SRT or WebVTT file, or a folder with one such file per film, named after the film's
-            id, title or video (``tt0467406.srt``, ``Juno (2007).en.vtt``); or MObyGaze's SQL dump.
-        shift
-            Shift all subtitles by this many seconds; a negative number makes them earlier.
-        films
-            A table with the columns film and file, for subtitle files with other names.
-        """
-        from obygaze_features.manifests.subtitles import with_subtitles
-
-        return with_subtitles(self, source, shift=shift, films=films)
-
     @staticmethod
-    def from_obygaze12(
-        source: Path | str | None = None, *, rule: str = "paper", url: str | None = None
-    ) -> Manifest:
+    def from_obygaze12(source: Path | str | None = None, *, rule: str = "paper") -> Manifest:
         """Read the annotations of the ObyGaze12 paper.
 
         Parameters
@@ -305,57 +261,49 @@ class Manifest:
             ``ObyGaze12_thresh_02.csv`` or a similar file (default: downloaded).
         rule
             The name of the default label set, which is one of `RULES`.
-        url
-            An alternative address to download from.
         """
-        return _importer("obygaze12")(source, rule=rule, url=url)
+        return _importer("obygaze12")(source, rule=rule)
 
     @staticmethod
-    def from_accede(source: Path | str, *, threshold: float = 0.15, scale: str = "1-5") -> Manifest:
+    def from_accede(source: Path | str) -> Manifest:
         """Read LIRIS-ACCEDE's violence, valence and arousal.
 
         The folder has the text files of MediaEval 2015 and ACCEDE: MEDIAEVALsets.txt,
-        MEDIAEVALviolence.txt, MEDIAEVALaffect.txt, and the corresponding ACCEDE files. If there is
-        no file of affect classes, they are computed from the values in ACCEDEranking.txt.
+        MEDIAEVALviolence.txt, MEDIAEVALaffect.txt, and the corresponding ACCEDE files.
 
         Parameters
         ----------
         source
             A folder with ``ACCEDE*.txt``, ``MEDIAEVAL*.txt`` or both. It must contain at least one
-            file of sets, affect, violence or ranking.
-        threshold
-            If there is no file of affect classes, clips with scores above `threshold` are positive
-            or active, and clips with scores below ``-threshold`` are negative or calm.
-        scale
-            The scale of values in ``ACCEDEranking.txt``: from 1 to 5 (the score is then (v - 3) /
-            2, which is an assumption, because the files do not state the scale), or scores from -1
-            to 1.
+            file of sets, affect or violence.
         """
-        return _importer("accede")(source, threshold=threshold, scale=scale)
+        return _importer("accede")(source)
 
     @staticmethod
     def from_folder(
-        source: Path | str, *, ids: str | None = None, kind: str | None = None
+        source: Path | str,
+        *,
+        kind: str | None = None,
+        every: float | None = None,
     ) -> Manifest:
         """List the videos, sound files or images in any folder.
 
         The folder contains the files, or one folder per film or group of images. Folders may be
         nested. A sound file (.wav, .mp3 ...) is a clip unless a video of the same name is next to
-        it. tt0108160_scene_1.avi becomes tt0108160-001, as in ObyGaze12, except with
-        ``ids="names"``.
+        it. tt0108160_scene_1.avi becomes tt0108160-001, as in ObyGaze12.
 
         Parameters
         ----------
         source
             The folder. A file belongs to the film that its outermost folder in `source` is named
             after.
-        ids
-            ``names``: the id is the file's name, prefixed with its film unless it already starts
-            with the film. By default, tt0108160_scene_1.avi becomes tt0108160-001.
         kind
             ``clip`` or ``image`` (default: clips, or images in a folder without videos).
+        every
+            Cut each film into spans of this many seconds, which are named after the film and their
+            start (``Juno-90s``), so that a longer version of a film keeps its ids.
         """
-        return _importer("folder")(source, ids=ids, kind=kind)
+        return _importer("folder")(source, kind=kind, every=every)
 
     @staticmethod
     def from_prompts(
@@ -420,15 +368,19 @@ class Manifest:
         folder = Path(folder)
         header = read_header(folder)
         items = Items.from_table(read_table(folder / "items.csv", required=["id"]))
-        labels = sorted(path.stem for path in (folder / "labels").glob("*.csv"))
-        only = labels[0] if len(labels) == 1 else None
+        default = header.get("default_labels")
+        labels = [path.stem for path in (folder / "labels").glob("*.csv")]
+        if len(labels) == 1:
+            default = default or labels[0]
         return cls(
             name=header["name"],
             items=items,
             scheme=scheme_in(header, folder / HEADER),
             version=header.get("version", "1"),
-            **{key: header.get(key, "") for key in TEXTS},
-            default_labels=header.get("default_labels") or only,
+            source=header.get("source", ""),
+            licence=header.get("licence", ""),
+            citation=header.get("citation", ""),
+            default_labels=default,
             folder=folder,
         )
 
@@ -458,7 +410,9 @@ class Manifest:
             "format_version": FORMAT_VERSION,
             "name": self.name,
             "version": self.version,
-            **{key: getattr(self, key) for key in TEXTS},
+            "source": self.source,
+            "licence": self.licence,
+            "citation": self.citation,
             "items": len(self),
             "digest": self.digest,
             "default_labels": self.default_labels,
@@ -472,36 +426,37 @@ class Manifest:
     def _check_codes(self, labels: LabelSet) -> None:
         """Raise if a level or a concept is not in the scheme, because it could not be read back."""
         scheme = self._scheme_of(labels.name, labels.about)
-        for noun, codes, names in (
-            ("level", labels.levels, scheme.codes),
-            ("concept", chain(*{*map(tuple, labels.concepts)}), scheme.concept_names),
-        ):
-            if unknown := sorted(set(codes).difference(names)):
-                raise ManifestError(
-                    f"the label set {labels.name!r}: {unknown[0]!r} is not a {noun} of the scheme "
-                    f"({', '.join(names) or 'none'}); convert spellings with scheme.{noun}(text)"
-                )
+        concepts = chain.from_iterable(set(map(tuple, labels.concepts)))
+        unknown = set(labels.levels).difference(scheme.codes)
+        unknown |= set(concepts).difference(scheme.concept_names)
+        if unknown:
+            raise ManifestError(
+                f"the label set {labels.name!r} has {min(unknown)!r}, which is no level or concept "
+                "of its scheme; convert spellings with scheme.level(text), scheme.concept(text)"
+            )
 
     def _names(self, kind: str) -> list[str]:
-        in_memory = [name for part_kind, name in self._parts if part_kind == kind]
-        files = [] if self.folder is None else [p.stem for p in (self.folder / kind).glob("*.csv")]
-        return list(dict.fromkeys([*sorted(files), *in_memory]))
+        names = []
+        if self.folder is not None:
+            names = sorted(path.stem for path in (self.folder / kind).glob("*.csv"))
+        names += [name for part_kind, name in self._parts if part_kind == kind]
+        return list(dict.fromkeys(names))
 
     def _part(self, cls: type[P], name: str) -> P:
         kind = cls.KIND
         if (kind, name) not in self._parts:
-            if name not in self._names(kind) or self.folder is None:
-                command = {"splits": "split", "labels": "label"}.get(kind)
-                noun = "split" if command == "split" else f"{command or 'run'} set"
-                remedy = f". To add one, see: obygaze manifests {command} --help" if command else ""
+            names = self._names(kind)
+            if name not in names or self.folder is None:
                 raise UsageError(
-                    f"the manifest {self.name!r} has no {noun} {name!r} "
-                    f"({noun}s: {', '.join(self._names(kind)) or 'none'}){remedy}"
+                    f"the manifest {self.name!r} has no {kind}/{name}; it has "
+                    f"{', '.join(names) or 'none'}"
                 )
             path = self.folder / kind / f"{name}.csv"
             table = read_table(path, required=cls.REQUIRED)
             if table["id"] != self.ids:
-                raise_first(table, unknown_ids(table, self.items.row_of))
+                for row, identifier in enumerate(table["id"]):
+                    if identifier not in self.items.row_of:
+                        raise table.problem(row, f"id {identifier!r} is not in items.csv")
             self._parts[kind, name] = cls.from_table(name, table, read_about(path), self.scheme)
         loaded: P = self._parts[kind, name]
         return loaded
@@ -519,124 +474,59 @@ def _write_part(folder: Path, part: Part, *, overwrite: bool = False) -> None:
     if id_problem(part.name):
         raise UsageError(f"{part.name!r} cannot be a file name in {part.KIND}/; choose another")
     path = folder / part.KIND / f"{part.name}.csv"
-    table = part.to_csv()
-    about = dict(part.about) | {TABLE_DIGEST: sha256_of_text(table)}
-    files = {path: table, path.with_suffix(".json"): to_json(about)}
+    files = {path: part.to_csv(), path.with_suffix(".json"): to_json(dict(part.about))}
     write_files(files, overwrite=overwrite, first_is_described=True)
 
 
 def read_header(folder: Path) -> dict[str, Any]:
     """Read and check ``manifest.json``."""
     path = folder / HEADER
-    if not path.is_file() and (folder / "timelines.json").is_file():
-        raise ManifestError(
-            f"{folder} has timelines, not a manifest of clips; make a manifest: "
-            f"obygaze annotations project {folder} --grid 60 -o FOLDER"
-        )
     make = "obygaze manifests import KIND SOURCE -o FOLDER"
     header = read_format(path, FORMAT, FORMAT_VERSION, ManifestError, make=make)
+    texts = {"version": "", "source": "", "licence": "", "citation": "", **header}
+    texts["default_labels"] = header.get("default_labels") or ""
     for key in ("name", "version", "source", "licence", "citation", "default_labels"):
-        value = header.get(key, None if key == "name" else "")
-        if not isinstance(value, str) and (key != "default_labels" or value is not None):
-            raise ManifestError(f"{path}: {key} must be a string (got {value!r})")
+        if not isinstance(texts.get(key), str):
+            raise ManifestError(f"{path}: {key} must be a string (got {texts.get(key)!r})")
     return header
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """Read the JSON description of a table, without the table's digest."""
-    about = _read_description(path)
-    return {key: value for key, value in about.items() if key != TABLE_DIGEST}
-
-
-def _read_description(path: Path) -> dict[str, Any]:
     """Read the JSON description of a table; return {} if the file does not exist."""
     json_path = path.with_suffix(".json")
-    about = read_json(json_path, ManifestError) if json_path.exists() else {}
+    if not json_path.exists():
+        return {}
+    about = read_json(json_path, ManifestError)
     if not isinstance(about, dict):
         raise ManifestError(f"{json_path}: must contain a JSON object (got {about!r})")
+    about.pop("table_sha256", None)  # of version 0.3
     return about
 
 
-def check(folder: Path, *, repeats: bool = True) -> list[str]:
-    """List the problems in a manifest's files; see `Manifest.check`."""
-    problems: list[str] = []
-    header: dict[str, Any] = {}
-    with _noting(problems):
-        header = read_header(folder)
-    if problems:
-        return problems
-    scheme: LabelScheme | None = None
-    with _noting(problems):
-        scheme = scheme_in(header, folder / HEADER)
-    ids: Container[str] | None = None
-    with _noting(problems):
-        table = read_table(folder / "items.csv", required=["id"])
-        items = Items.from_table(table, check=False)
-        ids = items.row_of
-        item_problems = sorted([*items.problems(), *seconds_problems(table)])
-        problems += _located(table, item_problems)
-        if not item_problems:
-            problems += _header_problems(folder, header, items)
-            if repeats:
-                problems += _located(table, _repeat_problems(items))
-    for part in (LabelSet, RunSet, Split):
-        for path in sorted((folder / part.KIND).glob("*.csv")):
-            with _noting(problems):
-                about = read_about(path)
-                table = read_table(path, required=part.REQUIRED)
-                rows = sorted(part.problems(table, about, scheme))
-                if ids is not None:
-                    rows += unknown_ids(table, ids)
-                problems += _located(table, rows) if rows else _description_problems(table)
-    return problems
-
-
-@contextlib.contextmanager
-def _noting(problems: list[str]) -> Iterator[None]:
-    """Add a manifest error raised in the block to `problems`."""
+def check(folder: Path) -> list[str]:
+    """List the problems of a manifest on disk: the first one of each file."""
     try:
-        yield
+        manifest = Manifest.load(folder)
     except ManifestError as error:
-        problems.append(str(error))
+        return [str(error)]
 
-
-def _header_problems(folder: Path, header: dict[str, object], items: Items) -> Iterator[str]:
-    path = folder / HEADER
-    if header.get("items") != len(items):
-        yield f"{path}: lists {header.get('items')} items, but items.csv has {len(items)}"
-    if header.get("digest") != items.digest:
-        yield (
-            f"{path}: the digest does not match items.csv; if you changed items.csv on purpose, "
-            f"set the digest to {items.digest} (stores made from the old items will be refused)"
-        )
-    default = header.get("default_labels")
-    if default is not None and not (folder / "labels" / f"{default}.csv").is_file():
-        yield f"{path}: default_labels is {default!r}, but labels/{default}.csv does not exist"
-
-
-def _repeat_problems(items: Items) -> Iterator[tuple[int, str]]:
-    for row, first_row in items.repeats.items():
-        yield row, f"{items.ids[row]!r} has the same film and span as {items.ids[first_row]!r}"
-
-
-def _description_problems(table: Table) -> Iterator[str]:
-    """Yield a problem if a table does not match the digest in its description.
-
-    Line endings and quotes are ignored, because spreadsheets change them. Earlier versions wrote no
-    digest.
-    """
-    listed = _read_description(table.path).get(TABLE_DIGEST)
-    digest = sha256_of_text(format_table(table.columns))
-    if listed not in (None, digest):
-        yield (
-            f"{table.path.with_suffix('.json')}: {TABLE_DIGEST} does not match "
-            f"{table.path.name}. If you changed the table on purpose, set it to {digest}; "
-            "otherwise, write both files again (--overwrite)"
-        )
-
-
-def _located(table: Table, problems: Iterable[tuple[int, str]]) -> Iterator[str]:
-    return (str(table.problem(row, message)) for row, message in problems)
+    problems = []
+    header = read_header(folder)
+    for key in ("items", "digest"):
+        expected = manifest.header()[key]
+        if header.get(key) != expected:
+            problems.append(
+                f"{folder / HEADER}: {key} is {header.get(key)}, but {expected} in items.csv"
+            )
+    if manifest.default_labels not in (None, *manifest.label_names):
+        problems.append(f"{folder / HEADER}: there is no labels/{manifest.default_labels}.csv")
+    for kind, part in PARTS.items():
+        for name in manifest._names(kind):
+            try:
+                manifest._part(part, name)
+            except ManifestError as error:
+                problems.append(str(error))
+    return problems
 
 
 def _importer(name: str) -> Callable[..., Manifest]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.tables import Table, format_table
-from obygaze_features.common.text import counted, join_some, shorten
+from obygaze_features.common.text import join_some, shorten
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.items.items import Items, group_noun, raise_first, safe_id
-from obygaze_features.manifests.labels import IdTable, repeated_ids
+from obygaze_features.items.items import Items, group_noun, safe_id
+from obygaze_features.manifests.labels import IdTable, map_column, read_ids
 
 if TYPE_CHECKING:
     from obygaze_features.manifests.manifest import Manifest
@@ -33,24 +33,16 @@ Array = NDArray[Any]
 class Split(IdTable):
     """A fold for each id; `classes` holds the classes from the split's source, if it has any.
 
-    Folds keep their numbers when rows are selected by `where` or `take`.
+    The last fold is the test fold of protocols that test one fold. Folds keep their numbers when
+    rows are selected by `where` or `take`.
     """
 
     KIND: ClassVar = "splits"
     REQUIRED: ClassVar = ("id", "fold")
 
-    folds: list[int]
-    classes: list[str] = field(default_factory=list)
+    folds: list[int] = field(repr=False)
+    classes: list[str] = field(default_factory=list, repr=False)
     about: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if len(set(self.ids)) != len(self.ids):
-            repeated = next(i for i, count in Counter(self.ids).items() if count > 1)
-            raise ManifestError(f"the split {self.name!r} has a duplicate id, {repeated!r}")
-
-    def __repr__(self) -> str:
-        folds = counted(len(set(self.folds)), "fold")
-        return f"Split({self.name!r}, {counted(len(self), 'item')} in {folds})"
 
     @cached_property
     def fold_of(self) -> dict[str, int]:
@@ -69,41 +61,6 @@ class Split(IdTable):
             raise ManifestError(f"the split {self.name!r} is empty")
         return max(self.folds)
 
-    @property
-    def test_fold(self) -> int:
-        """The test fold, which is the last by convention; raises `ManifestError` if it was lost."""
-        if self.about.get("last_before") in self.lost_folds:
-            raise ManifestError(
-                f"the split {self.name!r} lost its test fold ({self.about['last_before']}) when "
-                'clips were selected. Test each fold (protocol = "split"), or split '
-                "the clips again: obygaze manifests split MANIFEST --by film --overwrite"
-            )
-        return self.last_fold
-
-    @property
-    def lost_folds(self) -> list[int]:
-        """The former numbers of the folds that lost all ids when ids were selected."""
-        left = self.about.get("kept_folds", [])
-        return [fold for fold in range(self.about.get("last_before", -1) + 1) if fold not in left]
-
-    def select(self, keep: Callable[[str], bool]) -> Split:
-        """Return the rows whose ids `keep` accepts, with folds renumbered from 0, in order.
-
-        The former numbers are kept in `about`, for protocols that assign roles to folds.
-        """
-        selected = self.where(keep)
-        remaining = sorted(set(selected.folds))
-        if not remaining or len(remaining) == self.last_fold + 1:
-            return selected
-        numbers = {fold: number for number, fold in enumerate(remaining)}
-        former = self.about.get("kept_folds", range(self.last_fold + 1))
-        about = {
-            "last_before": self.last_fold,
-            **self.about,
-            "kept_folds": [former[fold] for fold in remaining],
-        }
-        return replace(selected, folds=[numbers[fold] for fold in selected.folds], about=about)
-
     def fold(self, number: int) -> list[str]:
         """Return the ids in a fold."""
         return [i for i, fold in zip(self.ids, self.folds, strict=True) if fold == number]
@@ -114,22 +71,13 @@ class Split(IdTable):
         counts = Counter(self.folds)
         return [counts[number] for number in range(self.last_fold + 1)]
 
-    @staticmethod
-    def problems(table: Table, *_: object) -> Iterator[tuple[int, str]]:
-        """Yield every invalid row with its problem."""
-        yield from repeated_ids(table)
-        for row, fold in enumerate(table["fold"]):
-            if not (fold.isascii() and fold.isdecimal() and len(fold) < 7):
-                yield row, f"fold {shorten(fold)} is not a whole number from 0 to 999999"
-
     @classmethod
     def from_table(cls, name: str, table: Table, about: Mapping[str, Any], *_: object) -> Split:
         """Read a split from a CSV table with ``id`` and ``fold``; raise at the first bad row."""
-        raise_first(table, cls.problems(table))
         return cls(
             name,
-            ids=table["id"],
-            folds=[int(fold) for fold in table["fold"]],
+            ids=read_ids(table),
+            folds=map_column(table, "fold", _read_fold),
             classes=table.columns.get("class", []),
             about=about,
         )
@@ -162,53 +110,50 @@ class RunSet:
     REQUIRED: ClassVar = ("run", "role", "id")
 
     name: str
-    runs: list[Run]
+    runs: list[Run] = field(repr=False)
     about: Mapping[str, Any] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        return f"RunSet({self.name!r}, {counted(len(self.runs), 'run')})"
-
-    @staticmethod
-    def problems(table: Table, *_: object) -> Iterator[tuple[int, str]]:
-        """Yield every invalid row with its problem."""
-        seen: set[tuple[str, str]] = set()
-        for row, (run, role, identifier) in enumerate(
-            zip(*map(table.__getitem__, RunSet.REQUIRED), strict=True)
-        ):
-            if role not in ROLES:
-                yield row, f"unknown role {role!r}; choose from {', '.join(ROLES)}"
-            if (run, identifier) in seen:
-                yield row, f"duplicate id {identifier!r} in run {run!r}"
-            seen.add((run, identifier))
 
     @classmethod
     def from_table(cls, name: str, table: Table, about: Mapping[str, Any], *_: object) -> RunSet:
         """Read runs from a CSV table with ``run``, ``role`` and ``id``."""
-        raise_first(table, cls.problems(table))
+        rows = list(zip(table["run"], table["role"], table["id"], strict=True))
+        pairs: set[tuple[str, str]] = set()
         runs: dict[str, Run] = {}
-        for run, role, identifier in zip(table["run"], table["role"], table["id"], strict=True):
+        for row, (run, role, identifier) in enumerate(rows):
+            if role not in ROLES:
+                raise table.problem(row, f"unknown role {role!r}; choose from {', '.join(ROLES)}")
+            if (run, identifier) in pairs:
+                raise table.problem(row, f"duplicate id {identifier!r} in run {run!r}")
+            pairs.add((run, identifier))
             ids: list[str] = getattr(runs.setdefault(run, Run(run, [], [])), role)
             ids.append(identifier)
         return cls(name, list(runs.values()), about)
 
     def where(self, keep: Callable[[str], bool]) -> RunSet:
         """Return the runs, reduced to the ids that `keep` accepts."""
-        runs = [
-            Run(run.name, list(filter(keep, run.train)), list(filter(keep, run.validation)))
-            for run in self.runs
-        ]
+        runs = []
+        for run in self.runs:
+            train = list(filter(keep, run.train))
+            validation = list(filter(keep, run.validation))
+            runs.append(Run(run.name, train, validation))
         return RunSet(self.name, runs, self.about)
 
     def to_csv(self) -> str:
         """Return the table that is saved as ``runs/NAME.csv``."""
-        rows = [
-            (run.name, role, identifier)
-            for run in self.runs
-            for role in ROLES
-            for identifier in getattr(run, role)
-        ]
-        names, roles, ids = map(list, zip(*rows, strict=True)) if rows else ([], [], [])
-        return format_table({"run": names, "role": roles, "id": ids})
+        columns: dict[str, list[str]] = {"run": [], "role": [], "id": []}
+        for run in self.runs:
+            for role in ROLES:
+                ids = getattr(run, role)
+                columns["run"] += [run.name] * len(ids)
+                columns["role"] += [role] * len(ids)
+                columns["id"] += ids
+        return format_table(columns)
+
+
+def _read_fold(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 7):
+        raise ManifestError(f"fold {shorten(text)} is not a whole number from 0 to 999999")
+    return int(text)
 
 
 def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
@@ -219,7 +164,7 @@ def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
     the gaps around them are left out.
     """
     stretch_of = dict(zip(ids, ids, strict=True))
-    rows = np.array([*map(items.row, ids)], dtype=np.int64)
+    rows = _rows(items, ids)
     rows = rows[~np.isnan(items.starts[rows] + items.ends[rows])]
     if not gap or not len(rows):
         return list(ids)
@@ -274,24 +219,34 @@ def overlapping(
     items: Items, tested: Sequence[str], training: Collection[str], gap: float | None = None
 ) -> list[str]:
     """Return the tested ids that are training ids or overlap one in time; see `meet_in_time`."""
-    trained, near = set(training), np.zeros(len(tested), dtype=bool)
+    trained = set(training)
+    near = np.zeros(len(tested), dtype=bool)
     if not np.isnan(items.starts).all():
-        rows, others = (np.array([*map(items.row, ids)], dtype=int) for ids in (tested, training))
-        near = meet_in_time((items.files, items.starts, items.ends), rows, others, gap)
+        spans = (items.files, items.starts, items.ends)
+        near = meet_in_time(spans, _rows(items, tested), _rows(items, training), gap)
     return [i for i, meets in zip(tested, near.tolist(), strict=True) if meets or i in trained]
+
+
+def _rows(items: Items, ids: Iterable[str]) -> Array:
+    return np.array([*map(items.row, ids)], dtype=np.int64)
 
 
 def neighbours(items: Items, split: Split, gap: float | None = None) -> list[str]:
     """Return the ids that overlap in time with an id in another fold; see `meet_in_time`."""
     if np.isnan(items.starts).all():
         return []
-    rows, folds = np.array([*map(items.row, split.ids)], dtype=int), np.array(split.folds)
-    near, files = np.zeros(len(rows), dtype=bool), items.files[rows]
-    file_of, fold_counts = np.unique(np.unique([files, folds], axis=1)[0], return_counts=True)
+    rows = _rows(items, split.ids)
+    folds = np.array(split.folds)
+    files = items.files[rows]
+    spans = (items.files, items.starts, items.ends)
+    in_file = np.unique([files, folds], axis=1)[0]
+    file_of, fold_counts = np.unique(in_file, return_counts=True)
     divided = np.isin(files, file_of[fold_counts > 1])
+
+    near = np.zeros(len(rows), dtype=bool)
     for fold in np.unique(folds[divided]):
-        own, others = (divided & (part) for part in (folds == fold, folds != fold))
-        spans = items.files, items.starts, items.ends
+        own = divided & (folds == fold)
+        others = divided & (folds != fold)
         near[own] = meet_in_time(spans, rows[own], rows[others], gap)
     return [split.ids[row] for row in np.flatnonzero(near).tolist()]
 
@@ -304,9 +259,10 @@ def describe_neighbours(items: Items, split: Split) -> str:
     near = neighbours(items, split, NEIGHBOUR_S)
     if not near:
         return ""
-    clips = counted(len(near), "clip is", "clips are")
-    text = f"{clips} within {NEIGHBOUR_S:g} s of a clip of the same file in another fold, such as "
-    return f"{text}{join_some(near, 2)}"
+    return (
+        f"{len(near):,} clips within {NEIGHBOUR_S:g} s of a clip of the same file in another "
+        f"fold, such as {join_some(near, 2)}"
+    )
 
 
 def stratified(
@@ -335,27 +291,38 @@ def stratified(
     """
     label_set = manifest.labels(labels)
     ids = label_set.ids
-    if name is None:
-        name = f"by-{safe_id(groups)}" if groups else "leak-free"
+    if name is None and groups:
+        name = f"by-{safe_id(groups)}"
+    name = name or "leak-free"
     if folds < 2:
         raise UsageError(f"a split needs at least 2 folds (got {folds})")
-    units = manifest.items.groups(groups, ids) if groups else cut_files(manifest.items, ids, gap)
-    if folds > (count := len(set(units))):
-        nouns = "stretches" if gap else "labelled items"
-        if groups:
-            nouns = f"{group_noun(groups)}s"
-        raise UsageError(f"{folds} folds need {folds} {nouns} (got only {count}); use fewer folds")
+
     deal = _deal_groups if groups or gap else _deal_items
+    units = cut_files(manifest.items, ids, gap)
+    if groups:
+        units = manifest.items.groups(groups, ids)
+    count = len(set(units))
+    if folds > count:
+        raise UsageError(f"{folds} folds need as many groups (got only {count}); use fewer folds")
+
     fold_of = deal(label_set.levels, units, folds, seed)
-    about: dict[str, Any] = {"method": "stratified by level", "labels": label_set.name}
-    about |= {"folds": folds, "seed": seed} | ({"groups": groups} if groups else {})
-    about |= {"gap": gap} if gap else {}
+    about: dict[str, Any] = {
+        "method": "stratified by level",
+        "labels": label_set.name,
+        "folds": folds,
+        "seed": seed,
+    }
+    if groups:
+        about["groups"] = groups
+    if gap:
+        about["gap"] = gap
     split = Split(name, ids, [fold_of[unit] for unit in units], about=about)
-    if shared := neighbours(manifest.items, split):
+    shared = neighbours(manifest.items, split)
+    if shared:
         raise UsageError(
-            f"{counted(len(shared), 'clip shows', 'clips show')} the same seconds of a file as a "
-            f"clip in another fold ({join_some(shared, 2)}), so the folds would leak. Keep the "
-            'clips of a file together: --by media (in an experiment, groups = "media")'
+            "clips in several folds show the same seconds of a file, so the folds would leak: "
+            f"{join_some(shared, 2)}. Keep the clips of a file together: --by media (in an "
+            'experiment, groups = "media")'
         )
     return split
 
@@ -365,7 +332,8 @@ def _deal_items(levels: Sequence[str], ids: Sequence[str], folds: int, seed: int
     fold_of: dict[str, int] = {}
     for level in sorted(set(levels)):
         members = [i for i, own in zip(ids, levels, strict=True) if own == level]
-        for identifier in sorted(members, key=partial(_shuffled, seed)):
+        members.sort(key=partial(_shuffled, seed))
+        for identifier in members:
             fold_of[identifier] = len(fold_of) % folds
     return fold_of
 
@@ -386,9 +354,10 @@ def _deal_groups(
     weights = totals.max() ** 2 // totals**2  # the rarer of two levels matters more
     dealt = np.zeros((folds, len(levels_seen)), dtype=np.int64)
     fold_of = {}
-    for row in sorted(
+    largest_first = sorted(
         range(len(names)), key=lambda row: (-counts[row].sum(), _shuffled(seed, names[row]))
-    ):
+    )
+    for row in largest_first:
         fold = int(np.lexsort((dealt.sum(axis=1), dealt @ (counts[row] * weights)))[0])
         dealt[fold] += counts[row]
         fold_of[names[row]] = fold
@@ -410,9 +379,12 @@ def leave_film_out(
 
     With `groups`, make one fold per value of another column of the items, such as ``media``.
     """
-    ids = manifest.labels(labels).ids if labels else list(manifest.ids)
+    ids = list(manifest.ids)
+    if labels:
+        ids = manifest.labels(labels).ids
     group_of = manifest.items.groups(groups, ids)
-    names, noun = sorted(set(group_of)), group_noun(groups)
+    names = sorted(set(group_of))
+    noun = group_noun(groups)
     if len(names) < 2:
         raise UsageError(f"leave-{noun}-out needs items from at least two {noun}s")
     number = {group: fold for fold, group in enumerate(names)}

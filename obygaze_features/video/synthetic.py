@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import SYNTHETIC, new_folder, write_text
+from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import format_rows
 from obygaze_features.errors import UsageError
 from obygaze_features.items.items import safe_id
 from obygaze_features.items.media import clip_id
-from obygaze_features.manifests import obygaze_scheme
 
 FRAMES_PER_SECOND = 24
 SOUND_RATE = 24_000
@@ -62,7 +62,8 @@ def write_synthetic_dataset(
         if Path(title).name != title:
             raise UsageError(f"a title must be a file name, without a slash (got {title!r})")
     rows: list[dict[str, object]] = []
-    names = obygaze_scheme().visual_concepts
+    concepts = reference_json("scheme-obygaze.json")["concepts"]
+    names = [concept["name"] for concept in concepts if concept["visual"]]
     with new_folder(folder, overwrite=overwrite, marker=SYNTHETIC, allow_missing=True) as new:
         write_text(new / SYNTHETIC, "Drawn by obygaze features demo; nothing was filmed.\n")
         videos = new / "videos"

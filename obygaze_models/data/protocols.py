@@ -462,7 +462,7 @@ def find_released_runs(manifest: Manifest, name: str, *, first: int = 0) -> RunS
         return manifest.runs(name)
     split = manifest.split(name)
     usable = split.where(_with_media(manifest).__contains__)
-    last = split.test_fold
+    last = split.last_fold
 
     def run(fold: int) -> Run:
         train = [clip for clip, own in usable.fold_of.items() if own not in (fold, last)]
@@ -474,7 +474,7 @@ def find_released_runs(manifest: Manifest, name: str, *, first: int = 0) -> RunS
 def released_test_ids(manifest: Manifest, name: str) -> frozenset[str]:
     """Return the clips with a media file in the last fold of a released split."""
     split = manifest.split(name)
-    return frozenset(_with_media(manifest).intersection(split.fold(split.test_fold)))
+    return frozenset(_with_media(manifest).intersection(split.fold(split.last_fold)))
 
 
 def _with_media(manifest: Manifest) -> set[str]:

@@ -111,8 +111,8 @@ def make_division(
             f"{gaps[0]}. Number its folds from 0 without gaps, or split the clips again: "
             "obygaze manifests split MANIFEST --by film --overwrite"
         )
-    last = split.last_fold if PROTOCOLS[name].in_turn else split.test_fold
-    return Division(name, split.name, split.fold_of, last, frozenset(split.ids), near=near)
+    ids = frozenset(split.ids)
+    return Division(name, split.name, split.fold_of, split.last_fold, ids, near=near)
 
 
 def _only_split(experiment: Experiment, manifest: Manifest) -> tuple[str, str]:
@@ -150,12 +150,6 @@ def _named_split(experiment: Experiment, split: Split, protocol: str) -> Split:
             f"{experiment.name!r}: the split {split.name!r} has "
             f"{counted(split.last_fold + 1, 'fold')}; {TAKES_THREE}. Use another split, or draw "
             'folds with split = "" (add gap = 5 if clips are from the same file)'
-        )
-    if protocol == OFFICIAL and split.lost_folds:
-        raise ExperimentError(
-            f"{experiment.name!r}: set {split.lost_folds[0]} of the official split "
-            f"{split.name!r} has no clips left, so results would not be official. "
-            'To test on each set in turn, set protocol = "split"'
         )
     return split
 
@@ -214,7 +208,7 @@ def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
     name = _released_name(manifest, experiment.split or _file_of(problems[0].train))
     trained_once = not problems[0].train.concept
     split = manifest.split(name)
-    runs = find_released_runs(manifest, name, first=split.test_fold - 1 if trained_once else 0)
+    runs = find_released_runs(manifest, name, first=split.last_fold - 1 if trained_once else 0)
     tested = {
         task.key: released_test_ids(
             manifest,

@@ -93,7 +93,7 @@ def write_run(
 
 def _test_clips(manifest: Manifest) -> list[str]:
     split = manifest.split("official")
-    return split.fold(split.test_fold)
+    return split.fold(split.last_fold)
 
 
 def format_run(topic: str, ids: Sequence[str], scores: NDArray[Any], tag: str) -> str:

@@ -309,7 +309,7 @@ def _chance_of_the_paper(context: ReproductionContext) -> Iterator[Block]:
     if context.has_released_splits:
         splits = {test: context.manifest.split(RELEASED[frozenset({*test, "S"})]) for test in TESTS}
         levels_by_title["Guesses at the released test folds, all of their clips"] = {
-            test: [split.class_of[clip] for clip in split.fold(split.test_fold)]
+            test: [split.class_of[clip] for clip in split.fold(split.last_fold)]
             for test, split in splits.items()
         }
     for title, by_test in levels_by_title.items():

@@ -112,7 +112,7 @@ def test_unreadable_rows_are_left_out(tmp_path):
         "f,a,-1,2,S": "start '-1' is not a time; write seconds or h:mm:ss",
         "f,a,0,2,Maybe": "unknown level 'Maybe'",
         "f,a,0:75:00,2:00:00,S": "start '0:75:00' is not a time",
-        "f,a,1,2000000000,S": "end '2000000000' is too large for a time in a film",
+        "f,a,1,2000000000,S": "end '2000000000' is not a time",
         "f,a,2,2,S": "ends where it starts (0:00:02)",
         "f,a,2,1,S": "ends (0:00:01) before it starts (0:00:02)",
         "f,a,1,2,": "has no level; choose from Easy Negative",

@@ -25,7 +25,7 @@ def test_all_shipped_manifests_are_in_the_wheel() -> None:
     assert here == {name for name in wheel["only-include"] if name.startswith("manifests/")}
     example = ROOT / "examples/mobygaze"
     shipped = {name for name in wheel["only-include"] if name.startswith("examples/")}
-    names = {path.name for path in example.iterdir() if path.suffix != ".sh"}
+    names = {path.name for path in example.iterdir() if path.suffix not in (".sh", ".py")}
     assert shipped == {f"examples/mobygaze/{name}" for name in names}
     assert {*EXPERIMENTS} == {path.name for path in example.glob("*.toml")}
     assert om.load_experiment(example / "reasons.toml").estimators == ("pcbm-logistic",)

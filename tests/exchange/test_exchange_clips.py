@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from obygaze_features.backbones.preprocess import CLIP_TORCHVISION
-from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import ArraySpec, Done, StoreWriter, open_store
 from obygaze_features.store.finalise import finalise
@@ -258,8 +258,3 @@ def test_an_import_with_smaller_blocks_is_resumed(tmp_path):
     store = import_features(path, items, tmp_path / "s.zarr", ids=items.ids)
     assert store.block_rows == 64
     assert store.status.all()
-
-
-def test_a_table_in_memory_is_refused_with_a_remedy():
-    with pytest.raises(UsageError, match=r"to_csv"):
-        Manifest.from_csv(pd.DataFrame({"id": ["a"]}))

@@ -170,19 +170,6 @@ def with_gaps(manifest, folder):
     return {"manifest": folder / "manifest", "split": "gaps"}
 
 
-def selected(protocol, folds):
-    """Return the clips of some folds, chosen in two steps."""
-
-    def change(manifest, folder):
-        fold_of = manifest.split("ten").fold_of
-        for left_out in (5, *{*range(10)}.difference(folds)):
-            manifest = manifest.select(ids=[i for i in manifest.ids if fold_of[i] != left_out])
-        manifest.save(folder / "manifest")
-        return {"manifest": folder / "manifest", "protocol": protocol}
-
-    return change
-
-
 def without_sure_tests(manifest, folder, folds=10):
     labels, ten = manifest.labels(), manifest.split("ten")
     split = replace(ten, folds=[fold % folds for fold in ten.folds])
@@ -224,9 +211,6 @@ REFUSED = [
     ({"concepts": ("all",)} | NO_TASK, ["'levels' has no visual concepts"]),
     (other_clips, ["none of the 150 clips of toy", "o.zarr (which has clip-1, cl"]),
     (with_gaps, ["has folds up to 10, but no clip is in fold 4", "split MANIFEST --by film"]),
-    (selected("leak-free", range(9)), ["'ten' lost its test fold (9)", 'protocol = "split"']),
-    (selected("official", range(1, 10)), ["set 0 of the official split 'ten' has no clips left"]),
-    (without_sure_tests, ["no model can be trained", "--name few --overwrite", "9      5  0"]),
     (partial(without_sure_tests, folds=3), ["no clips of S; label more clips\n"]),
     (of_files(2, groups="media"), ['groups = "media" has 2 files', "need three"]),
     (of_files(2, groups="media", protocol="leave-film-out"), [

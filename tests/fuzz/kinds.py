@@ -435,7 +435,6 @@ KINDS: dict[str, Kind] = {
     "subtitles": Kind(
         "subtitles", ("manifests subtitles {data}/eight {x} -o {out}/x",), 250, ("",),
     ),
-    "dump of subtitles": Kind("dump", ("manifests subtitles {data}/eight {x} -o {out}/x",), 100),
     "checkpoint": Kind(
         "checkpoint",
         ("features extract {data}/photos --images {data}/images --backbone {x} --device cpu "
@@ -514,20 +513,13 @@ def write_sounds(data: Path) -> None:
 
 
 def write_subtitles(data: Path) -> None:
-    """Write subtitles for the films of ``eight``, in two formats and as a MObyGaze dump."""
+    """Write subtitles for the films of ``eight``, in two formats."""
     lines = (
         "00:00:01,000 --> 00:00:02,500\n<i>Look</i>\nat her!\n\n2\n0:11.5 --> 0:12.5\nCaf\u00e9\n"
     )
     (data / "subtitles").mkdir()
     (data / "subtitles/tt0000001.srt").write_text(f"1\n{lines}", encoding="utf-8")
     (data / "subtitles/tt0000002.vtt").write_text(f"WEBVTT\n\n{lines}", encoding="utf-8")
-    (data / "dump").mkdir()
-    films = (
-        "INSERT INTO `movies` VALUES (7,'tt0000001','One',2007),(8,'tt0000002','It\\'s',1999);\n"
-    )
-    said = "(1,7,1,2,'00:00:01.000','00:00:02.500','no,\\ndear',-1),(2,8,1,2,'0:11','0:12','x',-1)"
-    (data / "dump/tractive_movies.sql").write_text(films)
-    (data / "dump/tractive_subtitles.sql").write_text(f"INSERT INTO `subtitles` VALUES {said};\n")
 
 
 def save_fusions(data: Path) -> None:

@@ -17,7 +17,6 @@ from PIL import Image
 
 COMMANDS = {
     "manifests-show": "manifests show manifest --by-film",
-    "manifests-show-id": "manifests show manifest tt0000001-003",
     "manifests-audit": "manifests audit manifest",
     "manifests-check": "manifests check manifest",
     "manifests-check-videos": "manifests check eight --videos films",

@@ -48,7 +48,7 @@ def test_three_label_sets_have_their_own_levels(write_files, tmp_path):
     table = tmp_path / "m/labels/valence.csv"
     table.write_text(table.read_text().replace("neutral", "violent"))
     [problem] = check(tmp_path / "m")
-    assert "valence.csv, line 3: unknown level 'violent'; choose from negative" in problem
+    assert "valence.csv, line 3: unknown level 'violent'" in problem
 
 
 def test_the_official_sets_are_folds_ending_with_test(write_files):
@@ -62,29 +62,13 @@ def test_the_official_sets_are_folds_ending_with_test(write_files):
     assert manifest.split("official").fold_of == {"A0": 0, "A1": 0, "A2": 1, "A3": 1}
 
 
-def test_values_become_classes_only_where_classes_are_missing(write_files):
-    """1.5 is a score of -.75, 3.4 of .2, 2.6 of -.2; 3.2 of .1, 2.9 of -.05, 4.5 of .75."""
-    manifest = of.Manifest.from_accede(write_files(ACCEDEranking=RANKING))
-    valence = manifest.labels("valence")
-    assert valence.levels == ["negative", "positive", "negative"]
-    assert manifest.labels("arousal").levels == ["neutral", "neutral", "active"]
-    assert "an inference" in manifest.notes[0]
-    assert "an inference" in valence.about["rule"]
-    wider = of.Manifest.from_accede(write_files(), threshold=0.2).labels("valence")
-    assert wider.levels == ["negative", "neutral", "neutral"]
-    manifest = of.Manifest.from_accede(write_files(ACCEDEaffect=AFFECT))
+def test_ranks_and_values_are_kept_beside_the_classes(write_files):
+    manifest = of.Manifest.from_accede(write_files(ACCEDEaffect=AFFECT, ACCEDEranking=RANKING))
     assert manifest.labels("valence").levels == ["negative", "neutral", "positive"]
-    [note] = manifest.notes
-    assert "no official split without MEDIAEVALsets.txt or ACCEDEsets.txt" in note
     assert manifest.labels("valence").extra["valenceValue"] == ["1.5", "3.4", ""]
-    # Values that are scores already: over .15, not at it.
-    (folder := write_files()).joinpath("ACCEDEaffect.txt").unlink()
-    write_files(ACCEDEranking=RANKING.replace("1.5 3.2", "-0.5 0.15").split("|1 A1")[0])
-    manifest = of.Manifest.from_accede(folder, scale="scores")
-    assert [manifest.labels(n).levels for n in ("valence", "arousal")] == [
-        ["negative"],
-        ["neutral"],
-    ]
+    assert manifest.ids == ["A0", "A1", "A3", "A2"]
+    [note] = manifest.notes
+    assert "no official split" in note
 
 
 def test_the_mediaeval_file_wins_over_accedes(write_files):

@@ -7,6 +7,7 @@ import pytest
 import obygaze_features as of
 from obygaze_features.errors import ManifestError, OutputExists, UnknownItem, UsageError
 from obygaze_features.manifests import LabelSet
+from obygaze_features.manifests.manifest import check
 from tests.kit.files import touch, write
 
 ROWS = [
@@ -26,11 +27,10 @@ def test_a_table_becomes_a_manifest_with_a_split(table, tmp_path, kind):
     manifest.add_split(of.stratified(manifest, folds=2))
     manifest.save(kind(tmp_path / "m"))
     loaded = of.Manifest.load(kind(tmp_path / "m"))
-    assert (loaded.digest, loaded.check()) == (manifest.digest, [])
+    assert (loaded.digest, check(tmp_path / "m")) == (manifest.digest, [])
     assert loaded.split("leak-free").sizes == [4, 4]
-    assert repr(loaded).startswith("Manifest('clips', 8 clips of 2 films, 1 label set, ")
-    assert repr(loaded.labels()).startswith("LabelSet('annotations', 8 items: EN 4, ")
-    assert repr(loaded.split("leak-free")) == "Split('leak-free', 8 items in 2 folds)"
+    assert repr(loaded.labels()).startswith("LabelSet(name='annotations'")
+    assert max(len(repr(part)) for part in (loaded, loaded.labels())) < 300
     assert repr(loaded.items) == "Items(c0, c1, c2 and 5 more)"
     located = loaded.locate(kind(touch(tmp_path / "films", "f0/c0.mkv")))
     assert (list(located.found), len(located.missing)) == (["c0"], 7)
@@ -44,8 +44,8 @@ def test_a_table_becomes_a_manifest_with_a_split(table, tmp_path, kind):
 def test_invalid_parts_are_refused(table):
     manifest = of.Manifest.from_csv(table)
     for level, concept, fact in [
-        ("sure", "Body", r"'sure' is not a level of the scheme \(EN, HN, NS, S\)"),
-        ("S", "Nonsense", "'Nonsense' is not a concept of the scheme"),
+        ("sure", "Body", "has 'sure', which is no level"),
+        ("S", "Nonsense", "has 'Nonsense', which is no"),
     ]:
         labels = LabelSet("mine", ["c0"], [level], [(concept,)])
         for add in (lambda of_it: manifest.with_parts(labels=[of_it]), manifest.add_labels):
@@ -54,8 +54,6 @@ def test_invalid_parts_are_refused(table):
     manifest.add_split(of.stratified(manifest, folds=2))
     with pytest.raises(UsageError, match="leak-free"):
         manifest.add_split(of.stratified(manifest, folds=2, seed=1))
-    with pytest.raises(UsageError, match="save it, then load it"):
-        manifest.check()
 
 
 def test_items_are_selected(released, manifest):

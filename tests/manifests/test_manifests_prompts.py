@@ -38,8 +38,7 @@ def test_every_stimulus_fills_every_template(tmp_path, obygaze):
     rows += [f"{e}-not,{p},no" for e in emotions for p in PEOPLE]
     source = write(tmp_path / "emotions.csv", "set,stimulus,named", *rows)
     result = obygaze("manifests", "import", "prompts", source, "-o", tmp_path / "m")
-    assert "180 texts" in result.stdout
-    assert "36 stimuli in 5 templates" in result.stdout
+    assert "180 items" in result.stdout
     assert check(tmp_path / "m") == []
     rows = csv_rows(tmp_path / "m/items.csv")
     angry = [row for row in rows if row["set"] == "angry"]
@@ -70,7 +69,7 @@ def test_a_folder_of_images_becomes_a_manifest(tmp_path, obygaze):
     names = ["a.JPG", "b.webp", "c.bmp", "d.tif", "e.jpeg", "f.txt", ".g.png"]
     folder = touch(tmp_path / "photos", *(f"yes/{name}" for name in names), "no/a.png", "top.png")
     result = obygaze("manifests", "import", "folder", folder, "-o", tmp_path / "m")
-    assert "7 images of 2 groups" in result.stdout
+    assert "7 items" in result.stdout
     manifest = of.Manifest.load(tmp_path / "m")
     assert set(manifest.items.kinds) == {"image"}
     assert manifest.ids == ["top", "no-a", "yes-a", "yes-b", "yes-c", "yes-d", "yes-e"]

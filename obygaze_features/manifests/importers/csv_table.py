@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-import os
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from obygaze_features.common.tables import Table, map_cells, read_mapped_table
-from obygaze_features.common.text import counted, for_shell, join_some
-from obygaze_features.errors import ManifestError, UsageError
+from obygaze_features.common.text import join_some
+from obygaze_features.errors import ManifestError
 from obygaze_features.items import items
-from obygaze_features.items.items import Items, are_ids, id_problem, media_stem, name_film, safe_id
+from obygaze_features.items.items import (
+    Items,
+    are_ids,
+    format_seconds,
+    id_problem,
+    media_stem,
+    name_film,
+    safe_id,
+)
 from obygaze_features.items.media import IMAGE_SUFFIXES, MEDIA_SUFFIXES
 from obygaze_features.manifests import labels
-from obygaze_features.manifests.importers.reading import item_of_file, parse_time, relative_path
+from obygaze_features.manifests.importers.reading import (
+    item_of_file,
+    parse_time,
+    relative_path,
+    span_id,
+)
 from obygaze_features.manifests.labels import (
     Concept,
     LabelScheme,
     LabelSet,
     OwnLevels,
     choose_scheme,
+    map_column,
     obygaze_scheme,
     suggest_levels,
 )
@@ -45,26 +57,23 @@ def import_manifest(
     annotator: str | None = None,
 ) -> Manifest:
     """Read any CSV table of clips, with or without labels."""
-    if not isinstance(source, str | os.PathLike):
-        raise UsageError(
-            f"source must be the path of a file (got {type(source).__name__}). "
-            'Save the table first: table.to_csv("clips.csv", index=False)'
-        )
     source = Path(source)
     table = _with_items(_read(source, columns))
     labelled = "level" in table.columns
-    label_columns = set(labels.COLUMNS) - {"id"} if labelled else set()
+    label_columns: set[str] = set()
+    if labelled:
+        label_columns = set(labels.COLUMNS) - {"id"}
     all_items = Items.from_table(table.select(c for c in table.columns if c not in label_columns))
     chosen = _choose_scheme(table, levels) or obygaze_scheme()
     notes = []
     if all_items.extra:
         notes.append(f"columns kept unchanged: {', '.join(all_items.extra)}")
-    rows = [row for row in np.flatnonzero(np.isnan(all_items.starts)) if all_items.media[row]]
-    files = ((all_items.media[row], all_items.ids[row]) for row in rows)
-    named = next((pair for pair in files if media_stem(pair[0]) != pair[1]), None)
-    if named:
-        notes.append("for example, the id of {} is {}".format(*named))
-    notes += _describe_repeats(all_items, source)
+    repeats = _count_repeats(all_items)
+    if repeats:
+        notes.append(
+            f"warning: {repeats:,} items have the file and span of an earlier item. "
+            "If several people annotated the same clips, use: obygaze annotations import csv"
+        )
     manifest = Manifest(source.stem, all_items, chosen, source=source.name, notes=notes)
     if not labelled:
         return manifest
@@ -75,26 +84,12 @@ def import_manifest(
     return manifest.with_parts(labels=[label_set])
 
 
-def _describe_repeats(all_items: Items, source: Path) -> Iterator[str]:
-    """Yield a note if items have the same film and span, as in a table of several annotators."""
-    repeats = all_items.repeats
-    if not repeats:
-        return
-    row, first_row = next(iter(repeats.items()))
-    pair = f"{all_items.ids[row]} has the same span as {all_items.ids[first_row]}"
-    note = f"{counted(len(repeats), 'item repeats', 'items repeat')} an earlier item ({pair})"
-    columns = {
-        name: len(set(cells))
-        for name, cells in all_items.extra.items()
-        if all(cells[row] != cells[first_row] for row, first_row in repeats.items())
-    }
-    command = f"obygaze annotations import csv {for_shell(source)}"
-    if columns:
-        column = min(columns, key=lambda name: columns[name])
-        note += f"; they differ in the column {column!r}"
-        if column.casefold() != "annotator":
-            command += f" --column {for_shell(f'annotator={column}')}"
-    yield f"warning: {note}. If several people annotated the same clips, use: {command}"
+def _count_repeats(all_items: Items) -> int:
+    """Return the number of items that have the file and span of another one."""
+    spans = np.stack([all_items.files, all_items.starts, all_items.ends])
+    spans = spans[:, ~np.isnan(all_items.starts)]
+    steps = np.diff(spans[:, np.lexsort(spans)])
+    return int((steps == 0).all(axis=0).sum())
 
 
 def read_labels(
@@ -126,27 +121,25 @@ def read_labels(
     """
     table = _read(source, columns, "level")
     table = table.select(table.columns, _labelled_rows(table))
-    find_rows = _row_finder(manifest.items)
-    name_column = "id" if "id" in table.columns else "media"
-    ids, rows, unmatched = [], [], []
-    for row, (cell, film) in enumerate(zip(table[name_column], table.get("film"), strict=True)):
-        matches = [manifest.ids[match] for match in find_rows(film, cell)]
+    names = table.columns.get("id") or table["media"]
+    ids_of = _ids_by_name(manifest.items)
+    ids = []
+    rows = []
+    unmatched = []
+    for row, (cell, film) in enumerate(zip(names, table.get("film"), strict=True)):
+        matches = ids_of.get(cell.casefold()) or ids_of.get(_plain_path(film, cell), [])
         if len(matches) > 1:
-            raise table.problem(
-                row, f"{cell!r} matches {join_some(matches)}; include the folder, or use the id"
-            )
+            raise table.problem(row, f"{cell!r} matches {join_some(matches)}; use the id")
         if matches:
             rows.append(row)
-            ids.append(matches[0])
+            ids += matches
         else:
             unmatched.append(cell)
     if not ids:
-        files = [media for media in manifest.items.media if media]
         raise ManifestError(
-            f"{source}: no row names an item of {manifest.name} (got "
-            f"{join_some(unmatched, 2)}; the manifest has ids such as {join_some(manifest.ids, 2)}"
-            + (f" and files such as {join_some(files, 2)})" if files else ")")
-            + "; choose the column of ids or files with --column id=NAME"
+            f"{source}: no row names an item of {manifest.name} (got {join_some(unmatched, 2)}; "
+            f"the manifest has ids such as {join_some(manifest.ids, 2)}); choose the column of ids "
+            "or files with --column id=NAME"
         )
     label_table = table.select((c for c in table.columns if c not in items.COLUMNS), rows)
     label_table = replace(label_table, columns={"id": ids, **label_table.columns})
@@ -173,28 +166,22 @@ def _join_concepts(cell: str) -> str:
 
 def _with_items(table: Table) -> Table:
     """Return the table with safe ids, relative file names, and times in seconds."""
-    columns = _plain_names(table) or _safe_names(table)
-    if not {"id", "start"} & {*table.columns}:
-        _refuse_repeats(table, columns["id"])
-    suffixes = {_suffix(name) for name in {*columns["media"]}}
-    if "kind" not in table.columns and suffixes and suffixes <= IMAGE_SUFFIXES:
+    columns = dict(table.columns)
+    for name in ("start", "end"):
+        if name in columns:
+
+            def read_seconds(cell: str, name: str = name) -> str:
+                if not cell.strip():
+                    return ""
+                return format_seconds(parse_time(cell, name, table.delimiter))
+
+            columns[name] = map_column(table, name, read_seconds)
+    table = replace(table, columns=columns)
+    columns |= _plain_names(table) or _safe_names(table)
+    suffixes = set(map(_suffix, set(columns["media"])))
+    if "kind" not in columns and suffixes and suffixes <= IMAGE_SUFFIXES:
         columns["kind"] = ["image"] * len(table)
-    for name in [name for name in ("start", "end") if name in table.columns]:
-        columns[name] = _seconds_texts(table, name)
-    return replace(table, columns={**table.columns, **columns})
-
-
-def _refuse_repeats(table: Table, ids: Sequence[str]) -> None:
-    """Raise `ManifestError` if rows without ids and times have the same file."""
-    seen: set[str] = set()
-    for row, identifier in enumerate(ids):
-        if identifier in seen:
-            raise table.problem(
-                row,
-                f"duplicate id {identifier!r}, from the file's name. If each row is a span of its "
-                "file, name the columns of the times: --column start=NAME --column end=NAME",
-            )
-        seen.add(identifier)
+    return replace(table, columns=columns)
 
 
 def _plain_names(table: Table) -> dict[str, list[str]] | None:
@@ -209,75 +196,57 @@ def _plain_names(table: Table) -> dict[str, list[str]] | None:
     return {"id": ids, "film": films, "media": media}
 
 
-def _seconds_texts(table: Table, name: str) -> list[str]:
-    """Return a column of times, converted to seconds, as text."""
-    texts = {}
-    for cell in dict.fromkeys(table[name]):
-        try:
-            seconds = parse_time(cell, name, table.delimiter) if cell.strip() else None
-        except ManifestError as error:
-            raise table.problem(table[name].index(cell), str(error)) from None
-        texts[cell] = "" if seconds is None else f"{seconds:.6f}"
-    return [texts[cell] for cell in table[name]]
-
-
 def _safe_names(table: Table) -> dict[str, list[str]]:
     """Return columns of safe ids, films and files, made row by row."""
-    numbers: Counter[str] = Counter()
-    rows: list[tuple[str, str, str]] = []
-    for identifier, film, media, start in zip(
-        *map(table.get, ("id", "film", "media", "start")), strict=True
-    ):
-        identifier, media = relative_path(identifier), relative_path(media)
+    columns: dict[str, list[str]] = {"id": [], "film": [], "media": []}
+    cells = map(table.get, ("id", "film", "media", "start"))
+    for name, film, file, start in zip(*cells, strict=True):
+        identifier = relative_path(name)
+        media = relative_path(file)
         is_file = "/" in identifier or _suffix(identifier) in MEDIA_SUFFIXES
+        safe = identifier
         if is_file or not identifier:
             safe = item_of_file(identifier or media, film).id
-            item = item_of_file(media or identifier, film)
-            film, media = item.film, item.media
-            numbers[safe] += 1
-            safe = f"{safe}-{numbers[safe]:03d}" if start else safe  # a span of a file
-        else:
-            safe = safe_id(identifier) if id_problem(identifier) else identifier
-            media = media or (identifier if safe != identifier else "")
-            if "/" in media:
-                item = item_of_file(media, film)
-                film, media = item.film, item.media
-        rows.append((safe, name_film(film, media) if start else film, media))
-    ids, films, files = map(list, zip(*rows, strict=True)) if rows else ([], [], [])
-    return {"id": ids, "film": films, "media": files}
+            media = media or identifier
+            if start:
+                safe = span_id(safe, float(start))
+        elif id_problem(identifier):
+            safe = safe_id(identifier)
+            media = media or identifier
+        if "/" in media or is_file or not identifier:
+            item = item_of_file(media, film)
+            film = item.film
+            media = item.media
+        if start:
+            film = name_film(film, media)
+        columns["id"].append(safe)
+        columns["film"].append(film)
+        columns["media"].append(media)
+    return columns
 
 
 def _suffix(name: str) -> str:
     return "".join(name.rpartition(".")[1:]).lower()
 
 
-def _row_finder(all_items: Items) -> Callable[[str, str], list[int]]:
-    """Return a function that finds the rows for a film and an id or file name from a table."""
-    row_of_id = {identifier.casefold(): [row] for row, identifier in enumerate(all_items.ids)}
-    rows_of_file: dict[str, list[int]] = {}  # also under paths without their first folders
-    rows_of_path: dict[str, list[int]] = {}
-    for row, (film, media) in enumerate(zip(all_items.films, all_items.media, strict=True)):
+def _ids_by_name(all_items: Items) -> dict[str, list[str]]:
+    """Return the ids of the items with each id, path or file name, without case and extension."""
+    ids_of: dict[str, list[str]] = {}
+    for identifier, film, media in zip(
+        all_items.ids, all_items.films, all_items.media, strict=True
+    ):
+        path = _plain_path(film, media)
         if media:
-            path, *ends = _ends_of_path(f"{film}/{media}")
-            rows_of_path.setdefault(path, []).append(row)
-            for end in (path, *ends):
-                rows_of_file.setdefault(end, []).append(row)
-
-    def find_rows(film: str, cell: str) -> list[int]:
-        path, *ends = _ends_of_path(f"{film}/{cell.strip()}")
-        matches = [row_of_id.get(cell.casefold()), rows_of_file.get(path)]
-        matches += map(rows_of_path.get, ends)
-        stem = path.rpartition("/")[2]
-        return next(filter(None, [*matches, row_of_id.get(safe_id(stem).casefold())]), [])
-
-    return find_rows
+            for name in {path, path.rpartition("/")[2]}:
+                ids_of.setdefault(name, []).append(identifier)
+    return ids_of | {identifier.casefold(): [identifier] for identifier in all_items.ids}
 
 
-def _ends_of_path(path: str) -> list[str]:
-    """Return a path in lower case without its extension, then the path with fewer folders."""
-    path = path.casefold().replace("\\", "/").lstrip("/")
-    parts = (path.rpartition(".")[0] if _suffix(path) in MEDIA_SUFFIXES else path).split("/")
-    return ["/".join(parts[first:]) for first in range(len(parts))]
+def _plain_path(film: str, media: str) -> str:
+    path = "/".join(filter(None, (film, relative_path(media)))).casefold()
+    if _suffix(path) in MEDIA_SUFFIXES:
+        return media_stem(path)
+    return path
 
 
 def _labelled_rows(table: Table) -> list[int]:
@@ -292,15 +261,12 @@ def _label_set(
     name: str, table: Table, scheme: LabelScheme, about: Mapping[str, object]
 ) -> LabelSet:
     about = {"rule": f"as in {table.path.name}", **about}
-    cells = table["level"], table.get("concepts")
-    for level, concepts in dict.fromkeys(zip(*cells, strict=True)):
-        try:
-            scheme.level(level)
-            list(map(scheme.concept, labels.split_concepts(concepts)))
-        except ManifestError as error:
-            row = list(zip(*cells, strict=True)).index((level, concepts))
-            raise table.problem(row, f"{error} ({suggest_levels(table['level'])})") from None
-    return LabelSet.from_table(name, table, about, scheme)
+    try:
+        return LabelSet.from_table(name, table, about, scheme)
+    except ManifestError as error:
+        if all(map(scheme.has_level, table["level"])):
+            raise
+        raise ManifestError(f"{error} ({suggest_levels(table['level'])})") from None
 
 
 def _choose_scheme(table: Table, levels: OwnLevels) -> LabelScheme | None:
@@ -308,5 +274,7 @@ def _choose_scheme(table: Table, levels: OwnLevels) -> LabelScheme | None:
     chosen = choose_scheme(table.path.stem, levels)
     if chosen is None or chosen.concepts:
         return chosen
-    cells = dict.fromkeys(table.get("concepts"))
-    return chosen.with_concepts(Concept(n) for cell in cells for n in labels.split_concepts(cell))
+    names: dict[str, None] = {}
+    for cell in dict.fromkeys(table.get("concepts")):
+        names |= dict.fromkeys(labels.split_concepts(cell))
+    return chosen.with_concepts(map(Concept, names))

@@ -2,59 +2,93 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from obygaze_features.common.files import VIDEO_SUFFIXES, require_folder
-from obygaze_features.errors import ManifestError
-from obygaze_features.items.items import Item, Items, safe_id
+from obygaze_features.common.package import need
+from obygaze_features.errors import ManifestError, UsageError
+from obygaze_features.items.items import Item, Items, name_film, safe_id
 from obygaze_features.items.media import IMAGE_SUFFIXES, SOUND_SUFFIXES, id_from_file
-from obygaze_features.manifests.importers.reading import item_of_file
+from obygaze_features.manifests.importers.reading import item_of_file, span_id
 from obygaze_features.manifests.manifest import Manifest
 
-SUFFIXES = {"clip": VIDEO_SUFFIXES, "image": IMAGE_SUFFIXES, "sound": SOUND_SUFFIXES}
-NOUNS = {"clip": "videos", "image": "images", "sound": "sound files"}
+MIN_EVERY_S = 0.1
+"""The shortest spans into which films are cut, in seconds."""
+MAX_SPANS = 100_000
+"""The most spans of a film, because its header may say any length."""
+MIN_REST_S = 1.0
+"""A shorter rest of a film is left out, because it may have no frame."""
 
 
 def import_manifest(
-    source: Path | str, *, ids: str | None = None, kind: str | None = None
+    source: Path | str, *, kind: str | None = None, every: float | None = None
 ) -> Manifest:
     """List the videos, sound files or images in any folder."""
     source = Path(source)
     require_folder(source, "a folder of videos or images", ManifestError)
-    kinds = {"clip": ["clip", "sound"], "image": ["image"], None: list(SUFFIXES)}[kind]
-    files_of = {name: list(_files(source, SUFFIXES[name])) for name in kinds}
-    kind = next(filter(files_of.get, kinds), None)
-    if kind is None:
-        suffixes = sorted(frozenset().union(*(SUFFIXES[name] for name in kinds)))
-        nouns = " or ".join(NOUNS[name] for name in kinds)
-        raise ManifestError(f"{source} has no {nouns} ({' '.join(suffixes)})")
-    files = files_of[kind]
-    if kind != "image":
-        kind, videos = "clip", files_of["clip"]
-        seen = {(path.parent, path.stem.casefold()) for path in videos}
-        sounds = (p for p in files_of["sound"] if (p.parent, p.stem.casefold()) not in seen)
-        files = [*videos, *sounds]
-    by_id: dict[str, tuple[Item, Path]] = {}
+    videos = list(_files(source, VIDEO_SUFFIXES))
+    images = list(_files(source, IMAGE_SUFFIXES))
+    if kind is None and images and not videos:
+        kind = "image"
+    if kind == "image":
+        files = images
+    else:
+        kind = "clip"
+        stems = set(map(_without_suffix, videos))
+        sounds = _files(source, SOUND_SUFFIXES)
+        files = videos + [path for path in sounds if _without_suffix(path) not in stems]
+    if not files:
+        raise ManifestError(f"{source} has no {kind} in a known format")
+    if every is not None and (kind == "image" or not every >= MIN_EVERY_S):
+        raise UsageError(f"films are cut into spans of {MIN_EVERY_S:g} s or more (got {every:g})")
+
+    items: list[Item] = []
     for path in files:
-        item = item_of_file(path.relative_to(source).as_posix(), by_name=ids == "names")
-        first = by_id.setdefault(item.id.lower(), (item, path))[1]
-        if first != path:
-            raise ManifestError(
-                f"{first} and {path} would both get the id {item.id!r}; rename or remove one"
-            )
-    ordered = sorted((item for item, _ in by_id.values()), key=_film_and_scene)
-    items = Items.of([replace(item, kind=kind) for item in ordered])
-    note = f"for example, the id of {items[0].media} is {items[0].id}"
-    return Manifest(safe_id(source.resolve().name), items, source="a folder", notes=[note])
+        item = replace(item_of_file(path.relative_to(source).as_posix()), kind=kind)
+        if every is None:
+            items.append(item)
+        else:
+            items += _spans(path, item, every)
+    items.sort(key=_film_and_scene)
+    return Manifest(safe_id(source.resolve().name), Items.of(items), source="a folder")
 
 
-def _film_and_scene(item: Item) -> tuple[str, int, str]:
+def _spans(path: Path, item: Item, every: float) -> Iterator[Item]:
+    """Yield the spans of a film; each is named after its start, whatever the film's length."""
+    need("av", extra="extract")
+    from obygaze_features.video.index import open_media
+
+    with open_media(path) as container:
+        length = container.duration
+    seconds = (length or 0) / 1e6
+    if not 0 < seconds <= MAX_SPANS * every:
+        raise ManifestError(
+            f"{path}: its header says that it lasts {seconds:g} s, so it is not cut into spans"
+        )
+    film = name_film(item.film, item.media)
+    for number in itertools.count():
+        start = number * every
+        if number and seconds - start < min(MIN_REST_S, every):
+            return
+        end = min(start + every, seconds)
+        yield replace(item, id=span_id(item.id, start), film=film, start=start, end=end)
+
+
+def _film_and_scene(item: Item) -> tuple[str, int, str, float]:
     """Return a sort key that puts MovieGraphs scenes in numeric order."""
     scene = id_from_file(item.media.rpartition("/")[2])
-    return item.film, scene[2] if scene and scene[0] == item.id else 0, item.media
+    number = 0
+    if scene:
+        number = scene[2]
+    return item.film, number, item.media, item.start or 0.0
+
+
+def _without_suffix(path: Path) -> str:
+    return path.with_suffix("").as_posix().casefold()
 
 
 def _files(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:

@@ -12,16 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from obygaze_features.common.tables import Table, read_table
-from obygaze_features.common.text import shorten
+from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import ManifestError
-from obygaze_features.items.items import Items, raise_first
-from obygaze_features.manifests.importers.reading import (
-    at_row,
-    parse_list,
-    published,
-    source_or_download,
-)
-from obygaze_features.manifests.labels import LabelScheme, LabelSet, obygaze_scheme
+from obygaze_features.items.items import Items
+from obygaze_features.manifests.importers.reading import parse_list, published, source_or_download
+from obygaze_features.manifests.labels import LabelScheme, LabelSet, map_column, obygaze_scheme
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.splits import Run, RunSet, Split
 
@@ -38,14 +33,14 @@ TRAINED = ("02_EN_S", "02_HN_S")
 CLASSES = {"Easy Neg": "EN", "Hard Neg": "HN", "Sure": "S", "S": "S", "EN_HN": "EN_HN"}
 
 
-def import_manifest(
-    source: Path | str | None = None, *, rule: str = "paper", url: str | None = None
-) -> Manifest:
+def import_manifest(source: Path | str | None = None, *, rule: str = "paper") -> Manifest:
     """Read the annotations of the ObyGaze12 paper."""
-    with source_or_download("obygaze12", source, url) as path:
+    with source_or_download("obygaze12", source) as path:
         table = read_table(path, delimiter=";", required=REQUIRED).without_blank_rows()
     columns = {"id": table["id"], "film": table["movie"], "media": table["video_name"]}
-    columns |= {name: table[name] for name in UNUSED if name in table.columns}
+    for name in UNUSED:
+        if name in table.columns:
+            columns[name] = table[name]
     scheme = obygaze_scheme()
     raw = _raw_labels(table, scheme)
     return Manifest(
@@ -57,16 +52,14 @@ def import_manifest(
 
 
 def _raw_labels(table: Table, scheme: LabelScheme) -> LabelSet:
-    levels, concepts = [], []
-    for row, (label, names) in enumerate(zip(table["label"], table["concepts"], strict=True)):
-        with at_row(table, row):
-            levels.append(scheme.level(label))
-            concepts.append(scheme.in_order(map(scheme.concept, parse_list(names))))
+    def read_concepts(text: str) -> tuple[str, ...]:
+        return scheme.in_order(map(scheme.concept, parse_list(text)))
+
     return LabelSet(
         "raw",
         table["id"],
-        levels,
-        concepts,
+        map_column(table, "label", scheme.level),
+        map_column(table, "concepts", read_concepts),
         ratio=table["overlap_ratio"],
         extra={"raw_label": table["label"], "raw_concepts": table["concepts"]},
         about={"origin": "rule", "rule": RULES["raw"]},
@@ -77,9 +70,13 @@ def _apply_rule(rule: str, raw: LabelSet, scheme: LabelScheme) -> LabelSet:
     if rule == "raw":
         return raw
     visual = set(scheme.visual_concepts)
-    concepts = [tuple(name for name in names if name in visual) for names in raw.concepts]
     lowest = scheme.codes[0]
-    levels = [level if seen else lowest for level, seen in zip(raw.levels, concepts, strict=True)]
+    levels = []
+    concepts = []
+    for level, names in zip(raw.levels, raw.concepts, strict=True):
+        seen = tuple(name for name in names if name in visual)
+        concepts.append(seen)
+        levels.append(level if seen else lowest)
     about = {**raw.about, "rule": RULES[rule]}
     labels = replace(raw, name=rule, levels=levels, concepts=concepts, about=about)
     if rule == "paper":
@@ -106,25 +103,29 @@ def read_released_splits(source: Path, manifest: Manifest) -> tuple[list[Split],
 
 def _read_split(path: Path, manifest: Manifest) -> Split:
     table = read_table(path, delimiter=";", required=["id", "label", "fold"])
-    raise_first(table, Split.problems(table))
-    by_film = path.parent.name == "movieset"
+    name = path.stem
     class_of = CLASSES
-    if by_film:
+    if path.parent.name == "movieset":
         # 0 and 1 mean the two classes in the file's name, for instance HN_S.
-        negative, _, positive = path.stem.replace("ENHN", "EN+HN").partition("_")
+        negative, _, positive = name.replace("ENHN", "EN+HN").partition("_")
         class_of = {"0": negative.replace("+", "_"), "1": positive}
-    for row, (identifier, label) in enumerate(zip(table["id"], table["label"], strict=True)):
+        name = f"movieset_{name}"
+    for row, identifier in enumerate(table["id"]):
         if identifier not in manifest:
             raise table.problem(row, f"id {shorten(identifier)} is not in the manifest")
+
+    def read_class(label: str) -> str:
         if label not in class_of:
-            raise table.problem(row, f"unknown label {label!r}; choose from {', '.join(class_of)}")
-    return Split(
-        f"movieset_{path.stem}" if by_film else path.stem,
-        table["id"],
-        [int(fold) for fold in table["fold"]],
-        [class_of[label] for label in table["label"]],
-        about={"method": "released by the authors", "file": f"{path.parent.name}/{path.name}"},
-    )
+            raise ManifestError(unknown_name("label", label, class_of))
+        return class_of[label]
+
+    columns = {
+        "id": table["id"],
+        "fold": table["fold"],
+        "class": map_column(table, "label", read_class),
+    }
+    about = {"method": "released by the authors", "file": f"{path.parent.name}/{path.name}"}
+    return Split.from_table(name, replace(table, columns=columns), about)
 
 
 def released_runs(split: Split, with_media: Set[str]) -> RunSet:
@@ -138,20 +139,18 @@ def released_runs(split: Split, with_media: Set[str]) -> RunSet:
     """
     if not split.classes:
         raise ManifestError(f"the split {split.name!r} has no classes")
-    test = split.test_fold
-    usable = [
-        (identifier, fold, name)
-        for identifier, fold, name in zip(split.ids, split.folds, split.classes, strict=True)
-        if identifier in with_media
-    ]
+    test = split.last_fold
+    rows = zip(split.ids, split.folds, split.classes, strict=True)
+    usable = [row for row in rows if row[0] in with_media]
     runs = []
     for validation in range(test - 1):
         pool = [row for row in usable if row[1] not in (validation, test)]
-        tenths = {name: count // 10 for name, count in Counter(r[2] for r in pool).items()}
-        if scarce := [name for name, tenth in tenths.items() if not tenth]:
+        sizes = Counter(name for _, _, name in pool)
+        tenths = {name: count // 10 for name, count in sizes.items()}
+        if 0 in tenths.values():
             raise ManifestError(
-                f"the split {split.name!r} has fewer than 10 training clips of class "
-                f"{scarce[0]!r}, but the released code counts each class in tenths"
+                f"the split {split.name!r} has fewer than 10 training clips of a class, but the "
+                "released code counts each class in tenths"
             )
         wheel = [fold for fold in range(1, test + 1) if fold != validation + 1]
         chosen = {}

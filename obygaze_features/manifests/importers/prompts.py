@@ -12,7 +12,7 @@ import msgspec
 from obygaze_features.common.files import read_json
 from obygaze_features.common.package import reference_file
 from obygaze_features.common.tables import Table, read_table
-from obygaze_features.common.text import counted, sha256_of_text, shorten
+from obygaze_features.common.text import as_list, sha256_of_text, shorten
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items import items
 from obygaze_features.items.items import MAX_ID_LENGTH, Item, Items, safe_id
@@ -36,43 +36,27 @@ def import_manifest(
     """Make texts by putting each stimulus into each template."""
     source = Path(source)
     table, battery_templates = _read_stimuli(source)
-    if not len(table):
-        raise ManifestError(f"{source} has a header but no stimuli; add a row for each")
     templates = templates or battery_templates
     reserved = {*items.COLUMNS, "template"} & set(table.columns)
     if reserved:
         raise ManifestError(f"{source}, line 1: column {min(reserved)!r} is reserved; rename it")
-    texts: dict[str, Item] = {}
+    made: list[Item] = []
     extra: dict[str, list[str]] = {"template": [], **{column: [] for column in table.columns}}
+    ids: set[str] = set()
     for row, cells in enumerate(table.rows()):
-        stimulus = cells["stimulus"].strip()
-        if not stimulus:
+        cells["stimulus"] = cells["stimulus"].strip()
+        if not cells["stimulus"]:
             raise table.problem(row, "the stimulus is empty")
         for template in templates:
-            text = with_article(template, stimulus, article)
+            text = with_article(template, cells["stimulus"], article)
             identifier = _id(cells.get("set", ""), text)
-            if earlier := texts.get(identifier.lower()):
-                raise table.problem(
-                    row,
-                    f"{shorten(text)} and {shorten(earlier.text)} both get the id {identifier}; "
-                    "remove one of them",
-                )
-            texts[identifier.lower()] = Item(identifier, kind="text", text=text)
-            extra["template"].append(template)
-            for column, cell in cells.items():
-                extra[column].append(stimulus if column == "stimulus" else cell)
-    per_stimulus = len(set(extra["template"]))
-    example = list(texts.values())[per_stimulus - 1]
-    stimuli = counted(len(texts) // per_stimulus, "stimulus", "stimuli")
-    return Manifest(
-        name=source.stem,
-        items=Items.of(list(texts.values()), extra),
-        source=source.name,
-        notes=[
-            f"{stimuli} in {counted(per_stimulus, 'template')}",
-            f"for example, the id of {shorten(example.text)} is {example.id}",
-        ],
-    )
+            if identifier.lower() in ids:
+                raise table.problem(row, f"{shorten(text)} gets an id that is used: {identifier}")
+            ids.add(identifier.lower())
+            made.append(Item(identifier, kind="text", text=text))
+            for column, cell in {"template": template, **cells}.items():
+                extra[column].append(cell)
+    return Manifest(name=source.stem, items=Items.of(made, extra), source=source.name)
 
 
 def with_article(template: str, stimulus: str, article: str = "letter") -> str:
@@ -96,8 +80,9 @@ def with_article(template: str, stimulus: str, article: str = "letter") -> str:
 
 def _read_stimuli(source: Path) -> tuple[Table, tuple[str, ...]]:
     """Return the table of stimuli and the templates to use with it."""
-    shipped = str(source) in SHIPPED and not source.is_file()
-    path = reference_file(f"batteries/{source}.json") if shipped else source
+    path = source
+    if str(source) in SHIPPED and not source.is_file():
+        path = reference_file(f"batteries/{source}.json")
     if path.suffix != ".json":
         table = read_table(path, delimiter=None, required=["stimulus"])
         return table.without_blank_rows(), TEMPLATES
@@ -105,27 +90,23 @@ def _read_stimuli(source: Path) -> tuple[Table, tuple[str, ...]]:
         battery = msgspec.convert(read_json(path, ManifestError), _Battery)
     except msgspec.ValidationError as error:
         raise ManifestError(f"{path} is not a battery with sets of stimuli ({error})") from None
-    pairs = [
-        (name, stimulus)
-        for name, members in battery.sets.items()
-        for stimulus in (members.stimuli if isinstance(members, _Set) else ())
-    ]
-    if not pairs:
+
+    columns: dict[str, list[str]] = {"set": [], "stimulus": []}
+    for name, members in battery.sets.items():
+        if isinstance(members, _Set):
+            stimuli = as_list(members.stimulus)
+            columns["set"] += [name] * len(stimuli)
+            columns["stimulus"] += stimuli
+    if not columns["set"]:
         raise ManifestError(f"{path} has no sets of stimuli (its tests use ids)")
-    names, stimuli = map(list, zip(*pairs, strict=True))
-    lines = range(1, len(stimuli) + 1)
-    table = Table(path, ",", {"set": names, "stimulus": stimuli}, lines)
-    return table, battery.templates or TEMPLATES
+    lines = range(1, len(columns["set"]) + 1)
+    return Table(path, ",", columns, lines), battery.templates or TEMPLATES
 
 
 class _Set(msgspec.Struct):
     """A set of stimuli in a battery; a string is a single stimulus, as in `obygaze bias eat`."""
 
     stimulus: tuple[str, ...] | str = ()
-
-    @property
-    def stimuli(self) -> tuple[str, ...]:
-        return (self.stimulus,) if isinstance(self.stimulus, str) else self.stimulus
 
 
 class _Battery(msgspec.Struct):
@@ -137,7 +118,9 @@ class _Battery(msgspec.Struct):
 
 def _id(set_name: str, text: str) -> str:
     """Return the id ``SET-the_text``; if it is too long, shorten it and add part of its hash."""
-    identifier = "-".join(filter(None, [safe_id(set_name) if set_name else "", safe_id(text)]))
+    identifier = safe_id(text)
+    if set_name:
+        identifier = f"{safe_id(set_name)}-{identifier}"
     if len(identifier) <= MAX_ID_LENGTH:
         return identifier
     digest = sha256_of_text(f"{set_name}\n{text}")[:8]

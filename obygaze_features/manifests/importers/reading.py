@@ -6,16 +6,15 @@ import contextlib
 import hashlib
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from obygaze_features.common.files import write_bytes
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table
 from obygaze_features.common.text import MAX_TIME_S, shorten
 from obygaze_features.errors import AnnotationError, ManifestError
-from obygaze_features.items.items import Item, media_stem, name_film, safe_id
+from obygaze_features.items.items import Item, format_seconds, media_stem, name_film, safe_id
 from obygaze_features.items.media import MEDIA_SUFFIXES, id_from_file
 
 MAX_DOWNLOAD_BYTES = 256 * 2**20
@@ -51,47 +50,25 @@ def parse_time(text: str, column: str, delimiter: str = ",") -> float:
     >>> parse_time("75.5", "start"), parse_time("1:15,5", "start", ";")
     (75.5, 75.5)
     """
-    plain = decimal_point(text, delimiter)
-    if (match := _CLOCK.fullmatch(plain)) and (match[1] is None or int(match[2]) < 60):
-        hours, minutes, rest = match.groups(default="0")
+    plain = text.strip()
+    if delimiter != "," and plain.count(",") == 1:
+        plain = plain.replace(",", ".")  # as in spreadsheets of many languages
+    clock = _CLOCK.fullmatch(plain)
+    if clock and (clock[1] is None or int(clock[2]) < 60):
+        hours, minutes, rest = clock.groups(default="0")
         return round(int(hours) * 3600 + int(minutes) * 60 + float(rest), 6)
-    cell = f"{column} {shorten(text.strip())}"
-    if not _SECONDS.fullmatch(plain):
-        raise ManifestError(f"{cell} is not a time; write seconds or h:mm:ss")
-    if float(plain) > MAX_TIME_S:
-        raise ManifestError(f"{cell} is too large for a time in a film")
+    if not _SECONDS.fullmatch(plain) or float(plain) > MAX_TIME_S:
+        raise ManifestError(
+            f"{column} {shorten(text.strip())} is not a time; write seconds or h:mm:ss, up to "
+            f"{MAX_TIME_S:g} seconds"
+        )
     return round(float(plain), 6)
 
 
-def parse_times(cells: Sequence[str], column: str) -> list[float]:
-    """Parse cells like `parse_time`, but faster if all cells are plain numbers."""
-    if not "".join(cells).encode().translate(None, b"0123456789."):
-        with contextlib.suppress(ValueError):  # such as an empty cell
-            seconds = [round(float(cell), 6) for cell in cells]
-            if max(seconds, default=0) <= MAX_TIME_S:
-                return seconds
-    return [parse_time(cell, column) for cell in cells]
-
-
-def decimal_point(text: str, delimiter: str) -> str:
-    """Return a number from a table, written with a decimal point.
-
-    If the table's delimiter is not a comma, as in spreadsheets in many languages, a comma is read
-    as the decimal point.
-
-    Examples
-    --------
-    >>> decimal_point("23,976", ";"), decimal_point("23.976", ";")
-    ('23.976', '23.976')
-    """
-    text = text.strip()
-    return text if delimiter == "," or text.count(",") != 1 else text.replace(",", ".")
-
-
-def item_of_file(path: str, film: str = "", *, by_name: bool = False) -> Item:
+def item_of_file(path: str, film: str = "") -> Item:
     """Return the clip for a file's path; the outermost folder is the clip's film.
 
-    A file named like a MovieGraphs clip gets that clip's id, unless `by_name` is true.
+    A file named like a MovieGraphs clip gets that clip's id.
 
     Examples
     --------
@@ -107,23 +84,42 @@ start=None, end=None)
     if not name:
         return Item("", film=film)
     media = "/".join([*folders, name])
-    if not by_name and (scene := id_from_file(name)):
+    scene = id_from_file(name)
+    if scene:
         identifier, imdb, _ = scene
-        return Item(identifier, film=imdb if film.lower() in ("", imdb) else film, media=media)
+        if film.lower() in ("", imdb):
+            film = imdb
+        return Item(identifier, film=film, media=media)
     # Names such as "Dr. No" may lack an extension.
-    has_suffix = PurePosixPath(name).suffix.lower() in MEDIA_SUFFIXES
-    identifier = safe_id(media_stem(name) if has_suffix else name)
+    if PurePosixPath(name).suffix.lower() in MEDIA_SUFFIXES:
+        name = media_stem(name)
+    identifier = safe_id(name)
     for folder in map(safe_id, filter(None, reversed([film, *folders]))):
-        identifier = identifier if identifier.startswith(folder) else f"{folder}-{identifier}"
+        if not identifier.startswith(folder):
+            identifier = f"{folder}-{identifier}"
     return Item(identifier, film=film, media=media)
+
+
+def span_id(identifier: str, start: float) -> str:
+    """Return the id of a span of a file: the file's id, and where the span starts.
+
+    Examples
+    --------
+    >>> span_id("Juno", 90.0)
+    'Juno-90s'
+    """
+    return f"{identifier}-{format_seconds(start)}s"
 
 
 def published(dataset: str) -> dict[str, Any]:
     """Return the name, source, licence and citation of a published data set."""
     about = reference_json("sources.json")[dataset]
-    source = f"{about['repository']} at {about['revision']}"
-    facts = {key: about[key] for key in ("licence", "citation")}
-    return {"name": dataset, "source": source, **facts}
+    return {
+        "name": dataset,
+        "source": f"{about['repository']} at {about['revision']}",
+        "licence": about["licence"],
+        "citation": about["citation"],
+    }
 
 
 def relative_path(path: str) -> str:
@@ -167,12 +163,12 @@ def source_or_download(
     about = reference_json("sources.json")[dataset]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, Path(about["file"]).name)
-        download_pinned(url or about["url"], path, sha256=about["sha256"])
+        path.write_bytes(download_pinned(url or about["url"], sha256=about["sha256"]))
         yield path
 
 
-def download_pinned(url: str, path: Path, *, sha256: str) -> None:
-    """Download `url` to `path`; raise without writing if the checksum differs.
+def download_pinned(url: str, *, sha256: str) -> bytes:
+    """Return the contents of a public file; raise an error if the checksum differs.
 
     The address must start with http or https, so that no local file can be read.
     """
@@ -184,19 +180,15 @@ def download_pinned(url: str, path: Path, *, sha256: str) -> None:
 
     try:
         with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT_S) as answer:  # noqa: S310 (checked above)
-            data = answer.read(MAX_DOWNLOAD_BYTES + 1)
+            data: bytes = answer.read(MAX_DOWNLOAD_BYTES + 1)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = " ".join(str(getattr(error, "reason", error)).split())
         if isinstance(error, urllib.error.HTTPError):
             error.close()
         raise ManifestError(
-            f"{url} cannot be downloaded ({reason or type(error).__name__}); "
-            "download the file by other means and pass its path as SOURCE"
+            f"{url} cannot be downloaded ({error}); download the file by other means and pass its "
+            "path as SOURCE"
         ) from None
     digest = hashlib.sha256(data).hexdigest()
     if digest != sha256:
-        raise ManifestError(
-            f"{url} is not the expected file: its SHA-256 is {digest}, not {sha256}; "
-            "nothing was written"
-        )
-    write_bytes(path, data)
+        raise ManifestError(f"{url} is not the expected file (SHA-256 {digest}, not {sha256})")
+    return data
