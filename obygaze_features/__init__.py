@@ -18,6 +18,7 @@ from obygaze_features.common import lazy_names
 
 if TYPE_CHECKING:
     from obygaze_features.annotations import Timelines
+    from obygaze_features.annotations.agreement import agreement
     from obygaze_features.backbones import Backbone, load_backbone
     from obygaze_features.errors import ObygazeError
     from obygaze_features.extraction import extract
@@ -37,6 +38,7 @@ __all__ = [
     "ObygazeError",
     "Store",
     "Timelines",
+    "agreement",
     "diff",
     "export",
     "extract",
@@ -59,6 +61,7 @@ __all__ = [
 
 _NAMES = {
     "annotations": ["Timelines"],
+    "annotations.agreement": ["agreement"],
     "backbones": ["Backbone", "load_backbone"],
     "errors": ["ObygazeError"],
     "extraction": ["extract"],

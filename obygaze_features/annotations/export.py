@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from obygaze_features.annotations.agreement import find_disagreements, find_pairs
+from obygaze_features.annotations.agreement import find_differences, find_pairs
 from obygaze_features.annotations.importers.elan import (
     ABOUT,
     CLIP_KIND,
@@ -145,15 +145,15 @@ def _differences(timelines: Timelines, manifest: Manifest) -> dict[str, list[Ann
     names = sorted({*timelines.annotators} & {*manifest.annotators})
     own = [name for name in names if manifest.label_scheme(name).codes == scheme.codes]
     pairs = find_pairs(manifest, own)[0] if len(own) > 1 else []
-    for run in find_disagreements(pairs, manifest.items, distances_of(scheme)):
-        if run.start is not None and run.end is not None:
-            sides = (run.a, run.levels_a), (run.b, run.levels_b)
+    for run in find_differences(pairs, manifest.items, distances_of(scheme)):
+        if run["start"] is not None:
+            sides = (run["a"], run["levels_a"]), (run["b"], run["levels_b"])
             texts = (
                 f"{name_of.get(who, who)}: {', '.join(scheme.name_of[level] for level in levels)}"
                 for who, levels in sides
             )
-            note = Annotation(*milliseconds(run.start, run.end), " / ".join(texts))
-            notes.setdefault(safe_id(run.film), []).append(note)
+            note = Annotation(*milliseconds(run["start"], run["end"]), " / ".join(texts))
+            notes.setdefault(safe_id(run["film"]), []).append(note)
     return notes
 
 

@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.annotations.agreement_report import AgreementReport, agreement_report
 from obygaze_features.annotations.grid import ROUNDING_US, microseconds, read_grid
-from obygaze_features.annotations.measures import Chance
 from obygaze_features.annotations.merge import (
     MERGED,
     MergedLabels,
@@ -69,11 +67,6 @@ class ProjectedLabels:
     def merge_labels(self, name: str = MERGED) -> MergedLabels:
         """Merge the annotators' label sets into one."""
         return merge_labels(self.label_sets, self.grid, name)
-
-    def agreement(self, chance: Chance | None = None) -> AgreementReport:
-        """Measure how much the annotators agree."""
-        names = [labels.name for labels in self.label_sets]
-        return agreement_report(self.manifest, names, chance)
 
     def save(self, folder: Path | str | None = None, *, overwrite: bool = False) -> SavedLabels:
         """Save the label sets with their clips to a folder (default: the grid's own manifest)."""

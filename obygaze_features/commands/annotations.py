@@ -15,7 +15,6 @@ from obygaze_features.common.cli import (
     HeadedGroup,
     column_option,
     echo,
-    echo_json,
     exit_if,
     film_option,
     folder_argument,
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
     from obygaze_features.annotations.remarks import Remark
     from obygaze_features.manifests.labels import LabelSet
 
+DIFFERENCES_SHOWN = 10
+NOT_IN_TERMINAL = ("film", "last", "seconds", "distance", "gamma_uniform")
 film_table_option = click.option(
     "--film-table",
     "films",
@@ -370,41 +371,47 @@ def agreement(
 ) -> None:
     """Measure how much annotators agree, and where they differ.
 
-    Prints the share of clips with the same level, who marks more, one annotator's score against the
-    other (a rough guide to what a model can reach, but not a limit), and means over films. Tables
-    follow. One has Cohen's kappa for each concept. One has measures for each film: kappa,
-    Krippendorff's alpha (nominal, ordinal, and with the paper's distances), and the paper's gamma
-    over all levels and without the clips that either annotator calls Not Sure. The others have the
-    confusion of levels, and the longest stretches where annotators differ.
+    Prints the share of clips with the same level for each pair of annotators, and their levels.
+    Then come, for each film, the paper's gamma over all levels and without the clips that either
+    annotator calls Not Sure, Cohen's kappa, and Krippendorff's alpha (nominal and ordinal); Cohen's
+    kappa for each concept; and the longest stretches where annotators differ. --json and -o have
+    all stretches, and the concepts of each film.
 
     gamma = 1 - d/e, where d is the mean distance between the annotators' levels, and e is that mean
-    after one annotator's levels are shuffled. 'closed' is the limit for many shuffles.
+    when one annotator's levels are in random order.
 
     Only annotators' label sets are compared: those that were projected from timelines, imported
-    with --annotator, or named by you. Label sets that a rule made from other label sets say nothing
-    about how much people agree, and are refused.
-
-    Films without a second annotator are listed and left out; the exit code is then 3.
+    with --annotator, or named by you. Label sets that a rule made say nothing about how much people
+    agree, and are refused. Films without a second annotator are left out; the exit code is then 3.
 
     \b
     Example:
       obygaze annotations agreement manifests/mine
     """
-    from obygaze_features.annotations.agreement_report import agreement_report
-    from obygaze_features.annotations.remarks import describe_remarks
-
-    report = agreement_report(of.Manifest.load(manifest), labels)
+    found = of.agreement(of.Manifest.load(manifest), labels)
     if output is not None:
-        report.save(output, overwrite=overwrite)
-    if as_json:
-        echo_json(report.to_json())
-    else:
-        echo(report.describe(), strong=report.main_number)
-        if report.remarks:
-            echo("\n" + "\n".join(describe_remarks(report.remarks, "--json lists all")))
-        if output is not None:
-            echo(f"\nCSV tables (agreement, means, concepts, differences and others) -> {output}")
-    _exit_if_left_out(report.remarks)
+        found.save(output, overwrite=overwrite)
+    result = found.to_json()
+    if not as_json:
+        del result["remarks"], result["distances"], result["concepts_by_film"]
+        result["films"] = _for_terminal(found.films)
+        result["differences"] = _for_terminal(found.differences[:DIFFERENCES_SHOWN])
+        result["all_differences"] = len(found.differences)
+        result["tables"] = output and str(output)
+    _show(result, found.remarks, as_json)
+    _exit_if_left_out(found.remarks)
+
+
+def _for_terminal(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows without the columns that few people need, and with times as h:mm:ss."""
+    shorter = []
+    for row in rows:
+        kept = {name: value for name, value in row.items() if name not in NOT_IN_TERMINAL}
+        for name in ("start", "end"):
+            if row.get(name) is not None:
+                kept[name] = format_time(row[name])
+        shorter.append(kept)
+    return shorter
 
 
 def _level_rows(label_sets: Sequence[LabelSet], codes: Sequence[str]) -> list[dict[str, Any]]:

@@ -15,15 +15,9 @@ from sklearn.tree import DecisionTreeClassifier, export_text
 
 import obygaze_features as of
 from obygaze_features.annotations import Film
-from obygaze_features.annotations.agreement_report import agreement_report
-from obygaze_features.annotations.figures import (
-    film_figure,
-    levels_by_film,
-)
+from obygaze_features.annotations.figures import film_figure
 from obygaze_features.common import figures as common
-from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.statistics import statistics, statistics_figure
-from obygaze_models.data.example import example_path
 from obygaze_models.estimators.trees import as_tree
 from obygaze_models.explain.error_factors import Factor, FilmFactors
 from obygaze_models.figures import dots as plots
@@ -307,10 +301,6 @@ def annotated() -> Iterator[Figure]:
     manifest = projected.manifest.with_parts(labels=[projected.merge_labels().labels])
     yield film_figure(timelines, manifest, "a")
     yield statistics_figure(statistics(manifest), FILMS, by_film=True)
-    marked = projected.agreement().marked
-    yield levels_by_film(marked)
-    of_twenty = agreement_report(Manifest.load(example_path("minutes")))
-    yield levels_by_film(of_twenty.marked)
 
 
 GATE = [pytest.param(width, marks=pytest.mark.gate) for width in (6.5, 11.0)]
