@@ -7,7 +7,7 @@ a limit.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from itertools import combinations, groupby
@@ -25,6 +25,7 @@ from obygaze_features.annotations.measures import (
     distances_of,
     measures,
 )
+from obygaze_features.annotations.merge import chosen_labels
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.common.files import new_folder, write_text
 from obygaze_features.common.package import reference_json
@@ -90,27 +91,16 @@ class Agreement:
             means[name] = fmean(values) if values else None
         return means
 
-    @property
-    def published(self) -> Row | None:
-        """The means that the paper reports, if the levels are the paper's."""
-        if self.distances.name != "paper":
-            return None
-        published: Row = reference_json("published.json")["agreement"]
-        return published
-
     def to_json(self) -> Row:
-        """Return the result as JSON."""
+        """Return the result as JSON, with the means that the paper reports for its levels."""
+        name = self.distances.name
+        published = reference_json("published.json")["agreement"] if name == "paper" else None
         return {
             "manifest": self.manifest,
-            "distances": {"name": self.distances.name, "matrix": self.distances.matrix.tolist()},
             "means": self.means,
-            "published": self.published,
-            "pairs": self.pairs,
-            "levels": self.levels,
-            "films": self.films,
-            "concepts": self.concepts,
-            "concepts_by_film": self.concepts_by_film,
-            "differences": self.differences,
+            "published": published,
+            **vars(self),
+            "distances": {"name": name, "matrix": self.distances.matrix.tolist()},
             "remarks": [asdict(remark) for remark in self.remarks],
         }
 
@@ -161,7 +151,7 @@ def agreement(manifest: Manifest, names: Sequence[str] = ()) -> Agreement:
 
     films = []
     by_film = []
-    total: dict[tuple[str, str], list[np.ndarray]] = {}
+    total: dict[tuple[str, str], list[Any]] = {}
     for pair in in_films:
         both = {"a": pair.a, "b": pair.b}
         named = {"film": pair.film, "title": titles.get(pair.film, pair.film), **both}
@@ -169,12 +159,10 @@ def agreement(manifest: Manifest, names: Sequence[str] = ()) -> Agreement:
         films.append({**named, "clips": len(pair.common), **measures(counts, distances)})
 
         ids = [manifest.ids[row] for row, _, _ in pair.common]
-        first = label_sets[pair.a]
-        concepts = count_concepts(first, label_sets[pair.b], ids, scheme.concept_names)
-        by_film += [{**named, **row} for row in _concept_rows(scheme.concept_names, concepts)]
-        so_far = total.setdefault((pair.a, pair.b), [np.zeros_like(counts), concepts * 0])
-        so_far[0] += counts
-        so_far[1] += concepts
+        concepts = count_concepts(pair, label_sets, ids, scheme.concept_names)
+        by_film += [named | row for row in _concept_rows(scheme.concept_names, concepts)]
+        before = total.get((pair.a, pair.b), [0, 0])
+        total[pair.a, pair.b] = [before[0] + counts, before[1] + concepts]
 
     pairs = []
     levels = []
@@ -186,7 +174,7 @@ def agreement(manifest: Manifest, names: Sequence[str] = ()) -> Agreement:
         pairs.append({**both, "clips": clips, "equal": equal, "kappa": cohen_kappa(counts)})
         for code, row in zip(scheme.codes, counts.tolist(), strict=True):
             levels.append({**both, "level_a": code, **dict(zip(scheme.codes, row, strict=True))})
-        overall += [{**both, **row} for row in _concept_rows(scheme.concept_names, concepts)]
+        overall += [both | row for row in _concept_rows(scheme.concept_names, concepts)]
 
     differences = []
     for row in find_differences(in_films, manifest.items, distances):
@@ -208,17 +196,11 @@ def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair
         The label sets, in any order (default: all annotators'). Label sets made by a rule, or
         from another of the label sets, cannot be compared: they say nothing about people.
     """
-    label_sets = [manifest.labels(name) for name in sorted({*(names or manifest.annotators)})]
-    sources = set()
-    for labels in label_sets:
-        sources |= {*labels.merged_from, *labels.merged_annotators}
-    dependent = [s.name for s in label_sets if s.origin == "rule" or s.name in sources]
-    if len(label_sets) < 2 or dependent:
-        present = [f"{s} ({manifest.labels(s).origin or 'unknown'})" for s in manifest.label_names]
-        raise UsageError(
-            f"{manifest.name}: agreement compares the label sets of two annotators (it has "
-            f"{join_some(present) or 'none'}); choose them: --labels A --labels B"
-        )
+    label_sets = chosen_labels(manifest, names)
+    rules = [labels.name for labels in label_sets if labels.origin == "rule"]
+    if rules:
+        problem = "made by a rule, so agreement says nothing about people"
+        raise UsageError(f"{manifest.name}: {join_some(rules)}: {problem}")
 
     pairs = []
     remarks = []
@@ -253,15 +235,15 @@ def _rows_of_films(manifest: Manifest) -> dict[str, list[int]]:
 
 
 def count_concepts(
-    a: LabelSet, b: LabelSet, ids: Sequence[str], names: Sequence[str]
+    pair: Pair, label_sets: Mapping[str, LabelSet], ids: Sequence[str], names: Sequence[str]
 ) -> np.ndarray:
     """Return a table for each concept: the number of clips without or with it in `a` and in `b`."""
     marks = []
-    for labels in (a, b):
+    for labels in (label_sets[pair.a], label_sets[pair.b]):
         rows = [[name in labels.concepts_of[clip] for name in names] for clip in ids]
         marks.append(np.array(rows, bool).reshape(len(ids), len(names)))
-    first, second = marks
-    counts = np.array([[~first & ~second, ~first & second], [first & ~second, first & second]])
+    a, b = marks
+    counts = np.array([[~a & ~b, ~a & b], [a & ~b, a & b]])
     return np.moveaxis(counts.sum(axis=2), -1, 0)
 
 
@@ -313,20 +295,18 @@ def _difference(run: Sequence[tuple[Any, ...]], items: Items, distances: Distanc
     rows = [clip[0] for clip in run]
     levels_a = [clip[1] for clip in run]
     levels_b = [clip[2] for clip in run]
-    starts = items.starts[rows]
-    ends = items.ends[rows]
-    timed = ~np.isnan(starts)
-    apart = distances.matrix[
-        [distances.codes.index(level) for level in levels_a],
-        [distances.codes.index(level) for level in levels_b],
-    ]
+    timed = [row for row in rows if not np.isnan(items.starts[row])]
+    starts = items.starts[timed].tolist()
+    ends = items.ends[timed].tolist()
+    rank = distances.codes.index
+    apart = distances.matrix[list(map(rank, levels_a)), list(map(rank, levels_b))]
     return {
         "first": items.ids[rows[0]],
         "last": items.ids[rows[-1]],
         "clips": len(rows),
-        "seconds": math.fsum(ends[timed] - starts[timed]),
-        "start": min(starts[timed].tolist(), default=None),
-        "end": max(ends[timed].tolist(), default=None),
+        "seconds": math.fsum(items.ends[timed] - items.starts[timed]),
+        "start": min(starts, default=None),
+        "end": max(ends, default=None),
         "levels_a": [level for level, _ in groupby(levels_a)],
         "levels_b": [level for level, _ in groupby(levels_b)],
         "distance": fmean(apart.tolist()),

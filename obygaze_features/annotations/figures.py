@@ -18,7 +18,6 @@ from obygaze_features.common.figures import (
     name_rows,
     show_time,
 )
-from obygaze_features.common.text import counted
 from obygaze_features.manifests import Item, LabelScheme, LabelSet, Manifest
 
 if TYPE_CHECKING:
@@ -31,12 +30,6 @@ class Band:
 
     name: str
     bars: Sequence[Bar]
-
-
-def films_with_clips(timelines: Timelines, manifest: Manifest) -> list[str]:
-    """Return the films that have both segments and clips, in the order of the timelines."""
-    by_film = manifest.items.spans_by_film
-    return [film for film in timelines.films if film in by_film and film in timelines.by_film]
 
 
 def film_bands(timelines: Timelines, manifest: Manifest, film: str) -> list[Band]:
@@ -77,24 +70,9 @@ def film_figure(timelines: Timelines, manifest: Manifest, film: str) -> Figure:
         show_time(axes, max([timelines.end_of(film), *ends]))
         for row, band in enumerate(bands):
             draw_level_bars(axes, -row, band.bars, levels)
-        title, text = timelines.titles[film], _describe(timelines, manifest, film)
-        caption(figure, title, text, level_keys(levels))
+        text = f"Segments as annotated, and the levels of clips of {manifest.name}"
+        caption(figure, timelines.titles[film], text, level_keys(levels))
     return figure
-
-
-def _describe(timelines: Timelines, manifest: Manifest, film: str) -> str:
-    """Return a caption with the film's annotators and clips, the threshold and the grid."""
-    annotators = timelines.by_film[film]
-    clips = len(manifest.items.spans_by_film[film])
-    text = (
-        f"{counted(len(annotators), 'annotator')}: segments as annotated, and the levels of "
-        f"{counted(clips, 'clip')}"
-    )
-    about = [manifest.labels(name).about for name in annotators if name in manifest.label_names]
-    thresholds = sorted({f"{a['threshold']:g}" for a in about if "threshold" in a})
-    if thresholds:
-        text += f"; threshold {' and '.join(thresholds)}, grid {manifest.name}"
-    return text
 
 
 def _clip_bars(clips: Sequence[Item], labels: LabelSet, scheme: LabelScheme) -> list[Bar]:

@@ -19,7 +19,7 @@ from xml.etree import ElementTree as Xml
 
 from obygaze_features.common.files import VIDEO_SUFFIXES
 from obygaze_features.common.package import obygaze_version
-from obygaze_features.common.text import as_list, format_size, format_time, shorten
+from obygaze_features.common.text import as_list, format_size, shorten
 from obygaze_features.errors import ObygazeError, translate
 
 #: The maximum size of an ELAN file. A film with a thousand segments takes half a megabyte.
@@ -68,16 +68,11 @@ class Tier:
 
 @dataclass(frozen=True)
 class Document:
-    """An ELAN file: its tiers, the name of its media file, and the properties in its header.
-
-    `link` is the path from the document to the media file; without it, the media file is expected
-    next to the document.
-    """
+    """An ELAN file: its tiers, the name of its media file, and the properties in its header."""
 
     tiers: Sequence[Tier]
     media: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
-    link: str = ""
 
 
 def read_eaf(path: Path, error: type[ObygazeError]) -> tuple[Document, list[tuple[str, str]]]:
@@ -100,7 +95,6 @@ def read_eaf(path: Path, error: type[ObygazeError]) -> tuple[Document, list[tupl
             if start is None or end is None:
                 left_out.append((where, "has no times"))
                 continue
-            where += f" (at {format_time(start / 1000)})"
             details = details_of.setdefault(note.get("ANNOTATION_ID", ""), {})
             annotations.append(Annotation(start, end, _value(note), details, where))
         if annotations:
@@ -108,8 +102,18 @@ def read_eaf(path: Path, error: type[ObygazeError]) -> tuple[Document, list[tupl
             who = element.get("ANNOTATOR", "").strip() or element.get("PARTICIPANT", "").strip()
             tiers.append(Tier(element.get("TIER_ID", ""), kind, annotations, who))
 
+    left_out += _add_details(root, details_of)
+    properties = {node.get("NAME", ""): node.text or "" for node in root.iter("PROPERTY")}
+    return Document(tiers, properties=properties), left_out
+
+
+def _add_details(
+    root: Xml.Element, details_of: Mapping[str, dict[str, list[str]]]
+) -> list[tuple[str, str]]:
+    """Add the texts in dependent tiers, and return those that are about no annotation."""
     notes = root.iter("REF_ANNOTATION")
     parents = {note.get("ANNOTATION_ID"): note.get("ANNOTATION_REF", "") for note in notes}
+    left_out = []
     for element in root.iterfind("TIER"):
         name = element.get("TIER_ID", "").removeprefix(f"{element.get('PARENT_REF')}, ")
         for note in element.iter("REF_ANNOTATION"):
@@ -120,8 +124,7 @@ def read_eaf(path: Path, error: type[ObygazeError]) -> tuple[Document, list[tupl
                 details_of[target].setdefault(name, []).append(_value(note))
             elif _value(note).strip():
                 left_out.append((_location(element, note), "is not about an annotation with times"))
-    properties = {node.get("NAME", ""): node.text or "" for node in root.iter("PROPERTY")}
-    return Document(tiers, properties=properties), left_out
+    return left_out
 
 
 def parse_eaf(path: Path, error: type[ObygazeError]) -> Xml.Element:
@@ -174,12 +177,11 @@ def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
     root.set("DATE", datetime.now(UTC).isoformat(timespec="seconds"))
     header, order, *others = root
     media = re.split(r"[\\/]", document.media)[-1]
-    link = document.link or f"./{media}"
     if Path(media).suffix.lower() in VIDEO_SUFFIXES:  # otherwise it is the name of a film
         # The link is relative, so that ELAN finds the film next to the document, and no local path
         # leaks. It is not quoted (no %20), because ELAN takes it for a path and does not decode it.
         kind = mimetypes.MimeTypes().guess_type(media)[0] or "video/*"
-        urls = {"MEDIA_URL": clean(media), "RELATIVE_MEDIA_URL": clean(link)}
+        urls = {"MEDIA_URL": clean(media), "RELATIVE_MEDIA_URL": f"./{clean(media)}"}
         header.insert(0, Xml.Element("MEDIA_DESCRIPTOR", {**urls, "MIME_TYPE": kind}))
 
     levels = _entry_ids(vocabularies, "levels")

@@ -310,7 +310,7 @@ def test_rules_are_not_compared_as_annotators(tmp_path, obygaze):
     def refuse():
         result = obygaze("annotations", "agreement", folder)
         refused(result, "two annotators", "raw (rule)", code=2)
-        refused(obygaze("annotations", "agreement", folder, *rules), "raw (rule)", code=2)
+        refused(obygaze("annotations", "agreement", folder, *rules), "by a rule", code=2)
         refused(obygaze("annotations", "merge", folder), "at least two annotators", code=2)
 
     assert of.Manifest.load(folder).labels("raw").origin == "rule"

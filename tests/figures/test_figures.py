@@ -297,8 +297,8 @@ def annotated() -> Iterator[Figure]:
               for segment in segments(name, [*ranges, (300, 7200, "EN", LONG)], film)]  # fmt: skip
     films, names = {film: Film(FILMS[film]) for film in FILMS}, {"annotator1": "Zoé B"}
     timelines = of.Timelines.of("two-films", marked, films=films, names=names)
-    projected = timelines.project(grid=60)
-    manifest = projected.manifest.with_parts(labels=[projected.merge_labels().labels])
+    projected = of.project(timelines, 60)
+    manifest = projected.manifest.with_parts(labels=[projected.merge_labels()])
     yield film_figure(timelines, manifest, "a")
     yield statistics_figure(statistics(manifest), FILMS, by_film=True)
 

@@ -15,6 +15,7 @@ from sklearn.metrics import cohen_kappa_score
 import obygaze_models as om
 from obygaze_features import obygaze_scheme
 from obygaze_features.annotations.merge import merge_labels
+from obygaze_features.annotations.project import project
 from obygaze_features.annotations.timelines import Film, Segment, Timelines
 from obygaze_features.common.text import format_time
 from obygaze_features.errors import ExperimentError, UsageError
@@ -250,8 +251,8 @@ def test_three_annotators_of_films_with_the_same_title(tmp_path):
                 for film in ("f1", "f2") for name, level in levels_of.items()]  # fmt: skip
     titled = {film: Film("Carrie", 175) for film in ("f1", "f2")}
     timelines = Timelines.of("three", segments, films=titled)
-    manifest = timelines.project(60).manifest
-    of_two = merge_labels([manifest.labels("a"), manifest.labels("b")], manifest, "ab").labels
+    manifest = project(timelines, 60).manifest
+    of_two = merge_labels([manifest.labels("a"), manifest.labels("b")], manifest, "ab")
     of_two = replace(manifest.with_parts(labels=[of_two]), default_labels="ab")
     for source, words in (
         (
