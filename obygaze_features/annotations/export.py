@@ -98,16 +98,10 @@ def _tiers(timelines: Timelines, film: str) -> tuple[list[Tier], list[float]]:
 
 def _to_discuss(timelines: Timelines, manifest: Manifest) -> dict[str, list[Annotation]]:
     """Return annotations for the stretches of each film where annotators differ."""
-    scheme = timelines.scheme
-    own = []
-    for name in timelines.annotators:
-        if name in manifest.annotators and manifest.label_scheme(name).codes == scheme.codes:
-            own.append(name)
+    pairs, _ = find_pairs(manifest)
+    scheme = manifest.shared_scheme([manifest.labels(name) for name in manifest.annotators])
     notes: dict[str, list[Annotation]] = {}
-    if len(own) < 2:
-        return notes
-
-    for run in find_differences(find_pairs(manifest, own)[0], manifest.items, distances_of(scheme)):
+    for run in find_differences(pairs, manifest.items, distances_of(scheme)):
         if run["start"] is None:
             continue
         texts = []

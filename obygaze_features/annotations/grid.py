@@ -82,8 +82,9 @@ def read_grid(
     for row in np.flatnonzero(np.isnan(grid.items.starts)).tolist():
         film = grid.items.films[row]
         remarks.append(Remark(f"{grid.name}, {grid.ids[row]}", film, "", "has no span", LEFT_OUT))
-    for film in timelines.by_film.keys() - by_film.keys():
-        remarks.append(Remark(grid.name, film, "", "has no clips in the grid", LEFT_OUT))
+    for film in timelines.by_film:
+        if film not in by_film:
+            remarks.append(Remark(grid.name, film, "", "has no clips in the grid", LEFT_OUT))
     return grid, remarks
 
 
