@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from obygaze_features.annotations.remarks import Remark, read_remarks, remarks_csv
 from obygaze_features.common.files import new_folder, read_format, to_json, write_text
-from obygaze_features.common.tables import format_table, read_table
+from obygaze_features.common.tables import format_table, map_cells, read_table
 from obygaze_features.common.text import MAX_TIME_S, counted, sha256_of_text
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.items.films import known_titles
 from obygaze_features.items.items import format_seconds, id_problem
-from obygaze_features.manifests.importers.reading import at_row, parse_time
+from obygaze_features.manifests.importers.reading import at_row, parse_times
 from obygaze_features.manifests.labels import (
     SEPARATOR,
     LabelScheme,
@@ -32,6 +32,7 @@ from obygaze_features.manifests.labels import (
     split_concepts,
 )
 
+T = TypeVar("T")
 FORMAT = "obygaze-timelines"
 FORMAT_VERSION = 1
 HEADER = "timelines.json"
@@ -328,28 +329,41 @@ def _covered(segments: Iterable[Segment]) -> float:
 def _read_segments(path: Path, scheme: LabelScheme) -> list[Segment]:
     table = read_table(path, required=COLUMNS[:5])
 
-    @cache
-    def read_concepts(names: str) -> tuple[str, ...]:
-        return scheme.in_order(map(scheme.concept, split_concepts(names)))
+    def column(name: str, convert: Callable[[list[str]], list[T]]) -> list[T]:
+        cells = table.get(name)
+        try:
+            return convert(cells)
+        except (AnnotationError, ManifestError):
+            for row, cell in enumerate(cells):
+                with at_row(table, row):
+                    convert([cell])
+            raise
 
-    segments = []
-    names = set[str]()
-    for row, cells in enumerate(zip(*map(table.get, COLUMNS), strict=True)):
-        film, annotator, start_text, end_text, level, concepts, comment = cells
-        with at_row(table, row):
-            for name in {film, annotator} - names:
-                problem = id_problem(name)
-                if problem:
-                    raise AnnotationError(problem)
-                names.add(name)
-            start = parse_time(start_text, "start")
-            end = parse_time(end_text, "end")
-            if start >= end:
-                raise AnnotationError(f"the end ({end_text}) must be after the start")
-            code = scheme.level(level)
-            marked = read_concepts(concepts)
-        segments.append(Segment(film, annotator, start, end, code, marked, comment))
-    return segments
+    def concepts_of(cell: str) -> tuple[str, ...]:
+        return scheme.in_order(map(scheme.concept, split_concepts(cell)))
+
+    starts = column("start", lambda cells: parse_times(cells, "start"))
+    ends = column("end", lambda cells: parse_times(cells, "end"))
+    for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        if start >= end:
+            raise table.problem(row, f"the end ({end:g}) must be after the start")
+    columns = (
+        column("film", partial(map_cells, _checked_id)),
+        column("annotator", partial(map_cells, _checked_id)),
+        starts,
+        ends,
+        column("level", partial(map_cells, scheme.level)),
+        column("concepts", partial(map_cells, concepts_of)),
+        table.get("comment"),
+    )
+    return list(map(Segment, *columns))
+
+
+def _checked_id(name: str) -> str:
+    problem = id_problem(name)
+    if problem:
+        raise AnnotationError(problem)
+    return name
 
 
 def _importer(name: str) -> Callable[..., Timelines]:
