@@ -96,8 +96,10 @@ def build_timelines(
     for row in found:
         film = film_ids.get(row.segment.film, "")
         annotator = annotator_ids.get(row.segment.annotator, "")
-        segment = replace(row.segment, film=film, annotator=annotator)
-        checked, remark = _check(SourceRow(row.where, segment), scheme, known.get(film, Film()).end)
+        if (film, annotator) != (row.segment.film, row.segment.annotator):
+            segment = replace(row.segment, film=film, annotator=annotator)
+            row = SourceRow(row.where, segment)
+        checked, remark = _check(row, scheme, known.get(film, Film()).end)
         sound += checked
         remarks += remark
 
@@ -106,7 +108,9 @@ def build_timelines(
     segments = set[Segment]()
     for row in sound:
         concepts = scheme.in_order(map(scheme.concept, row.segment.concepts))
-        segment = replace(row.segment, concepts=concepts)
+        segment = row.segment
+        if concepts != segment.concepts:
+            segment = replace(segment, concepts=concepts)
         if segment in segments:
             remarks.append(row.remark("repeats another row"))
         segments.add(segment)
