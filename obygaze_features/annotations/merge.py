@@ -156,7 +156,7 @@ def save_labels(
     saved = {labels.name for labels in label_sets}
     for name in existing.label_names:
         labels = existing.labels(name)
-        if name not in saved and saved & {*labels.merged_from, *labels.merged_annotators}:
+        if saved & {*labels.merged_from, *labels.merged_annotators}:
             problem = "was merged from labels that are replaced; merge again"
             remarks.append(Remark(name, "", "", problem, KEPT))
     save_parts(output, label_sets, overwrite=True)

@@ -104,6 +104,7 @@ def eaf_of(*names, **options):
     # Tier names that do not belong to anybody.
     ({"Jane/Gilda.eaf": ["gaze"], "Omar/Gilda.eaf": ["gaze"]}, [""], ["Jane", "Omar"]),
     ({"Jane/Gilda.eaf": ["annotator1"]}, [""], ["Jane"]),
+    ({"Jane/Gilda.eaf": ["annotator1"]}, ["Jane"], ["annotator1"]),
     # Two people's tiers in a file belong to them, although each film has a folder.
     ({"1/Gilda.eaf": ["Jane", "Omar"], "2/Laura.eaf": ["Jane", "Omar"]}, [""],
      ["Jane", "Omar"]),
