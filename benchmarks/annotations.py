@@ -11,9 +11,9 @@ from pathlib import Path
 
 from benchmarks.result import Result, side_by_side
 from obygaze_features.annotations import Film, Segment, Timelines
-from obygaze_features.annotations.merge import MergedLabels, merge_labels
+from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.annotations.project import project
-from obygaze_features.manifests import Item, Items, Manifest, obygaze_scheme
+from obygaze_features.manifests import Item, Items, LabelSet, Manifest, obygaze_scheme
 
 FILMS = 20
 HOURS = 2
@@ -35,7 +35,7 @@ def _beside_reading(folder: Path, clips: int, words: str) -> Iterator[Result]:
     timelines, grid = Timelines.load(folder / "timelines"), Manifest.load(folder / "grid")
     what = f"project and merge 20 films, 2 annotators, {CLIPS:,} clips {words}"
 
-    def ours() -> MergedLabels:
+    def ours() -> LabelSet:
         # Start without the cached films, rows and digest of an earlier run.
         clips = replace(grid, items=replace(grid.items, check=False))
         found = project(replace(timelines), clips)

@@ -21,7 +21,6 @@ import obygaze_features as of
 from docs.commands import anchor, contexts, write_pages
 from docs.docstrings import PACKAGES
 from docs.pictures import MADE, write_pictures
-from obygaze_features.annotations.measures import MEASURES
 from obygaze_models.experiments.experiment import describe_key
 
 ROOT = Path(__file__).parents[1]
@@ -178,22 +177,6 @@ class ExperimentKeys(SphinxDirective):
         return self.parse_text_to_nodes(describe_keys(" ".join(self.content).split()))
 
 
-def describe_measures() -> str:
-    """Return a Markdown table of the measures of agreement, from their registry."""
-    rows = [
-        f"| `{measure.key}` | {measure.column} | {measure.about} |" for measure in MEASURES.values()
-    ]
-    return "\n".join(["| measure | column | what |", "|---|---|---|", *rows])
-
-
-class Measures(SphinxDirective):
-    """A table of the measures of agreement."""
-
-    def run(self) -> list[nodes.Node]:
-        """Run for Sphinx."""
-        return self.parse_text_to_nodes(describe_measures())
-
-
 def write_texts(app: Sphinx, exception: Exception | None) -> None:
     """Write the texts of all pages as a script, for the search of a site that is read from disk."""
     if exception or app.builder.name != "html":
@@ -271,7 +254,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
         app.add_lexer(language, TextLexer)
     app.add_directive("thesaurus", Thesaurus)
     app.add_directive("experiment-keys", ExperimentKeys)
-    app.add_directive("measures", Measures)
     app.connect("builder-inited", write_sources)
     app.connect("build-finished", write_texts)
     app.connect("build-finished", check_site)

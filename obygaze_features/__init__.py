@@ -18,6 +18,8 @@ from obygaze_features.common import lazy_names
 
 if TYPE_CHECKING:
     from obygaze_features.annotations import Timelines
+    from obygaze_features.annotations.agreement import agreement
+    from obygaze_features.annotations.project import project
     from obygaze_features.backbones import Backbone, load_backbone
     from obygaze_features.errors import ObygazeError
     from obygaze_features.extraction import extract
@@ -37,6 +39,7 @@ __all__ = [
     "ObygazeError",
     "Store",
     "Timelines",
+    "agreement",
     "diff",
     "export",
     "extract",
@@ -48,6 +51,7 @@ __all__ = [
     "obygaze_scheme",
     "open_store",
     "pack",
+    "project",
     "pull",
     "push",
     "search",
@@ -59,6 +63,8 @@ __all__ = [
 
 _NAMES = {
     "annotations": ["Timelines"],
+    "annotations.agreement": ["agreement"],
+    "annotations.project": ["project"],
     "backbones": ["Backbone", "load_backbone"],
     "errors": ["ObygazeError"],
     "extraction": ["extract"],

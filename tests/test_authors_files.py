@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -86,21 +86,13 @@ def test_splits_leak_as_published(obygaze12):
         assert (len(sure), min(sure), max(sure)) == (8, smallest, largest)
 
 
-def test_mobygazes_long_stretch_is_named(authors):
-    timelines = of.Timelines.from_mobygaze(authors / "mobygaze/mobygaze_dataframe.csv")
-    assert (len(timelines.segments), len(timelines.films)) == (6072, 20)
-    [remark] = [i for i in timelines.remarks if "minutes" in i.what]
-    assert (remark.film, remark.annotator) == ("tt0467406", "annotator2")
-    assert "Easy Negative for 47.7 minutes" in remark.what
-
-
 def test_mobygaze_comes_back_from_elan_in_every_field(authors, tmp_path):
     timelines = of.Timelines.from_mobygaze(authors / "mobygaze/mobygaze_dataframe.csv")
     for name, text in elan_files(timelines).items():
         (tmp_path / name).write_text(text, encoding="utf-8", newline="")
     back = of.Timelines.from_elan(tmp_path)
-    assert asdict(replace(back, remarks=timelines.remarks)) == asdict(timelines)
-    assert {remark.done for remark in back.remarks} == {"kept"}
+    assert (len(timelines.segments), len(timelines.films)) == (6072, 20)
+    assert asdict(back) == asdict(timelines)
     juno = Eaf(str(tmp_path / "Juno (2007).eaf"))
     assert ("obygaze citation", timelines.citation) in juno.properties
 

@@ -137,7 +137,7 @@ def test_python_page_runs(tour: Page) -> None:
     assert printed[2].startswith("Store('tour/stores/tiny-xclip.zarr', open, 12 rows, native,")
     assert printed[3:9] == ["(6, 32)", "['leak-free']", str([1] * 12), "[]", "(2, 8, 32)", "4 1.0"]
     assert printed.pop(9) == "12 torch.Size([12, 32])"
-    assert printed[10] == "ProjectedLabels(ann: 2 clips)"
+    assert printed[10] == "['S', 'EN']"
     assert printed[11:15] == [
         "ClipDataset(12 clips, X 12x32, 3 films, 6 EN+HN, 6 S)", "(3,)", "(12,)", "(3,)",
     ]  # fmt: skip

@@ -1,46 +1,117 @@
 """Compare annotators: agreement by film and by concept, and the stretches where they differ.
 
-An annotator's score against another annotator is a rough guide to what a model can reach, but not
+An annotator's agreement with another annotator is a rough guide to what a model can reach, but not
 a limit.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations, groupby
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from obygaze_features.annotations.grid import number_stretches
 from obygaze_features.annotations.measures import (
-    MEASURES,
-    NOT_SURE,
-    Chance,
     Distances,
-    Ratings,
     cohen_kappa,
-    cohen_kappas,
-    random_stream,
+    confusion,
+    distances_of,
+    measures,
 )
-from obygaze_features.annotations.remarks import LEFT_OUT, Remark, label_set_remarks
+from obygaze_features.annotations.merge import chosen_labels
+from obygaze_features.annotations.remarks import LEFT_OUT, Remark
+from obygaze_features.common.files import new_folder, write_text
+from obygaze_features.common.package import reference_json
+from obygaze_features.common.tables import format_rows
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import UsageError
-from obygaze_features.manifests import Items, LabelScheme, LabelSet, Manifest
-from obygaze_features.manifests.labels import Origin, name_key
+from obygaze_features.items.films import film_titles
+from obygaze_features.items.items import format_seconds
+from obygaze_features.manifests import Items, LabelSet, Manifest
 
-MAKERS: dict[Origin, str] = {
-    "annotator": "by an annotator",
-    "merge": "by merging",
-    "rule": "by a rule",
-    "": "in an unknown way",
-}
+Row = dict[str, Any]
+MEASURES = (
+    "gamma", "gamma_uniform", "gamma_without_not_sure", "kappa", "alpha_nominal", "alpha_ordinal",
+)  # fmt: skip
+"""The measures of which an agreement has the mean over films."""
+CONCEPTS = ("film", "title", "a", "b", "concept", "kappa", "share_a", "share_b")
+DIFFERENCES = (
+    "film", "title", "a", "b", "first", "last", "clips", "seconds", "start", "end",
+    "levels_a", "levels_b", "distance",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """The agreement of every pair of label sets, as rows.
+
+    Parameters
+    ----------
+    manifest
+        The manifest's name.
+    distances
+        The levels, and the distances between them.
+    pairs, levels
+        For each pair over all films: the share of equal levels and kappa; and, for each level of
+        `a`, the number of clips at each level of `b`.
+    films
+        The measures of each pair in each film.
+    concepts, concepts_by_film
+        For each concept that either label set gives to a clip: kappa (None if both give it to
+        every clip), and the share of clips that have it in each.
+    differences
+        The stretches of clips on which two label sets differ, longest first.
+    remarks
+        The films that were left out.
+    """
+
+    manifest: str
+    distances: Distances
+    pairs: list[Row]
+    levels: list[Row]
+    films: list[Row]
+    concepts: list[Row]
+    concepts_by_film: list[Row]
+    differences: list[Row]
+    remarks: list[Remark]
+
+    @property
+    def means(self) -> dict[str, float | None]:
+        """The mean of each measure, over the films and pairs for which it is defined."""
+        means: dict[str, float | None] = {}
+        for name in MEASURES:
+            values = [row[name] for row in self.films if row.get(name) is not None]
+            means[name] = fmean(values) if values else None
+        return means
+
+    def to_json(self) -> Row:
+        """Return the result as JSON, with the means that the paper reports for its levels."""
+        name = self.distances.name
+        published = reference_json("published.json")["agreement"] if name == "paper" else None
+        return {
+            "manifest": self.manifest,
+            "means": self.means,
+            "published": published,
+            **vars(self),
+            "distances": {"name": name, "matrix": self.distances.matrix.tolist()},
+            "remarks": [asdict(remark) for remark in self.remarks],
+        }
+
+    def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
+        """Write three tables to a folder: agreement.csv, concepts.csv and differences.csv."""
+        as_csv = partial(format_rows, number=format_seconds)
+        with new_folder(Path(folder), overwrite=overwrite, marker="agreement.csv") as new:
+            write_text(new / "agreement.csv", as_csv(self.films))
+            concepts = as_csv([*self.concepts, *self.concepts_by_film], CONCEPTS)
+            write_text(new / "concepts.csv", concepts)
+            write_text(new / "differences.csv", as_csv(self.differences, DIFFERENCES))
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,85 +130,100 @@ class Pair:
     levels_b: Sequence[str | None]
 
     @cached_property
-    def common(self) -> tuple[list[str], list[str]]:
-        """The levels in each label set, for clips that are in both."""
-        levels = zip(self.levels_a, self.levels_b, strict=True)
-        level_pairs = [(x, y) for x, y in levels if x is not None and y is not None]
-        return [x for x, _ in level_pairs], [y for _, y in level_pairs]
+    def common(self) -> list[tuple[int, str, str]]:
+        """The row and both levels of each clip that is in both label sets."""
+        clips = zip(self.rows, self.levels_a, self.levels_b, strict=True)
+        return [(row, a, b) for row, a, b in clips if a is not None and b is not None]
 
-    @property
-    def unpaired(self) -> int:
-        """The number of clips that are in only one of the label sets."""
-        levels = zip(self.levels_a, self.levels_b, strict=True)
-        return sum((x is None) != (y is None) for x, y in levels)
+    def counts(self, codes: Sequence[str]) -> np.ndarray:
+        """Return the number of clips for each pair of levels."""
+        return confusion([a for _, a, _ in self.common], [b for _, _, b in self.common], codes)
+
+
+def agreement(manifest: Manifest, names: Sequence[str] = ()) -> Agreement:
+    """Compare the named label sets of a manifest (default: all annotators'; see `find_pairs`)."""
+    in_films, remarks = find_pairs(manifest, names)
+    used = {name for pair in in_films for name in (pair.a, pair.b)}
+    label_sets = {name: manifest.labels(name) for name in sorted(used)}
+    scheme = manifest.shared_scheme(list(label_sets.values()))
+    distances = distances_of(scheme)
+    titles = film_titles(manifest.items)
+
+    films = []
+    by_film = []
+    total: dict[tuple[str, str], list[Any]] = {}
+    for pair in in_films:
+        both = {"a": pair.a, "b": pair.b}
+        named = {"film": pair.film, "title": titles.get(pair.film, pair.film), **both}
+        counts = pair.counts(scheme.codes)
+        films.append({**named, "clips": len(pair.common), **measures(counts, distances)})
+
+        ids = [manifest.ids[row] for row, _, _ in pair.common]
+        concepts = count_concepts(pair, label_sets, ids, scheme.concept_names)
+        by_film += [named | row for row in _concept_rows(scheme.concept_names, concepts)]
+        before = total.get((pair.a, pair.b), [0, 0])
+        total[pair.a, pair.b] = [before[0] + counts, before[1] + concepts]
+
+    pairs = []
+    levels = []
+    overall = []
+    for (a, b), (counts, concepts) in total.items():
+        both = {"a": a, "b": b}
+        clips = int(counts.sum())
+        equal = float(np.trace(counts) / clips)
+        pairs.append({**both, "clips": clips, "equal": equal, "kappa": cohen_kappa(counts)})
+        for code, row in zip(scheme.codes, counts.tolist(), strict=True):
+            levels.append({**both, "level_a": code, **dict(zip(scheme.codes, row, strict=True))})
+        overall += [both | row for row in _concept_rows(scheme.concept_names, concepts)]
+
+    differences = []
+    for row in find_differences(in_films, manifest.items, distances):
+        film = row["film"]
+        differences.append({"film": film, "title": titles.get(film, film), **row})
+    return Agreement(
+        manifest.name, distances, pairs, levels, films, overall, by_film, differences, remarks
+    )
 
 
 def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair], list[Remark]]:
-    """Find pairs of label sets that share clips of a film, with remarks on anything unusual.
+    """Find pairs of label sets that share clips of a film, with remarks on films without a pair.
 
     Parameters
     ----------
     manifest
         The clips and label sets.
     names
-        The label sets, in any order (default: all annotators'). Label sets made by a rule cannot
-        be compared.
+        The label sets, in any order (default: all annotators'). Label sets made by a rule, or
+        from another of the label sets, cannot be compared: they say nothing about people.
     """
-    label_sets = [manifest.labels(name) for name in sorted({*(names or manifest.annotators)})]
-    if names and len(label_sets) == 1:
-        raise UsageError(f"{manifest.name}: {_describe_second(label_sets[0].name, manifest)}")
-    if len(label_sets) < 2 or any(labels.origin == "rule" for labels in label_sets):
-        named = [manifest.labels(name) for name in names or manifest.label_names]
-        raise UsageError(f"{manifest.name}: {_describe_lack(named)}")
-    pairs, remarks = [], label_set_remarks(label_sets, manifest)
+    label_sets = chosen_labels(manifest, names)
+    rules = [labels.name for labels in label_sets if labels.origin == "rule"]
+    if rules:
+        problem = "made by a rule, so agreement says nothing about people"
+        raise UsageError(f"{manifest.name}: {join_some(rules)}: {problem}")
+
+    pairs = []
+    remarks = []
     for film, rows in _rows_of_films(manifest).items():
         ids = [manifest.ids[row] for row in rows]
         levels_of = {s.name: [s.level_of.get(identifier) for identifier in ids] for s in label_sets}
-        present_sets = [name for name, levels in levels_of.items() if any(levels)]
-        of_film = [
-            Pair(film, a, b, rows, levels_of[a], levels_of[b])
-            for a, b in combinations(present_sets, 2)
-        ]
-        of_film = [pair for pair in of_film if pair.common[0]]
-        if len(present_sets) == 1:
-            who, problem = present_sets[0], "no second annotator"
-            remarks.append(Remark(manifest.name, film, who, problem, LEFT_OUT, "single-annotator"))
-        elif present_sets and not of_film:
-            problem = f"{join_some(present_sets)} have no clip in common"
-            remarks.append(Remark(manifest.name, film, "", problem, LEFT_OUT))
+        present = [name for name, levels in levels_of.items() if any(levels)]
+        of_film = []
+        for a, b in combinations(present, 2):
+            pair = Pair(film, a, b, rows, levels_of[a], levels_of[b])
+            if pair.common:
+                of_film.append(pair)
         pairs += of_film
+        if present and not of_film:
+            problem = f"no clip has two annotators' labels (labelled by {join_some(present)})"
+            remarks.append(Remark(manifest.name, film, "", problem, LEFT_OUT))
     return pairs, remarks
-
-
-def _describe_second(name: str, manifest: Manifest) -> str:
-    """Explain that only one label set was named, and suggest others to compare it with."""
-    text = f"agreement needs two label sets, but only {name!r} was named"
-    others = [candidate for candidate in manifest.annotators if candidate != name]
-    if not others:
-        return f"{text}; the manifest has no labels from another annotator"
-    options = f"--labels {name} --labels {others[0]}"
-    if len(others) == 1:
-        return f"{text}; add the other annotator's label set: {options}"
-    return f"{text}; add another annotator's label set ({join_some(others)}): {options}"
-
-
-def _describe_lack(label_sets: Sequence[LabelSet]) -> str:
-    """Explain why these label sets cannot be compared, and what to do about it."""
-    makers: dict[Origin, list[str]] = {}
-    for labels in label_sets:
-        makers.setdefault(labels.origin, []).append(labels.name)
-    parts = [f"{MAKERS[origin]} ({join_some(names)})" for origin, names in makers.items()]
-    text = f"agreement compares two annotators, but these labels were made {', '.join(parts)}"
-    if not makers:
-        return "agreement needs two annotators, but there are no labels"
-    if "" in makers:
-        text += "; choose annotators' label sets: --labels A --labels B"
-    return text
 
 
 def _rows_of_films(manifest: Manifest) -> dict[str, list[int]]:
     """Return each film's rows, sorted by time if all clips have spans, else in manifest order."""
-    starts, ends = manifest.items.starts, manifest.items.ends
+    starts = manifest.items.starts
+    ends = manifest.items.ends
     films: dict[str, list[int]] = {}
     for row, film in enumerate(manifest.items.span_films):
         films.setdefault(film, []).append(row)
@@ -148,269 +234,80 @@ def _rows_of_films(manifest: Manifest) -> dict[str, list[int]]:
     return films
 
 
-@dataclass(frozen=True, eq=False)
-class PairAgreement:
-    """The agreement of two label sets on the clips of a film that are in both.
-
-    `unpaired` is the number of clips that are in only one of the label sets.
-    """
-
-    film: str
-    a: str
-    b: str
-    unpaired: int
-    ratings: Ratings
-
-    @cached_property
-    def values(self) -> dict[str, float | None]:
-        """The values of all `MEASURES` by key."""
-        return {key: measure.compute(self.ratings) for key, measure in MEASURES.items()}
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the numbers as JSON."""
-        sure = self.ratings.sure
-        return {
-            "film": self.film,
-            "a": self.a,
-            "b": self.b,
-            "unpaired": self.unpaired,
-            **self.values,
-            "gamma": asdict(self.ratings.gamma),
-            "sure": None if sure is None else asdict(sure),
-            "confusion": self.ratings.counts.tolist(),
-        }
+def count_concepts(
+    pair: Pair, label_sets: Mapping[str, LabelSet], ids: Sequence[str], names: Sequence[str]
+) -> np.ndarray:
+    """Return a table for each concept: the number of clips without or with it in `a` and in `b`."""
+    marks = []
+    for labels in (label_sets[pair.a], label_sets[pair.b]):
+        rows = [[name in labels.concepts_of[clip] for name in names] for clip in ids]
+        marks.append(np.array(rows, bool).reshape(len(ids), len(names)))
+    a, b = marks
+    counts = np.array([[~a & ~b, ~a & b], [a & ~b, a & b]])
+    return np.moveaxis(counts.sum(axis=2), -1, 0)
 
 
-def pair_agreement(pair: Pair, distances: Distances, chance: Chance | None = None) -> PairAgreement:
-    """Compute all measures for a pair.
-
-    The random sequences are seeded with the seed, the film and the names of the label sets, so they
-    do not depend on other pairs.
-    """
-    stream = random_stream(pair.film, pair.a, pair.b)
-    ratings = Ratings(*pair.common, distances, chance or Chance(), stream)
-    return PairAgreement(pair.film, pair.a, pair.b, pair.unpaired, ratings)
-
-
-@dataclass(frozen=True)
-class Disagreement:
-    """Consecutive clips of a film on which two annotators' levels differ.
-
-    `levels_a` and `levels_b` are the levels in the order of the clips, without consecutive repeats.
-    `distance` is the mean distance between the two levels over the clips. `seconds` is the total
-    duration of the clips, or 0 if the clips have no spans.
-    """
-
-    film: str
-    a: str
-    b: str
-    first: str
-    last: str
-    clips: int
-    seconds: float
-    start: float | None
-    end: float | None
-    levels_a: tuple[str, ...]
-    levels_b: tuple[str, ...]
-    distance: float
+def _concept_rows(names: Sequence[str], tables: np.ndarray) -> list[Row]:
+    """Return the agreement on each concept that is marked in either label set."""
+    rows = []
+    for name, counts in zip(names, tables, strict=True):
+        clips = counts.sum()
+        first = counts[1].sum()
+        second = counts[:, 1].sum()
+        if first or second:
+            shares = {"share_a": float(first / clips), "share_b": float(second / clips)}
+            rows.append({"concept": name, "kappa": cohen_kappa(counts), **shares})
+    return rows
 
 
-def find_disagreements(
-    pairs: Iterable[Pair], items: Items, distances: Distances
-) -> list[Disagreement]:
+def find_differences(
+    pairs: Sequence[Pair], items: Items, distances: Distances
+) -> list[dict[str, Any]]:
     """Return every run of consecutive clips on which two label sets differ, longest first.
 
     Runs of equal duration are ordered by number of clips, then by distance, largest first. A run
-    ends at a clip that either label set lacks, at a clip on which both agree, or at a gap.
+    ends at a clip that either label set lacks, at a clip on which both agree, or at a gap. Its
+    `distance` is the mean over its clips.
     """
     runs = []
     for pair in pairs:
-        clips = zip(pair.rows, pair.levels_a, pair.levels_b, strict=True)
         stretches = number_stretches(items.starts[pair.rows], items.ends[pair.rows])
-        runs += [
-            _disagreement(pair, [clip for clip, _ in run], items, distances)
-            for (differs, _), run in groupby(
-                zip(clips, stretches, strict=True),
-                lambda part: (None not in part[0][1:] and part[0][1] != part[0][2], part[1]),
-            )
-            if differs
-        ]
+        clips = zip(pair.rows, pair.levels_a, pair.levels_b, stretches, strict=True)
 
-    def key(run: Disagreement) -> tuple[Any, ...]:
-        position = run.film, run.start or 0.0, run.first, run.a, run.b
-        return -run.seconds, -run.clips, -run.distance, *position
+        def place(clip: tuple[int, str | None, str | None, int]) -> tuple[bool, int]:
+            _, a, b, stretch = clip
+            return None not in (a, b) and a != b, stretch
+
+        for (differs, _), run in groupby(clips, place):
+            if differs:
+                about = {"film": pair.film, "a": pair.a, "b": pair.b}
+                runs.append(about | _difference([*run], items, distances))
+
+    def key(run: Row) -> tuple[Any, ...]:
+        position = run["film"], run["start"] or 0.0, run["first"], run["a"], run["b"]
+        return -run["seconds"], -run["clips"], -run["distance"], *position
 
     return sorted(runs, key=key)
 
 
-def _disagreement(
-    pair: Pair, clips: Sequence[tuple[int, Any, Any]], items: Items, distances: Distances
-) -> Disagreement:
+def _difference(run: Sequence[tuple[Any, ...]], items: Items, distances: Distances) -> Row:
     """Summarise a run of clips, each given by its row and two levels."""
-    rows = [row for row, _, _ in clips]
-    times = np.array([items.starts[rows], items.ends[rows]])
-    times = times[:, ~np.isnan(times[0])]
-    rank = distances.rank
-    return Disagreement(
-        film=pair.film,
-        a=pair.a,
-        b=pair.b,
-        first=items.ids[rows[0]],
-        last=items.ids[rows[-1]],
-        clips=len(rows),
-        seconds=math.fsum(times[1] - times[0]),
-        start=min(times[0].tolist(), default=None),
-        end=max(times[1].tolist(), default=None),
-        levels_a=tuple(level for level, _ in groupby(a for _, a, _ in clips)),
-        levels_b=tuple(level for level, _ in groupby(b for _, _, b in clips)),
-        distance=fmean(float(distances.matrix[rank[a], rank[b]]) for _, a, b in clips),
-    )
-
-
-@dataclass(frozen=True)
-class ConceptAgreement:
-    """Cohen's kappa for a concept in two label sets, and the share of clips that have it in each.
-
-    `kappa` is undefined (None) if both label sets give the concept to every clip.
-    """
-
-    concept: str
-    kappa: float | None
-    share_first: float
-    share_second: float
-
-
-@dataclass(frozen=True)
-class LabelSetAgreement:
-    """The agreement of two label sets on the clips that are in both.
-
-    `confusion` maps each pair of levels (in the first set, in the second set) to a number of clips.
-    `equal_levels` is the share of clips with the same level in both, or NaN if no clip is in both.
-    `concepts` has every concept that either set gives to a clip, in the scheme's order, and
-    `by_film_and_concept` has the same for each film. `kappa` is Cohen's kappa of the levels
-    over all films.
-    """
-
-    first: str
-    second: str
-    clips: int
-    equal_levels: float
-    confusion: Mapping[tuple[str, str], int]
-    concepts: tuple[ConceptAgreement, ...]
-    by_film_and_concept: Mapping[str, tuple[ConceptAgreement, ...]]
-    kappa: float | None
-
-    def f1(self, positives: Collection[str], negatives: Collection[str]) -> float:
-        """Return the F1 score of the first label set, taking the second as the truth.
-
-        Only clips with a positive or negative level in both sets count. The score is the same in
-        both directions, and NaN if neither set has a positive clip.
-        """
-        task = {*positives, *negatives}
-        shared = first = second = 0
-        for (a, b), clips in self.confusion.items():
-            if {a, b} <= task:
-                shared += clips * (a in positives and b in positives)
-                first += clips * (a in positives)
-                second += clips * (b in positives)
-        return 2 * shared / (first + second) if first + second else float("nan")
-
-    def in_both(self, levels: Collection[str]) -> int:
-        """Count the clips whose levels in both label sets are among `levels`."""
-        pairs = self.confusion.items()
-        return sum(clips for (a, b), clips in pairs if a in levels and b in levels)
-
-    def counts(self, level: str) -> tuple[int, int, int]:
-        """Count the clips that have a level in the first label set, in the second, and in both."""
-        first = sum(clips for (a, _), clips in self.confusion.items() if a == level)
-        second = sum(clips for (_, b), clips in self.confusion.items() if b == level)
-        return first, second, self.confusion.get((level, level), 0)
-
-    def only_by(self, concept: ConceptAgreement) -> str:
-        """Return the name of the only label set that uses a concept; "" if both or neither do."""
-        if bool(concept.share_first) == bool(concept.share_second):
-            return ""
-        return self.first if concept.share_first else self.second
-
-    def concepts_by_kappa(self) -> list[ConceptAgreement]:
-        """Return the concepts sorted by kappa, highest first; undefined kappas come last."""
-        return sorted(
-            self.concepts, key=lambda entry: math.inf if entry.kappa is None else -entry.kappa
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the numbers as JSON."""
-        return {
-            "a": self.first,
-            "b": self.second,
-            "clips": self.clips,
-            "equal_levels": None if np.isnan(self.equal_levels) else self.equal_levels,
-            "kappa": self.kappa,
-            "concepts": [vars(concept) for concept in self.concepts],
-            "by_film_and_concept": {
-                film: list(map(vars, parts)) for film, parts in self.by_film_and_concept.items()
-            },
-        }
-
-
-def compare_label_sets(manifest: Manifest, first: str, second: str) -> LabelSetAgreement:
-    """Compare two label sets of a manifest, given their names."""
-    a, b = manifest.labels(first), manifest.labels(second)
-    scheme = manifest.shared_scheme([a, b])
-    names = scheme.concept_names
-    pairs: Counter[tuple[str, str]] = Counter()
-    counts = {}
-    for film, rows in _rows_of_films(manifest).items():
-        in_a = (manifest.ids[row] for row in rows if manifest.ids[row] in a.level_of)
-        ids = [identifier for identifier in in_a if identifier in b.level_of]
-        pairs.update((a.level_of[identifier], b.level_of[identifier]) for identifier in ids)
-        counts[film] = _count_concepts(_concept_marks(a, ids, names), _concept_marks(b, ids, names))
-    by_film = {film: _concept_agreements(names, of_film) for film, of_film in counts.items()}
-    concepts = _concept_agreements(names, np.sum([*counts.values()], axis=0))
-    clips = pairs.total()
-    equal = sum(number for (x, y), number in pairs.items() if x == y)
-    share = equal / clips if clips else math.nan
-    kappa = cohen_kappa(np.array([[pairs[x, y] for y in scheme.codes] for x in scheme.codes]))
-    return LabelSetAgreement(first, second, clips, share, dict(pairs), concepts, by_film, kappa)
-
-
-def _concept_marks(labels: LabelSet, ids: Sequence[str], names: Sequence[str]) -> NDArray[np.bool_]:
-    """Return the concepts of a label set as a Boolean array, one row per clip."""
-    concepts = [tuple(labels.concepts_of[identifier]) for identifier in ids]
-    marks = {own: [name in own for name in names] for own in {*concepts}}
-    return np.array([marks[own] for own in concepts], bool).reshape(len(ids), len(names))
-
-
-def _count_concepts(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> NDArray[np.int_]:
-    """Return a table for each concept: the number of clips without or with it in `a` and in `b`."""
-    counts: NDArray[np.int_] = np.array([[~a & ~b, ~a & b], [a & ~b, a & b]]).sum(axis=2)
-    return np.moveaxis(counts, -1, 0)
-
-
-def _concept_agreements(
-    names: Sequence[str], counts: NDArray[np.int_]
-) -> tuple[ConceptAgreement, ...]:
-    """Compute the agreement on each concept that is marked in either label set."""
-    kappas = cohen_kappas(counts).tolist()
-    return tuple(
-        ConceptAgreement(name, None if math.isnan(kappa) else kappa, first / clips, second / clips)
-        for name, kappa, clips, first, second in zip(
-            names,
-            kappas,
-            counts.sum(axis=(1, 2)).tolist(),
-            counts[:, 1].sum(axis=1).tolist(),
-            counts[:, :, 1].sum(axis=1).tolist(),
-            strict=True,
-        )
-        if first or second
-    )
-
-
-def sure_task(scheme: LabelScheme) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the positive and negative levels of the paper's task (Sure against EN and HN).
-
-    The positive level is the highest. The negative levels are all others except Not Sure.
-    """
-    *below, top = scheme.codes
-    is_sure = name_key(scheme.name_of.get(NOT_SURE, "")) != name_key("Not Sure")
-    return (top,), tuple(code for code in below if code != NOT_SURE or is_sure)
+    rows = [clip[0] for clip in run]
+    levels_a = [clip[1] for clip in run]
+    levels_b = [clip[2] for clip in run]
+    timed = [row for row in rows if not np.isnan(items.starts[row])]
+    starts = items.starts[timed].tolist()
+    ends = items.ends[timed].tolist()
+    rank = distances.codes.index
+    apart = distances.matrix[list(map(rank, levels_a)), list(map(rank, levels_b))]
+    return {
+        "first": items.ids[rows[0]],
+        "last": items.ids[rows[-1]],
+        "clips": len(rows),
+        "seconds": math.fsum(items.ends[timed] - items.starts[timed]),
+        "start": min(starts, default=None),
+        "end": max(ends, default=None),
+        "levels_a": [level for level, _ in groupby(levels_a)],
+        "levels_b": [level for level, _ in groupby(levels_b)],
+        "distance": fmean(apart.tolist()),
+    }

@@ -16,26 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.annotations.agreement_report import AgreementReport, agreement_report
 from obygaze_features.annotations.grid import ROUNDING_US, microseconds, read_grid
-from obygaze_features.annotations.measures import Chance
-from obygaze_features.annotations.merge import (
-    MERGED,
-    MergedLabels,
-    SavedLabels,
-    common_scheme,
-    merge_labels,
-    save_labels,
-)
-from obygaze_features.annotations.remarks import (
-    LEFT_OUT,
-    Remark,
-    import_remarks,
-    label_set_remarks,
-)
+from obygaze_features.annotations.merge import MERGED, common_scheme, merge_labels, save_labels
+from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.package import obygaze_version
-from obygaze_features.common.text import counted, format_time, join_some
+from obygaze_features.common.text import format_time
 from obygaze_features.errors import UsageError
 from obygaze_features.items.items import format_seconds
 from obygaze_features.manifests import Items, LabelScheme, LabelSet, Manifest
@@ -57,26 +43,20 @@ class ProjectedLabels:
     grid: Manifest
     remarks: list[Remark]
 
-    def __repr__(self) -> str:
-        names = join_some([labels.name for labels in self.label_sets])
-        return f"ProjectedLabels({names}: {counted(len(self.grid), 'clip')})"
-
     @cached_property
     def manifest(self) -> Manifest:
         """The manifest of the clips with the label sets."""
         return self.grid.with_parts(labels=self.label_sets)
 
-    def merge_labels(self, name: str = MERGED) -> MergedLabels:
+    def merge_labels(self, name: str = MERGED) -> LabelSet:
         """Merge the annotators' label sets into one."""
         return merge_labels(self.label_sets, self.grid, name)
 
-    def agreement(self, chance: Chance | None = None) -> AgreementReport:
-        """Measure how much the annotators agree."""
-        names = [labels.name for labels in self.label_sets]
-        return agreement_report(self.manifest, names, chance)
+    def save(self, folder: Path | str | None = None, *, overwrite: bool = False) -> list[Remark]:
+        """Save the label sets with their clips to a folder (default: the grid's own manifest).
 
-    def save(self, folder: Path | str | None = None, *, overwrite: bool = False) -> SavedLabels:
-        """Save the label sets with their clips to a folder (default: the grid's own manifest)."""
+        Returns a remark on each merge of labels that were replaced.
+        """
         folder = folder or self.grid.folder
         if folder is None:
             raise UsageError(
@@ -89,62 +69,63 @@ class ProjectedLabels:
 def project(
     timelines: Timelines, grid: float | str | Path | Manifest, threshold: float = 0.2
 ) -> ProjectedLabels:
-    """Project segments onto clips; see `Timelines.project`."""
+    """Label clips by the segments that cover them; return one label set per annotator.
+
+    An annotator's label set covers all clips of the films that the annotator marked.
+
+    Parameters
+    ----------
+    timelines
+        The segments.
+    grid
+        The clips: a length in seconds, or a manifest (or its folder) whose items have spans.
+    threshold
+        The share of a clip, above 0 and up to 1, that a segment must cover to count. A shortfall of
+        up to two microseconds is ignored, because times are rounded.
+    """
     if not 0 < threshold <= 1:
         raise UsageError(f"threshold must be a share above 0 and at most 1 (got {threshold})")
+
     clips, remarks = read_grid(grid, timelines)
     scheme = common_scheme(clips, timelines.scheme)
     by_film = clips.items.spans_by_film
-    origin = {key: getattr(timelines, key) for key in ("name", "source", "licence", "sha256")}
-    lowest = scheme.levels[0].name
-    if of_import := import_remarks(timelines.name, timelines.remarks, lowest):
-        origin["remarks"] = [remark.to_json() for remark in of_import]
     about = {
         "origin": "annotator",
         "rule": PROJECTION_RULE,
         "threshold": threshold,
-        "timelines": origin,
+        "timelines": {
+            "name": timelines.name,
+            "source": timelines.source,
+            "licence": timelines.licence,
+            "sha256": timelines.sha256,
+        },
         "grid": {"name": clips.name, "digest": clips.digest},
         "obygaze": obygaze_version(),
     }
     label_sets = []
     for annotator in timelines.annotators:
-        segments_of = {
-            film: of_film[annotator]
-            for film, of_film in timelines.by_film.items()
-            if annotator in of_film and film in by_film
-        }
-        if not segments_of:
-            continue
         projection = _Projection(clips.items, scheme, timelines.scheme)
-        for film, segments in segments_of.items():
-            outside = projection.add(by_film[film], segments, threshold)
-            end = max(timelines.end_of(film), float(clips.items.ends[by_film[film]].max()))
-            reached = max(segment.end for segment in segments)
-            if reached < end / 2:
-                problem = (
-                    f"nothing is marked after {format_time(reached)} of {format_time(end)}; "
-                    "please check whether the annotator stopped there"
-                )
-                done = f"the rest counts as {scheme.levels[0].name}"
-                remark = Remark(timelines.name, film, annotator, problem, done, "stopped-early")
-                remarks.append(remark)
-            for segment in map(segments.__getitem__, outside):
-                span = f"{format_seconds(segment.start)} to {format_seconds(segment.end)} s"
-                problem = f"the segment from {span} ({segment.level}) is in no clip"
-                remark = Remark(timelines.name, film, annotator, problem, LEFT_OUT, "in-no-clip")
-                remarks.append(remark)
-        label_sets.append(projection.labels(annotator, {**about, "annotator": annotator}))
-    clips = replace(clips, scheme=scheme)
-    return ProjectedLabels(label_sets, clips, remarks + label_set_remarks(label_sets, clips))
+        for film, of_film in timelines.by_film.items():
+            if annotator not in of_film or film not in by_film:
+                continue
+            for index in projection.add(by_film[film], of_film[annotator], threshold):
+                segment = of_film[annotator][index]
+                span = f"{format_time(segment.start)} to {format_time(segment.end)}"
+                where = f"{timelines.name} ({span})"
+                remarks.append(Remark(where, film, annotator, "is in no clip", LEFT_OUT))
+        if projection.labelled.any():
+            label_sets.append(projection.labels(annotator, {**about, "annotator": annotator}))
+    return ProjectedLabels(label_sets, replace(clips, scheme=scheme), remarks)
 
 
 class _Projection:
     """An annotator's labels for all clips of a grid, filled film by film."""
 
     def __init__(self, items: Items, scheme: LabelScheme, source_scheme: LabelScheme) -> None:
-        self.items, self.scheme = items, scheme
-        codes, names = scheme.codes, scheme.concept_names
+        self.items = items
+        self.scheme = scheme
+        codes = scheme.codes
+        names = scheme.concept_names
         self.rank = {code: codes.index(scheme.level(code)) for code in source_scheme.codes}
         self.column = {n: names.index(scheme.concept(n)) for n in source_scheme.concept_names}
         self.labelled = np.zeros(len(items), bool)
@@ -156,7 +137,8 @@ class _Projection:
         self, rows: NDArray[np.intp], segments: Sequence[Segment], threshold: float
     ) -> list[int]:
         """Project a film's segments onto its clips; return the indices of segments in no clip."""
-        starts, ends = microseconds(self.items.starts[rows]), microseconds(self.items.ends[rows])
+        starts = microseconds(self.items.starts[rows])
+        ends = microseconds(self.items.ends[rows])
         segment_starts = microseconds([segment.start for segment in segments])
         segment_ends = microseconds([segment.end for segment in segments])
         clip, segment = _overlapping_pairs(starts, ends, segment_starts, segment_ends)
@@ -185,7 +167,8 @@ class _Projection:
     def labels(self, name: str, about: Mapping[str, Any]) -> LabelSet:
         """Return a label set of all clips in the films that were added."""
         rows = np.flatnonzero(self.labelled)
-        codes, names = self.scheme.codes, np.array(self.scheme.concept_names, object)
+        codes = self.scheme.codes
+        names = np.array(self.scheme.concept_names, object)
         # Convert each distinct set of concepts and each distinct ratio once, because there are few.
         keys = [ticked.tobytes() for ticked in self.concepts[rows]]
         concepts = {key: tuple(names[np.frombuffer(key, bool)]) for key in set(keys)}

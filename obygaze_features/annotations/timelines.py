@@ -7,24 +7,22 @@ On disk, timelines are a folder with ``timelines.json`` (the source, the label s
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
-from operator import attrgetter, lt
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from obygaze_features.annotations.remarks import Remark, read_remarks, remarks_csv
 from obygaze_features.common.files import new_folder, read_format, to_json, write_text
-from obygaze_features.common.tables import Table, format_table, map_cells, read_table
-from obygaze_features.common.text import MAX_TIME_S, counted, group_by, sha256_of_text
+from obygaze_features.common.tables import format_table, map_cells, read_table
+from obygaze_features.common.text import MAX_TIME_S, counted, sha256_of_text
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.items.films import known_titles
-from obygaze_features.items.items import are_ids, format_seconds, id_problem, safe_id
+from obygaze_features.items.items import format_seconds, id_problem
 from obygaze_features.manifests.importers.reading import at_row, parse_time
 from obygaze_features.manifests.labels import (
     SEPARATOR,
@@ -33,19 +31,14 @@ from obygaze_features.manifests.labels import (
     obygaze_scheme,
     split_concepts,
 )
-from obygaze_features.manifests.manifest import Manifest
 
-if TYPE_CHECKING:
-    from obygaze_features.annotations.project import ProjectedLabels
-
+T = TypeVar("T")
 FORMAT = "obygaze-timelines"
 FORMAT_VERSION = 1
 HEADER = "timelines.json"
 MAKE = "obygaze annotations import KIND SOURCE -o FOLDER"
 COLUMNS = ("film", "annotator", "start", "end", "level", "concepts", "comment")
 ORIGIN = ("source", "licence", "citation")
-#: Rows of ``segments.csv`` that are formatted at a time.
-CSV_ROWS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +66,6 @@ class Film:
     title: str = ""
     end: Annotated[float, msgspec.Meta(gt=0, le=MAX_TIME_S)] | None = None
     name: str = ""
-
-
-class Coverage(NamedTuple):
-    """The time that an annotator marked in a film: seconds by level and in total.
-
-    Overlaps count once. `remarks` is the number of remarks on the annotator in this film.
-    """
-
-    film: str
-    annotator: str
-    segments: int
-    levels: dict[str, float]
-    covered: float
-    remarks: int
 
 
 Films = Mapping[str, Film] | Path | str | None
@@ -143,13 +122,6 @@ class Timelines:
         about = {film: self.films[film] for film in self.films if film in films}
         return replace(self, segments=segments, remarks=remarks, films=about)
 
-    def named_as(self, films: Iterable[str]) -> Timelines:
-        """Return the timelines with film ids replaced by the names that the ids were made from."""
-        names = {safe_id(film): film for film in films}
-        segments = [replace(s, film=names.get(s.film, s.film)) for s in self.segments]
-        about = {names.get(film, film): details for film, details in self.films.items()}
-        return replace(self, segments=segments, films=about)
-
     @cached_property
     def sha256(self) -> str:
         """The SHA-256 of ``segments.csv``."""
@@ -162,54 +134,28 @@ class Timelines:
 
     def end_of(self, film: str) -> float:
         """Return the end of a film in seconds; if unknown, the end of its last segment."""
-        end = self.films[film].end if film in self.films else None
-        if end is not None:
-            return end
-        return max(s.end for segments in self.by_film[film].values() for s in segments)
+        return self.films[film].end or max(s.end for s in self.segments if s.film == film)
 
-    @cached_property
-    def coverage(self) -> list[Coverage]:
-        """The time that each annotator marked in each film."""
-        remarks = Counter((remark.film, remark.annotator) for remark in self.remarks)
-        return [
-            Coverage(
-                film,
-                annotator,
-                len(segments),
-                {
-                    code: _covered(s for s in segments if s.level == code)
-                    for code in self.scheme.codes
-                },
-                _covered(segments),
-                remarks[film, annotator],
-            )
-            for film in self.films
-            for annotator, segments in self.by_film.get(film, {}).items()
-        ]
+    @property
+    def coverage(self) -> list[dict[str, Any]]:
+        """The seconds that each annotator marked in each film, by level and in all.
 
-    def project(
-        self, grid: float | str | Path | Manifest, threshold: float = 0.2
-    ) -> ProjectedLabels:
-        """Label clips by the segments that cover them; return one label set per annotator.
-
-        An annotator's label set covers all clips of the films that the annotator marked.
-
-        Parameters
-        ----------
-        grid
-            The clips: a length in seconds, or a manifest (or its folder) whose items have spans.
-        threshold
-            The share of a clip, above 0 and up to 1, that a segment must cover to count. A
-            shortfall of up to two microseconds is ignored, because times are rounded.
+        Overlaps count once.
         """
-        from obygaze_features.annotations.project import project
-
-        return project(self, grid, threshold)
+        rows = []
+        for film, of_film in self.by_film.items():
+            for annotator, segments in of_film.items():
+                row: dict[str, Any] = {"film": film, "title": self.titles[film]}
+                row |= {"annotator": annotator, "segments": len(segments)}
+                for code in self.scheme.codes:
+                    row[code] = _covered(s for s in segments if s.level == code)
+                row["covered"] = _covered(segments)
+                row["film_lasts"] = self.films[film].end
+                rows.append(row)
+        return rows
 
     @staticmethod
-    def from_mobygaze(
-        source: Path | str | None = None, films: Films = None, *, url: str | None = None
-    ) -> Timelines:
+    def from_mobygaze(source: Path | str | None = None, films: Films = None) -> Timelines:
         """Read MObyGaze's segments of 20 films.
 
         Frames are converted to seconds with each row's own frame rate; the end frame is part of the
@@ -221,10 +167,8 @@ class Timelines:
             ``mobygaze_dataframe.csv`` (default: downloaded).
         films
             Titles and lengths of the films by IMDb key, or the path of a table with them.
-        url
-            An alternative address to download from.
         """
-        return _importer("mobygaze")(source, films, url=url)
+        return _importer("mobygaze")(source, films)
 
     @staticmethod
     def from_elan(
@@ -302,46 +246,24 @@ class Timelines:
     ) -> Timelines:
         """Make timelines from segments in any order; the options are attributes of `Timelines`."""
         scheme = scheme or obygaze_scheme()
-        # Sort one film at a time, because keys take more memory than segments.
-        of_film = group_by(segments, attrgetter("film"))
         films = dict(films or {})
-        for film in sorted(of_film.keys() - films):
+        segments = list(segments)
+        for film in sorted({segment.film for segment in segments} - films.keys()):
             films[film] = Film()
+        film_rank = {film: rank for rank, film in enumerate(films)}
         level_rank = {code: rank for rank, code in enumerate(scheme.codes)}
 
         def key(s: Segment) -> tuple[Any, ...]:
-            order = s.annotator, s.start, s.end, level_rank[s.level]
-            return *order, s.concepts, s.comment
+            times = s.start, s.end, level_rank[s.level]
+            return film_rank[s.film], s.annotator, *times, s.concepts, s.comment
 
-        ordered = tuple(s for film in films for s in sorted(of_film.pop(film, ()), key=key))
-        origin = {"source": source, "licence": licence, "citation": citation}
-        return cls(name, ordered, scheme, films, remarks, **origin, names=names or {})
+        ordered = tuple(sorted(segments, key=key))
+        about = source, licence, citation
+        return cls(name, ordered, scheme, films, remarks, *about, names or {})
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
         """Write the timelines to a folder, which appears only when it is complete."""
-        with new_folder(Path(folder), overwrite=overwrite, marker=HEADER) as new:
-            write_text(new / HEADER, to_json(self.header()))
-            with (new / "segments.csv").open("w", encoding="utf-8", newline="") as table:
-                table.writelines(self._csv_parts())
-            write_text(new / "remarks.csv", remarks_csv(self.remarks))
-
-    def to_csv(self) -> str:
-        """Return the table that is saved as ``segments.csv``."""
-        return "".join(self._csv_parts())
-
-    def _csv_parts(self) -> Iterator[str]:
-        """Yield the table in parts, because its cells take more memory than the segments."""
-        for first in range(0, max(len(self.segments), 1), CSV_ROWS):
-            segments = self.segments[first : first + CSV_ROWS]
-            columns = {name: [getattr(s, name) for s in segments] for name in COLUMNS}
-            for name in ("start", "end"):
-                columns[name] = list(map(format_seconds, columns[name]))
-            columns["concepts"] = list(map(SEPARATOR.join, columns["concepts"]))
-            yield format_table(columns, header=first == 0)
-
-    def header(self) -> dict[str, Any]:
-        """Return the contents of ``timelines.json``."""
-        return {
+        header = {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
             **{key: getattr(self, key) for key in ("name", *ORIGIN)},
@@ -349,6 +271,18 @@ class Timelines:
             "annotators": dict(self.names),
             "label_scheme": self.scheme.to_json(),
         }
+        with new_folder(Path(folder), overwrite=overwrite, marker=HEADER) as new:
+            write_text(new / HEADER, to_json(header))
+            write_text(new / "segments.csv", self.to_csv())
+            write_text(new / "remarks.csv", remarks_csv(self.remarks))
+
+    def to_csv(self) -> str:
+        """Return the table that is saved as ``segments.csv``."""
+        columns = {name: [getattr(s, name) for s in self.segments] for name in COLUMNS}
+        for name in ("start", "end"):
+            columns[name] = list(map(format_seconds, columns[name]))
+        columns["concepts"] = list(map(SEPARATOR.join, columns["concepts"]))
+        return format_table(columns)
 
     @classmethod
     def load(cls, folder: Path | str) -> Timelines:
@@ -393,53 +327,43 @@ def _covered(segments: Iterable[Segment]) -> float:
 
 
 def _read_segments(path: Path, scheme: LabelScheme) -> list[Segment]:
-    """Read a table of segments by column; if a cell is invalid, read by row to name its line."""
-    segments = _convert_columns(read_table(path, required=COLUMNS[:5]), scheme)
-    if segments is None:
-        segments = _convert_rows(read_table(path, required=COLUMNS[:5]), scheme)
-    return segments
+    table = read_table(path, required=COLUMNS[:5])
+
+    def column(name: str, convert: Callable[[list[str]], list[T]]) -> list[T]:
+        cells = table.get(name)
+        try:
+            return convert(cells)
+        except (AnnotationError, ManifestError):
+            for row, cell in enumerate(cells):
+                with at_row(table, row):
+                    convert([cell])
+            raise
+
+    def concepts_of(cell: str) -> tuple[str, ...]:
+        return scheme.in_order(map(scheme.concept, split_concepts(cell)))
+
+    starts = column("start", lambda cells: [parse_time(cell, "start") for cell in cells])
+    ends = column("end", lambda cells: [parse_time(cell, "end") for cell in cells])
+    for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        if start >= end:
+            raise table.problem(row, f"the end ({end:g}) must be after the start")
+    columns = (
+        column("film", partial(map_cells, _checked_id)),
+        column("annotator", partial(map_cells, _checked_id)),
+        starts,
+        ends,
+        column("level", partial(map_cells, scheme.level)),
+        column("concepts", partial(map_cells, concepts_of)),
+        table.get("comment"),
+    )
+    return list(map(Segment, *columns))
 
 
-def _convert_columns(table: Table, scheme: LabelScheme) -> list[Segment] | None:
-    """Make segments from a table, removing its time columns; return None if any cell is invalid."""
-    films, annotators = table["film"], table["annotator"]
-    if not are_ids([*{*films, *annotators}]):
-        return None
-
-    def read_concepts(names: str) -> tuple[str, ...]:
-        return scheme.in_order(map(scheme.concept, split_concepts(names)))
-
-    try:
-        starts = [parse_time(cell, "start") for cell in table.columns.pop("start")]
-        ends = [parse_time(cell, "end") for cell in table.columns.pop("end")]
-        levels = map_cells(scheme.level, table["level"])
-        concepts = map_cells(read_concepts, table.get("concepts"))
-    except ManifestError:
-        return None
-    if not all(map(lt, starts, ends)):
-        return None
-    cells = films, annotators, starts, ends, levels, concepts, table.get("comment")
-    return list(map(Segment, *cells))
-
-
-def _convert_rows(table: Table, scheme: LabelScheme) -> list[Segment]:
-    segments = []
-    for row, (film, annotator, start_text, end_text, level, names, comment) in enumerate(
-        zip(*map(table.get, COLUMNS), strict=True)
-    ):
-        with at_row(table, row):
-            for noun, name in (("film", film), ("annotator", annotator)):
-                if problem := id_problem(name):
-                    raise AnnotationError(f"{noun}: {problem}")
-            start, end = parse_time(start_text, "start"), parse_time(end_text, "end")
-            if not start < end:
-                raise AnnotationError(
-                    f"the segment's end ({end_text}) must be after its start ({start_text})"
-                )
-            concepts = scheme.in_order(map(scheme.concept, split_concepts(names)))
-            level = scheme.level(level)
-        segments.append(Segment(film, annotator, start, end, level, concepts, comment))
-    return segments
+def _checked_id(name: str) -> str:
+    problem = id_problem(name)
+    if problem:
+        raise AnnotationError(problem)
+    return name
 
 
 def _importer(name: str) -> Callable[..., Timelines]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,6 @@ from obygaze_features.common.cli import (
     HeadedGroup,
     column_option,
     echo,
-    echo_json,
     exit_if,
     film_option,
     folder_argument,
@@ -26,13 +27,15 @@ from obygaze_features.common.cli import (
     overwrite_option,
     show,
 )
-from obygaze_features.common.text import counted, format_time, join_some
+from obygaze_features.common.text import counted, format_time
 from obygaze_features.errors import AnnotationError
 
 if TYPE_CHECKING:
     from obygaze_features.annotations.remarks import Remark
     from obygaze_features.manifests.labels import LabelSet
 
+DIFFERENCES_SHOWN = 10
+NOT_IN_TERMINAL = ("film", "last", "seconds", "distance", "gamma_uniform")
 film_table_option = click.option(
     "--film-table",
     "films",
@@ -165,19 +168,10 @@ def show_timelines(timelines: Path, films: Sequence[str], as_json: bool) -> None
     loaded = of.Timelines.load(timelines)
     if films:
         loaded = loaded.of_films(find_films(films, loaded.titles))
-    rows: list[dict[str, Any]] = []
-    for part in loaded.coverage:
-        times = {**part.levels, "covered": part.covered, "film_lasts": loaded.films[part.film].end}
-        row = {
-            "film": part.film,
-            "title": loaded.titles[part.film],
-            "annotator": part.annotator,
-            "segments": part.segments,
-            **times,
-        }
-        if not as_json:
-            row |= {name: format_time(round(t)) for name, t in times.items() if t is not None}
-        rows.append(row)
+    rows = loaded.coverage
+    if not as_json:
+        times = [*loaded.scheme.codes, "covered", "film_lasts"]
+        rows = [_with_times(row, times) for row in rows]
     result = {
         "name": loaded.name,
         "source": loaded.source,
@@ -191,44 +185,29 @@ def show_timelines(timelines: Path, films: Sequence[str], as_json: bool) -> None
 
 @annotation_commands.command()
 @folder_argument("timelines")
-@click.option(
-    "--manifest",
-    type=PATH,
-    help="Add a tier for each of this manifest's label sets.",
-)
-@click.option(
-    "--videos",
-    type=PATH,
-    help="A folder of films, named by id or title, so that each ELAN file opens with its film.",
-)
+@click.option("--manifest", type=PATH, help="Mark where the annotators of this manifest differ.")
 @output_option("The folder for the files.")
-def export(timelines: Path, manifest: Path | None, videos: Path | None, output: Path) -> None:
+def export(timelines: Path, manifest: Path | None, output: Path) -> None:
     """Write one ELAN file per film, with one tier per annotator.
 
     Files are named after the films' titles. They can be imported again without loss: each contains
     the levels and concepts to choose from, the data set's name, source, licence and citation, and
     the exact times of segments that you do not move. With --manifest, the tier "to discuss" shows
-    where annotators differ. An existing file is never replaced, because people edit them. For a
-    spreadsheet, open the segments.csv of the timelines.
+    where annotators differ, and the file links to its film. An existing file is never replaced,
+    because people edit them. For a spreadsheet, open the segments.csv of the timelines.
 
     \b
     Example:
       obygaze annotations export timelines/mobygaze -o for-elan
     """
-    from obygaze_features.annotations.export import elan_files, link_videos
+    from obygaze_features.annotations.export import elan_files
     from obygaze_features.common.files import require_folder_name, write_files
 
     require_folder_name(output)
-    loaded = of.Timelines.load(timelines)
     clips = None if manifest is None else of.Manifest.load(manifest)
-    links = {} if videos is None else link_videos(loaded, videos, output)
-    documents = elan_files(loaded, clips, links)
-    files = {output / name: text for name, text in documents.items()}
-    write_files(files)
+    files = elan_files(of.Timelines.load(timelines), clips)
+    write_files({output / name: text for name, text in files.items()})
     echo(f"{counted(len(files), 'file')} for ELAN, one per film -> {output}")
-    unlinked = [loaded.titles[film] for film in loaded.by_film if film not in links]
-    if videos is not None and unlinked:
-        echo(f"no video found for {join_some(unlinked)}", err=True)
 
 
 @annotation_commands.command()
@@ -247,12 +226,14 @@ def figure(timelines: Path, manifest: Path, film: str, output: Path, overwrite: 
     Example:
       obygaze annotations figure timelines/mine manifests/mine Juno -o juno.svg
     """
-    from obygaze_features.annotations.figures import film_figure, films_with_clips
+    from obygaze_features.annotations.figures import film_figure
     from obygaze_features.common.figures import save_figure
     from obygaze_features.items.films import find_films
 
-    segments, clips = of.Timelines.load(timelines), of.Manifest.load(manifest)
-    titles = {name: segments.titles[name] for name in films_with_clips(segments, clips)}
+    segments = of.Timelines.load(timelines)
+    clips = of.Manifest.load(manifest)
+    known = segments.by_film.keys() & clips.items.spans_by_film
+    titles = {name: title for name, title in segments.titles.items() if name in known}
     found = find_films(film, titles)
     save_figure(film_figure(segments, clips, found[0]), output, overwrite=overwrite)
     echo(f"Wrote {output}")
@@ -297,10 +278,9 @@ def project(
     Example:
       obygaze annotations project timelines --grid 60 -o manifests/mine
     """
-    projected = of.Timelines.load(timelines).project(grid, threshold=threshold)
+    projected = of.project(of.Timelines.load(timelines), grid, threshold)
     clips = projected.grid
-    saved = projected.save(output, overwrite=overwrite)
-    remarks = [*projected.remarks, *saved.remarks]
+    remarks = projected.remarks + projected.save(output, overwrite=overwrite)
     result = {
         "manifest": str(output or clips.folder),
         "threshold": threshold,
@@ -329,29 +309,33 @@ def merge(
     """Merge several annotators' label sets into one.
 
     The highest level wins, with every concept given by the annotators who chose that level. A clip
-    that only one annotator labelled keeps that annotator's labels, and its film is listed. Of
-    the clips that all annotators labelled, the command also counts how many have the highest level
-    from all of them, and from any of them. The merged label set becomes the manifest's default
-    unless the manifest already has one.
+    that only one annotator labelled keeps that annotator's labels. The command counts these clips,
+    and for each level the clips to which all annotators gave it. The merged label set becomes the
+    manifest's default unless the manifest already has one.
 
     \b
     Example:
       obygaze annotations merge manifests/mine
     """
-    from obygaze_features.annotations.merge import labels_to_merge, merge_labels, save_labels
+    from obygaze_features.annotations.merge import chosen_labels, merge_labels, save_labels
 
     loaded = of.Manifest.load(manifest)
-    chosen = labels_to_merge(loaded, names)
+    chosen = chosen_labels(loaded, names)
     merged = merge_labels(chosen, loaded, name)
-    saved = save_labels(loaded, [merged.labels], manifest, default=name, overwrite=overwrite)
-    remarks = [*merged.remarks, *saved.remarks]
+    remarks = save_labels(loaded, [merged], manifest, default=name, overwrite=overwrite)
     codes = loaded.shared_scheme(chosen).codes
+    same = Counter[str]()
+    for clip in merged.ids:
+        levels = [labels.level_of.get(clip) for labels in chosen]
+        if len({*levels}) == 1:
+            same[levels[0] or ""] += 1
     result = {
         "manifest": str(manifest),
         "labels": name,
-        "default_labels": saved.default,
-        "label_sets": _level_rows([*chosen, merged.labels], codes),
-        "the_same_from_all": dict(merged.of_all),
+        "default_labels": loaded.default_labels or name,
+        "label_sets": _level_rows([*chosen, merged], codes),
+        "the_same_from_all": {code: same[code] for code in codes},
+        "of_one_annotator": merged.extra["annotators"].count("1"),
     }
     _show(result, remarks, as_json)
 
@@ -370,41 +354,49 @@ def agreement(
 ) -> None:
     """Measure how much annotators agree, and where they differ.
 
-    Prints the share of clips with the same level, who marks more, one annotator's score against the
-    other (a rough guide to what a model can reach, but not a limit), and means over films. Tables
-    follow. One has Cohen's kappa for each concept. One has measures for each film: kappa,
-    Krippendorff's alpha (nominal, ordinal, and with the paper's distances), and the paper's gamma
-    over all levels and without the clips that either annotator calls Not Sure. The others have the
-    confusion of levels, and the longest stretches where annotators differ.
+    Prints the share of clips with the same level for each pair of annotators, and their levels.
+    Then come, for each film, the paper's gamma over all levels and without the clips that either
+    annotator calls Not Sure, Cohen's kappa, and Krippendorff's alpha (nominal and ordinal); Cohen's
+    kappa for each concept; and the longest stretches where annotators differ. --json and -o have
+    all stretches, and the concepts of each film.
 
     gamma = 1 - d/e, where d is the mean distance between the annotators' levels, and e is that mean
-    after one annotator's levels are shuffled. 'closed' is the limit for many shuffles.
+    when one annotator's levels are in random order.
 
     Only annotators' label sets are compared: those that were projected from timelines, imported
-    with --annotator, or named by you. Label sets that a rule made from other label sets say nothing
-    about how much people agree, and are refused.
-
-    Films without a second annotator are listed and left out; the exit code is then 3.
+    with --annotator, or named by you. Label sets that a rule made say nothing about how much people
+    agree, and are refused. Films without a second annotator are left out; the exit code is then 3.
 
     \b
     Example:
       obygaze annotations agreement manifests/mine
     """
-    from obygaze_features.annotations.agreement_report import agreement_report
-    from obygaze_features.annotations.remarks import describe_remarks
-
-    report = agreement_report(of.Manifest.load(manifest), labels)
+    found = of.agreement(of.Manifest.load(manifest), labels)
     if output is not None:
-        report.save(output, overwrite=overwrite)
-    if as_json:
-        echo_json(report.to_json())
-    else:
-        echo(report.describe())
-        if report.remarks:
-            echo("\n" + "\n".join(describe_remarks(report.remarks, "--json lists all")))
-        if output is not None:
-            echo(f"\nCSV tables (agreement, means, concepts, differences and others) -> {output}")
-    _exit_if_left_out(report.remarks)
+        found.save(output, overwrite=overwrite)
+    result = found.to_json()
+    if not as_json:
+        del result["remarks"], result["distances"], result["concepts_by_film"]
+        longest = found.differences[:DIFFERENCES_SHOWN]
+        for name, rows in (("films", found.films), ("differences", longest)):
+            shorter = [_with_times(row, ("start", "end")) for row in rows]
+            for row in shorter:
+                for column in NOT_IN_TERMINAL:
+                    row.pop(column, None)
+            result[name] = shorter
+        result["all_differences"] = len(found.differences)
+        result["tables"] = output and str(output)
+    _show(result, found.remarks, as_json)
+    _exit_if_left_out(found.remarks)
+
+
+def _with_times(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return a row with these seconds as h:mm:ss."""
+    times = {}
+    for name in names:
+        if row.get(name) is not None:
+            times[name] = format_time(round(row[name]))
+    return {**row, **times}
 
 
 def _level_rows(label_sets: Sequence[LabelSet], codes: Sequence[str]) -> list[dict[str, Any]]:
@@ -426,7 +418,7 @@ def _show(
     from obygaze_features.annotations.remarks import describe_remarks
 
     if as_json:
-        show(result | {"remarks": [remark.to_json() for remark in remarks]}, as_json)
+        show(result | {"remarks": list(map(asdict, remarks))}, as_json)
         return
     show(result)
     for line in describe_remarks(remarks, "--json lists all", titles):

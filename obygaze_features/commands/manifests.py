@@ -128,7 +128,7 @@ def accede(source: Path, output: Path, overwrite: bool) -> None:
 )
 @click.option(
     "--every",
-    type=Seconds(0.1),
+    type=click.FloatRange(0.1),
     help="Cut each film into spans of this many seconds, named after the film and their start.",
 )
 @output_options("The manifest's folder.", default=Path("manifests", "folder"))

@@ -19,7 +19,7 @@ from xml.etree import ElementTree as Xml
 
 from obygaze_features.common.files import VIDEO_SUFFIXES
 from obygaze_features.common.package import obygaze_version
-from obygaze_features.common.text import as_list, format_size, format_time, shorten
+from obygaze_features.common.text import as_list, format_size, shorten
 from obygaze_features.errors import ObygazeError, translate
 
 #: The maximum size of an ELAN file. A film with a thousand segments takes half a megabyte.
@@ -68,16 +68,11 @@ class Tier:
 
 @dataclass(frozen=True)
 class Document:
-    """An ELAN file: its tiers, the name of its media file, and the properties in its header.
-
-    `link` is the path from the document to the media file; without it, the media file is expected
-    next to the document.
-    """
+    """An ELAN file: its tiers, the name of its media file, and the properties in its header."""
 
     tiers: Sequence[Tier]
     media: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
-    link: str = ""
 
 
 def read_eaf(path: Path, error: type[ObygazeError]) -> tuple[Document, list[tuple[str, str]]]:
@@ -100,7 +95,6 @@ def read_eaf(path: Path, error: type[ObygazeError]) -> tuple[Document, list[tupl
             if start is None or end is None:
                 left_out.append((where, "has no times"))
                 continue
-            where += f" (at {format_time(start / 1000)})"
             details = details_of.setdefault(note.get("ANNOTATION_ID", ""), {})
             annotations.append(Annotation(start, end, _value(note), details, where))
         if annotations:
@@ -108,8 +102,18 @@ def read_eaf(path: Path, error: type[ObygazeError]) -> tuple[Document, list[tupl
             who = element.get("ANNOTATOR", "").strip() or element.get("PARTICIPANT", "").strip()
             tiers.append(Tier(element.get("TIER_ID", ""), kind, annotations, who))
 
+    left_out += _add_details(root, details_of)
+    properties = {node.get("NAME", ""): node.text or "" for node in root.iter("PROPERTY")}
+    return Document(tiers, properties=properties), left_out
+
+
+def _add_details(
+    root: Xml.Element, details_of: Mapping[str, dict[str, list[str]]]
+) -> list[tuple[str, str]]:
+    """Add the texts in dependent tiers, and return those that are about no annotation."""
     notes = root.iter("REF_ANNOTATION")
     parents = {note.get("ANNOTATION_ID"): note.get("ANNOTATION_REF", "") for note in notes}
+    left_out = []
     for element in root.iterfind("TIER"):
         name = element.get("TIER_ID", "").removeprefix(f"{element.get('PARENT_REF')}, ")
         for note in element.iter("REF_ANNOTATION"):
@@ -120,8 +124,7 @@ def read_eaf(path: Path, error: type[ObygazeError]) -> tuple[Document, list[tupl
                 details_of[target].setdefault(name, []).append(_value(note))
             elif _value(note).strip():
                 left_out.append((_location(element, note), "is not about an annotation with times"))
-    properties = {node.get("NAME", ""): node.text or "" for node in root.iter("PROPERTY")}
-    return Document(tiers, properties=properties), left_out
+    return left_out
 
 
 def parse_eaf(path: Path, error: type[ObygazeError]) -> Xml.Element:
@@ -174,22 +177,26 @@ def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
     root.set("DATE", datetime.now(UTC).isoformat(timespec="seconds"))
     header, order, *others = root
     media = re.split(r"[\\/]", document.media)[-1]
-    link = document.link or f"./{media}"
     if Path(media).suffix.lower() in VIDEO_SUFFIXES:  # otherwise it is the name of a film
         # The link is relative, so that ELAN finds the film next to the document, and no local path
         # leaks. It is not quoted (no %20), because ELAN takes it for a path and does not decode it.
         kind = mimetypes.MimeTypes().guess_type(media)[0] or "video/*"
-        urls = {"MEDIA_URL": clean(media), "RELATIVE_MEDIA_URL": clean(link)}
+        urls = {"MEDIA_URL": clean(media), "RELATIVE_MEDIA_URL": f"./{clean(media)}"}
         header.insert(0, Xml.Element("MEDIA_DESCRIPTOR", {**urls, "MIME_TYPE": kind}))
 
-    levels = _entry_ids(vocabularies, "levels")
-    entries = {"segment": levels, "concepts": _entry_ids(vocabularies, "concepts"), "comment": {}}
+    writer = _TierWriter(vocabularies)
+    levels = writer.entries["segment"]
+    types = {}
     for tier in document.tiers:
-        if levels.keys() & {note.value for note in tier.annotations}:
-            entries[tier.kind] = levels
-    writer = _TierWriter(entries)
-    for tier in document.tiers:
+        if not levels.keys().isdisjoint(note.value for note in tier.annotations):
+            writer.entries[tier.kind] = levels
         writer.add(tier)
+        if tier.kind not in TYPES:
+            about = {"TIME_ALIGNABLE": "true", "GRAPHIC_REFERENCES": "false"}
+            about["LINGUISTIC_TYPE_ID"] = tier.kind
+            if tier.kind in writer.entries:
+                about["CONTROLLED_VOCABULARY_REF"] = "levels"
+            types[tier.kind] = Xml.Element("LINGUISTIC_TYPE", about)
     for time, _, name in sorted(writer.slots, key=lambda slot: slot[:2]):
         Xml.SubElement(order, "TIME_SLOT", TIME_SLOT_ID=name, TIME_VALUE=str(time))
     last = Xml.SubElement(header, "PROPERTY", NAME="lastUsedAnnotationId")
@@ -197,26 +204,22 @@ def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
 
     kept = [element for element in others if element.tag != "TIER"]
     own = len(TYPES)
-    root[2:] = [*writer.tiers, *kept[:own], *writer.types.values(), *kept[own:]]
+    root[2:] = [*writer.tiers, *kept[:own], *types.values(), *kept[own:]]
     return _to_text(root)
 
 
 class _TierWriter:
-    """A writer of XML elements for tiers, with unique names and ids.
+    """A writer of XML elements for tiers, with unique names and ids."""
 
-    Parameters
-    ----------
-    entries
-        For each tier type with a pick-list, the ids of its entries by text.
-    """
-
-    def __init__(self, entries: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(self, vocabularies: Vocabularies) -> None:
         self.numbers = count(1)
         self.names = set[str]()
-        self.entries = entries
         self.tiers: list[Xml.Element] = []
-        #: The types that the template lacks, by name.
-        self.types: dict[str, Xml.Element] = {}
+        #: For each tier type with a pick-list, the ids of its entries by text.
+        self.entries = {
+            "segment": _entry_ids(vocabularies, "levels"),
+            "concepts": _entry_ids(vocabularies, "concepts"),
+        }
         #: The time of each time slot, whether it is a start, and its name.
         self.slots: list[tuple[int, int, str]] = []
 
@@ -235,7 +238,9 @@ class _TierWriter:
         people = {}
         if tier.annotator:
             people["ANNOTATOR"] = clean(tier.annotator)
-        element = self._add_tier({"LINGUISTIC_TYPE_REF": tier.kind, "TIER_ID": name, **people})
+        about = {"LINGUISTIC_TYPE_REF": tier.kind, "TIER_ID": name, **people}
+        element = Xml.Element("TIER", about)
+        self.tiers.append(element)
         parents = []
         for annotation in annotations:
             number = next(self.numbers)
@@ -247,32 +252,17 @@ class _TierWriter:
 
         details = [key for note in annotations for key, texts in note.details.items() if texts]
         for detail in dict.fromkeys(details):
-            kind = detail if detail in TYPES else f"about a {tier.kind}"
-            attributes = {"LINGUISTIC_TYPE_REF": kind, "PARENT_REF": name}
-            attributes |= {"TIER_ID": clean(f"{name}, {detail}"), **people}
-            dependent = self._add_tier(attributes)
+            kind = detail if detail in TYPES else "comment"
+            about = {"LINGUISTIC_TYPE_REF": kind, "PARENT_REF": name, **people}
+            about["TIER_ID"] = clean(f"{name}, {detail}")
+            dependent = Xml.Element("TIER", about)
+            self.tiers.append(dependent)
             for parent, annotation in zip(parents, annotations, strict=True):
                 texts = annotation.details.get(detail) or ()
                 attributes = {"ANNOTATION_REF": parent}
                 for text in as_list(texts):
                     previous = self._annotate(dependent, next(self.numbers), text, attributes)
                     attributes = {"ANNOTATION_REF": parent, "PREVIOUS_ANNOTATION": previous}
-
-    def _add_tier(self, attributes: dict[str, str]) -> Xml.Element:
-        """Add a tier, and its type if the template lacks it."""
-        kind = attributes["LINGUISTIC_TYPE_REF"]
-        if kind not in TYPES:
-            about = {"GRAPHIC_REFERENCES": "false", "LINGUISTIC_TYPE_ID": kind}
-            if kind in self.entries:
-                about["CONTROLLED_VOCABULARY_REF"] = "levels"
-            if "PARENT_REF" in attributes:
-                about |= {"TIME_ALIGNABLE": "false", "CONSTRAINTS": "Symbolic_Association"}
-            else:
-                about["TIME_ALIGNABLE"] = "true"
-            self.types[kind] = Xml.Element("LINGUISTIC_TYPE", about)
-        tier = Xml.Element("TIER", attributes)
-        self.tiers.append(tier)
-        return tier
 
     def _annotate(
         self, tier: Xml.Element, number: int, value: str, attributes: dict[str, str]

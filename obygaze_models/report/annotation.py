@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from obygaze_features import Manifest, Timelines
 from obygaze_features.annotations.merge import MERGED, merge_labels
+from obygaze_features.annotations.project import project
 from obygaze_features.common.files import describe_absent
 from obygaze_features.errors import ExperimentError
 from obygaze_models.experiments.record import ManifestRecord
@@ -110,13 +111,13 @@ def open_annotation(source: object) -> Annotation | None:
     if not isinstance(source, Manifest | Timelines):
         return None
     timelines = source if isinstance(source, Timelines) else None
-    manifest = source.project(GRID_S).manifest if isinstance(source, Timelines) else source
+    manifest = project(source, GRID_S).manifest if isinstance(source, Timelines) else source
     labels = manifest.default_labels or [*manifest.annotators, *manifest.label_names, ""][0]
     names = annotators_of(manifest, labels)
     schemes = {name: manifest.shared_scheme([manifest.labels(name)]) for name in [*names, labels]}
     annotators = [name for name in names if schemes[name] == schemes[labels]]
     if labels in annotators and len(annotators) > 1:
         name = MERGED if MERGED not in annotators else f"{MERGED}-here"
-        merged = merge_labels([*map(manifest.labels, annotators)], manifest, name).labels
+        merged = merge_labels([*map(manifest.labels, annotators)], manifest, name)
         manifest, labels = manifest.with_parts(labels=[merged]), name
     return Annotation(manifest, labels, annotators, timelines)

@@ -7,31 +7,14 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, groupby, pairwise
+from itertools import groupby, pairwise
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from obygaze_features.annotations.agreement import (
-    ConceptAgreement,
-    Disagreement,
-    LabelSetAgreement,
-    Pair,
-    compare_label_sets,
-    find_disagreements,
-    find_pairs,
-)
-from obygaze_features.annotations.figures import levels_by_film
-from obygaze_features.annotations.film_shares import MarkedFilms, count_shares
-from obygaze_features.annotations.measures import (
-    Distances,
-    cohen_kappas,
-    confusion,
-    distances_of,
-    gamma,
-    random_stream,
-)
+from obygaze_features.annotations.agreement import Pair, agreement, find_pairs
+from obygaze_features.annotations.measures import Distances, cohen_kappas, confusion
 from obygaze_features.annotations.remarks import Remark
 from obygaze_features.common.figures import inline_svg
 from obygaze_features.manifests import LabelSet, Level, Manifest
@@ -39,6 +22,7 @@ from obygaze_features.page.html import Html
 from obygaze_models.experiments.annotators import find_differing
 from obygaze_models.figures.dots import Line, Point, dot_plot
 from obygaze_models.report.annotation import Source, labelled_by
+from obygaze_models.report.film_shares import MarkedFilms, count_shares
 from obygaze_models.scoring.intervals import (
     MIN_GROUPS,
     Estimate,
@@ -59,19 +43,22 @@ PARTS, MIN_PART = 10, 8
 class Annotators:
     """The annotators' labels, and their agreement.
 
-    `levels` maps each annotator to levels by clip, and `pairs` compares each pair of annotators.
+    `levels` maps each annotator to levels by clip. `pairs`, `concepts`, `concepts_by_film` and
+    `differences` are rows of an `Agreement`; those of `pairs` also have the ``confusion`` of
+    levels.
     `gammas` has the gamma of each film as in the paper, averaged over pairs. `marked` counts, by
     film and concept, the clips that several annotators labelled and that any of them marked.
-    `differences` are the spans on which two annotators differ, longest first. `remarks` are about
-    oddities in the labels. `merged` is True if the page's labels were merged from these
-    annotators' labels.
+    `remarks` are about films that were left out. `merged` is True if the page's labels were merged
+    from these annotators' labels.
     """
 
     levels: Mapping[str, Mapping[str, str]]
-    pairs: tuple[LabelSetAgreement, ...]
+    pairs: Sequence[Mapping[str, Any]]
+    concepts: Sequence[Mapping[str, Any]]
+    concepts_by_film: Sequence[Mapping[str, Any]]
     gammas: Mapping[str, float]
     marked: Counter[tuple[str, str]]
-    differences: Sequence[Disagreement]
+    differences: Sequence[Mapping[str, Any]]
     remarks: Sequence[Remark]
     merged: bool
     agreement: Estimate
@@ -93,13 +80,11 @@ class Annotators:
         """The share of clips to which two annotators would give equal levels by chance."""
         shares = []
         for pair in self.pairs:
-            if not pair.clips:
-                continue
             first, second = Counter[str](), Counter[str]()
-            for (a, b), clips in pair.confusion.items():
+            for (a, b), clips in pair["confusion"].items():
                 first[a] += clips
                 second[b] += clips
-            shares.append(sum(first[code] * second[code] for code in first) / pair.clips**2)
+            shares.append(sum(first[code] * second[code] for code in first) / first.total() ** 2)
         return fmean(shares) if shares else None
 
     def few_clips(self, concept: str) -> bool:
@@ -110,24 +95,15 @@ class Annotators:
     @cached_property
     def kappas(self) -> dict[str, float]:
         """The mean kappa of each concept, over the pairs of annotators who both marked it."""
-        return self._mean_kappas([pair.concepts for pair in self.pairs])
+        return _mean_kappas(self.concepts)
 
     @cached_property
     def kappas_of_films(self) -> dict[str, dict[str, float]]:
         """The mean kappa of each concept in each film, over pairs of annotators."""
-        films = dict.fromkeys(film for pair in self.pairs for film in pair.by_film_and_concept)
-        return {
-            film: self._mean_kappas([pair.by_film_and_concept.get(film, ()) for pair in self.pairs])
-            for film in films
-        }
-
-    def _mean_kappas(self, of_pairs: Sequence[Sequence[ConceptAgreement]]) -> dict[str, float]:
-        values: dict[str, list[float]] = {}
-        for pair, concepts in zip(self.pairs, of_pairs, strict=True):
-            for entry in concepts:
-                if entry.kappa is not None and not pair.only_by(entry):
-                    values.setdefault(entry.concept, []).append(entry.kappa)
-        return {name: fmean(kappas) for name, kappas in values.items()}
+        rows_of: dict[str, list[Mapping[str, Any]]] = {}
+        for row in self.concepts_by_film:
+            rows_of.setdefault(row["film"], []).append(row)
+        return {film: _mean_kappas(rows) for film, rows in rows_of.items()}
 
     @cached_property
     def differ(self) -> dict[str, bool]:
@@ -156,32 +132,45 @@ def load_annotators(source: Source) -> Annotators | None:
     if manifest is None or not 2 <= len(names) <= MAX_ANNOTATORS:
         return None
     own = [*map(manifest.labels, names)]
-    in_films, remarks = find_pairs(manifest, names)
-    distances = distances_of(manifest.shared_scheme(own))
+    found = agreement(manifest, names)
+    in_films, _ = find_pairs(manifest, names)
     gammas: dict[str, list[float]] = {}
+    for row in found.films:
+        if row["gamma"] is not None:
+            gammas.setdefault(row["film"], []).append(row["gamma"])
     by_film = {film: [*same] for film, same in groupby(in_films, key=lambda pair: pair.film)}
-    for pair in in_films:
-        stream = random_stream(pair.film, pair.a, pair.b)
-        value = gamma(*pair.common, distances, stream=stream).gamma
-        if value is not None:
-            gammas.setdefault(pair.film, []).append(value)
+    pairs = []
+    for pair in found.pairs:
+        rows = [row for row in found.levels if (row["a"], row["b"]) == (pair["a"], pair["b"])]
+        counts = {(row["level_a"], x): row[x] for row in rows for x in found.distances.codes}
+        pairs.append({**pair, "confusion": counts})
     sets_of = Counter(clip for labels in own for clip in labels.ids)
-    pairs = tuple(compare_label_sets(manifest, *pair) for pair in combinations(names, 2))
     marks = {(c, name) for part in own for c, names in part.concepts_of.items() for name in names}
     return Annotators(
         {labels.name: labels.level_of for labels in own},
         pairs,
+        found.concepts,
+        found.concepts_by_film,
         {film: fmean(of_film) for film, of_film in gammas.items()},
         Counter((manifest[clip].film, name) for clip, name in marks if sets_of[clip] > 1),
-        find_disagreements(in_films, manifest.items, distances),
-        remarks,
+        found.differences,
+        found.remarks,
         source.about.labels in manifest.label_names
         and bool(manifest.labels(source.about.labels).merged_annotators),
-        _kappa_over_films([Rated(p.film, (p.a, p.b), *p.common) for p in in_films]),
+        _kappa_over_films([_rated(pair) for pair in in_films]),
         Counter(manifest[clip].film for clip, sets in sets_of.items() if sets > 1),
         _concept_intervals(manifest, in_films),
-        {film: gamma_interval(of_film, distances) for film, of_film in by_film.items()},
+        {film: gamma_interval(of_film, found.distances) for film, of_film in by_film.items()},
     )
+
+
+def _mean_kappas(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the mean kappa of each concept, over the pairs of annotators who both marked it."""
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        if row["kappa"] is not None and row["share_a"] and row["share_b"]:
+            values.setdefault(row["concept"], []).append(row["kappa"])
+    return {name: fmean(kappas) for name, kappas in values.items()}
 
 
 class Rated(NamedTuple):
@@ -191,6 +180,12 @@ class Rated(NamedTuple):
     names: tuple[str, str]
     first: Sequence[Hashable]
     second: Sequence[Hashable]
+
+
+def _rated(pair: Pair) -> Rated:
+    first = [a for _, a, _ in pair.common]
+    second = [b for _, _, b in pair.common]
+    return Rated(pair.film, (pair.a, pair.b), first, second)
 
 
 def _count_without_each(rated: Sequence[Rated], codes: Sequence[Hashable]) -> np.ndarray:
@@ -228,8 +223,7 @@ def _concept_intervals(
     ):
         rated = []
         for pair in in_films:
-            levels = zip(pair.rows, pair.levels_a, pair.levels_b, strict=True)
-            ids = [manifest.ids[row] for row, a, b in levels if a is not None and b is not None]
+            ids = [manifest.ids[row] for row, _, _ in pair.common]
             marked = [[concept in marks[name][clip] for clip in ids] for name in (pair.a, pair.b)]
             rated.append(Rated(pair.film, (pair.a, pair.b), *marked))
         marked_first = {r.names for r in rated if any(r.first)}
@@ -249,13 +243,13 @@ def gamma_interval(pairs: Sequence[Pair], distances: Distances) -> tuple[float, 
     """
     rated = []
     for pair in pairs:
-        first, second = pair.common
+        _, names, first, second = _rated(pair)
         if len(first) < PARTS * MIN_PART:
             return None
         ends = np.linspace(0, len(first), PARTS + 1).round().astype(int).tolist()
         for number, (low, high) in enumerate(pairwise(ends)):
             part = first[low:high], second[low:high]
-            rated.append(Rated(str(number), (pair.a, pair.b), *part))
+            rated.append(Rated(str(number), names, *part))
     counts = _count_without_each(rated, distances.codes)
     totals = counts.sum(axis=(-1, -2))
     distance = (counts * distances.matrix).sum(axis=(-1, -2)) / totals
@@ -305,16 +299,6 @@ def marked_films(source: Source, annotators: Annotators | None) -> MarkedFilms:
     levels = [Level(code, names.get(code, code)) for code in source.positives]
     film_of = {clip.id: clip.film for clip in clips if clip.film}
     return count_shares(label_sets, levels, film_of, {clip.film: clip.title for clip in clips})
-
-
-def levels_figure(marked: MarkedFilms) -> Html | None:
-    """Draw each annotator's share of clips at the highest level, by film.
-
-    Return None if there is a single annotator or film.
-    """
-    if len(marked.annotators) < 2 or len(marked.films) < 2:
-        return None
-    return Html(inline_svg(levels_by_film(marked)))
 
 
 def overlap(source: Source, annotators: Annotators | None) -> list[tuple[int, str, str]]:

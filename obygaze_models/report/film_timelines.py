@@ -19,7 +19,7 @@ from obygaze_features.common.figures import level_colour_names
 from obygaze_features.common.text import group_by, join_some, shorten
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.items.films import distinct_titles
-from obygaze_features.items.items import Item, name_film
+from obygaze_features.items.items import Item, name_film, safe_id
 from obygaze_features.items.media import find_videos
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.explain.frame_scores import Axis, FrameScores, loudness_heights
@@ -58,7 +58,7 @@ def film_timelines(
         _check_films(frames, rows, clips_of)
     annotated = Timelines.load(timelines) if isinstance(timelines, str | Path) else timelines
     if annotated is not None:
-        annotated = annotated.named_as(clips_of)
+        annotated = _named_as(annotated, clips_of)
         _check_films(timelines, annotated.by_film, clips_of)
     films: dict[str, dict[str, Any]] = {}
     moments_of = group_by(intervals, lambda moment: moment.axis.film)
@@ -89,6 +89,14 @@ def _read_scores(
     files = {Axis(name_film("", c.media)): Axis("", c.id) for c in clips if not film_of(c)}
     scores = replace(scores, axes=[files.get(axis, axis) for axis in scores.axes])
     return scores, [replace(m, axis=files.get(m.axis, m.axis)) for m in intervals]
+
+
+def _named_as(timelines: Timelines, films: Iterable[str]) -> Timelines:
+    """Return the timelines with film ids replaced by the names that the ids were made from."""
+    names = {safe_id(film): film for film in films}
+    segments = [replace(s, film=names.get(s.film, s.film)) for s in timelines.segments]
+    about = {names.get(film, film): details for film, details in timelines.films.items()}
+    return replace(timelines, segments=segments, films=about)
 
 
 def _check_films(path: object, films: Iterable[str], expected: Mapping[str, Any]) -> None:

@@ -413,7 +413,7 @@ def beside_annotators(head: Headline) -> list[Html]:
         return []
     where = f"{head.row.task.title}: " if head.run.kind == "concepts" else ""
     lines = [html("{}{}", where, sentence)]
-    if own and any(pair.clips > compared.clips for pair in own.pairs):
+    if own and any(pair["clips"] > compared.clips for pair in own.pairs):
         text = "These numbers leave out clips of other levels, so they are too high: {} is {}."
         lines.append(
             html(text, "the annotators’ own kappa over all levels", number(own.agreement.value))

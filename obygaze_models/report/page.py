@@ -19,7 +19,6 @@ from obygaze_models.experiments.run_folder import AnyRun, Clip, Run, as_run
 from obygaze_models.report.annotation import Annotation, Source, labelled_by, open_annotation
 from obygaze_models.report.annotators import (
     gamma_figure,
-    levels_figure,
     load_annotators,
     marked_films,
     overlap,
@@ -196,7 +195,6 @@ def _annotated(
         "tasks": {test: head.row.run.record.task(test) for test in compared},
         "gamma_figure": gammas,
         "marked": marked,
-        "levels_figure": levels_figure(marked),
         "overlap": overlap(main, annotators),
     }
 

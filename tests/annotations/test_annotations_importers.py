@@ -35,9 +35,10 @@ def spans(timelines):
 
 
 def remarks(timelines):
-    """Return the last word of each location, the problem and the action taken."""
-    lines = [(i.where.rpartition(" ")[2], i.what, i.done) for i in timelines.remarks]
-    return [(int(line) if line.isdigit() else line, *rest) for line, *rest in lines]
+    """Return each line, the problem and the action taken, by line."""
+    found = [(i.where.partition("line ")[2], i.what, i.done) for i in timelines.remarks]
+    lines = [(int(line.partition(" ")[0] or 0), *rest) for line, *rest in found]
+    return sorted(lines)
 
 
 def test_every_row_of_mobygaze_is_imported(tmp_path):
@@ -58,22 +59,21 @@ def test_every_row_of_mobygaze_is_imported(tmp_path):
     actual = [(s.film, s.annotator, s.start, s.end, s.level, s.comment) for s in result.segments]
     assert actual == sorted(expected)
     assert result.films["tt0467406"] == Film("Juno (2007)")  # as everywhere
-    missing = "label, concepts, start_frame, end_frame, imdb_key, framerate"
-    with pytest.raises(ManifestError, match=f"not MObyGaze's table, because it lacks {missing}. "):
+    with pytest.raises(ManifestError, match="no column 'label'"):
         of.Timelines.from_mobygaze(table(tmp_path, "f,a,0,1,S"))
 
 
 def test_bad_rows_are_named_and_the_rest_imported(tmp_path, obygaze):
     bad = {
-        "1;a;Sure;[];[];60;49;tt1;25": ("ends (frame 49) before it starts (frame 60)", "left out"),
+        "1;a;Sure;[];[];60;49;tt1;25": ("ends (frame 49) before it starts", "left out"),
         "2;a;Sure;[];[];60;70;tt1;0": ("framerate must be above 0 (got '0')", "left out"),
         "3;a;Sure;[];[];60;70;tt1;": ("framerate '' is not a number", "left out"),
         "4;a;Sure;Body;[];60;70;tt1;25": ("'Body' is not a list", "left out"),
-        "5;a;Sure;['Body'];[];0;49;tt1;25": ("repeats m.csv, line 2", "left out"),
+        "5;a;Sure;['Body'];[];0;49;tt1;25": ("repeats another row", "left out"),
         "6;a;Sure;['Lighting|Body'];no list;100;149;tt1;25": ("unknown concept 'Light", "kept"),
-        "9;a;Sure;[];[];60;9999999;tt1;0.001": ("which is too late for a film", "left out"),
-        "7;b;Sure;[];[];250;300;tt1;25": ("but the film ends at 0:00:10", "left out"),
-        "8;b;Sure;[];[];200;300;tt1;25": ("ends at 0:00:12.04, past the film's end", "cut"),
+        "9;a;Sure;[];[];60;9999999;tt1;0.001": ("ends too late for a film", "left out"),
+        "7;b;Sure;[];[];250;300;tt1;25": ("starts after the end of its film", "left out"),
+        "8;b;Sure;[];[];200;300;tt1;25": ("ends after the end of its film", "cut"),
     }
     saved_again = "0;a;Sure;['Body'];[]; 0;49;tt1;25,0"  # by a spreadsheet
     source = write(tmp_path / "m.csv", MOBYGAZE, saved_again, *bad)
@@ -101,7 +101,7 @@ def test_bad_rows_are_named_and_the_rest_imported(tmp_path, obygaze):
         [(_, problem, done)] = [remark for remark in remarks(outcome) if remark[0] == line]
         assert fact in problem
         assert done == action
-        assert f"m.csv, line {line}: " in result.stdout
+        assert f"m.csv, line {line}" in result.stdout
     shown = json.loads(obygaze("annotations", "show", tmp_path / "t", "--json").stdout)
     assert [Remark(*remark.values()) for remark in shown["remarks"]] == list(outcome.remarks)
     assert (shown["segments"], shown["annotators"]) == (3, ["a", "b"])
@@ -113,10 +113,10 @@ def test_unreadable_rows_are_left_out(tmp_path):
         "f,a,0,2,Maybe": "unknown level 'Maybe'",
         "f,a,0:75:00,2:00:00,S": "start '0:75:00' is not a time",
         "f,a,1,2000000000,S": "end '2000000000' is not a time",
-        "f,a,2,2,S": "ends where it starts (0:00:02)",
-        "f,a,2,1,S": "ends (0:00:01) before it starts (0:00:02)",
-        "f,a,1,2,": "has no level; choose from Easy Negative",
-        ",a,1,2,S": "has no film",
+        "f,a,2,2,S": "does not end after it starts",
+        "f,a,2,1,S": "does not end after it starts",
+        "f,a,1,2,": "unknown level ''",
+        ",a,1,2,S": "film: ",
         f"f,{'x' * 200},1,2,S": "use up to 128 letters",
     }
     result = read(tmp_path, "f,a,0,1,EN", *bad, "", ",,,,", "f,a,7,8,HN")
@@ -136,8 +136,6 @@ def test_columns_and_names_are_mapped(tmp_path):
     )
     concepts = ("Look", "Body", "Low-key")
     assert result.segments == (Segment("Juno", "Ann", 1, 2, "HN", concepts, "é"),)
-    [(_, problem, _)] = remarks(read(tmp_path, "f,a,0,50,EN", "f,a,20,60,HN"))
-    assert problem == "overlaps marks.csv, line 2 by 0:00:30"
     # Names become ids, and the film keeps its title.
     result = read(tmp_path, "Été à Paris,Anna B,0,1,S", "кино,Anna B,0,1,S")
     assert {film.title for film in result.films.values()} == {"Été à Paris", "кино"}
@@ -148,10 +146,6 @@ def test_columns_and_names_are_mapped(tmp_path):
         read(tmp_path, "f,A B,0,1,S", "f,a_b,0,1,S")
     result = read(tmp_path, "f,ann,0,1,S", "F,Ann,1,2,S", "F,Ann,2,3,S")
     assert (result.annotators, list(result.films)) == (["Ann"], ["F"])
-    assert [(problem, action) for _, problem, action in remarks(result)] == [
-        ("'ann' and 'Ann' differ only in case or spacing", "both read as Ann"),
-        ("'f' and 'F' differ only in case or spacing", "both read as F"),
-    ]
 
 
 @pytest.mark.parametrize("column", ["file", "Media", "video", "film"])
@@ -171,14 +165,13 @@ def test_impossible_options_are_refused(tmp_path, obygaze):
     source = table(tmp_path, "f,a,0,1,S")
     command = ("annotations", "import", "csv", source, "-o", tmp_path / "t")
     assert obygaze(*command, "--column", "film").exit_code == 2
-    for row, fact in [("f,T,0", "must be above 0"), (" é,T,1:00", "duplicate film 'é'")]:
+    for row, fact in [("f,T,0", "ends at 0"), (" é,T,1:00", "film 'e' is a duplicate")]:
         films = write(tmp_path / "films.csv", "film,title,end", "e,E,1:30:00", row)
         refused(obygaze(*command, "--film-table", films), "line 3: ", fact)
     for rows, fact in [
         ([HEADER], "no readable segments in marks"),
-        ([HEADER, "f,a,2,1,S"], "line 2: f a: ends"),
+        ([HEADER, "f,a,2,1,S"], "line 2 (0:00:02 to 0:00:01): f a: does not end"),
         (["film,annotator,start,level", "f,a,0,1"], "no column 'end'"),
-        (["imdb_key,annotator,label", "f,a,S"], "obygaze annotations import mobygaze"),
     ]:
         write(source, *rows)
         refused(obygaze(*command), fact)
@@ -202,6 +195,7 @@ ROWS = st.builds(SourceRow, where=st.uuids().map(str), segment=SEGMENTS)
 @given(st.lists(ROWS, max_size=12), st.randoms())
 def test_the_order_of_rows_does_not_matter(rows, chance):
     films = {"f": Film("F", 30.0)}
+    rows = [*rows, SourceRow("known", Segment("Gé", "c", 0, 1, "EN"))]
     first = build_timelines("t", rows, films)
     second = build_timelines("t", chance.sample(rows, len(rows)), films)
     assert (first.segments, first.scheme) == (second.segments, second.scheme)
@@ -209,10 +203,6 @@ def test_the_order_of_rows_does_not_matter(rows, chance):
     # Every row is either a segment, or named as left out.
     left_out = [remark.where for remark in first.remarks if remark.done == "left out"]
     assert len(left_out) == len(set(left_out)) == len(rows) - len(first.segments)
-    # And every segment that begins within an earlier one of its annotator, by brute force.
-    read = sorted((s.film, s.annotator, s.start, s.end) for s in first.segments)
-    late = [b for n, b in enumerate(read) if any(a[:2] == b[:2] and b[2] < a[3] for a in read[:n])]
-    assert len(late) == sum("overlaps" in remark.what for remark in first.remarks)
 
 
 @given(
@@ -249,13 +239,12 @@ def test_times_and_tables_of_spreadsheets_are_read(tmp_path):
     films = read_films(write(tmp_path / "films.csv", "Film;Title;End", "Été;Summer;122,5"))
     result = of.Timelines.from_csv(source, films=films)
     assert result.segments == (Segment("Ete", "ann", 1.5, 122.5, "S", ("Look", "Body")),)
-    past = "ends at 0:02:03.25, past the film's end 0:02:02.5"
-    assert remarks(result) == [(2, past, "cut")]
+    assert remarks(result) == [(2, "ends after the end of its film", "cut")]
     for row in ("f,a,75.5,3600.04,Sure", "f,a,1:15.5,01:00:00.040,Sure"):
         assert spans(read(tmp_path, row)) == [(75.5, 3600.04)]
     # A misspelt film in the table of films, which explains why nothing is cut at its end.
     films = read_films(write(tmp_path / "films.csv", "film,title,end", "leon,Léon,0:01"))
     result = read(tmp_path, "Léon,a,0,61,S", films=films)
     assert result.films == {"Leon": Film("Léon", name="Léon")}
-    wrong = "no rows for 1 film: leon; did you mean Leon?"
-    assert remarks(result) == [("films", wrong, "not used")]
+    wrong = "no rows for leon; did you mean Leon?"
+    assert remarks(result) == [(0, wrong, "not used")]

@@ -36,18 +36,18 @@ def test_the_papers_example_projects_as_published():
     assert bea.ratio == ["", "0.2", "1", "", "1"]
     merged = merge_labels([ann, bea], result.grid)
     expected = clips("EN", "S Body Look", "NS Clothing Look Posture", "EN", "HN Posture")
-    assert pairs(merged.labels) == expected
-    assert merged.labels.ratio == ["", "0.5", "1", "", "1"]
-    assert merged.remarks == result.remarks == []
+    assert pairs(merged) == expected
+    assert merged.ratio == ["", "0.5", "1", "", "1"]
+    assert result.remarks == []
     assert ann.about["grid"] == {"name": "grid", "digest": grid().digest}
     assert (ann.about["annotator"], ann.about["timelines"]["sha256"]) == ("one", worked().sha256)
-    assert merged.labels.about["of"] == {labels.name: labels.about for labels in (ann, bea)}
-    assert "highest level wins" in merged.labels.about["rule"]
+    assert merged.about["of"] == {labels.name: labels.about for labels in (ann, bea)}
+    assert "highest level wins" in merged.about["rule"]
 
 
 def test_other_thresholds_change_the_levels():
     levels = [
-        dict(Counter(project(worked(), grid(), threshold).merge_labels().labels.levels))
+        dict(Counter(project(worked(), grid(), threshold).merge_labels().levels))
         for threshold in (0.15, 0.2)
     ]
     assert levels[0] == {"EN": 1, "HN": 1, "S": 3}
@@ -133,11 +133,11 @@ def test_the_order_of_segments_does_not_matter(first, second, chance):
     result = project(straight, clips).label_sets
     again = project(of.Timelines.of("drawn", shuffled), clips).label_sets
     assert list(map(vars, again)) == list(map(vars, result))
-    forth, back = (merge_labels(sets, clips).labels for sets in (result, result[::-1]))
+    forth, back = (merge_labels(sets, clips) for sets in (result, result[::-1]))
     assert vars(forth) == vars(back)
     # Identical annotators merge to themselves.
     same = project(timelines_of({"one": first, "two": first}, Fraction(24)), clips).label_sets
-    merged = merge_labels(same, clips).labels
+    merged = merge_labels(same, clips)
     assert (merged.levels, merged.concepts) == (same[0].levels, same[0].concepts)
     assert merged.ratio == same[0].ratio
 
@@ -146,7 +146,7 @@ def test_segments_outside_all_clips_are_left_out():
     late = worked().segments + tuple(segments("one", [(500, 510, "S", "Look")]))
     [remark] = project(of.Timelines.of("worked", late), grid()).remarks
     assert (remark.annotator, remark.done) == ("one", "left out")
-    assert "from 500 to 510 s (S) is in no clip" in remark.what
+    assert (remark.where, remark.what) == ("worked (0:08:20 to 0:08:30)", "is in no clip")
     # A fifth of a tiny clip is less than the slack; a long clip over it does not help.
     tiny = grid([(0, 100), (10, 10.000005)])
     for start, levels in ((10.000006, ["S", "EN"]), (10, ["S", "S"])):
@@ -167,7 +167,7 @@ def test_the_grids_scheme_must_have_the_same_levels():
     result = project(worked(), of.Manifest("other", grid().items, scheme=scheme))
     assert pairs(result.label_sets[0])[2] == ("NS", {"Gaze", "Posture"})
     assert result.grid.scheme.concept_names[:2] == ("Gaze", "Body")
-    assert pairs(merge_labels(result.label_sets, result.grid).labels)[1] == ("S", {"Body", "Gaze"})
+    assert pairs(merge_labels(result.label_sets, result.grid))[1] == ("S", {"Body", "Gaze"})
 
 
 def ends_at(end, film="film"):
@@ -179,7 +179,7 @@ def problems(remarks):
     return [(remark.film, remark.what, remark.done) for remark in remarks]
 
 
-@pytest.mark.parametrize("length", ["60", "60 s", "0:01:00"])
+@pytest.mark.parametrize("length", ["60", "0:01:00"])
 def test_cells_have_the_length_asked_for(length):
     cells, remarks = read_grid(length, ends_at(150.5))
     assert remarks == []
@@ -190,8 +190,7 @@ def test_cells_have_the_length_asked_for(length):
     assert len(read_grid(length, ends_at(120.000001))[0]) == 2  # no clip of a microsecond
     cells, [remark] = read_grid("100", worked())
     assert cells.items.ends[-1] == 420
-    assert remark.what == "1 film without an end: film"
-    assert "the last clip ends with the last segment; import with --film-table" in remark.done
+    assert (remark.film, remark.what) == ("film", "has no end (see --film-table)")
 
 
 @given(st.integers(2, 10**8), st.integers(10**4, 10**8))
@@ -214,7 +213,7 @@ def test_a_manifest_with_spans_is_a_grid(tmp_path):
     of.Manifest("mine", Items.of(items)).save(tmp_path / "mine")
     cells, remarks = read_grid(tmp_path / "mine", worked())
     assert (cells.folder, cells.ids) == (tmp_path / "mine", ["a", "b", "c"])
-    assert problems(remarks) == [("film", "c has no span", "left out")]
+    assert problems(remarks) == [("film", "has no span", "left out")]
     assert [labels.ids for labels in project(worked(), cells).label_sets] == [["a", "b"]] * 2
     # A film of a manifest has the id that importers give it.
     named = of.Timelines.of("t", [Segment("Kite_Wind", "one", 0, 60, "S")])
@@ -222,7 +221,7 @@ def test_a_manifest_with_spans_is_a_grid(tmp_path):
     [labels] = project(named, of.Manifest("kite", Items.of([kite]))).label_sets
     assert labels.level_of == {"k": "S"}
     of.Manifest("mine", Items.of([Item("a", film="film")])).save(tmp_path / "no spans")
-    with pytest.raises(AnnotationError, match="the items have no spans"):
+    with pytest.raises(AnnotationError, match="has no clips with spans of any film"):
         read_grid(tmp_path / "no spans", worked())
 
 
@@ -232,18 +231,16 @@ def test_films_missing_on_one_side_are_named():
     items = [*grid([(0, 100)]), *grid([(0, 100)], "third")]
     cells, remarks = read_grid(of.Manifest("two", Items.of(items)), timelines)
     assert problems(remarks) == [
-        ("other", "the grid has no clips of this film", "left out"),
-        ("unseen", "nobody annotated this film", "no labels"),
-        ("third", "nobody annotated this film", "no labels"),
+        ("other", "has no clips in the grid", "left out"),
     ]
     assert project(timelines, cells).label_sets[0].ids == ["film-0"]
 
 
 @pytest.mark.parametrize(("cells", "fact"), [
-    ("0", "the clips of a grid are too short .got 0 s.; use longer clips"),
-    ("0.00001", "would have 42,000,000 clips; use longer clips"),
+    ("0", "the clips of a grid of 0 s are too short"),
+    ("0.00001", "the clips of a grid of 1e-05 s are too short"),
     ("-60", "-60 is not a grid"),
-    (grid(film="FILM"), "no clips of any film .*It has clips of FILM.*did you mean FILM"),
+    (grid(film="FILM"), "no clips with spans of any film .*It has FILM; the timelines have film"),
 ])  # fmt: skip
 def test_invalid_grids_are_refused_in_one_line(cells, fact):
     with pytest.raises((AnnotationError, UsageError), match=fact):

@@ -50,7 +50,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
         rows = (ids[own], levels[own], [()] * len(ids[own]))
         sets.append(LabelSet(name, *rows, about={"annotator": name}))
     manifest = labelled(ids, ["NS"] * len(ids), seconds=60)
-    merged = merge_labels(sets, manifest).labels
+    merged = merge_labels(sets, manifest)
     manifest = manifest.with_parts(labels=[merged, *sets])
     manifest.save(folder / "manifest")
     write_store(folder / "toy.zarr", manifest, dict(zip(ids, features, strict=True)))
@@ -231,7 +231,7 @@ def test_annotators_may_have_the_names_of_columns_and_models(study: Study, tmp_p
     manifest = Manifest.load(named.manifest)
     names = ("id", "test")
     sets = [replace(manifest.labels(old), name=new) for old, new in zip(NAMES, names, strict=True)]
-    merged = merge_labels(sets, manifest, "both").labels
+    merged = merge_labels(sets, manifest, "both")
     manifest.with_parts(labels=[merged, *sets]).save(tmp_path / "manifest")
     experiment = structs.replace(named, manifest=tmp_path / "manifest", labels=["test", "id"])
     run = om.run_experiment(experiment, tmp_path / "run")

@@ -247,7 +247,7 @@ def test_annotators_levels_are_offered_and_models_tiers_are_ignored(run, tmp_pat
     alone = run_obygaze(
         "annotations", "import", "elan", tmp_path / "Juno.eaf", "-o", tmp_path / "t"
     )
-    assert "contains a model's predictions, but no annotations" in alone.output
+    assert "no readable segments in Juno.eaf" in alone.output
 
 
 def test_a_gap_ends_a_stretch_without_predictions(run, monkeypatch):

@@ -185,7 +185,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     levels = ", ".join(LEVELS)
     timelines = of.Timelines.from_csv(folder / "marks.csv", films=films, levels=levels)
     timelines.save(folder / "timelines")
-    projected = timelines.project(30)
+    projected = of.project(timelines, 30)
     manifest = projected.grid.with_parts(labels=projected.label_sets)
     manifest = manifest.with_parts(splits=[of.stratified(manifest, folds=3, labels="annotator1")])
     manifest.save(folder / "manifest")

@@ -15,15 +15,9 @@ from sklearn.tree import DecisionTreeClassifier, export_text
 
 import obygaze_features as of
 from obygaze_features.annotations import Film
-from obygaze_features.annotations.agreement_report import agreement_report
-from obygaze_features.annotations.figures import (
-    film_figure,
-    levels_by_film,
-)
+from obygaze_features.annotations.figures import film_figure
 from obygaze_features.common import figures as common
-from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.statistics import statistics, statistics_figure
-from obygaze_models.data.example import example_path
 from obygaze_models.estimators.trees import as_tree
 from obygaze_models.explain.error_factors import Factor, FilmFactors
 from obygaze_models.figures import dots as plots
@@ -303,14 +297,10 @@ def annotated() -> Iterator[Figure]:
               for segment in segments(name, [*ranges, (300, 7200, "EN", LONG)], film)]  # fmt: skip
     films, names = {film: Film(FILMS[film]) for film in FILMS}, {"annotator1": "Zoé B"}
     timelines = of.Timelines.of("two-films", marked, films=films, names=names)
-    projected = timelines.project(grid=60)
-    manifest = projected.manifest.with_parts(labels=[projected.merge_labels().labels])
+    projected = of.project(timelines, 60)
+    manifest = projected.manifest.with_parts(labels=[projected.merge_labels()])
     yield film_figure(timelines, manifest, "a")
     yield statistics_figure(statistics(manifest), FILMS, by_film=True)
-    marked = projected.agreement().marked
-    yield levels_by_film(marked)
-    of_twenty = agreement_report(Manifest.load(example_path("minutes")))
-    yield levels_by_film(of_twenty.marked)
 
 
 GATE = [pytest.param(width, marks=pytest.mark.gate) for width in (6.5, 11.0)]

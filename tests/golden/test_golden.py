@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from obygaze_features.annotations import Timelines
+from obygaze_features.annotations.project import project
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
 from obygaze_features.store.verify import verify
@@ -89,7 +90,7 @@ def test_a_loop_over_thresholds_gives_the_golden_counts(data):
     golden = json.loads((EXPECTED / "json/annotations-sweep.json").read_text(encoding="utf-8"))
     timelines = Timelines.load(data / "timelines")
     for row in golden["thresholds"]:
-        merged = timelines.project(60, row["threshold"]).merge_labels().labels
+        merged = project(timelines, 60, row["threshold"]).merge_labels()
         assert len(merged) == row["clips"]
         assert Counter(merged.levels) == Counter(row["levels"])
         concepts = sum(map(len, merged.concepts)) / len(merged)

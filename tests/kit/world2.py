@@ -69,7 +69,7 @@ def make_world2(
     manifest = Manifest("harbour", Items.of(items), scheme, source="a test", licence="CC0")
     folds = [row // len(levels) % 3 for row in range(len(ids))]
     manifest = manifest.with_parts(labels=sets, splits=[Split("three", ids, folds)])
-    merged = merge_labels(sets, manifest).labels
+    merged = merge_labels(sets, manifest)
     replace(manifest.with_parts(labels=[merged]), default_labels=merged.name).save(
         folder / "manifest"
     )

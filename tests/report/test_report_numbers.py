@@ -229,7 +229,7 @@ def test_two_annotators_are_counted_against_each_other(annotated, annotators):
     equal = sum(pairs[level, level] for level in LEVELS)
     assert values(text)[:2] == [close(equal / 120), 120]
     totals = [sum(pairs["S", b] for b in LEVELS), sum(pairs[a, "S"] for a in LEVELS)]
-    assert values(text)[2:] == sorted(totals, reverse=True)
+    assert values(text)[2:] == totals
     displayed = tips(gamma_figure(loaded, {"tt1": "Another", "tt0": "Film"}))
     distances = reference_json("scheme-obygaze.json")["distances"]
     position = distances["levels"].index
@@ -238,7 +238,7 @@ def test_two_annotators_are_counted_against_each_other(annotated, annotators):
     observed = np.mean([distances["matrix"][a][b] for a, b in common])
     by_chance = np.mean([distances["matrix"][a][b] for a, _ in common for _, b in common])
     assert list(displayed.values()) == sorted(displayed.values(), reverse=True)
-    assert float(displayed["Film"]) == pytest.approx(1 - observed / by_chance, abs=0.05)
+    assert float(displayed["Film"]) == pytest.approx(1 - observed / by_chance, abs=0.005)
 
 
 def concept_rankings(run, model, concept):

@@ -8,7 +8,6 @@ import pytest
 from pympi.Elan import Eaf
 
 import obygaze_models as om
-from obygaze_features.annotations.agreement import sure_task
 from obygaze_features.annotations.measures import distances_of
 from obygaze_features.manifests import LabelScheme, Level, Manifest, obygaze_scheme
 from obygaze_features.manifests.labels import parse_concepts
@@ -313,4 +312,3 @@ def test_a_scheme_is_recognised_by_its_level_names():
     for levels in (SMOKING, {code: code for code in PAPER}, PAPER | {"NS": "No smoking"}):
         assert not scheme(levels).is_obygaze
         assert distances_of(scheme(levels)).name == "even"
-    assert sure_task(scheme(SMOKING)) == (("S",), ("NS",))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 
 from obygaze_features.annotations.build import SourceRow, build_timelines
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Films, Segment, Timelines
 from obygaze_features.common.tables import Table, map_cells, map_columns, read_mapped_table
-from obygaze_features.common.text import for_shell
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.items.items import safe_id
 from obygaze_features.manifests.importers.reading import film_of_file, parse_time
@@ -35,7 +34,7 @@ def import_timelines(
 ) -> Timelines:
     """Read any CSV table of segments, with a column mapping."""
     source = Path(source)
-    rows = read_rows([_read_source(source, columns)], _seconds_span)
+    rows = read_rows(_read_source(source, columns), _seconds_span)
     own = choose_scheme(source.stem, levels)
     return build_timelines(safe_id(source.stem), rows, films, own, source=source.name)
 
@@ -43,11 +42,6 @@ def import_timelines(
 def _read_source(source: Path, columns: Mapping[str, str] | None) -> Table:
     """Return a table whose columns are named after their meanings."""
     table = read_mapped_table(source, MEANINGS, columns)
-    if "imdb_key" in table.columns and "film" not in table.columns:
-        command = f"obygaze annotations import mobygaze {for_shell(source)} -o FOLDER"
-        problem = f"{source} looks like MObyGaze's table; import it with: {command}"
-        raise AnnotationError(problem)
-
     table = map_columns(table, MEANINGS, required=("film", "annotator", *TIMES, "level"))
     films_of_rows = map_cells(film_of_file, table["film"])
     return replace(table, columns={**table.columns, "film": films_of_rows})
@@ -58,28 +52,26 @@ def _seconds_span(cells: Mapping[str, str], delimiter: str) -> tuple[float, ...]
 
 
 def read_rows(
-    blocks: Iterable[Table],
+    table: Table,
     read_span: Callable[[Mapping[str, str], str], Iterable[float]],
     parse_concepts: Callable[[str], Iterable[str]] = parse_concepts,
 ) -> Iterator[SourceRow | Remark]:
     """Yield a segment for each row of a table, or a remark if the row cannot be read.
 
-    The table is read block by block. Its columns must have the names in `MEANINGS`. `read_span`
-    gets a row and the table's delimiter.
+    The table's columns must have the names in `MEANINGS`. `read_span` gets a row and the table's
+    delimiter.
     """
     concepts_of = cache(lambda cell: tuple(parse_concepts(cell)))
-    # A segment often starts when the previous one ends: keep one float for both times.
-    same_time = lru_cache(maxsize=16)(float)
-    for table in blocks:
-        for line, cells in zip(table.lines, table.rows(), strict=True):
-            location = f"{table.path.name}, line {line}"
-            film, annotator = (cells[name].strip() for name in ("film", "annotator"))
-            try:
-                start, end = map(same_time, read_span(cells, table.delimiter))
-                concepts = concepts_of(cells.get("concepts", ""))
-            except (AnnotationError, ManifestError) as error:
-                yield Remark(location, film, annotator, str(error), LEFT_OUT)
-            else:
-                comment = cells.get("comment", "")
-                segment = Segment(film, annotator, start, end, cells["level"], concepts, comment)
-                yield SourceRow(location, segment)
+    for line, cells in zip(table.lines, table.rows(), strict=True):
+        location = f"{table.path.name}, line {line}"
+        film = cells["film"].strip()
+        annotator = cells["annotator"].strip()
+        try:
+            start, end = read_span(cells, table.delimiter)
+            concepts = concepts_of(cells.get("concepts", ""))
+        except (AnnotationError, ManifestError) as error:
+            yield Remark(location, film, annotator, str(error), LEFT_OUT)
+            continue
+        comment = cells.get("comment", "")
+        segment = Segment(film, annotator, start, end, cells["level"], concepts, comment)
+        yield SourceRow(location, segment)

@@ -10,7 +10,7 @@ from pathlib import Path
 from obygaze_features.annotations.build import build_timelines, read_films
 from obygaze_features.annotations.importers.csv_table import MEANINGS, read_rows
 from obygaze_features.annotations.timelines import Film, Films, Timelines
-from obygaze_features.common.tables import Table, map_columns, read_table
+from obygaze_features.common.tables import map_columns, read_table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError
 from obygaze_features.items.films import known_titles
@@ -21,31 +21,18 @@ REQUIRED = ("annotator", "label", "concepts", "start_frame", "end_frame", "imdb_
 _NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,12})?", re.ASCII)
 
 
-def import_timelines(
-    source: Path | str | None = None, films: Films = None, *, url: str | None = None
-) -> Timelines:
+def import_timelines(source: Path | str | None = None, films: Films = None) -> Timelines:
     """Read MObyGaze's segments of 20 films."""
-    table = _read_mobygaze(source, url)
-    titles = dict(zip(table["imdb_key"], table.columns.get("movie_title", []), strict=False))
-    film_titles = known_titles()
-    titled = {film: Film(film_titles.get(film, title)) for film, title in titles.items() if film}
+    with source_or_download("mobygaze", source) as path:
+        table = read_table(path, delimiter=None, required=REQUIRED)
+    known = known_titles()
+    titles = dict(zip(table["imdb_key"], table.get("movie_title"), strict=True))
+    titled = {film: Film(known.get(film, title)) for film, title in titles.items() if film}
     table = map_columns(table, MEANINGS, {"film": "imdb_key", "level": "label"})
     comments = list(map(_comment, table.get("comment")))
     table = replace(table, columns=table.columns | {"comment": comments})
-    rows = read_rows([table], _frame_span, _concepts)
+    rows = read_rows(table, _frame_span, _concepts)
     return build_timelines(films=titled | read_films(films), rows=rows, **published("mobygaze"))
-
-
-def _read_mobygaze(source: Path | str | None, url: str | None) -> Table:
-    """Read the published table; raise if it lacks a required column."""
-    with source_or_download("mobygaze", source, url) as path:
-        table = map_columns(read_table(path, delimiter=None), {"index": [""]})
-    if missing := [name for name in REQUIRED if name not in table.columns]:
-        raise ManifestError(
-            f"{table.path} is not MObyGaze's table, because it lacks {', '.join(missing)}. "
-            "Import other tables with: obygaze annotations import csv"
-        )
-    return table
 
 
 def _concepts(cell: str) -> list[str]:

@@ -43,21 +43,6 @@ class MarkedFilms:
     level: str
     films: Sequence[FilmShares]
 
-    def difference(self, film: FilmShares) -> float:
-        """Return the first annotator's share minus the second's.
-
-        If there are not exactly two annotators, return the range of the shares.
-        """
-        shares = [*film.level.values()]
-        if len(self.annotators) == 2:
-            return shares[0] - shares[-1]
-        return max(shares) - min(shares)
-
-    @cached_property
-    def by_difference(self) -> list[FilmShares]:
-        """The films, sorted by `difference`, largest first."""
-        return sorted(self.films, key=self.difference, reverse=True)
-
     @cached_property
     def annotators(self) -> list[str]:
         """All annotators, in order of first appearance."""
@@ -76,10 +61,6 @@ class MarkedFilms:
             for name, share in film.concepts.items():
                 clips[name] = clips.get(name, 0.0) + share * film.clips
         return sorted(clips, key=lambda name: -clips[name])
-
-    def levels_csv(self) -> str:
-        """Return a CSV table of the share of clips that have the level, by film and annotator."""
-        return format_rows({**_named(film), **film.level} for film in self.by_difference)
 
     def concepts_csv(self) -> str:
         """Return a CSV table of the share of clips that have each concept, by film and concept."""
