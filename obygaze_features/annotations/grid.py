@@ -15,11 +15,11 @@ from obygaze_features.common.text import counted, did_you_mean, join_some
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
 from obygaze_features.items.films import TITLE_COLUMN
 from obygaze_features.items.items import (
+    MEDIA_NAME,
     MIN_SPAN_S,
     Item,
     Items,
     format_seconds,
-    media_problem,
 )
 from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.manifest import Manifest
@@ -121,7 +121,7 @@ def _regular_grid(length: float, timelines: Timelines) -> tuple[Manifest, list[R
     media = {}
     for film in films:
         name = timelines.films[film].name
-        media[film] = film if "/" in name or media_problem(name) else name or film
+        media[film] = film if "/" in name or not MEDIA_NAME.fullmatch(name) else name or film
     clips = [
         Item(
             f"{film}-{number + 1:04d}",

@@ -21,7 +21,6 @@ from obygaze_features.common.files import SYNTHETIC, new_folder, write_text
 from obygaze_features.common.tables import format_rows
 from obygaze_features.errors import UsageError
 from obygaze_features.items.items import safe_id
-from obygaze_features.items.media import clip_id
 from obygaze_features.manifests import obygaze_scheme
 
 FRAMES_PER_SECOND = 24
@@ -78,7 +77,7 @@ def write_synthetic_dataset(
                 media = f"{film}_scene_{scene + 1}.mp4"
                 concepts = range(number, number + _CONCEPTS[level])
                 row: dict[str, object] = {
-                    "id": clip_id(film, scene + 1),
+                    "id": f"{film}-{scene + 1:03d}",
                     "film": film,
                     "media": media,
                     "level": level,
