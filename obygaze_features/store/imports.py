@@ -66,8 +66,8 @@ class Rows:
     padded: bool = False
 
 
-class _Backbone(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str = UNKNOWN
+class _Backbone(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    name: str = ""
     family: str = ""
     revision: Any = None
     weights_sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")] = ""
@@ -245,18 +245,16 @@ def _open_folder(path: Path, name: str, manifest: NamedItems) -> Rows:
         file = files[item.id]
         return _read_file(file, file.relative_to(path.parent).as_posix(), name)
 
-    reasons = []
+    example = ""
     for item in manifest.items:
         try:
             first = to_storable(read(item))
         except (ObygazeError, LookupError) as problem:
-            reasons.append(str(problem))
+            example = example or str(problem)
         else:
             return Rows(first.shape, first.dtype, read)
-    example = "; ".join(reasons[:1])
-    raise StoreError(
-        path, f": none of the {len(reasons)} items of {manifest.name} can be read: {example}"
-    )
+    count = len(manifest.items)
+    raise StoreError(path, f": none of the {count} items of {manifest.name} can be read: {example}")
 
 
 def _find_files(path: Path, suffix: str, manifest: NamedItems) -> dict[str, Path]:
@@ -374,23 +372,26 @@ def read_recipe(path: Path | str | None, backbone: str | None = None) -> Recipe:
 
     Whatever is not stated is unknown. `backbone` is the name if the file does not state it.
     """
-    table: dict[str, Any] = {}
+    stated = _Recipe()
     if path is not None:
         read = read_toml
         if Path(path).suffix.lower() == ".json":
             read = read_json
         table = read(Path(path), UsageError)
         with translate(UsageError, path, "is not a valid recipe ({})"):
-            msgspec.json.decode(json.dumps(table), type=_Recipe)
-
-    stated = table.get("backbone", {})
-    name = stated.get("name", backbone or UNKNOWN)
+            stated = msgspec.json.decode(json.dumps(table), type=_Recipe)
+    name = stated.backbone.name or backbone or UNKNOWN
     # Weights are named after the backbone, so that two of unknown weights are not taken for one.
-    blank = {"name": name, "revision": None, "weights_sha256": f"{UNKNOWN}:{name}", "config": {}}
+    backbone_facts: dict[str, Any] = {
+        "name": name,
+        "revision": None,
+        "weights_sha256": f"{UNKNOWN}:{name}",
+        "config": {},
+    }
     return Recipe(
         name="",
-        backbone={**blank, **stated},
-        preprocessing={"mode": UNKNOWN, **table.get("preprocessing", {})},
-        precision=table.get("precision", UNKNOWN),
+        backbone={**backbone_facts, **msgspec.to_builtins(stated.backbone)},
+        preprocessing={"mode": UNKNOWN, **stated.preprocessing},
+        precision=stated.precision,
         arrays=(),
     )

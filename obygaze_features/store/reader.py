@@ -287,29 +287,6 @@ class Store:
         self._require_done(rows)
         return self._row_reader.read(self.stored(array), rows)
 
-    def iter_blocks(
-        self, arrays: Sequence[str] | None = None
-    ) -> Iterator[tuple[list[str], dict[str, NDArray[Any]]]]:
-        """Yield all rows that are done, in order, using bounded memory.
-
-        Yields
-        ------
-        ids, rows
-            A batch of ids, and their rows in each array: about 32 MiB.
-        """
-        stored = [self.stored(name) for name in arrays or self.arrays]
-        # Whole chunks, so that each is read and verified once.
-        chunk_rows = max(array.layout.chunk_rows for array in stored)
-        step = PART_BYTES // sum(array.spec.row_bytes for array in stored)
-        step = max(chunk_rows, step - step % chunk_rows)
-        for start in range(0, len(self), step):
-            rows = np.arange(start, min(start + step, len(self)))
-            rows = rows[self._are_done(rows)]
-            if rows.size:
-                values = {array.spec.name: self._row_reader.read(array, rows) for array in stored}
-                yield [self.ids[row] for row in rows.tolist()], values
-            self.forget()
-
     def forget(self) -> None:
         """Release the memory used for reading rows; reading more rows is still possible."""
         self._row_reader.forget()
