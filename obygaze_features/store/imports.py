@@ -238,9 +238,10 @@ def _open_folder(path: Path, name: str, manifest: NamedItems) -> Rows:
 
     def read(item: Item) -> NDArray[Any]:
         if item.id not in files:
+            wanted = Path(item.film, f"{item.id}{suffix}").as_posix()
             raise LookupError(
                 f"{path.name} has no file for it, several, or one that is another item's; name "
-                f"one {item.id}{suffix}"
+                f"one {wanted}"
             )
         file = files[item.id]
         return _read_file(file, file.relative_to(path.parent).as_posix(), name)

@@ -43,7 +43,7 @@ SLIPS = [
     (1, "export damaged.zarr -o output.h5", "checksum is wrong"),
     (1, "export toy.zarr -o output.h5 --arrays cls", "no array cls; choose from native, frames"),
     (2, "import nowhere", "nowhere: import a folder"),
-    (1, "import empty", "none of the 40 items", "name one tt1-000.npy"),
+    (1, "import empty", "none of the 40 items", "name one tt1/tt1-000.npy"),
     (1, "import text", "none of the 40 items", "text/tt1/tt1_0.pth is not a file of PyTorch"),
     (1, "import features -o toy.zarr", "toy.zarr cannot be continued", "different items"),
     (2, "import features --recipe nowhere.toml", "nowhere.toml cannot be read"),
@@ -149,7 +149,7 @@ def test_an_import_names_unknown_and_failed_clips(obygaze, tmp_path, monkeypatch
         np.save(f"features/tt1/tt1_{row}.npy", np.full(3, row, np.float32))
     facts = bring("features", code=3)
     assert facts["rows"] == {"all": 4, "done": 3, "failed": 1, "to_do": 0}
-    assert "name one tt1-002.npy" in facts["failures"]["tt1-002"]
+    assert "name one tt1/tt1-002.npy" in facts["failures"]["tt1-002"]
     assert facts["unknown"] == ["backbone", "weights", "preprocessing", "precision"]
     np.save("features/tt1/tt1_2.npy", np.full(3, 2, np.float32))
     bring("features", code=3)  # a failed row is not tried again
