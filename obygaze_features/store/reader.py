@@ -324,7 +324,7 @@ class Store:
         """Return an array as a table with one row per id and one column per feature.
 
         Columns have the array's column names, if it has any. If an array has several axes per row,
-        such as ``frames``, the table has one row per id and frame, with both in the index.
+        such as ``frames``, the numbers of a row follow each other: read it as an array instead.
         """
         from obygaze_features.store.views import to_pandas
 
