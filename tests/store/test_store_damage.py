@@ -57,7 +57,8 @@ def read_everything(path):
 
 
 @pytest.mark.parametrize(
-    ("offset", "size"), [(2**63, 16), (0, 2**63), (2**64 - 1, 16), (8, 17), (0, 0), (10**6, 16)]
+    ("offset", "size"),
+    [(2**63, 16), (0, 2**63), (2**64 - 1, 16), (8, 16), (8, 17), (0, 0), (10**6, 16)],
 )
 @pytest.mark.parametrize("state", ["open"], indirect=True)
 def test_a_damaged_index_gives_no_traceback(path, offset, size):
