@@ -65,8 +65,8 @@ def _clips(folder: Path) -> Iterator[Result]:
     files = sum(path.is_file() for path in store.rglob("*"))
     yield Result("files of 2,000 clips (limit)", files, "", 100, files / 100, 0.99)
 
-    def all_of(name: str, *, checksums: bool = True) -> NDArray[np.generic]:
-        return open_store(store, checksums=checksums).read(name, missing="nan")
+    def all_of(name: str) -> NDArray[np.generic]:
+        return open_store(store).read(name, missing="nan")
 
     def pth(name: str, wanted: list[str]) -> list[NDArray[np.generic]]:
         return [
@@ -115,13 +115,6 @@ def _clips(folder: Path) -> Iterator[Result]:
             f"open, all frames, checksums on ({peer})", partial(all_of, "frames"), read,
             target=target, runs=3,
         )  # fmt: skip
-    yield side_by_side(
-        "open, all frames, checksums off (one .pth file per clip)",
-        partial(all_of, "frames", checksums=False),
-        partial(pth, "frames", ids),
-        target=1 / 8,
-        runs=3,
-    )
     wanted = [ids[row] for row in np.random.default_rng(1).integers(0, CLIPS, RANDOM)]
     opened = open_store(store)
     yield side_by_side(

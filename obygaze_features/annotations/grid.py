@@ -14,11 +14,11 @@ from obygaze_features.common.text import join_some
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
 from obygaze_features.items.films import TITLE_COLUMN
 from obygaze_features.items.items import (
+    MEDIA_NAME,
     MIN_SPAN_S,
     Item,
     Items,
     format_seconds,
-    media_problem,
 )
 from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.manifest import Manifest
@@ -114,7 +114,7 @@ def _regular_grid(length: float, timelines: Timelines) -> tuple[Manifest, list[R
     clips = []
     for film, end, count in zip(films, ends, counts, strict=True):
         media = timelines.films[film].name or film
-        if "/" in media or media_problem(media):
+        if "/" in media or not MEDIA_NAME.fullmatch(media):
             media = film
         for number in range(count):
             start = number * step / 1e6

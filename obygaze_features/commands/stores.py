@@ -299,13 +299,13 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
 @click.option(
     "--ids",
     type=PATH,
-    help="The id of each row of a matrix: one a line, or a CSV column id.",
+    help="The id of each row of a matrix: a CSV file with a column id.",
 )
 @click.option(
     "--recipe", type=PATH, help="How the features were made: TOML or JSON with backbone, "
     "preprocessing and precision."
 )  # fmt: skip
-@click.option("--backbone", metavar="NAME", help="The backbone's name, in place of a recipe.")
+@click.option("--backbone", metavar="NAME", help="The backbone's name.")
 @json_option
 def import_(source: Path, manifest: Path, output: Path, as_json: bool, **options: Any) -> None:
     """Make a store from features computed by other software.
@@ -315,7 +315,7 @@ def import_(source: Path, manifest: Path, output: Path, as_json: bool, **options
 
     \b
     Example:
-      obygaze stores import X.npy --ids ids.txt --manifest manifests/mine -o stores/theirs.zarr
+      obygaze stores import X.npy --ids ids.csv --manifest manifests/mine -o stores/theirs.zarr
     """
     from obygaze_features.manifests import Manifest
     from obygaze_features.store.imports import import_features

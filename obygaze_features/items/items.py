@@ -39,8 +39,11 @@ COLUMNS = ("id", "kind", "film", "media", "text", "start", "end")
 MAX_ID_LENGTH = 128
 #: The minimum duration of a span; times are rounded to microseconds.
 MIN_SPAN_S = 2e-6
+_PART = r"(?!\.{1,2}(?:/|\Z))[^/\\\r\n\0]++"
 #: The name of a file or folder, which must not be a path, "." or "..".
-_NAME = re.compile(r"(?!\.{1,2}\Z)[^/\\\r\n\0]*+")
+_NAME = re.compile(rf"(?:{_PART})?")
+#: The name of a file, or its path within the film's folder.
+MEDIA_NAME = re.compile(rf"(?:{_PART}(?:/{_PART})*+)?")
 _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
 _ID_TEXT = r"[A-Za-z0-9][A-Za-z0-9_+-]*+(?:\.[A-Za-z0-9_+-]++)*+\.?"
 _ID = re.compile(_ID_TEXT)
@@ -90,15 +93,16 @@ class Items:
         return len(self.ids)
 
     def __getitem__(self, row: int) -> Item:
-        start, end = float(self.starts[row]), float(self.ends[row])
+        times = []
+        for time in (self.starts[row], self.ends[row]):
+            times.append(None if math.isnan(time) else float(time))
         return Item(
             self.ids[row],
             self.kinds[row],
             self.films[row],
             self.media[row],
             self.texts[row],
-            None if math.isnan(start) else start,
-            None if math.isnan(end) else end,
+            *times,
         )
 
     def __iter__(self) -> Iterator[Item]:
@@ -174,8 +178,8 @@ class Items:
         groups = [cells[self.row(identifier)] for identifier in ids]
         if "" in groups:
             raise ManifestError(
-                f"{ids[groups.index('')]} has no {group_noun(name)} to group clips by; fill in the "
-                f'column {name}, or group by another one (--by media, or groups = "media")'
+                f"{ids[groups.index('')]} has no {group_noun(name)}; fill in the column {name}, or "
+                'group clips by another one (--by media, or groups = "media")'
             )
         return groups
 
@@ -236,16 +240,13 @@ class Items:
         Every film and id must exist. A string is treated as a list of one.
         """
         rows: Sequence[int] = range(len(self))
+        if ids is not None:
+            rows = sorted({self.row(identifier) for identifier in as_list(ids)})
         if films is not None:
             wanted = set(as_list(films))
             for unknown in sorted(wanted.difference(self.films)):
                 raise UsageError(unknown_name("film", unknown, self.films))
             rows = [row for row in rows if self.films[row] in wanted]
-        if ids is not None:
-            wanted = set(as_list(ids))
-            for unknown in wanted.difference(self.row_of):
-                self.row(unknown)  # raises
-            rows = [row for row in rows if self.ids[row] in wanted]
         return self.take(rows)
 
     @cached_property
@@ -290,19 +291,20 @@ class Items:
 
     def problems(self) -> Iterator[tuple[int, str]]:
         """Yield every invalid row with its problem, column by column."""
-        checks: list[tuple[list[str], Callable[[str], str | None]]] = [
-            (self.media, media_problem),
-            (self.kinds, _kind_problem),
-            (self.films, _film_problem),
-        ]
+        for row, name in _wrong_cells(self.media, MEDIA_NAME.fullmatch):
+            yield (
+                row,
+                f"media {shorten(name)} is not a file name or a path within the folder of videos "
+                "(such as season1/clip.mp4)",
+            )
+        for row, kind in _wrong_cells(self.kinds, KINDS.__contains__):
+            yield row, f"unknown kind {kind!r}; choose from {', '.join(KINDS)}"
+        for row, film in _wrong_cells(self.films, _NAME.fullmatch):
+            yield row, f"film {film!r} is a path; use a plain name"
         if not are_ids(self.ids):
-            checks.append((self.ids, id_problem))
-        for column, find_problem in checks:
-            found = {value: text for value in set(column) if (text := find_problem(value))}
-            if found:
-                for row, value in enumerate(column):
-                    if value in found:
-                        yield row, found[value]
+            for row, identifier in enumerate(self.ids):
+                if problem := id_problem(identifier):
+                    yield row, problem
 
         yield from self._repeated_ids()
         is_whole = np.isnan(self.starts) & np.isnan(self.ends)
@@ -314,11 +316,8 @@ class Items:
 
     def _repeated_ids(self) -> Iterator[tuple[int, str]]:
         """Yield every row that repeats the id of an earlier row, ignoring case."""
-        lower = self.ids
-        text = "".join(self.ids)
-        if text.lower() != text:
-            lower = [identifier.lower() for identifier in self.ids]
-        if len(set(lower)) == len(lower):
+        lower = [identifier.lower() for identifier in self.ids]
+        if len(set(lower)) == len(lower):  # the fast way for a million items
             return
         first_rows: dict[str, int] = {}
         for row, identifier in enumerate(lower):
@@ -361,9 +360,8 @@ def require_same_clips(stored: Items, listed: Items, listed_in: str = "the manif
         other = listed[listed.row_of[own.id]]
         if not _can_be_same(own, other):
             raise ManifestError(
-                f"id {own.id} is {_describe_place(own)} in the store and "
-                f"{_describe_place(other)} in {listed_in}. Use the manifest that the store was "
-                "made from, or extract the features again"
+                f"id {own.id} is another file, film or span in the store than in {listed_in}. Use "
+                "the manifest that the store was made from, or extract the features again"
             )
 
 
@@ -382,11 +380,6 @@ def _can_be_same(item: Item, other: Item) -> bool:
 
 def _file_key(name: str) -> str:
     return media_stem(name.rpartition("/")[2]).casefold()
-
-
-def _describe_place(item: Item) -> str:
-    span = "" if item.start is None else f" {item.start:g}-{item.end:g} s"
-    return (item.media or item.film) + span
 
 
 def group_noun(column: str) -> str:
@@ -438,18 +431,8 @@ def safe_id(name: str) -> str:
     safe = re.sub(r"[^A-Za-z0-9._+-]+|\.{2,}", "_", latin).strip("._-+ ")
     lost = any(unicodedata.category(mark).startswith("L") and not mark.isascii() for mark in plain)
     if lost or not safe:
-        return "-".join(filter(None, [safe, sha256_of_text(name)[:8]]))
+        return f"{safe}-{sha256_of_text(name)[:8]}".removeprefix("-")
     return safe
-
-
-def media_problem(name: str) -> str | None:
-    """Return the problem with a file's name (or path within the film's folder), or None."""
-    if _NAME.fullmatch(name) or all(part and _NAME.fullmatch(part) for part in name.split("/")):
-        return None
-    return (
-        f"media {shorten(name)} is not a file name or a path within the folder of videos "
-        "(such as season1/clip.mp4)"
-    )
 
 
 def media_stem(name: str) -> str:
@@ -465,12 +448,8 @@ def name_film(film: str, media: str) -> str:
 def seconds_problems(table: Table) -> Iterator[tuple[int, str]]:
     """Yield a problem for every start and end in a table that is not a number of seconds."""
     for column in ("start", "end"):
-        cells = table.columns.get(column, [])
-        wrong = {cell for cell in set(cells) if cell and not _SECONDS.fullmatch(cell)}
-        if wrong:
-            for row, cell in enumerate(cells):
-                if cell in wrong:
-                    yield row, f"{column} {shorten(cell)} is not a number of seconds"
+        for row, cell in _wrong_cells(table.columns.get(column, []), _is_seconds):
+            yield row, f"{column} {shorten(cell)} is not a number of seconds"
 
 
 def format_seconds(value: float) -> str:
@@ -484,16 +463,19 @@ def format_seconds(value: float) -> str:
     return f"{value:.6f}".rstrip("0").rstrip(".")
 
 
-def _kind_problem(kind: str) -> str | None:
-    if kind in KINDS:
-        return None
-    return f"unknown kind {kind!r}; choose from {', '.join(KINDS)}"
+def _wrong_cells(
+    cells: Sequence[str], is_valid: Callable[[str], object]
+) -> Iterator[tuple[int, str]]:
+    """Yield the cells that are not valid, with their rows; equal cells are checked once."""
+    wrong = {cell for cell in set(cells) if not is_valid(cell)}
+    if wrong:
+        for row, cell in enumerate(cells):
+            if cell in wrong:
+                yield row, cell
 
 
-def _film_problem(film: str) -> str | None:
-    if _NAME.fullmatch(film):
-        return None
-    return f"film {film!r} is a path; use a plain name"
+def _is_seconds(cell: str) -> bool:
+    return not cell or _SECONDS.fullmatch(cell) is not None
 
 
 def _parse_seconds(cell: str) -> float:

@@ -30,17 +30,13 @@ _SCENE_ID = re.compile(r"(tt\d{7,8})-0*(\d+)", re.ASCII)
 class Located:
     """The result of looking for items' media: found, missing or ambiguous.
 
-    If nothing was found, `hint` says which names were searched for.
+    If any is missing, `hint` says which names were searched for first.
     """
 
     found: dict[str, Path] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     ambiguous: dict[str, list[Path]] = field(default_factory=dict)
     hint: str = ""
-
-    def __repr__(self) -> str:
-        numbers = len(self.found), len(self.missing), len(self.ambiguous)
-        return "Located({} found, {} missing, {} ambiguous)".format(*numbers)
 
 
 class MediaFolder:
@@ -105,8 +101,10 @@ class MediaFolder:
 
     def _folders(self, item: Item) -> list[Path]:
         """Return the folders to search: the folder of the item's film, if any, and the root."""
-        folder = self._film_folders.get(item.film.casefold()) if item.film else None
-        return [self.root] if folder is None else [folder, self.root]
+        folder = self._film_folders.get(item.film.casefold())
+        if folder is None or not item.film:
+            return [self.root]
+        return [folder, self.root]
 
     @cached_property
     def _film_folders(self) -> dict[str, Path]:
@@ -138,7 +136,6 @@ def locate(items: Iterable[Item], root: Path) -> Located:
     """
     folder = MediaFolder(root)
     result = Located()
-    searched = ""
     users: dict[tuple[Path, float | None, float | None], Item] = {}
     for item in items:
         if item.kind == "text":
@@ -156,26 +153,15 @@ def locate(items: Iterable[Item], root: Path) -> Located:
             result.ambiguous[item.id] = files
         else:
             result.missing.append(item.id)
-            searched = searched or folder.pattern(item)
-    if result.missing and not result.found and not result.ambiguous:
-        result.hint = f"searched for {searched} in {root}"
+            result.hint = result.hint or f"searched for {folder.pattern(item)} in {root}"
     return result
 
 
 def find_videos(items: Iterable[Item], titles: Mapping[str, str], root: Path) -> dict[str, Path]:
     """Return the video of each item that has one: its own file, or its film's file.
 
-    If there are several files, return the one that most browsers play. Raise `VideoError` if no
-    item has a video.
-
-    Parameters
-    ----------
-    items
-        The clips. Spans of a film are also searched for by the film's title.
-    titles
-        The title of each film.
-    root
-        A folder of videos.
+    Spans of a film are also searched for by the film's title. If there are several files, return
+    the one that most browsers play. Raise `VideoError` if no item has a video.
     """
     folder = MediaFolder(root, VIDEO_SUFFIXES)
     videos: dict[str, Path] = {}
@@ -196,17 +182,6 @@ def find_videos(items: Iterable[Item], titles: Mapping[str, str], root: Path) ->
     return videos
 
 
-def clip_id(film: str, scene: int) -> str:
-    """Return the id of a MovieGraphs scene.
-
-    Examples
-    --------
-    >>> clip_id("tt0108160", 1)
-    'tt0108160-001'
-    """
-    return f"{film}-{scene:03d}"
-
-
 def id_from_file(name: str) -> tuple[str, str, int] | None:
     """Return the id, film and scene of a file that is named like a MovieGraphs clip, or None.
 
@@ -218,8 +193,9 @@ def id_from_file(name: str) -> tuple[str, str, int] | None:
     match = _SCENE_FILE.fullmatch(name)
     if match is None:
         return None
-    film, scene = match[1].lower(), int(match[2])
-    return clip_id(film, scene), film, scene
+    film = match[1].lower()
+    scene = int(match[2])
+    return f"{film}-{scene:03d}", film, scene
 
 
 def stem_from_id(identifier: str) -> str | None:

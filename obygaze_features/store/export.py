@@ -14,7 +14,7 @@ from obygaze_features.common.progress import meter
 from obygaze_features.common.text import as_list, format_size
 from obygaze_features.errors import StoreError, UsageError, translate
 from obygaze_features.store import format as fmt
-from obygaze_features.store.reader import Store
+from obygaze_features.store.reader import PART_BYTES, Store
 
 EMPTY_BYTES = 2**20
 ID_BYTES = 256
@@ -82,11 +82,11 @@ def export(
                 )
                 if spec.padded:
                     dataset.attrs["padded"] = True
-            start = 0
-            for batch, values in store.iter_blocks(names):
-                end = start + len(batch)
-                for name, rows in values.items():
-                    file[name][start:end] = rows
+            rows = max(1, PART_BYTES // sum(spec.row_bytes for spec in specs))
+            for start in range(0, len(ids), rows):
+                batch = ids[start : start + rows]
+                for name in names:
+                    file[name][start : start + len(batch)] = store.read(name, batch)
+                store.forget()
                 advance(len(batch))
-                start = end
     return output

@@ -15,7 +15,6 @@ import math
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +22,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.files import read_bytes, read_json, read_toml
+from obygaze_features.common.files import read_json, read_toml
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import shorten
@@ -67,8 +66,8 @@ class Rows:
     padded: bool = False
 
 
-class _Backbone(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str = UNKNOWN
+class _Backbone(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    name: str = ""
     family: str = ""
     revision: Any = None
     weights_sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")] = ""
@@ -104,26 +103,19 @@ def import_features(
         The store to write, ``NAME.zarr``. An interrupted import is resumed.
     ids
         The id of each row of ``.npy`` files: a sequence of ids, such as a column of a table, or
-        the path of a file that lists them. Pass ``manifest.ids`` if row i is item i.
+        the path of a CSV table with a column ``id``. Pass ``manifest.ids`` if row i is item i.
     recipe
         A TOML or JSON file that describes how the features were made.
     backbone
-        The name of the backbone, in place of a recipe. Everything else is recorded as unknown.
+        The name of the backbone, if the recipe does not state it.
     columns
-        The column names, for every array with as many columns as there are names.
+        The column names of every array.
     """
     output = require_store_name(Path(path))
-    if recipe is not None and backbone is not None:
-        raise UsageError("pass either a recipe or a backbone")
-    stated = make_recipe({"backbone": {"name": backbone or UNKNOWN}})
-    if recipe is not None:
-        stated = read_recipe(Path(recipe))
+    stated = read_recipe(recipe, backbone)
 
     sources = _open_sources(source, manifest, ids)
     specs = tuple(_describe(name, rows, columns) for name, rows in sources.items())
-    if columns and not any(spec.columns for spec in specs):
-        raise UsageError(f"{source}: no array has {len(columns)} columns, one for each name")
-
     stated = replace(stated, name=output.stem, arrays=specs)
     if output.exists():
         writer = StoreWriter.resume(output, manifest, stated)
@@ -160,11 +152,8 @@ def _read_item(
 
 
 def _describe(name: str, rows: Rows, columns: Sequence[str]) -> ArraySpec:
-    own_columns: tuple[str, ...] = ()
-    if rows.shape[-1:] == (len(columns),):
-        own_columns = tuple(columns)
     dtype = to_storable(np.empty(0, rows.dtype)).dtype
-    return ArraySpec(name, rows.shape, str(dtype), "imported", rows.padded, own_columns)
+    return ArraySpec(name, rows.shape, str(dtype), "imported", rows.padded, tuple(columns))
 
 
 def to_storable(values: NDArray[Any]) -> NDArray[Any]:
@@ -188,18 +177,17 @@ def _open_sources(
     if not isinstance(named, Mapping):
         named = {"native": named}
     if isinstance(ids, Path | str):
-        ids = read_ids(Path(ids))
+        ids = read_table(Path(ids), required=["id"])["id"]
     elif ids is not None:
         ids = list(ids)
 
     sources: dict[str, Rows] = {}
     for name, file in named.items():
         path = Path(file)
-        if not path.exists():
-            raise UsageError(path, "does not exist")
-        if path.suffix.lower() == ".npy" and ids is not None:
-            sources[name] = _open_matrix(path, ids, manifest)
-        elif path.suffix.lower() in HDF5_SUFFIXES and len(named) == 1 and ids is None:
+        suffix = path.suffix.lower()
+        if suffix == ".npy" and ids is not None:
+            sources[name] = _rows_by_id(path, _map_npy(path, path), ids, manifest)
+        elif suffix in HDF5_SUFFIXES and len(named) == 1 and ids is None:
             sources |= _open_hdf5(path, manifest)
         elif path.is_dir() and ids is None:
             sources[name] = _open_folder(path, name, manifest)
@@ -211,24 +199,13 @@ def _open_sources(
     return sources
 
 
-def _open_matrix(path: Path, ids: Sequence[str], manifest: NamedItems) -> Rows:
-    matrix = _map_npy(path, path)
-    return _rows_by_id(path, matrix, ids, manifest, lambda row: np.array(matrix[row]))
-
-
 def _map_npy(path: Path, where: object) -> NDArray[Any]:
     """Map a NumPy file, whose length NumPy checks; files of Python objects cannot be mapped."""
     with translate(StoreError, where, "cannot be read as NumPy ({})"):
         return np.lib.format.open_memmap(path, mode="r")
 
 
-def _rows_by_id(
-    path: Path,
-    matrix: Any,
-    ids: Sequence[str],
-    manifest: NamedItems,
-    read_row: Callable[[int], NDArray[Any]],
-) -> Rows:
+def _rows_by_id(path: Path, matrix: Any, ids: Sequence[str], manifest: NamedItems) -> Rows:
     """Return the rows of a matrix, or of an HDF5 dataset, for which a list has the ids."""
     if len(matrix.shape) < 2 or len(matrix) != len(ids):
         raise StoreError(
@@ -246,7 +223,8 @@ def _rows_by_id(
     def read(item: Item) -> NDArray[Any]:
         if item.id not in row_of:
             raise LookupError(f"it is not in {path.name}")
-        return read_row(row_of[item.id])
+        with translate(StoreError, path.name, "cannot be read ({})"):
+            return np.array(matrix[row_of[item.id]])
 
     return Rows(tuple(matrix.shape[1:]), matrix.dtype, read)
 
@@ -260,26 +238,24 @@ def _open_folder(path: Path, name: str, manifest: NamedItems) -> Rows:
 
     def read(item: Item) -> NDArray[Any]:
         if item.id not in files:
-            film = f"{item.film}/" if item.film else ""
+            wanted = Path(item.film, f"{item.id}{suffix}").as_posix()
             raise LookupError(
                 f"{path.name} has no file for it, several, or one that is another item's; name "
-                f"one {film}{item.id}{suffix}"
+                f"one {wanted}"
             )
         file = files[item.id]
         return _read_file(file, file.relative_to(path.parent).as_posix(), name)
 
-    reasons = []
+    example = ""
     for item in manifest.items:
         try:
             first = to_storable(read(item))
         except (ObygazeError, LookupError) as problem:
-            reasons.append(str(problem))
+            example = example or str(problem)
         else:
             return Rows(first.shape, first.dtype, read)
-    example = "; ".join(reasons[:1])
-    raise StoreError(
-        path, f": none of the {len(reasons)} items of {manifest.name} can be read: {example}"
-    )
+    count = len(manifest.items)
+    raise StoreError(path, f": none of the {count} items of {manifest.name} can be read: {example}")
 
 
 def _find_files(path: Path, suffix: str, manifest: NamedItems) -> dict[str, Path]:
@@ -359,8 +335,7 @@ def _open_hdf5(path: Path, manifest: NamedItems) -> dict[str, Rows]:
     sources = {}
     for name, dataset in datasets.items():
         if dataset.dtype.kind in "fiu" and dataset.ndim > 1 and len(dataset) == len(names):
-            read_row = partial(_read_hdf5_row, dataset)
-            rows = _rows_by_id(path, dataset, names, manifest, read_row)
+            rows = _rows_by_id(path, dataset, names, manifest)
             sources[name] = replace(rows, padded="padded" in dataset.attrs)
     if not sources:
         raise StoreError(path, "has no numeric dataset with one row per id")
@@ -368,7 +343,7 @@ def _open_hdf5(path: Path, manifest: NamedItems) -> dict[str, Rows]:
 
 
 def _find_datasets(path: Path, file: Any) -> dict[str, Any]:
-    """Return the datasets of a file; refuse links, other files, and absurd sizes."""
+    """Return the datasets of a file; refuse links, other files, absent rows and absurd sizes."""
     import h5py
 
     datasets = {}
@@ -387,53 +362,37 @@ def _find_datasets(path: Path, file: Any) -> dict[str, Any]:
             largest = max(largest, math.prod(shape))
         if largest * dataset.dtype.itemsize > MAX_ROW_BYTES:
             raise StoreError(path, f": a row or chunk of {shorten(name)} takes more than 1 GiB")
+        if dataset.id.get_space_status() != h5py.h5d.SPACE_STATUS_ALLOCATED:
+            raise StoreError(path, f": {shorten(name)} has rows that were never written")
         datasets[name] = dataset
     return datasets
 
 
-def _read_hdf5_row(dataset: Any, row: int) -> NDArray[Any]:
-    with translate(StoreError, "it", "cannot be read ({})"):
-        if dataset.chunks is None:
-            is_written = dataset.id.get_storage_size() > 0
-        else:
-            first = row // dataset.chunks[0] * dataset.chunks[0]
-            chunk = dataset.id.get_chunk_info_by_coord((first, *[0] * (dataset.ndim - 1)))
-            is_written = chunk.byte_offset is not None
-        if not is_written:  # HDF5 would return zeros
-            raise StoreError("the row was never written")
-        values: NDArray[Any] = dataset[row]
-    return values
+def read_recipe(path: Path | str | None, backbone: str | None = None) -> Recipe:
+    """Read a recipe from a TOML or JSON file with the same keys as a store's attributes.
 
-
-def read_ids(path: Path) -> list[str]:
-    """Read ids from a text file with one id per line, or from a CSV file with an ``id`` column."""
-    with translate(UsageError, path, "is not a list of ids in UTF-8 ({})"):
-        if path.suffix.lower() == ".csv":
-            return read_table(path, required=["id"])["id"]
-        return read_bytes(path, UsageError).decode("utf-8-sig").split()
-
-
-def read_recipe(path: Path) -> Recipe:
-    """Read a recipe from a TOML or JSON file with the same keys as a store's attributes."""
-    read = read_toml
-    if path.suffix.lower() == ".json":
-        read = read_json
-    table = read(path, UsageError)
-    with translate(UsageError, path, "is not a valid recipe ({})"):
-        msgspec.json.decode(json.dumps(table), type=_Recipe)
-    return make_recipe(table)
-
-
-def make_recipe(table: Mapping[str, Any]) -> Recipe:
-    """Return a recipe from what a table states; everything else is unknown."""
-    backbone = table.get("backbone", {})
-    name = backbone.get("name", UNKNOWN)
+    Whatever is not stated is unknown. `backbone` is the name if the file does not state it.
+    """
+    stated = _Recipe()
+    if path is not None:
+        read = read_toml
+        if Path(path).suffix.lower() == ".json":
+            read = read_json
+        table = read(Path(path), UsageError)
+        with translate(UsageError, path, "is not a valid recipe ({})"):
+            stated = msgspec.json.decode(json.dumps(table), type=_Recipe)
+    name = stated.backbone.name or backbone or UNKNOWN
     # Weights are named after the backbone, so that two of unknown weights are not taken for one.
-    blank = {"name": name, "revision": None, "weights_sha256": f"{UNKNOWN}:{name}", "config": {}}
+    backbone_facts: dict[str, Any] = {
+        "name": name,
+        "revision": None,
+        "weights_sha256": f"{UNKNOWN}:{name}",
+        "config": {},
+    }
     return Recipe(
         name="",
-        backbone={**blank, **backbone},
-        preprocessing={"mode": UNKNOWN, **table.get("preprocessing", {})},
-        precision=table.get("precision", UNKNOWN),
+        backbone={**backbone_facts, **msgspec.to_builtins(stated.backbone)},
+        preprocessing={"mode": UNKNOWN, **stated.preprocessing},
+        precision=stated.precision,
         arrays=(),
     )

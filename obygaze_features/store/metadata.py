@@ -18,8 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.files import describe_other_kind, require_folder
-from obygaze_features.common.text import is_folder_of
+from obygaze_features.common.files import require_folder
 from obygaze_features.errors import StoreError, errors_as, translate
 from obygaze_features.store import format as fmt
 from obygaze_features.store.files import MAX_JSON_BYTES, Folder, Location, StoreFile
@@ -36,7 +35,6 @@ _CRC = {"name": "crc32c"}
 _CHECKED = [_BYTES, _CRC]
 _COMPRESSED = [_BYTES, _ZSTD, _CRC]
 UNKNOWN = "unknown"
-_ROW_COLUMNS = ("id", "status", "source", "reason")
 
 Count = Annotated[int, msgspec.Meta(gt=0, lt=2**62)]
 """A whole number above zero, such as a size."""
@@ -92,13 +90,6 @@ class _Group(msgspec.Struct):
     attributes: dict[str, Any]
 
 
-def remedy(location: Location) -> str:
-    """Return the remedy that ends a message about a damaged store."""
-    if isinstance(location, Folder) and location.where == str(location.path):
-        return f"restore the file from a copy, or run: obygaze stores repair {location.where}"
-    return "download the store again, or tell its owner"
-
-
 def final_error(path: Path | str, reason: str) -> StoreError:
     """Return the error for trying to write rows to a final store."""
     remedy = "reopen it with repair(path, reopen=True) from obygaze_features.store.verify"
@@ -109,7 +100,11 @@ class DamagedFile(StoreError):
     """The error for a damaged file of a store."""
 
     def __init__(self, where: StoreFile, reason: str) -> None:
-        super().__init__(where, f": {reason}; {remedy(where.location)}")
+        location = where.location
+        remedy = "download the store again, or tell its owner"
+        if isinstance(location, Folder) and location.where == str(location.path):
+            remedy = f"restore the file from a copy, or run: obygaze stores repair {location.where}"
+        super().__init__(where, f": {reason}; {remedy}")
         self.file = where.name
         self.reason = reason
 
@@ -137,7 +132,13 @@ def read_attributes(location: Location) -> dict[str, Any]:
     try:
         data = location.read(file.name)
     except FileNotFoundError:
-        raise StoreError(_describe_no_store(location)) from None
+        if isinstance(location, Folder):
+            require_folder(location.path, "a feature store", StoreError)
+        raise StoreError(
+            location.where,
+            "is not a feature store: it has no zarr.json; check the address, or run an interrupted "
+            "push again",
+        ) from None
     ours = _decode(file, data, _Group).attributes.get(fmt.ATTRIBUTES)
     if not isinstance(ours, dict):
         raise StoreError(location.where, "is a Zarr group, but was not made by obygaze")
@@ -163,23 +164,6 @@ def unknown_parts(attributes: Mapping[str, Any]) -> list[str]:
         "precision": attributes["precision"],
     }
     return [part for part, value in parts.items() if value == UNKNOWN]
-
-
-def _describe_no_store(location: Location) -> str:
-    """Explain why a location cannot be opened as a store."""
-    if location.exists(fmt.CHECKSUMS):
-        return (
-            f"{location.where} is incomplete: it has no zarr.json. If a push was interrupted, "
-            "run the push again"
-        )
-    if isinstance(location, Folder):
-        require_folder(location.path, "a feature store", StoreError)
-        other_kind = describe_other_kind(location.path, "a feature store")
-        if other_kind:
-            return other_kind
-        for path in sorted(location.path.glob("*.zarr")):
-            return is_folder_of(location.path, "store", path)
-    return f"{location.where} is not a feature store: it has no zarr.json; check the address"
 
 
 def check_attributes(where: object, ours: Mapping[str, Any]) -> None:
@@ -213,23 +197,21 @@ def read_records(
 def _parse_record(
     file: StoreFile, data: bytes, block: int, ids: Sequence[str], arrays: Sequence[str]
 ) -> BlockRecord:
-    try:
+    invalid = f"it is not a valid commit record of block {block} ({{}})"
+    with translate(DamagedFile, file, invalid):
         record = BlockRecord.from_json(msgspec.json.decode(data))
         has_shards = Status.DONE in record.status
         done = int(Status.DONE)  # a plain number, which is far faster to compare
         failed = {id_ for id_, code in zip(ids, record.status, strict=True) if code > done}
         if (
-            record.block == block
-            and len(record.sources) == len(ids)
-            and record.failures.keys() == failed
-            and record.shards.keys() == set(arrays)
-            and all((sha256 is not None) == has_shards for sha256 in record.shards.values())
+            record.block != block
+            or len(record.sources) != len(ids)
+            or record.failures.keys() != failed
+            or record.shards.keys() != set(arrays)
+            or any((sha256 is not None) != has_shards for sha256 in record.shards.values())
         ):
-            return record
-        reason = "it belongs to another block or store"
-    except (ValueError, RecursionError) as problem:
-        reason = f"{problem!s:.100}"
-    raise DamagedFile(file, f"it is not a valid commit record of block {block} ({reason})")
+            raise ValueError("it belongs to another block or store")
+    return record
 
 
 def _read_table(location: Location, name: str, columns: Sequence[str]) -> tuple[Table, str]:
@@ -238,14 +220,11 @@ def _read_table(location: Location, name: str, columns: Sequence[str]) -> tuple[
 
     file = StoreFile(location, name)
     data = _read(file)
-    path = Path(str(file))
     try:
-        table = parse_table(path, io.StringIO(data.decode(), newline=""))
-        if not table.columns.keys() >= set(columns):
-            raise ValueError(f"its columns are {', '.join(table.columns)}")
+        text = io.StringIO(data.decode(), newline="")
+        table = parse_table(Path(name), text, required=columns)
     except ValueError as problem:
-        cause = str(problem).removeprefix(f"{path}, ")
-        reason = f"the table has changed since it was written ({cause:.100})"
+        reason = f"the table has changed since it was written ({problem!s:.100})"
         raise DamagedFile(file, reason) from problem
     return table, hashlib.sha256(data).hexdigest()
 
@@ -254,7 +233,7 @@ def read_rows_table(
     location: Location, ids: Sequence[str], status: NDArray[np.uint8]
 ) -> dict[str, list[str]]:
     """Return the columns ``source`` and ``reason`` of a final store's table of rows."""
-    table, _ = _read_table(location, fmt.ROWS, _ROW_COLUMNS)
+    table, _ = _read_table(location, fmt.ROWS, ("id", "status", "source", "reason"))
     if table["id"] != ids or table["status"] != [str(code) for code in status.tolist()]:
         reason = "the table does not match the store's ids and status"
         raise DamagedFile(StoreFile(location, fmt.ROWS), reason)
@@ -342,23 +321,18 @@ def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [shard_rows, *row]}},
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
         "codecs": [{"name": "sharding_indexed", "configuration": sharding}],
-        "storage_transformers": [],
     }
-    is_expected = {"storage_transformers": [], **header}.items() >= expected.items()
-    if not is_expected or shard_rows % chunk_rows:
+    if not header.items() >= expected.items() or shard_rows % chunk_rows:
         raise DamagedFile(file, "it does not describe this store's array as obygaze writes it")
     layout = ShardLayout(spec.shape, np.dtype(spec.dtype), shard_rows, chunk_rows)
     return StoredArray(spec, layout, compressed)
 
 
-def read_bytes_array(
-    location: Location, name: str, n: int, width: int | None = None
-) -> NDArray[np.uint8]:
+def read_bytes_array(file: StoreFile, n: int, width: int | None = None) -> NDArray[np.uint8]:
     """Read `n` rows of `width` bytes (None: any width), stored as one chunk with a checksum.
 
     The array's ``zarr.json`` is not needed, because the length of the file determines the width.
     """
-    file = StoreFile(location, "/".join([name, "c", "0", *([] if width else ["0"])]))
     data = _read(file)
     if width is None:
         width = max(1, (len(data) - CHECKSUM_BYTES) // n)

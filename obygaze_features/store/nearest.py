@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.package import usable_cores
-from obygaze_features.common.progress import meter
-from obygaze_features.common.text import unknown_name
-from obygaze_features.errors import StoreError, UsageError
-from obygaze_features.store.format import ArraySpec, Status, frame_count, token_times
+from obygaze_features.common.progress import progress
+from obygaze_features.errors import UsageError
+from obygaze_features.store.format import Status, frame_count, token_times
 from obygaze_features.store.reader import Rows, Store
 
 PART_BYTES = 4 * 2**20
@@ -87,11 +86,12 @@ def find_nearest(
 
     found = []
     for store in stores:
-        direction = _direction(query, _spec(store, array), store.where)
+        direction = _direction(query, store, array)
         rows = _select_rows(store, films, exclude)
         cosines, frames = _score(store, array, rows, direction)
-        for place in _find_largest(cosines, top).tolist():
-            found.append((store, int(rows[place]), float(cosines[place]), int(frames[place])))
+        for place in np.argsort(-cosines, kind="stable")[:top].tolist():
+            if cosines[place] > -np.inf:
+                found.append((store, int(rows[place]), float(cosines[place]), int(frames[place])))
     found.sort(key=lambda match: -match[2])
     return [_match(array, *match) for match in found[:top]]
 
@@ -101,23 +101,26 @@ def has_frames(store: Store, array: str) -> bool:
 
     Raises `UsageError` if it has neither.
     """
-    spec = _spec(store, array)
-    if len(spec.shape) == 1:
+    spec = store.stored(array).spec
+    if len(spec.shape) == 1 and not spec.numbers_frames:
         return False
-    frames, count = frame_count(store.specs) or -1, spec.shape[0]
-    # In `frames`, a vector may cover several frames; in other arrays, it may cover a patch.
-    if len(spec.shape) == 2 and (count == frames or (spec.counts_frames and not frames % count)):
-        return True
+    if len(spec.shape) == 2:
+        frames = frame_count(store.specs)
+        count = spec.shape[0]
+        # In `frames`, a vector may cover several frames; in other arrays, it may cover a patch.
+        if count == frames or (frames and spec.counts_frames and frames % count == 0):
+            return True
     raise UsageError(f"{store.where}: {array} has neither one vector per item nor one per frame")
 
 
-def _direction(query: NDArray[Any], spec: ArraySpec, where: str) -> NDArray[np.float32]:
+def _direction(query: NDArray[Any], store: Store, array: str) -> NDArray[np.float32]:
     """Scale a query to length one; raise `UsageError` if it has no direction or a wrong length."""
+    width = store.stored(array).spec.shape[-1]
     vector = np.asarray(query, np.float64)
-    if vector.shape != spec.shape[-1:]:
+    if vector.shape != (width,):
         shape = " x ".join(map(str, vector.shape))
         raise UsageError(
-            where, f": {spec.name} has vectors of length {spec.shape[-1]} (got a query of {shape})"
+            store.where, f": {array} has vectors of length {width} (got a query of {shape})"
         )
     length = float(np.linalg.norm(vector))
     if not (0 < length < math.inf):
@@ -128,21 +131,11 @@ def _direction(query: NDArray[Any], spec: ArraySpec, where: str) -> NDArray[np.f
     return (vector / length).astype(np.float32)
 
 
-def _spec(store: Store, array: str) -> ArraySpec:
-    features = (spec for spec in store.specs if not (spec.numbers_frames or spec.on_request))
-    specs = {spec.name: spec for spec in features}
-    if array not in specs:
-        raise StoreError(f"{store.where}: {unknown_name('array', array, specs)}")
-    return specs[array]
-
-
 def _select_rows(store: Store, films: Collection[str] | None, exclude: Collection[str]) -> Rows:
     selected = store.status == Status.DONE
     if films is not None:
         selected &= np.isin(np.array(store.items.films), list(films))
-    for item_id in exclude:
-        if item_id in store:
-            selected[store.ids.index(item_id)] = False
+    selected[[store.row_of[item_id] for item_id in exclude if item_id in store]] = False
     rows: Rows = np.flatnonzero(selected)
     return rows
 
@@ -151,7 +144,6 @@ def _score(
     store: Store, array: str, rows: Rows, direction: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
     """Return each row's cosine (-inf if undefined) and its nearest frame (-1 if none)."""
-    spec = _spec(store, array)
     by_frame = has_frames(store, array)
     cosines = np.empty(len(rows), np.float32)
     frames = np.full(len(rows), -1)
@@ -162,24 +154,21 @@ def _score(
     if store.location.is_local:
         threads = min(MAX_THREADS, usable_cores())
         part_bytes = PART_BYTES
-    step = max(1, part_bytes // (4 * math.prod(spec.shape)))
+    step = max(1, part_bytes // (4 * math.prod(store.stored(array).spec.shape)))
 
-    def score(start: int) -> int:
+    def score(start: int) -> None:
         part = slice(start, start + step)
         cosine = _cosines(store.read_rows(array, rows[part]), direction)
         if by_frame:
             frames[part] = cosine.argmax(1)
             cosine = cosine.max(1)
         cosines[part] = cosine
-        return len(cosine)
 
-    with (
-        ThreadPoolExecutor(threads) as pool,
-        meter(len(rows), f"Searching {array}", unit="row") as advance,
-    ):
-        for part, count in enumerate(pool.map(score, range(0, len(rows), step))):
-            advance(count)
-            if part % PARTS_KEPT == 0:
+    parts = range(0, len(rows), step)
+    with ThreadPoolExecutor(threads) as pool:
+        scored = progress(pool.map(score, parts), f"Searching {array}", total=len(parts))
+        for number, _ in enumerate(scored):
+            if number % PARTS_KEPT == 0:
                 store.forget()
     store.forget()
     return cosines, frames
@@ -196,12 +185,6 @@ def _cosines(vectors: NDArray[Any], direction: NDArray[np.float32]) -> NDArray[n
     return cosines
 
 
-def _find_largest(cosines: NDArray[np.float32], top: int) -> NDArray[np.intp]:
-    """Return the places of the largest cosines, best first, without -inf; ties keep their order."""
-    places: NDArray[np.intp] = np.argsort(-cosines, kind="stable")[:top]
-    return places[cosines[places] > -np.inf]
-
-
 def _match(array: str, store: Store, row: int, cosine: float, frame: int) -> Match:
     # Rounding can make a cosine slightly larger than 1.
     cosine = min(1.0, max(-1.0, cosine))
@@ -211,5 +194,5 @@ def _match(array: str, store: Store, row: int, cosine: float, frame: int) -> Mat
     if "frame_time" not in store.arrays:
         return replace(match, frame=frame)
     times = store.read_rows("frame_time", np.array([row]))
-    time = token_times(times, _spec(store, array).shape[0])[0, frame]
+    time = token_times(times, store.stored(array).spec.shape[0])[0, frame]
     return replace(match, frame=frame, time=float(time))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -60,9 +59,8 @@ class Store:
     attributes: dict[str, Any]
     _stored: dict[str, StoredArray]
 
-    def __init__(self, location: Location, *, checksums: bool = True) -> None:
+    def __init__(self, location: Location) -> None:
         self.location = location
-        self.checksums = checksums
         self.refresh()
 
     def __len__(self) -> int:
@@ -73,7 +71,7 @@ class Store:
         return {name: self.read(name, [item_id])[0] for name in self.arrays}
 
     def __contains__(self, item_id: object) -> bool:
-        return isinstance(item_id, str) and bool(self._find_rows([item_id])[0] >= 0)
+        return item_id in self.row_of
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.ids)
@@ -84,7 +82,7 @@ class Store:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Memory maps cannot be pickled, so each process opens the store itself.
-        return partial(open_store, checksums=self.checksums), (self.location.address,)
+        return open_store, (self.location.address,)
 
     # Contents of the store
 
@@ -140,15 +138,24 @@ class Store:
         return -(-len(self) // self.block_rows)
 
     @cached_property
+    def row_of(self) -> dict[str, int]:
+        """The row number of each id, in the order of the rows."""
+        with translate(DamagedFile, self._ids_file):
+            ids = fmt.decode_ids(self.id_bytes)
+            row_of = dict(zip(ids, range(len(ids)), strict=True))
+            if len(row_of) < len(ids):
+                raise ValueError("duplicate id")
+        return row_of
+
+    @cached_property
     def ids(self) -> list[str]:
         """The ids, in the order of the rows."""
-        with translate(DamagedFile, self._ids_file):
-            return fmt.decode_ids(self.id_bytes)
+        return list(self.row_of)
 
     @cached_property
     def id_bytes(self) -> NDArray[np.uint8]:
         """The ids as stored: rows of UTF-8 bytes."""
-        return read_bytes_array(self.location, fmt.IDS, len(self))
+        return read_bytes_array(self._ids_file, len(self))
 
     @cached_property
     def items(self) -> Items:
@@ -159,7 +166,8 @@ class Store:
     def status(self) -> NDArray[np.uint8]:
         """The `Status` of each row."""
         if self.is_final:
-            return read_bytes_array(self.location, fmt.STATUS, len(self), 1).ravel()
+            file = StoreFile(self.location, f"{fmt.STATUS}/c/0")
+            return read_bytes_array(file, len(self), 1).ravel()
         status = np.full(len(self), Status.TODO, np.uint8)
         for block, record in self.records.items():
             rows = self.rows_of_block(block)
@@ -214,7 +222,6 @@ class Store:
         self.location.pin()
         self.__dict__ = {
             "location": self.location,
-            "checksums": self.checksums,
             "attributes": read_attributes(self.location),
             "_stored": {},
         }
@@ -260,13 +267,11 @@ class Store:
         if missing not in ("raise", "nan", "drop"):
             raise UsageError(f"missing must be 'raise', 'nan' or 'drop' (got {missing!r})")
         stored = self.stored(array)
-        if ids is None:
-            rows = np.arange(len(self))
-        else:
-            _require_ids(ids)
-            if len(ids) == 1 and (row := self._find_done(ids[0])) is not None:
+        if ids is not None and len(ids) == 1:  # a short way, fast enough for loops
+            row = self.row_of.get(ids[0], -1)
+            if row >= 0 and self.status.item(row) == Status.DONE:
                 return self._row_reader.read_row(stored, row)[None]
-            rows = self._find_rows(ids)
+        rows = self._find_rows(ids)
         if missing == "raise":
             self._require_done(rows, ids)
         done = self._are_done(rows)
@@ -282,41 +287,14 @@ class Store:
         self._require_done(rows)
         return self._row_reader.read(self.stored(array), rows)
 
-    def iter_blocks(
-        self, arrays: Sequence[str] | None = None
-    ) -> Iterator[tuple[list[str], dict[str, NDArray[Any]]]]:
-        """Yield all rows that are done, in order, using bounded memory.
-
-        Yields
-        ------
-        ids, rows
-            A batch of ids, and their rows in each array: about 32 MiB.
-        """
-        stored = [self.stored(name) for name in arrays or self.arrays]
-        # Whole chunks, so that each is read and verified once.
-        chunk_rows = max(array.layout.chunk_rows for array in stored)
-        step = PART_BYTES // sum(array.spec.row_bytes for array in stored)
-        step = max(chunk_rows, step - step % chunk_rows)
-        for start in range(0, len(self), step):
-            rows = np.arange(start, min(start + step, len(self)))
-            rows = rows[self._are_done(rows)]
-            if rows.size:
-                values = {array.spec.name: self._row_reader.read(array, rows) for array in stored}
-                yield [self.ids[row] for row in rows.tolist()], values
-            self.forget()
-
     def forget(self) -> None:
         """Release the memory used for reading rows; reading more rows is still possible."""
         self._row_reader.forget()
 
     def done_ids(self, ids: Sequence[str] | None = None) -> list[str]:
         """Return the ids whose rows are done, in the order of `ids` (default: all ids)."""
-        if ids is None:
-            ids = self.ids
-            done = self.status == Status.DONE
-        else:
-            done = self._are_done(self._find_rows(ids))
-        return list(itertools.compress(ids, done.tolist()))
+        done = self._are_done(self._find_rows(ids))
+        return list(itertools.compress(ids or self.ids, done.tolist()))
 
     def rows_of(self, ids: Sequence[str]) -> Rows:
         """Return the row numbers of ids; raise `StoreError` if a row is not done."""
@@ -335,10 +313,9 @@ class Store:
         if rows is None:
             rows = np.arange(len(self))
         status = self.status[rows]
-        is_missing = status == Status.TODO
+        missing: Rows = rows[status == Status.TODO]
         if retry_failed:
-            is_missing = status != Status.DONE
-        missing: Rows = rows[is_missing]
+            missing = rows[status != Status.DONE]
         return missing
 
     # Views for libraries
@@ -347,7 +324,7 @@ class Store:
         """Return an array as a table with one row per id and one column per feature.
 
         Columns have the array's column names, if it has any. If an array has several axes per row,
-        such as ``frames``, the table has one row per id and frame, with both in the index.
+        such as ``frames``, the numbers of a row follow each other: read it as an array instead.
         """
         from obygaze_features.store.views import to_pandas
 
@@ -379,38 +356,16 @@ class Store:
         return StoreFile(self.location, f"{fmt.IDS}/c/0/0")
 
     @cached_property
-    def _sorted_ids(self) -> tuple[NDArray[Any], list[bytes], Rows]:
-        """The sorted ids as an array and as a list, and their rows; faster than a dictionary."""
-        encoded = self.id_bytes.view(f"S{self.id_bytes.shape[1]}").ravel()
-        rows = np.argsort(encoded, kind="stable")
-        encoded = encoded[rows]
-        if (encoded[1:] == encoded[:-1]).any():
-            raise DamagedFile(self._ids_file, "duplicate id")
-        return encoded, encoded.tolist(), rows
-
-    @cached_property
     def _row_reader(self) -> RowReader:
         return RowReader(self)
 
-    def _find_done(self, item_id: str) -> int | None:
-        """Return the row of an id if it is done. This is fast enough for loops."""
-        _, listed, rows = self._sorted_ids
-        asked = _encode(item_id)
-        place = bisect_left(listed, asked, 0, len(listed) - 1)
-        row = rows.item(place)
-        if listed[place] != asked or self.status.item(row) != Status.DONE:
-            return None
-        return row
-
-    def _find_rows(self, ids: Sequence[str]) -> Rows:
-        """Return the row number of each id; -1 for ids that are not in the store."""
-        _require_ids(ids)
-        encoded, listed, rows = self._sorted_ids
-        asked = list(map(_encode, ids))
-        places = np.searchsorted(encoded[:-1], np.array(asked, "S"))
-        # Not compared as arrays, because NumPy ignores zero bytes at the end of an id.
-        is_there = [listed[place] == one for place, one in zip(places.tolist(), asked, strict=True)]
-        return np.where(is_there, rows[places], -1)
+    def _find_rows(self, ids: Sequence[str] | None) -> Rows:
+        """Return the row number of each id (default: all); -1 for ids that are not in the store."""
+        if ids is None:
+            return np.arange(len(self))
+        if isinstance(ids, str) or not isinstance(next(iter(ids), ""), str):
+            raise UsageError(f"ids must be a list of strings (got {ids!r:.60})")
+        return np.array([self.row_of.get(item_id, -1) for item_id in ids], np.intp)
 
     def _are_done(self, rows: Rows) -> NDArray[np.bool_]:
         """Return a mask of the rows that are done; a negative row never is."""
@@ -422,42 +377,22 @@ class Store:
         missing = np.flatnonzero(~self._are_done(rows))
         if not missing.size:
             return
-        row = rows[missing[0]]
-        name = f"row {row}"
+        name = f"row {rows[missing[0]]}"
         if ids is not None:
             name = ids[missing[0]]
-        elif row >= 0:
-            name = self.ids[row]
-        reason = "is not done yet"
-        if row < 0:
-            reason = "is not in this store"
-        elif name in self.failures:
+        reason = "is not in this store, or not done yet"
+        if name in self.failures:
             reason = f"failed: {self.failures[name]}"
-        more = ""
-        if missing.size > 1:
-            more = f" (and {missing.size - 1} more that cannot be read)"
-        raise StoreError(self.where, f": {name} {reason}{more}")
+        raise StoreError(self.where, f": {name} {reason} ({missing.size} rows cannot be read)")
 
 
-def open_store(address: Path | str, *, checksums: bool = True) -> Store:
-    """Open a store for reading.
+def open_store(address: Path | str) -> Store:
+    """Open a store for reading. The checksums of all data that is read are verified.
 
     Parameters
     ----------
     address
         A folder, ``NAME.zarr``; an archive, ``NAME.zip``; or a URL (``https://...``,
         ``s3://...``, ``hf://...``). Raises `StoreError` if there is no complete store.
-    checksums
-        Verify the checksums of all data that is read. Without this, reading is faster, but damage
-        goes unnoticed.
     """
-    return Store(location_of(address), checksums=checksums)
-
-
-def _require_ids(ids: Sequence[str]) -> None:
-    if isinstance(ids, str) or not isinstance(next(iter(ids), ""), str):
-        raise UsageError(f"ids must be a list of strings (got {ids!r:.60})")
-
-
-def _encode(item_id: str) -> bytes:
-    return item_id.encode("utf-8", "surrogatepass")
+    return Store(location_of(address))

@@ -8,23 +8,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.text import join_some
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.files import Location, MappedFile, Part
-from obygaze_features.store.metadata import StoredArray, remedy
-from obygaze_features.store.shards import (
-    ABSENT,
-    CHECKSUM_BYTES,
-    DamagedChunk,
-    checksum,
-)
+from obygaze_features.store.files import Location, MappedFile, Part, StoreFile
+from obygaze_features.store.metadata import DamagedFile, StoredArray
+from obygaze_features.store.shards import CHECKSUM_BYTES, checksum
 
 if TYPE_CHECKING:
     from obygaze_features.store.reader import Store
@@ -38,7 +33,7 @@ Rows = NDArray[np.intp]
 
 
 class Shard:
-    """A shard file: its index, and its bytes if it is mapped into memory.
+    """A shard file: its index, and its bytes if it is on this machine.
 
     Parameters
     ----------
@@ -46,83 +41,66 @@ class Shard:
         The shard's file. Raises FileNotFoundError if it does not exist.
     array
         The array that the shard belongs to.
-    first
-        The number of the shard's first row, which errors add to the rows that they name.
     tail
         The end of the file, with the index, if it has been read already.
     """
 
     def __init__(
-        self,
-        location: Location,
-        name: str,
-        array: StoredArray,
-        *,
-        first: int = 0,
-        tail: bytes | None = None,
+        self, location: Location, name: str, array: StoredArray, tail: bytes | None = None
     ) -> None:
-        self.location = location
-        self.name = name
+        self.file = StoreFile(location, name)
         self.layout = array.layout
         self.compressed = array.compressed
-        self.first = first
         self._dtype = self.layout.dtype.newbyteorder("<")
 
-        self._file: MappedFile | None = None
+        self._mapped: MappedFile | None = None
         size = self.layout.index_bytes
         if location.is_local:
-            file = location.map(name)
-            tail = file.bytes[-size:].tobytes()
-            if not array.compressed:
-                self._file = file
+            self._mapped = location.map(name)
+            tail = self._mapped.bytes[-size:].tobytes()
         elif tail is None:
             [tail] = location.read_parts([(name, -size, size)])
 
         table = tail[:-CHECKSUM_BYTES]
         if len(tail) != size or checksum(table) != tail[-CHECKSUM_BYTES:]:
-            raise self._damaged(None, "its index is damaged or truncated")
+            raise DamagedFile(self.file, "its index is damaged or truncated")
         self._index = np.frombuffer(table, "<u8").reshape(-1, 2)
-        self._present = self._index[:, 0] != ABSENT
-        self._table = self._find_even_chunks()
 
-    def read(
-        self, rows: Rows, *, check: bool = True, out: NDArray[Any] | None = None
-    ) -> NDArray[Any]:
-        """Read rows in any order, counted from the start of the shard.
+    def read(self, rows: Rows, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Read rows in any order, counted from the start of the shard; verify their chunks.
 
-        With `check`, the checksum of each chunk is verified. With `out`, the rows are written into
-        this array.
+        With `out`, the rows are written into this array.
         """
         if out is None:
             out = np.empty((len(rows), *self.layout.row_shape), self.layout.dtype)
         chunks, within = np.divmod(rows, self.layout.chunk_rows)
-        if self._table is None or not self._present[chunks].all():
-            read_chunks({0: self}, rows, out, check=check)
+        places = self._places[chunks]
+        if (places < 0).any():
+            read_chunks({0: self}, rows, out)
             return out
 
-        if check:
-            self._verify(np.unique(chunks))
-        places = self._places[chunks]
+        self._verify(np.unique(places))
+        values = self._chunks["values"]
         if self.layout.chunk_rows == 1 and _is_run(places):
-            out[...] = self._chunks[places[0] : places[-1] + 1, 0]
+            out[...] = values[places[0] : places[-1] + 1, 0]
         elif _is_run(rows):  # one memory copy per chunk, twice as fast as row by row
             starts = np.flatnonzero(np.diff(chunks, prepend=-1)).tolist()
             for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
                 begin = within[start]
-                out[start:end] = self._chunks[places[start], begin : begin + end - start]
+                out[start:end] = values[places[start], begin : begin + end - start]
         else:
-            out[...] = self._chunks[places, within]
+            out[...] = values[places, within]
         return out
 
-    def read_row(self, row: int, *, check: bool) -> NDArray[Any]:
+    def read_row(self, row: int) -> NDArray[Any]:
         """Read one row, counted from the start of the shard. This is fast enough for loops."""
-        if self._file is None:
-            values: NDArray[Any] = self.read(np.array([row]), check=check)[0]
+        if self._mapped is None:
+            values: NDArray[Any] = self.read(np.array([row]))[0]
             return values
         chunk, within = divmod(row, self.layout.chunk_rows)
         _, start, length = self.part(chunk)
-        data = self._file.bytes[start : start + length]
-        copy: NDArray[Any] = self.decode(chunk, data, check=check)[within].astype(self.layout.dtype)
+        data = self._mapped.bytes[start : start + length]
+        copy: NDArray[Any] = self.decode(chunk, data)[within].astype(self.layout.dtype)
         return copy
 
     def part(self, chunk: int) -> Part:
@@ -133,16 +111,14 @@ class Shard:
             smallest = CHECKSUM_BYTES
             largest += largest // 128 + 1024
         if not smallest <= length <= largest or start >= 2**62:
-            raise self._damaged(chunk, "a chunk is missing or has the wrong length")
-        return self.name, start, length
+            raise DamagedFile(self.file, "a chunk is missing or has the wrong length")
+        return self.file.name, start, length
 
-    def decode(self, chunk: int, data: Any, *, check: bool) -> NDArray[Any]:
+    def decode(self, chunk: int, data: Any) -> NDArray[Any]:
         """Return the rows of a chunk; `data` is the part of the file that holds it."""
-        if len(data) != self._index[chunk, 1]:
-            raise self._damaged(chunk, "a chunk is missing or has the wrong length")
         content = data[:-CHECKSUM_BYTES]
-        if check and checksum(content) != bytes(data[-CHECKSUM_BYTES:]):
-            raise self._damaged(chunk, "its checksum is wrong")
+        if len(data) != self._index[chunk, 1] or checksum(content) != bytes(data[-CHECKSUM_BYTES:]):
+            raise DamagedFile(self.file, "a checksum is wrong")
         if self.compressed:
             from numcodecs.zstd import decompress
 
@@ -151,53 +127,46 @@ class Shard:
             try:
                 decompress(content, values)
             except (RuntimeError, ValueError) as problem:
-                raise self._damaged(chunk, f"it cannot be decoded ({problem})") from None
+                raise DamagedFile(self.file, f"it cannot be decoded ({problem})") from None
             content = values
         return np.ndarray(self.layout.chunk_shape, self._dtype, content)
 
     def forget(self) -> None:
         """Release the memory of pages that were read."""
-        if self._file is not None:
-            self._file.forget()
+        if self._mapped is not None:
+            self._mapped.forget()
 
-    def _find_even_chunks(self) -> NDArray[np.uint8] | None:
-        """Return the file's chunks as rows of bytes; None unless they are evenly spaced."""
-        if self._file is None:
-            return None
-        step = self.layout.chunk_bytes + CHECKSUM_BYTES
-        count = len(self._file.bytes) // step
-        starts, lengths = self._index[self._present].T
-        if (starts % step).any() or (starts >= count * step).any() or (lengths != step).any():
-            return None
+    @cached_property
+    def _chunks(self) -> NDArray[Any]:
+        """The file as evenly spaced chunks, each with its checksum."""
+        assert self._mapped is not None
+        chunk = np.dtype([("values", self._dtype, self.layout.chunk_shape), ("checksum", "<u4")])
+        return np.frombuffer(self._mapped.bytes, chunk, len(self._mapped.bytes) // chunk.itemsize)
 
-        table = self._file.bytes[: count * step].reshape(count, step)
-        inner = np.ndarray(self.layout.chunk_shape, self._dtype).strides
-        shape = (count, *self.layout.chunk_shape)
-        self._chunks: NDArray[Any] = np.ndarray(shape, self._dtype, table.data, 0, (step, *inner))
-        self._places: Rows = (self._index[:, 0] // step).astype(np.intp)
-        return table
+    @cached_property
+    def _places(self) -> Rows:
+        """The place of each chunk among evenly spaced ones; -1 if it must be found or decoded."""
+        places = np.full(self.layout.chunks, -1)
+        if self._mapped is not None and not self.compressed:
+            starts, lengths = self._index.T
+            found, rest = np.divmod(starts, self._chunks.itemsize)
+            is_even = (rest == 0) & (lengths == self._chunks.itemsize)
+            is_even &= found < len(self._chunks)
+            places[is_even] = found[is_even]
+        return places
 
-    def _verify(self, chunks: Rows) -> None:
-        """Raise `DamagedChunk` if any of the evenly spaced chunks was changed."""
-        assert self._table is not None
-        places = self._places[chunks]
-        size = self.layout.chunk_bytes
-        stored = np.ascontiguousarray(self._table[places, size:]).view("<u4").ravel()
-        contents = map(self._table[:, :size].__getitem__, places.tolist())
-        computed = np.fromiter(map(google_crc32c.value, contents), np.uint32, len(chunks))
-        for chunk in chunks[computed != stored].tolist():
-            raise self._damaged(chunk, "its checksum is wrong")
-
-    def _damaged(self, chunk: int | None, reason: str) -> DamagedChunk:
-        """Return the error for a chunk, or for the whole shard."""
-        rows = range(self.layout.shard_rows)
-        if chunk is not None:
-            rows = self.layout.rows_of(chunk)
-        rows = range(self.first + rows.start, self.first + rows.stop)
-        return DamagedChunk(self.location.join(self.name), rows, reason)
+    def _verify(self, places: Rows) -> None:
+        """Raise `DamagedFile` if any of the evenly spaced chunks was changed."""
+        assert self._mapped is not None
+        table = self._mapped.bytes[: self._chunks.nbytes].reshape(len(self._chunks), -1)
+        stored = self._chunks["checksum"][places]
+        contents = map(table[:, :-CHECKSUM_BYTES].__getitem__, places.tolist())
+        computed = np.fromiter(map(google_crc32c.value, contents), np.uint32, len(places))
+        if (computed != stored).any():
+            raise DamagedFile(self.file, "a checksum is wrong")
 
 
-def read_chunks(shards: Mapping[int, Shard], rows: Rows, out: NDArray[Any], *, check: bool) -> None:
+def read_chunks(shards: Mapping[int, Shard], rows: Rows, out: NDArray[Any]) -> None:
     """Read rows of shards, each chunk once; rows are counted from the start of shard 0."""
     some = next(iter(shards.values()))
     layout = some.layout
@@ -213,11 +182,11 @@ def read_chunks(shards: Mapping[int, Shard], rows: Rows, out: NDArray[Any], *, c
         ]
         parts = [shard.part(chunk) for shard, chunk in batch]
         try:
-            read = some.location.read_parts(parts)
+            read = some.file.location.read_parts(parts)
         except FileNotFoundError as problem:
             raise StoreError(problem.filename, "no longer exists") from None
         for (shard, chunk), data, target in zip(batch, read, targets[begin:], strict=False):
-            out[target] = shard.decode(chunk, data, check=check)[within[target]]
+            out[target] = shard.decode(chunk, data)[within[target]]
 
 
 class RowReader:
@@ -233,14 +202,20 @@ class RowReader:
         if not len(rows):
             return into
         numbers = rows // array.layout.shard_rows
-        try:
-            if self.store.location.is_local:
-                self._read_local(array, rows, numbers, into)
+        if not self.store.location.is_local:
+            shards = self._open(array, np.unique(numbers).tolist())
+            read_chunks(shards, rows, into)
+            return into
+
+        order = np.argsort(numbers, kind="stable")
+        needed, starts = np.unique(numbers[order], return_index=True)
+        for number, at in zip(needed.tolist(), np.split(order, starts[1:]), strict=True):
+            shard = self._open(array, [number])[number]
+            within = rows[at] % array.layout.shard_rows
+            if _is_run(at):
+                shard.read(within, into[at[0] : at[-1] + 1])
             else:
-                shards = self._open(array, np.unique(numbers).tolist())
-                read_chunks(shards, rows, into, check=self.store.checksums)
-        except DamagedChunk as problem:
-            raise self._name_rows(problem, rows) from None
+                into[at] = shard.read(within)
         return into
 
     def read_row(self, array: StoredArray, row: int) -> NDArray[Any]:
@@ -248,30 +223,13 @@ class RowReader:
         number, within = divmod(row, array.layout.shard_rows)
         shard = self._shards.get((array.spec.name, number))
         if shard is None:
-            values: NDArray[Any] = self.read(array, np.array([row]))[0]
-            return values
-        try:
-            return shard.read_row(within, check=self.store.checksums)
-        except DamagedChunk as problem:
-            raise self._name_rows(problem, np.array([row])) from None
+            shard = self._open(array, [number])[number]
+        return shard.read_row(within)
 
     def forget(self) -> None:
         """Release the memory that holds rows of the open shards."""
         for shard in list(self._shards.values()):
             shard.forget()
-
-    def _read_local(
-        self, array: StoredArray, rows: Rows, numbers: Rows, into: NDArray[Any]
-    ) -> None:
-        order = np.argsort(numbers, kind="stable")
-        needed, starts = np.unique(numbers[order], return_index=True)
-        for number, at in zip(needed.tolist(), np.split(order, starts[1:]), strict=True):
-            shard = self._open(array, [number])[number]
-            within = rows[at] - shard.first
-            if _is_run(at):
-                shard.read(within, check=self.store.checksums, out=into[at[0] : at[-1] + 1])
-            else:
-                into[at] = shard.read(within, check=self.store.checksums)
 
     def _open(self, array: StoredArray, numbers: Sequence[int]) -> dict[int, Shard]:
         """Return shards by number, and keep the most recently used ones open.
@@ -302,15 +260,15 @@ class RowReader:
         self, array: StoredArray, number: int, tails: Mapping[Part, bytes | None]
     ) -> Shard:
         """Open the first file that exists of those that a shard may have."""
+        location = self.store.location
         size = array.layout.index_bytes
-        first = number * array.layout.shard_rows
         for name in self._names(array, number):
             tail = tails.get((name, -size, size))
-            if tail is not None or self.store.location.is_local:
+            if tail is not None or location.is_local:
                 with contextlib.suppress(FileNotFoundError):  # or it has just been moved
-                    return Shard(self.store.location, name, array, first=first, tail=tail)
-        where = self.store.location.join(fmt.shard_name(array.spec, number))
-        raise DamagedChunk(where, range(first, first + array.layout.shard_rows), "it is missing")
+                    return Shard(location, name, array, tail)
+        file = StoreFile(location, fmt.shard_name(array.spec, number))
+        raise DamagedFile(file, "it is missing")
 
     def _names(self, array: StoredArray, number: int) -> list[str]:
         """Return the names that a shard's file may have."""
@@ -321,15 +279,6 @@ class RowReader:
             # A writer was interrupted, or has not moved the shard yet.
             names.insert(0, fmt.staged_name(array.spec, number, sha256))
         return names
-
-    def _name_rows(self, problem: DamagedChunk, rows: Rows) -> StoreError:
-        """Return an error that names the damaged rows among those that were to be read."""
-        ids = [self.store.ids[row] for row in np.unique(rows).tolist() if row in problem.rows]
-        return StoreError(
-            problem.where,
-            f": {problem.reason}; the row of {join_some(ids, 3)} cannot be read; "
-            f"{remedy(self.store.location)}",
-        )
 
 
 def _is_run(numbers: Rows) -> bool:

@@ -22,8 +22,6 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.errors import StoreError
-
 CHECKSUM_BYTES = 4
 BUFFER_BYTES = 1 << 20
 """The size of the pieces in which a shard is written."""
@@ -66,19 +64,6 @@ class ShardLayout:
     def chunk_bytes(self) -> int:
         """The size of one chunk in bytes, without its checksum."""
         return math.prod(self.chunk_shape) * self.dtype.itemsize
-
-    def rows_of(self, chunk: int) -> range:
-        """Return the rows of a chunk, counted from the start of the shard."""
-        return range(chunk * self.chunk_rows, (chunk + 1) * self.chunk_rows)
-
-
-class DamagedChunk(StoreError):
-    """The error for a chunk that is damaged or missing, and its rows."""
-
-    def __init__(self, where: str, rows: range, reason: str) -> None:
-        super().__init__(where, f": {reason}")
-        self.rows = rows
-        self.reason = reason
 
 
 def write_shard(path: Path, chunks: Iterable[NDArray[Any] | None], layout: ShardLayout) -> str:

@@ -17,15 +17,10 @@ def to_pandas(store: Store, array: str = "native") -> pd.DataFrame:
     """Return an array as a table; see `Store.to_pandas`."""
     pandas = need("pandas", extra="models")
     ids = store.done_ids()
-    values = store.read(array, missing="drop")
-    *inner, width = values.shape[1:] or (1,)
-    if inner:
-        names = ["id", *(f"{array}_{axis}" for axis in range(len(inner)))]
-        index = pandas.MultiIndex.from_product([ids, *map(range, inner)], names=names)
-    else:
-        index = pandas.Index(ids, name="id")
+    values = store.read(array, missing="drop").reshape(len(ids), -1)
+    index = pandas.Index(ids, name="id")
     columns = store.stored(array).spec.columns or None
-    frame: pd.DataFrame = pandas.DataFrame(values.reshape(-1, width), index, columns)
+    frame: pd.DataFrame = pandas.DataFrame(values, index, columns)
     return frame
 
 

@@ -22,7 +22,6 @@ from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import format_rows
 from obygaze_features.errors import UsageError
 from obygaze_features.items.items import safe_id
-from obygaze_features.items.media import clip_id
 
 FRAMES_PER_SECOND = 24
 SOUND_RATE = 24_000
@@ -79,7 +78,7 @@ def write_synthetic_dataset(
                 media = f"{film}_scene_{scene + 1}.mp4"
                 concepts = range(number, number + _CONCEPTS[level])
                 row: dict[str, object] = {
-                    "id": clip_id(film, scene + 1),
+                    "id": f"{film}-{scene + 1:03d}",
                     "film": film,
                     "media": media,
                     "level": level,

@@ -180,7 +180,7 @@ def test_a_folder_of_the_wrong_kind_is_named(monkeypatch, obygaze) -> None:
         ("models predict xclip.zarr models/mlp", "is a feature store, not a model"),
         ("models run run", "is a run, not the TOML file of an experiment"),
         ("models compare manifest run", "is a manifest, not a run"),
-        ("stores info manifest", "is a manifest, not a feature store"),
+        ("stores info manifest", "manifest is not a feature store"),
         ("features thumbnails xclip.zarr --videos . -o t", "is a feature store, not a manifest"),
     ):
         refused(obygaze(*command.split()), words)

@@ -17,7 +17,7 @@ from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import ArraySpec, Done, StoreWriter, open_store
 from obygaze_features.store.finalise import finalise
-from obygaze_features.store.imports import import_features, make_recipe, read_recipe
+from obygaze_features.store.imports import import_features, read_recipe
 from obygaze_features.store.metadata import unknown_parts
 from tests.kit.files import write
 from tests.kit.store import Malice
@@ -187,8 +187,9 @@ def test_a_recipe_is_read_from_a_file(tmp_path):
     assert recipe.backbone["weights_sha256"] == "ab" * 32
     assert recipe.preprocessing == {"mode": "author", "crop": [2, 2]}
     assert (recipe.precision, unknown_parts(vars(recipe))) == ("float16", [])
-    recipe = read_recipe(write(tmp_path / "made.json", '{"backbone": {"name": "vivit"}}'))
-    assert recipe.backbone["weights_sha256"] == "unknown:vivit"
+    other = write(tmp_path / "made.json", '{"backbone": {"name": "vivit"}}')
+    for recipe in (read_recipe(other, "clip"), read_recipe(None, "vivit")):
+        assert recipe.backbone["weights_sha256"] == "unknown:vivit"
     assert unknown_parts(vars(recipe)) == ["weights", "preprocessing", "precision"]
     # A recipe may say all that an extraction would.
     stated = json.loads(json.dumps({"sampling": "all", **CLIP_TORCHVISION.attributes()}))
@@ -252,7 +253,7 @@ def test_an_import_with_smaller_blocks_is_resumed(tmp_path):
     items = named(*(f"c{row}" for row in range(20_000)))
     path = save(tmp_path / "x.npy", np.zeros((20_000, 2), np.float32))
     spec = ArraySpec("native", (2,), "float32", "imported")
-    recipe = replace(make_recipe({}), name="s", arrays=(spec,))
+    recipe = replace(read_recipe(None), name="s", arrays=(spec,))
     begun = StoreWriter.create(tmp_path / "s.zarr", items, recipe, block_rows=64)
     begun.write_block(0, [Done({"native": np.zeros(2, np.float32)}, None)] * 64)
     store = import_features(path, items, tmp_path / "s.zarr", ids=items.ids)

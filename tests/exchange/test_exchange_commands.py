@@ -42,17 +42,16 @@ SLIPS = [
     (1, "export toy.zarr -o X.h5", "X.h5 already exists"),
     (1, "export damaged.zarr -o output.h5", "checksum is wrong"),
     (1, "export toy.zarr -o output.h5 --arrays cls", "no array cls; choose from native, frames"),
-    (2, "import nowhere", "nowhere does not exist"),
+    (2, "import nowhere", "nowhere: import a folder"),
     (1, "import empty", "none of the 40 items", "name one tt1/tt1-000.npy"),
     (1, "import text", "none of the 40 items", "text/tt1/tt1_0.pth is not a file of PyTorch"),
     (1, "import features -o toy.zarr", "toy.zarr cannot be continued", "different items"),
-    (2, "import features --recipe made.toml --backbone x", "recipe", "backbone"),
     (2, "import features --recipe nowhere.toml", "nowhere.toml cannot be read"),
     (2, "import X.npy", "X.npy: import", "with ids (--ids)"),
     (1, "import objects.npy --ids manifest/items.csv", "objects.npy cannot be read as NumPy"),
-    (1, "import X.npy --ids short.txt", "for each of 2 ids", "(40, 3)"),
+    (1, "import X.npy --ids short.csv", "for each of 2 ids", "(40, 3)"),
     (1, "import X.npy --ids wide.csv", "wide.csv", "id"),
-    (2, "import X.npy --ids nowhere.txt", "nowhere.txt cannot be read"),
+    (1, "import X.npy --ids nowhere.csv", "nowhere.csv does not exist"),
     (1, "import flat.npy --ids manifest/items.csv", "one row for each", "(40,)"),
     (1, "import text.h5", "text.h5 cannot be read as HDF5"),
     *((2, f"import features --recipe {name}", name, fact) for name, fact in (
@@ -86,7 +85,7 @@ def workspace(final_store, tmp_path_factory):
         "objects": np.array([Malice(folder / "trace")] * 40, object),
     }.items():  # fmt: skip
         np.save(folder / f"{name}.npy", values)
-    write(folder / "short.txt", "tt1-001", "tt1-002")
+    write(folder / "short.csv", "id", "tt1-001", "tt1-002")
     write(folder / "wide.csv", "clip,label", "tt1-001,1")
     return folder
 
@@ -113,7 +112,7 @@ def test_user_errors_are_one_line(code, command, facts, workspace, obygaze, monk
 
 
 @pytest.mark.parametrize(("source", "options", "fact"), [
-    ("nowhere.mat", {}, "nowhere.mat does not exist"),
+    ("nowhere.mat", {}, "nowhere.mat: import"),
     ("key.toml", {}, "key.toml: import"),
     ({"native": "X.h5", "frames": "Y.h5"}, {}, "X.h5: import"),
     ("X.h5", {"ids": ["tt1-001"]}, "X.h5: import"),

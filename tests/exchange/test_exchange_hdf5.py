@@ -123,21 +123,6 @@ def test_rows_are_found_by_id(path, tmp_path):
     assert store.attributes["backbone"]["name"] == "theirs"
 
 
-@pytest.mark.parametrize(
-    ("options", "status"), [({"chunks": (2, 3)}, [2, 1, 1, 3, 3]), ({}, [2, 3, 3, 3, 3])]
-)
-def test_rows_that_were_never_written_are_failures(options, status, path, tmp_path):
-    """HDF5 reads them as zeros."""
-    change(path, {"native": None, "frames": None})
-    with h5py.File(path, "a") as file:
-        rows = file.create_dataset("native", (5, 3), "f4", **options)
-        if options:
-            rows[2] = 1
-    store = import_features(path, MANIFEST, tmp_path / "s.zarr")
-    assert store.status.tolist() == status
-    assert store.failures["tt004"] == "native: the row was never written"
-
-
 def unwritten(*shape, dtype="f4", **options):
     """Return a dataset of any size that takes only a few bytes in the file until it is written."""
 
@@ -146,6 +131,11 @@ def unwritten(*shape, dtype="f4", **options):
         file.create_dataset(name, shape, dtype, **{"chunks": tuple(1 for _ in shape), **options})
 
     return claim
+
+
+def partly(file, name):
+    del file[name]
+    file.create_dataset(name, (5, 3), "f4", chunks=(2, 3), fletcher32=True)[2] = 1
 
 
 def linked(kind):
@@ -174,6 +164,10 @@ INVALID = [
     ({"ids": ["a", "b", "c", "d", "e"]}, "none of the items"),
     ({"ids": np.array([b"\xff"] * 5, h5py.string_dtype())}, "cannot be read as HDF5"),
     ({"ids": unwritten(10**9, dtype=h5py.string_dtype())}, "ids.* takes more than 1 GiB"),
+    # HDF5 reads them as zeros.
+    *(({"native": unwritten(5, 3, chunks=chunks)}, "native.* never written")
+      for chunks in (None, (2, 3))),
+    ({"native": partly}, "native.* never written"),
     ({"native": None, "frames": None}, "no numeric dataset with one row per id"),
     ({"native": unwritten(5, 2**40, chunks=(1, 1024))}, "native.* takes more than 1 GiB"),
     ({"native": unwritten(5, 2**10, chunks=(2**19, 2**10), maxshape=(None, 2**10))},

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from obygaze_features.errors import UsageError
+from obygaze_features.errors import StoreError
 from obygaze_features.store import open_store
 from obygaze_features.store.imports import import_features
 from tests.kit import store as toys
@@ -24,7 +24,7 @@ THEIRS, THEIR_FRAMES = (np.ascontiguousarray(rows[ORDER]) for rows in (ROWS, FRA
 def bring(obygaze, tmp_path, monkeypatch):
     plain_manifest(N).save(tmp_path / "manifest")
     monkeypatch.chdir(tmp_path)
-    Path("ids.txt").write_text("\n".join(IDS))
+    Path("ids.csv").write_text("\n".join(["id", *IDS]))
 
     def run(arguments, code=3):
         words = [*arguments.split(), "--manifest", "manifest", "-o", "made.zarr"]
@@ -44,7 +44,7 @@ def check(store, **arrays):
     assert (item, reason[:12]) == (f"tt{ABSENT:03}", "it is not in")
 
 
-@pytest.mark.parametrize("ids", ["ids.txt", "more.csv"])
+@pytest.mark.parametrize("ids", ["ids.csv", "more.csv"])
 def test_a_numpy_matrix_with_ids_becomes_a_store(bring, ids):
     np.save("X.npy", THEIRS)
     lines = [f"{item},{number}" for number, item in enumerate(IDS)]
@@ -74,7 +74,7 @@ def test_numpy_matrices_become_arrays_and_resume(tmp_path, monkeypatch):
 def test_columns_have_names_and_rows_are_in_order(bring, tmp_path):
     np.save("X.npy", ROWS)
     manifest, names = plain_manifest(N), ["a", "b", "c", "d", "e", "f"]
-    with pytest.raises(UsageError, match="no array has 2 columns"):
+    with pytest.raises(StoreError, match="2 column names for rows"):
         import_features("X.npy", manifest, "x.zarr", ids=manifest.ids, columns=names[:2])
     store = import_features("X.npy", manifest, "x.zarr", ids=manifest.ids, columns=names)
     assert store.to_pandas().columns.tolist() == names

@@ -56,7 +56,7 @@ def lab(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["sorted", "fewer"])
 def test_a_table_in_another_order_is_not_joined(lab, name, obygaze):
-    fact = "walk-0-001 is walk-0.mp4 0-4 s in the store and walk-0.mp4 4-8 s in the manifest"
+    fact = "walk-0-001 is another file, film or span in the store"
     with pytest.raises(ManifestError, match=fact):
         om.load_dataset(name, "x.zarr", positives=["tense"], negatives=["calm"])
 
@@ -75,7 +75,7 @@ def test_the_manifest_of_the_store_is_joined(lab):
 def test_a_model_is_neither_scored_nor_placed_with_other_clips(lab, obygaze):
     toml = write(lab / "e.toml", *EXPERIMENT, "manifest = 'manifest'")
     obygaze("models", "train", toml, "-o", "model", code=0)
-    refused(obygaze("models", "evaluate", "model", "x.zarr", "sorted"), "id walk-0-001 is walk-0")
+    refused(obygaze("models", "evaluate", "model", "x.zarr", "sorted"), "id walk-0-001 is another")
 
 
 def test_a_new_span_with_an_old_id_was_not_seen(lab, obygaze):

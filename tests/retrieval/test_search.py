@@ -173,7 +173,7 @@ ONES = [1] * WIDTH
     ({"vector": [0] * WIDTH}, "no direction"),
     ({"vector": [1, 2]}, r"vectors of length 32 \(got a query of 2\)"),
     ({"vector": ["a"] * WIDTH}, "not a list of numbers"),
-    ({"vector": ONES, "array": "natve"}, r"'natve'; did you mean native\?"),
+    ({"vector": ONES, "array": "natve"}, "no array natve; choose from native"),
     ({"vector": ONES, "array": "native", "frames": True}, "without frames"),
     ({"vector": ONES, "films": ["tt9"]}, "unknown film 'tt9'"),
     ({"vector": ONES, "top": 0}, "at least 1"),

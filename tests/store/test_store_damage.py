@@ -23,9 +23,6 @@ VALUES = {
     "frames": np.arange(54, dtype="float16").reshape(9, 2, 3),
 }
 SHARD = "native/c/0/0"
-#: The rows of the first shard that are done.
-SHARD_HIT = {state: ["tt000", "tt001", "tt002", "tt004", "tt005"] for state in STATES}
-SHARD_HIT["open"] = ["tt000", "tt001"]
 
 
 @pytest.fixture(scope="module")
@@ -57,33 +54,30 @@ def read_everything(path):
         store.read(name, missing="nan")
     ids, rows = store.done_ids(store.ids), store.read("native", store.ids, missing="drop")
     assert len(ids) == len(rows)
-    assert sum(len(ids) for ids, _ in store.iter_blocks()) == len(ids)
 
 
 @pytest.mark.parametrize(
-    ("offset", "size"), [(2**63, 16), (0, 2**63), (2**64 - 1, 16), (8, 17), (0, 0), (10**6, 16)]
+    ("offset", "size"),
+    [(2**63, 16), (0, 2**63), (2**64 - 1, 16), (8, 16), (8, 17), (0, 0), (10**6, 16)],
 )
 @pytest.mark.parametrize("state", ["open"], indirect=True)
 def test_a_damaged_index_gives_no_traceback(path, offset, size):
     index = np.array([[offset, size], [16, 16]], "<u8").tobytes()  # its checksum is right
     shard = path / SHARD
     shard.write_bytes(shard.read_bytes()[:-36] + index + checksum(index))
-    for checksums in (True, False):
-        with pytest.raises(StoreError, match=re.escape(str(path / SHARD))):
-            open_store(path, checksums=checksums).read("native", missing="nan")
+    with pytest.raises(StoreError, match=re.escape(str(path / SHARD))):
+        open_store(path).read("native", missing="nan")
 
 
 @pytest.mark.parametrize("spoil", [
     lambda shard: flip_bit(shard, -7), Path.unlink,
     *(partial(os.truncate, length=size) for size in (0, 3, 30)),
 ])  # fmt: skip
-def test_a_lost_shard_names_its_rows(path, state, spoil):
+def test_a_lost_shard_is_named(path, spoil):
     spoil(path / SHARD)
-    hit = SHARD_HIT[state]
-    more = f"{', '.join(hit[:3])} and {len(hit) - 3} more" if len(hit) > 3 else ", ".join(hit)
-    for checksums in (True, False):
-        with pytest.raises(StoreError, match=f"{path / SHARD}: .* row of {more} cannot"):
-            open_store(path, checksums=checksums).read("native", missing="nan")
+    for ids in (None, ["tt001"], ["tt000", "tt002"]):
+        with pytest.raises(StoreError, match=f"{path / SHARD}: .*stores repair {path}"):
+            open_store(path).read("native", ids, missing="nan")
     open_store(path).read("frames", missing="nan")
 
 
@@ -93,9 +87,9 @@ def test_a_flipped_bit_is_found_however_its_row_is_read(path):
     for read in (
         lambda: store.read("native", missing="nan"), lambda: store.read("native", ["tt000"]),
         lambda: store["tt000"], lambda: store.read("native", ["tt002", "tt000"]),
-        lambda: list(store.iter_blocks()), lambda: store.read_rows("native", np.array([0])),
+        lambda: store.read_rows("native", np.array([0])),
     ):  # fmt: skip
-        with pytest.raises(StoreError, match=f"{path / SHARD}: .*; the row of tt000"):
+        with pytest.raises(StoreError, match=f"{path / SHARD}: a checksum is wrong"):
             read()
 
 
@@ -195,7 +189,7 @@ def test_a_mismatched_table_of_rows_is_named(path):
         (table.replace("tt003,3", "tt003,1"), "does not match the store's ids and status"),
         (table.replace("tt003", "tt999"), "does not match the store's ids and status"),
         (table[:-20], "rows.csv: the table has changed since it was written"),
-        (table.replace("reason", "why", 1), "its columns are id, status, source, why"),
+        (table.replace("reason", "why", 1), "no column 'reason'"),
         (None, r"rows.csv: it is missing"),
     ]:
         (path / "rows.csv").unlink() if wrong is None else (path / "rows.csv").write_text(wrong)
