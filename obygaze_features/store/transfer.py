@@ -341,10 +341,11 @@ def _fetch(location: Location, checksums: Mapping[str, str], folder: Path) -> in
     wrong = _find_wrong(folder, checksums, checksums)
     try:
         location.fetch(wrong, folder)
-    except FileNotFoundError as problem:
+    except FileNotFoundError:
+        absent = next((name for name in wrong if not location.exists(name)), "a file")
         raise StoreError(
-            f"{problem.filename} is listed in {fmt.CHECKSUMS} but missing; tell the owner of the "
-            "store"
+            f"{location.join(absent)} is listed in {fmt.CHECKSUMS} but missing; tell the owner of "
+            "the store"
         ) from None
     fetched = sum((folder / name).stat().st_size for name in wrong)
     for name in _find_wrong(folder, checksums, wrong):

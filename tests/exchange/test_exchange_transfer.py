@@ -196,8 +196,8 @@ def test_files_of_an_interrupted_pull_are_checked_again(
     begun = interrupt("zarr.json")
     begun = interrupt("README.md")
     for file in begun.rglob("*"):
-        if file.is_file() and file.name != "checksums.json":
-            flip_bit(file, 3)
+        if file.is_file() and file.name != "checksums.json" and file.stat().st_size:
+            flip_bit(file, 0)
     (begun / "items.csv").write_bytes(b"not that")
     pull(url, output)
     assert files_of(output) == files_of(final_store)

@@ -53,7 +53,11 @@ def own(tmp_path, server, stores):
 @pytest.fixture
 def pauses(monkeypatch):
     seconds = []
-    monkeypatch.setattr("time.sleep", seconds.append)
+
+    async def sleep(pause):
+        seconds.append(pause)
+
+    monkeypatch.setattr(files.asyncio, "sleep", sleep)
     return seconds
 
 
