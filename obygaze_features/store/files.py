@@ -571,10 +571,7 @@ def _open_http(headers: dict[str, str]) -> Any:
                         _require_range(sent, start)
                         version = sent.headers.get("ETag") or sent.headers.get("Last-Modified")
                         self.versions.add((url, version or object()))
-                        async for part in sent.content.iter_any():
-                            file.write(part)
-                            if file.tell() >= limit:
-                                break
+                        await _write_answer(sent, file, limit)
                         return
                 except aiohttp.ClientError as problem:
                     # An address that never answered may be wrong.
@@ -589,6 +586,14 @@ def _open_http(headers: dict[str, str]) -> Any:
         "trust_env": bool(getproxies()),  # uses one thread per request
     }
     return BoundedHttp(client_kwargs=options, skip_instance_cache=True)
+
+
+async def _write_answer(sent: Any, file: BinaryIO, limit: int) -> None:
+    """Write the content of an answer to a file until the limit."""
+    async for part in sent.content.iter_any():
+        file.write(part)
+        if file.tell() >= limit:
+            break
 
 
 def _require_range(sent: Any, start: int) -> None:
