@@ -16,7 +16,7 @@ import contextlib
 import json
 import os
 import platform
-import uuid
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -282,10 +282,8 @@ def check_row(store: Store, row: Outcome) -> Outcome:
         content = spec.without_padding(value)
         is_exact = value.dtype.kind == "f" or np.array_equal(value, computed)
         if not is_exact or not content.size or not _is_storable(content, spec):
-            problem = "NaN or infinity"
-            if computed.dtype.kind != "f" or np.isfinite(spec.without_padding(computed)).all():
-                problem = f"a value that {spec.dtype} cannot hold"
-            return Failed(Status.NOT_FINITE, f"{name} has {problem}", row.source)
+            reason = f"{name} has a value that cannot be stored as {spec.dtype}"
+            return Failed(Status.NOT_FINITE, reason, row.source)
         if spec.padded:
             filled.add(len(content) / spec.shape[0])
 
@@ -309,12 +307,10 @@ def _stage(store: Store, block: int, spec: ArraySpec, outcomes: Sequence[Outcome
     chunks = [row.values[spec.name] if isinstance(row, Done) else None for row in outcomes]
     if all(chunk is None for chunk in chunks):
         return None
-    temporary = store.path / fmt.STAGING / f".{uuid.uuid4().hex}.partial"
-    try:
-        sha256 = write_shard(temporary, chunks, fmt.shard_layout(spec, store.block_rows))
-        os.replace(temporary, store.path / fmt.staged_name(spec, block, sha256))
-    finally:
-        temporary.unlink(missing_ok=True)
+    # The next attempt replaces what a killed writer left.
+    temporary = store.path / fmt.staged_name(spec, block, "partial")
+    sha256 = write_shard(temporary, chunks, fmt.shard_layout(spec, store.block_rows))
+    os.replace(temporary, store.path / fmt.staged_name(spec, block, sha256))
     return sha256
 
 
@@ -328,10 +324,9 @@ def finish_moves(store: Store) -> None:
     """Finish commits whose writer was killed after writing the record."""
     staged = (store.path / fmt.STAGING).glob("*")
     numbers = {path.name.partition(".")[0] for path in staged}
-    for block in map(int, filter(str.isdecimal, numbers)):
-        record = store.read_records([block]).get(block)
-        if record is not None:
-            move_shards(store, record)
+    blocks = [int(number) for number in numbers if number.isdecimal()]
+    for record in store.read_records(blocks).values():
+        move_shards(store, record)
 
 
 def move_shards(store: Store, record: BlockRecord) -> None:
@@ -413,11 +408,10 @@ def differences(
 
 def is_in_part(blocks: NDArray[np.intp], part: str) -> NDArray[np.bool_]:
     """Return a mask of a part's blocks; ``"2/4"`` is every fourth, starting with the second."""
-    first, _, step = part.partition("/")
-    is_number = first.isdecimal() and step.isdecimal() and len(first) <= len(step) < 7
-    if not (is_number and 1 <= int(first) <= int(step)):
+    numbers = re.fullmatch(r"(\d{1,6})/(\d{1,6})", part)
+    if not (numbers and 1 <= int(numbers[1]) <= int(numbers[2])):
         raise UsageError(f"a part must be I/N with I from 1 to N, such as 2/4 (got {part!r})")
-    selected: NDArray[np.bool_] = blocks % int(step) == int(first) - 1
+    selected: NDArray[np.bool_] = blocks % int(numbers[2]) == int(numbers[1]) - 1
     return selected
 
 

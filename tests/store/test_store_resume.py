@@ -77,10 +77,11 @@ def test_shards_of_a_killed_run_do_not_enter_the_block(path):
     writer = resume(path)
     writer.write_block(0, [row(1), row(1)])
     (path / "blocks/000000.json").unlink()
-    (path / "staging/.1f2e.partial").write_bytes(b"half")
+    (path / "staging/000000.native.partial").write_bytes(b"half")
     (path / "staging/000000.native.0123456789abcdef").write_bytes(b"whole, and of no record")
     assert of.open_store(path).status.tolist() == [0] * 4
     resume(path).write_block(0, [BROKEN, row(2)])
+    assert not (path / "staging/000000.native.partial").exists()
     assert np.isnan(native(path)[0])
     fresh = StoreWriter.create(path.with_name("fresh.zarr"), MANIFEST, RECIPE, block_rows=2)
     fresh.write_block(0, [BROKEN, row(2)])
