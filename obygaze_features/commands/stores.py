@@ -150,15 +150,15 @@ def repair(store: Path, yes: bool, as_json: bool) -> None:
     from obygaze_features.store.verify import repair as repair_store
     from obygaze_features.store.verify import verify as verify_store
 
-    if not yes:
-        ids = dict.fromkeys(item_id for entry in verify_store(store) for item_id in entry.ids)
-        rows = f"{counted(len(ids), 'row')} must be dropped and computed again"
-        if ids and not click.confirm(f"{rows}: {join_some(list(ids))}. Drop them?", err=True):
-            raise StoreError(f"{store}: no row was dropped")
+    damage = verify_store(store)
+    ids = list(dict.fromkeys(item_id for entry in damage for item_id in entry.ids))
+    rows = f"{counted(len(ids), 'row')} must be dropped and computed again: {join_some(ids)}"
+    if ids and not yes and not click.confirm(f"{rows}. Drop them?", err=True):
+        raise StoreError(f"{store}: no row was dropped")
 
-    result = repair_store(store)
-    show(asdict(result), as_json)
-    exit_if(result.to_do)
+    repair_store(store, damage)
+    show({"path": store, "damage": [asdict(entry) for entry in damage], "to_do": ids}, as_json)
+    exit_if(ids)
 
 
 @stores.command()
