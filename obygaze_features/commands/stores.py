@@ -268,12 +268,12 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
             packed = transfer.pack(opened, target)
         except OutputExists:  # push has no --overwrite, which would be for zip files only
             raise OutputExists(f"{target} already exists; choose another name") from None
-        show(packed._asdict(), as_json)
+        show(packed, as_json)
         return
 
     with resumable():
         sent = transfer.push(opened, target)
-    show(sent._asdict(), as_json)
+    show(sent, as_json)
 
 
 @stores.command()
@@ -293,7 +293,7 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
 
     with resumable():
         fetched = transfer.pull(store, output, overwrite=overwrite)
-    show(fetched._asdict(), as_json)
+    show(fetched, as_json)
 
 
 @stores.command("import")

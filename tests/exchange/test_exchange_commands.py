@@ -27,7 +27,7 @@ SLIPS = [
     *((2, command, "https://lab.example/toy.zarr is a URL", "stores pull")
       for command in (f"push {URL} output.zip", f"import {URL}", f"repair {URL}")),
     (1, "push open.zarr output.zip", "is still open", "stores finalise open.zarr"),
-    (1, "push damaged.zarr output.zip", "native/c/0/0 does not match its checksum", "verify d"),
+    (1, "push damaged.zarr output.zip", "native/c/0/0 cannot be copied: it was changed", "verify d"),
     (2, "push toy.zarr toy.zarr/output.zip", "inside the store"),
     (1, "push toy.zarr toy.zip", "toy.zip already exists; choose another name"),
     (1, "pull nowhere.zip -o output.zarr", "nowhere.zip does not exist"),

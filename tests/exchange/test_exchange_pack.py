@@ -30,7 +30,7 @@ Spoil = Callable[[Path], None]
 
 @pytest.fixture
 def archive(final_store, tmp_path):
-    return pack(final_store, tmp_path / "toy.zip").path
+    return pack(final_store, tmp_path / "toy.zip")["path"]
 
 
 def test_archives_are_reproducible_and_readable_by_zip_tools(archive, final_store, tmp_path):
@@ -47,7 +47,7 @@ def test_archives_are_reproducible_and_readable_by_zip_tools(archive, final_stor
             assert info.external_attr >> 16 == stat.S_IFREG | 0o444
     more = Path(shutil.copytree(final_store, tmp_path / "toy.zarr"))
     (more / ".DS_Store").write_text("x")
-    assert pack(more, tmp_path / "more.zip").left_out == [".DS_Store"]
+    assert pack(more, tmp_path / "more.zip")["left_out"] == [".DS_Store"]
     assert (tmp_path / "more.zip").read_bytes() == archive.read_bytes()
 
 
@@ -92,7 +92,7 @@ STRANGE = {
 @pytest.mark.parametrize("spoil", STRANGE.values(), ids=STRANGE)
 def test_only_files_of_the_store_are_unpacked(spoil, archive, final_store, tmp_path):
     spoil(archive)
-    again = pull(archive, tmp_path / "here/again.zarr").path
+    again = pull(archive, tmp_path / "here/again.zarr")["path"]
     assert files_of(again) == files_of(final_store)
     assert {path.name for path in tmp_path.rglob("*") if "evil" in path.name} == set()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "toy.zip"]

@@ -28,7 +28,6 @@ from obygaze_features.store import (
 from obygaze_features.store import format as fmt
 from obygaze_features.store.diff import diff
 from obygaze_features.store.finalise import _consolidate, finalise
-from obygaze_features.store.transfer import Packed, Pushed
 from obygaze_features.store.writer import write_checksums
 
 ARRAYS = (
@@ -245,11 +244,11 @@ def assert_alike(there: Store, here: Store) -> None:
     assert pickle.loads(pickle.dumps(there)).ids == here.ids
 
 
-def pack(path: Path, output: Path, *, overwrite: bool = False) -> Packed:
+def pack(path: Path, output: Path, *, overwrite: bool = False) -> dict[str, Any]:
     return transfer.pack(open_store(path), output, overwrite=overwrite)
 
 
-def push(path: Path, target: Path | str) -> Pushed:
+def push(path: Path, target: Path | str) -> dict[str, Any]:
     return transfer.push(open_store(path), target)
 
 

@@ -315,7 +315,7 @@ def test_missing_files_are_one_line(server, url, tmp_path):
     with pytest.raises(StoreError, match=r"final.zarr is not a feature store"):
         open_store(url)
     server.refuse = lambda path: (302, {"Location": "/gone"}) if "log.jsonl" in path else None
-    assert pull(url, tmp_path / "x.zarr").files
+    assert pull(url, tmp_path / "x.zarr")["files"]
     for address in ("https://", "http://host:99999/x", "http://a b/x.zarr", "http://u:p@[::1/x"):
         with pytest.raises(StoreError, match="check the address"):
             open_store(address)
