@@ -218,21 +218,16 @@ def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
     from obygaze_features.store import open_store
     from obygaze_features.store.diff import diff as diff_stores
 
-    difference = diff_stores(open_store(left), right)
-    attributes = []
-    for name, (ours, theirs) in difference.attributes.items():
-        attributes.append({"attribute": name, "left": ours, "right": theirs})
-    facts = asdict(difference) | {"attributes": attributes}
-    show({"identical": difference.identical, **facts}, as_json)
-    exit_if(not difference.identical, 1)
+    difference = diff_stores(open_store(left), open_store(right))
+    show(difference, as_json)
+    exit_if(not difference["identical"], 1)
 
 
 @stores.command()
 @store_argument("store")
 @output_options("The file: NAME.h5 or NAME.hdf5.")
-@names_option("--arrays", metavar="NAME,NAME", help="The arrays to export.  [default: all]")
 @json_option
-def export(store: Path | str, output: Path, as_json: bool, **options: Any) -> None:
+def export(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> None:
     """Write a store as HDF5, for programs that cannot read Zarr.
 
     \b
@@ -242,7 +237,7 @@ def export(store: Path | str, output: Path, as_json: bool, **options: Any) -> No
     from obygaze_features.store import open_store
     from obygaze_features.store.export import export as export_store
 
-    path = export_store(open_store(store), output, **options)
+    path = export_store(open_store(store), output, overwrite=overwrite)
     show({"path": path, "size": path.stat().st_size}, as_json)
 
 

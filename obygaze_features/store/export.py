@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from obygaze_features.common.files import disk_errors, new_file
 from obygaze_features.common.progress import meter
-from obygaze_features.common.text import as_list, format_size
+from obygaze_features.common.text import format_size
 from obygaze_features.errors import StoreError, UsageError, translate
 from obygaze_features.store import format as fmt
 from obygaze_features.store.reader import Store
@@ -21,28 +20,11 @@ ID_BYTES = 256
 """More bytes than a file takes without rows, and a row without its values."""
 
 
-def export(
-    store: Store,
-    output: Path | str,
-    *,
-    arrays: Sequence[str] | str | None = None,
-    overwrite: bool = False,
-) -> Path:
-    """Export the rows that are done to HDF5, using bounded memory.
+def export(store: Store, output: Path | str, *, overwrite: bool = False) -> Path:
+    """Export the rows that are done to HDF5 (``NAME.h5``), using bounded memory.
 
     The file has a dataset ``ids``, one dataset per array, with HDF5's own checksum (Fletcher-32)
     for each chunk, and the store's attributes in ``obygaze.json``.
-
-    Parameters
-    ----------
-    store
-        The store to export.
-    output
-        The file to write: ``NAME.h5`` or ``NAME.hdf5``.
-    arrays
-        The arrays to export (default: all).
-    overwrite
-        Replace the file at `output`.
     """
     import h5py
 
@@ -50,8 +32,6 @@ def export(
     if output.suffix.lower() not in (".h5", ".hdf5"):
         raise UsageError(f"{output}: the name of an export must end in .h5 or .hdf5")
     store.location.refuse_as_output(output)
-    names = list(as_list(store.arrays if arrays is None else arrays))
-    specs = [store.stored(name).spec for name in names]
     ids = store.done_ids()
     if not ids:
         raise StoreError(store.where, "has no rows that are done")
@@ -62,7 +42,7 @@ def export(
         new_file(output, overwrite=overwrite) as temporary,
     ):
         # HDF5 crashes Python when the disk is full.
-        size = EMPTY_BYTES + len(ids) * (ID_BYTES + sum(spec.row_bytes for spec in specs))
+        size = EMPTY_BYTES + len(ids) * (ID_BYTES + sum(spec.row_bytes for spec in store.specs))
         free = shutil.disk_usage(temporary.parent).free
         if free < size:
             raise StoreError(
@@ -71,7 +51,7 @@ def export(
         with h5py.File(temporary, "w") as file, meter(len(ids), "Exporting", unit="row") as advance:
             file["obygaze.json"] = json.dumps(store.attributes, ensure_ascii=False)
             file.create_dataset(fmt.IDS, data=ids, dtype=h5py.string_dtype())
-            for spec in specs:
+            for spec in store.specs:
                 _, chunk_rows = fmt.final_rows(spec, len(store))
                 dataset = file.create_dataset(
                     spec.name,
@@ -83,10 +63,9 @@ def export(
                 if spec.padded:
                     dataset.attrs["padded"] = True
             start = 0
-            for batch, values in store.iter_blocks(names):
-                end = start + len(batch)
+            for batch, values in store.iter_blocks():
                 for name, rows in values.items():
-                    file[name][start:end] = rows
+                    file[name][start : start + len(batch)] = rows
                 advance(len(batch))
-                start = end
+                start += len(batch)
     return output

@@ -187,11 +187,11 @@ class StoreFile:
 
 
 class Folder(Location):
-    """A folder on this machine. Messages call it `where` (default: its path)."""
+    """A folder on this machine."""
 
-    def __init__(self, path: Path, where: str | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = self.address = path
-        self.where = where or str(path)
+        self.where = str(path)
 
     def map(self, name: str) -> MappedFile:
         """Map a file into memory; raise `StoreUnreadable` if the store was replaced."""

@@ -52,7 +52,7 @@ def test_a_pushed_store_reads_the_same(target, final_store, own, other_store, tm
     assert (result["where"], result["left_out"]) == (target, ["notes.txt"])
     assert result["files"] == result["sent"] == len(files_of(final_store))
     assert verify(target) == []
-    assert diff(open_store(target), open_store(final_store)).identical
+    assert diff(open_store(target), open_store(final_store))["identical"]
     assert files_of(pull(target, tmp_path / "back.zarr")["path"]) == files_of(final_store)
     assert push(final_store, target)["sent"] == 0
     with pytest.raises(StoreError, match=r"toy.zarr holds another store"):

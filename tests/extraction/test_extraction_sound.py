@@ -51,7 +51,7 @@ def test_one_pass_extracts_pictures_and_sound(tmp_path, tiny, clap, obygaze):
         assert row["frame_index"].tolist() == frames
         np.testing.assert_allclose(row["frame_time"], np.array(frames) / 24, atol=2e-3)
     alone = of.open_store(*of.extract(manifest, videos, clap, tmp_path / "alone").stores)
-    assert (alone.read("frames").tobytes(), alone.sources, of.diff(alone, heard).probes_equal) == (
+    assert (alone.read("frames").tobytes(), alone.sources, of.diff(alone, heard)["probes_equal"]) == (
         heard.read("frames").tobytes(), heard.sources, True
     )  # fmt: skip
     assert "sound at 16000 a" in obygaze("stores", "info", alone.path, code=0).stdout

@@ -240,7 +240,7 @@ def assert_alike(there: Store, here: Store) -> None:
     for name in here.arrays:
         rows = here.read(name, missing="nan")
         np.testing.assert_array_equal(there.read(name, missing="nan"), rows)
-    assert diff(there, here).identical
+    assert diff(there, here)["identical"]
     assert pickle.loads(pickle.dumps(there)).ids == here.ids
 
 

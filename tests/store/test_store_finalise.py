@@ -157,9 +157,9 @@ def test_set_changes_only_licence_and_citation(obygaze, copy, state):
     assert verify(path) == []
     store = open_store(path)
     assert (store.is_final, store.attributes["licence"]) == (state == "final", "CC-BY-4.0")
-    changes = diff(store, before)
-    assert set(changes.attributes) == {"licence", "citation"}
-    assert all(rows.n == rows.equal == 17 for rows in changes.rows.values())
+    changes = diff(store, open_store(before))
+    assert [row["attribute"] for row in changes["attributes"]] == ["licence", "citation"]
+    assert all(rows["n"] == rows["equal"] == 17 for rows in changes["rows"].values())
     assert zarr.open_group(path, mode="r").attrs["obygaze"]["citation"] == "Doe (2026)"
     if store.is_final:
         card = (path / "README.md").read_text()
