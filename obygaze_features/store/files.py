@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import hashlib
 import io
 import mmap
@@ -32,7 +31,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.package import need
-from obygaze_features.common.progress import progress
 from obygaze_features.common.text import format_size, redact, redact_url, shorten
 from obygaze_features.errors import (
     ObygazeError,
@@ -59,7 +57,7 @@ MAX_JSON_BYTES = 16 * 2**20
 MAX_FILE_BYTES = 2**30
 """The largest file that is read into memory, so that a server cannot exhaust the memory."""
 MAX_SHARD_BYTES = 2**33
-"""The largest file that is fetched, so that a server cannot fill the disk."""
+"""The most that is fetched of a file, so that a server cannot fill the disk."""
 CREDENTIALS = (
     "set credentials: https://USER:PASSWORD@HOST/...; for S3, AWS_ACCESS_KEY_ID and "
     "AWS_SECRET_ACCESS_KEY; for the Hub, run: hf auth login"
@@ -138,7 +136,7 @@ class Location:
 
     def fetch(self, names: Sequence[str], folder: Path) -> None:
         """Copy files into a folder."""
-        for name in progress(names, "Copying", unit="file"):
+        for name in names:
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
             file = self.map(name)
@@ -229,7 +227,7 @@ class Zip(Location):
     def map(self, name: str) -> MappedFile:
         """Map a file of the archive into memory."""
         if name not in self.infos:
-            raise missing_file(self.join(name))
+            raise FileNotFoundError(self.join(name))
         info = self.infos[name]
         archive = self._file.bytes
         start = info.header_offset
@@ -316,18 +314,16 @@ class Remote(Location):
         return [read[part] for part in parts]
 
     def fetch(self, names: Sequence[str], folder: Path) -> None:
-        """Download files into a folder, several at a time."""
-        for batch in batches(names, "Fetching"):
-            targets = [str(folder / name) for name in batch]
-            with one_line_errors(self.where):
-                self.connect().get(list(map(self.path, batch)), targets, batch_size=AT_ONCE)
+        """Download files into a folder, at the same time."""
+        paths = [str(folder / name) for name in names]
+        with one_line_errors(self.where):
+            self.connect().get(list(map(self.path, names)), paths)
 
     def send(self, names: Sequence[str], folder: Path) -> None:
-        """Upload files from a folder, several at a time."""
-        for batch in batches(names, "Sending"):
-            sources = [str(folder / name) for name in batch]
-            with one_line_errors(self.where):
-                self.connect().put(sources, list(map(self.path, batch)), batch_size=AT_ONCE)
+        """Upload files from a folder, at the same time."""
+        paths = [str(folder / name) for name in names]
+        with one_line_errors(self.where):
+            self.connect().put(paths, list(map(self.path, names)))
 
     def identify(self) -> object:
         """Return the list of checksums, which identifies the store; None if there is no list."""
@@ -385,7 +381,7 @@ class Remote(Location):
             if isinstance(answer, FileNotFoundError):
                 if not missing_ok:
                     self.refuse_if_changed()
-                    raise missing_file(self.join(runs[number][0][0]))
+                    raise FileNotFoundError(self.join(runs[number][0][0]))
                 answers[number] = None
             elif isinstance(answer, OSError) and "not satisfiable" in str(answer):
                 answers[number] = b""  # on S3, the file was read to its end
@@ -436,17 +432,6 @@ def sha256_at(location: Location, name: str) -> str:
     return digest.hexdigest()
 
 
-def batches(names: Sequence[str], verb: str) -> Iterator[Sequence[str]]:
-    """Yield names, as many as are transferred at once, and show the progress."""
-    for start in progress(range(0, len(names), AT_ONCE), verb, unit="batch"):
-        yield names[start : start + AT_ONCE]
-
-
-def missing_file(where: str) -> FileNotFoundError:
-    """Return the error for a file that does not exist."""
-    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), where)
-
-
 def hub_repository(address: str) -> str:
     """Return OWNER/NAME from the address of a dataset on the Hugging Face Hub."""
     parts = _HUB.fullmatch(address)
@@ -462,7 +447,7 @@ def one_line_errors(where: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise missing_file(where) from None
+        raise FileNotFoundError(where) from None
     except ObygazeError:
         raise
     except Exception as problem:  # each file system has its own errors, often not OSError
@@ -549,10 +534,7 @@ def _open_http(headers: dict[str, str]) -> Any:
 
         async def _get_file(self, url: str, path: str, **_: Any) -> None:
             with Path(path).open("wb") as file:
-                await self._receive(url, file, MAX_SHARD_BYTES + 1)
-                if file.tell() > MAX_SHARD_BYTES:
-                    limit = format_size(MAX_SHARD_BYTES)
-                    raise StoreError(f"{redact_url(url)} is larger than {limit}")
+                await self._receive(url, file, MAX_SHARD_BYTES)
 
         async def _receive(
             self, url: str, file: BinaryIO, limit: int, start: int = 0, **headers: str
@@ -617,7 +599,7 @@ def _map_file(path: Path) -> MappedFile:
             if os.fstat(file.fileno()).st_size:
                 memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (FileNotFoundError, NotADirectoryError):
-        raise missing_file(str(path)) from None
+        raise FileNotFoundError(path) from None
     except OSError as problem:
         raise StoreUnreadable(
             f"{path} cannot be read at the moment: {problem.strerror}. The data may be intact. "

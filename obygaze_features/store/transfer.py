@@ -14,7 +14,7 @@ import os
 import shutil
 import stat
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from obygaze_features.common.text import redact_url
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.files import (
+    AT_ONCE,
     Folder,
     Location,
     Remote,
@@ -185,7 +186,7 @@ def _push_to_bucket(store: Store, sizes: Mapping[str, int], where: str) -> int:
         ) from None
     sizes_there = {path.removeprefix(f"{root}/"): info["size"] for path, info in found.items()}
     unsent = _find_unsent(store, sizes, there, sizes_there)
-    for names in (unsent[:1], unsent[1:-1], unsent[1:][-1:]):
+    for names in _in_batches(unsent, "Sending"):
         there.send(names, store.path)
     return len(unsent)
 
@@ -283,7 +284,8 @@ def _fetch(location: Location, checksums: Mapping[str, str], folder: Path) -> in
     """Fetch the files that are not right yet; return the number of bytes fetched."""
     wrong = _find_wrong(folder, checksums, checksums)
     try:
-        location.fetch(wrong, folder)
+        for names in _in_batches(wrong, "Fetching"):
+            location.fetch(names, folder)
     except FileNotFoundError:
         absent = next((name for name in wrong if not location.exists(name)), "a file")
         raise StoreError(
@@ -302,6 +304,15 @@ def _fetch(location: Location, checksums: Mapping[str, str], folder: Path) -> in
             require_plain_file(location.path / fmt.LOG, StoreError)
         location.fetch([fmt.LOG], folder)
     return fetched
+
+
+def _in_batches(names: Sequence[str], verb: str) -> Iterator[Sequence[str]]:
+    """Yield names, as many as are transferred at once; the first and the last one alone."""
+    batches = [names[:1]]
+    for start in range(1, len(names) - 1, AT_ONCE):
+        batches.append(names[start:-1][:AT_ONCE])
+    batches.append(names[1:][-1:])
+    yield from progress(list(filter(None, batches)), verb, unit="batch")
 
 
 def _find_wrong(folder: Path, checksums: Mapping[str, str], names: Iterable[str]) -> list[str]:

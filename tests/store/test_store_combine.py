@@ -228,9 +228,8 @@ def test_diff_names_other_items_orders_and_recipes(tmp_path):
     toys.fill(writer)
     difference = diff(left, of.open_store(writer.store.path))
     assert changed_in(difference) == {"arrays.native", "precision"}
-    assert {"attribute": "precision", "left": "float32", "right": "float16"} in difference[
-        "attributes"
-    ]
+    precision = {"attribute": "precision", "left": "float32", "right": "float16"}
+    assert precision in difference["attributes"]
     assert set(difference["rows"]) == {"frames", "frame_index"}
 
     difference = diff(left, of.open_store(toys.a_store(tmp_path / "two.zarr", 4, film="tt2")))
