@@ -213,12 +213,11 @@ def _plan_parts(stores: Sequence[Store]) -> Plan:
 def _plan_films(stores: Sequence[Store]) -> Plan:
     """Plan to take all items of all stores, one store after another."""
     items: list[Item] = []
-    extra: dict[str, list[str]] = {}
+    extra: dict[str, list[str]] = {name: [] for store in stores for name in store.items.extra}
     for store in stores:
-        for name in {**extra, **store.items.extra}:
-            column = extra.setdefault(name, [""] * len(items))
+        items += store.items
+        for name, column in extra.items():
             column += store.items.extra.get(name, [""] * len(store))
-        items += list(store.items)
 
     counts = [len(store) for store in stores]
     source = np.repeat(np.arange(len(stores)), counts)

@@ -73,6 +73,9 @@ _ZIP_HEADER_BYTES = 30
 Part = tuple[str, int, int]
 """A part of a file: its name, start and length. A negative start counts from the file's end."""
 
+Span = tuple[str, int, int | None]
+"""What one request reads: the file's name, the start, and the end; None for the file's end."""
+
 
 @dataclass(frozen=True, eq=False)
 class MappedFile:
@@ -297,21 +300,27 @@ class Remote(Location):
 
     def read_parts(self, parts: Sequence[Part], *, missing_ok: bool = False) -> list[Any]:
         """Read several parts of files in parallel; nearby parts share one request."""
-        runs: list[list[Part]] = []
+        spans: list[Span] = []
+        number_of = {}
         for part in sorted(set(parts)):
-            if not runs or not _is_near(runs[-1], part):
-                runs.append([])
-            runs[-1].append(part)
-        answers = self._request(runs, missing_ok=missing_ok)
+            name, start, length = part
+            if spans and _is_near(spans[-1], part):
+                spans[-1] = (name, spans[-1][1], start + length)
+            else:
+                spans.append((name, start, None if start < 0 else start + length))
+            number_of[part] = len(spans) - 1
+
+        answers = self._request(spans, missing_ok=missing_ok)
         self._refuse_new_versions()
-        read: dict[Part, bytes | None] = {}
-        for run, data in zip(runs, answers, strict=True):
-            for part in run:
-                read[part] = None
-                if data is not None:
-                    offset = part[1] - run[0][1]
-                    read[part] = data[offset : offset + part[2]]
-        return [read[part] for part in parts]
+        read = []
+        for part in parts:
+            number = number_of[part]
+            data = answers[number]
+            if data is not None:
+                start = part[1] - spans[number][1]
+                data = data[start : start + part[2]]
+            read.append(data)
+        return read
 
     def fetch(self, names: Sequence[str], folder: Path) -> None:
         """Download files into a folder, at the same time."""
@@ -347,7 +356,7 @@ class Remote(Location):
             limit = MAX_JSON_BYTES
         # With a range of the limit, a longer file would arrive cut, and without an error.
         data: bytes | None
-        [data] = self._request([[(name, 0, limit + 1)]], missing_ok=missing_ok)
+        [data] = self._request([(name, 0, limit + 1)], missing_ok=missing_ok)
         if data and len(data) > limit:
             raise StoreError(f"{self.join(name)} is larger than {format_size(limit)}")
         return data
@@ -364,31 +373,28 @@ class Remote(Location):
             self.refuse_if_changed()
             system.checked = count
 
-    def _request(self, runs: Sequence[list[Part]], *, missing_ok: bool = False) -> list[Any]:
-        """Request each run of parts."""
-        paths = []
-        starts = []
-        ends: list[int | None] = []
-        for run in runs:
-            name, start, _ = run[0]
-            paths.append(self.path(name))
-            starts.append(start)
-            ends.append(None if start < 0 else sum(run[-1][1:]))
-
-        system = self.connect()
-        answers = system.cat_ranges(paths, starts, ends, batch_size=AT_ONCE, on_error="return")
+    def _request(self, spans: Sequence[Span], *, missing_ok: bool = False) -> list[Any]:
+        """Request spans of files; with `missing_ok`, a span of a missing file is None."""
+        answers: list[Any] = self.connect().cat_ranges(
+            [self.path(name) for name, _, _ in spans],
+            [start for _, start, _ in spans],
+            [end for _, _, end in spans],
+            batch_size=AT_ONCE,
+            on_error="return",
+        )
         for number, answer in enumerate(answers):
+            where = self.join(spans[number][0])
             if isinstance(answer, FileNotFoundError):
                 if not missing_ok:
                     self.refuse_if_changed()
-                    raise FileNotFoundError(self.join(runs[number][0][0]))
+                    raise FileNotFoundError(where)
                 answers[number] = None
             elif isinstance(answer, OSError) and "not satisfiable" in str(answer):
                 answers[number] = b""  # on S3, the file was read to its end
             elif isinstance(answer, Exception):
-                with one_line_errors(self.join(runs[number][0][0])):
+                with one_line_errors(where):
                     raise answer
-        return list(answers)
+        return answers
 
 
 def location_of(address: str | Path) -> Location:
@@ -608,10 +614,10 @@ def _map_file(path: Path) -> MappedFile:
     return MappedFile(np.frombuffer(memory or b"", np.uint8), memory)
 
 
-def _is_near(run: Sequence[Part], part: Part) -> bool:
-    """Return True if one request can read a part together with the run of parts before it."""
+def _is_near(span: Span, part: Part) -> bool:
+    """Return True if one request can read a part together with the span before it."""
     name, start, length = part
-    first, begin, _ = run[0]
-    gap = start - sum(run[-1][1:])
-    size = start + length - begin
-    return name == first and begin >= 0 and gap <= GAP_BYTES and size <= PIECE_BYTES
+    before, begin, end = span
+    if name != before or end is None:
+        return False
+    return start - end <= GAP_BYTES and start + length - begin <= PIECE_BYTES
