@@ -197,8 +197,10 @@ def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_jso
       obygaze stores merge part1/xclip.zarr part2/xclip.zarr -o stores/xclip.zarr
     """
     from obygaze_features.store import merge as merge_stores
+    from obygaze_features.store import open_store
 
-    show(_count(merge_stores(stores_, output, overwrite=overwrite)), as_json)
+    merged = merge_stores(list(map(open_store, stores_)), output, overwrite=overwrite)
+    show(_count(merged), as_json)
 
 
 @stores.command()

@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.package import need
+from obygaze_features.common.progress import meter, progress
 from obygaze_features.common.text import format_size, redact, redact_url, shorten
 from obygaze_features.errors import (
     ObygazeError,
@@ -139,7 +140,7 @@ class Location:
 
     def fetch(self, names: Sequence[str], folder: Path) -> None:
         """Copy files into a folder."""
-        for name in names:
+        for name in progress(names, "Copying", unit="file"):
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
             file = self.map(name)
@@ -323,16 +324,16 @@ class Remote(Location):
         return read
 
     def fetch(self, names: Sequence[str], folder: Path) -> None:
-        """Download files into a folder, at the same time."""
+        """Download files into a folder, several at a time."""
         paths = [str(folder / name) for name in names]
-        with one_line_errors(self.where):
-            self.connect().get(list(map(self.path, names)), paths)
+        with one_line_errors(self.where), _counted(len(names), "Fetching") as options:
+            self.connect().get(list(map(self.path, names)), paths, **options)
 
     def send(self, names: Sequence[str], folder: Path) -> None:
-        """Upload files from a folder, at the same time."""
+        """Upload files from a folder, several at a time."""
         paths = [str(folder / name) for name in names]
-        with one_line_errors(self.where):
-            self.connect().put(paths, list(map(self.path, names)))
+        with one_line_errors(self.where), _counted(len(names), "Sending") as options:
+            self.connect().put(paths, list(map(self.path, names)), **options)
 
     def identify(self) -> object:
         """Return the list of checksums, which identifies the store; None if there is no list."""
@@ -445,6 +446,14 @@ def hub_repository(address: str) -> str:
         where = redact_url(address)
         raise UsageError(f"{where} is not a valid Hub address; use hf://datasets/OWNER/NAME")
     return parts[1]
+
+
+@contextlib.contextmanager
+def _counted(files: int, verb: str) -> Iterator[dict[str, Any]]:
+    """Yield options with which fsspec transfers files and shows how many have been."""
+    callback = need("fsspec.callbacks", extra="remote").Callback()
+    with meter(files, verb, unit="file") as callback.relative_update:
+        yield {"batch_size": AT_ONCE, "callback": callback}
 
 
 @contextlib.contextmanager

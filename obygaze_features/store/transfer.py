@@ -14,7 +14,7 @@ import os
 import shutil
 import stat
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from obygaze_features.common.files import (
     new_folder,
     refuse_to_overwrite,
     require_plain_file,
-    sha256_of,
     sync_folder,
     write_bytes,
 )
@@ -37,7 +36,6 @@ from obygaze_features.common.text import redact_url
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.files import (
-    AT_ONCE,
     Folder,
     Location,
     Remote,
@@ -48,26 +46,26 @@ from obygaze_features.store.files import (
 )
 from obygaze_features.store.metadata import read_checksums
 from obygaze_features.store.reader import Store, open_store
-from obygaze_features.store.verify import check_list, compare_file
+from obygaze_features.store.verify import compare_files, compare_list
 
 GROUP = "zarr.json"
 
 
-def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> dict[str, Any]:
+def pack(store: Store, output: Path | str) -> dict[str, Any]:
     """Pack a final store into one zip file, verifying the checksum of each file.
 
-    Returns the path, the number of files, the size, and the files in the store's folder that were
-    left out because they do not belong to the store. Raises `StoreError`, and writes nothing, if
-    the store is open or damaged.
+    Returns the path, the number of files, and the size. Files in the store's folder that do not
+    belong to the store are left out. Raises `StoreError`, and writes nothing, if the store is open
+    or damaged.
     """
     output = Path(output)
     if output.suffix.lower() != ".zip":
         raise UsageError(f"{output}: the name of a packed store must end in .zip")
     store.location.refuse_as_output(output)
-    sizes, left_out = _list_files(store)
+    sizes = _list_files(store)
     with (
         disk_errors(output, StoreError),
-        new_file(output, overwrite=overwrite) as temporary,
+        new_file(output) as temporary,
         zipfile.ZipFile(temporary, "w") as archive,
     ):
         for name in progress(sizes, "Packing", unit="file"):
@@ -75,15 +73,14 @@ def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> dict[s
             info.create_system = 3  # Unix, on every system
             info.external_attr = (stat.S_IFREG | READ_ONLY) << 16
             archive.writestr(info, (store.path / name).read_bytes())
-    size = output.stat().st_size
-    return {"path": output, "files": len(sizes), "size": size, "left_out": left_out}
+    return {"path": output, "files": len(sizes), "size": output.stat().st_size}
 
 
 def push(store: Store, target: Path | str) -> dict[str, Any]:
     """Upload or copy a final store; a second push sends only what is missing.
 
-    Returns the address, the number of files, their size, how many were sent this time, and the
-    files that were left out because they do not belong to the store.
+    Returns the address, the number of files, their size, and how many were sent this time. Files in
+    the store's folder that do not belong to the store are left out.
 
     Parameters
     ----------
@@ -101,24 +98,19 @@ def push(store: Store, target: Path | str) -> dict[str, Any]:
         )
     if not where.startswith("hf://") and not where.endswith(".zarr"):
         where = f"{where}/{store.path.resolve().name}"
-    sizes, left_out = _list_files(store)
+    sizes = _list_files(store)
     if where.startswith("hf://"):
         sent = _push_to_hub(store, sizes, where)
     elif is_url(where):
         sent = _push_to_bucket(store, sizes, where)
     else:
         sent = _push_to_folder(store, sizes, Path(where))
-    return {
-        "where": redact_url(where),
-        "files": len(sizes),
-        "size": sum(sizes.values()),
-        "sent": sent,
-        "left_out": left_out,
-    }
+    size = sum(sizes.values())
+    return {"where": redact_url(where), "files": len(sizes), "size": size, "sent": sent}
 
 
-def _list_files(store: Store) -> tuple[dict[str, int], list[str]]:
-    """Return the sizes of a final store's files, which are intact, and the files left out.
+def _list_files(store: Store) -> dict[str, int]:
+    """Return the sizes of a final store's files, after verifying them.
 
     The list of checksums, which identifies the store, comes first, and ``zarr.json`` last.
     """
@@ -127,22 +119,14 @@ def _list_files(store: Store) -> tuple[dict[str, int], list[str]]:
             f"{store.path} cannot be packed or pushed because it is still open; run: "
             f"obygaze stores finalise {store.path}"
         )
-    checksums = read_checksums(store.location)
-    check_list(store, checksums)
-    require_plain_file(store.path / fmt.LOG, StoreError)  # the only file without a checksum
-    for name in progress(checksums, "Verifying", unit="file"):
-        reason = compare_file(store.location, name, checksums[name])
-        if reason:
-            raise StoreError(
-                f"{store.path / name} cannot be copied: {reason}; "
-                f"run: obygaze stores verify {store.path}"
-            )
-
-    files = {p.relative_to(store.path).as_posix(): p for p in store.path.rglob("*") if p.is_file()}
-    ours = [name for name in (fmt.CHECKSUMS, fmt.LOG, *checksums) if name in files]
-    ours.sort(key=GROUP.__eq__)
-    sizes = {name: files[name].stat().st_size for name in ours}
-    return sizes, sorted(files.keys() - sizes.keys())
+    for name, reason in (compare_list(store) | compare_files(store.location)).items():
+        raise StoreError(
+            f"{store.location.join(name)} cannot be copied: {reason}; "
+            f"run: obygaze stores verify {store.path}"
+        )
+    names = [fmt.CHECKSUMS, fmt.LOG, *sorted(read_checksums(store.location), key=GROUP.__eq__)]
+    paths = {name: store.path / name for name in names}
+    return {name: path.stat().st_size for name, path in paths.items() if path.is_file()}
 
 
 def _find_unsent(
@@ -186,7 +170,7 @@ def _push_to_bucket(store: Store, sizes: Mapping[str, int], where: str) -> int:
         ) from None
     sizes_there = {path.removeprefix(f"{root}/"): info["size"] for path, info in found.items()}
     unsent = _find_unsent(store, sizes, there, sizes_there)
-    for names in _in_batches(unsent, "Sending"):
+    for names in (unsent[:1], unsent[1:-1], unsent[1:][-1:]):
         there.send(names, store.path)
     return len(unsent)
 
@@ -236,8 +220,8 @@ def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> di
             f"obygaze stores subset {store.where} --film FILM,... -o {output}"
         )
     location = store.location
-    checksums = read_checksums(location)
-    check_list(store, checksums)  # the names are about to become paths
+    for reason in compare_list(store).values():  # the names are about to become paths
+        raise StoreError(f"{store.where}: {reason}")
 
     folder = output.with_name(f".{output.name}.pulling")
     lock = folder.with_name(f"{folder.name}.lock")
@@ -249,12 +233,12 @@ def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> di
     ):
         _prepare(folder, location.read(fmt.CHECKSUMS))
         try:
-            fetched = _fetch(location, checksums, folder)
+            fetched = _fetch(location, folder)
         except StoreError:
             if location.is_local:  # reading the source again costs little
                 shutil.rmtree(folder, ignore_errors=True)
             raise
-        for name in (*checksums, fmt.CHECKSUMS):
+        for name in (*read_checksums(location), fmt.CHECKSUMS):
             make_read_only(folder / name)
         sync_folder(folder)
         lock.unlink(missing_ok=True)  # before the store is there, so that a kill leaves no file
@@ -280,12 +264,13 @@ def _prepare(folder: Path, listed: bytes) -> None:
         write_bytes(new / fmt.CHECKSUMS, listed)
 
 
-def _fetch(location: Location, checksums: Mapping[str, str], folder: Path) -> int:
+def _fetch(location: Location, folder: Path) -> int:
     """Fetch the files that are not right yet; return the number of bytes fetched."""
-    wrong = _find_wrong(folder, checksums, checksums)
+    wrong = list(compare_files(Folder(folder)))
+    for name in wrong:
+        (folder / name).unlink(missing_ok=True)
     try:
-        for names in _in_batches(wrong, "Fetching"):
-            location.fetch(names, folder)
+        location.fetch(wrong, folder)
     except FileNotFoundError:
         absent = next((name for name in wrong if not location.exists(name)), "a file")
         raise StoreError(
@@ -293,7 +278,7 @@ def _fetch(location: Location, checksums: Mapping[str, str], folder: Path) -> in
             "the store"
         ) from None
     fetched = sum((folder / name).stat().st_size for name in wrong)
-    for name in _find_wrong(folder, checksums, wrong):
+    for name in compare_files(Folder(folder)):
         raise StoreError(
             f"{location.join(name)} does not match its checksum; tell the owner of the store (if "
             "the store was changed just now, run the same command again)"
@@ -304,23 +289,3 @@ def _fetch(location: Location, checksums: Mapping[str, str], folder: Path) -> in
             require_plain_file(location.path / fmt.LOG, StoreError)
         location.fetch([fmt.LOG], folder)
     return fetched
-
-
-def _in_batches(names: Sequence[str], verb: str) -> Iterator[Sequence[str]]:
-    """Yield names, as many as are transferred at once; the first and the last one alone."""
-    batches = [names[:1]]
-    for start in range(1, len(names) - 1, AT_ONCE):
-        batches.append(names[start:-1][:AT_ONCE])
-    batches.append(names[1:][-1:])
-    yield from progress(list(filter(None, batches)), verb, unit="batch")
-
-
-def _find_wrong(folder: Path, checksums: Mapping[str, str], names: Iterable[str]) -> list[str]:
-    """Return the files that do not match their checksums, after removing them."""
-    wrong = []
-    for name in names:
-        path = folder / name
-        if not path.is_file() or sha256_of(path) != checksums[name]:
-            path.unlink(missing_ok=True)
-            wrong.append(name)
-    return wrong

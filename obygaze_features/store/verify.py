@@ -9,13 +9,11 @@ A repair drops the damaged rows, and the next extraction computes them again. Ot
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from obygaze_features.common.files import (
     clear_unfinished,
@@ -30,8 +28,8 @@ from obygaze_features.store.combine import NO_SOURCE, Plan, write_plan
 from obygaze_features.store.files import Folder, Location, is_store_name, location_of, sha256_at
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.metadata import DamagedFile, NewerStore, StoredArray, read_checksums
-from obygaze_features.store.reader import Store, open_store
-from obygaze_features.store.writer import StoreWriter, append_to_log
+from obygaze_features.store.reader import Rows, Store, open_store
+from obygaze_features.store.writer import StoreWriter, Values, append_to_log
 
 CHANGED = "it was changed"
 """The reason given for a file that does not match its SHA-256."""
@@ -56,12 +54,12 @@ def verify(store: Store | Path | str) -> list[Damage]:
     if isinstance(store, Store):
         store = store.location.address
     location = location_of(store)
-    checksums, reasons = _compare_files(location)
+    reasons = compare_files(location)
     rows: list[Damage] = []
     try:
         opened = Store(location)
-        if opened.is_final and checksums:  # unless the list is damaged itself
-            reasons = compare_list(opened, checksums) | reasons
+        if opened.is_final and fmt.CHECKSUMS not in reasons:
+            reasons = compare_list(opened) | reasons
         rows = [*_check_records(opened), *_check_shards(opened, reasons)]
     except StoreError as problem:
         if isinstance(problem, NewerStore) or not location.exists(fmt.ITEMS):
@@ -72,21 +70,20 @@ def verify(store: Store | Path | str) -> list[Damage]:
     return files + rows
 
 
-def _compare_files(location: Location) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the checksum of each listed file, and the reason for each file that is damaged."""
-    checksums: dict[str, str] = {}
+def compare_files(location: Location) -> dict[str, str]:
+    """Return the damage to files that a store's list of checksums names, by file."""
     reasons = {}
     try:
         checksums = read_checksums(location)
     except DamagedFile as problem:
-        reasons = _reason(problem)
+        return _reason(problem)
     for name in progress(checksums, "Verifying", unit="file"):
         reason = compare_file(location, name, checksums[name])
         if reason:
             reasons[name] = reason
     if isinstance(location, Folder) and (location.path / fmt.LOG).is_symlink():
         reasons[fmt.LOG] = "it is a link"
-    return checksums, reasons
+    return reasons
 
 
 def _reason(problem: StoreError) -> dict[str, str]:
@@ -155,7 +152,7 @@ def _compare_shard(store: Store, spec: ArraySpec, block: int) -> tuple[str, str 
     return name, reason
 
 
-def _find_damaged(store: Store, array: StoredArray, rows: NDArray[np.intp]) -> list[int]:
+def _find_damaged(store: Store, array: StoredArray, rows: Rows) -> list[int]:
     """Return those rows of a shard that cannot be read."""
     damaged: list[int] = []
     chunks = rows // array.layout.chunk_rows
@@ -172,7 +169,7 @@ def _ids(store: Store, rows: Iterable[int]) -> tuple[str, ...]:
     return tuple(store.ids[row] for row in rows)
 
 
-def compare_list(store: Store, listed: Collection[str]) -> dict[str, str]:
+def compare_list(store: Store) -> dict[str, str]:
     """Return what is wrong with the list of a final store's files, by the name of the file.
 
     The probe, the coordinates and an older store's second card are optional.
@@ -189,15 +186,9 @@ def compare_list(store: Store, listed: Collection[str]) -> dict[str, str]:
         for shard in np.unique(done // store.stored(spec.name).layout.shard_rows).tolist():
             names.add(fmt.shard_name(spec, shard))
 
-    wrong = names.symmetric_difference(set(listed) - optional)
+    wrong = names.symmetric_difference(read_checksums(store.location).keys() - optional)
     reason = f"{fmt.CHECKSUMS} does not list this store's files, no more and no less: see "
     return {name: f"{reason}{name!r:.80}" for name in sorted(wrong)}
-
-
-def check_list(store: Store, listed: Collection[str]) -> None:
-    """Raise `StoreError` unless a final store lists exactly the files that it should have."""
-    for reason in compare_list(store, listed).values():
-        raise StoreError(f"{store.where}: {reason}")
 
 
 def repair(
@@ -247,7 +238,7 @@ def _refuse_irreparable(store: Store, damage: Sequence[Damage]) -> None:
             )
 
 
-def _drop_rows(store: Store, lost: NDArray[np.intp], damage: Sequence[Damage]) -> None:
+def _drop_rows(store: Store, lost: Rows, damage: Sequence[Damage]) -> None:
     """Remove the damaged records of an open store, and write its other damaged blocks again."""
     for entry in damage:
         if entry.file.startswith(f"{fmt.RECORDS}/"):
@@ -261,11 +252,11 @@ def _drop_rows(store: Store, lost: NDArray[np.intp], damage: Sequence[Damage]) -
     append_to_log(store.path, "repaired", files=[entry.file for entry in damage])
 
 
-def _reopen(store: Store, lost: NDArray[np.intp], damage: Sequence[Damage]) -> None:
+def _reopen(store: Store, lost: Rows, damage: Sequence[Damage]) -> None:
     """Replace a final store with an open store that lacks the damaged rows."""
     source = np.zeros(len(store), np.intp)
     source[lost] = NO_SOURCE
-    probe: dict[str, NDArray[Any]] | None = None
+    probe: Values | None = None
     if any(entry.file.startswith(f"{fmt.PROBE}/") for entry in damage):
         probe = {}
     write_plan(

@@ -20,7 +20,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +43,7 @@ from obygaze_features.store import format as fmt
 from obygaze_features.store.files import Folder, require_store_name
 from obygaze_features.store.format import ArraySpec, BlockRecord, Recipe, Status
 from obygaze_features.store.metadata import check_attributes, final_error, read_attributes
-from obygaze_features.store.reader import Store, open_store
+from obygaze_features.store.reader import Rows, Store, open_store
 from obygaze_features.store.shards import write_shard
 
 if TYPE_CHECKING:
@@ -58,11 +57,15 @@ SAME_STORE = ("items_digest", *SAME_RECIPE, "block_rows")
 """The attributes that must be equal for runs to fill the same store."""
 
 
+Values = Mapping[str, NDArray[Any]]
+"""A row: its value in each array."""
+
+
 @dataclass(frozen=True)
 class Done:
     """A computed row: its value in each array, and the fingerprint of its source file."""
 
-    values: Mapping[str, NDArray[Any]]
+    values: Values
     source: str | None
     status = Status.DONE
 
@@ -100,7 +103,7 @@ class StoreWriter:
         manifest: NamedItems,
         recipe: Recipe,
         *,
-        probe: Mapping[str, NDArray[Any]] | None = None,
+        probe: Values | None = None,
         block_rows: int | None = None,
     ) -> StoreWriter:
         """Create an empty store for a manifest's items.
@@ -166,10 +169,6 @@ class StoreWriter:
             return []
         return [block for block in range(self.store.blocks) if not self.is_written(block)]
 
-    def rows_of(self, block: int) -> range:
-        """Return the row numbers of a block."""
-        return self.store.rows_of_block(block)
-
     def is_written(self, block: int) -> bool:
         """Return True if a block has a record on disk."""
         return (self.store.path / fmt.record_name(block)).exists()
@@ -196,11 +195,11 @@ class StoreWriter:
 
         after = {row: check_row(store, outcome) for row, outcome in rows.items()}
         kept = []
-        for row in self.rows_of(block):
+        for row in store.rows_of_block(block):
             if row not in rows or (rows[row] and store.status[row] == Status.DONE):
                 kept.append(row)
         after.update(zip(kept, read_outcomes(store, np.array(kept, np.intp)), strict=True))
-        return commit_block(store, block, [after[row] for row in self.rows_of(block)])
+        return commit_block(store, block, [after[row] for row in store.rows_of_block(block)])
 
 
 def commit_block(store: Store, block: int, outcomes: Sequence[Outcome]) -> BlockRecord:
@@ -237,7 +236,7 @@ def commit_block(store: Store, block: int, outcomes: Sequence[Outcome]) -> Block
     return record
 
 
-def read_outcomes(store: Store, rows: NDArray[np.intp]) -> list[Outcome]:
+def read_outcomes(store: Store, rows: Rows) -> list[Outcome]:
     """Return the outcome of each of these rows, with the values of those that are done."""
     status = store.status[rows]
     done = rows[status == Status.DONE]
@@ -406,7 +405,7 @@ def differences(
     return found
 
 
-def is_in_part(blocks: NDArray[np.intp], part: str) -> NDArray[np.bool_]:
+def is_in_part(blocks: Rows, part: str) -> NDArray[np.bool_]:
     """Return a mask of a part's blocks; ``"2/4"`` is every fourth, starting with the second."""
     numbers = re.fullmatch(r"(\d{1,6})/(\d{1,6})", part)
     if not (numbers and 1 <= int(numbers[1]) <= int(numbers[2])):
@@ -419,7 +418,7 @@ def write_empty_store(
     folder: Path,
     attributes: Mapping[str, Any],
     items: Items,
-    probe: Mapping[str, NDArray[Any]],
+    probe: Values,
 ) -> None:
     """Write the files of an open store that has no rows yet into an empty folder."""
     write_arrays(folder, attributes, fmt.encode_ids(items.ids), probe)
@@ -433,7 +432,7 @@ def write_arrays(
     folder: Path,
     attributes: Mapping[str, Any],
     ids: NDArray[np.uint8],
-    probe: Mapping[str, NDArray[Any]],
+    probe: Values,
     **others: Any,
 ) -> zarr.Group:
     """Write the Zarr metadata of a store, the ids and the probe; return the group.
@@ -492,8 +491,6 @@ def append_to_log(folder: Path, event: str, **fields: Any) -> None:
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "event": event,
         "host": platform.node(),
-        "python": platform.python_version(),
-        "zarr": version("zarr"),
         **fields,
     }
     path = folder / fmt.LOG

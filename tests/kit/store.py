@@ -88,7 +88,7 @@ def fill(
         return Done({name: outcome.values[name] for name in writer.store.arrays}, outcome.source)
 
     for block in range(writer.store.blocks) if blocks is None else blocks:
-        rows = writer.rows_of(block)
+        rows = writer.store.rows_of_block(block)
         if not writer.is_written(block):
             writer.write_block(block, [computed(row) for row in rows])
         else:
@@ -244,8 +244,8 @@ def assert_alike(there: Store, here: Store) -> None:
     assert pickle.loads(pickle.dumps(there)).ids == here.ids
 
 
-def pack(path: Path, output: Path, *, overwrite: bool = False) -> dict[str, Any]:
-    return transfer.pack(open_store(path), output, overwrite=overwrite)
+def pack(path: Path, output: Path) -> dict[str, Any]:
+    return transfer.pack(open_store(path), output)
 
 
 def push(path: Path, target: Path | str) -> dict[str, Any]:
