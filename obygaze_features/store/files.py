@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.package import need
-from obygaze_features.common.progress import meter, progress
+from obygaze_features.common.progress import progress
 from obygaze_features.common.text import format_size, redact, redact_url, shorten
 from obygaze_features.errors import (
     ObygazeError,
@@ -325,15 +325,17 @@ class Remote(Location):
 
     def fetch(self, names: Sequence[str], folder: Path) -> None:
         """Download files into a folder, several at a time."""
-        paths = [str(folder / name) for name in names]
-        with one_line_errors(self.where), _counted(len(names), "Fetching") as options:
-            self.connect().get(list(map(self.path, names)), paths, **options)
+        with one_line_errors(self.where):
+            for batch in _batches(names, "Fetching"):
+                paths = [str(folder / name) for name in batch]
+                self.connect().get(list(map(self.path, batch)), paths)
 
     def send(self, names: Sequence[str], folder: Path) -> None:
         """Upload files from a folder, several at a time."""
-        paths = [str(folder / name) for name in names]
-        with one_line_errors(self.where), _counted(len(names), "Sending") as options:
-            self.connect().put(paths, list(map(self.path, names)), **options)
+        with one_line_errors(self.where):
+            for batch in _batches(names, "Sending"):
+                paths = [str(folder / name) for name in batch]
+                self.connect().put(paths, list(map(self.path, batch)))
 
     def identify(self) -> object:
         """Return the list of checksums, which identifies the store; None if there is no list."""
@@ -448,12 +450,10 @@ def hub_repository(address: str) -> str:
     return parts[1]
 
 
-@contextlib.contextmanager
-def _counted(files: int, verb: str) -> Iterator[dict[str, Any]]:
-    """Yield options with which fsspec transfers files and shows how many have been."""
-    callback = need("fsspec.callbacks", extra="remote").Callback()
-    with meter(files, verb, unit="file") as callback.relative_update:
-        yield {"batch_size": AT_ONCE, "callback": callback}
+def _batches(names: Sequence[str], verb: str) -> Iterator[Sequence[str]]:
+    """Yield names, as many as are transferred at once, and show the progress."""
+    for start in progress(range(0, len(names), AT_ONCE), verb, unit="batch"):
+        yield names[start : start + AT_ONCE]
 
 
 @contextlib.contextmanager
