@@ -59,9 +59,10 @@ MAX_FILE_BYTES = 2**30
 """The largest file that is read into memory, so that a server cannot exhaust the memory."""
 MAX_SHARD_BYTES = 2**33
 """The most that is fetched of a file, so that a server cannot fill the disk."""
-CREDENTIALS = (
-    "set credentials: https://USER:PASSWORD@HOST/...; for S3, AWS_ACCESS_KEY_ID and "
-    "AWS_SECRET_ACCESS_KEY; for the Hub, run: hf auth login"
+_REMEDY = (
+    "check the address, the network and the credentials (https://USER:PASSWORD@HOST/...; for S3, "
+    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; for the Hub, hf auth login), and run the same "
+    "command again"
 )
 _TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
 _HUB = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)/?")
@@ -476,9 +477,7 @@ def _describe(problem: Exception) -> str:
     status = getattr(problem, "status", getattr(response, "status_code", None))
     if isinstance(status, int):  # the server's own message may repeat secrets from the request
         message = f"the server answered {status} {responses.get(status, '')}".strip()
-    if status in (401, 403) or isinstance(problem, PermissionError) or "redential" in message:
-        return f"{message}; {CREDENTIALS}"
-    return f"{message}; check the address and the network, and run the same command again"
+    return f"{message}; {_REMEDY}"
 
 
 def _open_system(address: str) -> tuple[Any, str, str]:

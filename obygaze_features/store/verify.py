@@ -18,7 +18,6 @@ import numpy as np
 from obygaze_features.common.files import (
     clear_unfinished,
     disk_errors,
-    require_plain_file,
     sync_path,
 )
 from obygaze_features.common.progress import progress
@@ -226,7 +225,6 @@ def repair(
 
 def _refuse_irreparable(store: Store, damage: Sequence[Damage]) -> None:
     """Raise `StoreError` if a damaged file can be neither recomputed nor rewritten."""
-    require_plain_file(store.path / fmt.LOG, StoreError)
     rewritten: tuple[str, ...] = ()
     if store.is_final:
         rewritten = (fmt.CARD, fmt.CROISSANT, fmt.PROBE, *fmt.COORDINATES)

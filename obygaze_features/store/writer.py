@@ -261,19 +261,16 @@ def check_row(store: Store, row: Outcome) -> Outcome:
     """Convert a row to the arrays' dtypes; return a failure if an array cannot hold a value."""
     if not isinstance(row, Done):
         return row
-    if row.values.keys() != set(store.arrays):
-        raise StoreError(
-            f"a row has the arrays {', '.join(row.values)}, but the store has "
-            f"{', '.join(store.arrays)}"
-        )
+    shapes = {name: np.shape(value) for name, value in row.values.items()}
+    expected = {spec.name: spec.shape for spec in store.specs}
+    if shapes != expected:
+        raise StoreError(f"a row must have arrays of these shapes: {expected} (got {shapes})")
 
     values = {}
     filled = set()
     for spec in store.specs:
         name = spec.name
         computed = np.asarray(row.values[name])
-        if computed.shape != spec.shape:
-            raise StoreError(f"a row of {name} must have shape {spec.shape} (got {computed.shape})")
         with np.errstate(over="ignore", invalid="ignore"):
             value = computed.astype(spec.dtype, copy=False)
         values[name] = value

@@ -72,11 +72,11 @@ SLIPS = {
     "too many rows": (lambda w: w.write_block(2, [None, None]), r"block 2 has 1 row \(got 2\)"),
     "shape": (
         lambda w: w.write_block(2, [Done({"native": np.ones(2)}, None)]),
-        r"native must have shape \(3,\) \(got \(2,\)\)",
+        r"shapes: {'native': \(3,\)} \(got {'native': \(2,\)}\)",
     ),
     "array unknown": (
         lambda w: w.write_block(2, [Done({"native": np.ones(3), "more": 0}, None)]),
-        "a row has the arrays native, more, but the store has native",
+        r"shapes: {'native': .* \(got {'native': .*, 'more': ",
     ),
     "written": (lambda w: w.write_block(0, [ONES, ONES]), "block 0 .* has already been written"),
     "no items": (
