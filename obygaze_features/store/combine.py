@@ -162,7 +162,7 @@ def write_plan(
         for block in progress(range(store.blocks), "Writing", unit="block"):
             outcomes = _read_planned(plan, store.rows_of_block(block))
             if any(outcomes):
-                commit_block(store, block, outcomes)
+                commit_block(store, block, outcomes, sync=False)
         if log is not None and log.exists():
             shutil.copyfile(log, folder / fmt.LOG)
         append_to_log(folder, event, sources=[store.where for store in plan.stores])

@@ -202,10 +202,13 @@ class StoreWriter:
         return commit_block(store, block, [after[row] for row in store.rows_of_block(block)])
 
 
-def commit_block(store: Store, block: int, outcomes: Sequence[Outcome]) -> BlockRecord:
+def commit_block(
+    store: Store, block: int, outcomes: Sequence[Outcome], *, sync: bool = True
+) -> BlockRecord:
     """Write a block's shards, then its commit record, after which the block exists.
 
-    The rows must fit the arrays: see `check_row`.
+    The rows must fit the arrays: see `check_row`. Without `sync`, the caller flushes the store to
+    disk, which no other process sees before that.
     """
     rows = store.rows_of_block(block)
     if not rows or len(outcomes) != len(rows):
@@ -224,12 +227,16 @@ def commit_block(store: Store, block: int, outcomes: Sequence[Outcome]) -> Block
 
     with disk_errors(store.path, StoreError):
         _refuse_if_final(store)
-        shards = {spec.name: _stage(store, block, spec, outcomes) for spec in store.specs}
+        shards = {spec.name: _stage(store, block, spec, outcomes, sync) for spec in store.specs}
         record = BlockRecord(block, tuple(status), tuple(sources), failures, shards)
-        sync_path(store.path / fmt.STAGING)
-        _refuse_if_final(store)
-        write_bytes(store.path / fmt.record_name(block), record.to_bytes())
-        move_shards(store, record)
+        path = store.path / fmt.record_name(block)
+        if sync:
+            sync_path(store.path / fmt.STAGING)
+            _refuse_if_final(store)
+            write_bytes(path, record.to_bytes())
+        else:
+            path.write_bytes(record.to_bytes())
+        move_shards(store, record, sync=sync)
         for spec in store.specs:
             if shards[spec.name] is None:
                 (store.path / fmt.shard_name(spec, block)).unlink(missing_ok=True)
@@ -298,14 +305,18 @@ def _is_storable(content: NDArray[Any], spec: ArraySpec) -> bool:
     return not bool(spec.is_fill(content).any())
 
 
-def _stage(store: Store, block: int, spec: ArraySpec, outcomes: Sequence[Outcome]) -> str | None:
-    """Write and flush the shard of one array; return its SHA-256, or None if no row is done."""
+def _stage(
+    store: Store, block: int, spec: ArraySpec, outcomes: Sequence[Outcome], sync: bool
+) -> str | None:
+    """Write the shard of one array; return its SHA-256, or None if no row is done."""
     chunks = [row.values[spec.name] if isinstance(row, Done) else None for row in outcomes]
     if all(chunk is None for chunk in chunks):
         return None
     # The next attempt replaces what a killed writer left.
     temporary = store.path / fmt.staged_name(spec, block, "partial")
     sha256 = write_shard(temporary, chunks, fmt.shard_layout(spec, store.block_rows))
+    if sync:
+        sync_path(temporary)
     os.replace(temporary, store.path / fmt.staged_name(spec, block, sha256))
     return sha256
 
@@ -325,7 +336,7 @@ def finish_moves(store: Store) -> None:
         move_shards(store, record)
 
 
-def move_shards(store: Store, record: BlockRecord) -> None:
+def move_shards(store: Store, record: BlockRecord, *, sync: bool = True) -> None:
     """Finish a commit by moving the shards that are still staged.
 
     Nothing is removed, because another part may have written the block again meanwhile.
@@ -340,7 +351,7 @@ def move_shards(store: Store, record: BlockRecord) -> None:
         with contextlib.suppress(FileNotFoundError):  # it may have been moved already
             os.replace(store.path / fmt.staged_name(spec, record.block, sha256), target)
         folder = target.parent
-        while folder != store.path:
+        while sync and folder != store.path:
             sync_path(folder)
             folder = folder.parent
 

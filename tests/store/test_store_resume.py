@@ -5,7 +5,6 @@ import contextlib
 import errno
 import os
 import signal
-from functools import partial
 from unittest.mock import Mock
 
 import numpy as np
@@ -126,22 +125,6 @@ def test_a_record_without_its_name_is_not_a_block(path, monkeypatch):
     assert native(path)[:2] == [2, 2]
 
 
-def overtaken(monkeypatch, name, meanwhile, after=False):
-    """Run something just before or after the next call of a function in the commit."""
-    call = getattr(writing, name)
-
-    def overtaken(*args):
-        monkeypatch.undo()
-        if not after:
-            meanwhile()
-        result = call(*args)
-        if after:
-            meanwhile()
-        return result
-
-    monkeypatch.setattr(writing, name, overtaken)
-
-
 def test_a_written_block_is_not_written_again(path):
     resume(path).write_block(0, [row(1), row(1)])
     with pytest.raises(StoreError, match=r"block 0 of .* has already been written"):
@@ -153,8 +136,15 @@ def test_a_finalised_store_refuses_its_writer(path, monkeypatch):
     """Finalise before the writer begins, or after its shards but before the record."""
     resume(path).write_block(0, [row(1), row(2)])
     late, later = resume(path), resume(path)
-    finish = partial(finalise, path, allow_incomplete=True)
-    overtaken(monkeypatch, "sync_path", finish, after=True)
+    sync_path = writing.sync_path
+
+    def finalise_once(folder):
+        sync_path(folder)
+        if folder.name == "staging":
+            monkeypatch.undo()
+            finalise(path, allow_incomplete=True)
+
+    monkeypatch.setattr(writing, "sync_path", finalise_once)
     for writer in (late, later):
         with pytest.raises(StoreError, match="was finalised while rows were being written"):
             writer.write_block(1, [row(3), row(4)])
