@@ -15,10 +15,6 @@ from obygaze_features.errors import StoreError, UsageError, translate
 from obygaze_features.store import format as fmt
 from obygaze_features.store.reader import Store
 
-EMPTY_BYTES = 2**20
-ID_BYTES = 256
-"""More bytes than a file takes without rows, and a row without its values."""
-
 
 def export(store: Store, output: Path | str, *, overwrite: bool = False) -> Path:
     """Export the rows that are done to HDF5 (``NAME.h5``), using bounded memory.
@@ -41,13 +37,12 @@ def export(store: Store, output: Path | str, *, overwrite: bool = False) -> Path
         translate(StoreError, output, "cannot be written: {}", foreign=RuntimeError),  # HDF5's
         new_file(output, overwrite=overwrite) as temporary,
     ):
-        # HDF5 crashes Python when the disk is full.
-        size = EMPTY_BYTES + len(ids) * (ID_BYTES + sum(spec.row_bytes for spec in store.specs))
+        # HDF5 crashes Python when the disk is full. An id takes less than 256 bytes, and the rest
+        # less than a megabyte.
+        size = 10**6 + len(ids) * (256 + sum(spec.row_bytes for spec in store.specs))
         free = shutil.disk_usage(temporary.parent).free
         if free < size:
-            raise StoreError(
-                output, f"needs {format_size(size)}, but its disk has {format_size(free)} left"
-            )
+            raise StoreError(output, f"needs {format_size(size)}; there is {format_size(free)}")
         with h5py.File(temporary, "w") as file, meter(len(ids), "Exporting", unit="row") as advance:
             file["obygaze.json"] = json.dumps(store.attributes, ensure_ascii=False)
             file.create_dataset(fmt.IDS, data=ids, dtype=h5py.string_dtype())

@@ -153,19 +153,18 @@ def _write_final(folder: Path, store: Store) -> None:
 
 def _write_metadata(folder: Path, store: Store, films: Sequence[str]) -> None:
     """Write the Zarr metadata, the ids and the status array of a final store."""
-    texts = dict(zip(fmt.COORDINATES, (store.ids, films), strict=True))
     # These tell xarray which arrays are coordinates rather than features.
-    times = [name for name in store.arrays if name == "frame_time"]
+    coordinates = [*fmt.COORDINATES, fmt.IDS, fmt.STATUS]
+    if "frame_time" in store.arrays:
+        coordinates.append("frame_time")
+    attributes = {**store.attributes, "state": "final"}
     group = write_arrays(
-        folder,
-        {**store.attributes, "state": "final"},
-        store.id_bytes,
-        read_probe(store),
-        coordinates=" ".join([*texts, fmt.IDS, fmt.STATUS, *times]),
+        folder, attributes, store.id_bytes, read_probe(store), coordinates=" ".join(coordinates)
     )
-    columns = {name: np.array(column, object) for name, column in texts.items()}
-    for name, column in {**columns, fmt.STATUS: store.status}.items():
+    texts = [np.array(store.ids, object), np.array(films, object)]
+    for name, column in zip(fmt.COORDINATES, texts, strict=True):
         group.create_array(**fmt.small_layout(name, column.shape))[:] = column
+    group.create_array(**fmt.small_layout(fmt.STATUS, store.status.shape))[:] = store.status
 
 
 def _consolidate(folder: Path) -> None:
