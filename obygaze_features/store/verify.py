@@ -216,10 +216,10 @@ def repair(
         _refuse_irreparable(store, damage)
         ids = {item_id for entry in damage for item_id in entry.ids}
         lost = np.flatnonzero([item_id in ids for item_id in store.ids])
-        if store.is_final and (damage or reopen):
-            _reopen(store, lost, damage)
-        elif damage:
+        if not store.is_final:
             _drop_rows(store, lost, damage)
+        elif damage or reopen:
+            _reopen(store, lost, damage)
     return list(damage)
 
 
@@ -247,7 +247,8 @@ def _drop_rows(store: Store, lost: Rows, damage: Sequence[Damage]) -> None:
     for block in np.unique(lost // store.block_rows).tolist():
         rows = lost[lost // store.block_rows == block]
         writer.rewrite(block, dict.fromkeys(rows.tolist()))
-    append_to_log(store.path, "repaired", files=[entry.file for entry in damage])
+    if damage:
+        append_to_log(store.path, "repaired", files=[entry.file for entry in damage])
 
 
 def _reopen(store: Store, lost: Rows, damage: Sequence[Damage]) -> None:
