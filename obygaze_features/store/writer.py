@@ -226,7 +226,8 @@ def commit_block(
             failures[store.ids[row]] = outcome.reason
 
     with disk_errors(store.path, StoreError):
-        _refuse_if_final(store)
+        if sync:
+            _refuse_if_final(store)
         shards = {spec.name: _stage(store, block, spec, outcomes, sync) for spec in store.specs}
         record = BlockRecord(block, tuple(status), tuple(sources), failures, shards)
         path = store.path / fmt.record_name(block)
