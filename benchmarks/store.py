@@ -235,7 +235,7 @@ def make_store(
             block,
             [
                 Done({name: values[row] for name, values in arrays.items()}, None)
-                for row in writer.rows_of(block)
+                for row in writer.store.rows_of_block(block)
             ],
         )
     finalise(path)

@@ -100,7 +100,7 @@ def _writing(folder: Path) -> Iterator[Result]:
         return import_features(folder / "s.h5", manifest, output)
 
     for name, write in (
-        ("pack", lambda: pack(open_store(path), folder / "t.zip", overwrite=True)),
+        ("pack", lambda: pack(open_store(path), folder / f"{next(numbers)}.zip")),
         ("unpack", lambda: pull(folder / "s.zip", folder / f"{next(numbers)}.zarr")),
         ("export to HDF5", lambda: export(store, folder / "t.h5", overwrite=True)),
         ("import from HDF5", imported),

@@ -137,13 +137,13 @@ def test_the_shipped_minutes_and_words_are_reproduced(authors, tmp_path):
     assert {name for name in shipped | again if shipped.get(name) != again.get(name)} == set()
     # The shipped store is compressed, as version 0.3 could do. Two of its texts, which it lists by
     # their digests, began or ended with a space, because a subtitle without words was read as well.
-    difference = of.diff(of.open_store(EXAMPLE / "words.zarr"), tmp_path / "made/words.zarr")
-    assert (difference.only_left, difference.only_right) == (0, 0)
-    assert {name: rows.equal for name, rows in difference.rows.items()} == dict.fromkeys(
-        ["native", "count"], 2567
-    )
-    assert set(difference.attributes) == {"items_digest"}
-    again = of.open_store(tmp_path / "made/words.zarr").items.extra["text_sha256"]
+    made = of.open_store(tmp_path / "made/words.zarr")
+    difference = of.diff(of.open_store(EXAMPLE / "words.zarr"), made)
+    assert (difference["only_left"], difference["only_right"]) == (0, 0)
+    equal = {name: rows["equal"] for name, rows in difference["rows"].items()}
+    assert equal == dict.fromkeys(["native", "count"], 2567)
+    assert set(difference["attributes"]) == {"items_digest"}
+    again = made.items.extra["text_sha256"]
     shipped = of.open_store(EXAMPLE / "words.zarr").items.extra["text_sha256"]
     assert sum(a != b for a, b in zip(shipped, again, strict=True)) == 2
 

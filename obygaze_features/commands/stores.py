@@ -148,15 +148,15 @@ def repair(store: Path, yes: bool, as_json: bool) -> None:
     from obygaze_features.store.verify import repair as repair_store
     from obygaze_features.store.verify import verify as verify_store
 
-    if not yes:
-        ids = dict.fromkeys(item_id for entry in verify_store(store) for item_id in entry.ids)
-        rows = f"{counted(len(ids), 'row')} must be dropped and computed again"
-        if ids and not click.confirm(f"{rows}: {join_some(list(ids))}. Drop them?", err=True):
-            raise StoreError(f"{store}: no row was dropped")
+    damage = verify_store(store)
+    ids = list(dict.fromkeys(item_id for entry in damage for item_id in entry.ids))
+    rows = f"{counted(len(ids), 'row')} must be dropped and computed again: {join_some(ids)}"
+    if ids and not yes and not click.confirm(f"{rows}. Drop them?", err=True):
+        raise StoreError(f"{store}: no row was dropped")
 
-    result = repair_store(store)
-    show(asdict(result), as_json)
-    exit_if(result.to_do)
+    repair_store(store, damage)
+    show({"path": store, "damage": [asdict(entry) for entry in damage], "to_do": ids}, as_json)
+    exit_if(ids)
 
 
 @stores.command()
@@ -195,8 +195,10 @@ def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_jso
       obygaze stores merge part1/xclip.zarr part2/xclip.zarr -o stores/xclip.zarr
     """
     from obygaze_features.store import merge as merge_stores
+    from obygaze_features.store import open_store
 
-    show(_count(merge_stores(stores_, output, overwrite=overwrite)), as_json)
+    merged = merge_stores(list(map(open_store, stores_)), output, overwrite=overwrite)
+    show(_count(merged), as_json)
 
 
 @stores.command()
@@ -216,21 +218,16 @@ def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
     from obygaze_features.store import open_store
     from obygaze_features.store.diff import diff as diff_stores
 
-    difference = diff_stores(open_store(left), right)
-    attributes = []
-    for name, (ours, theirs) in difference.attributes.items():
-        attributes.append({"attribute": name, "left": ours, "right": theirs})
-    facts = asdict(difference) | {"attributes": attributes}
-    show({"identical": difference.identical, **facts}, as_json)
-    exit_if(not difference.identical, 1)
+    difference = diff_stores(open_store(left), open_store(right))
+    show(difference, as_json)
+    exit_if(not difference["identical"], 1)
 
 
 @stores.command()
 @click.argument("store", type=ADDRESS)
 @output_options("The file: NAME.h5 or NAME.hdf5.")
-@names_option("--arrays", metavar="NAME,NAME", help="The arrays to export.  [default: all]")
 @json_option
-def export(store: Path | str, output: Path, as_json: bool, **options: Any) -> None:
+def export(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> None:
     """Write a store as HDF5, for programs that cannot read Zarr.
 
     \b
@@ -240,7 +237,7 @@ def export(store: Path | str, output: Path, as_json: bool, **options: Any) -> No
     from obygaze_features.store import open_store
     from obygaze_features.store.export import export as export_store
 
-    path = export_store(open_store(store), output, **options)
+    path = export_store(open_store(store), output, overwrite=overwrite)
     show({"path": path, "size": path.stat().st_size}, as_json)
 
 
@@ -266,11 +263,11 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
             packed = transfer.pack(opened, target)
         except OutputExists:  # push has no --overwrite, which would be for zip files only
             raise OutputExists(f"{target} already exists; choose another name") from None
-        show(packed._asdict(), as_json)
+        show(packed, as_json)
         return
 
     sent = transfer.push(opened, target)
-    show(sent._asdict(), as_json)
+    show(sent, as_json)
 
 
 @stores.command()
@@ -289,7 +286,7 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
     from obygaze_features.store import transfer
 
     fetched = transfer.pull(store, output, overwrite=overwrite)
-    show(fetched._asdict(), as_json)
+    show(fetched, as_json)
 
 
 @stores.command("import")

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from obygaze_features.common.files import disk_errors, new_folder
 from obygaze_features.common.progress import progress
@@ -24,9 +23,10 @@ from obygaze_features.store import format as fmt
 from obygaze_features.store.diff import read_probe
 from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import Status
-from obygaze_features.store.reader import Store, open_store
+from obygaze_features.store.reader import Rows, Store, open_store
 from obygaze_features.store.writer import (
     Outcome,
+    Values,
     append_to_log,
     commit_block,
     read_outcomes,
@@ -43,9 +43,9 @@ class Plan:
 
     items: Items
     stores: Sequence[Store]
-    source: NDArray[np.intp]
+    source: Rows
     """The index in `stores` of each item's store; `NO_SOURCE` if no store has the item."""
-    row: NDArray[np.intp]
+    row: Rows
     """The number of each item's row in its store."""
 
 
@@ -83,9 +83,7 @@ def subset(
     return write_plan(output, plan, store.attributes, "subset", overwrite=overwrite)
 
 
-def merge(
-    stores: Sequence[Store | Path | str], output: Path | str, *, overwrite: bool = False
-) -> Store:
+def merge(stores: Sequence[Store], output: Path | str, *, overwrite: bool = False) -> Store:
     """Merge partial copies of one store, or stores of different films.
 
     If all stores have the same items, each row is taken from the first store in which it is done.
@@ -101,23 +99,22 @@ def merge(
     overwrite
         Replace an existing store at `output`.
     """
-    if isinstance(stores, str | Path | Store) or len(stores) < 2:
-        raise UsageError(f"pass a list of two or more stores to merge (got {stores!r:.200})")
-    opened = [store if isinstance(store, Store) else open_store(store) for store in stores]
-    output = _check_output(output, opened)
-    first = opened[0]
-    for store in opened[1:]:
+    if len(stores) < 2:
+        raise UsageError(f"pass two or more stores to merge (got {stores!r:.200})")
+    output = _check_output(output, stores)
+    first = stores[0]
+    for store in stores[1:]:
         message = f"{store.where} cannot be merged with {first.where}"
         require_same(first.attributes, store.attributes, message)
 
     attributes = dict(first.attributes)
     for key in ("manifest", "licence", "citation", "software"):
-        texts = dict.fromkeys(store.attributes[key] for store in opened)
+        texts = dict.fromkeys(store.attributes[key] for store in stores)
         attributes[key] = "; ".join(filter(None, texts))
-    if len({store.attributes["items_digest"] for store in opened}) == 1:
-        plan = _plan_parts(opened)
+    if len({store.attributes["items_digest"] for store in stores}) == 1:
+        plan = _plan_parts(stores)
     else:
-        plan = _plan_films(opened)
+        plan = _plan_films(stores)
     return write_plan(output, plan, attributes, "merged", overwrite=overwrite)
 
 
@@ -127,7 +124,7 @@ def write_plan(
     attributes: Mapping[str, Any],
     event: str,
     *,
-    probe: Mapping[str, NDArray[Any]] | None = None,
+    probe: Values | None = None,
     overwrite: bool,
     log: Path | None = None,
 ) -> Store:
@@ -165,7 +162,7 @@ def write_plan(
         for block in progress(range(store.blocks), "Writing", unit="block"):
             outcomes = _read_planned(plan, store.rows_of_block(block))
             if any(outcomes):
-                commit_block(store, block, outcomes)
+                commit_block(store, block, outcomes, sync=False)
         if log is not None and log.exists():
             shutil.copyfile(log, folder / fmt.LOG)
         append_to_log(folder, event, sources=[store.where for store in plan.stores])
@@ -213,12 +210,11 @@ def _plan_parts(stores: Sequence[Store]) -> Plan:
 def _plan_films(stores: Sequence[Store]) -> Plan:
     """Plan to take all items of all stores, one store after another."""
     items: list[Item] = []
-    extra: dict[str, list[str]] = {}
+    extra: dict[str, list[str]] = {name: [] for store in stores for name in store.items.extra}
     for store in stores:
-        for name in {**extra, **store.items.extra}:
-            column = extra.setdefault(name, [""] * len(items))
+        items += store.items
+        for name, column in extra.items():
             column += store.items.extra.get(name, [""] * len(store))
-        items += list(store.items)
 
     counts = [len(store) for store in stores]
     source = np.repeat(np.arange(len(stores)), counts)

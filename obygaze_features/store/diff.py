@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.progress import progress
 from obygaze_features.store import format as fmt
 from obygaze_features.store.metadata import StoredArray
-from obygaze_features.store.reader import Store, open_store
+from obygaze_features.store.reader import Store
 from obygaze_features.store.rows import Shard
 from obygaze_features.store.writer import SAME_STORE, differences
 
@@ -22,77 +20,32 @@ _NAMES = (*SAME_STORE, "name", "manifest", "n", "licence", "citation", "software
 """The attributes to compare."""
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """The agreement of two stores on the rows of one array.
-
-    Parameters
-    ----------
-    n
-        The number of rows that are done in both stores.
-    equal
-        The number of rows whose values are all equal in both stores.
-    mean, least
-        The mean and the lowest cosine between the two stores' rows; None if there are no common
-        rows.
-    """
-
-    n: int
-    equal: int
-    mean: float | None
-    least: float | None
-
-
-@dataclass(frozen=True)
-class Difference:
-    """The differences between two stores.
-
-    Parameters
-    ----------
-    attributes
-        The left and the right value of each attribute that differs, by name; a dot joins the name
-        of an attribute and a key in it.
-    probe
-        The cosine between the stores' probes for each array, if both stores have a probe.
-    probes_equal
-        True if all values of the probes are equal, or if neither store has one.
-    rows
-        The agreement on common rows, by array.
-    only_left, only_right
-        The number of ids that are done only in the left store, or only in the right store.
-    """
-
-    attributes: Mapping[str, tuple[Any, Any]]
-    probe: Mapping[str, float]
-    probes_equal: bool
-    rows: Mapping[str, Agreement]
-    only_left: int
-    only_right: int
-
-    @property
-    def identical(self) -> bool:
-        """True if all attributes, probes and rows are equal."""
-        return (
-            not self.attributes
-            and self.probes_equal
-            and not self.only_left
-            and not self.only_right
-            and all(agreement.equal == agreement.n for agreement in self.rows.values())
-        )
-
-
-def diff(left: Store, right: Store | Path | str) -> Difference:
+def diff(left: Store, right: Store) -> dict[str, Any]:
     """Compare attributes, probes and common rows of two stores, which may have any items.
 
-    Arrays that only one store has, or whose shapes differ, are listed in `Difference.attributes`,
-    and their rows are not compared.
+    Returns
+    -------
+    dict
+        ``identical``: whether all attributes, probes and rows are equal.
+
+        ``attributes``: each attribute that differs, with its ``left`` and ``right`` value; a dot
+        joins the name of an attribute and a key in it. Arrays that only one store has, or whose
+        shapes differ, are listed here, and their rows are not compared.
+
+        ``probe``: the cosine between the probes, by array. ``probes_equal`` is True if all their
+        values are equal, or if neither store has a probe.
+
+        ``rows``, by array: the number ``n`` of rows that are done in both stores, how many of them
+        are ``equal``, and the ``mean`` and ``least`` cosine (None if there are no common rows).
+
+        ``only_left``, ``only_right``: the number of ids that are done only in that store.
     """
-    if not isinstance(right, Store):
-        right = open_store(right)
+    attributes = []
+    for name, values in differences(left.attributes, right.attributes, _NAMES).items():
+        attributes.append({"attribute": name, "left": values[0], "right": values[1]})
 
     shapes = {spec.name: spec.shape for spec in right.specs}
     names = [spec.name for spec in left.specs if shapes.get(spec.name) == spec.shape]
-
     ours = read_probe(left)
     theirs = read_probe(right)
     probe = {}
@@ -106,14 +59,19 @@ def diff(left: Store, right: Store | Path | str) -> Difference:
     left_ids = left.done_ids()
     in_right = set(right.done_ids())
     common = [item_id for item_id in left_ids if item_id in in_right]
-    return Difference(
-        attributes=differences(left.attributes, right.attributes, _NAMES),
-        probe=probe,
-        probes_equal=probes_equal,
-        rows={name: _compare_rows(left, right, common, name) for name in names},
-        only_left=len(left_ids) - len(common),
-        only_right=len(in_right) - len(common),
-    )
+    rows = {name: _compare_rows(left, right, common, name) for name in names}
+    is_equal = len(common) == len(left_ids) == len(in_right)
+    for agreement in rows.values():
+        is_equal = is_equal and agreement["equal"] == len(common)
+    return {
+        "identical": is_equal and probes_equal and not attributes,
+        "attributes": attributes,
+        "probe": probe,
+        "probes_equal": probes_equal,
+        "rows": rows,
+        "only_left": len(left_ids) - len(common),
+        "only_right": len(in_right) - len(common),
+    }
 
 
 def read_probe(store: Store) -> dict[str, NDArray[Any]]:
@@ -130,19 +88,19 @@ def read_probe(store: Store) -> dict[str, NDArray[Any]]:
     return probe
 
 
-def _compare_rows(left: Store, right: Store, ids: Sequence[str], name: str) -> Agreement:
-    if not ids:
-        return Agreement(0, 0, None, None)
+def _compare_rows(left: Store, right: Store, ids: Sequence[str], name: str) -> dict[str, Any]:
     count = 0
     total = 0.0
-    least = np.inf
+    least = 1.0
     for start in progress(range(0, len(ids), BATCH_ROWS), f"Comparing {name}", unit="part"):
         batch = ids[start : start + BATCH_ROWS]
         equal, cosines = _compare(left.read(name, batch), right.read(name, batch))
         count += int(equal.sum())
         total += float(cosines.sum())
         least = min(least, float(cosines.min()))
-    return Agreement(len(ids), count, total / len(ids), least)
+    if not ids:
+        return {"n": 0, "equal": 0, "mean": None, "least": None}
+    return {"n": len(ids), "equal": count, "mean": total / len(ids), "least": least}
 
 
 def _compare(

@@ -4,45 +4,23 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from obygaze_features.common.files import disk_errors, new_file
 from obygaze_features.common.progress import meter
-from obygaze_features.common.text import as_list, format_size
+from obygaze_features.common.text import format_size
 from obygaze_features.errors import StoreError, UsageError, translate
 from obygaze_features.store import format as fmt
 from obygaze_features.store.reader import PART_BYTES, Store
 
-EMPTY_BYTES = 2**20
-ID_BYTES = 256
-"""More bytes than a file takes without rows, and a row without its values."""
 
-
-def export(
-    store: Store,
-    output: Path | str,
-    *,
-    arrays: Sequence[str] | str | None = None,
-    overwrite: bool = False,
-) -> Path:
-    """Export the rows that are done to HDF5, using bounded memory.
+def export(store: Store, output: Path | str, *, overwrite: bool = False) -> Path:
+    """Export the rows that are done to HDF5 (``NAME.h5``), using bounded memory.
 
     The file has a dataset ``ids``, one dataset per array, with HDF5's own checksum (Fletcher-32)
     for each chunk, and the store's attributes in ``obygaze.json``.
-
-    Parameters
-    ----------
-    store
-        The store to export.
-    output
-        The file to write: ``NAME.h5`` or ``NAME.hdf5``.
-    arrays
-        The arrays to export (default: all).
-    overwrite
-        Replace the file at `output`.
     """
     import h5py
 
@@ -50,8 +28,6 @@ def export(
     if output.suffix.lower() not in (".h5", ".hdf5"):
         raise UsageError(f"{output}: the name of an export must end in .h5 or .hdf5")
     store.location.refuse_as_output(output)
-    names = list(as_list(store.arrays if arrays is None else arrays))
-    specs = [store.stored(name).spec for name in names]
     ids = store.done_ids()
     if not ids:
         raise StoreError(store.where, "has no rows that are done")
@@ -61,17 +37,16 @@ def export(
         translate(StoreError, output, "cannot be written: {}", foreign=RuntimeError),  # HDF5's
         new_file(output, overwrite=overwrite) as temporary,
     ):
-        # HDF5 crashes Python when the disk is full.
-        size = EMPTY_BYTES + len(ids) * (ID_BYTES + sum(spec.row_bytes for spec in specs))
+        # HDF5 crashes Python when the disk is full. An id takes less than 256 bytes, and the rest
+        # less than a megabyte.
+        size = 10**6 + len(ids) * (256 + sum(spec.row_bytes for spec in store.specs))
         free = shutil.disk_usage(temporary.parent).free
         if free < size:
-            raise StoreError(
-                output, f"needs {format_size(size)}, but its disk has {format_size(free)} left"
-            )
+            raise StoreError(output, f"needs {format_size(size)}; there is {format_size(free)}")
         with h5py.File(temporary, "w") as file, meter(len(ids), "Exporting", unit="row") as advance:
             file["obygaze.json"] = json.dumps(store.attributes, ensure_ascii=False)
             file.create_dataset(fmt.IDS, data=ids, dtype=h5py.string_dtype())
-            for spec in specs:
+            for spec in store.specs:
                 _, chunk_rows = fmt.final_rows(spec, len(store))
                 dataset = file.create_dataset(
                     spec.name,
@@ -82,10 +57,10 @@ def export(
                 )
                 if spec.padded:
                     dataset.attrs["padded"] = True
-            rows = max(1, PART_BYTES // sum(spec.row_bytes for spec in specs))
+            rows = max(1, PART_BYTES // sum(spec.row_bytes for spec in store.specs))
             for start in range(0, len(ids), rows):
                 batch = ids[start : start + rows]
-                for name in names:
+                for name in store.arrays:
                     file[name][start : start + len(batch)] = store.read(name, batch)
                 store.forget()
                 advance(len(batch))

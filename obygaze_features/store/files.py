@@ -7,21 +7,21 @@ for S3, ``AWS_ACCESS_KEY_ID`` and ``~/.aws``; for a web server, the URL
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import errno
 import hashlib
+import io
 import mmap
 import os
 import re
 import struct
 import sys
-import time
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http.client import responses
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, BinaryIO, TypeGuard
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 from zipfile import ZIP_STORED, ZipFile
@@ -58,10 +58,11 @@ MAX_JSON_BYTES = 16 * 2**20
 MAX_FILE_BYTES = 2**30
 """The largest file that is read into memory, so that a server cannot exhaust the memory."""
 MAX_SHARD_BYTES = 2**33
-"""The largest file that is fetched, so that a server cannot fill the disk."""
-CREDENTIALS = (
-    "set credentials: https://USER:PASSWORD@HOST/...; for S3, AWS_ACCESS_KEY_ID and "
-    "AWS_SECRET_ACCESS_KEY; for the Hub, run: hf auth login"
+"""The most that is fetched of a file, so that a server cannot fill the disk."""
+_REMEDY = (
+    "check the address, the network and the credentials (https://USER:PASSWORD@HOST/...; for S3, "
+    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; for the Hub, hf auth login), and run the same "
+    "command again"
 )
 _TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
 _HUB = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)/?")
@@ -73,6 +74,9 @@ _ZIP_HEADER_BYTES = 30
 
 Part = tuple[str, int, int]
 """A part of a file: its name, start and length. A negative start counts from the file's end."""
+
+Span = tuple[str, int, int | None]
+"""What one request reads: the file's name, the start, and the end; None for the file's end."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +106,7 @@ class Location:
     """The address as shown in messages, without secrets."""
     is_local = True
     identity: object = None
-    """The identity of the store that was opened; None if a replacement cannot be detected."""
+    """The identity of the store that was opened; None if nothing can replace it unnoticed."""
 
     def join(self, name: str) -> str:
         """Return a file's address, as shown in messages."""
@@ -150,7 +154,7 @@ class Location:
 
     def identify(self) -> object:
         """Return the identity of the store that is at this location now."""
-        raise NotImplementedError
+        return None
 
     def pin(self) -> None:
         """Remember the store's identity, so that reading fails once the store is replaced."""
@@ -186,11 +190,11 @@ class StoreFile:
 
 
 class Folder(Location):
-    """A folder on this machine. Messages call it `where` (default: its path)."""
+    """A folder on this machine."""
 
-    def __init__(self, path: Path, where: str | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = self.address = path
-        self.where = where or str(path)
+        self.where = str(path)
 
     def map(self, name: str) -> MappedFile:
         """Map a file into memory; raise `StoreUnreadable` if the store was replaced."""
@@ -200,8 +204,11 @@ class Folder(Location):
             self.refuse_if_changed()
 
     def identify(self) -> object:
-        """Return the identity of ``zarr.json``, which is never changed in place."""
-        return _identify_file(self.path / "zarr.json")
+        """Return properties of ``zarr.json`` that change when it is replaced."""
+        with contextlib.suppress(OSError):
+            status = (self.path / "zarr.json").stat()
+            return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        return None
 
 
 class Zip(Location):
@@ -225,7 +232,7 @@ class Zip(Location):
     def map(self, name: str) -> MappedFile:
         """Map a file of the archive into memory."""
         if name not in self.infos:
-            raise missing_file(self.join(name))
+            raise FileNotFoundError(self.join(name))
         info = self.infos[name]
         archive = self._file.bytes
         start = info.header_offset
@@ -242,10 +249,6 @@ class Zip(Location):
                 f"{self.join(name)} does not match its checksum in the zip file; copy the zip again"
             )
         return data
-
-    def identify(self) -> object:
-        """Return the identity of the zip file."""
-        return _identify_file(self.path)
 
 
 class Remote(Location):
@@ -269,7 +272,10 @@ class Remote(Location):
         process = os.getpid()
         if process not in self._systems:
             with one_line_errors(self.where):
-                self._systems[process], self._root, self._query = _open_system(self.address)
+                system, self._root, self._query = _open_system(self.address)
+            system.versions = set()
+            system.checked = 0
+            self._systems[process] = system
         return self._systems[process]
 
     def path(self, name: str) -> str:
@@ -296,41 +302,41 @@ class Remote(Location):
 
     def read_parts(self, parts: Sequence[Part], *, missing_ok: bool = False) -> list[Any]:
         """Read several parts of files in parallel; nearby parts share one request."""
-        runs = list(_join_near(sorted(set(parts))))
-        answers = self._request(runs, missing_ok=missing_ok)
+        spans: list[Span] = []
+        number_of = {}
+        for part in sorted(set(parts)):
+            name, start, length = part
+            if spans and _is_near(spans[-1], part):
+                spans[-1] = (name, spans[-1][1], start + length)
+            else:
+                spans.append((name, start, None if start < 0 else start + length))
+            number_of[part] = len(spans) - 1
+
+        answers = self._request(spans, missing_ok=missing_ok)
         self._refuse_new_versions()
-        read: dict[Part, bytes | None] = {}
-        for run, data in zip(runs, answers, strict=True):
-            for part in run:
-                read[part] = None
-                if data is not None:
-                    offset = part[1] - run[0][1]
-                    read[part] = data[offset : offset + part[2]]
-        return [read[part] for part in parts]
+        read = []
+        for part in parts:
+            number = number_of[part]
+            data = answers[number]
+            if data is not None:
+                start = part[1] - spans[number][1]
+                data = data[start : start + part[2]]
+            read.append(data)
+        return read
 
     def fetch(self, names: Sequence[str], folder: Path) -> None:
         """Download files into a folder, several at a time."""
-        for batch in batches(names, "Fetching"):
-            targets = [str(folder / name) for name in batch]
-            for pause in (*PAUSES_S, 0):
-                try:
-                    self.connect().get(list(map(self.path, batch)), targets, batch_size=AT_ONCE)
-                    break
-                except FileNotFoundError:
-                    absent = [name for name in batch if not self.exists(name)]
-                    raise missing_file(self.join((absent or batch)[0])) from None
-                except Exception as problem:
-                    if not pause or not self._may_pass(problem):
-                        with one_line_errors(self.join(batch[0])):
-                            raise
-                time.sleep(pause)
+        with one_line_errors(self.where):
+            for batch in _batches(names, "Fetching"):
+                paths = [str(folder / name) for name in batch]
+                self.connect().get(list(map(self.path, batch)), paths)
 
     def send(self, names: Sequence[str], folder: Path) -> None:
         """Upload files from a folder, several at a time."""
-        for batch in batches(names, "Sending"):
-            sources = [str(folder / name) for name in batch]
-            with one_line_errors(self.where):
-                self.connect().put(sources, list(map(self.path, batch)), batch_size=AT_ONCE)
+        with one_line_errors(self.where):
+            for batch in _batches(names, "Sending"):
+                paths = [str(folder / name) for name in batch]
+                self.connect().put(paths, list(map(self.path, batch)))
 
     def identify(self) -> object:
         """Return the list of checksums, which identifies the store; None if there is no list."""
@@ -338,6 +344,9 @@ class Remote(Location):
 
     def pin(self) -> None:
         """Remember the store's list of checksums, which `read` compares files with."""
+        system = self.connect()
+        system.versions.clear()
+        system.checked = 0
         super().pin()
         self._checksums = {}
         if isinstance(self.identity, bytes):
@@ -351,7 +360,7 @@ class Remote(Location):
             limit = MAX_JSON_BYTES
         # With a range of the limit, a longer file would arrive cut, and without an error.
         data: bytes | None
-        [data] = self._request([[(name, 0, limit + 1)]], missing_ok=missing_ok)
+        [data] = self._request([(name, 0, limit + 1)], missing_ok=missing_ok)
         if data and len(data) > limit:
             raise StoreError(f"{self.join(name)} is larger than {format_size(limit)}")
         return data
@@ -362,62 +371,34 @@ class Remote(Location):
         Most servers state the version of a file. After a version that was not seen before, another
         request compares the store's list of checksums.
         """
-        versions = self.connect().versions
-        count = versions.count
-        if versions.checked != count:
+        system = self.connect()
+        count = len(system.versions)
+        if system.checked != count:
             self.refuse_if_changed()
-            versions.checked = count
+            system.checked = count
 
-    def _request(self, runs: list[list[Part]], *, missing_ok: bool = False) -> list[Any]:
-        """Request each run of parts, repeating requests that may succeed later."""
-        answers: dict[int, Any] = {}
-        waiting = list(range(len(runs)))
-        pauses = iter(PAUSES_S)
-        while waiting:
-            asked = [self._range(runs[number]) for number in waiting]
-            paths, starts, ends = map(list, zip(*asked, strict=True))
-            read = self.connect().cat_ranges(
-                paths, starts, ends, batch_size=AT_ONCE, on_error="return"
-            )
-            answers.update(zip(waiting, read, strict=True))
-            waiting = [number for number in waiting if self._may_pass(answers[number])]
-            pause = next(pauses, None)
-            if not waiting or pause is None:
-                break
-            time.sleep(pause)
-
-        for number, answer in answers.items():
+    def _request(self, spans: Sequence[Span], *, missing_ok: bool = False) -> list[Any]:
+        """Request spans of files; with `missing_ok`, a span of a missing file is None."""
+        answers: list[Any] = self.connect().cat_ranges(
+            [self.path(name) for name, _, _ in spans],
+            [start for _, start, _ in spans],
+            [end for _, _, end in spans],
+            batch_size=AT_ONCE,
+            on_error="return",
+        )
+        for number, answer in enumerate(answers):
+            where = self.join(spans[number][0])
             if isinstance(answer, FileNotFoundError):
                 if not missing_ok:
                     self.refuse_if_changed()
-                    raise missing_file(self.join(runs[number][0][0]))
+                    raise FileNotFoundError(where)
                 answers[number] = None
             elif isinstance(answer, OSError) and "not satisfiable" in str(answer):
                 answers[number] = b""  # on S3, the file was read to its end
             elif isinstance(answer, Exception):
-                with one_line_errors(self.join(runs[number][0][0])):
+                with one_line_errors(where):
                     raise answer
-        return [answers[number] for number in range(len(runs))]
-
-    def _range(self, run: list[Part]) -> tuple[str, int, int | None]:
-        """Return the path, start and end of a run of parts, as fsspec takes them."""
-        name, start, _ = run[0]
-        end = None
-        if start >= 0:
-            end = run[-1][1] + run[-1][2]
-        return self.path(name), start, end
-
-    def _may_pass(self, answer: object) -> bool:
-        """Return True if a request failed that may succeed when repeated."""
-        if not isinstance(answer, Exception):
-            return False
-        if isinstance(answer, ObygazeError | FileNotFoundError | PermissionError):
-            return False
-        status = getattr(answer, "status", None)
-        if status is not None:
-            return status in _TRY_AGAIN
-        # s3fs repeats requests itself. An address that never answered may be wrong.
-        return getattr(self.connect(), "has_answered", False)
+        return answers
 
 
 def location_of(address: str | Path) -> Location:
@@ -461,17 +442,6 @@ def sha256_at(location: Location, name: str) -> str:
     return digest.hexdigest()
 
 
-def batches(names: Sequence[str], verb: str) -> Iterator[Sequence[str]]:
-    """Yield names, as many as are transferred at once, and show the progress."""
-    for start in progress(range(0, len(names), AT_ONCE), verb, unit="batch"):
-        yield names[start : start + AT_ONCE]
-
-
-def missing_file(where: str) -> FileNotFoundError:
-    """Return the error for a file that does not exist."""
-    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), where)
-
-
 def hub_repository(address: str) -> str:
     """Return OWNER/NAME from the address of a dataset on the Hugging Face Hub."""
     parts = _HUB.fullmatch(address)
@@ -481,13 +451,19 @@ def hub_repository(address: str) -> str:
     return parts[1]
 
 
+def _batches(names: Sequence[str], verb: str) -> Iterator[Sequence[str]]:
+    """Yield names, as many as are transferred at once, and show the progress."""
+    for start in progress(range(0, len(names), AT_ONCE), verb, unit="batch"):
+        yield names[start : start + AT_ONCE]
+
+
 @contextlib.contextmanager
 def one_line_errors(where: str) -> Iterator[None]:
     """Turn a file system's exceptions into FileNotFoundError or a one-line `StoreError`."""
     try:
         yield
     except FileNotFoundError:
-        raise missing_file(where) from None
+        raise FileNotFoundError(where) from None
     except ObygazeError:
         raise
     except Exception as problem:  # each file system has its own errors, often not OSError
@@ -501,9 +477,7 @@ def _describe(problem: Exception) -> str:
     status = getattr(problem, "status", getattr(response, "status_code", None))
     if isinstance(status, int):  # the server's own message may repeat secrets from the request
         message = f"the server answered {status} {responses.get(status, '')}".strip()
-    if status in (401, 403) or isinstance(problem, PermissionError) or "redential" in message:
-        return f"{message}; {CREDENTIALS}"
-    return f"{message}; check the address and the network, and run the same command again"
+    return f"{message}; {_REMEDY}"
 
 
 def _open_system(address: str) -> tuple[Any, str, str]:
@@ -538,23 +512,6 @@ def _open_system(address: str) -> tuple[Any, str, str]:
     return _open_http(headers), root.rstrip("/"), f"{mark}{query}"
 
 
-class _Versions:
-    """The version of each file that a file system has read."""
-
-    def __init__(self) -> None:
-        self.known: dict[str, str] = {}
-        self.count = 0
-        """The number of answers with a version that was new, or without one."""
-        self.checked = 0
-        """The count when the store was last known to be the same."""
-
-    def note(self, path: str, version: str | None) -> None:
-        """Note the version that an answer states."""
-        if version is None or self.known.get(path) != version:
-            self.count += 1
-            self.known[path] = version or ""
-
-
 def _open_s3() -> Any:
     """Return fsspec's S3 file system, which notes the version of each file that it reads."""
     s3fs = need("s3fs", extra="remote")
@@ -563,14 +520,12 @@ def _open_s3() -> Any:
         async def _call_s3(self, method: str, *arguments: Any, **options: Any) -> Any:
             sent = await super()._call_s3(method, *arguments, **options)
             if method == "get_object":
-                self.versions.note(f"{options['Bucket']}/{options['Key']}", sent.get("ETag"))
+                self.versions.add((options["Bucket"], options["Key"], sent["ETag"]))
             return sent
 
     # Without these limits, s3fs takes 30 s to give up on a dead endpoint, and gigabytes of memory.
     config = {"connect_timeout": 2, "retries": {"total_max_attempts": 2}}
-    system = VersionedS3(config_kwargs=config, max_concurrency=1, skip_instance_cache=True)
-    system.versions = _Versions()
-    return system
+    return VersionedS3(config_kwargs=config, max_concurrency=1, skip_instance_cache=True)
 
 
 def _open_http(headers: dict[str, str]) -> Any:
@@ -582,46 +537,59 @@ def _open_http(headers: dict[str, str]) -> Any:
         has_answered = False
 
         async def _cat_file(self, url: str, start: int = 0, end: Any = None, **_: Any) -> bytes:
-            asked = f"bytes={start}" if end is None else f"bytes={start}-{end - 1}"
-            limit = -start if end is None else end - start
-            session = await self.set_session()
-            async with session.get(self.encode_url(url), headers={"Range": asked}) as sent:
-                self.has_answered = True
-                if sent.status == 416:  # the file is empty, or was read to its end
-                    return b""
-                self._raise_not_found_for_status(sent, url)
-                _require_range(sent, start)
-                version = sent.headers.get("ETag") or sent.headers.get("Last-Modified")
-                self.versions.note(url, version)
-                data = bytearray()
-                async for part in sent.content.iter_any():
-                    data += part
-                    if len(data) >= limit:
-                        break
-            return bytes(data[:limit])
+            asked = f"bytes={start}"  # a negative start counts from the end
+            limit = -start
+            if end is not None:
+                asked = f"bytes={start}-{end - 1}"
+                limit = end - start
+            data = io.BytesIO()
+            await self._receive(url, data, limit, start, Range=asked)
+            return data.getvalue()[:limit]
 
         async def _get_file(self, url: str, path: str, **_: Any) -> None:
+            with Path(path).open("wb") as file:
+                await self._receive(url, file, MAX_SHARD_BYTES)
+
+        async def _receive(
+            self, url: str, file: BinaryIO, limit: int, start: int = 0, **headers: str
+        ) -> None:
+            """Write a file's content until the limit; repeat requests that may succeed later."""
             session = await self.set_session()
-            async with session.get(self.encode_url(url)) as sent:
-                self.has_answered = True
-                self._raise_not_found_for_status(sent, url)
-                size = 0
-                with Path(path).open("wb") as file:
-                    async for part in sent.content.iter_any():
-                        size += len(part)
-                        if size > MAX_SHARD_BYTES:
-                            limit = format_size(MAX_SHARD_BYTES)
-                            raise StoreError(f"{redact_url(url)} is larger than {limit}")
-                        file.write(part)
+            for pause in (*PAUSES_S, None):
+                file.seek(0)
+                file.truncate()
+                try:
+                    async with session.get(self.encode_url(url), headers=headers) as sent:
+                        self.has_answered = True
+                        if sent.status == 416:  # the file is empty, or was read to its end
+                            return
+                        self._raise_not_found_for_status(sent, url)
+                        _require_range(sent, start)
+                        version = sent.headers.get("ETag") or sent.headers.get("Last-Modified")
+                        self.versions.add((url, version or object()))
+                        await _write_answer(sent, file, limit)
+                        return
+                except aiohttp.ClientError as problem:
+                    # An address that never answered may be wrong.
+                    status = getattr(problem, "status", 503)
+                    if pause is None or not self.has_answered or status not in _TRY_AGAIN:
+                        raise
+                await asyncio.sleep(pause)
 
     options = {
         "headers": headers,
         "timeout": aiohttp.ClientTimeout(sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S),
         "trust_env": bool(getproxies()),  # uses one thread per request
     }
-    system = BoundedHttp(client_kwargs=options, skip_instance_cache=True)
-    system.versions = _Versions()
-    return system
+    return BoundedHttp(client_kwargs=options, skip_instance_cache=True)
+
+
+async def _write_answer(sent: Any, file: BinaryIO, limit: int) -> None:
+    """Write the content of an answer to a file until the limit."""
+    async for part in sent.content.iter_any():
+        file.write(part)
+        if file.tell() >= limit:
+            break
 
 
 def _require_range(sent: Any, start: int) -> None:
@@ -645,7 +613,7 @@ def _map_file(path: Path) -> MappedFile:
             if os.fstat(file.fileno()).st_size:
                 memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (FileNotFoundError, NotADirectoryError):
-        raise missing_file(str(path)) from None
+        raise FileNotFoundError(path) from None
     except OSError as problem:
         raise StoreUnreadable(
             f"{path} cannot be read at the moment: {problem.strerror}. The data may be intact. "
@@ -654,24 +622,10 @@ def _map_file(path: Path) -> MappedFile:
     return MappedFile(np.frombuffer(memory or b"", np.uint8), memory)
 
 
-def _identify_file(path: Path) -> object:
-    """Return properties of a file that change when it is replaced (ctime cannot be forged)."""
-    with contextlib.suppress(OSError):
-        status = path.stat()
-        return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-    return None
-
-
-def _join_near(parts: Sequence[Part]) -> Iterator[list[Part]]:
-    """Yield groups of nearby parts of a file, which can be read with one request."""
-    run: list[Part] = []
-    for name, start, length in parts:
-        if run:
-            is_same = run[0][0] == name and run[0][1] >= 0
-            is_near = start - sum(run[-1][1:]) <= GAP_BYTES
-            if not (is_same and is_near and start + length - run[0][1] <= PIECE_BYTES):
-                yield run
-                run = []
-        run.append((name, start, length))
-    if run:
-        yield run
+def _is_near(span: Span, part: Part) -> bool:
+    """Return True if one request can read a part together with the span before it."""
+    name, start, length = part
+    before, begin, end = span
+    if name != before or end is None:
+        return False
+    return start - end <= GAP_BYTES and start + length - begin <= PIECE_BYTES

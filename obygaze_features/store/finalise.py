@@ -54,8 +54,6 @@ HUB_LICENCES = (
     "cc-by-nc-sa-4.0", "cc-by-sa-4.0", "cc0-1.0", "mit", "odbl", "pddl",
 )  # fmt: skip
 """Licence ids that the Hugging Face Hub recognises. Other licences are shown by name."""
-HUB_SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M"}
-"""The Hugging Face Hub's size categories for datasets, by their row limit (exclusive)."""
 
 
 def finalise(store: Store | Path | str, *, allow_incomplete: bool = False) -> Store:
@@ -91,34 +89,41 @@ def finalise(store: Store | Path | str, *, allow_incomplete: bool = False) -> St
 def set_texts(store: Store, texts: Mapping[str, str]) -> Store:
     """Change the name, licence or citation of a store, also in the card of a final store.
 
-    If this is interrupted, repeat it: the list of checksums is written first, and says what the
-    other files will be.
+    If this is interrupted, run it again. Meanwhile, `verify` reports the files that change, because
+    the list of checksums does not list them.
     """
     if not texts:
         raise UsageError(f"nothing to set; pass at least one of {', '.join(TEXTS)}")
     store.refresh()
     data = store.location.read("zarr.json")
+    sha256 = hashlib.sha256(data).hexdigest()
+    checksums = read_checksums(store.location)
+    if checksums.pop("zarr.json", sha256) != sha256:
+        raise DamagedFile(StoreFile(store.location, "zarr.json"), "it was changed")
+
     group = json.loads(data)
     group["attributes"][fmt.ATTRIBUTES] |= texts
     files = {"zarr.json": to_json(group)}
-    checksums = read_checksums(store.location)
-    intact = (hashlib.sha256(data).hexdigest(), sha256_of_text(files["zarr.json"]))
-    if checksums.get("zarr.json") not in intact:
-        raise DamagedFile(StoreFile(store.location, "zarr.json"), "it was changed")
-
     if store.is_final:
         store.attributes |= texts
         files[fmt.CARD] = _readme(store)
-    for name, text in files.items():
-        checksums[name] = sha256_of_text(text)
-    checksums.pop(fmt.CROISSANT, None)
+    for name in (fmt.CARD, fmt.CROISSANT):
+        checksums.pop(name, None)
     with disk_errors(store.path, StoreError):
-        for name, text in {fmt.CHECKSUMS: to_json(checksums), **files}.items():
-            write_text(store.path / name, text)
-            if store.is_final:
-                make_read_only(store.path / name)
+        _write(store, fmt.CHECKSUMS, to_json(checksums))
+        for name, text in files.items():
+            _write(store, name, text)
+            checksums[name] = sha256_of_text(text)
+        _write(store, fmt.CHECKSUMS, to_json(dict(sorted(checksums.items()))))
         (store.path / fmt.CROISSANT).unlink(missing_ok=True)
     return store.refresh()
+
+
+def _write(store: Store, name: str, text: str) -> None:
+    """Replace a file of a store, which is read-only if the store is final."""
+    write_text(store.path / name, text)
+    if store.is_final:
+        make_read_only(store.path / name)
 
 
 def _write_final(folder: Path, store: Store) -> None:
@@ -148,19 +153,18 @@ def _write_final(folder: Path, store: Store) -> None:
 
 def _write_metadata(folder: Path, store: Store, films: Sequence[str]) -> None:
     """Write the Zarr metadata, the ids and the status array of a final store."""
-    texts = dict(zip(fmt.COORDINATES, (store.ids, films), strict=True))
     # These tell xarray which arrays are coordinates rather than features.
-    times = [name for name in store.arrays if name == "frame_time"]
+    coordinates = [*fmt.COORDINATES, fmt.IDS, fmt.STATUS]
+    if "frame_time" in store.arrays:
+        coordinates.append("frame_time")
+    attributes = {**store.attributes, "state": "final"}
     group = write_arrays(
-        folder,
-        {**store.attributes, "state": "final"},
-        store.id_bytes,
-        read_probe(store),
-        coordinates=" ".join([*texts, fmt.IDS, fmt.STATUS, *times]),
+        folder, attributes, store.id_bytes, read_probe(store), coordinates=" ".join(coordinates)
     )
-    columns = {name: np.array(column, object) for name, column in texts.items()}
-    for name, column in {**columns, fmt.STATUS: store.status}.items():
+    texts = [np.array(store.ids, object), np.array(films, object)]
+    for name, column in zip(fmt.COORDINATES, texts, strict=True):
         group.create_array(**fmt.small_layout(name, column.shape))[:] = column
+    group.create_array(**fmt.small_layout(fmt.STATUS, store.status.shape))[:] = store.status
 
 
 def _consolidate(folder: Path) -> None:
@@ -212,15 +216,6 @@ def _read_chunks(
 def _readme(store: Store) -> str:
     """Return the dataset card of a final store."""
     facts = store.info()
-    failed = []
-    for code in Status:
-        count = int((store.status == code).sum())
-        if code != Status.DONE and count:
-            failed.append(f"{count:,} {code.name.lower().replace('_', ' ')}")
-    counts = ""
-    if failed:
-        counts = f"; {', '.join(failed)}"
-
     arrays = []
     for name, values in facts["arrays"].items():
         shape = " × ".join(map(str, values["shape"]))
@@ -228,46 +223,31 @@ def _readme(store: Store) -> str:
             f"| `{name}` | {shape} | {values['dtype']} | {values['bytes']:,} | "
             f"{values['meaning']} |"
         )
-    padding = ""
-    if any(spec.padded for spec in store.specs):
-        padding = ", as is the padding of clips with fewer frames than the backbone takes"
-
-    backbone = facts["backbone"]
-    weights = ""
-    for key in fmt.CREDITS:
-        if backbone.get(key):
-            weights += f"\n- {key} of the weights: {backbone[key]}"
+    recipe = {
+        "backbone": facts["backbone"] | {"config": "see zarr.json"},
+        "preprocessing": facts["preprocessing"],
+        "precision": facts["precision"],
+    }
     facts |= {
+        "about": to_json(_about(facts)),
         "licence": facts["licence"] or "not stated",
         "citation": facts["citation"] or "not stated",
         "arrays": "\n".join(arrays),
-        "counts": counts,
-        "padding": padding,
-        "weights": weights,
         "first": store.arrays[0],
-        "revision": backbone.get("revision") or "not stated",
-        "steps": json.dumps(facts["preprocessing"], indent=2, ensure_ascii=False),
+        "recipe": to_json(recipe),
     }
-    card = _CARD.read_text(encoding="utf-8").format(**facts)
-    return f"---\n{_front_matter(store)}---\n\n{card}"
+    return _CARD.read_text(encoding="utf-8").format(**facts)
 
 
-def _front_matter(store: Store) -> str:
-    """Return the Hugging Face Hub's dataset metadata as YAML, with JSON strings as values."""
-    facts = store.attributes
-    size = "1M<n<10M"
-    for limit, name in reversed(HUB_SIZES.items()):
-        if len(store) < limit:
-            size = name
-    values: dict[str, Any] = {
+def _about(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a store's metadata for the Hugging Face Hub."""
+    about = {
         "pretty_name": f"{facts['name']}: features of {facts['manifest']}",
         "tags": ["zarr", "features", "obygaze", facts["backbone"]["name"]],
-        "size_categories": [size],
     }
     licence = facts["licence"]
     if licence.lower() in HUB_LICENCES:
-        values["license"] = licence.lower()
+        about["license"] = licence.lower()
     elif licence:
-        values |= {"license": "other", "license_name": licence}
-    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items()]
-    return "".join(lines)
+        about |= {"license": "other", "license_name": licence}
+    return about

@@ -125,7 +125,7 @@ def import_features(
         writer = StoreWriter.create(output, manifest, stated, block_rows=block_rows)
 
     for block in progress(writer.missing_blocks(), "Importing", unit="block"):
-        items = [manifest.items[row] for row in writer.rows_of(block)]
+        items = [manifest.items[row] for row in writer.store.rows_of_block(block)]
         writer.write_block(block, [_read_item(item, sources, specs) for item in items])
     return open_store(output)
 

@@ -184,7 +184,7 @@ def read_chunks(shards: Mapping[int, Shard], rows: Rows, out: NDArray[Any]) -> N
         try:
             read = some.file.location.read_parts(parts)
         except FileNotFoundError as problem:
-            raise StoreError(problem.filename, "no longer exists") from None
+            raise StoreError(problem, "no longer exists") from None
         for (shard, chunk), data, target in zip(batch, read, targets[begin:], strict=False):
             out[target] = shard.decode(chunk, data)[within[target]]
 

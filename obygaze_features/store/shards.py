@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -67,7 +66,7 @@ class ShardLayout:
 
 
 def write_shard(path: Path, chunks: Iterable[NDArray[Any] | None], layout: ShardLayout) -> str:
-    """Write a shard and flush it to disk. A chunk that is None is absent.
+    """Write a shard, which the caller flushes to disk. A chunk that is None is absent.
 
     Returns
     -------
@@ -80,8 +79,6 @@ def write_shard(path: Path, chunks: Iterable[NDArray[Any] | None], layout: Shard
         for piece in _shard_pieces(chunks, layout, index):
             digest.update(piece)
             file.write(piece)
-        file.flush()
-        os.fsync(file.fileno())
     return digest.hexdigest()
 
 

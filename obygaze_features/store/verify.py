@@ -9,18 +9,15 @@ A repair drops the damaged rows, and the next extraction computes them again. Ot
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from obygaze_features.common.files import (
     clear_unfinished,
     disk_errors,
-    require_plain_file,
     sync_path,
 )
 from obygaze_features.common.progress import progress
@@ -28,11 +25,10 @@ from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.combine import NO_SOURCE, Plan, write_plan
 from obygaze_features.store.files import Folder, Location, is_store_name, location_of, sha256_at
-from obygaze_features.store.format import Status
+from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.metadata import DamagedFile, NewerStore, StoredArray, read_checksums
-from obygaze_features.store.reader import Store, open_store
-from obygaze_features.store.rows import Shard
-from obygaze_features.store.writer import StoreWriter, append_to_log
+from obygaze_features.store.reader import Rows, Store, open_store
+from obygaze_features.store.writer import StoreWriter, Values, append_to_log
 
 CHANGED = "it was changed"
 """The reason given for a file that does not match its SHA-256."""
@@ -48,18 +44,6 @@ class Damage:
     why: str
 
 
-@dataclass(frozen=True)
-class Repair:
-    """The result of a repair."""
-
-    path: Path
-    damage: tuple[Damage, ...]
-    """The damage that was repaired."""
-    to_do: tuple[str, ...]
-    """The ids of the dropped rows, which an extraction has to compute again."""
-    reopened: bool
-
-
 def verify(store: Store | Path | str) -> list[Damage]:
     """Read a whole store, open or final, and return a list of the damage. Nothing is changed.
 
@@ -69,16 +53,13 @@ def verify(store: Store | Path | str) -> list[Damage]:
     if isinstance(store, Store):
         store = store.location.address
     location = location_of(store)
-    checksums, reasons = _compare_files(location)
+    reasons = compare_files(location)
     rows: list[Damage] = []
     try:
         opened = Store(location)
-        if not opened.is_final:
-            rows = list(_check_blocks(opened))
-        else:
-            rows = list(_check_shards(opened, reasons))
-            if checksums:  # unless the list is damaged itself
-                reasons = compare_list(opened, checksums) | reasons
+        if opened.is_final and fmt.CHECKSUMS not in reasons:
+            reasons = compare_list(opened) | reasons
+        rows = [*_check_records(opened), *_check_shards(opened, reasons)]
     except StoreError as problem:
         if isinstance(problem, NewerStore) or not location.exists(fmt.ITEMS):
             raise
@@ -88,25 +69,27 @@ def verify(store: Store | Path | str) -> list[Damage]:
     return files + rows
 
 
-def _compare_files(location: Location) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the checksum of each listed file, and the reason for each file that is damaged."""
-    checksums: dict[str, str] = {}
+def compare_files(location: Location) -> dict[str, str]:
+    """Return the damage to files that a store's list of checksums names, by file."""
     reasons = {}
     try:
         checksums = read_checksums(location)
     except DamagedFile as problem:
-        reasons = _reason(problem)
-    for name, sha256 in progress(checksums.items(), "Verifying", unit="file", total=len(checksums)):
-        reason = compare_file(location, name, sha256)
+        return _reason(problem)
+    for name in progress(checksums, "Verifying", unit="file"):
+        reason = compare_file(location, name, checksums[name])
         if reason:
             reasons[name] = reason
+    if isinstance(location, Folder) and (location.path / fmt.LOG).is_symlink():
+        reasons[fmt.LOG] = "it is a link"
+    return reasons
 
-    if isinstance(location, Folder):
-        try:
-            require_plain_file(location.path / fmt.LOG, StoreError)
-        except StoreError as problem:
-            reasons[fmt.LOG] = str(problem)
-    return checksums, reasons
+
+def _reason(problem: StoreError) -> dict[str, str]:
+    """Return the reason for an error, by the name of the damaged file."""
+    if isinstance(problem, DamagedFile):
+        return {problem.file: problem.reason}
+    return {"zarr.json": str(problem)}
 
 
 def compare_file(location: Location, name: str, sha256: str) -> str | None:
@@ -122,69 +105,60 @@ def compare_file(location: Location, name: str, sha256: str) -> str | None:
     return None
 
 
-def _reason(problem: StoreError) -> dict[str, str]:
-    """Return the reason for an error, by the name of the damaged file."""
-    if isinstance(problem, DamagedFile):
-        return {problem.file: problem.reason}
-    return {"zarr.json": str(problem)}
-
-
-def _check_blocks(store: Store) -> Iterator[Damage]:
-    """Yield damage to the records of an open store, and to the shards that they name."""
-    for block in progress(range(store.blocks), "Verifying", unit="block"):
-        rows = np.array(store.rows_of_block(block))
-        try:
-            record = store.read_records([block]).get(block)
-        except DamagedFile as problem:
-            yield Damage(problem.file, _ids(store, rows), problem.reason)
-            continue
-        if record is None:
-            continue
-
-        done = rows[np.array(record.status) == Status.DONE]
-        for spec in store.specs:
-            sha256 = record.shards[spec.name]
-            if sha256 is None:
-                continue
-            # It is staged until it is moved.
-            for name in (fmt.staged_name(spec, block, sha256), fmt.shard_name(spec, block)):
-                reason = compare_file(store.location, name, sha256)
-                if reason != _MISSING:
-                    break
-            if reason:
-                damaged = _find_damaged(store, store.stored(spec.name), name, done)
-                # If all chunks are intact, the whole shard is another one.
-                yield Damage(name, _ids(store, damaged or done.tolist()), reason)
+def _check_records(store: Store) -> list[Damage]:
+    """Return the damage to the records of an open store, which then reads as if it lacked them."""
+    damage = []
+    records: dict[int, BlockRecord] = {}
+    if not store.is_final:
+        for block in range(store.blocks):
+            try:
+                records |= store.read_records([block])
+            except DamagedFile as problem:
+                ids = _ids(store, store.rows_of_block(block))
+                damage.append(Damage(problem.file, ids, problem.reason))
+    store.records = records
+    return damage
 
 
 def _check_shards(store: Store, reasons: Mapping[str, str]) -> Iterator[Damage]:
-    """Yield the damaged shards of a final store, whose files have been compared.
-
-    If all chunks are intact, the list may be wrong, so no rows are named.
-    """
+    """Yield the damage to shards. The files that a final store lists have been compared."""
     done = np.flatnonzero(store.status == Status.DONE)
     for array in map(store.stored, store.arrays):
-        shards = done // array.layout.shard_rows
-        for shard in np.unique(shards).tolist():
-            name = fmt.shard_name(array.spec, shard)
-            if name in reasons:
-                damaged = _find_damaged(store, array, name, done[shards == shard])
-                yield Damage(name, _ids(store, damaged), reasons[name])
+        numbers, starts = np.unique(done // array.layout.shard_rows, return_index=True)
+        shards = zip(numbers.tolist(), np.split(done, starts[1:]), strict=False)
+        for number, rows in progress(shards, f"Verifying {array.spec.name}", unit="shard"):
+            name = fmt.shard_name(array.spec, number)
+            reason = reasons.get(name)
+            if not store.is_final:
+                name, reason = _compare_shard(store, array.spec, number)
+            if reason:
+                damaged = _find_damaged(store, array, rows)
+                if not store.is_final:
+                    # If all chunks are intact, the whole shard is another one. In a final store,
+                    # the list may be wrong instead.
+                    damaged = damaged or rows.tolist()
+                yield Damage(name, _ids(store, damaged), reason)
 
 
-def _find_damaged(store: Store, array: StoredArray, name: str, rows: NDArray[np.intp]) -> list[int]:
+def _compare_shard(store: Store, spec: ArraySpec, block: int) -> tuple[str, str | None]:
+    """Return the name of a block's shard, and the damage to it, if any."""
+    sha256 = store.records[block].shards[spec.name]
+    assert sha256 is not None  # because rows are done
+    for name in (fmt.staged_name(spec, block, sha256), fmt.shard_name(spec, block)):
+        reason = compare_file(store.location, name, sha256)
+        if reason != _MISSING:
+            break
+    return name, reason
+
+
+def _find_damaged(store: Store, array: StoredArray, rows: Rows) -> list[int]:
     """Return those rows of a shard that cannot be read."""
-    layout = array.layout
-    try:
-        shard = Shard(store.location, name, array)
-    except (StoreError, FileNotFoundError):
-        return list(rows)
     damaged: list[int] = []
-    chunks = rows // layout.chunk_rows
+    chunks = rows // array.layout.chunk_rows
     for chunk in np.unique(chunks).tolist():
         in_chunk = rows[chunks == chunk]
         try:
-            shard.read(in_chunk % layout.shard_rows)
+            store.read_rows(array.spec.name, in_chunk)
         except StoreError:
             damaged += in_chunk.tolist()
     return damaged
@@ -194,7 +168,7 @@ def _ids(store: Store, rows: Iterable[int]) -> tuple[str, ...]:
     return tuple(store.ids[row] for row in rows)
 
 
-def compare_list(store: Store, listed: Collection[str]) -> dict[str, str]:
+def compare_list(store: Store) -> dict[str, str]:
     """Return what is wrong with the list of a final store's files, by the name of the file.
 
     The probe, the coordinates and an older store's second card are optional.
@@ -211,57 +185,46 @@ def compare_list(store: Store, listed: Collection[str]) -> dict[str, str]:
         for shard in np.unique(done // store.stored(spec.name).layout.shard_rows).tolist():
             names.add(fmt.shard_name(spec, shard))
 
-    wrong = names.symmetric_difference(set(listed) - optional)
+    wrong = names.symmetric_difference(read_checksums(store.location).keys() - optional)
     reason = f"{fmt.CHECKSUMS} does not list this store's files, no more and no less: see "
     return {name: f"{reason}{name!r:.80}" for name in sorted(wrong)}
 
 
-def check_list(store: Store, listed: Collection[str]) -> None:
-    """Raise `StoreError` unless a final store lists exactly the files that it should have."""
-    for reason in compare_list(store, listed).values():
-        raise StoreError(f"{store.where}: {reason}")
-
-
-def repair(path: Path | str, *, reopen: bool = False) -> Repair:
+def repair(
+    path: Path | str, damage: Sequence[Damage] | None = None, *, reopen: bool = False
+) -> list[Damage]:
     """Drop the damaged rows of a store, so that the next extraction computes them again.
 
     No process may be writing to the store. A damaged final store is replaced by an open store with
     all intact rows. Raises `StoreUnreadable`, and changes nothing, if the system cannot read a
-    file. A repair that was interrupted can be repeated.
+    file. A repair that was interrupted can be repeated. Returns the damage that was repaired.
 
     Parameters
     ----------
     path
         The store's folder.
+    damage
+        The result of `verify` (default: verify the store now).
     reopen
         Reopen a final store even if it is undamaged, so that missing rows can be filled.
     """
     with disk_errors(Path(path), StoreError):
         store = open_store(path)
         clear_unfinished(store.path)  # left over if an earlier repair was killed
-        damage = verify(store)
+        if damage is None:
+            damage = verify(store)
         _refuse_irreparable(store, damage)
-        lost_ids = {item_id for entry in damage for item_id in entry.ids}
-        lost = np.flatnonzero([item_id in lost_ids for item_id in store.ids])
-        to_do = _ids(store, lost)
-        reopened = store.is_final and bool(damage or reopen)
-        if reopened:
+        ids = {item_id for entry in damage for item_id in entry.ids}
+        lost = np.flatnonzero([item_id in ids for item_id in store.ids])
+        if not store.is_final:
+            _drop_rows(store, lost, damage)
+        elif damage or reopen:
             _reopen(store, lost, damage)
-        elif not store.is_final:
-            _drop_records(store, damage)
-            writer = StoreWriter(store.refresh())  # finishes what a killed writer began
-            lost = lost[store.status[lost] == Status.DONE]
-            for block in np.unique(lost // store.block_rows).tolist():
-                rows = lost[lost // store.block_rows == block]
-                writer.rewrite(block, dict.fromkeys(rows.tolist()))
-            if damage:
-                append_to_log(store.path, "repaired", files=[entry.file for entry in damage])
-    return Repair(store.path, tuple(damage), to_do, reopened)
+    return list(damage)
 
 
 def _refuse_irreparable(store: Store, damage: Sequence[Damage]) -> None:
     """Raise `StoreError` if a damaged file can be neither recomputed nor rewritten."""
-    require_plain_file(store.path / fmt.LOG, StoreError)
     rewritten: tuple[str, ...] = ()
     if store.is_final:
         rewritten = (fmt.CARD, fmt.CROISSANT, fmt.PROBE, *fmt.COORDINATES)
@@ -273,23 +236,26 @@ def _refuse_irreparable(store: Store, damage: Sequence[Damage]) -> None:
             )
 
 
-def _drop_records(store: Store, damage: Sequence[Damage]) -> None:
-    """Remove the damaged records of an open store, and the shards of their blocks."""
-    records = {entry.file for entry in damage}
-    for block in range(store.blocks):
-        name = fmt.record_name(block)
-        if name in records:
-            for spec in store.specs:
-                (store.path / fmt.shard_name(spec, block)).unlink(missing_ok=True)
-            (store.path / name).unlink()  # last, because a repeated repair finds the block by it
-            sync_path(store.path / fmt.RECORDS)
+def _drop_rows(store: Store, lost: Rows, damage: Sequence[Damage]) -> None:
+    """Remove the damaged records of an open store, and write its other damaged blocks again."""
+    for entry in damage:
+        if entry.file.startswith(f"{fmt.RECORDS}/"):
+            (store.path / entry.file).unlink()
+    sync_path(store.path / fmt.RECORDS)
+    writer = StoreWriter(store.refresh())  # finishes what a killed writer began
+    lost = lost[store.status[lost] == Status.DONE]
+    for block in np.unique(lost // store.block_rows).tolist():
+        rows = lost[lost // store.block_rows == block]
+        writer.rewrite(block, dict.fromkeys(rows.tolist()))
+    if damage:
+        append_to_log(store.path, "repaired", files=[entry.file for entry in damage])
 
 
-def _reopen(store: Store, lost: NDArray[np.intp], damage: Sequence[Damage]) -> None:
+def _reopen(store: Store, lost: Rows, damage: Sequence[Damage]) -> None:
     """Replace a final store with an open store that lacks the damaged rows."""
     source = np.zeros(len(store), np.intp)
     source[lost] = NO_SOURCE
-    probe: dict[str, NDArray[Any]] | None = None
+    probe: Values | None = None
     if any(entry.file.startswith(f"{fmt.PROBE}/") for entry in damage):
         probe = {}
     write_plan(

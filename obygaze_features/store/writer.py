@@ -16,11 +16,10 @@ import contextlib
 import json
 import os
 import platform
-import uuid
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +43,7 @@ from obygaze_features.store import format as fmt
 from obygaze_features.store.files import Folder, require_store_name
 from obygaze_features.store.format import ArraySpec, BlockRecord, Recipe, Status
 from obygaze_features.store.metadata import check_attributes, final_error, read_attributes
-from obygaze_features.store.reader import Store, open_store
+from obygaze_features.store.reader import Rows, Store, open_store
 from obygaze_features.store.shards import write_shard
 
 if TYPE_CHECKING:
@@ -58,11 +57,15 @@ SAME_STORE = ("items_digest", *SAME_RECIPE, "block_rows")
 """The attributes that must be equal for runs to fill the same store."""
 
 
+Values = Mapping[str, NDArray[Any]]
+"""A row: its value in each array."""
+
+
 @dataclass(frozen=True)
 class Done:
     """A computed row: its value in each array, and the fingerprint of its source file."""
 
-    values: Mapping[str, NDArray[Any]]
+    values: Values
     source: str | None
     status = Status.DONE
 
@@ -100,7 +103,7 @@ class StoreWriter:
         manifest: NamedItems,
         recipe: Recipe,
         *,
-        probe: Mapping[str, NDArray[Any]] | None = None,
+        probe: Values | None = None,
         block_rows: int | None = None,
     ) -> StoreWriter:
         """Create an empty store for a manifest's items.
@@ -166,10 +169,6 @@ class StoreWriter:
             return []
         return [block for block in range(self.store.blocks) if not self.is_written(block)]
 
-    def rows_of(self, block: int) -> range:
-        """Return the row numbers of a block."""
-        return self.store.rows_of_block(block)
-
     def is_written(self, block: int) -> bool:
         """Return True if a block has a record on disk."""
         return (self.store.path / fmt.record_name(block)).exists()
@@ -196,17 +195,20 @@ class StoreWriter:
 
         after = {row: check_row(store, outcome) for row, outcome in rows.items()}
         kept = []
-        for row in self.rows_of(block):
+        for row in store.rows_of_block(block):
             if row not in rows or (rows[row] and store.status[row] == Status.DONE):
                 kept.append(row)
         after.update(zip(kept, read_outcomes(store, np.array(kept, np.intp)), strict=True))
-        return commit_block(store, block, [after[row] for row in self.rows_of(block)])
+        return commit_block(store, block, [after[row] for row in store.rows_of_block(block)])
 
 
-def commit_block(store: Store, block: int, outcomes: Sequence[Outcome]) -> BlockRecord:
+def commit_block(
+    store: Store, block: int, outcomes: Sequence[Outcome], *, sync: bool = True
+) -> BlockRecord:
     """Write a block's shards, then its commit record, after which the block exists.
 
-    The rows must fit the arrays: see `check_row`.
+    The rows must fit the arrays: see `check_row`. Without `sync`, the caller flushes the store to
+    disk, which no other process sees before that.
     """
     rows = store.rows_of_block(block)
     if not rows or len(outcomes) != len(rows):
@@ -224,20 +226,25 @@ def commit_block(store: Store, block: int, outcomes: Sequence[Outcome]) -> Block
             failures[store.ids[row]] = outcome.reason
 
     with disk_errors(store.path, StoreError):
-        _refuse_if_final(store)
-        shards = {spec.name: _stage(store, block, spec, outcomes) for spec in store.specs}
+        if sync:
+            _refuse_if_final(store)
+        shards = {spec.name: _stage(store, block, spec, outcomes, sync) for spec in store.specs}
         record = BlockRecord(block, tuple(status), tuple(sources), failures, shards)
-        sync_path(store.path / fmt.STAGING)
-        _refuse_if_final(store)
-        write_bytes(store.path / fmt.record_name(block), record.to_bytes())
-        move_shards(store, record)
+        path = store.path / fmt.record_name(block)
+        if sync:
+            sync_path(store.path / fmt.STAGING)
+            _refuse_if_final(store)
+            write_bytes(path, record.to_bytes())
+        else:
+            path.write_bytes(record.to_bytes())
+        move_shards(store, record, sync=sync)
         for spec in store.specs:
             if shards[spec.name] is None:
                 (store.path / fmt.shard_name(spec, block)).unlink(missing_ok=True)
     return record
 
 
-def read_outcomes(store: Store, rows: NDArray[np.intp]) -> list[Outcome]:
+def read_outcomes(store: Store, rows: Rows) -> list[Outcome]:
     """Return the outcome of each of these rows, with the values of those that are done."""
     status = store.status[rows]
     done = rows[status == Status.DONE]
@@ -262,19 +269,16 @@ def check_row(store: Store, row: Outcome) -> Outcome:
     """Convert a row to the arrays' dtypes; return a failure if an array cannot hold a value."""
     if not isinstance(row, Done):
         return row
-    if row.values.keys() != set(store.arrays):
-        raise StoreError(
-            f"a row has the arrays {', '.join(row.values)}, but the store has "
-            f"{', '.join(store.arrays)}"
-        )
+    shapes = {name: np.shape(value) for name, value in row.values.items()}
+    expected = {spec.name: spec.shape for spec in store.specs}
+    if shapes != expected:
+        raise StoreError(f"a row must have arrays of these shapes: {expected} (got {shapes})")
 
     values = {}
     filled = set()
     for spec in store.specs:
         name = spec.name
         computed = np.asarray(row.values[name])
-        if computed.shape != spec.shape:
-            raise StoreError(f"a row of {name} must have shape {spec.shape} (got {computed.shape})")
         with np.errstate(over="ignore", invalid="ignore"):
             value = computed.astype(spec.dtype, copy=False)
         values[name] = value
@@ -282,10 +286,8 @@ def check_row(store: Store, row: Outcome) -> Outcome:
         content = spec.without_padding(value)
         is_exact = value.dtype.kind == "f" or np.array_equal(value, computed)
         if not is_exact or not content.size or not _is_storable(content, spec):
-            problem = "NaN or infinity"
-            if computed.dtype.kind != "f" or np.isfinite(spec.without_padding(computed)).all():
-                problem = f"a value that {spec.dtype} cannot hold"
-            return Failed(Status.NOT_FINITE, f"{name} has {problem}", row.source)
+            reason = f"{name} has a value that cannot be stored as {spec.dtype}"
+            return Failed(Status.NOT_FINITE, reason, row.source)
         if spec.padded:
             filled.add(len(content) / spec.shape[0])
 
@@ -304,17 +306,19 @@ def _is_storable(content: NDArray[Any], spec: ArraySpec) -> bool:
     return not bool(spec.is_fill(content).any())
 
 
-def _stage(store: Store, block: int, spec: ArraySpec, outcomes: Sequence[Outcome]) -> str | None:
-    """Write and flush the shard of one array; return its SHA-256, or None if no row is done."""
+def _stage(
+    store: Store, block: int, spec: ArraySpec, outcomes: Sequence[Outcome], sync: bool
+) -> str | None:
+    """Write the shard of one array; return its SHA-256, or None if no row is done."""
     chunks = [row.values[spec.name] if isinstance(row, Done) else None for row in outcomes]
     if all(chunk is None for chunk in chunks):
         return None
-    temporary = store.path / fmt.STAGING / f".{uuid.uuid4().hex}.partial"
-    try:
-        sha256 = write_shard(temporary, chunks, fmt.shard_layout(spec, store.block_rows))
-        os.replace(temporary, store.path / fmt.staged_name(spec, block, sha256))
-    finally:
-        temporary.unlink(missing_ok=True)
+    # The next attempt replaces what a killed writer left.
+    temporary = store.path / fmt.staged_name(spec, block, "partial")
+    sha256 = write_shard(temporary, chunks, fmt.shard_layout(spec, store.block_rows))
+    if sync:
+        sync_path(temporary)
+    os.replace(temporary, store.path / fmt.staged_name(spec, block, sha256))
     return sha256
 
 
@@ -328,13 +332,12 @@ def finish_moves(store: Store) -> None:
     """Finish commits whose writer was killed after writing the record."""
     staged = (store.path / fmt.STAGING).glob("*")
     numbers = {path.name.partition(".")[0] for path in staged}
-    for block in map(int, filter(str.isdecimal, numbers)):
-        record = store.read_records([block]).get(block)
-        if record is not None:
-            move_shards(store, record)
+    blocks = [int(number) for number in numbers if number.isdecimal()]
+    for record in store.read_records(blocks).values():
+        move_shards(store, record)
 
 
-def move_shards(store: Store, record: BlockRecord) -> None:
+def move_shards(store: Store, record: BlockRecord, *, sync: bool = True) -> None:
     """Finish a commit by moving the shards that are still staged.
 
     Nothing is removed, because another part may have written the block again meanwhile.
@@ -349,7 +352,7 @@ def move_shards(store: Store, record: BlockRecord) -> None:
         with contextlib.suppress(FileNotFoundError):  # it may have been moved already
             os.replace(store.path / fmt.staged_name(spec, record.block, sha256), target)
         folder = target.parent
-        while folder != store.path:
+        while sync and folder != store.path:
             sync_path(folder)
             folder = folder.parent
 
@@ -411,13 +414,12 @@ def differences(
     return found
 
 
-def is_in_part(blocks: NDArray[np.intp], part: str) -> NDArray[np.bool_]:
+def is_in_part(blocks: Rows, part: str) -> NDArray[np.bool_]:
     """Return a mask of a part's blocks; ``"2/4"`` is every fourth, starting with the second."""
-    first, _, step = part.partition("/")
-    is_number = first.isdecimal() and step.isdecimal() and len(first) <= len(step) < 7
-    if not (is_number and 1 <= int(first) <= int(step)):
+    numbers = re.fullmatch(r"(\d{1,6})/(\d{1,6})", part)
+    if not (numbers and 1 <= int(numbers[1]) <= int(numbers[2])):
         raise UsageError(f"a part must be I/N with I from 1 to N, such as 2/4 (got {part!r})")
-    selected: NDArray[np.bool_] = blocks % int(step) == int(first) - 1
+    selected: NDArray[np.bool_] = blocks % int(numbers[2]) == int(numbers[1]) - 1
     return selected
 
 
@@ -425,7 +427,7 @@ def write_empty_store(
     folder: Path,
     attributes: Mapping[str, Any],
     items: Items,
-    probe: Mapping[str, NDArray[Any]],
+    probe: Values,
 ) -> None:
     """Write the files of an open store that has no rows yet into an empty folder."""
     write_arrays(folder, attributes, fmt.encode_ids(items.ids), probe)
@@ -439,7 +441,7 @@ def write_arrays(
     folder: Path,
     attributes: Mapping[str, Any],
     ids: NDArray[np.uint8],
-    probe: Mapping[str, NDArray[Any]],
+    probe: Values,
     **others: Any,
 ) -> zarr.Group:
     """Write the Zarr metadata of a store, the ids and the probe; return the group.
@@ -498,8 +500,6 @@ def append_to_log(folder: Path, event: str, **fields: Any) -> None:
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "event": event,
         "host": platform.node(),
-        "python": platform.python_version(),
-        "zarr": version("zarr"),
         **fields,
     }
     path = folder / fmt.LOG

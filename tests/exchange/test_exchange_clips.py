@@ -89,7 +89,7 @@ def test_a_folder_of_clips_becomes_a_store(suffix, tmp_path):
         "tt0-003": f"native: features/tt0/tt0_scene_3{suffix}",
         "tt1-004": "(2, 6)",
         "tt2-005": "float64",
-        "tt0-006": "native has NaN or infinity",
+        "tt0-006": "native has a value that cannot be stored as float32",
         "tt1-007": f"name one tt1/tt1-007{suffix}",
         "tt2-008": f"name one tt2/tt2-008{suffix}",
         "tt0-009": f"name one tt0/tt0-009{suffix}",

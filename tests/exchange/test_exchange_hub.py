@@ -96,7 +96,7 @@ def test_the_hub_stores_and_returns_a_store_in_one_commit(
     assert json.loads(run("push", own, address, "--json").output)["sent"] == 0
     refused(run("push", other_store, address), "holds another store")
     refused(run("push", own, "hf://datasets/lab/films"), "holds another store or other files")
-    refused(run("push", own, "hf://datasets/closed/x"), "answered 403 Forbidden; set credentials")
+    refused(run("push", own, "hf://datasets/closed/x"), "answered 403 Forbidden; check the address")
     refused(run("info", "hf://datasets/lab/none"), "hf://datasets/lab/none")
     assert files_of(tmp_path / "hub") == before
     assert lab.headers[-1]["Authorization"] == f"Bearer {TOKEN}"

@@ -257,7 +257,7 @@ def test_a_nan_feature_is_a_failure(films, tiny, tmp_path):
         return out
 
     summary = of.extract(rows(24), films, replace(tiny, encode_clips=spoiled), tmp_path)
-    infinite = "frames has NaN or infinity"
+    infinite = "frames has a value that cannot be stored as float16"
     assert summary.failed == {
         "not_finite": {"clip-00": infinite, "clip-08": infinite,
                        "clip-16": infinite}

@@ -215,17 +215,14 @@ def read_ranking(folder: Path, _: str) -> Iterator[Pair]:
 
 @reader("huggingface_hub")
 def read_cards(folder: Path, _: str) -> Iterator[Pair]:
-    """Read the card of each store in the same way as the Hub: tags, size and licence."""
+    """Read the card of each store in the same way as the Hub: tags and licence."""
     from huggingface_hub import DatasetCard
 
-    sizes = {1_000: "n<1K", 10_000: "1K<n<10K"}
     for name in STORES:
         store = folder / "stores" / f"{name}.zarr"
         facts = json.loads((store / "zarr.json").read_text())["attributes"]["obygaze"]
         data = DatasetCard.load(store / "README.md").data
         yield f"{name}: tags", {"zarr", facts["backbone"]["name"]} <= {*data.tags}
-        size = next(size for limit, size in sizes.items() if facts["n"] < limit)
-        yield f"{name}: size", data.size_categories == [size]
         stated = data.to_dict().get("license_name", data.license)
         yield f"{name}: licence", (stated or "").lower() == facts["licence"].lower()
 

@@ -28,7 +28,6 @@ from obygaze_features.store import (
 from obygaze_features.store import format as fmt
 from obygaze_features.store.diff import diff
 from obygaze_features.store.finalise import _consolidate, finalise
-from obygaze_features.store.transfer import Packed, Pushed
 from obygaze_features.store.writer import write_checksums
 
 ARRAYS = (
@@ -89,7 +88,7 @@ def fill(
         return Done({name: outcome.values[name] for name in writer.store.arrays}, outcome.source)
 
     for block in range(writer.store.blocks) if blocks is None else blocks:
-        rows = writer.rows_of(block)
+        rows = writer.store.rows_of_block(block)
         if not writer.is_written(block):
             writer.write_block(block, [computed(row) for row in rows])
         else:
@@ -241,15 +240,15 @@ def assert_alike(there: Store, here: Store) -> None:
     for name in here.arrays:
         rows = here.read(name, missing="nan")
         np.testing.assert_array_equal(there.read(name, missing="nan"), rows)
-    assert diff(there, here).identical
+    assert diff(there, here)["identical"]
     assert pickle.loads(pickle.dumps(there)).ids == here.ids
 
 
-def pack(path: Path, output: Path, *, overwrite: bool = False) -> Packed:
-    return transfer.pack(open_store(path), output, overwrite=overwrite)
+def pack(path: Path, output: Path) -> dict[str, Any]:
+    return transfer.pack(open_store(path), output)
 
 
-def push(path: Path, target: Path | str) -> Pushed:
+def push(path: Path, target: Path | str) -> dict[str, Any]:
     return transfer.push(open_store(path), target)
 
 

@@ -54,7 +54,7 @@ def any_store(request, source, tmp_path_factory):
     if request.param == "compressed":
         compress(copy.path)
         copy.refresh()
-    return pack(copy.path, folder / "copy.zip").path if request.param == "zip" else copy
+    return pack(copy.path, folder / "copy.zip")["path"] if request.param == "zip" else copy
 
 
 def test_vector_search_equals_brute_force(source, any_store, query, monkeypatch):

@@ -5,7 +5,6 @@ import contextlib
 import errno
 import os
 import signal
-from functools import partial
 from unittest.mock import Mock
 
 import numpy as np
@@ -17,7 +16,7 @@ from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import Done, Failed, Status, Store, StoreWriter
 from obygaze_features.store import writer as writing
 from obygaze_features.store.finalise import finalise
-from obygaze_features.store.verify import verify
+from obygaze_features.store.verify import repair, verify
 from tests.kit.store import plain_recipe
 
 MANIFEST = Manifest("made-up", Items.of([Item(f"tt{row}") for row in range(4)]))
@@ -77,10 +76,11 @@ def test_shards_of_a_killed_run_do_not_enter_the_block(path):
     writer = resume(path)
     writer.write_block(0, [row(1), row(1)])
     (path / "blocks/000000.json").unlink()
-    (path / "staging/.1f2e.partial").write_bytes(b"half")
+    (path / "staging/000000.native.partial").write_bytes(b"half")
     (path / "staging/000000.native.0123456789abcdef").write_bytes(b"whole, and of no record")
     assert of.open_store(path).status.tolist() == [0] * 4
     resume(path).write_block(0, [BROKEN, row(2)])
+    assert not (path / "staging/000000.native.partial").exists()
     assert np.isnan(native(path)[0])
     fresh = StoreWriter.create(path.with_name("fresh.zarr"), MANIFEST, RECIPE, block_rows=2)
     fresh.write_block(0, [BROKEN, row(2)])
@@ -97,6 +97,10 @@ def test_committed_shards_are_read_and_moved_from_staging(path):
     assert native(path)[:2] == [1, 2]
     assert verify(path) == []
     resume(path)
+    assert not staged.exists()
+    assert native(path)[:2] == [1, 2]
+    os.replace(path / "native/c/0/0", staged)
+    assert repair(path) == []
     assert not staged.exists()
     assert native(path)[:2] == [1, 2]
 
@@ -125,22 +129,6 @@ def test_a_record_without_its_name_is_not_a_block(path, monkeypatch):
     assert native(path)[:2] == [2, 2]
 
 
-def overtaken(monkeypatch, name, meanwhile, after=False):
-    """Run something just before or after the next call of a function in the commit."""
-    call = getattr(writing, name)
-
-    def overtaken(*args):
-        monkeypatch.undo()
-        if not after:
-            meanwhile()
-        result = call(*args)
-        if after:
-            meanwhile()
-        return result
-
-    monkeypatch.setattr(writing, name, overtaken)
-
-
 def test_a_written_block_is_not_written_again(path):
     resume(path).write_block(0, [row(1), row(1)])
     with pytest.raises(StoreError, match=r"block 0 of .* has already been written"):
@@ -152,8 +140,15 @@ def test_a_finalised_store_refuses_its_writer(path, monkeypatch):
     """Finalise before the writer begins, or after its shards but before the record."""
     resume(path).write_block(0, [row(1), row(2)])
     late, later = resume(path), resume(path)
-    finish = partial(finalise, path, allow_incomplete=True)
-    overtaken(monkeypatch, "sync_path", finish, after=True)
+    sync_path = writing.sync_path
+
+    def finalise_once(folder):
+        sync_path(folder)
+        if folder.name == "staging":
+            monkeypatch.undo()
+            finalise(path, allow_incomplete=True)
+
+    monkeypatch.setattr(writing, "sync_path", finalise_once)
     for writer in (late, later):
         with pytest.raises(StoreError, match="was finalised while rows were being written"):
             writer.write_block(1, [row(3), row(4)])

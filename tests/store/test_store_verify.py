@@ -102,8 +102,8 @@ def test_repair_and_extraction_restore_the_store(path, sound, spoil, file, ids, 
     [entry] = verify(path)
     assert (entry.file, entry.ids) == (file, ids)
     assert entry.why.startswith(reason)
-    done = repair(path)
-    assert (done.to_do, done.reopened) == (ids, False)
+    assert repair(path) == [entry]
+    assert not open_store(path).is_final
     assert [open_store(path).ids[row] for row in open_store(path).missing_rows()] == list(ids)
     assert verify(path) == []
     toys.fill(toys.resume(path))
@@ -120,7 +120,7 @@ def test_leftovers_of_a_killed_writer_leave_the_final_store(path, sound):
     for name in names:
         (path / name).write_bytes(b"half a shard")
     assert verify(path) == []
-    assert repair(path).damage == ()
+    assert repair(path) == []
     finalise(path)
     assert toys.contents(path) == toys.contents(sound / "final.zarr")
 
@@ -134,13 +134,14 @@ def test_files_that_extraction_cannot_make_come_from_a_copy(copy, sound, state, 
     with pytest.raises(StoreError, match=name):
         repair(store)
     shutil.copyfile(sound / f"{state}.zarr" / name, store / name)
-    assert repair(store).damage == ()
+    assert repair(store) == []
     assert toys.contents(store) == toys.contents(sound / f"{state}.zarr")
 
 
 def test_a_final_store_reopens_to_the_same_store(final, sound):
-    assert not repair(final).reopened
-    assert repair(final, reopen=True).reopened
+    assert repair(final) == []
+    assert open_store(final).is_final
+    assert repair(final, reopen=True) == []
     assert toys.contents(final) == toys.contents(sound / "open.zarr")
     events = re.findall('"event": ?"(.*?)"', (final / "log.jsonl").read_text())
     assert events == ["created", "finalised", "reopened"]
@@ -152,7 +153,9 @@ def test_a_final_store_reopens_to_the_same_store(final, sound):
 @pytest.mark.parametrize("name", ["README.md", "probe/native/c/0/0", "id/c/0"])
 def test_damage_outside_the_rows_costs_no_row(final, sound, name):
     flip_bit(final / name, 5)
-    assert (repair(final).reopened, open_store(final).status.all()) == (True, True)
+    assert [entry.file for entry in repair(final)] == [name]
+    assert not open_store(final).is_final
+    assert open_store(final).status.all()
     if "probe" in name:
         assert not (final / "probe").exists()
     else:
@@ -174,7 +177,7 @@ def test_repair_keeps_intact_rows_of_a_final_store(tmp_path):
     flip_bit(path / "tokens/c/0/0/0", 5 * (80 * 128 * 2 + 4) + 17)
     [entry] = verify(path)
     assert entry.ids == ("tt1-005",)
-    assert repair(path).to_do == ("tt1-005",)
+    assert repair(path, [entry]) == [entry]
     store = open_store(path)
     left = [item_id for item_id in store.ids if item_id != "tt1-005"]
     assert store.done_ids() == left
@@ -191,7 +194,8 @@ def test_a_damaged_list_of_checksums_costs_no_row(copy, sound):
         before = toys.contents(path)
         if verify(path):  # a line end may turn into another space
             with contextlib.suppress(StoreError):
-                assert repair(path).reopened  # for README.md
+                repair(path)  # for README.md
+                assert not open_store(path).is_final
                 before = {}
             assert not before or toys.contents(path) == before
         assert np.array_equal(open_store(path).status, status)
@@ -249,9 +253,7 @@ def test_repair_drops_no_row_that_can_be_read(path, sound):
     flip_bit(path / "frames/c/2/0/0", 3)
     flip_bit(path / "frames/c/3/0/0", 3)
     lost = (*BLOCK_1, "tt1-008", "tt1-012")
-    done = repair(path)
-    assert done.to_do == lost
-    assert len(done.damage) == 4
+    assert len(repair(path)) == 4
     assert verify(path) == []
     store = open_store(path)
     assert [store.ids[row] for row in store.missing_rows()] == list(lost)
@@ -264,7 +266,7 @@ def test_a_block_without_rows_has_no_shard(path, sound):
     """Readers of plain Zarr never see a row that is to do."""
     for name in ("native/c/4/0", "frames/c/4/0/0"):
         flip_bit(path / name, -1)  # the index, so that no chunk can be found
-    assert repair(path).to_do == ("tt1-016", "tt1-017")
+    assert {entry.ids for entry in repair(path)} == {("tt1-016", "tt1-017")}
     assert not (path / "native/c/4/0").exists()
     assert np.isnan(zarr.open_array(path / "native", mode="r")[16:]).all()
     toys.fill(toys.resume(path))

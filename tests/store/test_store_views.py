@@ -148,6 +148,7 @@ def test_an_older_final_store_is_joined_and_packed_unchanged(tmp_path):
     before, part = open_store(golden / "final.zarr"), open_store(golden / "open.zarr")
     merged = finalise(merge([part, before], tmp_path / "merged.zarr"))
     assert (merged.done_ids(), verify(merged.path)) == (before.done_ids(), [])
-    assert diff(merged, before).rows["frames"].equal == len(before.done_ids())
-    again = pull(pack(before.path, tmp_path / "again.zip").path, tmp_path / "again.zarr").path
+    assert diff(merged, before)["rows"]["frames"]["equal"] == len(before.done_ids())
+    packed = pack(before.path, tmp_path / "again.zip")["path"]
+    again = pull(packed, tmp_path / "again.zarr")["path"]
     assert toys.contents(again) == toys.contents(before.path)
