@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -190,19 +189,6 @@ def is_out_of_memory(problem: BaseException) -> bool:
 
     known = (MemoryError, torch.OutOfMemoryError)
     return isinstance(problem, known) or bool(_OUT_OF_MEMORY.search(str(problem)))
-
-
-def is_asynchronous_error(problem: BaseException) -> bool:
-    """Return True if a GPU error may have been caused by work that was queued earlier.
-
-    With ``CUDA_LAUNCH_BLOCKING=1`` in the environment, errors are raised where they happen.
-    """
-    return (
-        isinstance(problem, RuntimeError)
-        and "CUDA error" in str(problem)
-        and not is_out_of_memory(problem)
-        and os.environ.get("CUDA_LAUNCH_BLOCKING") != "1"
-    )
 
 
 @contextlib.contextmanager

@@ -124,15 +124,11 @@ class SoundPreprocessing:
         The name of the extractor's class.
     settings
         All settings of the extractor that affect its output.
-    masked
-        True if windows are padded to their full length, and the input gets an extra last channel
-        that is 1 for sound and 0 for padding.
     """
 
     sampling: SoundSampling
     extractor: str
     settings: Mapping[str, Any]
-    masked: bool = False
 
     def attributes(self) -> dict[str, Any]:
         """Return the settings as recorded in a store's attributes."""
@@ -147,21 +143,15 @@ class SoundPreprocessing:
 
         extract = _make_extractor(self.extractor, json.dumps(dict(self.settings)))
         rate = self.sampling.rate
-        options: dict[str, Any] = {"sampling_rate": rate}
-        if self.masked:
-            size = round(self.sampling.window * rate)
-            options |= {"padding": "max_length", "max_length": size, "return_attention_mask": True}
         windows = []
         for first, end in self.sampling.windows(len(sound)):
             window = np.zeros(max(end - first, round(SHORTEST_S * rate)), np.float32)
             window[: end - first] = sound[first:end]
             # Absurd samples overflow, and the store then refuses the result.
             with np.errstate(all="ignore"):
-                output = extract(window, **options)
-            values = np.atleast_2d(output[extract.model_input_names[0]][0])
-            if self.masked:
-                values = np.concatenate([values, np.atleast_2d(output["attention_mask"][0])])
-            windows.append(torch.from_numpy(values.astype(np.float32)))
+                output = extract(window, sampling_rate=rate)
+            values = np.asarray(output[extract.model_input_names[0]][0], np.float32)
+            windows.append(torch.from_numpy(values))
         return torch.stack(windows)
 
 

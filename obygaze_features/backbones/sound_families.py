@@ -1,4 +1,4 @@
-"""Audio families: CLAP, AST, wav2vec 2.0 and HuBERT, in Hugging Face format.
+"""Audio families: CLAP and AST, in Hugging Face format.
 
 They embed each window of a clip's sound separately. The feature extractors run in NumPy even if
 torchaudio is installed, so that results do not depend on torchaudio.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,18 +54,16 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
         "mean",
         "std",
     ),
-    "Wav2Vec2FeatureExtractor": ("sampling_rate", "padding_value", "do_normalize"),
 }
 """The settings that affect each extractor's output."""
 AST_HOP = 160
 """The hop length of AST's spectrogram in samples."""
-SPEECH_WINDOW_S = 10
 SHORT = np.zeros(1, np.float32)
 """A sound that shows the shape of the input."""
 
 
 def read_extractor(
-    path: Path, extractor: str, seconds: Callable[[Any], float], *, masked: bool = False
+    path: Path, extractor: str, seconds: Callable[[Any], float]
 ) -> SoundPreprocessing:
     """Return the preprocessing of a checkpoint.
 
@@ -74,8 +71,8 @@ def read_extractor(
     ----------
     path
         The checkpoint's folder.
-    extractor, masked
-        See `SoundPreprocessing`.
+    extractor
+        The name of the extractor's class.
     seconds
         A function that returns the seconds per window, given the extractor's settings.
     """
@@ -94,7 +91,7 @@ def read_extractor(
         if not isinstance(rate, int) or not 0 < window * rate <= MOST_SAMPLES:
             raise BackboneError(f"{file}: windows of {window} s at {rate} samples per second")
         sampling = SoundSampling(rate, window, window)
-        preprocessing = SoundPreprocessing(sampling, extractor, settings, masked)
+        preprocessing = SoundPreprocessing(sampling, extractor, settings)
         preprocessing.inputs(SHORT)
     return preprocessing
 
@@ -107,18 +104,18 @@ def sound_backbone(
     dim: int,
     meaning: str,
     *,
-    takes: tuple[int, ...] | None = None,
+    takes: tuple[int, ...],
     **more: Any,
 ) -> Backbone:
     """Make a backbone from a network that embeds each window of sound as `dim` numbers.
 
     `embed` maps windows ``[W,...]`` to embeddings ``[W,D]``, which `meaning` describes. `takes` is
-    the shape of a window, for networks that take only one shape. `fields` are from `load_network`.
+    the shape of a window that the network takes. `fields` are from `load_network`.
     """
     import torch
 
     shape = tuple(preprocessing.inputs(SHORT).shape[1:])
-    if takes and shape != takes:
+    if shape != takes:
         file = fields["weights"][0].with_name(CONFIG)
         raise BackboneError(
             f"{file} makes input of shape {shape}, but according to config.json the network takes "
@@ -204,35 +201,10 @@ def load_ast(path: Path, mode: str) -> Backbone:
     )
 
 
-def load_speech(model: str, path: Path, mode: str) -> Backbone:
-    """Load wav2vec 2.0 (Baevski et al., 2020) or HuBERT (Hsu et al., 2021); `model` is its class.
-
-    These networks take raw samples, scaled to zero mean and unit variance in each window. A clip
-    that is shorter than a window is not padded.
-    """
-    preprocessing = read_extractor(
-        path, "Wav2Vec2FeatureExtractor", lambda settings: SPEECH_WINDOW_S, masked=True
-    )
-    # Without masking, the network needs no mask vector, which some checkpoints lack.
-    network, fields = load_network(path, model, mask_time_prob=0.0, mask_feature_prob=0.0)
-
-    def embed(windows: Tensor) -> Tensor:
-        samples = int(windows[0, 1].sum())  # all windows of a clip have the same length
-        states: Tensor = network(windows[:, 0, :samples]).last_hidden_state
-        return states.mean(1)
-
-    dim = network.config.hidden_size
-    return sound_backbone(
-        network, fields, preprocessing, embed, dim, "mean of the last hidden states"
-    )
-
-
 TINY_CLAP = KnownCheckpoint(
     "tiny-clap", "a small CLAP with random weights", SoundSampling(16_000, 1, 1), write=write_clap
 )
 FAMILIES = (
     Family("clap", "clap", (*published("clap"), TINY_CLAP), load_clap, embeds_texts=True),
     Family("ast", "audio-spectrogram-transformer", published("ast"), load_ast),
-    Family("wav2vec2", "wav2vec2", published("wav2vec2"), partial(load_speech, "Wav2Vec2Model")),
-    Family("hubert", "hubert", published("hubert"), partial(load_speech, "HubertModel")),
 )

@@ -23,7 +23,7 @@ def processor(**changes):
 
 TYPES = (
     "xclip, vivit, clip, siglip, dinov2, dinov2_with_registers, "
-    "dinov3_vit, clap, audio-spectrogram-transformer, wav2vec2, hubert, obygaze-words$"
+    "dinov3_vit, clap, audio-spectrogram-transformer, obygaze-words$"
 )
 SLIPS = [
     ("tiny-xclip", config(model_type="bert"), f"model_type 'bert'; supported types: {TYPES}"),

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file
 from threadpoolctl import threadpool_limits
 
 import obygaze_features as of
@@ -23,12 +22,10 @@ CLAP = "tiny-clap"
 NETWORKS = {  # transformers' class, and the embedding of a window by it
     CLAP: ("ClapModel", lambda model, x: kit.tensor(model.get_audio_features(**x))),
     "tiny-ast": ("ASTModel", lambda model, x: model(**x).pooler_output),
-    "tiny-wav2vec2": ("Wav2Vec2Model", lambda model, x: model(**x).last_hidden_state.mean(1)),
-    "tiny-hubert": ("HubertModel", lambda model, x: model(**x).last_hidden_state.mean(1)),
 }  # fmt: skip
 
 
-@kit.on_each([name for name in NETWORKS if name not in ("tiny-wav2vec2", "tiny-hubert")])
+@kit.on_each(list(NETWORKS))
 def test_counting_windows_does_not_wait_for_the_gpu(copy, name):
     """Tensors on torch's device "meta" have no values, so asking for one is an error."""
     backbone = of.load_backbone(copy(name), "cpu")
@@ -101,7 +98,7 @@ def test_spectrograms_equal_transformers_bit_for_bit(name, settings):
         np.testing.assert_array_equal(ours(window, sampling_rate=rate)[key], expected)
 
 
-@kit.on_each([CLAP, "tiny-ast", "tiny-wav2vec2"])
+@kit.on_each(list(NETWORKS))
 @pytest.mark.filterwarnings("error")
 def test_absurd_samples_print_no_warnings(checkpoints, name):
     """They are refused later, by the clip's name."""
@@ -124,19 +121,3 @@ def test_torchaudio_does_not_change_bits(checkpoints, monkeypatch):
         monkeypatch.setitem(sys.modules, part, ModuleType(part))
     _make_extractor.cache_clear()
     assert torch.equal(steps.inputs(kit.noise(16_000)), expected)
-
-
-@pytest.mark.gate
-def test_published_speech_weights_load(checkpoints, copy):
-    """wav2vec2-base-960h has no mask vector, and older files name parts of a norm differently."""
-    folder = copy("tiny-wav2vec2")
-    expected = hear(of.load_backbone(folder, "cpu"), kit.noise(9000))
-    tensors = load_file(folder / "model.safetensors")
-    del tensors["wav2vec2.masked_spec_embed"]
-    for key in [key for key in tensors if "parametrizations" in key]:
-        old = key.replace("parametrizations.weight.original", "weight_")
-        tensors[old.replace("_0", "_g").replace("_1", "_v")] = tensors.pop(key)
-    (folder / "model.safetensors").unlink()
-    torch.save(tensors, folder / "pytorch_model.bin")
-    for array, values in hear(of.load_backbone(folder, "cpu"), kit.noise(9000)).items():
-        assert torch.equal(values, expected[array])
