@@ -272,7 +272,7 @@ def _windows_ready(folder: Path) -> Result:
     film = write_sound(folder / "windows.mp4", "aac", _noise(seconds))
     sampling = SoundSampling(48_000, 10, 10)
     settings = {"truncation": "rand_trunc", "frequency_min": 50}
-    steps = SoundPreprocessing(sampling, "ClapFeatureExtractor", settings)
+    steps = SoundPreprocessing(sampling, settings)
     times = []
     for _ in range(4):
         begin = time.process_time()

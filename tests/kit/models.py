@@ -218,8 +218,6 @@ def write_sentence_tokenizer(folder: Path, vocabulary: dict[str, int], merges: M
 # 48 pixels, so that its embeddings of positions are resized, as in the published ones.
 TINY_DINOV2 = {**SMALL, "image_size": 48, "patch_size": 8, "mlp_ratio": 2}
 del TINY_DINOV2["intermediate_size"]
-TINY_AST = {**SMALL, "max_length": 100, "num_mel_bins": 16}
-AST_STEPS = {"max_length": 100, "num_mel_bins": 16, "mean": -3.5, "std": 3.25}
 CLAP_STEPS = {"padding": "repeatpad", "truncation": "rand_trunc"}
 REGISTERS = {**SMALL_VISION, "num_register_tokens": 4}
 TINY_LSMDC = {"image_size": 32, "patch_size": 8, "width": 64, "layers": 2, "dim": 64}
@@ -231,9 +229,7 @@ _WRITERS: dict[str, tuple[Any, ...]] = {
     "tiny-dinov2": (write_dino, [TINY_DINOV2]),
     "tiny-dinov2-with-registers": (write_dino, [TINY_DINOV2, "Dinov2WithRegisters"]),
     "tiny-dinov3": (write_dino, [REGISTERS, "DINOv3ViT"]),
-    "tiny-ast": (write_network, ["AST", "ForAudioClassification", TINY_AST, AST_STEPS]),
     # Differences from the defaults of XCLIPVisionConfig, which are B/32 at 8 frames.
-    "random-ast": (write_network, ["AST", "ForAudioClassification", {}, {"max_length": 1024}]),
     "random-clap": (write_network, ["Clap", "Model", {}, CLAP_STEPS]),
     "random-xclip": (tiny.write_xclip, [{"patch_size": 16, "num_frames": 32}, 512]),
     "tiny-xclip-lsmdc": (write_xclip_lsmdc, [TINY_LSMDC]),
@@ -245,10 +241,8 @@ _WRITERS: dict[str, tuple[Any, ...]] = {
     )},
 }  # fmt: skip
 
-SECOND = SoundSampling(16_000, 1, 1)
 SAMPLINGS: dict[str, Sampling | SoundSampling] = {
     "tiny-xclip-lsmdc": Sampling(12, 1.0),
-    "tiny-ast": SECOND,
 }
 
 
