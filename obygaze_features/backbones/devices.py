@@ -172,13 +172,7 @@ def limit_gpu_memory(device: str, limit: str) -> None:
     if torch.device(device).type != "cuda":
         raise UsageError(f"--max-gpu-memory needs a CUDA device (got {device})")
     total = torch.cuda.get_device_properties(device).total_memory
-    limit_gpu_share(device, min(1.0, gigabytes * 2**30 / total))
-
-
-def limit_gpu_share(device: str, share: float) -> None:
-    """Limit this process to a fraction of a GPU's memory."""
-    import torch
-
+    share = min(1.0, gigabytes * 2**30 / total)
     # Pass the number or None, because PyTorch rejects a plain "cuda" here.
     torch.cuda.set_per_process_memory_fraction(share, torch.device(device).index)
 

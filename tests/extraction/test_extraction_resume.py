@@ -270,8 +270,6 @@ def test_a_limit_holds_for_every_gpu_of_a_run(films, tiny, tmp_path, monkeypatch
     for device, number in (("cuda", 3), ("cuda:1", 1)):
         devices.limit_gpu_memory(device, "2GB")
         assert shares.pop(number) == 0.25
-        devices.limit_gpu_share(device, 0.5)
-        assert shares.pop(number) == 0.5
     gpus = [replace(tiny, device="cuda:0"), replace(tiny, name="second", device="cuda:1")]
     (tmp_path / "tiny.zarr").write_text("no store: the run ends before it computes")
     with pytest.raises(ObygazeError):
