@@ -12,7 +12,7 @@ from obygaze_features.extraction.decoder import Decoder
 from obygaze_features.extraction.loop import READ_AHEAD_BYTES, bytes_per_item
 from obygaze_features.extraction.reader import ItemReader
 from obygaze_features.store import format as store_format
-from obygaze_features.video.decode import decode_frames
+from tests.kit.decoding import decode_frames
 from tests.kit.films import rows
 
 
