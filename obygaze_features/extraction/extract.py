@@ -266,9 +266,8 @@ def check_kinds(manifest: Manifest, media: Path | None) -> list[str]:
     kinds = sorted(set(manifest.items.kinds)) or ["clip"]
     if "clip" in kinds:
         check_items(manifest)
-    for kind, folder in (("clip", "--videos FOLDER"), ("image", "--images FOLDER")):
-        if kind in kinds and media is None:
-            raise UsageError(f"{manifest.name} has {kind}s; pass their folder: {folder}")
+    if media is None and kinds != ["text"]:
+        raise UsageError(f"pass the folder of {manifest.name}'s {kinds[0]}s: --videos or --images")
     return kinds
 
 

@@ -114,8 +114,8 @@ class Summary:
         The shares of `seconds` that the run spent waiting for frames (``decode``), for the device
         (``device``) and for the disk (``write``), and on loading and planning (``start``). A GPU
         also computes while the run waits for frames.
-    batches, bytes
-        The batch size of each backbone after any halving, and the size of each store.
+    batches
+        The batch size of each backbone after any halving.
     ended
         ``done``; ``time`` if ``max_hours`` ended the run early; or the name of an error.
     """
@@ -132,7 +132,6 @@ class Summary:
     seconds: float
     shares: dict[str, float]
     batches: dict[str, int]
-    bytes: dict[str, int]
     ended: str
 
     def to_json(self) -> dict[str, Any]:
@@ -152,10 +151,6 @@ def summarise(
     left = int((status == Status.TODO).any(axis=0).sum())
     if ended == "time" and not left:
         ended = "done"
-    sizes = {}
-    for name, store in stores.items():
-        row_bytes = sum(spec.row_bytes for spec in store.specs)
-        sizes[name] = row_bytes * int((store.status == Status.DONE).sum())
     return Summary(
         stores=[store.path for store in stores.values()],
         wanted=len(rows),
@@ -169,7 +164,6 @@ def summarise(
         seconds=seconds,
         shares=progress.shares(seconds),
         batches=progress.batches,
-        bytes=sizes,
         ended=ended,
     )
 
