@@ -121,8 +121,6 @@ def _take(source: Any, mode: str) -> Backbone:
 
 def _make(make: Callable[..., Any], name: str, origin: str, mode: str) -> Backbone:
     """Return the backbone that a user's function or class makes."""
-    if not callable(make):
-        raise BackboneError(f"{origin} is not a function or class that makes a Backbone")
     try:
         backbone = make(mode) if signature(make).parameters else make()
     except Exception as problem:  # the user's code may raise anything

@@ -96,7 +96,7 @@ def test_a_hostile_pickle_runs_no_code(copy, tmp_path, name):
     ("PATH", {"precision": "half"}, "unknown precision 'half'; use one of float32"),
     ("PATH", {"device": "cuda:99"}, "device 'cuda:99' cannot be used"),
     ("../mine=PATH", {}, "'../mine' is not a valid store name"),
-    ("tiny-vivid", {}, "neither a path .*; did you mean tiny-vivit"),
+    ("tiny-vivid", {}, "not a path; .*; did you mean tiny-vivit"),
     ("mine=nowhere/tiny", {}, "nowhere/tiny is not in the Hub's cache"),
 ])  # fmt: skip
 def test_a_typing_error_is_one_line(checkpoints, tmp_path, monkeypatch, spec, options, facts):
