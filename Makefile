@@ -24,7 +24,7 @@ help:
 	@echo "make fuzz    thousands of damaged and forged inputs (a part of make night)"
 	@echo "make interop other programs read what we write: zarr, xarray, h5py, ELAN readers (in make night)"
 	@echo "make gpu     the tests that need a CUDA device"
-	@echo "make gpu-hour  every benchmark of a GPU, the most telling first; needs make gpu-wheels"
+	@echo "make gpu-hour  how fast a GPU extracts; needs make gpu-wheels"
 	@echo "make bench   the benchmarks; ONLY=manifests for one of them"
 	@echo "make docs    the documentation site, in docs/_build"
 	@echo "make picture the pictures that are committed, in docs/pictures and README"
@@ -85,7 +85,8 @@ gpu-wheels:
 
 # Not by the environment in .venv: a lent machine has its own torch, and no network.
 gpu-hour:
-	@$(PYTHON) -m benchmarks.hour $(ONLY)
+	@for wheel in build/gpu-wheels/*.whl; do [ ! -e "$$wheel" ] || $(PYTHON) -m zipfile -e "$$wheel" build/gpu-packages; done
+	@PYTHONPATH=.:build/gpu-packages HF_HUB_OFFLINE=1 $(PYTHON) -m benchmarks.gpu
 
 bench: $(READY)
 	@$(BIN)/python -c 'import decord, faiss, importlib.metadata as m, lance, obstore; m.version("torchcodec")' 2>/dev/null || $(BIN)/python $(INSTALL) '.[bench]'

@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 
 from benchmarks.result import Result, side_by_side
 from obygaze_features.backbones.sampling import uniform_indices
-from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.index import index_file
 from obygaze_features.video.synthetic import draw_frame_number
+from tests.kit.decoding import decode_frames
 from tests.kit.films import read_frame_number, write_pictures
 
 Peer = Callable[..., str]

@@ -1,130 +1,118 @@
-"""GPU benchmarks: ``python -m benchmarks.gpu --out FOLDER SECTION...`` runs some sections.
+"""Clips a second of one, two and three backbones on a GPU, beside decoding alone.
 
-Each section has a budget of seconds. Each figure is printed and written as soon as it is measured,
-for machines that are available only for minutes. With OBYGAZE_BENCH_SMALL=1, networks and clips are
-tiny, and a CPU is enough.
+``python -m benchmarks.gpu`` prints each figure as soon as it is measured, for machines that are
+available only for minutes. With OBYGAZE_BENCH_SMALL=1, networks and clips are tiny, and a CPU is
+enough.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import faulthandler
-import importlib
 import os
-import platform
-import sys
 import tempfile
 import time
-import traceback
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-import av
 import torch
-import transformers
 
-from benchmarks.gpu_device import Bench
-from benchmarks.hour import SECTIONS, SMALL
 from benchmarks.result import Result
-from obygaze_features.backbones.devices import choose_device
-from obygaze_features.common.files import to_json, write_text
+from obygaze_features.backbones import Backbone, load_backbone
+from obygaze_features.backbones.devices import choose_device, default_workers, describe_device
+from obygaze_features.extraction import extract
+from obygaze_features.extraction.decoder import Decoder, Decoders
+from obygaze_features.extraction.loop import READ_AHEAD
+from obygaze_features.extraction.reader import ItemReader, ReadItem
+from obygaze_features.manifests import Item, Items, Manifest
+from tests.kit.models import write_checkpoint
 
-HANG_FACTOR = 2
-"""The multiple of its budget after which a hanging section is ended, with a traceback."""
+SMALL = "OBYGAZE_BENCH_SMALL"
+PRECISIONS = ("float32", "tf32", "bfloat16")
+NETWORKS = ("xclip", "vivit", "xclip-lsmdc")
+"""The paper's three backbones."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """The networks, their films (pixels and seconds), and the number of clips in a pass."""
+
+    networks: str
+    height: int
+    width: int
+    seconds: float
+    films: int
+    clips: int
+
+
+FULL = Size("random", 720, 1280, 44, films=8, clips=192)
+TINY = Size("tiny", 72, 128, 0.5, films=1, clips=2)
 
 
 def measure() -> Iterator[Result]:
-    """Measure all sections if there is a GPU."""
-    with tempfile.TemporaryDirectory() as folder:
-        if bench := _bench(Path(folder)):
-            for name in SECTIONS:
-                yield from _section(name, bench)
-
-
-def section(name: str) -> Callable[[Bench], Iterator[Result]]:
-    """Return the function that measures a section."""
-    module = importlib.import_module(f"benchmarks.gpu_{SECTIONS[name].module}")
-    measure_section: Callable[[Bench], Iterator[Result]] = getattr(module, name)
-    return measure_section
-
-
-def main(arguments: list[str]) -> None:
-    """Measure some sections; the exit status is 1 if one of them fails or misses a target."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
-    parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
-    parser.add_argument("--out", type=Path, help="the folder for gpu-SECTION.json")
-    parser.add_argument("--work", type=Path, help="a folder to keep films and networks in")
-    parser.add_argument("--seconds", type=float, help="the budget of each section")
-    options = parser.parse_args(arguments)
-    names = options.sections or list(SECTIONS)
-    if unknown := [name for name in names if name not in SECTIONS]:
-        parser.error(f"no section {unknown[0]!r}; choose from {', '.join(SECTIONS)}")
-    with contextlib.ExitStack() as stack:
-        work = options.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        bench = _bench(work)
-        reports = [_report(name, bench, options.out, options.seconds) for name in names if bench]
-    sys.exit(not all(reports))
-
-
-def _bench(folder: Path) -> Bench | None:
-    small = os.environ.get(SMALL) == "1"
-    if not torch.cuda.is_available() and not small:
+    """Measure passes over clips if there is a GPU."""
+    is_small = os.environ.get(SMALL) == "1"
+    if not torch.cuda.is_available() and not is_small:
         print(f"no GPU: nothing is measured (set {SMALL}=1 to try it on a CPU)")
-        return None
-    device = choose_device("cuda" if torch.cuda.is_available() else "cpu")
-    folder.mkdir(parents=True, exist_ok=True)
-    name = torch.cuda.get_device_name(device) if device.startswith("cuda") else "CPU"
-    print(
-        f"{name}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-        f"torch {torch.__version__}, transformers {transformers.__version__}, av {av.__version__}",
-        flush=True,
-    )
-    return Bench(device, folder, small)
+        return
+    device = choose_device(None)
+    print(f"{describe_device(device)}, torch {torch.__version__}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        yield from passes(Path(folder), device, TINY if is_small else FULL)
 
 
-def _section(name: str, bench: Bench, budget: float | None = None) -> Iterator[Result]:
-    """Yield the results of a section until its time is up; films are generated beforehand."""
-    seconds = budget or SECTIONS[name].seconds
-    for kind in SECTIONS[name].films:
-        bench.clips(kind, 1)
-    faulthandler.dump_traceback_later(
-        HANG_FACTOR * seconds + 60, exit=True, file=sys.__stderr__ or sys.stderr
-    )
-    try:
-        yield from section(name)(replace(bench, deadline=time.monotonic() + seconds))
-    finally:
-        faulthandler.cancel_dump_traceback_later()
+def passes(folder: Path, device: str, size: Size) -> Iterator[Result]:
+    """Measure passes of one, two and three backbones in each number format."""
+    manifest = draw_clips(folder / "films", size)
+    backbones = []
+    for name in NETWORKS:
+        path = write_checkpoint(f"{size.networks}-{name}", folder / name)
+        backbones.append(load_backbone(f"{name}={path}", device))
+
+    for count in range(1, len(backbones) + 1):
+        used = backbones[:count]
+        decoding = decoding_rate(manifest, folder / "films", used)
+        for precision in PRECISIONS:
+            chosen = [backbone.with_changes(precision=precision) for backbone in used]
+            output = folder / f"{precision}-{count}"
+            summary = extract(manifest, folder / "films", chosen, output)
+            seconds = summary.seconds * (1 - summary.shares["start"])
+            speed = summary.clips / seconds
+            names = ", ".join(NETWORKS[:count])
+            label = f"{names} in {precision}: clips a second (decoding alone)"
+            yield Result(label, speed, "1/s", decoding, speed / decoding, None)
 
 
-def _report(name: str, bench: Bench, out: Path | None, budget: float | None) -> bool:
-    """Print and write results as they come; return True if all targets are met."""
-    begin, rows = time.monotonic(), []
-    holds = True
-    print(f"\n{name}", flush=True)
-    try:
-        for result in _section(name, bench, budget):
-            holds &= result.holds
-            rows.append({**asdict(result), "holds": result.holds})
-            print(_line(result), flush=True)
-            if out:
-                out.mkdir(parents=True, exist_ok=True)
-                write_text(out / f"gpu-{name}.json", to_json(rows))
-    except Exception:  # the other sections may still be informative
-        traceback.print_exc()
-        holds = False
-    print(f"{name}: {time.monotonic() - begin:.0f} s", flush=True)
-    return holds
+def draw_clips(folder: Path, size: Size) -> Manifest:
+    """Draw films, and return clips of them; several clips may be of the same film."""
+    from benchmarks.decoding import draw_film
+    from tests.kit.films import write_pictures
+
+    folder.mkdir()
+    for number in range(size.films):
+        pictures = draw_film(round(24 * size.seconds), size.height, size.width, seed=number)
+        options = {"preset": "veryfast"}
+        write_pictures(folder / f"{number}.mp4", pictures, gop=250, b_frames=3, options=options)
+    items = []
+    for number in range(size.clips):
+        items.append(Item(f"clip-{number:04}", media=f"{number % size.films}.mp4"))
+    return Manifest("drawn", Items.of(items))
 
 
-def _line(result: Result) -> str:
-    target = "" if result.target is None else f"  {'holds' if result.holds else 'does not hold'}"
-    return (
-        f"  {result.name}: {result.value:.3g} {result.unit} ({result.peer:.3g}), "
-        f"{result.ratio:.3f}{target}"
-    )
+def decoding_rate(manifest: Manifest, films: Path, backbones: Sequence[Backbone]) -> float:
+    """Return the clips a second that are read and resized for backbones, but not embedded."""
+    reader = ItemReader(films, backbones)
+    names = [backbone.name for backbone in backbones]
+
+    def read(decoder: Decoder, item: Item) -> ReadItem:
+        return reader.read(decoder, item, names)
+
+    with Decoders(default_workers(backbones[0].device), 600) as decoders:
+        begin = time.monotonic()
+        for _ in decoders.map(read, manifest.items, ahead=READ_AHEAD):
+            pass
+        return len(manifest) / (time.monotonic() - begin)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    for result in measure():
+        print(f"  {'  '.join(result.cells())}", flush=True)

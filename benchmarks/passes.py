@@ -150,7 +150,10 @@ def _beside_the_networks(folder: Path) -> Result:
 
         def ours() -> object:
             clips = list(pool.map(read, range(cores)))
-            return [forwards[name]([clip[name] for clip in clips]) for name in forwards]
+            batches = []
+            for name, forward in forwards.items():
+                batches.append(forward.start([clip[name] for clip in clips]).rows())
+            return batches
 
         def peer() -> object:
             clips = pool.map(gather, range(cores))
@@ -211,7 +214,7 @@ def _not_the_network(folder: Path) -> Result:
     forward = Forward(backbone)
     clips = [torch.zeros(32, 3, 224, 224, dtype=torch.uint8) for _ in range(count)]
     begin = time.perf_counter()
-    forward(clips)
+    forward.start(clips).rows()
     alone = time.perf_counter() - begin
     summary = extract(manifest, folder / "full", [backbone], folder / "full")
     assert summary.clips == count
@@ -272,7 +275,7 @@ def _windows_ready(folder: Path) -> Result:
     film = write_sound(folder / "windows.mp4", "aac", _noise(seconds))
     sampling = SoundSampling(48_000, 10, 10)
     settings = {"truncation": "rand_trunc", "frequency_min": 50}
-    steps = SoundPreprocessing(sampling, "ClapFeatureExtractor", settings)
+    steps = SoundPreprocessing(sampling, settings)
     times = []
     for _ in range(4):
         begin = time.process_time()

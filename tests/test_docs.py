@@ -311,10 +311,12 @@ def test_extending_page_runs(page: Page, tmp_path: Path, monkeypatch: pytest.Mon
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation",
                "--no-index", "--target", tmp_path / "site", tmp_path / "lab"]  # fmt: skip
     subprocess.run(install, check=True, capture_output=True)
+    monkeypatch.syspath_prepend(tmp_path)  # as by PYTHONPATH=.
     monkeypatch.syspath_prepend(tmp_path / "site")
     forget_package("film_lab")
     try:
         printed = page.run(text)
+        assert open_store("stores/sharpness.zarr").read("frames").shape == (4, 8, 9)
         assert printed == "{'native': (2, 3), 'frames': (2, 8, 3)}\n"
         record = json.loads(Path("runs/first/run.json").read_text())
         assert record["versions"]["film-lab"] == "0.1"

@@ -89,8 +89,9 @@ class Backbone:
         sampled at a rate, the backbone then only has the array `frames` and arrays pooled from it,
         such as `native`, `mean` and `max`.
     mask_on_cpu
-        True if `encode_clips` only counts the values of the mask. It then gets the mask on the CPU,
-        because reading it from a GPU would mean waiting for the GPU.
+        True if `encode_clips` only counts the values of the mask, and so reads no padding, whose
+        values are undefined. It then gets the mask on the CPU, because reading it from a GPU would
+        mean waiting for the GPU.
     licence, citation, paper
         The credits for the weights, if known; `paper` is a URL.
     name

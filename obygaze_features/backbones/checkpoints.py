@@ -14,7 +14,7 @@ from obygaze_features.backbones.weights import cached_random_weights, weight_fil
 from obygaze_features.common.files import read_json
 from obygaze_features.common.package import need
 from obygaze_features.common.plugins import one_line
-from obygaze_features.common.text import find_closest
+from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import BackboneError, UsageError
 
 SMALL_FILES = ("*.json", "*.txt", "*.model")
@@ -91,9 +91,7 @@ def resolve(
     if known and known.repository:
         repository = known.repository
     elif not _REPOSITORY.fullmatch(target):
-        near = find_closest(path.name, checkpoints)
-        hint = f"; did you mean {near}?" if near else f"; the names are {', '.join(checkpoints)}"
-        raise BackboneError(f"{target} is neither a path nor a known name{hint}")
+        raise BackboneError(f"not a path; {unknown_name('checkpoint', target, checkpoints)}")
     for checkpoint in checkpoints.values():
         if checkpoint.repository == repository:
             known = checkpoint

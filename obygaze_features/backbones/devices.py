@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -173,13 +172,7 @@ def limit_gpu_memory(device: str, limit: str) -> None:
     if torch.device(device).type != "cuda":
         raise UsageError(f"--max-gpu-memory needs a CUDA device (got {device})")
     total = torch.cuda.get_device_properties(device).total_memory
-    limit_gpu_share(device, min(1.0, gigabytes * 2**30 / total))
-
-
-def limit_gpu_share(device: str, share: float) -> None:
-    """Limit this process to a fraction of a GPU's memory."""
-    import torch
-
+    share = min(1.0, gigabytes * 2**30 / total)
     # Pass the number or None, because PyTorch rejects a plain "cuda" here.
     torch.cuda.set_per_process_memory_fraction(share, torch.device(device).index)
 
@@ -190,19 +183,6 @@ def is_out_of_memory(problem: BaseException) -> bool:
 
     known = (MemoryError, torch.OutOfMemoryError)
     return isinstance(problem, known) or bool(_OUT_OF_MEMORY.search(str(problem)))
-
-
-def is_asynchronous_error(problem: BaseException) -> bool:
-    """Return True if a GPU error may have been caused by work that was queued earlier.
-
-    With ``CUDA_LAUNCH_BLOCKING=1`` in the environment, errors are raised where they happen.
-    """
-    return (
-        isinstance(problem, RuntimeError)
-        and "CUDA error" in str(problem)
-        and not is_out_of_memory(problem)
-        and os.environ.get("CUDA_LAUNCH_BLOCKING") != "1"
-    )
 
 
 @contextlib.contextmanager

@@ -50,8 +50,8 @@ def load_backbone(
         A name from `known_checkpoints`; ``OWNER/NAME`` on the Hugging Face Hub; the path of a
         checkpoint with a known layout; ``module:make``, a function or class that makes a
         `Backbone`; or ``timm:NAME``. Prefix with ``NAME=`` to rename the store. Files that are not
-        in the Hub's cache are downloaded. `spec` can also be an object: a `Backbone`, a function
-        that returns one, or a torch module with an attribute `transform`.
+        in the Hub's cache are downloaded. `spec` can also be an object: a `Backbone`, or a
+        function that returns one.
     device
         ``cpu``, ``cuda``, ``cuda:1`` or ``mps`` (default: a GPU if there is one).
     mode
@@ -110,21 +110,17 @@ def _take(source: Any, mode: str) -> Backbone:
 
     if isinstance(source, Backbone):
         return _with_origin(source, source.name, "own")
-    if isinstance(source, Module) and hasattr(source, "transform"):
-        return _take(Backbone.from_torch(source, transform=source.transform), mode)
     if isinstance(source, Module) or not callable(source):
         raise UsageError(
-            "a backbone must be a name, NAME=PATH, 'module:function', a Backbone, a function that "
-            f"makes one, or a torch module with a transform (got a {type(source).__name__}). "
-            "Wrap any other module: of.Backbone.from_torch(net, frames=, size=)"
+            "a backbone must be a name, NAME=PATH, 'module:function', a Backbone, or a function "
+            f"that makes one (got a {type(source).__name__}). "
+            "Wrap a torch module: of.Backbone.from_torch(net, frames=, size=)"
         )
     return _make(source, getattr(source, "__name__", ""), "own", mode)
 
 
 def _make(make: Callable[..., Any], name: str, origin: str, mode: str) -> Backbone:
     """Return the backbone that a user's function or class makes."""
-    if not callable(make):
-        raise BackboneError(f"{origin} is not a function or class that makes a Backbone")
     try:
         backbone = make(mode) if signature(make).parameters else make()
     except Exception as problem:  # the user's code may raise anything

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from obygaze_features.common.files import read_json
-from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError, translate
 
 RUNS_CODE = ("attn_implementation", "_attn_implementation", "auto_map", "quantization_config")
@@ -31,11 +29,11 @@ _REPEATED = re.compile(r"layer|depth|stage|block")
 def read_config(config_class: Any, folder: Path, files: Sequence[Path]) -> Any:
     """Return the configuration of a checkpoint's network, with only the declared settings.
 
-    Raises `BackboneError` if a number is larger than the weights in `files` have numbers.
+    Raises `BackboneError` if a number is larger than the size of the weights in `files`.
     """
     path = folder / "config.json"
     settings = declared_settings(config_class, read_object(path))
-    _check_numbers(settings, count_numbers(files), path)
+    _check_numbers(settings, most_numbers(files), path)
     with translate(BackboneError, path, "does not describe a network: {}"):
         return config_class(**settings)
 
@@ -55,11 +53,11 @@ def _check_numbers(settings: Mapping[str, Any], stored: int, path: Path) -> None
 def check_size(network: Any, folder: Path, files: Sequence[Path]) -> None:
     """Raise `BackboneError` if a network, built on the device "meta", exceeds its weights."""
     built = sum(tensor.numel() for tensor in [*network.parameters(), *network.buffers()])
-    stored = count_numbers(files)
-    if built > stored + BUFFER_NUMBERS:
+    most = most_numbers(files)
+    if built > most:
         raise BackboneError(
-            f"{folder / 'config.json'}: the network has {built:,} numbers, but the weights have "
-            f"{stored:,}. Download the checkpoint again"
+            f"{folder / 'config.json'}: the network has {built:,} numbers, but its weights "
+            f"allow for {most:,}. Download the checkpoint again"
         )
 
 
@@ -99,27 +97,9 @@ def declared_settings(config_class: Any, settings: Mapping[str, Any]) -> dict[st
     return declared
 
 
-def count_numbers(files: Sequence[Path]) -> int:
-    """Return how many numbers the tensors in weight files have."""
-    return sum(math.prod(shape) for shape in tensor_shapes(files).values())
-
-
-def tensor_shapes(files: Sequence[Path]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the tensors in weight files, without loading them."""
-    torch = need("torch", extra="extract")
-    from safetensors import safe_open
-
-    shapes: dict[str, tuple[int, ...]] = {}
-    for file in files:
-        with loading(file.parent):
-            if file.suffix == ".safetensors":
-                with safe_open(file, "pt") as tensors:
-                    for name in tensors.keys():  # noqa: SIM118 - not a dict
-                        shapes[name] = tuple(tensors.get_slice(name).get_shape())
-            else:
-                for name, value in torch.load(file, "meta", weights_only=True).items():
-                    shapes[name] = tuple(value.shape)
-    return shapes
+def most_numbers(files: Sequence[Path]) -> int:
+    """Return how many values a network with these weights may have: one for each byte, and more."""
+    return BUFFER_NUMBERS + sum(file.stat().st_size for file in files)
 
 
 @contextlib.contextmanager

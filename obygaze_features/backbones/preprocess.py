@@ -18,7 +18,6 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from obygaze_features.common.files import read_json
-from obygaze_features.common.plugins import one_line
 from obygaze_features.errors import BackboneError, UsageError, translate
 
 CONFIG = "preprocessor_config.json"
@@ -163,39 +162,27 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
 def _require_numbers(own: Preprocessing, path: Path) -> None:
     """Raise `BackboneError` if sizes are impossible, or if values such as means are not numbers."""
     edges = [*own.crop, own.shortest_edge or max(own.crop)]
-    for edge in edges:
-        if type(edge) is not int or not 0 < edge <= MAX_EDGE or edge > edges[-1]:
-            raise BackboneError(
-                f"{path}: frames and crops must be from 1 to {MAX_EDGE} pixels, and crops within "
-                f"the frames (got {edges})"
-            )
     factors = (*own.std, own.scale)
-    for number in (*own.mean, *factors):
-        if not isinstance(number, int | float) or not abs(number) < MAX_SCALE:
-            raise BackboneError(f"{path}: a mean, std or factor is no usable number ({number})")
-    if not all(factors) or len(own.mean) not in (1, 3) or len(own.std) not in (1, 3):
-        raise BackboneError(f"{path}: std and factor cannot be 0, and mean and std need 3 numbers")
+    numbers = (*own.mean, *factors)
+    is_usable = all(type(edge) is int and 0 < edge <= edges[-1] <= MAX_EDGE for edge in edges)
+    is_usable &= all(isinstance(n, int | float) and abs(n) < MAX_SCALE for n in numbers)
+    is_usable &= all(factors) and {len(own.mean), len(own.std)} <= {1, 3}
+    if not is_usable:
+        raise BackboneError(
+            f"{path} has impossible sizes, means or factors: {edges} pixels, {numbers}"
+        )
 
 
 def resize_and_crop(frames: Tensor, preprocessing: Preprocessing) -> Tensor:
     """Scale and crop frames on the CPU, from uint8 ``[T,H,W,3]`` to uint8 ``[T,3,h,w]``."""
     if preprocessing.transform:
-        return _transform(frames, preprocessing.transform)
+        transform = preprocessing.transform
+        return torch.stack([transform(frame.permute(2, 0, 1)) for frame in frames])
     pixels = frames.new_empty((len(frames), 3, *preprocessing.crop))
     # Stacking frames takes longer than resizing them one by one.
     for row, frame in enumerate(frames):
         pixels[row] = _resize_and_crop(frame[None].permute(0, 3, 1, 2), preprocessing)[0]
     return pixels
-
-
-def _transform(frames: Tensor, transform: Callable[[Tensor], Tensor]) -> Tensor:
-    try:
-        return torch.stack([transform(frame.permute(2, 0, 1)) for frame in frames])
-    except Exception as problem:  # the user's function may raise anything
-        raise BackboneError(
-            f"the transform failed on a frame, uint8 [3,H,W] "
-            f"({type(problem).__name__}: {one_line(problem)})"
-        ) from None
 
 
 def _resize_and_crop(pixels: Tensor, preprocessing: Preprocessing) -> Tensor:

@@ -1,4 +1,4 @@
-"""The families of backbones: the `FAMILY` or `FAMILIES` of the modules listed below."""
+"""The families of backbones: the `FAMILIES` of the modules listed below."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ def families() -> tuple[Family, ...]:
     """Return all families."""
     found: list[Family] = []
     for name in _MODULES:
-        module = vars(import_module(f"obygaze_features.backbones.{name}"))
-        found.extend(module.get("FAMILIES") or [module["FAMILY"]])
+        found.extend(import_module(f"obygaze_features.backbones.{name}").FAMILIES)
     return tuple(found)
 
 

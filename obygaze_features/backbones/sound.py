@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,6 +30,10 @@ SINGLE_THREADED = 1 << 18
 starts threads that compete with those of other windows, and the result would depend on the number
 of threads.
 """
+
+MEL_FLOOR = 1e-10
+EXTRACTOR = "ClapFeatureExtractor"
+"""The class of transformers that turns sound into CLAP's input."""
 
 Samples = NDArray[np.float32]
 
@@ -120,23 +123,16 @@ class SoundPreprocessing:
     ----------
     sampling
         The rule that chooses windows.
-    extractor
-        The name of the extractor's class.
     settings
-        All settings of the extractor that affect its output.
-    masked
-        True if windows are padded to their full length, and the input gets an extra last channel
-        that is 1 for sound and 0 for padding.
+        All settings of transformers' extractor that affect its output.
     """
 
     sampling: SoundSampling
-    extractor: str
     settings: Mapping[str, Any]
-    masked: bool = False
 
     def attributes(self) -> dict[str, Any]:
         """Return the settings as recorded in a store's attributes."""
-        return {"mode": "standard", "extractor": {"class": self.extractor, **self.settings}}
+        return {"mode": "standard", "extractor": {"class": EXTRACTOR, **self.settings}}
 
     def inputs(self, sound: Samples) -> Tensor:
         """Turn a clip's mono sound, at the sampling's rate, into the network's input ``[W, ...]``.
@@ -145,75 +141,57 @@ class SoundPreprocessing:
         """
         import torch
 
-        extract = _make_extractor(self.extractor, json.dumps(dict(self.settings)))
+        extract = _make_extractor(json.dumps(dict(self.settings)))
         rate = self.sampling.rate
-        options: dict[str, Any] = {"sampling_rate": rate}
-        if self.masked:
-            size = round(self.sampling.window * rate)
-            options |= {"padding": "max_length", "max_length": size, "return_attention_mask": True}
         windows = []
         for first, end in self.sampling.windows(len(sound)):
             window = np.zeros(max(end - first, round(SHORTEST_S * rate)), np.float32)
             window[: end - first] = sound[first:end]
             # Absurd samples overflow, and the store then refuses the result.
             with np.errstate(all="ignore"):
-                output = extract(window, **options)
-            values = np.atleast_2d(output[extract.model_input_names[0]][0])
-            if self.masked:
-                values = np.concatenate([values, np.atleast_2d(output["attention_mask"][0])])
-            windows.append(torch.from_numpy(values.astype(np.float32)))
+                output = extract(window, sampling_rate=rate)
+            values = np.asarray(output[extract.model_input_names[0]][0], np.float32)
+            windows.append(torch.from_numpy(values))
         return torch.stack(windows)
 
 
 @lru_cache(maxsize=8)
-def _make_extractor(name: str, settings: str) -> Any:
-    """Return a feature extractor of transformers, given the name of its class."""
+def _make_extractor(settings: str) -> Any:
+    """Return CLAP's feature extractor, with our `spectrogram`."""
     import transformers
 
-    extractor = getattr(transformers, name)
+    extractor = getattr(transformers, EXTRACTOR)
     spec: Any = find_spec(extractor.__module__)
     module = module_from_spec(spec)  # a private copy, whose names can be changed
     spec.loader.exec_module(module)
-    # AST would use torchaudio if it is installed, with different results.
-    vars(module).update(spectrogram=spectrogram, is_speech_available=lambda: False)
-    extractor = vars(module)[name]
-    with warnings.catch_warnings(action="ignore"):  # some of AST's filters cover no frequency
-        return extractor(**json.loads(settings))
+    vars(module)["spectrogram"] = spectrogram
+    return vars(module)[EXTRACTOR](**json.loads(settings))
 
 
 def spectrogram(
     waveform: NDArray[np.float32], window: NDArray[Any], *, frame_length: int, hop_length: int,
-    mel_filters: NDArray[np.float64], power: float, log_mel: str, fft_length: int | None = None,
-    center: bool = True, preemphasis: float | None = None, mel_floor: float = 1e-10,
-    remove_dc_offset: bool = False,
+    mel_filters: NDArray[np.float64], power: float, log_mel: str,
 ) -> NDArray[np.float32]:  # fmt: skip
     """Return a mel spectrogram ``[mels, frames]``, like ``transformers.audio_utils.spectrogram``.
 
     The result is bitwise equal to that of transformers, which computes one frame at a time in
     Python and so holds the interpreter lock. Here, NumPy computes many frames at a time without the
-    lock, so several threads can run in parallel. The parameters are those that CLAP and AST set.
+    lock, so several threads can run in parallel. The parameters are those that CLAP sets.
     """
     from transformers import audio_utils
 
-    assert (power, log_mel) in ((2.0, "dB"), (2.0, "log"))
-    if center:
-        waveform = np.pad(waveform, frame_length // 2, mode="reflect")
+    assert (power, log_mel) == (2.0, "dB")
+    waveform = np.pad(waveform, frame_length // 2, mode="reflect")
     frames = np.lib.stride_tricks.sliding_window_view(waveform, frame_length)[::hop_length]
     mel = np.empty((mel_filters.shape[1], len(frames)))
     frames_per_product = max(1, SINGLE_THREADED // mel_filters.size)
     for begin in range(0, len(frames), FRAMES_PER_STEP):
         step = frames[begin : begin + FRAMES_PER_STEP].astype(np.float64)
-        if remove_dc_offset:
-            step -= step.mean(1, keepdims=True)
-        if preemphasis is not None:
-            step[:, 1:] -= preemphasis * step[:, :-1]
-            step[:, 0] *= 1 - preemphasis
         step *= window
-        spectrum = np.fft.rfft(step, fft_length).astype(np.complex64)
+        spectrum = np.fft.rfft(step).astype(np.complex64)
         powers = np.abs(spectrum, dtype=np.float64) ** 2.0
         for first in range(0, len(powers), frames_per_product):
             part = powers[first : first + frames_per_product]
             mel[:, begin + first :][:, : len(part)] = mel_filters.T @ part.T
-    mel = np.maximum(mel_floor, mel)
-    mel = audio_utils.power_to_db(mel) if log_mel == "dB" else np.log(mel)
-    return mel.astype(np.float32)
+    decibels: NDArray[np.float64] = audio_utils.power_to_db(np.maximum(MEL_FLOOR, mel))
+    return decibels.astype(np.float32)

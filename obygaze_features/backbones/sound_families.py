@@ -1,17 +1,9 @@
-"""Audio families: CLAP, AST, wav2vec 2.0 and HuBERT, in Hugging Face format.
-
-They embed each window of a clip's sound separately. The feature extractors run in NumPy even if
-torchaudio is installed, so that results do not depend on torchaudio.
-"""
+"""CLAP in Hugging Face format, which embeds each window of a clip's sound separately."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping
-from functools import partial
-from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +11,7 @@ from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoin
 from obygaze_features.backbones.image_families import make_text_tower
 from obygaze_features.backbones.pools import clip_by_clip
 from obygaze_features.backbones.sampling import MAX_FRAMES
-from obygaze_features.backbones.sound import SoundPreprocessing, SoundSampling
+from obygaze_features.backbones.sound import EXTRACTOR, SoundPreprocessing, SoundSampling
 from obygaze_features.backbones.tiny import write_clap
 from obygaze_features.backbones.weights import load_network
 from obygaze_features.common.package import need
@@ -35,113 +27,38 @@ WINDOWS_PER_STEP = 8
 """The number of windows in one forward pass."""
 MOST_SAMPLES = 60 * 192_000
 """The maximum number of samples in a window."""
-SETTINGS: Mapping[str, tuple[str, ...]] = {
-    "ClapFeatureExtractor": (
-        "sampling_rate",
-        "feature_size",
-        "fft_window_size",
-        "hop_length",
-        "max_length_s",
-        "frequency_min",
-        "frequency_max",
-        "padding",
-        "truncation",
-    ),
-    "ASTFeatureExtractor": (
-        "sampling_rate",
-        "num_mel_bins",
-        "max_length",
-        "do_normalize",
-        "mean",
-        "std",
-    ),
-    "Wav2Vec2FeatureExtractor": ("sampling_rate", "padding_value", "do_normalize"),
-}
-"""The settings that affect each extractor's output."""
-AST_HOP = 160
-"""The hop length of AST's spectrogram in samples."""
-SPEECH_WINDOW_S = 10
+SETTINGS = (
+    "sampling_rate",
+    "feature_size",
+    "fft_window_size",
+    "hop_length",
+    "max_length_s",
+    "frequency_min",
+    "frequency_max",
+    "padding",
+    "truncation",
+)
+"""The settings of the extractor that affect its output."""
 SHORT = np.zeros(1, np.float32)
 """A sound that shows the shape of the input."""
 
 
-def read_extractor(
-    path: Path, extractor: str, seconds: Callable[[Any], float], *, masked: bool = False
-) -> SoundPreprocessing:
-    """Return the preprocessing of a checkpoint.
-
-    Parameters
-    ----------
-    path
-        The checkpoint's folder.
-    extractor, masked
-        See `SoundPreprocessing`.
-    seconds
-        A function that returns the seconds per window, given the extractor's settings.
-    """
+def read_extractor(path: Path) -> SoundPreprocessing:
+    """Return the preprocessing of a checkpoint's folder."""
     transformers = need("transformers", extra="extract")
     file = path / CONFIG
-    with (
-        translate(BackboneError, file, "has settings that do not work together: {}"),
-        warnings.catch_warnings(action="ignore"),  # some of AST's filters cover no frequency
-    ):
-        read = getattr(transformers, extractor).from_pretrained(path, local_files_only=True)
-        if getattr(read, "feature_extractor_type", extractor) != extractor:
-            raise BackboneError(f"{file} is not the configuration of a {extractor}")
-        settings = {name: getattr(read, name) for name in SETTINGS[extractor]}
+    with translate(BackboneError, file, "has settings that do not work together: {}"):
+        read = getattr(transformers, EXTRACTOR).from_pretrained(path, local_files_only=True)
+        if getattr(read, "feature_extractor_type", EXTRACTOR) != EXTRACTOR:
+            raise BackboneError(f"{file} is not the configuration of a {EXTRACTOR}")
+        settings = {name: getattr(read, name) for name in SETTINGS}
         rate = settings["sampling_rate"]
-        window = seconds(settings)
+        window = settings["max_length_s"]
         if not isinstance(rate, int) or not 0 < window * rate <= MOST_SAMPLES:
             raise BackboneError(f"{file}: windows of {window} s at {rate} samples per second")
-        sampling = SoundSampling(rate, window, window)
-        preprocessing = SoundPreprocessing(sampling, extractor, settings, masked)
+        preprocessing = SoundPreprocessing(SoundSampling(rate, window, window), settings)
         preprocessing.inputs(SHORT)
     return preprocessing
-
-
-def sound_backbone(
-    network: Any,
-    fields: Mapping[str, Any],
-    preprocessing: SoundPreprocessing,
-    embed: Callable[[Tensor], Tensor],
-    dim: int,
-    meaning: str,
-    *,
-    takes: tuple[int, ...] | None = None,
-    **more: Any,
-) -> Backbone:
-    """Make a backbone from a network that embeds each window of sound as `dim` numbers.
-
-    `embed` maps windows ``[W,...]`` to embeddings ``[W,D]``, which `meaning` describes. `takes` is
-    the shape of a window, for networks that take only one shape. `fields` are from `load_network`.
-    """
-    import torch
-
-    shape = tuple(preprocessing.inputs(SHORT).shape[1:])
-    if takes and shape != takes:
-        file = fields["weights"][0].with_name(CONFIG)
-        raise BackboneError(
-            f"{file} makes input of shape {shape}, but according to config.json the network takes "
-            f"{takes}"
-        )
-
-    def embed_windows(clip: Tensor) -> Tensor:
-        steps = [embed(step) for step in clip.split(WINDOWS_PER_STEP)]
-        return torch.cat(steps).float()
-
-    return Backbone(
-        module=network,
-        sampling=preprocessing.sampling,
-        preprocessing=preprocessing,
-        arrays=(
-            ArraySpec.named("native", (dim,), "clip embedding: mean over `frames`"),
-            ArraySpec.named("frames", (MAX_FRAMES, dim), f"{meaning} of each window", padded=True),
-        ),
-        encode_clips=clip_by_clip(embed_windows, {"native": pool_mean}),
-        mask_on_cpu=True,
-        **fields,
-        **more,
-    )
 
 
 def load_clap(path: Path, mode: str) -> Backbone:
@@ -149,9 +66,9 @@ def load_clap(path: Path, mode: str) -> Backbone:
 
     Checkpoints with feature fusion are refused, because they take random parts of long sound.
     """
-    from torch.nn import ModuleDict
+    import torch
 
-    preprocessing = read_extractor(path, "ClapFeatureExtractor", itemgetter("max_length_s"))
+    preprocessing = read_extractor(path)
     settings = preprocessing.settings
     model, fields = load_network(path, "ClapModel")
     audio = model.config.audio_config
@@ -166,73 +83,41 @@ def load_clap(path: Path, mode: str) -> Backbone:
     samples = settings["max_length_s"] * settings["sampling_rate"]
     most_frames = audio.spec_size * (audio.spec_size // audio.num_mel_bins)
     frames = min(samples // settings["hop_length"] + 1, most_frames)
+    takes = (1, frames, audio.num_mel_bins)
+    shape = tuple(preprocessing.inputs(SHORT).shape[1:])
+    if shape != takes:
+        raise BackboneError(
+            f"{path / CONFIG} makes input of shape {shape}, but according to config.json the "
+            f"network takes {takes}"
+        )
     hear = model.audio_model
     project = model.audio_projection
     dim = audio.projection_dim
+
+    def embed_windows(clip: Tensor) -> Tensor:
+        steps = [project(hear(step).pooler_output) for step in clip.split(WINDOWS_PER_STEP)]
+        return torch.cat(steps).float()
+
     # As in RoBERTa, the first positions are for padding.
     unused = text.pad_token_id + 1
-    return sound_backbone(
-        ModuleDict({"hear": hear, "project": project}),
-        fields,
-        preprocessing,
-        lambda windows: project(hear(windows).pooler_output),
-        dim,
-        "projected embedding, not normalised,",
-        takes=(1, frames, audio.num_mel_bins),
+    meaning = "projected embedding, not normalised, of each window"
+    return Backbone(
+        module=torch.nn.ModuleDict({"hear": hear, "project": project}),
+        sampling=preprocessing.sampling,
+        preprocessing=preprocessing,
+        arrays=(
+            ArraySpec.named("native", (dim,), "clip embedding: mean over `frames`"),
+            ArraySpec.named("frames", (MAX_FRAMES, dim), meaning, padded=True),
+        ),
+        encode_clips=clip_by_clip(embed_windows, {"native": pool_mean}),
+        mask_on_cpu=True,
         embedding=ArraySpec.named("native", (dim,), "projected embedding of a text"),
         text_tower=make_text_tower(path, model.text_model, model.text_projection, unused=unused),
-    )
-
-
-def load_ast(path: Path, mode: str) -> Backbone:
-    """Load an Audio Spectrogram Transformer (AST, Gong et al., 2021), without its classifier."""
-    preprocessing = read_extractor(
-        path,
-        "ASTFeatureExtractor",
-        lambda settings: settings["max_length"] * AST_HOP / settings["sampling_rate"],
-    )
-    model, fields = load_network(path, "ASTModel")
-    config = model.config
-    return sound_backbone(
-        model,
-        fields,
-        preprocessing,
-        lambda windows: model(windows).pooler_output,
-        config.hidden_size,
-        "mean of the two class tokens, after the last layer norm,",
-        takes=(config.max_length, config.num_mel_bins),
-    )
-
-
-def load_speech(model: str, path: Path, mode: str) -> Backbone:
-    """Load wav2vec 2.0 (Baevski et al., 2020) or HuBERT (Hsu et al., 2021); `model` is its class.
-
-    These networks take raw samples, scaled to zero mean and unit variance in each window. A clip
-    that is shorter than a window is not padded.
-    """
-    preprocessing = read_extractor(
-        path, "Wav2Vec2FeatureExtractor", lambda settings: SPEECH_WINDOW_S, masked=True
-    )
-    # Without masking, the network needs no mask vector, which some checkpoints lack.
-    network, fields = load_network(path, model, mask_time_prob=0.0, mask_feature_prob=0.0)
-
-    def embed(windows: Tensor) -> Tensor:
-        samples = int(windows[0, 1].sum())  # all windows of a clip have the same length
-        states: Tensor = network(windows[:, 0, :samples]).last_hidden_state
-        return states.mean(1)
-
-    dim = network.config.hidden_size
-    return sound_backbone(
-        network, fields, preprocessing, embed, dim, "mean of the last hidden states"
+        **fields,
     )
 
 
 TINY_CLAP = KnownCheckpoint(
     "tiny-clap", "a small CLAP with random weights", SoundSampling(16_000, 1, 1), write=write_clap
 )
-FAMILIES = (
-    Family("clap", "clap", (*published("clap"), TINY_CLAP), load_clap, embeds_texts=True),
-    Family("ast", "audio-spectrogram-transformer", published("ast"), load_ast),
-    Family("wav2vec2", "wav2vec2", published("wav2vec2"), partial(load_speech, "Wav2Vec2Model")),
-    Family("hubert", "hubert", published("hubert"), partial(load_speech, "HubertModel")),
-)
+FAMILIES = (Family("clap", "clap", (*published("clap"), TINY_CLAP), load_clap, embeds_texts=True),)

@@ -59,23 +59,17 @@ def load_timm(spec: str, mode: str) -> Backbone:
 
 def _timm_steps(spec: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of `Preprocessing` for timm's data configuration."""
-    _, *crop = config["input_size"]
-    part = config["crop_pct"]
-    edge: int | None = 0
-    if config["crop_mode"] == "center":
-        edge = math.floor(crop[0] / part)
-    elif config["crop_mode"] == "squash" and part == 1:
-        edge = None
-    is_oblong = edge is not None and crop[0] != crop[1]
-    if config["interpolation"] not in ("bilinear", "bicubic") or edge == 0 or is_oblong:
+    _, height, width = config["input_size"]
+    kind = (config["crop_mode"], config["interpolation"])
+    if height != width or kind not in (("center", "bilinear"), ("center", "bicubic")):
         raise BackboneError(
             f"{spec} resizes frames in an unsupported way ({config}). Pass its transform: "
             "Backbone.from_torch(net, transform=...)"
         )
     return {
-        "shortest_edge": edge,
+        "shortest_edge": math.floor(height / config["crop_pct"]),
         "filter": config["interpolation"],
-        "crop": tuple(crop),
+        "crop": (height, width),
         "mean": config["mean"],
         "std": config["std"],
     }

@@ -62,14 +62,11 @@ def _shard_names(index: Path) -> list[str]:
 def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options: Any) -> Any:
     """Load a transformers model in float32; raise `BackboneError` if weights do not fit exactly.
 
-    `options` are settings that replace those of the configuration, or arguments of the model.
+    `options` are arguments of the model.
     """
     torch = need("torch", extra="extract")
 
     config = read_config(model_class.config_class, folder, files)
-    for name in list(options):
-        if hasattr(config, name):
-            setattr(config, name, options.pop(name))
     with _LOADING, loading(folder), quiet():
         with torch.device("meta"):  # only shapes, which take no memory
             network = model_class(config, **options)

@@ -88,4 +88,4 @@ def _load(folder: Path, mode: str) -> Backbone:
 
 
 _TITLE = "words and pairs of words of a text, hashed; no network"
-FAMILY = Family("words", MODEL_TYPE, (KnownCheckpoint("words", _TITLE, write=_write),), _load)
+FAMILIES = (Family("words", MODEL_TYPE, (KnownCheckpoint("words", _TITLE, write=_write),), _load),)

@@ -189,4 +189,4 @@ CHECKPOINT = KnownCheckpoint(
     "X-CLIP of Ma et al., trained on LSMDC: the paper's second X-CLIP",
     Sampling(12, FRAMES_PER_SECOND),
 )
-FAMILY = Family("xclip-lsmdc", None, (CHECKPOINT,), load)
+FAMILIES = (Family("xclip-lsmdc", None, (CHECKPOINT,), load),)

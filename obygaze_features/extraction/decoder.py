@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from obygaze_features.backbones.devices import default_workers
 from obygaze_features.backbones.sound import Samples
 from obygaze_features.common.progress import progress
+from obygaze_features.common.text import MAX_TIME_S
 from obygaze_features.errors import VideoError
 from obygaze_features.extraction.job import Options
 from obygaze_features.video.worker import HEARTBEAT, MORE, READY, Memory
@@ -45,7 +46,7 @@ class Decoder:
     """A decoding process, which is started on the first request and again if it dies."""
 
     def __init__(self, stall_timeout: float) -> None:
-        self._stall_timeout = stall_timeout
+        self._stall_timeout = min(stall_timeout, MAX_TIME_S)
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
 
@@ -122,19 +123,17 @@ class Decoder:
         _refuse_windows()
         # The process imports from the same folders as this one, except the current folder.
         search_path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
-        with contextlib.ExitStack() as resources:  # until `discard`, if the process starts
-            channel, worker_channel = map(resources.enter_context, socket.socketpair())
-            channel.settimeout(START_TIMEOUT_S)
-            # An unnamed file disappears with the last process that has it open.
-            with tempfile.TemporaryFile() as file:
-                memfd_create = getattr(os, "memfd_create", None)
-                self._file = memfd_create("frames") if memfd_create else os.dup(file.fileno())
-            resources.callback(os.close, self._file)
-            self._memory = Memory(self._file)
-            self._channel = channel
-            self._lines = resources.enter_context(channel.makefile("rb"))
+        self._channel, worker_channel = socket.socketpair()
+        self._channel.settimeout(START_TIMEOUT_S)
+        self._lines = self._channel.makefile("rb")
+        # An unnamed file disappears with the last process that has it open.
+        with tempfile.TemporaryFile() as file:
+            memfd_create = getattr(os, "memfd_create", None)
+            self._file = memfd_create("frames") if memfd_create else os.dup(file.fileno())
+        self._memory = Memory(self._file)
+        with worker_channel:
             descriptors = (worker_channel.fileno(), self._file)
-            process = subprocess.Popen(  # noqa: S603  # the command is this interpreter
+            return subprocess.Popen(  # noqa: S603  # the command is this interpreter
                 [sys.executable, "-P", "-m", WORKER, *map(str, descriptors)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -143,9 +142,6 @@ class Decoder:
                 process_group=0,  # so that Ctrl-C only reaches the parent, which then stops it
                 env={**os.environ, "PYTHONPATH": search_path},
             )
-            worker_channel.close()
-            self._open = resources.pop_all()
-        return process
 
     def _wait_until_ready(self) -> None:
         line = b""
@@ -167,7 +163,9 @@ class Decoder:
         if self._process is not None:
             self._process.kill()
             self._end()
-            self._open.close()
+            self._lines.close()
+            self._channel.close()
+            os.close(self._file)
             self._process = None
 
 
@@ -205,9 +203,10 @@ class Decoders:
             for task in tasks:
                 waiting.append((task, self._threads.submit(self._work, do, task)))
                 if len(waiting) >= limit:
-                    yield self._take(waiting)
-            while waiting:
-                yield self._take(waiting)
+                    done, reading = waiting.popleft()
+                    yield done, reading.result()
+            for done, reading in waiting:
+                yield done, reading.result()
         finally:
             for _, reading in waiting:
                 reading.cancel()
@@ -218,11 +217,6 @@ class Decoders:
             return do(decoder, task)
         finally:
             self._idle.put(decoder)
-
-    @staticmethod
-    def _take(waiting: deque[tuple[Task, Future[Result]]]) -> tuple[Task, Result]:
-        task, reading = waiting.popleft()
-        return task, reading.result()
 
 
 def map_items(

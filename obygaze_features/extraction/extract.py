@@ -17,7 +17,6 @@ from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.backbones.devices import (
     describe_device,
     explain_out_of_memory,
-    is_asynchronous_error,
     limit_gpu_memory,
 )
 from obygaze_features.backbones.preprocess import resize_and_crop
@@ -25,9 +24,7 @@ from obygaze_features.backbones.resample import resample
 from obygaze_features.backbones.sampling import read_sampling
 from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.common.files import require_folder_name
-from obygaze_features.common.text import counted, first_line
 from obygaze_features.errors import (
-    BackboneError,
     ObygazeError,
     OutputExists,
     UsageError,
@@ -225,20 +222,14 @@ def fill(
     progress.devices = {backbone.name: describe_device(backbone.device) for backbone in backbones}
     try:
         if job.blocks:
-            count = counted(len(job.rows), job.noun)
-            logger.info(f"Extracting {count} of {manifest.name} with {', '.join(job.paths)}")
+            names = ", ".join(job.paths)
+            logger.info(f"Extracting {len(job.rows)} items of {manifest.name} with {names}")
             engine(job, backbones, writers, progress)
     except BaseException as problem:
         # Finished work is logged even after an error, if the disk still works.
         with contextlib.suppress(OSError, ObygazeError):
             summary = summarise(job, writers, progress, type(problem).__name__.strip("_"))
             log_run(summary, writers, progress.devices)
-        if is_asynchronous_error(problem):
-            raise BackboneError(
-                f"the GPU failed ({first_line(problem)}), perhaps in an operation before the one "
-                "that reported it. Finished work is kept. To find the cause, set "
-                "CUDA_LAUNCH_BLOCKING=1 and run: obygaze --debug features extract ..."
-            ) from problem
         raise
     ended = "time" if progress.out_of_time else "done"
     summary = summarise(job, writers, progress, ended)
@@ -275,9 +266,8 @@ def check_kinds(manifest: Manifest, media: Path | None) -> list[str]:
     kinds = sorted(set(manifest.items.kinds)) or ["clip"]
     if "clip" in kinds:
         check_items(manifest)
-    for kind, folder in (("clip", "--videos FOLDER"), ("image", "--images FOLDER")):
-        if kind in kinds and media is None:
-            raise UsageError(f"{manifest.name} has {kind}s; pass their folder: {folder}")
+    if media is None and kinds != ["text"]:
+        raise UsageError(f"pass the folder of {manifest.name}'s {kinds[0]}s: --videos or --images")
     return kinds
 
 
@@ -305,11 +295,12 @@ def probe_sound(seconds: float, rate: int) -> NDArray[np.float32]:
 
 def embed_probe(backbone: Backbone) -> dict[str, NDArray[Any]]:
     """Embed the probe (its frames, one frame, sound or text), and return its row in each array."""
-    if not backbone.for_clips and backbone.encode_images is None:
-        return Forward(backbone, 1)([PROBE_TEXT])[0]
     with explain_out_of_memory(f"the probe of {backbone.name}", backbone.device):
         sampling = backbone.sampling
-        if isinstance(sampling, SoundSampling):
+        inputs: Any
+        if not backbone.for_clips and not backbone.encode_images:
+            inputs = PROBE_TEXT
+        elif isinstance(sampling, SoundSampling):
             sound = probe_sound(1.5 * sampling.window, sampling.rate)
             inputs = backbone.preprocessing.inputs(sound)
         elif backbone.for_clips:
@@ -318,4 +309,4 @@ def embed_probe(backbone: Backbone) -> dict[str, NDArray[Any]]:
         else:
             frame = torch.from_numpy(probe_frames(1))
             inputs = resize_and_crop(frame, backbone.preprocessing)[0]
-        return Forward(backbone, 1)([inputs])[0]
+        return Forward(backbone, 1).start([inputs]).rows()[0]

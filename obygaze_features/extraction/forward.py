@@ -6,6 +6,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.backbones.devices import free_memory, is_out_of_memory
+from obygaze_features.backbones.devices import free_memory, run_if_it_fits
 from obygaze_features.backbones.preprocess import normalise
 from obygaze_features.errors import BackboneError
 from obygaze_features.extraction.reader import ReadItem
@@ -59,40 +60,21 @@ class Forward:
         self._on_gpu = backbone.device.startswith("cuda")
         self._dtypes = {spec.name: getattr(torch, spec.dtype) for spec in backbone.arrays}
 
-    def __call__(self, inputs: Sequence[Any]) -> Rows:
-        """Return the arrays of each input."""
-        rows: Rows = []
-        while len(rows) < len(inputs):
-            part = inputs[len(rows) :][: self.batch]
-            batch = self.start(part)
-            if batch:
-                rows += batch.rows()
-            else:
-                self.make_room(len(part))
-        return rows
-
-    def start(self, inputs: Sequence[Any]) -> Batch | None:
-        """Start computing a batch, and downloading its arrays; None if it does not fit into memory.
+    def start(self, inputs: Sequence[Any]) -> Batch:
+        """Start computing a batch, and downloading its arrays.
 
         The inputs are resized clips or images, windows of sound, or texts.
         """
-        try:
-            outputs = self._embed(inputs)
-            arrays = {}
-            for name, values in outputs.items():
-                stored = values.to(self._dtypes[name])
-                # Each asynchronous copy gets its own pinned memory, which its rows keep alive.
-                arrays[name] = stored.to("cpu", non_blocking=self._on_gpu)
-            end = None
-            if self._on_gpu:
-                end = torch.cuda.Event(blocking=True)
-                end.record(torch.cuda.current_stream(self.backbone.device))
-            return Batch(len(inputs), arrays, end)
-        except (RuntimeError, MemoryError) as problem:
-            if not is_out_of_memory(problem):
-                raise
-        # By now, the error's traceback is gone, and with it all tensors of the attempt.
-        return None
+        arrays = {}
+        for name, values in self._embed(inputs).items():
+            stored = values.to(self._dtypes[name])
+            # Each asynchronous copy gets its own pinned memory, which its rows keep alive.
+            arrays[name] = stored.to("cpu", non_blocking=self._on_gpu)
+        end = None
+        if self._on_gpu:
+            end = torch.cuda.Event(blocking=True)
+            end.record(torch.cuda.current_stream(self.backbone.device))
+        return Batch(len(inputs), arrays, end)
 
     def make_room(self, count: int) -> None:
         """Halve the size of batches, after one with `count` items did not fit."""
@@ -124,7 +106,8 @@ class Forward:
                 pixels[row, :count] = clip
             else:
                 normalise(clip, backbone.preprocessing, pixels[row, :count])
-            pixels[row, count:] = 0
+            if not backbone.mask_on_cpu:  # otherwise, nobody reads padding
+                pixels[row, count:] = 0
             present[row, :count] = True
         return backbone.embed_clips(pixels, present)
 
@@ -165,12 +148,10 @@ class Embedder:
         """The batch size of each backbone, after any halving."""
         return {name: forward.batch for name, forward in self._forwards.items()}
 
-    def add(self, names: Sequence[str], row: int, item: ReadItem | Failed) -> None:
+    def add(self, names: Sequence[str], row: int, item: ReadItem) -> None:
         """Add an item for the backbones with these names."""
         for name in names:
-            if isinstance(item, Failed):
-                self._outcomes[name][row] = item
-            elif name in item.failures:
+            if name in item.failures:
                 self._outcomes[name][row] = item.failures[name]
             else:
                 value = item.inputs.pop(name)  # so that it is freed once its backbone has used it
@@ -187,7 +168,7 @@ class Embedder:
             forward = self._forwards[name]
             while len(pending) >= forward.batch or (pending and is_last):
                 items = pending[: forward.batch]
-                batch = forward.start([item.value for item in items])
+                batch = run_if_it_fits(partial(forward.start, [item.value for item in items]))
                 if batch is None:
                     if not self.collect():
                         forward.make_room(len(items))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +13,6 @@ from numpy.typing import NDArray
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.checkpoints import check_store_name
 from obygaze_features.backbones.devices import describe_device
-from obygaze_features.common.text import MAX_TIME_S, counted
 from obygaze_features.errors import StoreError, UsageError, VideoError
 from obygaze_features.items.films import find_films, titles_in
 from obygaze_features.items.media import locate
@@ -28,14 +24,16 @@ from obygaze_features.store.writer import is_in_part, require_resumable
 STALL_TIMEOUT_S = 60.0
 """Seconds without progress after which decoding a file is given up."""
 
-_COUNT = (Integral, 1, math.inf, "a whole number of at least 1")
-_RANGES: Mapping[str, tuple[type[Any], float, float, str]] = {
-    **dict.fromkeys(("limit", "frames", "audio_track", "workers"), _COUNT),
-    "max_hours": (Real, math.ulp(0.0), math.inf, "a number above 0"),
-    "stall_timeout": (Real, math.ulp(0.0), MAX_TIME_S, f"above 0 and at most {MAX_TIME_S:g}"),
-    "batch": (Integral, 1, BLOCK_ROWS, f"a whole number from 1 to {BLOCK_ROWS}"),
-}
-"""The type of each option, its smallest and largest value, and a description of the range."""
+_NUMBERS = (
+    "limit",
+    "frames",
+    "audio_track",
+    "batch",
+    "workers",
+    "max_hours",
+    "stall_timeout",
+)
+"""The options that are numbers above 0."""
 
 Rows = NDArray[np.intp]
 
@@ -112,10 +110,10 @@ class Options:
 
     def __post_init__(self) -> None:
         """Raise `UsageError` if a number is out of range."""
-        for name, (kind, low, high, words) in _RANGES.items():
+        for name in _NUMBERS:
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, kind) and low <= value <= high):
-                raise UsageError(f"{name} must be {words} (got {value!r})")
+            if value is not None and not value > 0:
+                raise UsageError(f"{name} must be above 0 (got {value!r})")
 
     def select(self, manifest: Manifest, block_rows: int | None = None) -> Rows:
         """Return the selected rows, done or not. A part is made of blocks of `block_rows` rows."""
@@ -195,11 +193,6 @@ class Job:
                 missing.setdefault(name, []).append(row)
         return [Block(number, lacking[number]) for number in sorted(lacking)]
 
-    @property
-    def noun(self) -> str:
-        """The word for an item in messages, such as "clip"."""
-        return "clip" if set(self.manifest.items.kinds) == {"clip"} else "item"
-
 
 def plan_job(
     manifest: Manifest,
@@ -240,21 +233,16 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _choose_block_rows(stores: Collection[Store], backbones: Sequence[Backbone], items: int) -> int:
-    """Return the stores' rows per block; raise `UsageError` if they differ.
+    """Return the number of rows per block: that of existing stores, or the default.
 
     Tokens are large, so blocks with them stay small: a block waits in memory until it is complete.
     """
-    sizes = {store.block_rows: store.path for store in stores}
-    if len(sizes) > 1:
-        described = " and ".join(f"{path} has {size}" for size, path in sizes.items())
-        raise UsageError(
-            f"stores must have the same block size ({described} rows per block). Extract into each "
-            "store separately"
-        )
+    if stores:
+        return max(store.block_rows for store in stores)
     names = {spec.name for backbone in backbones for spec in backbone.arrays}
-    if sizes:
-        return next(iter(sizes))
-    return BLOCK_ROWS if "tokens" in names else default_block_rows(items)
+    if "tokens" in names:
+        return BLOCK_ROWS
+    return default_block_rows(items)
 
 
 def check_items(manifest: Manifest, kinds: Sequence[str] = ("clip",)) -> None:
@@ -273,9 +261,10 @@ def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
     items = [manifest.items[row] for row in rows.tolist()]
     located = locate(items, media)
     if located.missing and not located.found and not located.ambiguous:
-        noun = "image" if items[0].kind != "clip" else "clip"
-        count = counted(len(located.missing), noun)
-        raise VideoError(f"{media} has no file for the {count} of {manifest.name}: {located.hint}")
+        count = len(located.missing)
+        raise VideoError(
+            f"{media} has none of the {count} files of {manifest.name}: {located.hint}"
+        )
 
 
 def recipe_of(backbone: Backbone) -> Recipe:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.devices import default_workers
+from obygaze_features.backbones.preprocess import resize_and_crop
 from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.common.progress import meter
 from obygaze_features.extraction.decoder import Decoder, Decoders
@@ -43,19 +49,19 @@ def run_local(
     reader = ItemReader(job.media, backbones)
     embedder = Embedder(backbones, job.options.batch)
 
-    def read(decoder: Decoder, task: tuple[Block, int]) -> ReadItem | Failed:
+    def read(decoder: Decoder, task: tuple[Block, int]) -> ReadItem:
         block, row = task
         return reader.read(decoder, items[row], block.names(row))
 
     workers = job.options.workers or default_workers(backbones[0].device)
-    to_do = sum(len(block.rows) for block in job.blocks)
+    to_do = [(block, row) for block in job.blocks for row in block.rows]
     ahead = min(READ_AHEAD, READ_AHEAD_BYTES // bytes_per_item(backbones))
     with (
         warnings.catch_warnings(),
         ThreadPoolExecutor(1, "write") as thread,
-        meter(to_do, "Extracting", unit=job.noun) as advance,
+        meter(len(to_do), "Extracting", unit="item") as advance,
         Decoders(workers, job.options.stall_timeout) as decoders,
-        contextlib.closing(decoders.map(read, rows_to_do(job, progress), ahead=ahead)) as reading,
+        contextlib.closing(decoders.map(read, to_do, ahead=ahead)) as reading,
     ):
         # Warnings about images that can be read would clutter the progress output.
         warnings.filterwarnings("ignore", module=r"PIL\.")
@@ -91,30 +97,30 @@ def run_local(
 
 
 def bytes_per_item(backbones: Sequence[Backbone]) -> int:
-    """Return the size of an item's frames, as bytes, and of its sound."""
+    """Return the size of an item's frames and windows of sound in memory."""
     total = 1
     for backbone in backbones:
-        sampling = backbone.sampling
-        if isinstance(sampling, SoundSampling):
-            total += 4 * sampling.frames * round(sampling.window * sampling.rate)
-        else:
-            height, width = backbone.preprocessing.crop
-            total += sampling.frames * 3 * height * width
+        total += backbone.sampling.frames * one_input(backbone).nbytes
     return total
 
 
-def rows_to_do(job: Job, progress: Progress) -> Iterator[tuple[Block, int]]:
-    """Yield the rows that any store lacks, block by block, as long as time allows."""
-    for block in job.blocks:
-        if not progress.has_time_for(len(block.rows)):
-            return
-        progress.started += len(block.rows)
-        for row in block.rows:
-            yield block, row
+def one_input(backbone: Backbone) -> Tensor:
+    """Return a black frame or a silent window of sound, as the backbone takes it."""
+    sampling = backbone.sampling
+    if isinstance(sampling, SoundSampling):
+        silence = np.zeros(round(sampling.window * sampling.rate), np.float32)
+        windows: Tensor = backbone.preprocessing.inputs(silence)
+        return windows
+    frame = torch.zeros(1, 240, 320, 3, dtype=torch.uint8)
+    return resize_and_crop(frame, backbone.preprocessing)
 
 
 def write(writers: Mapping[str, StoreWriter], outcomes: Outcomes) -> None:
     """Commit the outcomes of a block to its stores."""
     for name, rows in outcomes.items():
         writer = writers[name]
-        writer.rewrite(min(rows) // writer.store.block_rows, rows)
+        blocks: dict[int, dict[int, Done | Failed]] = defaultdict(dict)
+        for row, outcome in rows.items():
+            blocks[row // writer.store.block_rows][row] = outcome
+        for number, block in blocks.items():
+            writer.rewrite(number, block)

@@ -59,17 +59,13 @@ def run_ray(
     task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_calls=0, max_retries=3)(run_part)
     try:
         tasks = [task.remote(shared, replace(options, part=f"{part}/{count}")) for part in parts]
-        with meter(left, "Extracting", unit=job.noun) as advance:
+        with meter(left, "Extracting", unit="item") as advance:
             while tasks:
                 time.sleep(5)  # not in Ray, where a signal could be lost
                 finished, tasks = ray.wait(tasks, num_returns=len(tasks), timeout=0)
                 for part in ray.get(finished):
-                    progress.add(part, min(slots, len(parts)))
-
-                before = left
-                stores = [writer.store.refresh() for writer in writers.values()]
-                left = max(len(store.missing_rows(job.rows)) for store in stores)
-                advance(before - left, f"{len(tasks)} parts left")
+                    progress.add(part)
+                    advance(part.items, f"{len(tasks)} parts left")
     except ray.exceptions.RayError as problem:
         reason = first_line(getattr(problem, "cause", None) or problem)
         raise ClusterError(f"{reason}; finished work is kept, and the command resumes") from None
@@ -83,12 +79,12 @@ def plan_tasks(nodes: Sequence[Mapping[str, float]], device: str | None) -> tupl
     A task has one GPU, or none if the cluster has none, and a share of the smallest machine's CPUs.
     """
     gpus = int(device != "cpu" and any(node.get("GPU") for node in nodes))
-    machines = [node for node in nodes if node.get("CPU") and node.get("GPU", 0) >= gpus]
-    if gpus:
-        cpus = min(int(node["CPU"] // node["GPU"]) for node in machines)
-        return max(1, cpus), gpus, sum(int(node["GPU"]) for node in machines)
-    cpus = min(int(node["CPU"]) for node in machines)
-    return cpus, gpus, sum(int(node["CPU"] // cpus) for node in machines)
+    kind = "GPU" if gpus else "CPU"
+    machines = [node for node in nodes if node.get("CPU") and node.get(kind)]
+    cpus = min(node["CPU"] // max(1, gpus * node.get("GPU", 0)) for node in machines)
+    cpus = max(1, int(cpus))
+    slots = sum(node["GPU"] if gpus else node["CPU"] // cpus for node in machines)
+    return cpus, gpus, int(slots)
 
 
 def run_part(

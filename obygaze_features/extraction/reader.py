@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,9 @@ IMAGE_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", 
 """The allowed image formats, by Pillow's names. Pillow runs external programs for some others."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class ReadItem:
-    """An item that has been read.
+    """What was read of an item.
 
     Parameters
     ----------
@@ -53,24 +53,26 @@ class ReadItem:
         Sentences about the item, such as "silent sound track".
     """
 
-    source: str | None
-    inputs: dict[str, Any]
-    sampled: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
-    failures: Mapping[str, Failed] = field(default_factory=dict)
+    source: str | None = None
+    inputs: dict[str, Any] = field(default_factory=dict)
+    sampled: dict[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
+    failures: dict[str, Failed] = field(default_factory=dict)
     frames: int = 0
-    notes: Set[str] = frozenset()
+    notes: set[str] = field(default_factory=set)
+
+    def fail(self, names: Iterable[str], reason: Failed) -> None:
+        """Record the failure of these backbones."""
+        self.failures.update(dict.fromkeys(names, reason))
 
 
 class View:
     """A clip's frames as a backbone takes them: `pixels`, ``[T,3,h,w]``, filled in any order."""
 
-    pixels: Tensor
-
     def __init__(self, preprocessing: Preprocessing, numbers: Sequence[int], pinned: bool) -> None:
+        self.pixels: Tensor | None = None
         self._preprocessing = preprocessing
         self._numbers = np.array(numbers)
         self._pinned = pinned
-        self._is_empty = True
 
     def put(self, number: int, picture: Tensor) -> None:
         """Resize a frame into the rows with its number."""
@@ -78,10 +80,9 @@ class View:
         if not rows:
             return
         resized = resize_and_crop(picture[None], self._preprocessing)[0]
-        if self._is_empty:  # only now, because a user's transform decides the shape
+        if self.pixels is None:  # only now, because a user's transform decides the shape
             shape = (len(self._numbers), *resized.shape)
             self.pixels = torch.empty(shape, dtype=resized.dtype, pin_memory=self._pinned)
-            self._is_empty = False
         for row in rows:
             self.pixels[row] = resized
 
@@ -102,46 +103,38 @@ class ItemReader:
         # A GPU copies from pinned memory several times as fast, and while it computes.
         self._pinned = any(backbone.device.startswith("cuda") for backbone in backbones)
 
-    def read(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem | Failed:
-        """Read an item for the backbones with these names, or return a failure."""
-        if item.kind == "text":
-            if not item.text.strip() and item.start is None:  # a span may have no words
-                return Failed(Status.UNREADABLE, "the text is empty")
-            return ReadItem(None, dict.fromkeys(names, item.text))
+    def read(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem:
+        """Read an item for the backbones with these names."""
+        read = ReadItem()
         with explain_out_of_memory(f"the {item.kind} {item.id}", "cpu"):
-            if item.kind == "image":
-                return self._read_image(item, names)
-            return self._read_clip(decoder, item, names)
+            if item.kind == "text":
+                self._read_text(item, names, read)
+            elif item.kind == "image":
+                self._read_image(item, names, read)
+            else:
+                hearing = [name for name in names if self._backbones[name].hears]
+                seeing = [name for name in names if name not in hearing]
+                # Sound is a separate request, so that pictures survive if decoding it crashes.
+                if seeing:
+                    self._see(decoder, item, seeing, read)
+                if hearing:
+                    self._hear(decoder, item, hearing, read)
+        return read
 
-    def _read_clip(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem:
-        hearing = [name for name in names if self._backbones[name].hears]
-        seeing = [name for name in names if name not in hearing]
-        seen = ReadItem(None, {})
-        if seeing:
-            seen = self._see(decoder, item, seeing)
-        # Sound is a separate request, so that the pictures survive if decoding the sound crashes.
-        if not hearing:
-            return seen
-        lost = next((failed for failed in seen.failures.values() if not failed.source), None)
-        if lost:  # nothing in the file can be read
-            return ReadItem(None, {}, failures=dict.fromkeys(names, lost))
-        heard = self._hear(decoder, item, hearing)
-        return ReadItem(
-            seen.source or heard.source,
-            {**seen.inputs, **heard.inputs},
-            {**seen.sampled, **heard.sampled},
-            {**seen.failures, **heard.failures},
-            seen.frames,
-            seen.notes | heard.notes,
-        )
+    def _read_text(self, item: Item, names: Sequence[str], read: ReadItem) -> None:
+        if item.text.strip() or item.start is not None:  # a span may have no words
+            read.inputs.update(dict.fromkeys(names, item.text))
+        else:
+            read.fail(names, Failed(Status.UNREADABLE, "the text is empty"))
 
-    def _see(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem:
+    def _see(self, decoder: Decoder, item: Item, names: Sequence[str], read: ReadItem) -> None:
         samplings: list[Any] = [self._backbones[name].sampling for name in names]
         clip: Mapping[str, Any] = {}
         views: Mapping[str, View] = {}
         for answer in ask_decoder(decoder, "decode", self._folders["clip"], item, samplings):
             if "error" in answer:
-                return ReadItem(None, {}, failures=dict.fromkeys(names, _failed(answer)))
+                read.fail(names, _failed(answer))
+                return
             if "frames" in answer:
                 pictures = torch.from_numpy(decoder.pictures(answer["shape"]))
                 for number, picture in zip(answer["frames"], pictures, strict=True):
@@ -151,23 +144,16 @@ class ItemReader:
                 clip = answer
                 views = self._make_views(dict(zip(names, clip["numbers"], strict=True)))
 
-        sampled = {}
-        for name, sampling, *row in zip(
-            names, samplings, clip["numbers"], clip["times"], strict=True
-        ):
-            sampled[name] = sampling.row(*row)
-        notes = set()
+        read.source = clip["source"]
+        read.frames = len(set().union(*clip["numbers"]))
+        for number, name in enumerate(names):
+            read.inputs[name] = views[name].pixels
+            row = samplings[number].row(clip["numbers"][number], clip["times"][number])
+            read.sampled[name] = row
         if clip["why_slow"]:
-            notes.add(f"decoded from the start of the file: {clip['why_slow']}")
+            read.notes.add(f"decoded from the start of the file: {clip['why_slow']}")
         if clip["thinned"]:
-            notes.add("more frames at this rate than are used")
-        return ReadItem(
-            clip["source"],
-            {name: view.pixels for name, view in views.items()},
-            sampled,
-            frames=len(set().union(*clip["numbers"])),
-            notes=notes,
-        )
+            read.notes.add("more frames at this rate than are used")
 
     def _make_views(self, numbers: Mapping[str, Sequence[int]]) -> dict[str, View]:
         """Return each backbone's view; backbones that differ only in scaling share one."""
@@ -181,31 +167,29 @@ class ItemReader:
             views[name] = shared[key]
         return views
 
-    def _hear(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem:
+    def _hear(self, decoder: Decoder, item: Item, names: Sequence[str], read: ReadItem) -> None:
         samplings: list[Any] = [self._backbones[name].sampling for name in names]
         answer = next(ask_decoder(decoder, "hear", self._folders["clip"], item, samplings))
         if "error" in answer:
-            return ReadItem(None, {}, failures=dict.fromkeys(names, _failed(answer)))
-        inputs = {}
-        sampled = {}
-        notes = set()
+            read.fail(names, _failed(answer))
+            return
+        read.source = read.source or answer["source"]
         if answer["track"]:
-            notes.add(f"several sound tracks: used {answer['track']}")
+            read.notes.add(f"several sound tracks: used {answer['track']}")
         for name, sampling in zip(names, samplings, strict=True):
             sound = decoder.sound(*answer["spans"][str(sampling.rate)])
             windows = self._backbones[name].preprocessing.inputs(sound)
             if self._pinned:
                 windows = windows.pin_memory()
-            inputs[name] = windows
-            sampled[name] = sampling.row(sound, item.start or 0.0)
+            read.inputs[name] = windows
+            read.sampled[name] = sampling.row(sound, item.start or 0.0)
             if is_silent(sound):
-                notes.add("silent sound track")
+                read.notes.add("silent sound track")
             count = len(replace(sampling, frames=len(sound)).windows(len(sound)))
             if count > sampling.frames:
-                notes.add(f"{count} windows of sound, of which {sampling.frames} are used")
-        return ReadItem(answer["source"], inputs, sampled, notes=notes)
+                read.notes.add(f"{count} windows of sound, of which {sampling.frames} are used")
 
-    def _read_image(self, item: Item, names: Sequence[str]) -> ReadItem | Failed:
+    def _read_image(self, item: Item, names: Sequence[str], read: ReadItem) -> None:
         media = self._folders["image"]
         status = Status.MISSING
         source = None
@@ -214,13 +198,17 @@ class ItemReader:
             status = Status.UNREADABLE
             picture = torch.from_numpy(read_picture(path))
             source = fingerprint(path)
-            views = self._make_views(dict.fromkeys(names, (0,)))
-            for view in set(views.values()):
-                view.put(0, picture)
-            inputs = {name: view.pixels[0] for name, view in views.items()}
-            return ReadItem(source, inputs, frames=1)
         except VideoError as problem:
-            return Failed(status, portable_reason(problem, media.root), source)
+            read.fail(names, Failed(status, portable_reason(problem, media.root), source))
+            return
+        read.source = source
+        read.frames = 1
+        views = self._make_views(dict.fromkeys(names, (0,)))
+        for name, view in views.items():
+            if view.pixels is None:
+                view.put(0, picture)
+            assert view.pixels is not None
+            read.inputs[name] = view.pixels[0]
 
 
 def _failed(answer: Mapping[str, Any]) -> Failed:

@@ -57,8 +57,7 @@ def _copy_rows(job: Job, name: str, writer: StoreWriter, old: Store, ids: set[st
         for row in block.missing.get(name, []):
             item_id = job.manifest.ids[row]
             if item_id in ids:
-                values = {spec.name: old.read(spec.name, [item_id])[0] for spec in old.specs}
-                rows[row] = Done(values, old.sources[item_id])
+                rows[row] = Done(old[item_id], old.sources[item_id])
         if rows:
             write({name: writer}, {name: rows})
         count += len(rows)

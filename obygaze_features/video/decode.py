@@ -15,7 +15,6 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,7 +33,6 @@ from obygaze_features.video.index import (
     Numbers,
     Tick,
     decode_packet,
-    index_file,
     open_video,
     packets_of,
 )
@@ -48,60 +46,13 @@ MAX_PIXELS = 100_000_000
 _CHANGED = "does not match its index; it may have changed in the meantime"
 
 
-@dataclass(frozen=True)
-class Frames:
-    """Decoded frames.
-
-    Parameters
-    ----------
-    rgb
-        ``[T, height, width, 3]``, uint8, upright.
-    indices
-        The number of each frame in its film, starting at 0.
-    times
-        The time at which each frame is shown, in seconds from the start of the file.
-    """
-
-    rgb: NDArray[np.uint8]
-    indices: Numbers
-    times: NDArray[np.float64]
-
-
-def decode_frames(
-    path: Path,
-    numbers: Sequence[int] | Numbers,
-    *,
-    index: FrameIndex | None = None,
-    tick: Tick = lambda: None,
-) -> Frames:
-    """Decode the frames with these numbers; each is returned once, in ascending order.
-
-    Parameters
-    ----------
-    path, index
-        A film in any format that FFmpeg reads, and its index (default: made here).
-    numbers
-        Frame numbers, starting at 0. Only these frames are converted to RGB.
-    tick
-        A function that is called at every packet.
-    """
-    index = index_file(path, tick=tick) if index is None else index
-    unique = np.unique(np.asarray(numbers, np.int32))
-    rgb = np.empty((0, 0, 0, 3), np.uint8)
-    for number, picture in iter_frames(path, unique, index=index, tick=tick):
-        if not len(rgb):
-            rgb = np.empty((len(unique), *picture.shape), np.uint8)
-        rgb[np.searchsorted(unique, number)] = picture
-    return Frames(rgb, unique, index.times[unique])
-
-
 def iter_frames(
     path: Path, numbers: Numbers, *, index: FrameIndex, tick: Tick = lambda: None
 ) -> Iterator[tuple[int, NDArray[np.uint8]]]:
     """Yield the number and the upright RGB picture of each frame as it is decoded.
 
     `numbers` are ascending. A frame may be yielded again, which replaces it. The frames are valid
-    only if no error is raised up to the end. The parameters are those of `decode_frames`.
+    only if no error is raised up to the end. `tick` is called at every packet.
     """
     last = numbers[-1]
     if last >= len(index):

@@ -22,8 +22,7 @@ def processor(**changes):
 
 
 TYPES = (
-    "xclip, vivit, clip, siglip, dinov2, dinov2_with_registers, "
-    "dinov3_vit, clap, audio-spectrogram-transformer, wav2vec2, hubert, obygaze-words$"
+    "xclip, vivit, clip, siglip, dinov2, dinov2_with_registers, dinov3_vit, clap, obygaze-words$"
 )
 SLIPS = [
     ("tiny-xclip", config(model_type="bert"), f"model_type 'bert'; supported types: {TYPES}"),
@@ -38,7 +37,6 @@ SLIPS = [
     ("tiny-clap", processor(max_length_s=10**5), r"windows of 100000 s at 16000 samples"),
     ("tiny-clap", processor(sampling_rate="16000"), "settings that do not work"),
     ("tiny-clap", processor(feature_extractor_type="Other"), "not the config.* ClapFeat"),
-    ("tiny-ast", processor(max_length=90), r"\(90, 16\).* takes \(100, 16\)"),
     ("tiny-vivit",
      lambda folder: edit_json(in_shards(folder) / "model.safetensors.index.json",
                               weight_map={"x": "../elsewhere.safetensors"}),
@@ -98,7 +96,7 @@ def test_a_hostile_pickle_runs_no_code(copy, tmp_path, name):
     ("PATH", {"precision": "half"}, "unknown precision 'half'; use one of float32"),
     ("PATH", {"device": "cuda:99"}, "device 'cuda:99' cannot be used"),
     ("../mine=PATH", {}, "'../mine' is not a valid store name"),
-    ("tiny-vivid", {}, "neither a path .*; did you mean tiny-vivit"),
+    ("tiny-vivid", {}, "not a path; .*; did you mean tiny-vivit"),
     ("mine=nowhere/tiny", {}, "nowhere/tiny is not in the Hub's cache"),
 ])  # fmt: skip
 def test_a_typing_error_is_one_line(checkpoints, tmp_path, monkeypatch, spec, options, facts):

@@ -68,7 +68,7 @@ def test_prefetch_prints_folders_or_reasons(obygaze, tmp_path, monkeypatch):
     assert list(folders) == ["tiny-vivit", "tiny-xclip"]
     assert all((Path(folder) / "model.safetensors").is_file() for folder in folders.values())
     unknown = obygaze("features", "backbones", "--download", "resnet", code=1).stderr
-    assert "resnet is neither a path nor a known name" in unknown
+    assert "not a path; unknown checkpoint 'resnet'" in unknown
     without_source = obygaze("features", "backbones", "--download", "xclip-lsmdc", code=1).stderr
     assert "xclip-lsmdc is not published. Pass your own file: xclip-lsmdc=FILE" in without_source
 

@@ -20,8 +20,7 @@ FRAMES = "native max mean frames tokens"
 MIXED = "native max mean frames frames_temporal tokens"
 ARRAYS = {
     "tiny-xclip": MIXED, "tiny-xclip-lsmdc": MIXED, "tiny-vivit": f"native cls {FRAMES[7:]}",
-    "tiny-clap": "native frames", "tiny-ast": "native frames", "tiny-wav2vec2": "native frames",
-    "tiny-hubert": "native frames", "words": "native count",
+    "tiny-clap": "native frames", "words": "native count",
 }  # fmt: skip
 """The arrays of each family; the others have those of `FRAMES`."""
 TEXTS = ("tiny-xclip", "tiny-clip", "tiny-siglip", "tiny-clap")

@@ -18,7 +18,7 @@ import torch
 
 import obygaze_features as of
 from obygaze_features.backbones import devices
-from obygaze_features.errors import BackboneError, ObygazeError, StoreError, UsageError
+from obygaze_features.errors import BackboneError, ObygazeError, StoreError
 from obygaze_features.extraction import summary as progress
 from obygaze_features.extraction.forward import Batch
 from obygaze_features.manifests import Items, Manifest
@@ -101,15 +101,19 @@ def test_a_block_that_cannot_be_written_ends_the_run(
 
 
 def test_stores_of_a_run_share_blocks(manifest, films, tiny, whole_store, tmp_path, monkeypatch):
-    """A backbone added to an older store uses its block size; two sizes are rejected."""
+    """A backbone added to an older store uses its block size; of two sizes, the larger is used."""
     shutil.copytree(whole_store, tmp_path / "tiny.zarr")
     monkeypatch.setattr(store_format, "BLOCKS", 1)
     second, third = (replace(tiny, name=name) for name in ("second", "third"))
     of.extract(manifest, films, [tiny, second], tmp_path, part="2/3")
     assert of.open_store(tmp_path / "second.zarr").status.nonzero()[0].tolist() == [*range(32, 64)]
     of.extract(manifest, films, third, tmp_path, limit=1)
-    with pytest.raises(UsageError, match=r"y.zarr has 32 and .*d.zarr has 96 rows per block"):
-        of.extract(manifest, films, [tiny, third], tmp_path)
+    stores = of.extract(manifest, films, [second, third], tmp_path).stores
+    for store, block_rows in zip(map(of.open_store, stores), (32, 96), strict=True):
+        assert (store.block_rows, verify(store.path)) == (block_rows, [])
+        np.testing.assert_array_equal(
+            store.read("native"), of.open_store(whole_store).read("native")
+        )
 
 
 @pytest.mark.parametrize(("times", "done"), [(1, 16), (9, 8)])
@@ -138,15 +142,13 @@ def test_names_and_string_paths_are_accepted(manifest, films, weights, whole_sto
     )  # fmt: skip
     assert summary.stores == [tmp_path / "stores/tiny.zarr"]
     assert (summary.clips, summary.done, summary.left, summary.failed) == (32, 32, 0, {})
-    assert summary.shares[summary.bound_by] == max(summary.shares.values())
+    assert sum(summary.shares.values()) == pytest.approx(1, abs=1e-6)
     first, complete = store_files(summary.stores[0]), store_files(whole_store)
     assert {name for name in first if complete.get(name) != first[name]} == set()
     (line,) = (tmp_path / "stores/log.jsonl").read_text().splitlines()
     entry = json.loads(line)
     assert (entry["event"], entry["clips"], entry["frames"]) == ("extracted", 32, summary.frames)
     assert entry["devices"] == {"tiny": "cpu"}
-    row_bytes = sum(spec.row_bytes for spec in of.open_store(summary.stores[0]).specs)
-    assert entry["bytes"]["tiny"] == 32 * row_bytes
 
 
 RUN = """
@@ -225,25 +227,13 @@ def test_a_batch_that_does_not_fit_is_halved_until_it_does(films, tiny, whole_st
     np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("size", "error", "facts"), [
-    (1, torch.OutOfMemoryError("CUDA out of memory"),
-     r"one item does not fit on cpu \(backbone tiny\); try --precision"),
-    (8, RuntimeError("CUDA error: an illegal memory access was encountered\nCompile ..."),
-     r"\(CUDA error: an illegal memory access was encountered\).*CUDA_LAUNCH_BLOCKING=1"),
-])  # fmt: skip
-def test_an_error_of_a_gpu_is_one_line(films, tiny, tmp_path, monkeypatch, size, error, facts):
-    """Test an item that does not fit, and errors that a GPU reports late."""
-
+def test_an_item_that_does_not_fit_is_one_line(films, tiny, tmp_path):
     def fail(pixels, present, names):
-        if len(pixels) >= size:  # 1 is the store's probe
-            raise error
-        return tiny.embed_clips(pixels, present)
+        raise torch.OutOfMemoryError("CUDA out of memory")
 
-    with pytest.raises(BackboneError, match=facts) as caught:
+    with pytest.raises(BackboneError, match="the probe of tiny does not fit on cpu") as caught:
         of.extract(rows(8), films, replace(tiny, encode_clips=fail), tmp_path)
     assert "\n" not in str(caught.value)
-    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
-    assert not devices.is_asynchronous_error(error)
 
 
 def test_a_nan_feature_is_a_failure(films, tiny, tmp_path):
@@ -278,8 +268,6 @@ def test_a_limit_holds_for_every_gpu_of_a_run(films, tiny, tmp_path, monkeypatch
     for device, number in (("cuda", 3), ("cuda:1", 1)):
         devices.limit_gpu_memory(device, "2GB")
         assert shares.pop(number) == 0.25
-        devices.limit_gpu_share(device, 0.5)
-        assert shares.pop(number) == 0.5
     gpus = [replace(tiny, device="cuda:0"), replace(tiny, name="second", device="cuda:1")]
     (tmp_path / "tiny.zarr").write_text("no store: the run ends before it computes")
     with pytest.raises(ObygazeError):

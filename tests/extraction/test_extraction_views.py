@@ -12,7 +12,7 @@ from obygaze_features.extraction.decoder import Decoder
 from obygaze_features.extraction.loop import READ_AHEAD_BYTES, bytes_per_item
 from obygaze_features.extraction.reader import ItemReader
 from obygaze_features.store import format as store_format
-from obygaze_features.video.decode import decode_frames
+from tests.kit.decoding import decode_frames
 from tests.kit.films import rows
 
 
@@ -97,5 +97,5 @@ def test_the_bytes_of_an_item_are_those_of_its_views(films, tiny, decoder):
     read = ItemReader(films, [tiny]).read(decoder, next(iter(rows(6))), ["tiny"])
     assert bytes_per_item([tiny]) == read.inputs["tiny"].nbytes + 1
     long = replace(tiny, sampling=replace(tiny.sampling, frames=720))
-    long = replace(long, preprocessing=replace(tiny.preprocessing, crop=(224, 224)))
+    long = replace(long, preprocessing=tiny.preprocessing.at(224))
     assert READ_AHEAD_BYTES // bytes_per_item([long] * 3) == 6

@@ -26,7 +26,7 @@ from tests.kit.files import csv_rows, refused
 #: "" applies to all. They only need to be present.
 VOLATILE = {
     "": {"seconds", "started", "versions", "machine", "software", "size", "bytes", "files"},
-    "features-extract": {"clips_a_second", "frames_a_second", "shares", "bound_by", "notes"},
+    "features-extract": {"shares", "notes"},
     "features-extract-plan": {"free"},
 }
 NUMBER = re.compile(r"\d+(?:\.\d+)?")

@@ -218,16 +218,7 @@ def write_sentence_tokenizer(folder: Path, vocabulary: dict[str, int], merges: M
 # 48 pixels, so that its embeddings of positions are resized, as in the published ones.
 TINY_DINOV2 = {**SMALL, "image_size": 48, "patch_size": 8, "mlp_ratio": 2}
 del TINY_DINOV2["intermediate_size"]
-# As in the published sizes, no stride is longer than its kernel, and each group has 32 channels or
-# more. With 16 and 2 channels and a stride of five kernels, bfloat16 was 5e-2 from float32 on one
-# processor (1 - cosine), where the published sizes were 1e-5 from it.
-TINY_SPEECH = {**SMALL, "hidden_size": 64, "num_conv_pos_embedding_groups": 2,
-               "num_feat_extract_layers": 3, "conv_dim": [64] * 3, "conv_kernel": [10, 8, 4],
-               "conv_stride": [5, 8, 4]}  # fmt: skip
-TINY_AST = {**SMALL, "max_length": 100, "num_mel_bins": 16}
-AST_STEPS = {"max_length": 100, "num_mel_bins": 16, "mean": -3.5, "std": 3.25}
 CLAP_STEPS = {"padding": "repeatpad", "truncation": "rand_trunc"}
-SPEECH_STEPS = {"padding_value": 0, "return_attention_mask": False, "sampling_rate": 8000}
 REGISTERS = {**SMALL_VISION, "num_register_tokens": 4}
 TINY_LSMDC = {"image_size": 32, "patch_size": 8, "width": 64, "layers": 2, "dim": 64}
 LSMDC = {"image_size": 224, "patch_size": 32, "width": 768, "layers": 12, "dim": 512}
@@ -238,11 +229,7 @@ _WRITERS: dict[str, tuple[Any, ...]] = {
     "tiny-dinov2": (write_dino, [TINY_DINOV2]),
     "tiny-dinov2-with-registers": (write_dino, [TINY_DINOV2, "Dinov2WithRegisters"]),
     "tiny-dinov3": (write_dino, [REGISTERS, "DINOv3ViT"]),
-    "tiny-ast": (write_network, ["AST", "ForAudioClassification", TINY_AST, AST_STEPS]),
-    "tiny-wav2vec2": (write_network, ["Wav2Vec2", "ForCTC", TINY_SPEECH, SPEECH_STEPS]),
-    "tiny-hubert": (write_network, ["Hubert", "Model", TINY_SPEECH, SPEECH_STEPS]),
     # Differences from the defaults of XCLIPVisionConfig, which are B/32 at 8 frames.
-    "random-ast": (write_network, ["AST", "ForAudioClassification", {}, {"max_length": 1024}]),
     "random-clap": (write_network, ["Clap", "Model", {}, CLAP_STEPS]),
     "random-xclip": (tiny.write_xclip, [{"patch_size": 16, "num_frames": 32}, 512]),
     "tiny-xclip-lsmdc": (write_xclip_lsmdc, [TINY_LSMDC]),
@@ -254,12 +241,8 @@ _WRITERS: dict[str, tuple[Any, ...]] = {
     )},
 }  # fmt: skip
 
-SECOND, SPEECH = SoundSampling(16_000, 1, 1), SoundSampling(8000, 10, 10)
 SAMPLINGS: dict[str, Sampling | SoundSampling] = {
     "tiny-xclip-lsmdc": Sampling(12, 1.0),
-    "tiny-ast": SECOND,
-    "tiny-wav2vec2": SPEECH,
-    "tiny-hubert": SPEECH,
 }
 
 

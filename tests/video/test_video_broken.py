@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import VideoError
-from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.index import index_file
+from tests.kit.decoding import decode_frames
 from tests.kit.films import copy_packets, everything, numbers, write
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.errors import VideoError
-from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.index import index_file
+from tests.kit.decoding import decode_frames
 from tests.kit.films import KINDS, everything, numbers, upright, write_clip
 
 LOOSE = (".mp4", ".mov", ".mkv")

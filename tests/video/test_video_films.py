@@ -8,8 +8,8 @@ import pytest
 from obygaze_features.backbones.sampling import Sampling, uniform_indices
 from obygaze_features.errors import VideoError
 from obygaze_features.video import worker
-from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.index import fingerprint, index_file
+from tests.kit.decoding import decode_frames
 from tests.kit.films import KINDS, everything, numbers, upright, write
 
 IN_ORDER = {name for name in KINDS if name.endswith((".avi", ".ts", ".flv", ".mpg"))}
