@@ -88,7 +88,7 @@ def fit_svm(
 
     # Steps with few clips are fast, so fewer than 1,000 clips get as many steps as 1,000 clips.
     steps = STEPS_PER_CLIP * max(len(X), 1_000)
-    model = SVC(kernel="precomputed", C=C, max_iter=steps, random_state=0)
+    model = SVC(kernel="precomputed", C=C, max_iter=steps)
     with (
         warnings.catch_warnings(),
         # The callers have checked the arrays. Checks would take a fifth of the time.
@@ -190,12 +190,13 @@ def choose_svm(
     aucs = np.zeros((len(folds), len(Cs)))
     degenerate = np.zeros(len(Cs), bool)
     for fold, (train, test) in enumerate(folds):
+        learned = X[train]
         own = class_weight[train] if isinstance(class_weight, np.ndarray) else class_weight
         own_weights = clip_weights(own, y[train])
         # Twice as fast as ``np.ix_``.
         part = None if products is None else products.take(train, axis=0).take(train, axis=1)
         for index, C in enumerate(Cs):
-            fit = fit_svm(X[train], y[train], C, own_weights, part)
+            fit = fit_svm(learned, y[train], C, own_weights, part)
             values[index, test] = fit.decide(X[test])
             aucs[fold, index] = _auc(y[test], values[index, test])
             degenerate[index] |= fit.degenerate
