@@ -193,14 +193,14 @@ NAMES = [
     ("mlp", {"hidden_layer_sizes": "x"}, "'hidden_layer_sizes' parameter of MLPProbe must be"),
     ("knn", {"metric": "humming"}, "'metric' parameter"),
     ("no_such_package:Forest", {}, "cannot be imported: .*Install its package"),
-    ("sklearn.svm:SVC", {}, "has no predict_proba"),
-    ("builtins:dict", {}, "it has no fit, get_params, "),
+    ("sklearn.svm:SVC", {}, "is not a classifier with predict_proba"),
+    ("builtins:dict", {}, "builtins:dict is not a scikit-learn estimator"),
     ("sklearn.naive_bayes:GaussianNB", {"prior": 1}, "'prior'; did you mean priors?"),
     ("sklearn.linear_model:LinearRegression", {}, "is not a classifier"),
-    ("sklearn.pipeline:Pipeline", {}, "Write a class that builds it in fit"),
-    ("sklearn.pipeline:make_pipeline", {}, "Write a class that builds it in fit"),
+    ("sklearn.pipeline:Pipeline", {}, "cannot be made"),
+    ("sklearn.pipeline:make_pipeline", {}, "is not a scikit-learn estimator"),
     ("sklearn.ensemble:VotingClassifier", {}, "cannot be made: .*estimators"),
-    ("sklearn.naive_bayes:GaussianNB", {"priors": "builtins:dict"}, "priors is builtins:d"),
+    ("sklearn.naive_bayes:GaussianNB", {"priors": "builtins:dict"}, "builtins:dict is not a"),
 ]
 
 
