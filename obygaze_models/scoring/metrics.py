@@ -282,24 +282,6 @@ def auroc(labels: Array, scores: Array) -> float | None:
     return none_if_nan(ranking_scores(labels, scores, np.ones((1, len(labels))))["auroc"][0])
 
 
-def roc_area(labels: Array, scores: Array) -> float:
-    """Return the same area under the ROC curve as scikit-learn, in a 30th of the time.
-
-    All bits are the same. `auroc` counts pairs, so its last bit may differ. There must be labels of
-    both classes.
-    """
-    order = np.argsort(-scores, kind="stable")
-    last_of_score = np.flatnonzero(np.diff(scores[order], append=np.nan))
-    hits = np.cumsum(labels[order], dtype=np.float64)[last_of_score]
-    misses = 1 + last_of_score - hits
-    # Points on a straight line between others would change the last bit of the sum.
-    is_corner = np.ones(len(hits), dtype=bool)
-    is_corner[1:-1] = (np.diff(hits, 2) != 0) | (np.diff(misses, 2) != 0)
-    height = np.concatenate([[0.0], hits[is_corner] / hits[-1]])
-    width = np.diff(misses[is_corner] / misses[-1], prepend=0.0)
-    return float((width * (height[1:] + height[:-1]) / 2).sum())
-
-
 def average_precision(labels: Array, scores: Array) -> float | None:
     """Return the mean precision at the ranks of positive clips, or None if no clip is positive.
 

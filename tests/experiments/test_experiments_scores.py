@@ -24,7 +24,7 @@ from obygaze_features.manifests import Manifest
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.mediaeval.runs import format_run, read_run_file, trec_average_precision
 from obygaze_models.scoring import metrics
-from obygaze_models.scoring.metrics import METRICS, TREC, roc_area, score, weighted_scores
+from obygaze_models.scoring.metrics import METRICS, TREC, score, weighted_scores
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused, tips
 from tests.kit.floats import close
@@ -68,15 +68,6 @@ CLASSES = {
 }
 PROBABILITY = st.sampled_from([0.0, 0.13, 0.18, 0.2, 0.4, 0.5, 0.7, 0.97, 1.0])
 PAIRS = st.lists(st.tuples(st.integers(0, 1), PROBABILITY), min_size=1)
-
-
-@given(st.lists(st.tuples(st.booleans(), st.sampled_from([-1.5, 0.0, 0.1, 0.25, 3.0])), min_size=2))
-def test_the_roc_area_equals_scikit_learn_bit_for_bit(clips):
-    labels, scores = (np.array(column) for column in zip(*clips, strict=True))
-    if len({*labels.tolist()}) == 2:
-        assert roc_area(labels, scores) == roc_auc_score(labels, scores)
-        spread = scores + np.random.default_rng(0).normal(size=len(scores))
-        assert roc_area(labels, spread) == roc_auc_score(labels, spread)
 
 
 def numbers(scores):
