@@ -22,7 +22,6 @@ from obygaze_models.estimators.classes import (
     as_logits,
     best_cut,
     check_frames,
-    check_layer,
 )
 from obygaze_models.estimators.mlp import POSITIVE, Steps, TorchClassifier, Training
 from obygaze_models.scoring.metrics import Array
@@ -100,7 +99,6 @@ class FrameMIL(TorchClassifier):
         self.mean_, self.scale_ = _mean_and_scale(training.X, training.rows)
         size = self.n_features_in_
         outputs = 1 if len(self.classes_) == 2 else len(self.classes_)
-        check_layer(size, outputs)
         weights = {
             "layer0": torch.randn((size, outputs), generator=training.generator) * size**-0.5,
             "offset0": torch.zeros(outputs),

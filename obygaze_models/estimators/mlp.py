@@ -21,7 +21,6 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import (
     LogitClassifier,
     check_both,
-    check_layer,
     encode,
     find_classes,
     fit_temperature,
@@ -357,7 +356,6 @@ def _first_weights(inputs: int, outputs: int, generator: Any) -> Any:
     """Draw initial weights and offsets from the distribution that torch's linear layer uses."""
     import torch
 
-    check_layer(inputs + 1, outputs)
     bound = inputs**-0.5
     return torch.empty((inputs + 1) * outputs).uniform_(-bound, bound, generator=generator)
 

@@ -29,7 +29,6 @@ Scores = dict[str, float | None]
 """Metric key -> value, or None if undefined."""
 
 TREC, ACCURACY = "trec_average_precision", "accuracy"
-CALIBRATION_BINS = 10
 
 
 @dataclass(frozen=True)
@@ -135,12 +134,6 @@ METRICS = {
         binary=True,
         ranks=True,
         skewed=True,
-    ),
-    "calibration_error": Metric(
-        "Calibration error",
-        "calibration error",
-        "how far probabilities are from the shares of clips that are actually positive",
-        lower_is_better=True,
     ),
     "brier": Metric(
         "Brier",
@@ -354,7 +347,6 @@ def _own_scores(labels: Array, probabilities: Array, weights: Array) -> dict[str
             "f1_weighted": _mean_by_size(f1, confusion),
             ACCURACY: _ratio(weights @ correct, weights.sum(axis=1)),
             "balanced_accuracy": _balanced_accuracy(confusion),
-            "calibration_error": _calibration_error(correct, probabilities.max(axis=1), weights),
             **losses,
         }
     confusion = _confusion(labels, predictions, 2, weights)
@@ -366,7 +358,6 @@ def _own_scores(labels: Array, probabilities: Array, weights: Array) -> dict[str
         "recall": _ratio(hits, confusion[:, 1].sum(axis=1)),
         **ranking_scores(labels, probabilities, weights),
         "balanced_accuracy": _balanced_accuracy(confusion),
-        "calibration_error": _calibration_error(labels, probabilities, weights),
         **losses,
     }
 
@@ -411,13 +402,6 @@ def _balanced_accuracy(confusion: Array) -> Array:
     recalls = np.nan_to_num(_ratio(np.diagonal(confusion, axis1=1, axis2=2), sizes))
     present = (sizes > 0).sum(axis=1)
     return np.where(present > 1, _ratio(recalls.sum(axis=1), present), np.nan)
-
-
-def _calibration_error(labels: Array, probabilities: Array, weights: Array) -> Array:
-    """Return |mean probability - share of positives| in bins, averaged over clips."""
-    bins = np.minimum((probabilities * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
-    gaps = np.eye(CALIBRATION_BINS)[bins] * (probabilities - labels)[:, None]
-    return _ratio(np.abs(weights @ gaps).sum(axis=1), weights.sum(axis=1))
 
 
 def _losses(labels: Array, probabilities: Array, weights: Array) -> dict[str, Array]:

@@ -31,16 +31,6 @@ from tests.kit.floats import close
 from tests.kit.intervals import cross_validated_interval
 from tests.kit.run import write_store
 
-
-def calibration_error(labels, probabilities):
-    """Bin clips by the first digit of their probability; 1 belongs to 0.9."""
-    gaps = defaultdict(float)
-    for label, probability in zip(labels, probabilities, strict=True):
-        digit = "9" if probability == 1 else f"{probability:.2f}"[2]
-        gaps[digit] += probability - label
-    return sum(map(abs, gaps.values())) / len(labels)
-
-
 BINARY = {
     "f1": lambda y, p: theirs.f1_score(y, p > 0.5, zero_division=np.nan),
     "f1_weighted": lambda y, p: theirs.f1_score(y, p > 0.5, average="weighted", zero_division=0),
@@ -51,7 +41,6 @@ BINARY = {
     "balanced_accuracy": lambda y, p: (
         theirs.balanced_accuracy_score(y, p > 0.5) if len({*y}) > 1 else np.nan
     ),
-    "calibration_error": calibration_error,
     "brier": theirs.brier_score_loss,
     "log_loss": lambda y, p: theirs.log_loss(y, p, labels=[0, 1]),
 }
