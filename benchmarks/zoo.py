@@ -34,7 +34,7 @@ from obygaze_models.data.protocols import LeaveFilmOut, PaperSplit
 from obygaze_models.data.stores import read_features
 from obygaze_models.data.targets import concept_targets
 from obygaze_models.data.tasks import Problem, two_classes
-from obygaze_models.estimators.svm_solver import DEFAULT_CS, LinearSVM
+from obygaze_models.estimators.svm_solver import DEFAULT_CS, clip_weights, fit_svm
 from obygaze_models.experiments.fit import FitMemo, FitResult, PlannedFit
 from obygaze_models.experiments.predictions import (
     format_predictions,
@@ -164,10 +164,13 @@ def _svms(known: ClipDataset) -> Iterator[Result]:
             fits.append((train, np.flatnonzero(takes_part & (known.folds == 9)), labels))
     begin = time.perf_counter()
     wide = X.astype(np.float64)
+    kernel = wide @ wide.T
     ours: list[list[NDArray[np.float64]]] = []
     for train, test, labels in fits:
-        problem = LinearSVM(wide[train], labels[train])
-        ours.append([problem.fit(C).decide(X[test]) for C in DEFAULT_CS])
+        weights = clip_weights("balanced", labels[train])
+        products = kernel.take(train, axis=0).take(train, axis=1)
+        own = [fit_svm(wide[train], labels[train], C, weights, products) for C in DEFAULT_CS]
+        ours.append([fit.decide(X[test]) for fit in own])
     seconds = time.perf_counter() - begin
     begin = time.perf_counter()
     kernel = wide @ wide.T

@@ -25,12 +25,7 @@ if TYPE_CHECKING:
     from obygaze_models.data.dataset import ClipDataset, load_dataset
     from obygaze_models.data.example import load_example
     from obygaze_models.data.protocols import (
-        LeakFree,
         LeaveFilmOut,
-        ManifestSplit,
-        OfficialSplit,
-        PaperSplit,
-        Released,
     )
     from obygaze_models.estimators.attention import FrameMIL
     from obygaze_models.estimators.baselines import FilmPrior
@@ -64,12 +59,7 @@ _NAMES = {
     "data.dataset": ["ClipDataset", "load_dataset"],
     "data.example": ["load_example"],
     "data.protocols": [
-        "LeakFree",
         "LeaveFilmOut",
-        "ManifestSplit",
-        "OfficialSplit",
-        "PaperSplit",
-        "Released",
     ],
     "estimators.attention": ["FrameMIL"],
     "estimators.baselines": ["FilmPrior"],

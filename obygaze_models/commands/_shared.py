@@ -41,14 +41,13 @@ def echo_warnings(warnings: Iterable[RunWarning | str], *, verbose: bool = True)
     warnings
         The warnings. Duplicates are printed once.
     verbose
-        Print all warnings. Otherwise print one per kind, up to `MAX_WARNINGS_SHOWN`.
+        Print all warnings. Otherwise print up to `MAX_WARNINGS_SHOWN`.
     """
     from obygaze_models.data.warnings import group_warnings
 
-    warnings = list(warnings)
-    lines = list(dict.fromkeys(map(str, warnings))) if verbose else group_warnings(warnings)
+    lines = group_warnings(warnings)
     if not verbose and len(lines) > MAX_WARNINGS_SHOWN:
-        more = counted(len(lines) - MAX_WARNINGS_SHOWN, "more kind")
+        more = counted(len(lines) - MAX_WARNINGS_SHOWN, "more warning")
         lines = [*lines[:MAX_WARNINGS_SHOWN], f"{more}; -v prints all"]
 
     for line in lines:

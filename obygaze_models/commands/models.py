@@ -212,7 +212,7 @@ def list_models(folder: Path | None, as_json: bool) -> None:
 @click.option(
     "--metric",
     help="The score to show: f1, f1_macro, f1_weighted, precision, recall, accuracy, "
-    "balanced_accuracy, auroc, average_precision, calibration_error, brier, log_loss, r2, mae, "
+    "balanced_accuracy, auroc, average_precision, brier, log_loss, r2, mae, "
     "spearman, pearson.  [default: the metric of the first run's experiment]",
 )
 @output_options("A figure: .svg, .pdf or .png.", required=False)

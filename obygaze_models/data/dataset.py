@@ -110,17 +110,6 @@ class ClipDataset:
                 columns[name] = array[chosen]
         return replace(self, **columns)
 
-    def to_torch(self) -> list[dict[str, Any]]:
-        """Return the clips as dictionaries, for ``torch.utils.data.DataLoader``.
-
-        The keys are ``id``, ``film`` (or another column of groups), ``level`` and ``features``;
-        ``label`` (the class) if there is a task; and ``frames`` if they were loaded.
-        """
-        columns = {"id": self.ids, self.grouped_by: self.groups.tolist(), "level": self.levels}
-        arrays = {"features": self.X, "label": self.y, "frames": self.frames}
-        columns |= {name: list(rows) for name, rows in arrays.items() if rows is not None}
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
     def votes(self, task: Task) -> Array:
         """Return the class that each annotator gave each clip of a task [A, N]; -1 for no class."""
         row_of = {clip: row for row, clip in enumerate(self.ids)}

@@ -18,14 +18,7 @@ EXPERIMENTS = ("level.toml", "rest.toml", "length.toml", "concepts.toml", "reaso
 ANNOTATORS = ("annotator1", "annotator2")
 
 
-class Example(Bunch):  # type: ignore[misc]
-    """A scikit-learn Bunch that prints as one line."""
-
-    def __repr__(self) -> str:
-        return f"Example({len(self.X):,} minutes of {len(self.titles)} films; {', '.join(self)})"
-
-
-def load_example() -> Example:
+def load_example() -> Bunch:
     """Load the words of 2,567 minutes of film as numbers, with labels by two annotators.
 
     Returns
@@ -57,7 +50,7 @@ def load_example() -> Example:
         )
     films = sorted(set(manifest.items.films))
     titles = film_titles(manifest.items)
-    return Example(
+    return Bunch(
         X=store.read("native", manifest.ids),
         count=store.read("count", manifest.ids),
         y=y,

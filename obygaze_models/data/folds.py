@@ -1,19 +1,17 @@
-"""Folds (the rows of each fit), the base classes of splitters, and leaks within folds."""
+"""Folds (the rows of each fit), the base classes of protocols, and leaks within folds."""
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from inspect import signature
 from numbers import Integral
 from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
 
 import numpy as np
-from sklearn.model_selection import BaseCrossValidator, StratifiedKFold
-from sklearn.utils import check_random_state, column_or_1d, indexable
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.model_selection import StratifiedKFold
+from sklearn.utils import check_random_state
 
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
@@ -112,8 +110,8 @@ Near = Callable[[Array], Array] | None
 """A function that takes the rows of test clips and returns a mask of clips too close to them."""
 
 
-class Splitter(BaseCrossValidator):  # type: ignore[misc]
-    """The base class of all splitters. The decorator `protocol` sets the class attributes."""
+class Splitter:
+    """The base class of all protocols. The decorator `protocol` sets the class attributes."""
 
     title: ClassVar[str]
     short: ClassVar[str]
@@ -177,46 +175,24 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
             pool, seed = select_rows(train, y), seeds[index]
             learn, stop = balanced(pool, y, seed, self.balance), select_rows(validation, y)
             drawn_from = 0 if self.balance is None else len(pool)
-            rest = sets, group, drawn_from, np.flatnonzero(too_near)
-            return Fold(index, name, seed, learn, stop, *rest)
+            return Fold(
+                index,
+                name,
+                seed,
+                train=learn,
+                validation=stop,
+                tests=sets,
+                group=group,
+                drawn_from=drawn_from,
+                near=np.flatnonzero(too_near),
+            )
 
         return MadeWhenNeeded(len(parts), make_fold)
-
-    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
-        """Yield training and test rows, for scikit-learn.
-
-        Parameters
-        ----------
-        X
-            Features. Only the number of rows is used.
-        y
-            The class of each clip. The last class in sorted order is positive.
-        groups
-            Ignored with a warning.
-        """
-        codes = self._codes_without_groups(X, y, groups)
-        for fold in self.make_folds(codes, {"test": codes}):
-            yield fold.train, fold.tests["test"]
-
-    def _codes_without_groups(self, X: Any, y: Any, groups: Any) -> Array:
-        if groups is not None:
-            warnings.warn(
-                f"{type(self).__name__} ignores groups. Use LeaveFilmOut for groups", stacklevel=3
-            )
-        return self._check(X, y)[0]
-
-    def _check(self, X: Any, y: Any, groups: Any = None) -> tuple[Array, Any]:
-        """Return the class codes and the groups; raise the same errors as scikit-learn."""
-        if y is None:
-            raise ValueError(f"{type(self).__name__} needs y, the class of each clip")
-        _, y, groups = indexable(X, y, groups)
-        check_classification_targets(y)
-        return np.unique(column_or_1d(y), return_inverse=True)[1], groups
 
 
 @dataclass(eq=False, repr=False)
 class ByFolds(Splitter):
-    """The base class of splitters that use a fold column."""
+    """The base class of protocols that use a fold column."""
 
     from_clips = Splitter.from_clips | {"folds", "last"}
     folds: Sequence[int] | Array | None = None

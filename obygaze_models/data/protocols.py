@@ -1,22 +1,8 @@
-"""Protocols as scikit-learn splitters, which divide clips into training, validation and test.
+"""Protocols, which divide clips into training, validation and test.
 
-==================  ==================  ====================================================
-in an experiment    splitter
-==================  ==================  ====================================================
-``leak-free``       `LeakFree`          the last fold is tested; each of the others validates once
-``released``        `Released`          the authors' code and their split files
-``paper``           `PaperSplit`        the text of the paper's version 1: eight training folds
-``leave-film-out``  `LeaveFilmOut`      each film is left out and tested (Table 4)
-``split``           `ManifestSplit`     each fold is tested once, so every clip is tested once
-``official``        `OfficialSplit`     a benchmark's own training, validation and test sets
-==================  ==================  ====================================================
-
-A splitter has two methods. `make_folds` returns the folds of an experiment, with training and
-validation clips and any number of test sets. `split` yields ``(train, test)`` for scikit-learn,
-whose cross-validation has no validation set and a single test set. There, `LeaveFilmOut` and
-`ManifestSplit` use the validation clips for training, and the other splitters leave them out. Only
-`LeaveFilmOut` uses `groups` (the films). The others ignore them with a warning, like scikit-learn's
-`KFold`.
+Each protocol is a class whose `make_folds` returns the folds of an experiment, with training and
+validation clips and any number of test sets. `LeaveFilmOut` is also a splitter for scikit-learn.
+There, ``PredefinedSplit(data.folds)`` tests each fold of a column.
 
 The released files have a fold column for each set of levels, so training clips of one set of levels
 can be test clips of another. `obygaze_models.data.folds` counts these leaks.
@@ -30,6 +16,9 @@ from itertools import permutations
 from typing import Any, TypeVar
 
 import numpy as np
+from sklearn.model_selection import BaseCrossValidator
+from sklearn.utils import column_or_1d, indexable
+from sklearn.utils.multiclass import check_classification_targets
 
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
@@ -55,13 +44,13 @@ VALIDATION_SHARE = 10
 """One in this many development clips is used for validation if there is no validation set."""
 S = TypeVar("S", bound="Splitter")
 PROTOCOLS: dict[str, type[Splitter]] = {}
-"""The splitter of each protocol, in the order of reports: protocols without leaks come first."""
+"""The class of each protocol, in the order of reports: protocols without leaks come first."""
 
 
 def protocol(
     name: str, title: str, short: str, *, balance: str = "", in_turn: bool = False
 ) -> Callable[[type[S]], type[S]]:
-    """Register a splitter for experiments.
+    """Register a protocol for experiments.
 
     Parameters
     ----------
@@ -85,7 +74,7 @@ def protocol(
 
 
 def find_protocol(name: str) -> type[Splitter]:
-    """Return the splitter of a protocol."""
+    """Return the class of a protocol."""
     try:
         return PROTOCOLS[name]
     except KeyError:
@@ -103,7 +92,7 @@ def find_protocol(name: str) -> type[Splitter]:
 )
 @dataclass(eq=False, repr=False)
 class LeakFree(ByFolds):
-    """A splitter that tests the last fold, and uses each of the other folds once for validation.
+    """Test the last fold, and uses each of the other folds once for validation.
 
     Training rows are balanced: each class is reduced to the size of the smallest class. The
     validation fold is not balanced, as in the paper.
@@ -131,10 +120,6 @@ class LeakFree(ByFolds):
             train = (folds >= 0) & (folds != fold) & (folds != last)
             yield f"validation fold {fold}", train, folds == fold, folds == last, ""
 
-    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """Return the number of splits, which depends only on the folds."""
-        return self._last_of_three()
-
 
 @protocol(
     "leave-film-out",
@@ -144,7 +129,7 @@ class LeakFree(ByFolds):
     in_turn=True,
 )
 @dataclass(eq=False, repr=False)
-class LeaveFilmOut(Splitter):
+class LeaveFilmOut(Splitter, BaseCrossValidator):  # type: ignore[misc]
     """A splitter that tests each eligible film, with each of the others once for validation.
 
     N films give N * (N - 1) folds. With `validation_films`, fewer films are used for validation.
@@ -230,7 +215,7 @@ class LeaveFilmOut(Splitter):
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
         """Yield training and test rows: each eligible film is the test set once."""
-        codes, groups = self._check(X, y, groups)
+        codes, groups = _check_labels(X, y, groups)
         films, eligible = self._films(codes, groups)
         for film, seed in zip(eligible, draw_seeds(self.random_state, len(eligible)), strict=True):
             train = balanced(select_rows(films != film, codes), codes, seed, self.balance)
@@ -238,7 +223,7 @@ class LeaveFilmOut(Splitter):
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """Return the number of eligible films, which depends on `y` and `groups`."""
-        return len(self._films(*self._check(X, y, groups))[1])
+        return len(self._films(*_check_labels(X, y, groups))[1])
 
     def _films(self, y: Array, groups: Any) -> tuple[Array, list[str]]:
         if groups is None:
@@ -260,11 +245,20 @@ class LeaveFilmOut(Splitter):
         return films, eligible
 
 
+def _check_labels(X: Any, y: Any, groups: Any) -> tuple[Array, Any]:
+    """Return the class codes and the groups; raise the same errors as scikit-learn."""
+    if y is None:
+        raise ValueError("LeaveFilmOut needs y, the class of each clip")
+    _, y, groups = indexable(X, y, groups)
+    check_classification_targets(y)
+    return np.unique(column_or_1d(y), return_inverse=True)[1], groups
+
+
 @protocol(
     "split", "Split: each fold is tested once", "every fold tested", balance=BALANCE, in_turn=True
 )
 class ManifestSplit(LeakFree):
-    """A splitter that tests each fold once. Training rows are balanced as in `LeakFree`.
+    """Test each fold once. Training rows are balanced as in `LeakFree`.
 
     The validation set is the next fold that has clips of every class far enough from the test
     clips. The first fold follows the last.
@@ -286,35 +280,12 @@ class ManifestSplit(LeakFree):
             train = (folds >= 0) & (folds != fold) & (folds != after)
             yield f"test fold {fold}", train, folds == after, folds == fold, ""
 
-    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
-        """Yield training and test rows, with each fold as the test set once."""
-        codes = self._codes_without_groups(X, y, groups)
-        folds, present = self._column(codes), self._present()
-        for fold, seed in enumerate(draw_seeds(self.random_state, self._last() + 1)):
-            if fold in present:
-                train = select_rows((folds >= 0) & (folds != fold), codes)
-                yield balanced(train, codes, seed, self.balance), select_rows(folds == fold, codes)
-
-    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """Return the number of folds that have clips."""
-        return len(self._present())
-
-    def _present(self) -> set[int]:
-        present = set(range(self._last() + 1))
-        if self.folds is not None:
-            present &= {*np.asarray(self.folds).tolist()}
-        if len(present) < 2:
-            raise ExperimentError(
-                f"the split has {counted(len(present), 'fold')}, but training and test need two"
-            )
-        return present
-
 
 @protocol(
     "official", "Official sets: a benchmark’s own training, validation and test", "official sets"
 )
 class OfficialSplit(ByFolds):
-    """A splitter for a single fit on a benchmark's own sets. Training rows are not balanced.
+    """Fit once, on a benchmark's own sets. Training rows are not balanced.
 
     The last fold is the test set, the second to last is the validation set, and the others are for
     training. With only two folds, one in `VALIDATION_SHARE` training clips of each class is drawn
@@ -343,10 +314,6 @@ class OfficialSplit(ByFolds):
             train = train & ~validation
         yield "official sets", train, validation, folds == last, ""
 
-    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """Return the number of splits, 1."""
-        return 1
-
 
 @protocol(
     "paper",
@@ -354,7 +321,7 @@ class OfficialSplit(ByFolds):
     "the paper’s text",
 )
 class PaperSplit(ByFolds):
-    """A splitter that tests on the last fold, validates on the one before, and trains on the rest.
+    """Test on the last fold, validate on the one before, and train on the rest.
 
     There is a fit for each training fold. All fits train on all positives. Negatives are chosen as
     whole folds, so that there are about as many negatives as positives. Fit r takes the
@@ -379,10 +346,6 @@ class PaperSplit(ByFolds):
             name = f"negatives of folds {', '.join(map(str, chosen))}"
             yield name, train, folds == pool, folds == last, ""
 
-    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """Return the number of splits, which depends only on the folds."""
-        return self._last_of_three() - 1
-
 
 @protocol(
     "released",
@@ -391,7 +354,7 @@ class PaperSplit(ByFolds):
 )
 @dataclass(eq=False, repr=False)
 class Released(Splitter):
-    """A splitter that uses the authors' lists of clips as in their code, without drawing clips.
+    """Use the authors' lists of clips as in their code, without drawing clips.
 
     Parameters
     ----------
@@ -400,7 +363,7 @@ class Released(Splitter):
     runs
         The training and validation lists of each fit.
     tested
-        The ids of each test set, by name. For `split`, there must be only one test set.
+        The ids of each test set, by name.
     random_state
         The seed of the folds.
     """
@@ -417,39 +380,11 @@ class Released(Splitter):
         """Return the splitter for an experiment's clips, given their `Division`."""
         return cls(data.ids, division.runs, division.tested, **options)
 
-    @classmethod
-    def from_manifest(cls, manifest: Manifest, ids: Sequence[str], split: str) -> Released:
-        """Return the splitter for a released split in a manifest of ObyGaze12."""
-        runs = find_released_runs(manifest, split)
-        return cls(ids, runs, {"test": released_test_ids(manifest, split)})
-
     def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterator[FoldParts]:
-        if len(self.ids) != len(y):
-            raise ExperimentError(
-                f"Released: ids has {len(self.ids)} entries, but there are {len(y)} clips. Pass "
-                "the id of each clip, such as data.ids"
-            )
-
         tested = {test: np.isin(self.ids, list(clips)) for test, clips in self.tested.items()}
         for run in self.runs.runs:
             train, validation = (np.isin(self.ids, part) for part in (run.train, run.validation))
             yield f"{self.runs.name} run {run.name}", train, validation, tested, ""
-
-    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
-        """Yield training and test rows; raise `ExperimentError` if there are several test sets."""
-        codes = self._codes_without_groups(X, y, groups)
-        if len(self.tested) != 1:
-            raise ExperimentError(
-                f"Released: split needs one test set (got {', '.join(self.tested) or 'none'}). "
-                "Pass a single set, or call make_folds"
-            )
-        [test] = self.tested
-        for fold in self.make_folds(codes, {test: codes}):
-            yield fold.train, fold.tests[test]
-
-    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """Return the number of runs."""
-        return len(self.runs.runs)
 
 
 def find_released_runs(manifest: Manifest, name: str, *, first: int = 0) -> RunSet:

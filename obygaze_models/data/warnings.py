@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from obygaze_features.manifests import Items
 
 
-MAX_SUBJECTS = 3
 _VOID = ("synthetic", "unknown-origin")
 _FIRST = (*_VOID, "leak", "untested", "skipped")
 """The codes of the warnings that can change a conclusion. These are printed first."""
@@ -105,37 +104,19 @@ def _unknown_origin(store: Mapping[str, Any]) -> Iterator[RunWarning]:
 
 
 def group_warnings(warnings: Iterable[RunWarning | str]) -> list[str]:
-    """Return one line per kind of warning, starting with those that can change a conclusion.
-
-    Warnings with the same text are joined into one line, which names their subjects. If there are
-    more than `MAX_SUBJECTS`, it names only the first and the number of others. If several texts
-    have the same code, the line has the first text and the number of other texts.
+    """Return a line for each text, starting with those that can change a conclusion.
 
     Examples
     --------
-    >>> models = [RunWarning("fit", name, f"{name}: no weights.") for name in ("mlp", "svm")]
-    >>> group_warnings([*models, "3 clips left out", "3 clips left out"])
-    ['mlp and svm: no weights.', '3 clips left out']
+    >>> group_warnings(["3 clips left out", RunWarning("leak", "", "1 clip."), "3 clips left out"])
+    ['LEAKAGE: 1 clip.', '3 clips left out']
     """
-    kinds: dict[str, dict[tuple[str, str], dict[str, None]]] = {}
-    for warning in warnings:
-        if not isinstance(warning, RunWarning):
-            warning = RunWarning("", "", warning)
-        code, subject, text = warning.code, warning.subject, warning.text
-        is_named = bool(subject) and text.startswith(f"{subject}: ")
-        key = code, text.removeprefix(subject) if is_named else text
-        subjects = kinds.setdefault(code or text, {}).setdefault(key, {})
-        subjects[subject if is_named else ""] = None
-    lines = []
-    for kind in sorted(kinds, key=lambda code: (*_FIRST, code).index(code)):
-        (code, text), subjects = next(iter(kinds[kind].items()))
-        first, *others = subjects
-        named = f"{', '.join([first, *others[:-1]])} and {others[-1]}" if others else first
-        if len(subjects) > MAX_SUBJECTS:
-            named = f"{first} and {len(others)} more"
-        more = f" (and {len(kinds[kind]) - 1:,} more of this kind)" if len(kinds[kind]) > 1 else ""
-        lines.append(f"{_HEADINGS.get(code, '')}{named}{text}{more}")
-    return lines
+
+    def importance(warning: RunWarning | str) -> int:
+        code = getattr(warning, "code", "")
+        return _FIRST.index(code) if code in _FIRST else len(_FIRST)
+
+    return list(dict.fromkeys(map(str, sorted(warnings, key=importance))))
 
 
 def unique_warnings(warnings: Iterable[RunWarning]) -> list[RunWarning]:

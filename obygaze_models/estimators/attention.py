@@ -22,7 +22,6 @@ from obygaze_models.estimators.classes import (
     as_logits,
     best_cut,
     check_frames,
-    check_layer,
 )
 from obygaze_models.estimators.mlp import POSITIVE, Steps, TorchClassifier, Training
 from obygaze_models.scoring.metrics import Array
@@ -98,12 +97,8 @@ class FrameMIL(TorchClassifier):
         import torch
 
         self.mean_, self.scale_ = _mean_and_scale(training.X, training.rows)
-        self.history_ = []  # set here to keep the order of attributes in saved models
-        self.weights_: dict[str, Any] = {}
-
         size = self.n_features_in_
         outputs = 1 if len(self.classes_) == 2 else len(self.classes_)
-        check_layer(size, outputs)
         weights = {
             "layer0": torch.randn((size, outputs), generator=training.generator) * size**-0.5,
             "offset0": torch.zeros(outputs),
@@ -122,28 +117,27 @@ class FrameMIL(TorchClassifier):
         codes = torch.from_numpy(training.codes)
         class_weights = torch.tensor(training.class_weights, dtype=torch.float32)
 
-        def run(order: Any) -> float:
-            total = 0.0
-            for batch in order.split(self.batch_size):
-                frames = _Frames(clips[batch], mean, self.scale_)
-                logits = _two_columns(self._clip_logits(frames, weights))
-                losses = cross_entropy(logits, codes[batch], reduction="none")
-                loss = (losses * class_weights[codes[batch]]).mean()
-                adam.zero_grad()
-                loss.backward()
-                adam.step()
-                total += loss.item() * len(batch)
-            return total
+        def learn(batch: Any) -> Any:
+            frames = _Frames(clips[batch], mean, self.scale_)
+            logits = _two_columns(self._clip_logits(frames, weights))
+            losses = cross_entropy(logits, codes[batch], reduction="none")
+            losses = losses * class_weights[codes[batch]]
+            adam.zero_grad()
+            losses.mean().backward()
+            adam.step()
+            return losses.detach()
 
         def validate() -> float:
             logits = torch.from_numpy(self._logits(training.X_val, weights))
             targets = torch.from_numpy(training.val_codes)
             return float(cross_entropy(logits, targets, weight=class_weights.double()))
 
-        return weights, run, validate
+        return weights, learn, validate
 
     def _keep(self, weights: Mapping[str, Any]) -> None:
-        self.weights_ = {name: weight.detach().numpy() for name, weight in weights.items()}
+        self.weights_: dict[str, Array] = {
+            name: weight.detach().numpy() for name, weight in weights.items()
+        }
 
     def predict_frames(self, X: Any) -> Array:
         """Return each frame's class probabilities, [N, T, classes]; NaN for absent frames."""

@@ -7,21 +7,13 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import assert_all_finite
 from sklearn.utils._param_validation import HasMethods
-from sklearn.utils.metadata_routing import (
-    MetadataRouter,
-    MethodMapping,
-    _raise_for_params,
-    process_routing,
-)
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import (
-    _check_method_params,
     check_consistent_length,
     check_is_fitted,
     check_memory,
@@ -34,9 +26,6 @@ from obygaze_models.estimators.classes import Chance, check_both, find_classes, 
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.scoring.metrics import Array
-
-FOR_BANK = ("concepts", "concept_names", "concepts_val", "groups", "order", "order_val")
-"""The arguments of `fit` that only the bank uses."""
 
 
 def _if_head_has(method: str) -> Any:
@@ -51,13 +40,10 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     `fit` clones and fits both parts. The bank learns from all clips, and the head from the clips
     that have a label. If validation clips are passed, the head also learns from them, as in the
     paper. A bank whose `fit` does not take concepts, such as a `StandardScaler`, learns from the
-    clips that have a label. With metadata routing, it is an error to pass concepts that neither
-    part requests.
+    clips that have a label.
 
     In scikit-learn's cross-validation, pass the concepts as a parameter: ``cross_val_score(model,
-    X, y, groups=films, cv=cv, params={"concepts": C})``. With metadata routing, pass both concepts
-    and groups as parameters: ``cross_val_score(model.set_fit_request(concepts=True, groups=False),
-    X, y, cv=cv, params={"concepts": C, "groups": films})``.
+    X, y, groups=films, cv=cv, params={"concepts": C})``.
 
     Parameters
     ----------
@@ -99,6 +85,7 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "random_state": ["random_state"],
     }
     _validation_teaches: ClassVar[bool] = True
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"concepts": True}
 
     bank: Any = None
     head: Any = None
@@ -119,9 +106,6 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         concepts_val: Any = None,
         labelled_val: Any = None,
         groups: Any = None,
-        order: Any = None,
-        order_val: Any = None,
-        **params: Any,
     ) -> Self:
         """Fit the bank, then the head.
 
@@ -139,35 +123,30 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             from these clips.
         groups
             The film of each clip, for the bank's folds.
-        order, order_val
-            A number for each clip, by which the bank sorts the clips if it is fitted again.
-        params
-            With metadata routing, other arguments that the bank and the head request, such as
-            ``sample_weight``.
         """
         self._validate_params()
         check_both(X_val, y_val)
         X, y, labelled = _check_clips(self, X, y, labelled, reset=True)
-        rows, labels = [X[labelled]], [y[labelled]]
+        rows = X[labelled]
+        labels = y[labelled]
         if X_val is not None:
             X_val, y_val, has_label = _check_clips(self, X_val, y_val, labelled_val, reset=False)
-            rows, labels = [*rows, X_val[has_label]], [*labels, y_val[has_label]]
-        for_bank, for_head = _route(
-            self, X, labelled, params, concepts=concepts, concept_names=concept_names,
-            X_val=X_val, concepts_val=concepts_val, groups=groups, order=order, order_val=order_val,
-        )  # fmt: skip
-        if len(labels) > 1 and for_head:
-            raise ExperimentError(
-                f"the head also learns from X_val, but {', '.join(for_head)} is missing for "
-                "these clips. Omit X_val and y_val"
-            )
-        self.classes_, _ = find_classes(np.concatenate(labels))
-        self.bank_ = _fit_bank(self, X, y, labelled, for_bank)
+            rows = np.concatenate([rows, X_val[has_label]])
+            labels = np.concatenate([labels, y_val[has_label]])
+        self.classes_, _ = find_classes(labels)
+
+        arguments = {
+            "concepts": concepts,
+            "concept_names": concept_names,
+            "X_val": X_val,
+            "concepts_val": concepts_val,
+            "groups": groups,
+        }
+        self.bank_ = _fit_bank(self, X, y, labelled, arguments)
         self.facts_ = dict(getattr(self.bank_, "facts_", {}))
         self.warnings_ = list(getattr(self.bank_, "warnings_", []))
         head = set_seed(clone(self._make_head()), self.random_state)
-        scores = self._measure(np.concatenate(rows))
-        self.head_ = head.fit(scores, np.concatenate(labels), **for_head)
+        self.head_ = head.fit(self._measure(rows), labels)
         return self
 
     def concept_scores(self, X: Any) -> Array:
@@ -202,24 +181,6 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return np.asarray(self.classes_[self.head_.predict_proba(scores).argmax(axis=1)])
         return np.asarray(self.head_.predict(scores))
 
-    def get_metadata_routing(self) -> MetadataRouter:
-        """Return the arguments of `fit` that the bottleneck, the bank and the head request.
-
-        If a bank was passed, the bank's own requests decide which arguments it gets. Otherwise, the
-        bottleneck's requests decide, and by default it requests the concepts.
-        """
-        own, fits = self._get_metadata_request(), MethodMapping().add(caller="fit", callee="fit")
-        router = MetadataRouter(owner=self)
-        if self.bank is None:
-            if own.fit.requests.get("concepts") is None:
-                own.fit.add_request(param="concepts", alias=True)
-        else:
-            router.add(bank=self.bank, method_mapping=fits)
-            for name in FOR_BANK:
-                if own.fit.requests.get(name) is None:
-                    own.fit.add_request(param=name, alias=False)
-        return router.add_self_request(own).add(head=self._make_head(), method_mapping=fits)
-
     def _make_head(self) -> Any:
         return DecisionTreeClassifier(max_depth=10) if self.head is None else self.head
 
@@ -237,44 +198,33 @@ def _check_clips(
     return X, y, rows
 
 
-def _route(
-    model: Any, X: Array, labelled: Array, params: dict[str, Any], **arguments: Any
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the arguments for the bank's `fit` and the head's `fit`, by routing or by name."""
-    arguments = {name: value for name, value in arguments.items() if value is not None}
-    for_bank, for_head = arguments, {}
-    if get_config()["enable_metadata_routing"]:
-        routed = process_routing(model, "fit", **arguments, **params)
-        for_head = _check_method_params(X, routed["head"]["fit"], indices=labelled)
-        if model.bank is not None:
-            for_bank = routed["bank"]["fit"]
-    else:
-        _raise_for_params(params, model, "fit")
-        if model.bank is not None:
-            accepted = keywords(model.bank.fit)
-            for_bank = {name: value for name, value in arguments.items() if name in accepted}
-    return for_bank, for_head
-
-
-def _fit_bank(model: Any, X: Array, y: Any, labelled: Array, metadata: dict[str, Any]) -> Any:
+def _fit_bank(model: Any, X: Array, y: Any, labelled: Array, arguments: dict[str, Any]) -> Any:
     """Return a bottleneck's fitted bank. A frozen bank is returned as it is."""
     bank = ConceptBank() if model.bank is None else model.bank
     if isinstance(bank, FrozenEstimator):
         check_is_fitted(bank.estimator)
         return bank.estimator
+
     bank = set_seed(clone(bank), model.random_state)
-    if isinstance(bank, ConceptBank) and "concepts" not in metadata:
-        raise ExperimentError(
-            f"a {type(model).__name__} needs concepts (got none). Pass fit(X, y, concepts=C) "
-            'or cross_val_score(..., params={"concepts": C}). With metadata routing, first call '
-            "set_fit_request(concepts=True, groups=False) on the bottleneck"
-        )
-    if "concepts" not in metadata and not labelled.all():
-        metadata = _check_method_params(X, metadata, indices=labelled)
-        X, y = X[labelled], y[labelled]
-    if isinstance(bank, ConceptBank) and "concepts" in metadata:
+    accepted = keywords(bank.fit)
+    metadata = {}
+    for name, value in arguments.items():
+        if name in accepted and value is not None:
+            metadata[name] = value
+
+    if isinstance(bank, ConceptBank):
+        if "concepts" not in metadata:
+            raise ExperimentError(
+                f"a {type(model).__name__} needs concepts (got none). Pass fit(X, y, concepts=C) "
+                'or cross_val_score(..., params={"concepts": C})'
+            )
         # The bank ignores y. Without y, all tasks of a fold share the cached fit.
         y = None
+    elif "concepts" not in metadata:
+        X = X[labelled]
+        y = y[labelled]
+        if "groups" in metadata:
+            metadata["groups"] = np.asarray(metadata["groups"])[labelled]
     return check_memory(model.memory).cache(_fitted)(bank, X, y, metadata)
 
 

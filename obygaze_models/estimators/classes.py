@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -24,8 +23,6 @@ CLIPS_PER_STEP = 64
 """The maximum number of clips whose frames are in memory at a time."""
 TOLERANCE = 1e-3
 """The tolerance for probabilities below 0, and for the distance of their sums from 1."""
-MAX_WEIGHTS = 2**27
-"""The maximum number of weights of a layer: 0.5 GB in float32. Training keeps several copies."""
 
 
 def find_classes(y: Array) -> tuple[Array, Array]:
@@ -196,15 +193,6 @@ def set_seed(estimator: Any, random_state: Chance) -> Any:
         }
         estimator.set_params(**free)
     return estimator
-
-
-def check_layer(*shape: int) -> None:
-    """Raise if a layer has too many weights to fit in memory."""
-    if math.prod(shape) > MAX_WEIGHTS:
-        raise ExperimentError(
-            f"a layer of {' x '.join(f'{size:,}' for size in shape)} weights is too large (at most "
-            f"{MAX_WEIGHTS:,}). Use fewer hidden units or features"
-        )
 
 
 def reads_frames(estimator: Any) -> bool:

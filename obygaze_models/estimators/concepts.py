@@ -3,51 +3,44 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import (
     _check_feature_names_in,
     check_array,
     check_is_fitted,
     validate_data,
 )
-from threadpoolctl import threadpool_limits
 
-from obygaze_features.common.package import usable_cores
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.classes import Chance, check_both
 from obygaze_models.estimators.svm_solver import (
     DEFAULT_CS,
-    GRAM_ROWS,
-    LinearSVM,
     LinearSVMFit,
     as_cs,
     as_cv,
     choose_svm,
+    clip_weights,
+    fit_svm,
+    inner_products,
 )
-from obygaze_models.scoring.metrics import Array, roc_area, weighted_scores
+from obygaze_models.scoring.metrics import Array, auroc, weighted_scores
 
 Output = Literal["distance", "decision"]
 # The number of random directions if no concepts are passed.
 RANDOM_DIRECTIONS = 8
-# The number of concepts learned in parallel if there are many clips. Each may copy the clips.
-CONCEPTS_AT_ONCE = 2
 
 Clips = tuple[Array, Array]
 """The features [N, D] and the targets of clips."""
-Learned = tuple[LinearSVMFit, dict[str, Any], list[str]]
-"""A concept's hyperplane and its quality, and the reasons why the concept is unreliable."""
 
 
 class DegenerateConcept(UserWarning):
@@ -87,7 +80,7 @@ class ConceptBank(_Directions):
     ----------
     C
         The cost of a clip on the wrong side of the hyperplane; or several costs, of which the one
-        with the best AUC is chosen for each concept; or a mapping from each concept to its cost.
+        with the best AUC is chosen for each concept.
     balance
         The treatment of rare concepts. ``"weights"`` makes their clips cost more, as in the
         released code. ``"subsample"`` draws as many clips of the commoner kind as there are of the
@@ -102,10 +95,6 @@ class ConceptBank(_Directions):
         splitter, or the training and test rows of each fold.
     random_state
         The seed for drawing clips.
-    features
-        A mapping from concepts to the (start, stop) of the features that they are learned from.
-        Their directions are 0 along all other features. By default, concepts are learned from all
-        features.
 
     Attributes
     ----------
@@ -119,9 +108,9 @@ class ConceptBank(_Directions):
         The C of each concept.
     quality_
         A dict for each concept: ``on`` (the clips that the scores are from: ``validation``,
-        ``cross-validation`` or ``training``), ``auc``, ``f1``, ``balanced_accuracy``, counts,
-        ``C``, ``aucs`` (by C), ``bounded``, ``margin``, ``solver`` and
-        ``duality_gap`` (see `obygaze_models.estimators.svm_solver.LinearSVMFit`).
+        ``cross-validation`` or ``training``), ``auc``, ``f1``, ``positives``, ``negatives``, ``C``,
+        ``aucs`` (by C), ``degenerate`` and ``converged`` (see
+        `obygaze_models.estimators.svm_solver.LinearSVMFit`).
     skipped_
         A mapping from each concept that could not be learned to the reason.
     warnings_
@@ -142,23 +131,21 @@ class ConceptBank(_Directions):
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"concepts": True}
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "C": [Interval(Real, 0, None, closed="neither"), "array-like", Mapping],
+        "C": [Interval(Real, 0, None, closed="neither"), "array-like"],
         "balance": [StrOptions({"weights", "subsample"})],
         "output": [StrOptions({"distance", "decision"})],
         "refit": ["boolean"],
         "cv": ["cv_object"],
         "random_state": ["random_state"],
-        "features": [Mapping, None],
     }
 
     _: KW_ONLY
-    C: float | Sequence[float] | Mapping[str, float] = DEFAULT_CS
+    C: float | Sequence[float] = DEFAULT_CS
     balance: Literal["weights", "subsample"] = "weights"
     output: Output = "distance"
     refit: bool = False
     cv: Any = 5
     random_state: Chance = None
-    features: Mapping[str, Sequence[int]] | None = None
 
     def fit(
         self,
@@ -170,8 +157,6 @@ class ConceptBank(_Directions):
         X_val: Any = None,
         concepts_val: Any = None,
         groups: Any = None,
-        order: Any = None,
-        order_val: Any = None,
     ) -> ConceptBank:
         """Learn a direction for each concept.
 
@@ -189,9 +174,6 @@ class ConceptBank(_Directions):
             The validation clips, for choosing C and measuring quality; by default, folds of X.
         groups
             The film of each clip, so that each film stays in a single fold.
-        order, order_val
-            A number for each clip, by which `refit` sorts training and validation clips. Solvers
-            stop at a tolerance, so the last digits of their results depend on the order.
         """
         self._validate_params()
         targets = y if concepts is None else concepts
@@ -202,23 +184,31 @@ class ConceptBank(_Directions):
         if X_val is not None:
             held = self._check(X_val, concepts_val, names, reset=False)
         names = names or tuple(f"concept {number + 1}" for number in range(targets.shape[1]))
-        learned, skipped = self._learn(names, (X, targets), held, groups)
-        fits, quality, remarks = zip(*learned.values(), strict=True)
-        self.names_ = [names[column] for column in learned]
-        self.quality_: list[dict[str, Any]] = list(quality)
+
+        self.columns_ = np.flatnonzero(_has_both_kinds(targets))
+        self.names_ = [names[column] for column in self.columns_]
+        self.skipped_ = _describe_skipped(names, targets)
+        if not self.names_:
+            reasons = "; ".join(f"{name} has {why}" for name, why in self.skipped_.items())
+            raise ExperimentError(f"no concept can be learned: {reasons}")
+
+        fits: list[LinearSVMFit] = []
+        self.quality_: list[dict[str, Any]] = []
+        unreliable: list[RunWarning] = []
+        for name, rows, y, products in self._problems(X, targets):
+            column = names.index(name)
+            validation = None
+            if held is not None:
+                annotated = held[1][:, column] >= 0
+                validation = held[0][annotated], held[1][annotated, column]
+            fit, quality, remarks = self._learn(X[rows], y, products, rows, validation, groups)
+            fits.append(fit)
+            self.quality_.append(quality)
+            unreliable += [RunWarning("concepts-unreliable", name, text) for text in remarks]
+
         self.C_ = [fit.C for fit in fits]
-        self.skipped_ = skipped
-        unreliable = [
-            RunWarning("concepts-unreliable", name, text)
-            for name, texts in zip(self.names_, remarks, strict=True)
-            for text in texts
-        ]
-        left_out = [RunWarning("concepts-left-out", *names) for names in skipped.items()]
+        left_out = [RunWarning("concepts-left-out", *names) for names in self.skipped_.items()]
         self.warnings_ = left_out + unreliable
-        self.columns_ = np.array(list(learned))
-        self.scales_ = np.array([np.linalg.norm(fit.coef) for fit in fits])
-        self.cavs_ = np.stack([fit.coef for fit in fits]) / self.scales_[:, None]
-        self.intercepts_ = np.array([fit.intercept for fit in fits]) / self.scales_
         self.facts_ = {
             "concepts": dict(zip(self.names_, self.quality_, strict=True)),
             "skipped": self.skipped_,
@@ -227,12 +217,19 @@ class ConceptBank(_Directions):
         if unreliable:
             text = "; ".join(f"{warning.subject}: {warning.text}" for warning in unreliable)
             warnings.warn(text, DegenerateConcept, stacklevel=2)
+
         if self.refit and held is not None:
-            X, targets = np.vstack([X, held[0]]), np.vstack([targets, held[1]])
-            if order is not None and order_val is not None:
-                rows = np.argsort(np.concatenate([order, order_val]), kind="stable")
-                X, targets = X[rows], targets[rows]
-            self._refit(X, targets[:, self.columns_])
+            X = np.vstack([X, held[0]])
+            targets = np.vstack([targets, held[1]])
+            problems = self._problems(X, targets)
+            fits = [
+                fit_svm(X[rows], y == 1, C, clip_weights(self._class_weight, y), products)
+                for C, (_, rows, y, products) in zip(self.C_, problems, strict=True)
+            ]
+        normals = np.stack([fit.coef for fit in fits])
+        self.scales_ = np.array([np.linalg.norm(normal) for normal in normals])
+        self.cavs_ = normals / self.scales_[:, None]
+        self.intercepts_ = np.array([fit.intercept for fit in fits]) / self.scales_
         return self
 
     def cosines(self) -> Array:
@@ -270,70 +267,48 @@ class ConceptBank(_Directions):
             raise ExperimentError("concepts must be 1 (shown), 0 (not shown) or -1 (unknown)")
         return X, concepts.astype(np.int8)
 
-    def _learn(
-        self, names: Sequence[str], clips: Clips, held: Clips | None, groups: Any
-    ) -> tuple[dict[int, Learned], dict[str, str]]:
-        """Return the learned concepts by column, and the reason for each skipped concept."""
-        X, targets = clips
-        groups = None if groups is None else np.asarray(groups)
-        cv, chance = as_cv(self.cv), check_random_state(self.random_state)
-        products = X @ X.T if len(X) <= GRAM_ROWS else None
-        skipped: dict[str, str] = {}
-        learners: dict[int, Any] = {}
-        for column, name in enumerate(names):
+    def _problems(
+        self, X: Array, targets: Array
+    ) -> Iterator[tuple[str, Array, Array, Array | None]]:
+        """Yield the name, rows, targets and inner products of each concept that can be learned."""
+        chance = check_random_state(self.random_state)
+        products = inner_products(X)
+        for name, column in zip(self.names_, self.columns_, strict=True):
             rows = np.flatnonzero(targets[:, column] >= 0)
-            positives = int(targets[rows, column].sum())
-            if not 0 < positives < len(rows):
-                missing = "positive" if positives == 0 else "negative"
-                skipped[name] = f"no {missing} among {counted(len(rows), 'training clip')}"
-                continue
             if self.balance == "subsample":
                 rows = _subsample(rows, targets[:, column], chance)
-            validation, own = None, self.own_features(X, name)
-            if held is not None:
-                annotated = held[1][:, column] >= 0
-                validation = held[0][annotated], held[1][annotated, column]
-            shared = products if own is X else None
-            learners[column] = delayed(self._fit_concept)(
-                name, own, rows, targets[rows, column], validation, cv, groups, shared
-            )
-        if not learners:
-            reasons = "; ".join(f"{name} has {reason}" for name, reason in skipped.items())
-            raise ExperimentError(f"no concept can be learned: {reasons}")
-        # With many clips, learn several concepts at a time, in threads that use one core each.
-        workers = min(CONCEPTS_AT_ONCE, usable_cores()) if len(X) > GRAM_ROWS else 1
-        with threadpool_limits(1) if workers > 1 else nullcontext():
-            learned = Parallel(workers, prefer="threads")(learners.values())
-        return dict(zip(learners, learned, strict=True)), skipped
+            part = products
+            if products is not None and len(rows) < len(X):
+                part = products.take(rows, axis=0).take(rows, axis=1)
+            yield name, rows, targets[rows, column], part
 
-    def _fit_concept(
+    def _learn(
         self,
-        name: str,
         X: Array,
-        rows: Array,
         y: Array,
-        validation: Clips | None,
-        cv: Any,
-        groups: Array | None,
         products: Array | None,
-    ) -> Learned:
+        rows: Array,
+        validation: Clips | None,
+        groups: Any,
+    ) -> tuple[LinearSVMFit, dict[str, Any], list[str]]:
         """Return a concept's hyperplane and quality, and the reasons why it is unreliable."""
-        features = X if len(rows) == len(X) else X[rows]
+        cv = as_cv(self.cv)
         if isinstance(cv, list):
             cv = [tuple(np.flatnonzero(np.isin(rows, part)) for part in fold) for fold in cv]
-        part = products
-        if products is not None and len(rows) < len(X):
-            part = products.take(rows, axis=0).take(rows, axis=1)
         choice = choose_svm(
-            LinearSVM(features, y == 1, self._class_weight, products=part),
-            self._choices(name),
+            X,
+            y == 1,
+            as_cs(self.C),
+            class_weight=self._class_weight,
+            products=products,
             validation=validation,
             cv=cv,
-            groups=None if groups is None else groups[rows],
+            groups=None if groups is None else np.asarray(groups)[rows],
         )
-        fit, clips = choice.fit, "validation clips" if validation is not None else "clips"
+        fit = choice.fit
         remarks = []
         if choice.by == "default":
+            clips = "clips" if validation is None else "validation clips"
             remarks.append(
                 f"too few positive or negative {clips} to choose C, so C = {fit.C:g} is used"
             )
@@ -342,43 +317,16 @@ class ConceptBank(_Directions):
                 f"at C = {fit.C:g} no clip is outside the margin, so the SVM is degenerate: a "
                 "difference of means with an arbitrary offset. Use a larger C or scale the features"
             )
-        quality = _quality(fit, features, y, validation, choice.held_out)
-        facts = {
-            "C": fit.C,
-            "aucs": {str(C): auc for C, auc in choice.aucs.items()},
-            "bounded": fit.bounded,
-            "margin": float(1 / np.linalg.norm(fit.coef)),
-            "solver": fit.solver,
-            "converged": True,
-            "duality_gap": fit.duality_gap,
-        }
-        return fit, quality | facts, remarks
-
-    def _choices(self, name: str) -> list[float]:
-        if isinstance(self.C, Mapping) and name not in self.C:
-            raise ExperimentError(
-                f"C has no value for the concept {name!r} (got {', '.join(self.C)})"
-            )
-        return as_cs(self.C[name] if isinstance(self.C, Mapping) else self.C)
-
-    def own_features(self, X: Array, name: str) -> Array:
-        """Return the features that a concept is learned from, with 0 in all other columns."""
-        if (span := (self.features or {}).get(name)) is None:
-            return X
-        first, end = span
-        return np.pad(X[:, first:end], ((0, 0), (first, X.shape[1] - end)))
+        quality = _quality(fit, X, y, validation, choice.held_out)
+        quality["C"] = fit.C
+        quality["aucs"] = {str(C): auc for C, auc in choice.aucs.items()}
+        quality["degenerate"] = fit.degenerate
+        quality["converged"] = fit.converged
+        return fit, quality, remarks
 
     @property
     def _class_weight(self) -> str | None:
         return "balanced" if self.balance == "weights" else None
-
-    def _refit(self, X: Array, targets: Array) -> None:
-        """Learn the directions again with the chosen C, and keep their quality."""
-        again = clone(self).set_params(refit=False, C=dict(zip(self.names_, self.C_, strict=True)))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DegenerateConcept)  # the first fit has already warned
-            again.fit(X, targets, concept_names=self.names_)
-        self.cavs_, self.intercepts_, self.scales_ = again.cavs_, again.intercepts_, again.scales_
 
 
 @dataclass(eq=False, repr=False)
@@ -438,10 +386,25 @@ def fit_direction(
     bank: ConceptBank, concept: int, X: Array, y: Array, products: Array | None = None
 ) -> LinearSVMFit:
     """Fit a direction to the labels `y` with the settings and C of a bank's concept."""
-    own = bank.own_features(X, bank.names_[concept])
-    shared = products if own is X else None
-    problem = LinearSVM(own, y == 1, bank._class_weight, products=shared)
-    return problem.fit(bank.C_[concept])
+    weights = clip_weights(bank._class_weight, y)
+    if products is None:
+        products = inner_products(X)
+    return fit_svm(X, y == 1, bank.C_[concept], weights, products)
+
+
+def _has_both_kinds(targets: Array) -> Array:
+    """Return for each concept whether some clips show it and some do not."""
+    return np.asarray((targets == 1).any(axis=0) & (targets == 0).any(axis=0))
+
+
+def _describe_skipped(names: Sequence[str], targets: Array) -> dict[str, str]:
+    """Return the reason for each concept that cannot be learned."""
+    skipped = {}
+    for column in np.flatnonzero(~_has_both_kinds(targets)).tolist():
+        annotated = int((targets[:, column] >= 0).sum())
+        missing = "negative" if (targets[:, column] == 1).any() else "positive"
+        skipped[names[column]] = f"no {missing} among {counted(annotated, 'training clip')}"
+    return skipped
 
 
 def _find_names(concepts: Any, names: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -463,25 +426,25 @@ def _quality(
     fit: LinearSVMFit, X: Array, y: Array, validation: Clips | None, held_out: Array | None
 ) -> dict[str, Any]:
     """Return the quality of a concept's hyperplane, measured on held-out clips if possible."""
-    on, truth = "training", y
+    on = "training"
+    truth = y
     if validation is not None and 0 < validation[1].sum() < len(validation[1]):
-        on, truth = "validation", validation[1]
+        on = "validation"
+        truth = validation[1]
         values = fit.decide(validation[0])
     elif held_out is not None:
         on = "cross-validation"
         tested = np.isfinite(held_out)
-        truth, values = y[tested], held_out[tested]
+        truth = y[tested]
+        values = held_out[tested]
     else:
         values = fit.decide(X)
-    # scikit-learn's F1 and balanced accuracy would take as long as fitting the SVM.
+    # scikit-learn's F1 would take as long as fitting the SVM.
     scores = weighted_scores(truth, (values > 0).astype(float), np.ones((1, len(truth))))
     return {
         "on": on,
-        "auc": roc_area(truth, values),
+        "auc": auroc(truth, values),
         "f1": float(scores["f1"][0]),
-        "balanced_accuracy": float(scores["balanced_accuracy"][0]),
         "positives": int(truth.sum()),
         "negatives": int(len(truth) - truth.sum()),
-        "training_positives": int(y.sum()),
-        "training_negatives": int(len(y) - y.sum()),
     }

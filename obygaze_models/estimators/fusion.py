@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.classes import Chance, keywords
+from obygaze_models.estimators.classes import keywords
 from obygaze_models.estimators.inner_folds import whole_groups
 from obygaze_models.estimators.registry import best_of
 from obygaze_models.scoring.metrics import Array
@@ -33,8 +33,6 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The number of columns of each store by name, in order, as in `ClipDataset.stores`.
     use
         The names of the stores to use; by default, all.
-    random_state
-        The seed of folds inside the fit.
 
     Attributes
     ----------
@@ -50,19 +48,16 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     stores: Mapping[str, int]
     _: KW_ONLY
     use: Sequence[str] | None = None
-    random_state: Chance = None
 
-    def fit(
-        self, X: Any, y: Any, *, groups: Any = None, order: Any = None, **arguments: Any
-    ) -> StoreFusion:
+    def fit(self, X: Any, y: Any, *, groups: Any = None, **arguments: Any) -> StoreFusion:
         """Fit on features [N, D] and one label per row.
 
         Parameters
         ----------
         X, y
             The features of all stores side by side, and the labels.
-        groups, order
-            The film and the number of each row's clip, so that inner folds hold out whole films.
+        groups
+            The film of each row's clip, so that inner folds hold out whole films.
         arguments
             Other arguments of the classifier's `fit`.
         """
@@ -78,18 +73,18 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.means_[own] = part.mean(axis=0)
             self.scales_[own] = np.sqrt(part.var(axis=0).sum()) or 1.0
 
-        arguments |= {"groups": groups, "order": order}
+        arguments["groups"] = groups
         if arguments.get("X_val") is not None:
             arguments["X_val"] = self.scaled(arguments["X_val"])
         model = clone(self.estimator)
         accepted = {key: arguments[key] for key in keywords(model.fit) & arguments.keys()}
-        with whole_groups(model, y, groups, order, random_state=self.random_state) as notes:
+        with whole_groups(model, y, groups):
             model.fit(self.scaled(X), y, **accepted)
 
         fitted = best_of(model)
         self.models_ = [fitted]
         self.classes_ = fitted.classes_
-        self.warnings_ = [*notes, *getattr(fitted, "warnings_", [])]
+        self.warnings_ = list(getattr(fitted, "warnings_", []))
         for key in ("facts_", "history_"):
             if hasattr(fitted, key):
                 setattr(self, key, getattr(fitted, key))

@@ -20,9 +20,8 @@ from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
-from sklearn.base import BaseEstimator, is_classifier, is_regressor
+from sklearn.base import is_classifier, is_regressor
 from sklearn.model_selection._search import BaseSearchCV
-from sklearn.pipeline import Pipeline, make_pipeline
 
 from obygaze_features.common.plugins import (
     RAISED,
@@ -35,7 +34,6 @@ from obygaze_features.common.plugins import (
 from obygaze_features.common.text import first_line, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import Chance, keywords, set_seed
-from obygaze_models.estimators.inner_folds import BY_GROUP
 
 ENTRY_POINT_GROUP = "obygaze.estimators"
 _CLASS = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")
@@ -190,35 +188,33 @@ def make_estimator(
     paths = (entry.path, *entry.parameters.values(), *options.values())
     with plugin_errors([str(path).partition(":")[0] for path in paths if _is_class(path)]):
         estimator = _make(name, entry, options)
-        if not (is_regressor(estimator) and (numbers or name in REGRESSORS)):
-            _check_classifier(name, entry.path, estimator)
+        has_numbers = is_regressor(estimator) and (numbers or name in REGRESSORS)
+        has_classes = is_classifier(estimator) and hasattr(estimator, "predict_proba")
+        if not (has_numbers or has_classes):
+            raise ExperimentError(
+                f"estimator {name!r} ({entry.path}) is not a classifier with predict_proba, which "
+                "experiments need. Use sklearn.calibration:CalibratedClassifierCV, or another "
+                "classifier"
+            )
         return set_seed(estimator, random_state)
 
 
 def _make(name: str, entry: Entry, options: Mapping[str, Any]) -> Any:
-    replaced = tuple(f"{key}__" for key in options if "__" not in key)
-    parameters = {
-        key: value for key, value in entry.parameters.items() if not key.startswith(replaced)
-    } | dict(options)
-    kind = load_class(entry.path)
-    if kind in (Pipeline, make_pipeline):
-        raise ExperimentError(f"estimator {name!r}: {NO_PIPELINE}")
-    methods = ("fit", "get_params", "__sklearn_tags__")
-    if missing := [method for method in methods if not hasattr(kind, method)]:
-        raise ExperimentError(
-            f"{entry.path} is not a scikit-learn classifier: it has no {', '.join(missing)}. "
-            "Define fit, and inherit from ClassifierMixin and BaseEstimator"
-        )
-    for key, value in list(parameters.items()):
+    """Make an estimator and its parts."""
+    parameters = dict(entry.parameters)
+    for key in options:  # the options of a part that is replaced are not the new part's
+        for other in entry.parameters:
+            if other.startswith(f"{key}__"):
+                del parameters[other]
+    parameters |= options
+    for key, value in parameters.items():
         if _is_class(value):
-            parameters[key] = _make_part(name, key, value, parameters)
-        elif key.split("__")[-1] == "cv" and value == BY_GROUP:
-            parameters[key] = None
-    return _make_with(name, kind, parameters)
+            parameters[key] = _load_estimator(name, value)()
+    return _make_with(name, _load_estimator(name, entry.path), parameters)
 
 
 def _make_with(name: str, kind: Any, parameters: Mapping[str, Any]) -> Any:
-    """Make an estimator, and set the parameters of its parts."""
+    """Make an estimator, set the parameters of its parts, and check all parameters."""
     own = inspect.signature(kind).parameters
     try:
         estimator = kind(**{key: value for key, value in parameters.items() if key in own})
@@ -238,50 +234,22 @@ def _make_with(name: str, kind: Any, parameters: Mapping[str, Any]) -> Any:
     return estimator
 
 
-def _check_classifier(name: str, path: str, estimator: Any) -> None:
-    """Raise if an estimator cannot predict class probabilities."""
-    if not is_classifier(estimator):
-        raise ExperimentError(
-            f"estimator {name!r} ({path}) is not a classifier. Use a classifier such as "
-            "sklearn.naive_bayes:GaussianNB"
-        )
-    if not hasattr(estimator, "predict_proba"):
-        raise ExperimentError(
-            f"estimator {name!r} ({path}) has no predict_proba, which experiments need. Use a "
-            "classifier with predict_proba, or sklearn.calibration:CalibratedClassifierCV"
-        )
-
-
-def _make_part(name: str, key: str, path: str, parameters: dict[str, Any]) -> Any:
-    """Make the estimator or splitter that an option names.
-
-    A splitter's options are removed from `parameters`, because splitters have no `set_params`.
-    """
+def _load_estimator(name: str, path: str) -> Any:
+    """Import an estimator's class. Nothing else is called, whatever an experiment names."""
     kind = load_class(path)
-    if isinstance(kind, type) and issubclass(kind, BaseEstimator):
-        return kind()
-    if not (isinstance(kind, type) and hasattr(kind, "get_n_splits")):
+    if not (isinstance(kind, type) and hasattr(kind, "fit") and hasattr(kind, "get_params")):
         raise ExperimentError(
-            f"estimator {name!r}: {key} is {path}, which is not a scikit-learn estimator or "
-            "splitter. Use a class that inherits from BaseEstimator, or a plain value"
+            f"estimator {name!r}: {path} is not a scikit-learn estimator. Define fit, and inherit "
+            "from ClassifierMixin and BaseEstimator"
         )
-    start = f"{key}__"
-    own = [option for option in parameters if option.startswith(start)]
-    try:
-        return kind(**{option.removeprefix(start): parameters.pop(option) for option in own})
-    except (TypeError, ValueError) as problem:
-        raise ExperimentError(f"estimator {name!r}: {key} cannot be made: {problem}") from None
+    return kind
 
 
 def describe_estimators() -> dict[str, dict[str, Any]]:
     """Return the title, the options with their defaults, and the package of each estimator."""
-    used, ignored = plugins()
     described = {name: _describe(name) for name in (*ESTIMATORS, *REGRESSORS)}
-    described |= {p.name: _describe(p.name, p) for p in sorted(used, key=lambda p: p.name)}
-    for plugin in ignored:
-        title = f"ignored: {plugin.path} has the name of another estimator; rename its entry point"
-        about = {"title": title, "options": {}, "package": plugin.package}
-        described[f"{plugin.name} ({plugin.path})"] = about
+    for plugin in sorted(plugins()[0], key=lambda plugin: plugin.name):
+        described[plugin.name] = _describe(plugin.name, plugin)
     return described
 
 

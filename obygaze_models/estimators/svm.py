@@ -24,11 +24,10 @@ from obygaze_models.estimators.classes import (
 )
 from obygaze_models.estimators.svm_solver import (
     DEFAULT_CS,
-    GRAM_ROWS,
-    LinearSVM,
     as_cs,
     as_cv,
     choose_svm,
+    inner_products,
 )
 
 
@@ -61,16 +60,16 @@ class LinearSVMProbe(LinearClassifier):
         The labels, sorted.
     coef_, intercept_
         The hyperplanes: one for two classes, else one for each class.
-    C_, duality_gap_, bounded_
-        For each hyperplane, the C, the duality gap, and the share of training clips whose dual is
-        at its bound; see `obygaze_models.estimators.svm_solver.LinearSVMFit`.
+    C_, bounded_
+        For each hyperplane, the C, and the share of training clips whose dual is at its bound; see
+        `obygaze_models.estimators.svm_solver.LinearSVMFit`.
     temperature_
         The divisor of the decision values before the softmax (for two classes: sigmoid) that gives
         the probabilities. It minimises log loss on the validation clips, on the clips held out in
         cross-validation, or else on the training clips, where the probabilities are overconfident.
         No offset is added, so the probability on the hyperplane of two classes is 1/2.
     facts_
-        A dict of ``C``, ``bounded``, ``solver``, ``converged`` and ``duality_gap``.
+        A dict of ``C``, ``bounded`` and ``converged``.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -106,15 +105,23 @@ class LinearSVMProbe(LinearClassifier):
         if X_val is not None:
             X_val, y_val = validate_data(self, X_val, y_val, dtype=np.float64, reset=False)
             val_codes = encode(y_val, self.classes_)
-        products = X @ X.T if len(X) <= GRAM_ROWS else None
+        products = inner_products(X)
         weight: Any = self.class_weight
         if isinstance(weight, Mapping):
             weight = compute_sample_weight(dict(weight), y)
         chosen = []
         for code in [1] if len(self.classes_) == 2 else range(len(self.classes_)):
             validation = None if X_val is None else (X_val, val_codes == code)
-            problem = LinearSVM(X, codes == code, weight, products=products)
-            choice = choose_svm(problem, Cs, validation=validation, cv=cv, groups=groups)
+            choice = choose_svm(
+                X,
+                codes == code,
+                Cs,
+                class_weight=weight,
+                products=products,
+                validation=validation,
+                cv=cv,
+                groups=groups,
+            )
             if choice.by == "default":
                 label = self.classes_.tolist()[code]  # a Python value, because NumPy prints types
                 if X_val is not None:
@@ -134,10 +141,11 @@ class LinearSVMProbe(LinearClassifier):
         self.intercept_ = np.array([fit.intercept for fit in fits])
         self.C_ = [fit.C for fit in fits]
         self.bounded_ = [fit.bounded for fit in fits]
-        self.duality_gap_ = [fit.duality_gap for fit in fits]
-        facts = {"C": self.C_, "bounded": self.bounded_, "solver": fits[0].solver}
-        facts |= {"converged": [True] * len(fits), "duality_gap": self.duality_gap_}
-        self.facts_ = facts
+        self.facts_ = {
+            "C": self.C_,
+            "bounded": self.bounded_,
+            "converged": [fit.converged for fit in fits],
+        }
         held_out = [choice.held_out for choice in chosen if choice.held_out is not None]
         logits = self._logits(X if X_val is None else X_val)
         if X_val is None and len(held_out) == len(chosen) and np.isfinite(held_out).all():

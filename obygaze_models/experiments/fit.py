@@ -29,7 +29,7 @@ from obygaze_models.estimators.classes import (
     reads_of,
 )
 from obygaze_models.estimators.fusion import StoreFusion
-from obygaze_models.estimators.inner_folds import DIVIDED, whole_groups
+from obygaze_models.estimators.inner_folds import whole_groups
 from obygaze_models.estimators.outputs import predict_outputs
 from obygaze_models.estimators.registry import (
     best_of,
@@ -303,8 +303,8 @@ def fit_estimator(
     if task is not None and target.key != Classes.key:
         classes = len(task.classes)
     fit = Fit(model, classes, seen, reads, target=target.key)
-    inner_groups = (None, None) if isinstance(model, StoreFusion) else (films[learn], learn)
-    fit = _fit_model(fit, spec.name, X[learn], labels[learn], inner_groups, arguments, seed)
+    inner_groups = None if isinstance(model, StoreFusion) else films[learn]
+    fit = _fit_model(fit, spec.name, X[learn], labels[learn], inner_groups, arguments)
     if "labelled" in accepted and "concepts" in fit.facts:
         fit = replace(fit, facts={"negatives": _negatives(spec, data), **fit.facts})
     if spec.threshold:
@@ -335,9 +335,8 @@ def _make_model(
         model,
         dict(data.stores),
         use=[*spec.use] or None,
-        random_state=seed,
     )
-    return fusion, accepted | {"groups", "order"}, reads
+    return fusion, accepted | {"groups"}, reads
 
 
 def _fit_model(
@@ -345,14 +344,13 @@ def _fit_model(
     name: str,
     X: Array,
     y: Array,
-    inner_groups: tuple[Array | None, Array | None],
+    inner_groups: Array | None,
     arguments: Mapping[str, Any],
-    seed: int,
 ) -> Fit:
     """Fit a model, and collect its choices and warnings.
 
-    `inner_groups` has the films and the row numbers of `X`, so that inner folds keep films whole.
-    It is (None, None) for a fusion, which keeps films whole itself.
+    `inner_groups` has the films of `X`, so that inner folds keep films whole. It is None for a
+    fusion, which keeps films whole itself.
     """
     model = fit.estimator
     # Arguments are passed by the signature of fit, even if a caller has enabled metadata routing.
@@ -363,7 +361,7 @@ def _fit_model(
     ):
         warnings.simplefilter("always", UserWarning)
         strata = np.zeros(len(y)) if fit.target == Number.key else y
-        with whole_groups(model, strata, *inner_groups, random_state=seed) as divided:
+        with whole_groups(model, strata, inner_groups):
             model.fit(X, y, **arguments)
         model = best_of(model)
         if isinstance(model, StoreFusion):
@@ -372,9 +370,9 @@ def _fit_model(
         if not is_regressor(model) and codes.dtype.kind not in "iu":
             raise ExperimentError("fit must set classes_ to the sorted classes of y")
         facts = dict(_as_json(getattr(model, "facts_", {})))
-        notes = [*divided, *getattr(model, "warnings_", [])]
-        if all(getattr(note, "code", "") == DIVIDED for note in notes):
-            notes += [warning.message for warning in raised]
+        notes = list(getattr(model, "warnings_", []))
+        if not notes:
+            notes = [warning.message for warning in raised]
         noted = unique_warnings(
             note if isinstance(note, RunWarning) else RunWarning("fit", name, one_line(note))
             for note in notes

@@ -49,7 +49,6 @@ from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.tasks import uses_external_data
 from obygaze_models.data.warnings import RunWarning, origin_warnings
-from obygaze_models.estimators.inner_folds import DIVIDED
 from obygaze_models.estimators.outputs import Facts, check_outputs
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.annotators import compare_models
@@ -345,7 +344,7 @@ class Outcome:
         self.warnings.extend(
             RunWarning(note.code, name, f"{name}: {note.text}")
             for note in fit.warnings
-            if note.code == DIVIDED or not is_ours
+            if not is_ours
         )
         others = np.setdiff1d(fit.seen, np.union1d(fold.train, fold.validation))
         if len(others):

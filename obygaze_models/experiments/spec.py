@@ -111,7 +111,7 @@ class EstimatorSpec:
     @property
     def has_bank(self) -> bool:
         """True if the estimator learns a bank of concepts."""
-        return bool(self._ask(lambda estimator: "bank__features" in estimator.get_params(), True))
+        return bool(self._ask(lambda estimator: "bank__balance" in estimator.get_params(), True))
 
     @cached_property
     def uses_validation(self) -> bool:

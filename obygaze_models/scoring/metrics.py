@@ -29,7 +29,6 @@ Scores = dict[str, float | None]
 """Metric key -> value, or None if undefined."""
 
 TREC, ACCURACY = "trec_average_precision", "accuracy"
-CALIBRATION_BINS = 10
 
 
 @dataclass(frozen=True)
@@ -135,12 +134,6 @@ METRICS = {
         binary=True,
         ranks=True,
         skewed=True,
-    ),
-    "calibration_error": Metric(
-        "Calibration error",
-        "calibration error",
-        "how far probabilities are from the shares of clips that are actually positive",
-        lower_is_better=True,
     ),
     "brier": Metric(
         "Brier",
@@ -282,24 +275,6 @@ def auroc(labels: Array, scores: Array) -> float | None:
     return none_if_nan(ranking_scores(labels, scores, np.ones((1, len(labels))))["auroc"][0])
 
 
-def roc_area(labels: Array, scores: Array) -> float:
-    """Return the same area under the ROC curve as scikit-learn, in a 30th of the time.
-
-    All bits are the same. `auroc` counts pairs, so its last bit may differ. There must be labels of
-    both classes.
-    """
-    order = np.argsort(-scores, kind="stable")
-    last_of_score = np.flatnonzero(np.diff(scores[order], append=np.nan))
-    hits = np.cumsum(labels[order], dtype=np.float64)[last_of_score]
-    misses = 1 + last_of_score - hits
-    # Points on a straight line between others would change the last bit of the sum.
-    is_corner = np.ones(len(hits), dtype=bool)
-    is_corner[1:-1] = (np.diff(hits, 2) != 0) | (np.diff(misses, 2) != 0)
-    height = np.concatenate([[0.0], hits[is_corner] / hits[-1]])
-    width = np.diff(misses[is_corner] / misses[-1], prepend=0.0)
-    return float((width * (height[1:] + height[:-1]) / 2).sum())
-
-
 def average_precision(labels: Array, scores: Array) -> float | None:
     """Return the mean precision at the ranks of positive clips, or None if no clip is positive.
 
@@ -372,7 +347,6 @@ def _own_scores(labels: Array, probabilities: Array, weights: Array) -> dict[str
             "f1_weighted": _mean_by_size(f1, confusion),
             ACCURACY: _ratio(weights @ correct, weights.sum(axis=1)),
             "balanced_accuracy": _balanced_accuracy(confusion),
-            "calibration_error": _calibration_error(correct, probabilities.max(axis=1), weights),
             **losses,
         }
     confusion = _confusion(labels, predictions, 2, weights)
@@ -384,7 +358,6 @@ def _own_scores(labels: Array, probabilities: Array, weights: Array) -> dict[str
         "recall": _ratio(hits, confusion[:, 1].sum(axis=1)),
         **ranking_scores(labels, probabilities, weights),
         "balanced_accuracy": _balanced_accuracy(confusion),
-        "calibration_error": _calibration_error(labels, probabilities, weights),
         **losses,
     }
 
@@ -429,13 +402,6 @@ def _balanced_accuracy(confusion: Array) -> Array:
     recalls = np.nan_to_num(_ratio(np.diagonal(confusion, axis1=1, axis2=2), sizes))
     present = (sizes > 0).sum(axis=1)
     return np.where(present > 1, _ratio(recalls.sum(axis=1), present), np.nan)
-
-
-def _calibration_error(labels: Array, probabilities: Array, weights: Array) -> Array:
-    """Return |mean probability - share of positives| in bins, averaged over clips."""
-    bins = np.minimum((probabilities * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
-    gaps = np.eye(CALIBRATION_BINS)[bins] * (probabilities - labels)[:, None]
-    return _ratio(np.abs(weights @ gaps).sum(axis=1), weights.sum(axis=1))
 
 
 def _losses(labels: Array, probabilities: Array, weights: Array) -> dict[str, Array]:

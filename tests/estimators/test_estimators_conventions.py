@@ -8,7 +8,6 @@ from sklearn import model_selection as selection
 from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -80,7 +79,6 @@ X, Y, C = DATA.X, np.array(DATA.levels) == "S", DATA.concepts.astype(int)
 FILMS = np.array(DATA.groups)
 QUICK = om.ConceptBank(C=1.0)
 FRAME = pd.DataFrame(X, columns=[f"x{column}" for column in range(X.shape[1])])
-ROUTING = config_context(enable_metadata_routing=True)
 
 
 def test_a_bottleneck_is_cross_validated_by_film():
@@ -96,14 +94,10 @@ def test_a_bottleneck_is_cross_validated_by_film():
         assert (scores["estimator"][fold].bank_.cavs_ == by_hand.bank_.cavs_).all()
 
 
-def test_a_bank_may_ignore_concepts_or_be_a_pipeline():
+def test_a_bank_that_ignores_concepts_learns_from_labelled_clips():
     labelled = np.arange(len(X)) % 3 > 0
     model = om.ConceptBottleneck(StandardScaler()).fit(X, Y, concepts=C, labelled=labelled)
     assert model.bank_.mean_ == close(X[labelled].mean(axis=0))
-    with config_context(enable_metadata_routing=True):
-        scaled = make_pipeline(StandardScaler(), clone(QUICK).set_fit_request(concepts=True))
-        model = om.ConceptBottleneck(scaled, random_state=0).fit(X, Y, concepts=C)
-    assert model.concept_scores(X).shape == (len(X), 3)
 
 
 def test_data_frames_give_feature_names():
@@ -178,40 +172,13 @@ def test_a_logistic_probe_weighs_clips_and_must_converge():
         LogisticProbe(1e6, l1_ratio=0.5).fit(steep, np.concatenate([Y[:60], Y[:60]]))
 
 
-@ROUTING
-def test_metadata_requests_of_the_bank_are_honoured():
-    def asking(**requests):
-        bank = clone(QUICK).set_fit_request(**requests)
-        return om.ConceptBottleneck(bank, random_state=0)
-
-    asks = asking(concepts=True)
-    expected = selection.cross_val_score(asks, X, Y, params={"concepts": C}, cv=2)
-    assert expected.mean() > 0.7
-    named = asking(concepts="marks")
-    assert (selection.cross_val_score(named, X, Y, params={"marks": C}, cv=2) == expected).all()
-    searched = selection.GridSearchCV(asks, {"bank__C": [0.1, 1.0]}, cv=2).fit(X, Y, concepts=C)
+@config_context(enable_metadata_routing=True)
+def test_a_bottleneck_asks_for_concepts():
+    model = om.ConceptBottleneck(QUICK, random_state=0)
+    scores = selection.cross_val_score(model, X, Y, params={"concepts": C}, cv=2)
+    assert scores.mean() > 0.7
+    searched = selection.GridSearchCV(model, {"bank__C": [0.1, 1.0]}, cv=2).fit(X, Y, concepts=C)
     assert [searched.best_params_["bank__C"]] * 3 == searched.best_estimator_.bank_.C_
-    never = om.ConceptBottleneck(om.RandomDirections().set_fit_request(concepts=False))
-    with pytest.raises(TypeError, match=r"concepts.*not routed"):
-        never.fit(X, Y, concepts=C)
-    assert asks.get_metadata_routing().consumes("fit", ["concepts", "groups"]) == {"concepts"}
-
-
-@ROUTING
-def test_sample_weights_reach_the_head():
-    weight = np.random.default_rng(0).random(len(X))
-    labelled = np.arange(len(X)) % 3 > 0
-    head = LogisticRegression().set_fit_request(sample_weight=True)
-    model = om.ConceptBottleneck(clone(QUICK).set_fit_request(concepts=True), head)
-    model.fit(X, Y, concepts=C, sample_weight=weight, labelled=labelled)
-    scores = model.concept_scores(X[labelled])
-    by_hand = clone(head).fit(scores, Y[labelled], sample_weight=weight[labelled])
-    assert (model.head_.coef_ == by_hand.coef_).all()
-    with config_context(enable_metadata_routing=False), pytest.raises(ValueError, match="routing"):
-        om.ConceptBottleneck().fit(X, Y, concepts=C, sample_weight=weight)
-    bank = StandardScaler().set_fit_request(sample_weight=False)
-    with pytest.raises(ExperimentError, match="sample_weight is missing for these clips"):
-        om.ConceptBottleneck(bank, head).fit(X, Y, X_val=X, y_val=Y, sample_weight=weight)
 
 
 FRAMES = np.random.default_rng(0).normal(size=(60, 6, 5)).astype(np.float32)
@@ -226,14 +193,14 @@ NAMES = [
     ("mlp", {"hidden_layer_sizes": "x"}, "'hidden_layer_sizes' parameter of MLPProbe must be"),
     ("knn", {"metric": "humming"}, "'metric' parameter"),
     ("no_such_package:Forest", {}, "cannot be imported: .*Install its package"),
-    ("sklearn.svm:SVC", {}, "has no predict_proba"),
-    ("builtins:dict", {}, "it has no fit, get_params, "),
+    ("sklearn.svm:SVC", {}, "is not a classifier with predict_proba"),
+    ("builtins:dict", {}, "builtins:dict is not a scikit-learn estimator"),
     ("sklearn.naive_bayes:GaussianNB", {"prior": 1}, "'prior'; did you mean priors?"),
     ("sklearn.linear_model:LinearRegression", {}, "is not a classifier"),
-    ("sklearn.pipeline:Pipeline", {}, "Write a class that builds it in fit"),
-    ("sklearn.pipeline:make_pipeline", {}, "Write a class that builds it in fit"),
+    ("sklearn.pipeline:Pipeline", {}, "cannot be made"),
+    ("sklearn.pipeline:make_pipeline", {}, "is not a scikit-learn estimator"),
     ("sklearn.ensemble:VotingClassifier", {}, "cannot be made: .*estimators"),
-    ("sklearn.naive_bayes:GaussianNB", {"priors": "builtins:dict"}, "priors is builtins:d"),
+    ("sklearn.naive_bayes:GaussianNB", {"priors": "builtins:dict"}, "builtins:dict is not a"),
 ]
 
 
@@ -299,10 +266,10 @@ SLIPS = [
     (lambda: fit_bank(concept_names="abc"), "'abc'"),
     (lambda: fit_bank(concepts=C[:, :1] * 0, concept_names=["a"]),
      "no concept can be learned: a has no positive"),
-    (lambda: fit_bank(options={"C": {"Nothing": 1.0}}), "no value for the concept .*Nothing"),
+    (lambda: fit_bank(options={"C": {"Nothing": 1.0}}), "C must be a number above 0, or several"),
     (lambda: om.ConceptBank().fit(X, Y), r"none\). Pass fit\(X, y, concepts=C\).*\(240,\)"),
     (lambda: cross_val_score(om.ConceptBottleneck(), X, Y, error_score="raise"),
-     r'ConceptBottleneck .*params={"concepts": C}.*set_fit_request\(concepts=True, groups=False\)'),
+     r'ConceptBottleneck .*params={"concepts": C}'),
     (lambda: make_pipeline(om.ConceptBank(), DummyClassifier()).fit(X, Y), "got none"),
     (lambda: om.ConceptBottleneck(make_pipeline(StandardScaler(), om.ConceptBank())).fit(
         X, Y, concepts=C), "enable metadata routing"),
@@ -315,7 +282,6 @@ SLIPS = [
     (lambda: fit_mlp(np.eye(2), ["EN", "S"], X_val=np.eye(2), y_val=["EN", "NS"]),
      r"\['NS'\] are not among"),
     (lambda: fit_mlp(OVERFLOW, np.arange(32) % 2, early_stopping=False), "overflowed in epoch"),
-    (lambda: fit_mlp(X, Y, hidden_layer_sizes=[10**8]), "100,000,000 weights is too large"),
     (lambda: predict_frames(lambda X: X[:, :4]), "4 frames of 5 features"),
     (lambda: predict_frames(lambda X: np.where(CLIP_7, np.nan, X)), "clip 7 .* no frame"),
     (lambda: predict_frames(lambda X: np.where(np.arange(5) == 1, np.nan, X)), "frame 0 of clip 0"),

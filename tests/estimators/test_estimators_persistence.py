@@ -56,7 +56,7 @@ def models():
     rows, labels, bank = X[TRAIN], LABELS[TRAIN], by_name["pcbm-tree"].bank_
     weighted = om.MLPProbe(class_weight={0: 1.0, 1: 2.5}, max_iter=1, random_state=0)
     halves = {"see": X.shape[1] - 1, "hear": 1}
-    fused = om.StoreFusion(LogisticProbe(), halves, random_state=0)
+    fused = om.StoreFusion(LogisticProbe(), halves)
     fused.fit(rows, labels, groups=DATA.groups[TRAIN])
     return by_name | {
         "fusion": fused,
@@ -305,12 +305,6 @@ def test_unknown_options_are_refused(copied):
         om.load_model(folder)
 
 
-def own_names():
-    model = LinearDiscriminantAnalysis().fit(X, LEVELS)
-    model._n_features_out = 3 * 10**7
-    return model
-
-
 def false_neighbours():
     """Labels far outside the classes, where compiled code would read."""
     model = KNeighborsClassifier(algorithm="brute").fit(X, LEVELS)
@@ -351,7 +345,6 @@ FORGERIES = [
     ("logistic", "another width", lambda h, a: h.update(about={"features": {"shape": [10**12]}})),
     (FOREIGN, "neighbours", false_neighbours),
     (FOREIGN, "a kernel machine", lambda: fitted(SVC)),
-    (FOREIGN, "names", own_names),
     (FOREIGN, "a function", witness),
 ]  # fmt: skip
 

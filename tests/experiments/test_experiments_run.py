@@ -25,6 +25,7 @@ from obygaze_features.manifests import (
     Split,
     leave_film_out,
 )  # fmt: skip
+from obygaze_models.data.protocols import find_protocol
 from obygaze_models.experiments.messages import describe_plan, plan_notes, run_warnings
 from obygaze_models.experiments.outcome import Outcome
 from obygaze_models.experiments.plan import make_plan
@@ -433,7 +434,7 @@ def test_a_gap_excludes_neighbours_of_test_clips(spans, experiment, tmp_path):
 def test_a_fold_outside_the_gap_validates():
     """Here all clips in the next fold are too close."""
     y, folds = np.tile([0, 1], 8), np.repeat(range(4), 4)
-    splitter = om.ManifestSplit(folds)
+    splitter = find_protocol("split")(folds)
     for fold in splitter.make_folds(
         y, {"t": y}, near=lambda rows: folds == (folds[rows[0]] + 1) % 4
     ):
