@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -17,7 +17,6 @@ from obygaze_features.common.text import format_number
 from obygaze_features.errors import UsageError
 
 _STYLE = files("obygaze_features.page") / "style.css"
-WIDTH, LANE, GAP = 1000, 12, 3
 NOTE = "NOT-TO-BE-SHARED.txt"
 """The file, in a folder of pictures from films, that says why the pictures must not be shared."""
 MAX_PICTURE_BYTES = 1_000_000
@@ -44,7 +43,9 @@ def html(template: str, /, *parts: object, **named: object) -> Html:
     return Html(template.format(*map(_escaped, parts), **escaped))
 
 
-def document(title: str, body: Html, *, style: str = "", script: str = "") -> Html:
+def document(
+    title: str, body: Html, *, style: str = "", script: str = "", plays_videos: bool = False
+) -> Html:
     """Return a page with `body`, which may contain JSON in script elements.
 
     The page's security policy allows no network requests, and no scripts except `script`.
@@ -57,8 +58,11 @@ def document(title: str, body: Html, *, style: str = "", script: str = "") -> Ht
         CSS to add after the style sheet of all pages.
     script
         A script to run at the end of the page.
+    plays_videos
+        Allow videos from this computer.
     """
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    media = "media-src file:; " if plays_videos else ""
     allowed = f"script-src 'sha256-{digest}'; " if script else ""
     return html(
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -68,8 +72,8 @@ def document(title: str, body: Html, *, style: str = "", script: str = "") -> Ht
         "<title>{} – obygaze</title>\n<style>\n{}</style>\n</head>\n"
         "<body>\n{}\n{}</body>\n</html>\n",
         Html(
-            f"default-src 'none'; style-src 'unsafe-inline'; {allowed}img-src data:; "
-            "media-src file:; base-uri 'none'; form-action 'none'"
+            f"default-src 'none'; style-src 'unsafe-inline'; {allowed}{media}img-src data:; "
+            "base-uri 'none'; form-action 'none'"
         ),
         title,
         Html(COLOURS + _STYLE.read_text(encoding="utf-8") + style),
@@ -86,11 +90,6 @@ def script_json(value: Any) -> Html:
     return Html(text)
 
 
-def joined(parts: list[Html]) -> Html:
-    """Join parts with commas."""
-    return Html(", ".join(parts))
-
-
 def number(value: float | None, *, form: str = "") -> Html:
     """Return a number formatted for people, with its full value for programs.
 
@@ -99,65 +98,14 @@ def number(value: float | None, *, form: str = "") -> Html:
     value
         The number; None becomes a dash, never a zero.
     form
-        ``"+"`` for a difference with its sign, ``"%"`` for a share, ``","`` for a count.
+        ``"+"`` for a difference with its sign, ``"%"`` for a share (or both), ``","`` for a count.
     """
     if value is None:
         return Html('<abbr title="undefined">–</abbr>')
-    text = format_number(value, percent=form == "%", signed=form == "+")
+    text = format_number(value, percent="%" in form, signed="+" in form)
     if form == ",":
         text = f"{value:,.0f}"
     return html('<data value="{}">{}</data>', f"{value:.7g}", text)
-
-
-def draw_lanes(
-    spans: Mapping[str, tuple[float, float]],
-    lanes: Sequence[Mapping[str, str]],
-    film: str = "",
-    length: float = 0.0,
-) -> Html:
-    """Draw a film's clips as coloured lanes; touching clips of the same colour become one shape.
-
-    Parameters
-    ----------
-    spans
-        The start and end of each clip, in order.
-    lanes
-        For each lane, the CSS class of each clip's colour.
-    film
-        The id of the film, for scripts.
-    length
-        The length of the lanes, so that films have the same scale (default: the last clip's end).
-    """
-    end = max(end for _, end in spans.values())
-    last = max(length, end)
-    paths = ""
-    for row, lane in enumerate(lanes):
-        shapes: dict[str, list[list[float]]] = {}
-        for clip, (start, stop) in spans.items():
-            colour = lane.get(clip)
-            if not colour:
-                continue
-            boxes = shapes.setdefault(colour, [])
-            if boxes and start <= boxes[-1][1] + 0.05:
-                boxes[-1][1] = stop
-            else:
-                boxes.append([start, stop])
-        y = row * (LANE + GAP)
-        for colour, boxes in shapes.items():
-            outlines = ""
-            for start, stop in boxes:
-                left = WIDTH * start / last
-                right = max(WIDTH * stop / last, left + 1)
-                outlines += f"M{left:.0f} {y}H{right:.0f}v{LANE}H{left:.0f}z"
-            paths += html('<path class="{}" d="{}"/>', colour, outlines)
-    height = len(lanes) * (LANE + GAP)
-    return html(
-        '<svg viewBox="0 0 {} {}" preserveAspectRatio="none" style="height: {}px" '
-        'aria-hidden="true" data-film="{}" data-last="{}"><path class="tested" d="M0 0H{}V{}H0z"/>'
-        "{}</svg>",
-        WIDTH, height, height, film, f"{last:g}", f"{WIDTH * end / last:.0f}", height - GAP,
-        Html(paths),
-    )  # fmt: skip
 
 
 def read_thumbnails(folder: Path, ids: Iterable[str]) -> dict[str, str]:

@@ -1,0 +1,267 @@
+"""Pages of annotations and runs: single HTML files that need no network and no other files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.resources import files
+from itertools import combinations, groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from obygaze_features.common.figures import level_colour_names
+from obygaze_features.common.files import refuse_to_overwrite, write_text
+from obygaze_features.common.package import need
+from obygaze_features.common.text import format_number, format_time
+from obygaze_features.page.html import Html, document, number, read_thumbnails, script_json
+from obygaze_models.data.protocols import find_protocol
+from obygaze_models.experiments.published import published_scores
+from obygaze_models.experiments.run_folder import Run
+from obygaze_models.report.cautions import alarms, cautions
+from obygaze_models.report.explorer import explorer_data
+from obygaze_models.report.films import Films, films_of
+from obygaze_models.report.people import (
+    People,
+    concept_rows,
+    concepts_by_film,
+    kappa_axis,
+    level_rows,
+    people_of,
+    stretches,
+    top_row,
+)
+from obygaze_models.report.scores import Tested, feature, headline, results, tested, verdicts
+from obygaze_models.report.sources import Labels, Origin, citation, meanings, open_sources
+from obygaze_models.report.timelines import film_lanes, video_data
+from obygaze_models.scoring.metrics import METRICS
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+SCRIPTS = ("data.js", "lanes.js", "clip.js", "explorer.js")
+LONGEST = 5
+"""The number of stretches of different levels on the page."""
+DOTS = ("one", "two", "three", "both", *["many"] * 16)
+"""The CSS classes of annotators' dots."""
+LEVEL_MEANINGS = {
+    "EN": "none of the concepts is seen",
+    "HN": "some concept is seen, but the annotators found no objectification in it",
+    "NS": "the annotators were not sure",
+    "S": "the annotators were sure of objectification",
+}
+"""The definitions of ObyGaze12's levels by its authors."""
+
+
+def report(
+    sources: Origin | Sequence[Origin],
+    output: str | Path,
+    *,
+    title: str | None = None,
+    thumbnails: str | Path | None = None,
+    frames: str | Path | None = None,
+    moments: str | Path | None = None,
+    timelines: str | Path | None = None,
+    videos: str | Path | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Write annotations, or the results of runs, as one HTML page, and return its path.
+
+    All data is HTML-escaped.
+
+    Parameters
+    ----------
+    sources
+        One or more runs on the same labels, in the order of the page. For a page without a model:
+        a manifest with labels, or timelines, which are shown minute by minute. Folder paths are
+        accepted.
+    output
+        The path of the page.
+    title
+        The page's title. By default, the name of the only run, or a description of the content.
+    thumbnails
+        A folder of pictures (ID.jpg) to embed. Do not share a page with pictures.
+    frames, moments
+        CSV files of ``obygaze models moments``, shown in the lanes of each film.
+    timelines
+        A folder of annotators' segments, shown in the lanes of each film.
+    videos
+        A folder with a video of each film or of each clip, for playing clips on the page.
+    overwrite
+        Replace an existing page.
+    """
+    output = Path(output)
+    refuse_to_overwrite(output, overwrite=overwrite)
+    templates = _templates()
+    labels, runs = open_sources(sources)
+    people = people_of(labels)
+    entries = tested(runs)
+    main = headline(entries) if entries else None
+    films = films_of(labels, people, main)
+    ids = [clip.id for clip in labels.clips]
+    data = explorer_data(labels, entries, main)
+    data["pictures"] = {} if thumbnails is None else read_thumbnails(Path(thumbnails), ids)
+    data["lanes"] = film_lanes(labels, frames, moments, timelines or labels.timelines)
+    data["videos"] = video_data(labels, videos, output)
+    title = title or _title(labels, runs)
+    body: str = templates.get_template("page.html").render(
+        _annotated(labels, people, films, is_of_model=main is not None)
+        | _learned(labels, runs, entries, main),
+        title=title,
+        data=script_json(data),
+        number=number,
+        bare=bare,
+        format=tick,
+        clock=format_time,
+        dots=DOTS,
+    )
+    script = '\n"use strict";\n{\n' + "\n".join(map(_template, SCRIPTS)) + "}\n"
+    page = document(title, Html(body), script=script, plays_videos=videos is not None)
+    write_text(output, page)
+    return output
+
+
+def bare(value: float | None, form: str = "") -> Html:
+    """Return a number as `number` does, without a percent sign."""
+    return Html(number(value, form=form).replace("%<", "<"))
+
+
+def tick(value: float, form: str) -> str:
+    """Return a number at an axis."""
+    return f"{value:.0%}" if form == "%" else format_number(value, digits=1)
+
+
+def _title(labels: Labels, runs: Sequence[Run]) -> str:
+    """Return the title: the only run's name, or what is shown and of how many films."""
+    if len(runs) == 1:
+        return runs[0].record.experiment.name
+    count, noun = len(labels.clips), f"{labels.unit}s"
+    if labels.has_films:
+        count, noun = len(labels.films), "films"
+    if runs:
+        return f"What models find in {count:,} {noun}"
+    if labels.annotators and not labels.by_a_rule:
+        return f"What annotators marked in {count:,} {noun}"
+    return f"Labels of {count:,} {noun}"
+
+
+def _annotated(
+    labels: Labels, people: People | None, films: Films | None, *, is_of_model: bool
+) -> dict[str, Any]:
+    """Return the values about films, annotators and concepts."""
+    colours = level_colour_names([*labels.levels])
+    concepts = concept_rows(labels, people)
+    names = [row.name for row in concepts]
+    shares = concepts_by_film(labels, people, names) if films and names else []
+    by_title = {
+        clips[0].title or film: own.tolist()
+        for (film, clips), own in zip(labels.films.items(), shares, strict=False)
+    }
+    values: dict[str, Any] = {
+        "labels": labels,
+        "unit": labels.unit,
+        "levels": [
+            {"name": name, "colour": colour}
+            for name, colour in zip(labels.levels.values(), colours, strict=True)
+        ],
+        "colour_of": dict(zip(labels.levels, colours, strict=True)),
+        "people": people,
+        "films": films,
+        "concept_rows": concepts,
+        "concept_axis": kappa_axis(concepts),
+        "concept_levels": {code: labels.levels[code] for code in _levels_with_concepts(concepts)},
+        "concept_shares": by_title,
+        "level_meanings": {
+            labels.levels[code]: LEVEL_MEANINGS[code]
+            for code in (labels.levels if labels.is_obygaze else ())
+        },
+        "meanings": {name: text for name, text in meanings(labels).items() if name in names},
+        "citation": citation(labels),
+        "stretches": [],
+        "confusion": [],
+        "level_rows": [],
+        "level_axis": None,
+    }
+    if people is None:
+        return values
+    rows = [top_row(people)] if is_of_model else [*level_rows(people, [*labels.levels])]
+    differ = stretches(people)
+    values["stretches"] = [
+        replace(stretch, levels=tuple([code for code, _ in groupby(own)] for own in stretch.levels))
+        for stretch in differ[:LONGEST]
+    ]
+    if len(people.names) == 2:
+        counts = people.counts.sum(axis=(0, 1)).astype(int).tolist()
+        values["confusion"] = counts
+        values["most"] = max(max(row) for row in counts) or 1
+    values["level_rows"] = rows
+    values["level_axis"] = kappa_axis(rows, people.same[2])
+    return values
+
+
+def _levels_with_concepts(rows: Sequence[Any]) -> list[str]:
+    return [*rows[0].shares] if rows else []
+
+
+def _learned(
+    labels: Labels, runs: Sequence[Run], entries: Sequence[Tested], main: Tested | None
+) -> dict[str, Any]:
+    """Return the values about models."""
+
+    values: dict[str, Any] = {
+        "runs": runs,
+        "entries": entries,
+        "main": main,
+        "alarms": alarms(runs),
+        "cautions": cautions(labels, runs),
+        "verdicts": None,
+        "compared": None,
+    }
+    if main is None:
+        return values
+    record = main.run.record
+    compared = record.annotators.get(main.task.key)
+    published = [
+        published_scores(
+            entry.run.record, entry.model, entry.run.record.trained_on(entry.task.key), entry.task.key
+        )
+        for entry in entries
+    ]
+    keys = dict.fromkeys(key for entry in entries for key in entry.scores.mean)
+    return values | {
+        "results": results(entries, labels),
+        "protocol": find_protocol(record.protocol).short.replace("{group}", main.noun),
+        "feature": feature(main.run),
+        "metrics": {key: METRICS[key].title for key in keys},
+        "published": published if any(published) else [],
+        "verdicts": verdicts(main),
+        "compared": compared,
+        "kappas": _kappas(compared, main.model) if compared else [],
+        "folders": [run.folder.name for run in runs],
+    }
+
+
+def _kappas(compared: Any, model: str) -> list[tuple[str, float | None]]:
+    """Return the kappa of each pair of annotators, and of the model with each annotator."""
+    raters = {(rater.kind, rater.name): rater.kappa for rater in compared.raters}
+    pairs = [
+        (f"{a}, {b}", raters["annotator", a][b]) for a, b in combinations(compared.annotators, 2)
+    ]
+    own = raters["model", model]
+    return pairs + [(f"{name}, model", own[name]) for name in compared.annotators]
+
+
+def _templates() -> Environment:
+    jinja2 = need("jinja2", extra="report")
+    templates: Environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("obygaze_models.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return templates
+
+
+def _template(name: str) -> str:
+    folder = files("obygaze_models.report") / "templates"
+    return (folder / name).read_text(encoding="utf-8")

@@ -1,0 +1,81 @@
+// The dialog of a clip: its picture or film, its labels, and why the model decides.
+const dialog = find("clip");
+let around = []; // the clips that the arrows step through
+let opened = -1;
+
+function open_clip(clip, clips) {
+  around = clips;
+  show_clip(clip);
+  if (!dialog.open) dialog.showModal();
+}
+
+function show_clip(clip) {
+  opened = clip;
+  const place = around.indexOf(clip);
+  find("before").disabled = place <= 0;
+  find("after").disabled = place >= around.length - 1;
+  find("place").textContent = `${place + 1} of ${around.length}`;
+  find("clip-title").textContent = `${film_of(clip).title}, ${scene(clip)}`;
+  find("clip-body").replaceChildren(...[video(clip) ?? picture(clip), labels_table(clip), why_list(clip), make("p", { class: "note" }, data.ids[clip])].filter(Boolean));
+  find("clip-title").focus();
+  write_address();
+}
+
+function step(by) {
+  const clip = around[around.indexOf(opened) + by];
+  if (clip !== undefined) show_clip(clip);
+}
+
+function labels_table(clip) {
+  const rows = data.annotators.map((own) => {
+    if (own.level[clip] === null) return null;
+    const level = data.levels[own.level[clip]];
+    return make("tr", {}, make("th", { scope: "row" }, own.name), make("td", {}, square(level), level.name), make("td", {}, concepts_of(own.shows[clip])));
+  });
+  const level = level_of(clip);
+  if (!data.annotators.length && level) {
+    rows.push(make("tr", {}, make("th", { scope: "row" }, "label"), make("td", {}, square(level), level.name), make("td", {}, concepts_of(data.shows[clip]))));
+  }
+  if (view) {
+    const value = tested(clip) ? `${view.classes[view.shown]} ${decimals(probability(clip))}` : "not tested";
+    rows.push(make("tr", {}, make("th", { scope: "row" }, view.model), make("td", {}, value), make("td", {}, wrong(clip) ? "differs from the label" : "")));
+  }
+  return make("table", {}, make("tbody", {}, rows));
+}
+
+function why_list(clip) {
+  const parts = reasons(clip);
+  if (!parts.length) return null;
+  const head = view.why.steps ? "The questions of one of the trees" : `Parts of the ${view.why.of}, which add up`;
+  return make("div", {}, make("h3", {}, head), make("ul", {}, parts.map((part) => make("li", {}, part))));
+}
+
+// The video of a clip's film at the clip's time, or null if the page was made without videos.
+function video(clip) {
+  const { of } = data.videos;
+  const key = [data.ids[clip], film_of(clip).id].find((id) => Object.hasOwn(of, id));
+  if (key === undefined) return null;
+  const [start, end] = [data.start[clip], data.end[clip]];
+  const part = start === null ? "" : `#t=${start}${end === null ? "" : `,${end}`}`;
+  const note = make("p", { class: "note" });
+  const player = make("video", { src: `${of[key]}${part}`, controls: "", preload: "metadata", error: () => {
+    note.textContent = location.protocol === "file:" ? "This browser cannot play the file, or the file has moved."
+      : "Browsers play local files only on pages opened from this computer.";
+  } });
+  return make("div", {}, player, note);
+}
+
+find("before").addEventListener("click", () => step(-1));
+find("after").addEventListener("click", () => step(1));
+find("close").addEventListener("click", () => dialog.close());
+dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+dialog.addEventListener("close", () => {
+  opened = -1;
+  find("clip-body").replaceChildren(); // stop the film
+  write_address();
+});
+dialog.addEventListener("keydown", (event) => {
+  if (event.target.matches("video")) return;
+  if (event.key === "ArrowRight") step(1);
+  if (event.key === "ArrowLeft") step(-1);
+});
