@@ -43,6 +43,8 @@ LONGEST = 5
 """The number of stretches of different levels on the page."""
 DOTS = ("one", "two", "three", "both", *["many"] * 16)
 """The CSS classes of annotators' dots."""
+PAIR, SEVERAL = ("one", "both", "two"), ("many", "three", "both")
+"""The CSS classes of the three parts of what two, or more, annotators marked."""
 LEVEL_MEANINGS = {
     "EN": "none of the concepts is seen",
     "HN": "some concept is seen, but the annotators found no objectification in it",
@@ -111,7 +113,7 @@ def report(
         number=number,
         bare=bare,
         format=tick,
-        clock=format_time,
+        clock=clock,
         dots=DOTS,
     )
     script = '\n"use strict";\n{\n' + "\n".join(map(_template, SCRIPTS)) + "}\n"
@@ -123,6 +125,12 @@ def report(
 def bare(value: float | None, form: str = "") -> Html:
     """Return a number as `number` does, without a percent sign."""
     return Html(number(value, form=form).replace("%<", "<"))
+
+
+def clock(seconds: float) -> str:
+    """Return a time, without seconds if it is a whole minute."""
+    text = format_time(seconds)
+    return text.removesuffix(":00")
 
 
 def tick(value: float, form: str) -> str:
@@ -164,7 +172,9 @@ def _annotated(
             for name, colour in zip(labels.levels.values(), colours, strict=True)
         ],
         "colour_of": dict(zip(labels.levels, colours, strict=True)),
+        "level_colours": dict(zip(labels.levels.values(), colours, strict=True)),
         "people": people,
+        "part_colours": PAIR if len(labels.annotators) == 2 else SEVERAL,
         "films": films,
         "concept_rows": concepts,
         "concept_axis": kappa_axis(concepts),
@@ -230,6 +240,7 @@ def _learned(
     return values | {
         "results": results(entries, labels),
         "protocol": find_protocol(record.protocol).short.replace("{group}", main.noun),
+        "is_apart": not record.films.also_trained and not record.leaked,
         "feature": feature(main.run),
         "metrics": {key: METRICS[key].title for key in keys},
         "published": published if any(published) else [],

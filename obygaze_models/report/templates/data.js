@@ -11,7 +11,7 @@ function make(tag, attributes = {}, ...children) {
     if (typeof value === "function") element.addEventListener(name, value);
     else if (value !== null) element.setAttribute(name, value);
   }
-  element.append(...children.flat().filter((child) => child !== null));
+  element.append(...children.flat(Infinity).filter((child) => child !== null));
   return element;
 }
 
@@ -26,13 +26,13 @@ function picture(clip) {
   return make("img", { src: `data:image/jpeg;base64,${data.pictures[id]}`, alt: "" });
 }
 
-// Format a time as 0:07 or 1:02:07; of whole minutes, as hours and minutes.
+// Format a time as hours, minutes and seconds; of a clip that is a minute, as hours and minutes.
 function clock(seconds) {
   const whole = Math.round(seconds);
   const pair = (number) => String(number).padStart(2, "0");
   const hours = Math.floor(whole / 3600);
-  const minutes = Math.floor(whole / 60) % 60;
-  return `${hours}:${pair(minutes)}:${pair(whole % 60)}`;
+  const minutes = `${hours}:${pair(Math.floor(whole / 60) % 60)}`;
+  return data.unit === "minute" ? minutes : `${minutes}:${pair(whole % 60)}`;
 }
 
 const film_of = (clip) => data.films[data.film[clip]];

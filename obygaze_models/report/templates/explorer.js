@@ -153,7 +153,7 @@ function toggle_filters() {
   find("more").setAttribute("aria-expanded", is_open);
   find("more").textContent = is_open ? "Fewer filters" : "More filters";
   for (const label of document.querySelectorAll("[data-more]")) {
-    label.hidden = !is_open || label.querySelector("select").options.length < 2;
+    label.hidden = !is_open || label.querySelector("select")?.options.length < 2;
   }
 }
 

@@ -73,7 +73,7 @@ function time_axis(last) {
   const marks = [];
   for (let time = 0; time < last; time += step) {
     const anchor = time ? "" : "text-anchor: start";
-    marks.push(make("text", { x: `${(100 * time) / last}%`, y: 13, style: anchor }, clock(time).replace(/:00$/, "")));
+    marks.push(make("text", { x: `${(100 * time) / last}%`, y: 13, style: anchor }, clock(time).split(":").slice(0, 2).join(":")));
   }
   return make("svg", { class: "axis", "aria-hidden": "true" }, marks);
 }
