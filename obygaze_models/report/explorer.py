@@ -19,7 +19,10 @@ MAX_LANES = 6
 
 
 def explorer_data(labels: Labels, entries: Sequence[Tested], main: Tested | None) -> dict[str, Any]:
-    """Return the clips of a page by film, in order, and a view for each model and test set."""
+    """Return the clips of a page by film, in order, and a view for each model and test set.
+
+    ``tested`` has the distinct sets of tested clips, to which a view refers by number.
+    """
     marked = {name for clip in labels.clips for name in clip.concepts}
     for own in labels.annotators.values():
         marked.update(name for shown in own.concepts_of.values() for name in shown)
@@ -37,6 +40,12 @@ def explorer_data(labels: Labels, entries: Sequence[Tested], main: Tested | None
         }
         for name, own in [*labels.annotators.items()][:MAX_LANES]
     ]
+    views = [_view(entry, row_of) for entry in entries if not entry.task.target.is_numeric]
+    tested: list[list[int]] = []
+    for view in views:
+        if view["at"] not in tested:
+            tested.append(view["at"])
+        view["at"] = tested.index(view["at"])
     return {
         "unit": labels.unit,
         "films": [
@@ -50,13 +59,14 @@ def explorer_data(labels: Labels, entries: Sequence[Tested], main: Tested | None
         "concepts": names,
         "ids": ids,
         "film": [number for number, own in enumerate(films.values()) for _ in own],
-        "number": [clip.number for clip in labels.clips],
+        "number": [clip.number if clip.start is None else None for clip in labels.clips],
         "start": [_rounded(clip.start, 2) for clip in labels.clips],
         "end": [_rounded(clip.end, 2) for clip in labels.clips],
         "level": [_rank(codes, clip.level) for clip in labels.clips],
         "shows": [[place[name] for name in clip.concepts] for clip in labels.clips],
         "annotators": annotators,
-        "views": [_view(entry, row_of) for entry in entries if not entry.task.target.is_numeric],
+        "tested": tested,
+        "views": views,
         "first": max(
             range(len(films)), key=lambda n: _share([*films.values()][n], labels.positives)
         ),
@@ -77,11 +87,14 @@ def _rounded(value: float | None, digits: int) -> float | None:
 
 
 def _view(entry: Tested, row_of: Mapping[str, int]) -> dict[str, Any]:
-    """Return a model's mean prediction for each clip that it was tested on."""
+    """Return a model's mean prediction for each clip that it was tested on.
+
+    Probabilities are in thousandths, of each class, or of the second of two.
+    """
     means = entry.means
     means = means[means["id"].isin([*row_of])]
     values = probabilities_of(means)
-    columns = values.T if values.ndim == 2 else np.array([1 - values, values])
+    columns = values.T if values.ndim == 2 else values[None]
     view: dict[str, Any] = {
         "run": entry.run.record.experiment.name,
         "model": entry.run.record.title_of(entry.model),
@@ -90,7 +103,7 @@ def _view(entry: Tested, row_of: Mapping[str, int]) -> dict[str, Any]:
         "at": [row_of[clip] for clip in means["id"]],
         "label": means["label"].tolist(),
         "called": means["called"].tolist(),
-        "p": np.round(columns, 3).tolist(),
+        "p": np.rint(1000 * columns).astype(int).tolist(),
     }
     reasons = entry.run.reasons()
     own = reasons[(reasons["model"] == entry.model) & (reasons["kind"] != "sensitivity")]

@@ -49,13 +49,21 @@ function scene(clip) {
 function open_view(number) {
   view = data.views[number] ?? null;
   if (!view || view.row) return;
-  view.row = new Map(view.at.map((clip, row) => [clip, row]));
+  view.row = new Map(data.tested[view.at].map((clip, row) => [clip, row]));
   view.shown = view.classes.length - 1;
 }
 
 const row_of = (clip) => view?.row.get(clip) ?? null;
 const tested = (clip) => row_of(clip) !== null;
-const probability = (clip, shown = view.shown) => (tested(clip) ? view.p[shown][row_of(clip)] : null);
+
+// The probability of a class. Of two classes, only the second has a column.
+function probability(clip, shown = view.shown) {
+  if (!tested(clip)) return null;
+  const row = row_of(clip);
+  if (view.p.length > 1) return view.p[shown][row] / 1000;
+  return (shown ? view.p[0][row] : 1000 - view.p[0][row]) / 1000;
+}
+
 const wrong = (clip) => tested(clip) && view.called[row_of(clip)] !== view.label[row_of(clip)];
 // How far the model is from the label.
 const distance = (clip) => (tested(clip) ? 1 - probability(clip, view.label[row_of(clip)]) : -1);
