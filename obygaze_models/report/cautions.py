@@ -39,7 +39,7 @@ def cautions(labels: Labels, runs: Sequence[Run]) -> list[Caution]:
             if _is_caution(warning):
                 by_text.setdefault(warning.text, []).append(run.record.experiment.name)
     found = [Caution(text, join_some(names)) for text, names in by_text.items()]
-    return found + [*_remarks(labels)]
+    return [*found, *_remarks(labels)]
 
 
 def _is_caution(warning: RunWarning) -> bool:

@@ -12,7 +12,7 @@ from obygaze_features.common.figures import level_colour_names
 from obygaze_models.experiments.predictions import probabilities_of
 from obygaze_models.explain.parts import mean_parts, name_log_odds, questions
 from obygaze_models.report.scores import Tested
-from obygaze_models.report.sources import Clip, Labels
+from obygaze_models.report.sources import Clip, Labels, is_timed
 
 MAX_LANES = 6
 """The maximum number of annotators in the explorer."""
@@ -49,7 +49,11 @@ def explorer_data(labels: Labels, entries: Sequence[Tested], main: Tested | None
     return {
         "unit": labels.unit,
         "films": [
-            {"id": film, "title": own[0].title or film, "timed": all(c.end is not None for c in own)}
+            {
+                "id": film,
+                "title": own[0].title or film,
+                "timed": is_timed(own),
+            }
             for film, own in films.items()
         ],
         "levels": [

@@ -12,7 +12,7 @@ from obygaze_features.common.text import group_by
 from obygaze_features.page.html import Html, html
 from obygaze_models.report.people import ABSENT, People
 from obygaze_models.report.scores import Axis, Tested
-from obygaze_models.report.sources import Clip, Labels
+from obygaze_models.report.sources import Clip, Labels, is_timed
 
 MAX_LANES = 4
 """The maximum number of annotators' lanes in a strip."""
@@ -68,10 +68,10 @@ def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Fil
     """
     if not labels.has_films:
         return None
-    is_timed = all(clip.end is not None for clip in labels.clips)
+    timed = is_timed(labels.clips)
     film_rows = _rows_of(labels)
     longest = max(
-        max(clip.end or 0.0 for clip in own) if is_timed else float(len(own))
+        max(clip.end or 0.0 for clip in own) if timed else float(len(own))
         for own in labels.films.values()
     )
     scores = entry.groups if entry else {}
@@ -87,7 +87,7 @@ def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Fil
             both = people.shared[own]
             same = float(1 - people.differ[own][both].mean()) if both.any() else None
             gamma = people.gamma(number)
-        spans = _spans(clips, is_timed=is_timed)
+        spans = _spans(clips, timed=timed)
         shapes = [
             [(colours[row], *span) for row, span in zip(own, spans, strict=True) if colours[row]]
             for colours in lanes.values()
@@ -105,14 +105,16 @@ def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Fil
                 score=scores[film][entry.metric] if entry and film in scores else None,
             )
         )
-    rows.sort(key=lambda row: -(row.top if entry is None else -1.0 if row.score is None else row.score))
+    rows.sort(key=lambda row: row.top, reverse=True)
+    if entry is not None:
+        rows.sort(key=lambda row: -1.0 if row.score is None else row.score, reverse=True)
     most = max(share or 0.0 for row in rows for share in row.shares)
-    step = 3600.0 if is_timed else max(1.0, round(longest / 4, -1))
+    step = 3600.0 if timed else max(1.0, round(longest / 4, -1))
     return Films(
         rows,
         [name for name in lanes if name],
         Axis(0.0, longest, [*np.arange(0.0, longest, step).tolist()]),
-        is_timed,
+        timed,
         Axis(-0.05, most + 0.05, [0.0, round(most / 2, 1), round(most, 1)]),
     )
 
@@ -130,9 +132,9 @@ def _tested_clips(entry: Tested | None, clips: Iterable[Clip]) -> int:
     return sum(clip.id in ids for clip in clips)
 
 
-def _spans(clips: Sequence[Clip], *, is_timed: bool) -> list[tuple[float, float]]:
+def _spans(clips: Sequence[Clip], *, timed: bool) -> list[tuple[float, float]]:
     """Return each clip's start and length: in seconds, or one after the other."""
-    if not is_timed:
+    if not timed:
         return [(float(number), 1.0) for number in range(len(clips))]
     return [(clip.start or 0.0, (clip.end or 0.0) - (clip.start or 0.0)) for clip in clips]
 

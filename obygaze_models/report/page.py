@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from itertools import combinations, groupby
@@ -15,7 +15,7 @@ from obygaze_features.common.package import need
 from obygaze_features.common.text import format_number, format_time
 from obygaze_features.page.html import Html, document, number, read_thumbnails, script_json
 from obygaze_models.data.protocols import find_protocol
-from obygaze_models.experiments.published import published_scores
+from obygaze_models.experiments.published import Published, published_scores
 from obygaze_models.experiments.run_folder import Run
 from obygaze_models.report.cautions import alarms, cautions
 from obygaze_models.report.explorer import explorer_data
@@ -196,7 +196,7 @@ def _annotated(
     rows = [top_row(people)] if is_of_model else [*level_rows(people, [*labels.levels])]
     differ = stretches(people)
     values["stretches"] = [
-        replace(stretch, levels=tuple([code for code, _ in groupby(own)] for own in stretch.levels))
+        replace(stretch, levels=[[code for code, _ in groupby(own)] for own in stretch.levels])
         for stretch in differ[:LONGEST]
     ]
     if len(people.names) == 2:
@@ -216,7 +216,6 @@ def _learned(
     labels: Labels, runs: Sequence[Run], entries: Sequence[Tested], main: Tested | None
 ) -> dict[str, Any]:
     """Return the values about models."""
-
     values: dict[str, Any] = {
         "runs": runs,
         "entries": entries,
@@ -230,12 +229,7 @@ def _learned(
         return values
     record = main.run.record
     compared = record.annotators.get(main.task.key)
-    published = [
-        published_scores(
-            entry.run.record, entry.model, entry.run.record.trained_on(entry.task.key), entry.task.key
-        )
-        for entry in entries
-    ]
+    published = [_published(entry) for entry in entries]
     keys = dict.fromkeys(key for entry in entries for key in entry.scores.mean)
     return values | {
         "results": results(entries, labels),
@@ -249,6 +243,13 @@ def _learned(
         "kappas": _kappas(compared, main.model) if compared else [],
         "folders": [run.folder.name for run in runs],
     }
+
+
+def _published(entry: Tested) -> Mapping[str, Published]:
+    """Return the paper's scores that can be compared with an entry's."""
+    record = entry.run.record
+    trained = record.trained_on(entry.task.key)
+    return published_scores(record, entry.model, trained, entry.task.key)
 
 
 def _kappas(compared: Any, model: str) -> list[tuple[str, float | None]]:

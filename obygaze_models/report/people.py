@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, groupby
+from itertools import combinations
 from statistics import fmean
 from typing import Any
 
@@ -56,7 +56,7 @@ class Stretch:
     clip: Clip
     clips: int
     annotators: tuple[str, str]
-    levels: tuple[Sequence[str], Sequence[str]]
+    levels: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +165,7 @@ class People:
         defined = [value for value in values if value is not None]
         return fmean(defined) if defined else None
 
-    def share(self, clips: NDArray[Any]) -> list[float | None]:
+    def share(self, clips: Sequence[int]) -> list[float | None]:
         """Return each annotator's share of some clips at the levels that the page counts."""
         ranks = [[*self.labels.levels].index(code) for code in self.labels.positives]
         shares: list[float | None] = []
@@ -221,9 +221,7 @@ def concept_rows(labels: Labels, people: People | None) -> list[Marked]:
         counts, kappa = (marked, 0, 0), Estimate(None)
         if people is not None:
             counts, kappa = people.marked(concept_marks(people, name))
-        shares = {
-            code: fmean(name in clip.concepts for clip in own) for code, own in shown.items()
-        }
+        shares = {code: fmean(name in clip.concepts for clip in own) for code, own in shown.items()}
         rows.append(Marked(name, counts, kappa, labels.senses.get(name, ""), shares))
     last = [*shown][-1:]
     return sorted(rows, key=lambda row: [-(row.shares or {})[code] for code in last])
@@ -250,9 +248,17 @@ def concepts_by_film(labels: Labels, people: People | None, names: Sequence[str]
             present = people.codes != ABSENT
         for row in range(len(labels.films)):
             own = film == row
-            given = [m[p].mean() for m, p in zip(marks[:, own], present[:, own], strict=True) if p.any()]
-            shares[row, column] = np.mean(given) if given else np.nan
+            shares[row, column] = _mean_share(marks[:, own], present[:, own])
     return shares
+
+
+def _mean_share(marks: NDArray[np.bool_], present: NDArray[np.bool_]) -> float:
+    """Return the mean of the annotators' shares of marked clips, among those that each labelled."""
+    labelled = present.any(axis=1)
+    if not labelled.any():
+        return np.nan
+    marks, present = marks[labelled], present[labelled]
+    return float(((marks & present).sum(axis=1) / present.sum(axis=1)).mean())
 
 
 def stretches(people: People) -> list[Stretch]:
@@ -260,18 +266,21 @@ def stretches(people: People) -> list[Stretch]:
     found = []
     clips = people.labels.clips
     levels = [*people.labels.levels]
+    follows = np.array([_follows(clips, row) for row in range(len(clips))])
     for a, b in combinations(range(len(people.names)), 2):
         first, second = people.codes[[a, b]]
         differ = (first != second) & (first != ABSENT) & (second != ABSENT)
-        begins = np.array([not _follows(clips, row) for row in range(len(clips))]).cumsum()
-        for (is_different, _), rows in groupby(
-            range(len(clips)), lambda row: (bool(differ[row]), int(begins[row]))
-        ):
-            if is_different:
-                own = [*rows]
-                pair = [levels[code] for code in first[own]], [levels[code] for code in second[own]]
-                names = people.names[a], people.names[b]
-                found.append(Stretch(clips[own[0]], len(own), names, pair))
+        begins = np.flatnonzero(differ & ~(follows & np.append(False, differ[:-1])))
+        for row in begins.tolist():
+            end = row + 1
+            while end < len(clips) and differ[end] and follows[end]:
+                end += 1
+            pair = (
+                [levels[code] for code in first[row:end]],
+                [levels[code] for code in second[row:end]],
+            )
+            names = people.names[a], people.names[b]
+            found.append(Stretch(clips[row], end - row, names, pair))
     return sorted(found, key=lambda stretch: -stretch.clips)
 
 

@@ -25,6 +25,9 @@ SUBSET, DIFFERENCE, UNTESTED = "subset", "difference", "untested"
 """The kinds of rows beside scores: on fewer clips, of two runs, and of levels without a test."""
 
 
+NONE = Estimate(None)
+
+
 @dataclass(frozen=True)
 class Axis:
     """A horizontal axis. `at` places a value as a percentage of the width."""
@@ -67,7 +70,7 @@ class Row:
     name: str
     score: Estimate
     note: str = ""
-    above: Estimate = Estimate(None)
+    above: Estimate = NONE
     films: int = 0
     of: int = 0
     f1: float | None = None
@@ -229,7 +232,7 @@ def _answers(entry: Tested) -> list[str]:
     if entry.kind == "concepts":
         return []
     if entry.kind == "numbers":
-        return [entry.run.record.experiment.column]
+        return [entry.task.title]
     return [kind.words for kind in entry.task.classes]
 
 
@@ -263,9 +266,7 @@ def _note(entry: Tested, same: Sequence[Tested]) -> str:
     return ", ".join(parts)
 
 
-def score_row(
-    entry: Tested, scores: ModelScores, table: pd.DataFrame, name: str, note: str
-) -> Row:
+def score_row(entry: Tested, scores: ModelScores, table: pd.DataFrame, name: str, note: str) -> Row:
     """Return the row of a model's scores on the clips of a table of predictions."""
     metric = entry.metric
     test = entry.run.record.tests[entry.task.key]
@@ -306,8 +307,10 @@ def _above_guess(
     for group, own in scores.groups.items():
         score = own[metric]
         guess = baselines(float(shares[group]))[best][metric] if entry.task.is_binary else None
-        is_defined = score is not None and guess is not None
-        differences.append(score - guess if is_defined else math.nan)
+        if score is None or guess is None:
+            differences.append(math.nan)
+        else:
+            differences.append(score - guess)
     return differences
 
 
@@ -337,8 +340,8 @@ def _differences(entries: Sequence[Tested]) -> Iterator[Row]:
             is_pair = names == (main.model, other.model) and pair.test == main.task.key
             if not is_pair or pair.differences or pair.leaks or main.metric not in pair.scores:
                 continue
-            yield Row(f"{main.reads} − {other.reads}", _negative(pair.scores[main.metric].difference),
-                      kind=DIFFERENCE)  # fmt: skip
+            difference = _negative(pair.scores[main.metric].difference)
+            yield Row(f"{main.reads} − {other.reads}", difference, kind=DIFFERENCE)
 
 
 def _negative(estimate: Estimate) -> Estimate:
@@ -391,7 +394,8 @@ def verdicts(entry: Tested) -> list[tuple[str, list[int]]] | None:
         return None
     means = entry.means
     names = [kind.words for kind in entry.task.classes]
-    counts = pd.crosstab(means["label"], means["called"]).reindex(
-        index=[0, 1], columns=[0, 1], fill_value=0
-    )
-    return [(names[code], counts.loc[code, [1, 0]].tolist()) for code in (1, 0)]
+    rows = []
+    for code in (1, 0):
+        called = means["called"][means["label"] == code]
+        rows.append((names[code], [int((called == 1).sum()), int((called == 0).sum())]))
+    return rows

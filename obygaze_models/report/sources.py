@@ -249,6 +249,11 @@ def _annotators(manifest: Manifest, name: str) -> dict[str, LabelSet]:
     return {key: own for key, own in sets.items() if manifest.shared_scheme([own]) == scheme}
 
 
+def is_timed(clips: Sequence[Clip]) -> bool:
+    """Return True if every clip has a start and an end."""
+    return all(clip.start is not None and clip.end is not None for clip in clips)
+
+
 def in_scene_order(clips: Sequence[Clip]) -> list[Clip]:
     """Sort each film's clips by time if all are timed, else by number; give films unique titles."""
     titles = distinct_titles({clip.film: clip.title for clip in clips if clip.film})

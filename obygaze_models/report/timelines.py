@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -10,14 +10,16 @@ from urllib.parse import quote
 import pandas as pd
 
 from obygaze_features import Timelines
-from obygaze_features.common.text import group_by, join_some
+from obygaze_features.common.text import join_some
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.items.items import Item
 from obygaze_features.items.media import find_videos
-from obygaze_models.report.sources import Clip, Labels
+from obygaze_features.manifests.labels import SEPARATOR
+from obygaze_models.report.sources import Labels
 
-FRAMES = {"film": str, "id": str, "start": float, "end": float, "probability": float, "time_in": str}
-MOMENTS = {"film": str, "id": str, "start": float, "end": float, "time_in": str}
+TIMES = {"film": str, "start": float, "end": float, "time_in": str}
+FRAMES = {**TIMES, "id": str, "probability": float}
+MOMENTS = {**TIMES, "clips": str}
 
 
 def film_lanes(
@@ -51,9 +53,8 @@ def film_lanes(
         for film, rows in _spans(moments, MOMENTS, starts).items():
             lanes.setdefault(film, {})["moments"] = rows
     if (frames or timelines) and not lanes:
-        raise ExperimentError(
-            f"{frames or timelines} has none of the page's films, such as {[*labels.films][0]}"
-        )
+        film = next(iter(labels.films))
+        raise ExperimentError(f"{frames or timelines} has none of the page's films, such as {film}")
     return lanes
 
 
@@ -79,7 +80,8 @@ def _spans(
         raise ExperimentError(f"{path}: not a table of obygaze models moments: {problem}") from None
     by_film: dict[str, list[list[float]]] = {}
     for row in table.to_dict("records"):
-        film, start = starts.get(row["id"], (row["film"], 0.0))
+        clip = row["id"] if "id" in row else row["clips"].split(SEPARATOR)[0]
+        film, start = starts.get(clip, (row["film"], 0.0))
         offset = start if row["time_in"] == "clip" else 0.0
         span = [round(row[key] + offset, 2) for key in ("start", "end")]
         if "probability" in columns:
