@@ -22,7 +22,7 @@ from obygaze_models.reproduce.context import Needs, ReproductionContext, Runs, T
 from obygaze_models.reproduce.drawings import DEPTH, count_visits, first_nodes, tree_outline
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 from obygaze_models.reproduce.table2 import HEADS, READINGS, bottlenecks, model_name
-from obygaze_models.saved.persistence import load_model
+from obygaze_models.saved.model import load_model
 from obygaze_models.scoring.metrics import baselines
 
 BARS = {"a": "solid bars", "b": "hatched bars"}
