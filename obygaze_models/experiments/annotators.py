@@ -37,6 +37,17 @@ def votes_of(run: Run, task: Task) -> dict[str, Array]:
     return votes
 
 
+def differing_clips(run: Run, test: str) -> set[str]:
+    """Return the clips of a test set to which annotators assigned different classes."""
+    votes = votes_of(run, run.task(test)).values()
+    if not votes:
+        return set()
+    table = np.array([*votes])
+    highest = table.max(axis=0)
+    lowest = np.where(table < 0, highest, table).min(axis=0)
+    return {*run.clips.loc[lowest < highest, "id"]}
+
+
 def compare_with_each(run: Run) -> dict[str, AnnotatorComparison]:
     """Compare the models with each annotator on each test set; {} if there are no annotators."""
     clips = run.clips

@@ -203,7 +203,7 @@ def compare(
     chosen = [*models] or [first.main_model]
     for name in chosen:
         if name not in known:
-            raise ExperimentError(unknown_name("model", name, [*named.values()][0].models))
+            raise ExperimentError(unknown_name("model", name, first.models))
     reference = refs[known.index(chosen[0])]
     compared: list[Comparison] = []
     left_out: list[RunWarning] = []

@@ -190,6 +190,18 @@ class Plan:
         missing = task.target.missing(task, self.labels_of(task)[rows], least=least)
         return f"no clips of {' or '.join(missing)}" if missing else ""
 
+    def counts(self) -> list[dict[str, Any]]:
+        """Return a row for each model and task: its fits, training clips, and skipped parts."""
+        rows: dict[tuple[str, str], dict[str, Any]] = {}
+        for planned in self.fits():
+            key = planned.model, planned.task.key
+            row = {"model": key[0], "task": key[1], "fits": 0, "trained": 0, "skipped": ""}
+            row = rows.setdefault(key, row)
+            row["fits"] += bool(planned.fold.tests)
+            row["trained"] = max(row["trained"], len(planned.fold.train))
+            row["skipped"] = "; ".join(planned.skips) or row["skipped"]
+        return [*rows.values()]
+
     def versions(self) -> dict[str, str]:
         """Return the versions of Python and of the packages that the results depend on."""
         versions = {"python": platform.python_version()}

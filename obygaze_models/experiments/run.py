@@ -31,8 +31,6 @@ from obygaze_features.common.progress import meter
 from obygaze_features.common.resume import only_process
 from obygaze_features.common.text import counted, redact_url
 from obygaze_features.errors import ExperimentError, OutputExists
-from obygaze_features.items.films import film_titles
-from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_features.manifests.splits import overlapping
 from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.tasks import levels_of, official_measure
@@ -54,6 +52,7 @@ from obygaze_models.experiments.tables import (
     Run,
     Skipped,
     StoreRecord,
+    annotated_clips,
     load_run,
     write_run,
 )
@@ -346,32 +345,6 @@ def _clips(plan: Plan, leaked: set[str]) -> pd.DataFrame:
         concepts = [SEPARATOR.join(own.concepts_of.get(clip, ())) for clip in ids]
         table[f"{CONCEPTS_OF}{name}"] = concepts
     return table
-
-
-def annotated_clips(manifest: Manifest, labels: LabelSet, groups: str = "film") -> pd.DataFrame:
-    """Return all clips of a label set, in the manifest's order, in the form of `Run.clips`."""
-    items = manifest.items
-    titles, group_of = film_titles(items), items.column(groups)
-    ids = [clip for clip in manifest.ids if clip in labels.level_of]
-    rows = [items.row(clip) for clip in ids]
-    films = [items.films[row] for row in rows]
-    return pd.DataFrame(
-        {
-            "id": ids,
-            "film": films,
-            "title": [titles.get(film, film) for film in films],
-            "media": [items.media[row] for row in rows],
-            "start": items.starts[rows],
-            "end": items.ends[rows],
-            "level": [labels.level_of[clip] for clip in ids],
-            "concepts": [SEPARATOR.join(labels.concepts_of[clip]) for clip in ids],
-            "fold": pd.array([None] * len(ids), dtype="Int64"),
-            "used": "",
-            "group": [group_of[row] for row in rows],
-            "leaked": False,
-            "blank": False,
-        }
-    )
 
 
 def _header(plan: Plan, results: Results, tables: dict[str, pd.DataFrame]) -> dict[str, Any]:

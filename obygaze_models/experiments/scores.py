@@ -1,9 +1,9 @@
 """The scores of a table of predictions: by group, as a mean with its interval, and by fit.
 
 A table of predictions has a row for each model, test set, fit and clip. Its columns are ``id``,
-``model``, ``fit``, ``test``, ``label`` (the number of the clip's class; its key in files), and the ``probability`` of the second
-of two classes, or a ``probability_KEY`` for each class. Instead of probabilities, numbers
-have a ``value``.
+``model``, ``fit``, ``test``, ``label`` (the number of the clip's class; its key in files), and the
+``probability`` of the second of two classes, or a ``probability_KEY`` for each class. Instead of
+probabilities, numbers have a ``value``.
 """
 
 from __future__ import annotations
@@ -64,6 +64,16 @@ class ModelScores:
     def films(self) -> int:
         """The number of groups that scores are averaged over; 1 if clips are scored together."""
         return max(1, len(self.groups))
+
+    @property
+    def mean_of_fits(self) -> Scores:
+        """The mean over fits, each scored on all its test clips, as in the paper's tables."""
+        return mean_scores([*self.by_fit.values()])
+
+    @property
+    def std_of_fits(self) -> Scores:
+        """The standard deviation over fits, each scored on all its test clips."""
+        return mean_scores([*self.by_fit.values()], np.std)
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,8 +34,9 @@ from obygaze_features.common.files import read_format, require_readable, sha256_
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.text import counted, redact_url, unknown_name
 from obygaze_features.errors import ExperimentError
+from obygaze_features.items.films import film_titles
 from obygaze_features.items.items import group_noun
-from obygaze_features.manifests import LabelScheme, Manifest, obygaze_scheme
+from obygaze_features.manifests import LabelScheme, LabelSet, Manifest, obygaze_scheme
 from obygaze_features.store import Store
 from obygaze_features.store.files import is_url
 from obygaze_models.data.dataset import Joined
@@ -296,6 +297,11 @@ class Run:
         learned = self.header.learned
         return test if test in learned and len(learned) > 1 else learned[0]
 
+    @cached_property
+    def leaked(self) -> int:
+        """The number of test clips that a fit which tested them has also used."""
+        return int(self.clips["leaked"].sum())
+
     @property
     def main_model(self) -> str:
         """The first model that has scores. It is chosen before the test."""
@@ -422,6 +428,32 @@ class Run:
         if not (target.takes_part(codes).all() and target.allows(values).all()) or table.empty:
             raise ValueError("labels or predictions are invalid")
         return table.assign(label=codes)
+
+
+def annotated_clips(manifest: Manifest, labels: LabelSet, groups: str = "film") -> pd.DataFrame:
+    """Return all clips of a label set, in the manifest's order, in the form of `Run.clips`."""
+    items = manifest.items
+    titles, group_of = film_titles(items), items.column(groups)
+    ids = [clip for clip in manifest.ids if clip in labels.level_of]
+    rows = [items.row(clip) for clip in ids]
+    films = [items.films[row] for row in rows]
+    return pd.DataFrame(
+        {
+            "id": ids,
+            "film": films,
+            "title": [titles.get(film, film) for film in films],
+            "media": [items.media[row] for row in rows],
+            "start": items.starts[rows],
+            "end": items.ends[rows],
+            "level": [labels.level_of[clip] for clip in ids],
+            "concepts": [SEPARATOR.join(labels.concepts_of[clip]) for clip in ids],
+            "fold": pd.array([None] * len(ids), dtype="Int64"),
+            "used": "",
+            "group": [group_of[row] for row in rows],
+            "leaked": False,
+            "blank": False,
+        }
+    )
 
 
 def _check_fits(table: pd.DataFrame) -> pd.DataFrame:

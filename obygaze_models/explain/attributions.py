@@ -189,8 +189,8 @@ def explain_clips(folder: Path, store: Stores, ids: Sequence[str]) -> list[dict[
     fitted, about = load_model(folder)
     if about.reads == "frames" or about.learned.target.is_numeric:
         raise ExperimentError(
-            f"{folder} ({about.estimator}) predicts numbers or reads sequences of frames, but concepts and nearest "
-            "clips need one vector per clip. Use om.predict_frames to score frames"
+            f"{folder} ({about.estimator}) predicts numbers, or reads sequences of frames, but "
+            "an explanation needs classes and one vector per clip"
         )
     opened, array = open_for(about, store), about.needs.array
     ids = clips_of(opened, list(dict.fromkeys(ids)))

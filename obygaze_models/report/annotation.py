@@ -12,8 +12,8 @@ from obygaze_features import Manifest, Timelines
 from obygaze_features.annotations.merge import MERGED, merge_labels
 from obygaze_features.common.files import describe_absent
 from obygaze_features.errors import ExperimentError
-from obygaze_models.experiments.record import ManifestRecord
-from obygaze_models.experiments.run_folder import Clip, annotated_clips
+from obygaze_models.experiments.tables import ManifestRecord, annotated_clips
+from obygaze_models.explain.clips import Clip, clips_by_id
 from obygaze_models.report.film_timelines import clip_noun, with_distinct_titles
 from obygaze_models.report.runs import ModelResults, ReportRun, annotators_of
 
@@ -71,7 +71,7 @@ class Annotation:
     def clips(self) -> Mapping[str, Clip]:
         """All clips of the label set, by id."""
         labels = self.manifest.labels(self.labels)
-        return with_distinct_titles(annotated_clips(self.manifest, labels))
+        return with_distinct_titles(clips_by_id(annotated_clips(self.manifest, labels)))
 
 
 Source = ReportRun | Annotation

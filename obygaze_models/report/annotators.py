@@ -36,7 +36,6 @@ from obygaze_features.annotations.remarks import Remark
 from obygaze_features.common.figures import inline_svg
 from obygaze_features.manifests import LabelSet, Level, Manifest
 from obygaze_features.page.html import Html
-from obygaze_models.experiments.annotators import find_differing
 from obygaze_models.figures.dots import Line, Point, dot_plot
 from obygaze_models.report.annotation import Source, labelled_by
 from obygaze_models.scoring.intervals import (
@@ -136,7 +135,7 @@ class Annotators:
         for levels in self.levels.values():
             for clip, level in levels.items():
                 labels_of.setdefault(clip, []).append(level)
-        return find_differing(labels_of)
+        return {clip: len({*own}) > 1 for clip, own in labels_of.items() if len(own) > 1}
 
     def equal_levels(self, clips: Collection[str]) -> float | None:
         """Return the share of clips with equal levels, among those with two or more annotators."""

@@ -183,7 +183,7 @@ def _learned_how(runs: Sequence[ReportRun]) -> str:
     learned = [run for run in runs if run.kind == "concepts"]
     nouns = " or ".join(dict.fromkeys(f"{run.group_noun}s" for run in learned))
     pooled = ""
-    if any(scores.pooled for run in learned for scores in run.record.scores):
+    if any(scores.pooled for run in learned for scores in run.record.model_scores):
         pooled = ", or scores of all test clips together if fewer than two of these can be scored"
     return f" For single-concept models, dots are means over {nouns}, with a 95% interval{pooled}."
 
@@ -207,7 +207,7 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
         return None
     clips = [row.run.clips[clip] for clip in predictions["id"]]
     clips = [replace(clip, film=clip.group) for clip in clips]  # the unit of the intervals
-    levels = row.run.record.manifest.levels
+    levels = row.run.record.header.manifest.levels
     differing = differing_clips(row.run.run, row.entry.test)
     (all_films,) = factors_of_clips(
         clips,
@@ -253,11 +253,11 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
 
 def _quality(run: ReportRun) -> dict[str, dict[str, ConceptQuality]]:
     """Return the quality of each concept, for each bottleneck of a run."""
-    several = len(run.record.learned) > 1
+    several = len(run.record.header.learned) > 1
     by_model: dict[str, dict[str, ConceptQuality]] = {}
-    reasons, is_obygaze = run.run.reasons(), run.about.is_obygaze
+    reasons, is_obygaze = run.run.reasons, run.about.is_obygaze
     for entry in concept_quality(reasons, run.clips, is_obygaze=is_obygaze):
-        title = run.record.title_of(entry.model)
+        title = entry.model
         name = f"{title}, {entry.task}" if several else title
         by_model.setdefault(name, {})[entry.concept] = entry
     return by_model
@@ -279,12 +279,12 @@ def _detected_by(
     labels = run.about.label_key
     same = [own for own in runs if own.kind == "concepts" and own.about.label_key == labels]
     names = Counter(detector.reads for detector in same)
-    models = {scores.model for detector in same for scores in detector.record.scores}
+    models = {scores.model for detector in same for scores in detector.record.model_scores}
     for detector in same:
         title_of_run = detector.reads if names[detector.reads] == 1 else detector.name
-        for scores in detector.record.scores:
+        for scores in detector.record.model_scores:
             ends = scores.interval.get("auroc") or (None, None)
-            title = detector.record.title_of(scores.model)
+            title = scores.model
             alone = len(models) == 1 and title == scores.model
             dots = detected.setdefault(title_of_run if alone else f"{title}, {title_of_run}", {})
             dots[detector.record.task(scores.test).concept] = Dot(scores.mean["auroc"], *ends)

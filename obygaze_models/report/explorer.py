@@ -16,9 +16,9 @@ from obygaze_features.common.text import group_by
 from obygaze_features.manifests import LabelSet
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.tasks import two_classes
-from obygaze_models.experiments.predictions import probabilities_of
-from obygaze_models.experiments.record import ManifestRecord
-from obygaze_models.experiments.run_folder import Clip, Unused
+from obygaze_models.experiments.scores import values_of
+from obygaze_models.experiments.tables import ManifestRecord
+from obygaze_models.explain.clips import Clip
 from obygaze_models.explain.parts import mean_parts, name_log_odds, questions
 from obygaze_models.report.annotation import Annotation, Source
 from obygaze_models.report.film_timelines import (
@@ -99,7 +99,7 @@ def explorer_data(
     }
 
 
-def _unused(clips: Sequence[Clip]) -> dict[Unused, list[int]]:
+def _unused(clips: Sequence[Clip]) -> dict[str, list[int]]:
     """Return the indices of the clips that a run did not use, by reason."""
     numbers = [number for number, clip in enumerate(clips) if clip.used]
     return group_by(numbers, lambda number: clips[number].used)
@@ -192,11 +192,11 @@ def _view(run: ReportRun, results: ModelResults, index: Mapping[str, int]) -> di
     positions = np.array([index[clip] for clip in means["id"]])
     order = np.argsort(positions)
     means = means.iloc[order]
-    probabilities = probabilities_of(means)
+    probabilities = values_of(means)
     columns = probabilities.T if probabilities.ndim == 2 else [probabilities]
     view: dict[str, Any] = {
         "run": run.number,
-        "model": run.record.title_of(results.model),
+        "model": results.model,
         "task": results.task,
         "classes": msgspec.to_builtins(results.classes),
         "at": positions[order].tolist(),
@@ -240,7 +240,7 @@ def _paths(results: ModelResults, ids: list[str]) -> dict[str, Any]:
     """Return each clip's questions in the fit whose probability is nearest to the mean."""
     concepts = results.reasons["concept"].unique().tolist()
     means = results.predictions
-    mean = dict(zip(means["id"], probabilities_of(means).tolist(), strict=True))
+    mean = dict(zip(means["id"], values_of(means).tolist(), strict=True))
     labelled = results.reasons[results.reasons["class"] != ""].drop_duplicates(["fit", "id"])
     nearest: dict[str, tuple[float, int]] = {}
     for number, clip in zip(labelled["fit"].tolist(), labelled["id"].tolist(), strict=True):

@@ -21,7 +21,7 @@ from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.items.films import distinct_titles
 from obygaze_features.items.items import Item, name_film
 from obygaze_features.items.media import find_videos
-from obygaze_models.experiments.run_folder import Clip
+from obygaze_models.explain.clips import Clip
 from obygaze_models.explain.frame_scores import Axis, FrameScores, loudness_heights
 from obygaze_models.explain.moments import Moment, Moments
 

@@ -13,7 +13,7 @@ from obygaze_features.common.figures import level_colour_names
 from obygaze_features.common.text import format_time
 from obygaze_features.page.html import Html, draw_lanes, html, number
 from obygaze_models.experiments.published import published_film
-from obygaze_models.experiments.run_folder import Clip
+from obygaze_models.explain.clips import Clip
 from obygaze_models.report.film_timelines import by_film, is_timed
 from obygaze_models.report.headline import Headline
 from obygaze_models.report.runs import ScoreRow
@@ -157,14 +157,14 @@ def _numbers_of_film(
         numbers[f"Guess: {guess[0]}"] = number(guesses.get(metric))
     numbers[METRICS["auroc"].title] = number(scores.get("auroc"))
     train = row.run.record.trained_on(row.entry.test)
-    if paper := published_film(row.run.record, row.model, train, row.entry.test, film):
+    if paper := published_film(row.run.run, row.model, train, row.entry.test, film):
         numbers["Paper"] = number(paper.mean)
     return numbers
 
 
 def _scores_of_film(row: ScoreRow, film: str) -> Scores:
     """Return the scores on a film, or {} if the film was not tested or lacks a class."""
-    if row.entry.pooled and row.run.record.films.tested == 1:
+    if row.entry.pooled and len(row.run.record.tested_groups) == 1:
         return row.entry.mean
     return row.entry.groups.get(film, {})
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.page.html import Html, html, joined, number
-from obygaze_models.experiments.comparisons import SIGNIFICANT
+from obygaze_models.experiments.compare import SIGNIFICANT
 from obygaze_models.experiments.summary import metrics_of
 from obygaze_models.report.annotators import MIN_MARKED
 from obygaze_models.report.headline import Headline
@@ -53,8 +53,7 @@ def _named(head: Headline) -> list[Html]:
     models = dict.fromkeys(row.model for row in head.rows if row.run is head.run)
     if len(models) < 2:
         return []
-    named = head.run.record.experiment.headline == head.row.model
-    reason = "which was chosen in advance" if named else "which the experiment lists first"
+    reason = "which the experiment lists first"
     text = "This is the result of {}, {}. Picking the best of {} models would inflate the score."
     return [html(text, head.row.title, reason, number(len(models), form=","))]
 
@@ -114,7 +113,8 @@ def _annotated(head: Headline, *, by_all: bool = True) -> Html:
     if source.kind == "classes":
         parts = [
             html("{} to {}", names.get(code, code), number(total, form=","))
-            for code in head.run.record.experiment.levels
+            for kind in head.row.task.classes
+            for code in kind.levels
             for total in [sum(clip.level == code for clip in clips.values())]
         ]
         return html("The labels give {} of {}.", joined(parts), subject)
@@ -267,7 +267,7 @@ def _title(row: ScoreRow) -> list[Html]:
 
 def _official_scores(row: ScoreRow) -> list[Html]:
     """Return the scores by the benchmark's official measures, or [] if it has none."""
-    metrics = metrics_of(row.run.record)
+    metrics = metrics_of(row.run.run)
     return [_score(row, metric) for metric in metrics if METRICS[metric].official]
 
 
@@ -316,7 +316,7 @@ def _who(row: ScoreRow) -> str:
     record, noun = row.run.record, row.run.group_noun
     if record.leaked:
         return "A model that was trained on some of its test clips"
-    if record.films.also_trained:
+    if record.header.also_trained:
         return f"A model that was trained on other clips of the same {noun}s"
     return f"A model that never saw the {noun}"
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from obygaze_features.common.package import obygaze_version, reference_json
 from obygaze_features.common.text import counted, group_by
 from obygaze_models.estimators.registry import describe_estimators
-from obygaze_models.experiments.record import ManifestRecord
 from obygaze_models.experiments.summary import metrics_of
+from obygaze_models.experiments.tables import ManifestRecord
 from obygaze_models.report.annotation import Source, labelled_by
 from obygaze_models.report.runs import ReportRun, senses_of
 from obygaze_models.scoring.metrics import METRICS
@@ -54,8 +54,8 @@ def eyebrow(sources: Sequence[Source]) -> str:
         return f"Annotations: {sources[0].name}"
     record = sources[0].record
     if sources[0].kind == "concepts":
-        return record.goal
-    train = record.task(record.learned[0]).title
+        return ", ".join(record.header.learned)
+    train = record.task(record.header.learned[0]).title
     tests = ", ".join(record.task(test).title for test in record.tests)
     return train if tests == train else f"{train}, test on {tests}"
 
@@ -146,7 +146,7 @@ def _terms(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:
     if any(results.gives_reasons for run in runs for results in run.models):
         yield "log-odds", LOG_ODDS
     for run in runs:
-        for metric in map(METRICS.__getitem__, metrics_of(run.record)):
+        for metric in map(METRICS.__getitem__, metrics_of(run.run)):
             yield metric.title, metric.sentence
     for run in runs:
         array = run.record.experiment.array
@@ -179,7 +179,11 @@ def _concept_terms(sources: Sequence[Source], *, by_models: str) -> Iterator[tup
 
 def _model_terms(runs: Sequence[ReportRun]) -> Iterator[tuple[str, str]]:
     titles = describe_estimators()
-    used = {name: m.estimator for run in runs for name, m in run.record.models.items()}
+    used = {
+        name: learner.name
+        for run in runs
+        for name, learner in run.record.experiment.learners.items()
+    }
     if any(estimator.startswith("pcbm") for estimator in used.values()):
         yield "PCBM", BOTTLENECK
     for model, estimator in used.items():
@@ -195,7 +199,7 @@ def citation(sources: Sequence[Source]) -> str:
     if any(manifest.is_obygaze for manifest in manifests):
         cited.append(reference_json("sources.json")["obygaze12"]["citation"])
     runs = [source for source in sources if isinstance(source, ReportRun)]
-    versions = [run.record.versions["obygaze"] for run in runs] or [obygaze_version()]
+    versions = [run.record.header.versions["obygaze"] for run in runs] or [obygaze_version()]
     cited += [f"obygaze {version}" for version in versions]
     return "; ".join(dict.fromkeys(source.rstrip(". ") for source in cited))
 
@@ -205,7 +209,7 @@ def _levels(runs: Sequence[Source]) -> dict[str, str]:
 
 
 def _positives(runs: Sequence[Source], levels: Mapping[str, str]) -> Iterator[str]:
-    learned = [run.record.experiment for run in runs if isinstance(run, ReportRun)]
-    positives = [code for experiment in learned for code in experiment.positives]
+    learned = [run for run in runs if isinstance(run, ReportRun) and run.kind == "levels"]
+    positives = [code for run in learned for code in run.positives]
     for code in dict.fromkeys(positives):
         yield levels.get(code, code)

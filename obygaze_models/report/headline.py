@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from obygaze_models.experiments.annotators import compare_with_each
 from obygaze_models.report.annotation import Annotation, Source, labelled_by
 from obygaze_models.report.annotators import Annotators
 from obygaze_models.report.runs import ReportRun, ScoreRow, ScoreTable
@@ -33,7 +34,7 @@ class Headline:
     @property
     def row(self) -> ScoreRow:
         """The row of the headline model. It exists only on a page with models."""
-        name = self.run.record.headline_model
+        name = self.run.record.main_model
         own = [row for row in self.rows if row.run is self.run]
         return next((row for row in own if row.model == name), own[0])
 
@@ -53,7 +54,7 @@ class Headline:
     @property
     def compared(self) -> AnnotatorComparison | None:
         """The comparison of the run's models with each annotator, on the test set."""
-        return self.row.run.record.annotators.get(self.row.entry.test)
+        return compare_with_each(self.row.run.run).get(self.row.entry.test)
 
     @property
     def interval(self) -> tuple[float, float] | None:

@@ -11,7 +11,7 @@ import msgspec
 from obygaze_features.common.text import join_some
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.outputs import Facts
-from obygaze_models.experiments.messages import FOLLOWS, messages_of
+from obygaze_models.experiments.warnings import FOLLOWS, messages_of
 from obygaze_models.report.annotation import Source
 from obygaze_models.report.annotators import MAX_ANNOTATORS
 from obygaze_models.report.headline import Headline
@@ -27,15 +27,15 @@ def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
     An alarm is about synthetic features, features of unknown origin, leaks, little test data, or
     a single tested film.
     """
-    record, row = head.run.record, head.row
+    record, row = head.run.run, head.row
     # Include alarms of all runs, because any meaningless score on the page needs an alarm.
-    messages = [m for run in runs for m in messages_of(run.record) if m.voids_scores]
-    codes = ("leak", "films") if record.films.tested == 1 else ("leak",)
+    messages = [m for run in runs for m in messages_of(run.run) if m.voids_scores]
+    codes = ("leak", "films") if len(record.tested_groups) == 1 else ("leak",)
     messages += [message for message in messages_of(record) if message.code in codes]
     lines = list(dict.fromkeys(map(str, messages)))
     if head.row.few:
         smallest = min(row.test.classes, key=row.test.classes.__getitem__)
-        title = row.run.record.words(row.entry.test)[smallest]
+        title = row.task.words(row.run.about.levels)[smallest]
         lines.append(
             f"Little test data: {row.test.clips:,} clips for {row.task.title}, "
             f"{row.test.classes[smallest]:,} of them {title}, from {row.entry.films:,} "
@@ -51,7 +51,8 @@ def limits(head: Headline) -> list[str]:
         return _limits_of_labels(head)
     record = head.row.run.record
     codes = {warning.code for warning in head.run.record.warnings}
-    films, noun = head.run.record.films, head.run.group_noun
+    noun = head.run.group_noun
+    tested = [record.titles[group] for group in record.tested_groups]
     candidates = [
         (f"anything about {noun}s: the features are synthetic", "synthetic" in codes),
         (
@@ -60,8 +61,8 @@ def limits(head: Headline) -> list[str]:
         ),
         ("how the model does on clips that it was not trained on", bool(record.leaked)),
         (
-            f"how the model does on {noun}s other than {join_some([*films.titles.values()])}",
-            films.tested == 1 and bool(films.untested),
+            f"how the model does on {noun}s other than {join_some(tested)}",
+            len(tested) == 1 and "films" in codes,
         ),
         ("how large the score is: there is too little test data", bool(head.row.few)),
         (
@@ -72,7 +73,7 @@ def limits(head: Headline) -> list[str]:
         ),
         (
             f"that the model would do as well on a {noun} that it has never seen",
-            record.films.also_trained > 0,
+            record.header.also_trained > 0,
         ),
         (
             f"how the model does on {head.run.noun} that are {_untested(head)}",
@@ -157,7 +158,7 @@ def cautions(runs: Sequence[ReportRun], main: ReportRun) -> list[Caution]:
     """Return a page's cautions without duplicates. Leaks are first, then the first screen's run."""
     names: dict[RunWarning, list[str]] = {}
     for run in (main, *(run for run in runs if run is not main)):
-        for message in messages_of(run.record):
+        for message in messages_of(run.run):
             if message.code != "concepts":  # `concept_notes` lists these
                 names.setdefault(message, []).append(run.name)
         if run is main:
@@ -181,9 +182,8 @@ def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
     lacks: dict[tuple[str, str, str], list[tuple[ReportRun, str]]] = {}
     fits: Counter[tuple[str, int]] = Counter()
     for run in runs:
-        titles = {name: about.title for name, about in run.record.models.items()}
-        for fit in run.run.fits().to_dict("records"):
-            model = titles.get(fit["model"], fit["model"])
+        for fit in run.run.fits.to_dict("records"):
+            model = fit["model"]
             fits[model, run.number] += 1
             facts = msgspec.convert(fit["facts"], Facts)
             unreliable = "are unreliable, because their direction may be arbitrary"
@@ -210,7 +210,7 @@ def _differences(runs: Sequence[ReportRun]) -> Iterator[RunWarning]:
     """Yield the differences between runs that affect scores, such as labels and versions."""
     by_subject: dict[tuple[str, str], dict[str, list[str]]] = {}
     for run in runs:
-        manifest, versions = run.record.manifest, run.record.versions
+        manifest, versions = run.record.header.manifest, run.record.header.versions
         for code, subject, value in (
             ("items", "items", f"{manifest.name} {manifest.version}, {manifest.digest[:8]}"),
             ("labels", "label sets", manifest.labels),

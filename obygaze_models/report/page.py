@@ -14,8 +14,9 @@ from obygaze_features.common.text import counted, for_shell, format_time
 from obygaze_features.errors import ExperimentError
 from obygaze_features.page.html import Html, document, number, read_thumbnails, script_json
 from obygaze_models.data.protocols import PROTOCOLS
-from obygaze_models.experiments.messages import leaks_by_test
-from obygaze_models.experiments.run_folder import AnyRun, Clip, Run, as_run
+from obygaze_models.experiments.annotators import compare_with_each
+from obygaze_models.experiments.tables import AnyRun, Run, as_run
+from obygaze_models.explain.clips import Clip
 from obygaze_models.report.annotation import Annotation, Source, labelled_by, open_annotation
 from obygaze_models.report.annotators import (
     gamma_figure,
@@ -132,8 +133,8 @@ def _require_classes(runs: Sequence[ReportRun]) -> None:
         record = run.record
         if any(record.task(test).target.is_numeric for test in record.tests):
             raise ExperimentError(
-                f'{record.experiment.name!r}: a page supports only classes (got target = "'
-                f'{record.experiment.target}"). To print the scores and compare the models, use: '
+                f"{record.experiment.name!r}: a page supports only classes, not numbers. To print "
+                "the scores and compare the models, use: "
                 f"obygaze models compare {for_shell(run.run.folder)}"
             )
 
@@ -178,7 +179,7 @@ def _annotated(
     films = film_strips(head, ordered)
     titles = {strip.film: strip.title for strip in films.films} if films else {}
     gammas = gamma_figure(annotators, titles) if annotators and films else None
-    compared = head.row.run.record.annotators if head.metric else {}
+    compared = compare_with_each(head.row.run.run) if head.metric else {}
     agreed = compared or (annotators and annotators.kappas)
     return {
         "noun": main.noun,
@@ -211,7 +212,6 @@ def _models(
         "concept_figures": concept_figures(head, runs),
         "concepts": concept_tables(runs),
         "concept_notes": concept_notes(runs),
-        "leaks_by_test": leaks_by_test,
     }
 
 

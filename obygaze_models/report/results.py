@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from obygaze_features.common.text import format_signed, group_by
 from obygaze_features.errors import ExperimentError
 from obygaze_features.page.html import Html, html, number
-from obygaze_models.experiments.compare import compare
-from obygaze_models.experiments.comparisons import SIGNIFICANT, Comparison
-from obygaze_models.experiments.predictions import score_models
+from obygaze_models.experiments.compare import SIGNIFICANT, Comparison, compare
+from obygaze_models.experiments.scores import score_models
 from obygaze_models.report.headline import Headline
 from obygaze_models.report.runs import ReportRun, ScoreRow, ScoreTable
 from obygaze_models.scoring.intervals import Estimate, holm
@@ -62,7 +61,7 @@ def results(head: Headline, tables: Sequence[ScoreTable]) -> list[Result]:
 
 def _is_named(row: ScoreRow) -> bool:
     """Return True if the row's model is the headline model of its run."""
-    return row.model == row.run.record.headline_model
+    return row.model == row.run.record.main_model
 
 
 def _of_run(rows: Sequence[ScoreRow]) -> Iterator[Result]:
@@ -95,14 +94,15 @@ def _result(row: ScoreRow, metric: str, question: str, score: Estimate, verdict:
 def _without_blank(row: ScoreRow, metric: str) -> Iterator[Result]:
     """Yield a row without the clips whose features are all zero, if there are such clips."""
     run = row.run
-    if run.kind == "concepts" or not run.record.blank:
+    blank = run.run.clips.loc[run.run.clips["blank"], "id"]
+    if run.kind == "concepts" or blank.empty:
         return
-    table = run.run.predictions()
+    table = run.run.predictions
     own = table[(table["model"] == row.model) & (table["test"] == row.entry.test)]
-    spoken = own[~own["id"].isin(run.record.blank)]
+    spoken = own[~own["id"].isin(blank)]
     if len(spoken) in (0, len(own)):
         return
-    clips = run.run.clips()
+    clips = run.run.clips
     group_of = dict(zip(clips["id"], clips["group"], strict=True))
     (scores,) = score_models(spoken, group_of)
     score = Estimate(scores.mean[metric], scores.interval[metric])
@@ -172,7 +172,7 @@ def _compare_with(run: ReportRun, head: Headline) -> Comparison | None:
 
     They can be compared if they share clips, differ only in features, and have no leaks.
     """
-    model, rival = head.row.model, run.record.headline_model
+    model, rival = head.row.model, run.record.main_model
     try:
         compared = compare(head.run.run, run.run, models=[model, rival])
     except ExperimentError:  # they share no clips
@@ -181,7 +181,8 @@ def _compare_with(run: ReportRun, head: Headline) -> Comparison | None:
         is_named = (pair.reference.model, pair.model.model) == (model, rival)
         is_across = pair.test == head.row.entry.test and pair.model.run != pair.reference.run
         if is_named and is_across and head.metric in pair.scores:
-            return None if pair.differences or pair.leaks else pair
+            codes = {note.code for note in pair.warnings}
+            return None if codes & {"different", "leak"} else pair
     return None
 
 

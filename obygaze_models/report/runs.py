@@ -16,18 +16,17 @@ from obygaze_features.errors import ObygazeError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.protocols import PROTOCOLS, find_protocol
 from obygaze_models.data.tasks import Class, Task
-from obygaze_models.experiments.predictions import average_over_fits, probabilities_of, split_by
 from obygaze_models.experiments.published import Published, published_scores
-from obygaze_models.experiments.record import ManifestRecord, ModelScores, RunRecord, TestSet
-from obygaze_models.experiments.run_folder import (
-    Clip,
-    Run,
-    Unused,
-    annotated_clips,
-    clips_by_id,
-    is_remote,
+from obygaze_models.experiments.scores import (
+    ModelScores,
+    TestSet,
+    average_over_fits,
+    split_by,
+    values_of,
 )
 from obygaze_models.experiments.summary import describe_left_out, metrics_of, span
+from obygaze_models.experiments.tables import ManifestRecord, Run, annotated_clips, is_remote
+from obygaze_models.explain.clips import Clip, clips_by_id
 from obygaze_models.report.film_timelines import clip_noun, with_distinct_titles
 from obygaze_models.scoring.intervals import MIN_SHARE, Estimate, estimate_mean, restrict, shortage
 from obygaze_models.scoring.metrics import METRICS, baselines
@@ -93,19 +92,20 @@ class ReportRun:
     models: tuple[ModelResults, ...]
 
     @property
-    def record(self) -> RunRecord:
-        """The content of ``run.json``."""
-        return self.run.record
+    def record(self) -> Run:
+        """The run."""
+        return self.run
 
     @property
     def about(self) -> ManifestRecord:
         """The labelled items."""
-        return self.record.manifest
+        return self.record.header.manifest
 
     @property
     def positives(self) -> list[str]:
         """The positive levels, or the highest level if the task is classes or concepts."""
-        return [*self.record.experiment.positives] or [list(self.about.levels)[-1]]
+        [*_, highest] = self.record.task(self.record.header.learned[0]).classes
+        return [*highest.levels] or [list(self.about.levels)[-1]]
 
     @property
     def annotators(self) -> list[str]:
@@ -118,16 +118,11 @@ class ReportRun:
     @property
     def group_noun(self) -> str:
         """The noun for the groups that splits keep together, such as "film"."""
-        return self.record.films.noun
+        return self.record.noun
 
     def who(self, model: str) -> str:
-        """Return a model's name for use in sentences.
-
-        A run's only model is "the model" unless it has a title.
-        """
-        title = self.record.title_of(model)
-        is_alone = len(self.record.models) == 1 and title == model
-        return "the model" if is_alone else title
+        """Return a model's name for use in sentences; a run's only model is "the model"."""
+        return "the model" if len(self.record.models) == 1 else model
 
     def in_groups(self, text: str) -> str:
         """Replace ``{group}`` in a text with the noun for groups."""
@@ -141,7 +136,7 @@ class ReportRun:
     @cached_property
     def fits(self) -> list[dict[str, Any]]:
         """The rows of ``fits.csv`` for the first model of each task and fit."""
-        rows: list[Any] = self.run.fits().drop_duplicates(["task", "fit"]).to_dict("records")
+        rows: list[Any] = self.run.fits.drop_duplicates(["task", "fit"]).to_dict("records")
         return rows
 
     @cached_property
@@ -171,7 +166,7 @@ class ReportRun:
     @cached_property
     def own_clips(self) -> dict[str, Clip]:
         """The run's own clips, by id."""
-        return clips_by_id(self.run.clips())
+        return clips_by_id(self.run.clips)
 
     @cached_property
     def _label_set(self) -> dict[str, Clip] | None:
@@ -180,25 +175,25 @@ class ReportRun:
         The label set must contain the run's labels unchanged. None if neither does, or if the
         manifest cannot be used.
         """
-        own, name = self.own_clips, self.record.manifest.labels
+        own, name = self.own_clips, self.record.header.manifest.labels
         if self.manifest is None or name not in self.manifest.label_names:
             return None
         for labels in (self.manifest.labels(), self.manifest.labels(name)):
-            clips = annotated_clips(self.manifest, labels)
+            clips = clips_by_id(annotated_clips(self.manifest, labels))
             same = (
                 key in clips
                 and (clip.level, clip.concepts) == (clips[key].level, clips[key].concepts)
                 for key, clip in own.items()
             )
             if all(same):
-                absent: Unused = "not-in-labels"
+                absent: str = "not-in-labels"
                 return {key: own.get(key) or replace(clips[key], used=absent) for key in clips}
         return None
 
     @property
     def protocol(self) -> str:
         """The protocol that split the clips."""
-        return str(self.record.protocol)
+        return self.record.header.protocol
 
     @cached_property
     def manifest(self) -> Manifest | None:
@@ -211,7 +206,7 @@ class ReportRun:
             manifest = None if is_remote(path) else Manifest.load(path)
         except (ObygazeError, OSError):
             return None
-        return manifest if manifest and manifest.digest == self.record.manifest.digest else None
+        return manifest if manifest and manifest.digest == self.about.digest else None
 
     @property
     def kind(self) -> str:
@@ -224,7 +219,7 @@ class ReportRun:
 
 def prepare_runs(runs: Sequence[Run]) -> list[ReportRun]:
     """Average the runs' predictions, and give runs and features unique names."""
-    names = [run.record.experiment.name for run in runs]
+    names = [run.experiment.name for run in runs]
     # If two names are equal, add the folder in brackets, or else a number.
     for suffixes in ([run.folder.name for run in runs], range(1, len(runs) + 1)):
         counts = Counter(names)
@@ -233,12 +228,14 @@ def prepare_runs(runs: Sequence[Run]) -> list[ReportRun]:
             for name, suffix in zip(names, suffixes, strict=True)
         ]
     features, fingerprints = [], dict[str, set[str]]()
-    for record in (run.record for run in runs):
-        frames = f" and {record.features.frames}" if record.features.frames else ""
-        features.append(f"{record.store.backbone['name']} {record.experiment.array}{frames}")
-        fingerprints.setdefault(features[-1], set()).add(record.store.fingerprint)
+    for record in runs:
+        reads_frames = (record.fits["reads"] == "frames").any()
+        frames = f" and {record.experiment.frames}" if reads_frames else ""
+        backbone = record.header.features.backbone["name"]
+        features.append(f"{backbone} {record.experiment.array}{frames}")
+        fingerprints.setdefault(features[-1], set()).add(record.header.store.fingerprint)
     features = [
-        f"{feature} ({run.record.store.name})" if len(fingerprints[feature]) > 1 else feature
+        f"{feature} ({run.record.header.store.name})" if len(fingerprints[feature]) > 1 else feature
         for run, feature in zip(runs, features, strict=True)
     ]
     return [
@@ -249,9 +246,9 @@ def prepare_runs(runs: Sequence[Run]) -> list[ReportRun]:
     ]
 
 
-def senses_of(record: RunRecord) -> list[str]:
+def senses_of(record: Run) -> list[str]:
     """List the senses that a run's features describe: words, sound or frames."""
-    preprocessing = record.features.preprocessing
+    preprocessing = record.header.features.preprocessing
     senses = []
     for part in preprocessing.get("parts", [preprocessing]):
         if "texts" in part:
@@ -265,8 +262,8 @@ def _titles_of(runs: Sequence[Run], features: Sequence[str]) -> list[str]:
     """Return each run's input in plain English, with the feature if it would not be unique."""
     titles = []
     for run in runs:
-        senses = senses_of(run.record)
-        if senses == ["words"] and run.record.features.array == "count":
+        senses = senses_of(run)
+        if senses == ["words"] and run.header.features.array == "count":
             senses = ["number of words"]
         titles.append(" and ".join(senses))
     features_of = dict[str, set[str]]()
@@ -285,7 +282,7 @@ def default_run(runs: Sequence[ReportRun]) -> ReportRun:
         key=lambda run: (
             run.kind != "concepts",
             not run.record.leaked,
-            run.run.predictions()["id"].nunique(),
+            run.run.predictions["id"].nunique(),
         ),
     )
 
@@ -293,25 +290,25 @@ def default_run(runs: Sequence[ReportRun]) -> ReportRun:
 def default_model(run: ReportRun) -> ModelResults:
     """Return the model with the best main score; prefer models that give reasons."""
     metric = run.record.main_metric
-    scores = {entry.model: entry.mean[metric] or 0.0 for entry in reversed(run.record.scores)}
+    scores = {entry.model: entry.mean[metric] or 0.0 for entry in reversed(run.record.model_scores)}
     return max(run.models, key=lambda results: (results.gives_reasons, scores[results.model]))
 
 
 def _models(run: Run) -> Iterator[ModelResults]:
-    several, tests = len(run.record.learned) > 1, run.record.tests
+    several, tests = len(run.header.learned) > 1, run.tests
     # Unless each test set has its own model, a fit predicts a clip in several test sets.
-    table, reasons = run.predictions(), run.reasons()
+    table, reasons = run.predictions, run.reasons
     for (model, task), own in split_by(
         table.assign(task=table["test"] if several else ""), "model", "task"
     ).items():
         largest = max(own["test"].unique(), key=lambda test: tests[test].clips)
         by_fit = {
-            fit: dict(zip(part["id"], probabilities_of(part), strict=True))
+            fit: dict(zip(part["id"], values_of(part), strict=True))
             for fit, part in split_by(own, "fit").items()
         }
         is_of_task = (reasons["task"] == task) | (task == "")
         own_reasons = reasons[(reasons["model"] == model) & is_of_task]
-        classes = run.record.task(largest).classes
+        classes = run.task(largest).classes
         yield ModelResults(model, task, classes, average_over_fits(own), own_reasons, by_fit)
 
 
@@ -331,7 +328,7 @@ class ScoreRow:
     @property
     def title(self) -> str:
         """The model's title."""
-        return self.run.record.title_of(self.model)
+        return self.model
 
     @property
     def who(self) -> str:
@@ -402,7 +399,7 @@ class ScoreRow:
         if guess is None or self.entry.pooled:
             return Estimate(None)
         clips = self.run.own_clips
-        table = self.run.run.predictions()
+        table = self.run.run.predictions
         tested = table[(table["model"] == self.model) & (table["test"] == self.entry.test)]
         tested = tested.drop_duplicates("id")
         shares = tested["label"].groupby([clips[clip].group for clip in tested["id"]]).mean()
@@ -438,7 +435,7 @@ class ScoreRow:
 
     def best_guess(self, metric: str) -> tuple[str, float] | None:
         """Return the best kind of guess on the same clips, and its score; None if undefined."""
-        guesses = self.test.baselines.items()
+        guesses = self.test.guesses.items()
         scores = {name: own[metric] or 0.0 for name, own in guesses if metric in own}
         if not scores:
             return None
@@ -475,7 +472,7 @@ class ScoreTable:
         brackets = "; 95% intervals in brackets" if intervals else ""
         if intervals and not any(row.entry.cross_validated for row in means):
             brackets += f", of these trained models on other {groups}"
-        titles = {key: t for row in means for key, t in row.run.record.films.titles.items()}
+        titles = {key: t for row in means for key, t in row.run.record.titles.items()}
         left_out = describe_left_out([row.entry for row in means], titles)
         rare = [
             METRICS[key].title
@@ -501,8 +498,8 @@ def score_tables(runs: Sequence[ReportRun]) -> list[ScoreTable]:
     by_kind: dict[str, list[ScoreRow]] = {"levels": [], "classes": [], "concepts": []}
     order = list(PROTOCOLS.values())
     for run in sorted(runs, key=lambda run: order.index(find_protocol(run.protocol))):
-        for entry in run.record.scores:
+        for entry in run.record.model_scores:
             train = run.record.trained_on(entry.test)
-            published = published_scores(run.record, entry.model, train, entry.test)
+            published = published_scores(run.run, entry.model, train, entry.test)
             by_kind[run.kind].append(ScoreRow(run, entry, published))
     return [ScoreTable(kind, rows) for kind, rows in by_kind.items() if rows]
