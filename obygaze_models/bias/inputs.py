@@ -190,7 +190,7 @@ def _columns(items: Items) -> dict[str, Sequence[str]]:
 
 
 def _open_concepts(path: Path) -> Vectors:
-    from obygaze_models.saved.persistence import load_model
+    from obygaze_models.saved.model import load_model
 
     model, about = load_model(path)
     bank = getattr(model, "bank_", model)
@@ -202,7 +202,7 @@ def _open_concepts(path: Path) -> Vectors:
         str(path),
         lambda ids: directions,
         {"id": names, "kind": ["concept"] * len(names)},
-        about.get("features", {}).get("backbone", {}),
+        about.features.backbone if about.features else {},
     )
 
 
