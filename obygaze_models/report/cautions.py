@@ -8,7 +8,7 @@ from typing import Any
 
 from obygaze_features.common.text import group_by, join_some
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.experiments.run_folder import Run
+from obygaze_models.experiments.tables import Run
 from obygaze_models.report.sources import Labels
 
 REPORTED = ("long-stretch", "left-out")
@@ -37,7 +37,7 @@ def cautions(labels: Labels, runs: Sequence[Run]) -> list[Caution]:
     for run in runs:
         for warning in run.warnings:
             if _is_caution(warning):
-                by_text.setdefault(warning.text, []).append(run.record.experiment.name)
+                by_text.setdefault(warning.text, []).append(run.experiment.name)
     found = [Caution(text, join_some(names)) for text, names in by_text.items()]
     return [*found, *_remarks(labels)]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from obygaze_features.common.figures import level_colour_names
-from obygaze_models.experiments.predictions import probabilities_of
+from obygaze_models.experiments.scores import values_of as probabilities_of
 from obygaze_models.explain.parts import mean_parts, name_log_odds, questions
 from obygaze_models.report.scores import Tested
 from obygaze_models.report.sources import Clip, Labels, is_timed
@@ -100,8 +100,8 @@ def _view(entry: Tested, row_of: Mapping[str, int]) -> dict[str, Any]:
     values = probabilities_of(means)
     columns = values.T if values.ndim == 2 else values[None]
     view: dict[str, Any] = {
-        "run": entry.run.record.experiment.name,
-        "model": entry.run.record.title_of(entry.model),
+        "run": entry.run.experiment.name,
+        "model": entry.model,
         "test": entry.task.title,
         "classes": [kind.words for kind in entry.task.classes],
         "at": [row_of[clip] for clip in means["id"]],
@@ -109,7 +109,7 @@ def _view(entry: Tested, row_of: Mapping[str, int]) -> dict[str, Any]:
         "called": means["called"].tolist(),
         "p": np.rint(1000 * columns).astype(int).tolist(),
     }
-    reasons = entry.run.reasons()
+    reasons = entry.run.reasons
     own = reasons[(reasons["model"] == entry.model) & (reasons["kind"] != "sensitivity")]
     if len(own):
         view["why"] = _reasons(entry, own, means["id"].tolist())

@@ -15,8 +15,9 @@ from obygaze_features.common.package import need
 from obygaze_features.common.text import format_number, format_time
 from obygaze_features.page.html import Html, document, number, read_thumbnails, script_json
 from obygaze_models.data.protocols import find_protocol
+from obygaze_models.experiments.annotators import compare_with_each
 from obygaze_models.experiments.published import Published, published_scores
-from obygaze_models.experiments.run_folder import Run
+from obygaze_models.experiments.tables import Run
 from obygaze_models.report.cautions import alarms, cautions
 from obygaze_models.report.explorer import explorer_data
 from obygaze_models.report.films import Films, films_of
@@ -141,7 +142,7 @@ def tick(value: float, form: str) -> str:
 def _title(labels: Labels, runs: Sequence[Run]) -> str:
     """Return the title: the only run's name, or what is shown and of how many films."""
     if len(runs) == 1:
-        return runs[0].record.experiment.name
+        return runs[0].experiment.name
     count, noun = len(labels.clips), f"{labels.unit}s"
     if labels.has_films:
         count, noun = len(labels.films), "films"
@@ -227,14 +228,14 @@ def _learned(
     }
     if main is None:
         return values
-    record = main.run.record
-    compared = record.annotators.get(main.task.key)
+    run = main.run
+    compared = compare_with_each(run).get(main.task.key)
     published = [_published(entry) for entry in entries]
     keys = dict.fromkeys(key for entry in entries for key in entry.scores.mean)
     return values | {
         "results": results(entries, labels),
-        "protocol": find_protocol(record.protocol).short.replace("{group}", main.noun),
-        "is_apart": not record.films.also_trained and not record.leaked,
+        "protocol": find_protocol(run.header.protocol).short.replace("{group}", main.noun),
+        "is_apart": not run.header.also_trained and not run.leaked,
         "feature": feature(main.run),
         "metrics": {key: METRICS[key].title for key in keys},
         "published": published if any(published) else [],
@@ -247,9 +248,8 @@ def _learned(
 
 def _published(entry: Tested) -> Mapping[str, Published]:
     """Return the paper's scores that can be compared with an entry's."""
-    record = entry.run.record
-    trained = record.trained_on(entry.task.key)
-    return published_scores(record, entry.model, trained, entry.task.key)
+    trained = entry.run.trained_on(entry.task.key)
+    return published_scores(entry.run, entry.model, trained, entry.task.key)
 
 
 def _kappas(compared: Any, model: str) -> list[tuple[str, float | None]]:

@@ -158,9 +158,7 @@ class People:
 
     def gamma(self, film: int) -> float | None:
         """Return the gamma of a film, averaged over pairs; None if undefined."""
-        assert self.labels.manifest is not None
-        own = [self.labels.annotators[name] for name in self.names]
-        matrix = distances_of(self.labels.manifest.shared_scheme(own)).matrix
+        matrix = distances_of(self.labels.scheme).matrix
         values = [gamma(counts, matrix) for counts in self.counts[film]]
         defined = [value for value in values if value is not None]
         return fmean(defined) if defined else None

@@ -12,11 +12,10 @@ import pandas as pd
 from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.tasks import Task
-from obygaze_models.experiments.compare import compare
-from obygaze_models.experiments.comparisons import SIGNIFICANT
-from obygaze_models.experiments.predictions import average_over_fits, score_models
-from obygaze_models.experiments.record import ModelScores
-from obygaze_models.experiments.run_folder import Run
+from obygaze_models.experiments.compare import SIGNIFICANT, compare
+from obygaze_models.experiments.scores import average_over_fits, score_models
+from obygaze_models.experiments.scores import ModelScores
+from obygaze_models.experiments.tables import Run
 from obygaze_models.report.sources import Labels
 from obygaze_models.scoring.intervals import Estimate, estimate_mean, holm, restrict, shortage
 from obygaze_models.scoring.metrics import METRICS, baselines
@@ -129,7 +128,7 @@ class Tested:
     @property
     def metric(self) -> str:
         """The metric that the page shows."""
-        return self.run.record.ranking_metric
+        return self.run.ranking_metric
 
     @property
     def kind(self) -> str:
@@ -153,25 +152,24 @@ class Tested:
     @property
     def noun(self) -> str:
         """The noun for groups of clips."""
-        return self.run.record.films.noun
+        return self.run.noun
 
 
 def tested(runs: Sequence[Run]) -> list[Tested]:
     """Return every model on every test set, those of each run's first model first."""
     entries = []
     for run, reads in zip(runs, inputs(runs), strict=True):
-        record = run.record
-        table = run.predictions()
-        for scores in record.scores:
+        table = run.predictions
+        for scores in run.model_scores:
             own = table[(table["model"] == scores.model) & (table["test"] == scores.test)]
-            task = record.task(scores.test)
+            task = run.task(scores.test)
             entries.append(Tested(run, reads, scores.model, task, own, scores))
-    return sorted(entries, key=lambda each: each.model != each.run.record.headline_model)
+    return sorted(entries, key=lambda each: each.model != each.run.main_model)
 
 
 def is_first(entry: Tested) -> bool:
     """Return True if a model is its run's first."""
-    return entry.model == entry.run.record.headline_model
+    return entry.model == entry.run.main_model
 
 
 def headline(entries: Sequence[Tested]) -> Tested:
@@ -184,7 +182,7 @@ def inputs(runs: Sequence[Run]) -> list[str]:
     """Return each run's input in plain words, with the features if several runs share the words."""
     names = []
     for run in runs:
-        features = run.record.features
+        features = run.header.features
         parts = features.preprocessing.get("parts", [features.preprocessing])
         senses = dict.fromkeys(
             "words" if "texts" in part else "sound" if "extractor" in part else "frames"
@@ -203,7 +201,7 @@ def inputs(runs: Sequence[Run]) -> list[str]:
 
 def feature(run: Run) -> str:
     """Return the backbone and array of a run's features."""
-    return f"{run.record.store.backbone['name']}/{run.record.features.array}"
+    return f"{run.header.features.backbone['name']}/{run.header.features.array}"
 
 
 def results(entries: Sequence[Tested], labels: Labels) -> list[Results]:
@@ -256,24 +254,23 @@ def _rows(entries: Sequence[Tested], labels: Labels) -> Iterator[Row]:
 
 def _note(entry: Tested, same: Sequence[Tested]) -> str:
     """Return what distinguishes a row from others with the same input."""
-    record = entry.run.record
-    trained = record.trained_on(entry.task.key)
-    parts = [f"trained on {record.task(trained).title}"] if trained != entry.task.key else []
+    trained = entry.run.trained_on(entry.task.key)
+    parts = [f"trained on {entry.run.task(trained).title}"] if trained != entry.task.key else []
     if len(same) > 1:
-        parts.append(record.title_of(entry.model))
+        parts.append(entry.model)
         if len({other.model for other in same}) < len(same):
-            parts.append(record.experiment.name)
+            parts.append(entry.run.experiment.name)
     return ", ".join(parts)
 
 
 def score_row(entry: Tested, scores: ModelScores, table: pd.DataFrame, name: str, note: str) -> Row:
     """Return the row of a model's scores on the clips of a table of predictions."""
     metric = entry.metric
-    test = entry.run.record.tests[entry.task.key]
+    test = entry.run.tests[entry.task.key]
     few = shortage(test.classes.values(), scores.films, metric, noun=entry.noun)
     above = np.array(_above_guess(entry, scores, table, metric))
     estimate = estimate_mean(above, cross_validated=scores.cross_validated)
-    always = test.baselines.get("all positive", {})
+    always = test.guesses.get("all positive", {})
     return Row(
         name,
         Estimate(scores.mean[metric], None if few else scores.interval.get(metric)),
@@ -294,15 +291,13 @@ def _above_guess(
 
     The guess that is best overall guesses at the film's share of positives.
     """
-    guesses = entry.run.record.tests[entry.task.key].baselines
+    guesses = entry.run.tests[entry.task.key].guesses
     values = {name: own[metric] or 0.0 for name, own in guesses.items() if metric in own}
     if not values:
         return []
     best = max(values, key=values.__getitem__)
-    clips = entry.run.clips()
-    group_of = dict(zip(clips["id"], clips["group"], strict=True))
     once = table.drop_duplicates("id")
-    shares = once["label"].groupby(once["id"].map(group_of)).mean()
+    shares = once["label"].groupby(once["id"].map(entry.run.group_of)).mean()
     differences = []
     for group, own in scores.groups.items():
         score = own[metric]
@@ -316,11 +311,12 @@ def _above_guess(
 
 def _without_empty(entry: Tested) -> Iterator[Row]:
     """Yield the score without the clips whose features are all zero, if there are any."""
-    full = entry.table[~entry.table["id"].isin(entry.run.record.blank)]
+    clips = entry.run.clips
+    empty = clips.loc[clips["blank"], "id"]
+    full = entry.table[~entry.table["id"].isin(empty)]
     if len(full) in (0, len(entry.table)):
         return
-    clips = entry.run.clips()
-    (scores,) = score_models(full, dict(zip(clips["id"], clips["group"], strict=True)))
+    (scores,) = score_models(full, entry.run.group_of)
     row = score_row(entry, scores, full, "", "")
     yield replace(row, kind=SUBSET, f1=None, always=None)
 
@@ -338,7 +334,7 @@ def _differences(entries: Sequence[Tested]) -> Iterator[Row]:
         for pair in compared.comparisons:
             names = pair.reference.model, pair.model.model
             is_pair = names == (main.model, other.model) and pair.test == main.task.key
-            if not is_pair or pair.differences or pair.leaks or main.metric not in pair.scores:
+            if not is_pair or pair.warnings or main.metric not in pair.scores:
                 continue
             difference = _negative(pair.scores[main.metric].difference)
             yield Row(f"{main.reads} − {other.reads}", difference, kind=DIFFERENCE)

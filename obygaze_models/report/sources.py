@@ -8,16 +8,28 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+import pandas as pd
+
 from obygaze_features import Manifest, Timelines
 from obygaze_features.annotations.merge import MERGED, merge_labels
 from obygaze_features.common.files import describe_absent
 from obygaze_features.common.package import obygaze_version, reference_json
 from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError, ObygazeError
-from obygaze_features.items.films import distinct_titles, film_titles
-from obygaze_features.manifests import LabelSet
+from obygaze_features.items.films import distinct_titles
+from obygaze_features.manifests import LabelScheme, LabelSet, Level
 from obygaze_features.manifests.labels import obygaze_scheme
-from obygaze_models.experiments.run_folder import AnyRun, Run, as_run, is_remote
+from obygaze_models.experiments.annotators import annotators_of
+from obygaze_models.experiments.tables import (
+    CONCEPTS_OF,
+    LABEL_OF,
+    SEPARATOR,
+    AnyRun,
+    Run,
+    annotated_clips,
+    as_run,
+    is_remote,
+)
 
 Origin = AnyRun | Manifest | Timelines
 """Anything that a page can be made from."""
@@ -77,13 +89,18 @@ class Labels:
     citation: str
     senses: Mapping[str, str]
     about: Mapping[str, object] = field(default_factory=dict)
-    manifest: Manifest | None = None
     timelines: Timelines | None = None
 
     @cached_property
     def films(self) -> dict[str, list[Clip]]:
         """Each film's clips. A clip without a film belongs to its own file."""
         return group_by(self.clips, lambda clip: clip.film or clip.media)
+
+    @property
+    def scheme(self) -> LabelScheme:
+        """The levels, as in a manifest."""
+        levels = [Level(code, name) for code, name in self.levels.items()]
+        return LabelScheme(self.labels, tuple(levels))
 
     @property
     def has_films(self) -> bool:
@@ -126,7 +143,7 @@ def open_sources(sources: Origin | Sequence[Origin]) -> tuple[Labels, list[Run]]
         return _labels_of(opened[0]), []
     if not runs or len(runs) < len(opened):
         raise ExperimentError("a page needs a manifest, timelines, or one or more runs")
-    sets = {(run.record.manifest.digest, run.record.manifest.labels) for run in runs}
+    sets = {run.header.manifest.label_key for run in runs}
     if len(sets) > 1:
         names = " and ".join(sorted(f"{digest[:8]}: {labels}" for digest, labels in sets))
         raise ExperimentError(
@@ -161,68 +178,73 @@ def _labels_of(source: Run | Manifest | Timelines) -> Labels:
         manifest, name = manifest.with_parts(labels=[merged]), MERGED
     labels = manifest.labels(name)
     levels = manifest.shared_scheme([labels]).name_of
-    titles = film_titles(manifest.items)
-    clips = [
-        Clip(
-            id=item.id,
-            film=item.film,
-            title=titles.get(item.film, item.film),
-            media=item.media,
-            start=item.start,
-            end=item.end,
-            level=labels.level_of[item.id],
-            concepts=labels.concepts_of[item.id],
-        )
-        for item in manifest
-        if item.id in labels.level_of
-    ]
     return Labels(
         name=manifest.name,
         labels=name,
         levels=levels,
         positives=[*levels][-1:],
-        clips=in_scene_order(clips),
+        clips=_clips_of(annotated_clips(manifest, labels)),
         annotators=annotators,
         citation=manifest.citation,
         senses=manifest.shared_scheme([labels]).senses,
         about=labels.about,
-        manifest=manifest,
         timelines=timelines,
     )
 
 
 def _labels_of_run(run: Run) -> Labels:
-    """Return the labels that a run recorded, and each annotator's labels from its manifest."""
-    record = run.record
-    about = record.manifest
-    manifest = _manifest_of(run)
-    names = manifest.label_names if manifest else []
-    labels = manifest.labels(about.labels) if manifest and about.labels in names else None
+    """Return the labels that a run recorded, those of its annotators, and how they were made."""
+    about = run.header.manifest
+    clips = run.clips
+    annotators = {}
+    for name in annotators_of(clips):
+        own = clips[clips[f"{LABEL_OF}{name}"] != ""]
+        concepts = [*map(_split, own[f"{CONCEPTS_OF}{name}"])]
+        levels = own[f"{LABEL_OF}{name}"].tolist()
+        made = _how_made(run, name)
+        annotators[name] = LabelSet(name, own["id"].tolist(), levels, concepts, about=made)
+    return Labels(
+        name=about.name,
+        labels=about.labels,
+        levels=about.levels,
+        positives=[*run.experiment.positives] or [*about.levels][-1:],
+        clips=_clips_of(clips),
+        annotators=annotators,
+        citation=about.citation,
+        senses=about.senses,
+        about=_how_made(run, about.labels),
+    )
+
+
+def _clips_of(table: pd.DataFrame) -> list[Clip]:
+    """Return the clips of a table such as `Run.clips`."""
     clips = [
         Clip(
             id=row["id"],
             film=row["film"],
             title=row["title"],
             media=row["media"],
-            start=None if row["start"] != row["start"] else row["start"],
-            end=None if row["end"] != row["end"] else row["end"],
+            start=None if pd.isna(row["start"]) else row["start"],
+            end=None if pd.isna(row["end"]) else row["end"],
             level=row["level"],
-            concepts=tuple(row["concepts"]),
+            concepts=_split(row["concepts"]),
         )
-        for row in run.clips().to_dict("records")
+        for row in table.to_dict("records")
     ]
-    return Labels(
-        name=about.name,
-        labels=about.labels,
-        levels=about.levels,
-        positives=[*record.experiment.positives] or [*about.levels][-1:],
-        clips=in_scene_order(clips),
-        annotators=_annotators(manifest, about.labels) if manifest else {},
-        citation=about.citation,
-        senses=about.senses,
-        about=labels.about if labels else {},
-        manifest=manifest,
-    )
+    return in_scene_order(clips)
+
+
+def _split(cell: str) -> tuple[str, ...]:
+    """Return the concepts in a cell."""
+    return tuple(cell.split(SEPARATOR)) if cell else ()
+
+
+def _how_made(run: Run, name: str) -> Mapping[str, object]:
+    """Return how a label set of a run's manifest was made; {} if the manifest cannot be used."""
+    manifest = _manifest_of(run)
+    if manifest is None or name not in manifest.label_names:
+        return {}
+    return manifest.labels(name).about
 
 
 def _manifest_of(run: Run) -> Manifest | None:
@@ -230,12 +252,12 @@ def _manifest_of(run: Run) -> Manifest | None:
 
     Remote manifests are not loaded, because a run's file must not decide what is downloaded.
     """
-    path = run.record.experiment.manifest
+    path = run.experiment.manifest
     try:
         manifest = None if is_remote(path) else Manifest.load(path)
     except (ObygazeError, OSError):
         return None
-    return manifest if manifest and manifest.digest == run.record.manifest.digest else None
+    return manifest if manifest and manifest.digest == run.header.manifest.digest else None
 
 
 def _annotators(manifest: Manifest, name: str) -> dict[str, LabelSet]:
