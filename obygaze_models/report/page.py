@@ -111,6 +111,7 @@ def report(
         | _learned(labels, runs, entries, main),
         title=title,
         data=script_json(data),
+        unplayed=data["videos"]["missing"],
         number=number,
         bare=bare,
         format=tick,

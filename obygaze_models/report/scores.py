@@ -13,8 +13,7 @@ from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.tasks import Task
 from obygaze_models.experiments.compare import SIGNIFICANT, compare
-from obygaze_models.experiments.scores import average_over_fits, score_models
-from obygaze_models.experiments.scores import ModelScores
+from obygaze_models.experiments.scores import ModelScores, average_over_fits, score_models
 from obygaze_models.experiments.tables import Run
 from obygaze_models.report.sources import Labels
 from obygaze_models.scoring.intervals import Estimate, estimate_mean, holm, restrict, shortage
