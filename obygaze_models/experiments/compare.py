@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from obygaze_features.common.printer import align, fill
-from obygaze_features.common.text import counted, format_signed, unknown_name
+from obygaze_features.common.text import counted, format_signed, group_by, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.warnings import RunWarning, leak_warning, unique_warnings
 from obygaze_models.experiments.scores import is_cross_validated, scored_clips, split_by
@@ -143,25 +143,26 @@ class Comparisons:
 
     def figure(self) -> Figure:
         """Draw the differences and their intervals."""
-        from obygaze_models.figures.dots import Line, Point, dot_plot
+        from obygaze_models.figures.dots import Dot, Series, dot_plot
 
         title = METRICS[self.metric].title
-        points = []
-        for own in self.comparisons:
-            if self.metric in own.scores:
-                score = own.scores[self.metric].difference
-                low, high = score.interval or (None, None)
-                group = f"{own.test}: {counted(own.clips, 'clip')}"
-                points.append(Point(own.model.name, score.value, low, high, group=group))
-        reference = self.comparisons[0].reference.name
+        rows: list[tuple[str, list[Dot]]] = []
+        for test, same in group_by(self.comparisons, lambda own: own.test).items():
+            rows.append((f"{test}: {counted(same[0].clips, 'clip')}", []))
+            for own in same:
+                if self.metric in own.scores:
+                    score = own.scores[self.metric].difference
+                    dot = Dot(score.value, *(score.interval or ()))
+                    rows.append((own.model.name, [dot]))
+        first = self.comparisons[0]
         return dot_plot(
-            points,
+            rows,
+            [Series("difference")],
             title=f"Differences in {title}",
-            axis=f"difference in {title}, model minus {reference}",
+            axis=f"difference in {title}, model minus {first.reference.name}, with its 95% "
+            f"interval over {first.noun}s",
             description=str(self),
-            lines=[Line(0.0, "no difference")],
-            interval=f"95% interval over {self.comparisons[0].noun}s",
-            value="difference",
+            lines={"no difference": 0.0},
             signed=True,
         )
 

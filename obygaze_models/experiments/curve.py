@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.printer import align
 from obygaze_features.common.progress import progress
-from obygaze_features.common.text import counted
+from obygaze_features.common.text import counted, group_by
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import group_noun
 from obygaze_models.data.folds import balanced
@@ -68,22 +68,22 @@ class Curve:
 
     def figure(self) -> Figure:
         """Draw the points and their intervals, with a row for each number of films."""
-        from obygaze_models.figures.dots import Point, dot_plot
+        from obygaze_models.figures.dots import Dot, Series, dot_plot
 
         title = METRICS[self.metric].title
-        points = []
-        for point in self.points:
-            low, high = point.score.interval or (None, None)
-            label = counted(point.films, self.noun)
-            group = f"{point.model}: {point.test}"
-            points.append(Point(label, point.score.value, low, high, group=group))
+        rows: list[tuple[str, list[Dot]]] = []
+        names = group_by(self.points, lambda point: f"{point.model}: {point.test}")
+        for name, points in names.items():
+            rows.append((name, []))
+            for point in points:
+                dot = Dot(point.score.value, *(point.score.interval or ()))
+                rows.append((counted(point.films, self.noun), [dot]))
         return dot_plot(
-            points,
+            rows,
+            [Series(title)],
             title=f"{title} by the number of annotated {self.noun}s",
-            axis=title,
+            axis=f"{title}, with its 95% interval over tested {self.noun}s",
             description=str(self),
-            interval=f"95% interval over tested {self.noun}s",
-            value=title,
         )
 
 

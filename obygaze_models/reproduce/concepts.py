@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
-from obygaze_features.common.figures import SERIES
+from obygaze_features.common.figures import SERIES, SOFT
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.text import group_by
 from obygaze_models.data.targets import NEGATIVES
@@ -16,8 +16,7 @@ from obygaze_models.experiments.scores import called_of, split_by
 from obygaze_models.experiments.tables import Run
 from obygaze_models.experiments.warnings import notes, table_warnings
 from obygaze_models.explain.parts import measured
-from obygaze_models.figures.dots import grouped_dots, level_series
-from obygaze_models.figures.sheet import Dot, Series
+from obygaze_models.figures.dots import Dot, Series, dot_plot, level_series
 from obygaze_models.reproduce.context import Needs, ReproductionContext, Runs, Target, Unavailable
 from obygaze_models.reproduce.drawings import DEPTH, count_visits, first_nodes, tree_outline
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
@@ -96,18 +95,22 @@ def fig3(context: ReproductionContext, runs: Runs) -> Artifacts:
                 Line.of("share of positives, scored", "count", shares),
             ]
             for concept in concepts:
-                dots[concept].append(_dot(ours.get(concept), chance.get(concept)))
+                dots[concept].append(_dot(ours.get(concept)))
+                dots[concept].append(Dot(chance.get(concept)))
         block_title = f"{setting.title}; {_METHODS[setting.protocol]}"
         blocks.append(Block(block_title, setting.protocol, "f1", lines, setting.key))
-        figures[f"fig3-{setting.key}"] = grouped_dots(
-            dots,
-            [Series(f"against {NEGATIVES[key]}", SERIES[0], hatched=key == "b") for key in BARS],
+        series = []
+        for key in BARS:
+            series.append(Series(f"against {NEGATIVES[key]}", SERIES[0], hollow=key == "b"))
+            series.append(Series("calling all clips positive", SOFT, "|"))
+        figures[f"fig3-{setting.key}"] = dot_plot(
+            [*dots.items()],
+            series,
             title=f"Concept detection: {setting.key}{context.title_suffix}",
             axis="F1 of the positive class, mean and standard deviation over fits",
             description="The F1 of each concept's vector against Easy Negatives only, and "
             "against all clips without the concept.",
             limits=(0, 1),
-            guess="calling all clips positive",
         )
     text = (
         "Scores are means over fits, as in the paper. The paper chose C by cross-validation. The "
@@ -133,12 +136,11 @@ def _scores_of_concepts(runs: Iterable[Run]) -> tuple[_Values, _Numbers, _Number
     return ours, chance, shares
 
 
-def _dot(value: Value | None, chance: float | None) -> Dot:
+def _dot(value: Value | None) -> Dot:
     if value is None:
         return Dot(None)
     std = value.std or 0.0
-    low, high = max(0.0, value.mean - std), min(1.0, value.mean + std)
-    return Dot(value.mean, low, high, guess=chance)
+    return Dot(value.mean, max(0.0, value.mean - std), min(1.0, value.mean + std))
 
 
 def _one_sided(runs: Sequence[Run], where: str) -> Iterator[RunWarning]:
