@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 
 DEPTH = 4
 """The number of levels of a tree to show."""
-WIDTH_IN, ROW, HEAD = 6.0, 20.0, 90.0
+WIDTH_IN, ROW, HEAD = 4.6, 16.0, 90.0
 """The usual width of a tree, and the heights of a node and of the title, in points."""
-LONGEST = 130.0
-"""The maximum width of a concept's name, in points."""
 
 
 class Node(NamedTuple):
@@ -107,16 +105,17 @@ def tree_outline(
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
+    width = figure_width(WIDTH_IN)
     nodes = first_nodes(head, concepts, depth)
     names, numbers = [], []
     for node in nodes:
         indent = "  " * node.level
-        (concept,) = wrap(node.concept, LONGEST, 9.5, 1)
+        (concept,) = wrap(node.concept, 0.24 * 72 * width, 8, 1)
         names.append(f"{indent}{concept}{node.limit}")
         numbers.append(f"{int(counts[node.number]):,}")
     with figure_style():
-        size = figure_width(WIDTH_IN), (ROW * len(nodes) + HEAD) / 72
-        figure = Figure(figsize=size, layout="constrained")
+        height = (ROW * len(nodes) + HEAD) / 72
+        figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.add_subplot()
         describe(figure, title, description)
         rows = [*range(len(nodes))]
@@ -135,7 +134,7 @@ def tree_outline(
         axes.set_xlim(0, 1)
         axes.set_xticks([])
         axes.set_yticks(rows, names, ha="left")
-        axes.tick_params(axis="y", pad=170)
+        axes.tick_params(axis="y", pad=0.46 * 72 * width, labelsize=8)
         axes.invert_yaxis()
         axes.set_xlabel("bars: training clips")
         beside = axes.secondary_yaxis("right")
@@ -143,7 +142,7 @@ def tree_outline(
         beside.set_yticks(rows, numbers)
         beside.set_ylabel(count)
         keys = [Patch(facecolor=kind.colour, linewidth=0, label=kind.label) for kind in classes]
-        heading = "\n".join(wrap(title, 72 * size[0] - 20, 12.6, 3))
+        heading = "\n".join(wrap(title, 72 * width - 20, 12.6, 3))
         bold = {"size": 11, "weight": "bold"}
         figure.legend(
             handles=keys,
