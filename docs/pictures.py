@@ -65,22 +65,22 @@ COURSES = (("tutorials/real",), ("tutorials/videos", "tutorials/notebook"),
            ("how-to/saliency",))  # fmt: skip
 #: Pictures of a report: width, height, the end of the address, the omitted parts, and the
 #: numbered parts. The first entry applies to each report.
-AGREEMENT = "section[aria-labelledby=agreement]"
-FIRST_SCREEN = (1080, 1120, "", ".explorer, nav, .terms, #theme", [])
+REST = "nav, nav ~ section, footer"
+FIRST_SCREEN = (1200, 900, "", "section[aria-labelledby=explorer]", [])
 SHOTS: dict[str, tuple[int, int, str, str, list[str]]] = {
-    "readme": (1200, 1340, "", ".explorer, nav, .terms", []),
+    "readme": (1200, 1100, "", "section[aria-labelledby=explorer]", []),
     "real-report-beside": (
-        1080, 360, "", f"header, nav, main > :not({AGREEMENT}), {AGREEMENT} > :not("
-        "h3:nth-last-of-type(1)):not(h3:nth-last-of-type(1) ~ *)", [],
+        1200, 480, "",
+        "main > :not(section[aria-labelledby=differ])", [],
     ),
     "scholars-report-top": (
-        1080, 1560, "", ".explorer, nav, .terms, #theme",
-        ["h1", ".alarm", ".findings", ".found figure:not(.overlap)", "p.limits", "table.strips"],
+        1200, 760, "", REST,
+        [".facts", ".results", ".limits", "section[aria-labelledby=people]"],
     ),
     "scholars-report-explorer": (
-        1080, 1500, "#film=Night_Bus&model=pcbm-logistic",
-        "header, nav, main > section:not(.explorer)",
-        ["#choose", "#strips", "#save-table", "#clips-table"],
+        1200, 700, "#film=Night_Bus",
+        "main > :not(section[aria-labelledby=explorer])",
+        ["#choose", "#lanes", "#rows"],
     ),
 }  # fmt: skip
 NUMBERS = """

@@ -9,7 +9,7 @@ Import the most used names from here. Each is loaded on first use::
     data = om.load_dataset("manifests/mine", "stores/xclip.zarr", positives=["S"], negatives=["EN"])
     cross_val_score(om.MLPProbe(), data.X, data.y, groups=data.groups, cv=om.LeaveFilmOut())
     run = om.run_experiment("sure.toml", "runs/sure")
-    run.scores()
+    run.scores
     om.report(run, "report.html")
 """
 
@@ -40,20 +40,22 @@ if TYPE_CHECKING:
     from obygaze_models.experiments.compare import compare as compare
     from obygaze_models.experiments.curve import learning_curve as learning_curve
     from obygaze_models.experiments.experiment import Experiment, load_experiment
-    from obygaze_models.experiments.run import run_experiment, train_model
-    from obygaze_models.experiments.run_folder import Run, load_run
+    from obygaze_models.experiments.run import run_experiment
+    from obygaze_models.experiments.tables import Run, load_run
+    from obygaze_models.experiments.train import train_model
     from obygaze_models.explain.moments import Moments, find_moments
     from obygaze_models.explain.tcav import tcav as tcav
     from obygaze_models.report.page import report as report
     from obygaze_models.reproduce.reproduce import reproduce as reproduce
-    from obygaze_models.saved.inference import (
+    from obygaze_models.saved.about import About
+    from obygaze_models.saved.model import load_model, save_model
+    from obygaze_models.saved.predict import (
         FramePredictions,
         Predictions,
         evaluate,
         predict,
         predict_frames,
     )
-    from obygaze_models.saved.persistence import load_model, save_model
 
 _NAMES = {
     "data.dataset": ["ClipDataset", "load_dataset"],
@@ -72,14 +74,16 @@ _NAMES = {
     "experiments.compare": ["compare"],
     "experiments.curve": ["learning_curve"],
     "experiments.experiment": ["Experiment", "load_experiment"],
-    "experiments.run": ["run_experiment", "train_model"],
-    "experiments.run_folder": ["Run", "load_run"],
+    "experiments.run": ["run_experiment"],
+    "experiments.tables": ["Run", "load_run"],
+    "experiments.train": ["train_model"],
     "explain.moments": ["Moments", "find_moments"],
     "explain.tcav": ["tcav"],
     "report.page": ["report"],
     "reproduce.reproduce": ["reproduce"],
-    "saved.inference": ["FramePredictions", "Predictions", "evaluate", "predict", "predict_frames"],
-    "saved.persistence": ["load_model", "save_model"],
+    "saved.about": ["About"],
+    "saved.model": ["load_model", "save_model"],
+    "saved.predict": ["FramePredictions", "Predictions", "evaluate", "predict", "predict_frames"],
 }
 _ROOMS = {name: room for room, names in _NAMES.items() for name in names}
 

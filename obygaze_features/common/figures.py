@@ -40,7 +40,7 @@ INK = LIGHT["ink"]
 SOFT = LIGHT["soft"]
 LINE = LIGHT["line"]
 SERIES = tuple(LIGHT[f"s{number}"] for number in range(1, 7))
-LEVELS = {"EN": "l1", "HN": "l3", "NS": "unsure", "S": "l5"}
+LEVELS = {"EN": "l1", "HN": "l3", "NS": "l4", "S": "l5"}
 """The names of the colours of ObyGaze12's levels."""
 _STEPS = {1: "5", 2: "15", 3: "135", 4: "1345", 5: "12345"}
 """The indices of the ramp's colours, by the number of levels."""
@@ -105,8 +105,7 @@ def figure_style() -> Iterator[None]:
 def level_colour_names(codes: Sequence[str]) -> list[str]:
     """Return the name of each level's colour in figures and pages; higher levels stand out more.
 
-    Among ObyGaze12's levels, Not Sure has its own colour, and a class of several levels has the
-    colour of its first level.
+    A class of several of ObyGaze12's levels has the colour of its first level.
     """
     first = [code.partition("+")[0] for code in codes]
     if set(first) <= LEVELS.keys():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from obygaze_features.common.text import format_number
 from obygaze_features.errors import UsageError
 
 _HERE = Path(__file__).parent
-WIDTH, LANE, GAP = 1000, 12, 3
 NOTE = "NOT-TO-BE-SHARED.txt"
 """The file, in a folder of pictures from films, that says why the pictures must not be shared."""
 MAX_PICTURE_BYTES = 1_000_000
@@ -42,7 +41,9 @@ def html(template: str, /, *parts: object, **named: object) -> Html:
     return Html(template.format(*map(_escaped, parts), **escaped))
 
 
-def document(title: str, body: Html, *, style: str = "", script: str = "") -> Html:
+def document(
+    title: str, body: Html, *, style: str = "", script: str = "", plays_videos: bool = False
+) -> Html:
     """Return a page with `body`, which may contain JSON in script elements.
 
     The page's security policy allows no network requests, and no scripts except `script`.
@@ -55,11 +56,13 @@ def document(title: str, body: Html, *, style: str = "", script: str = "") -> Ht
         CSS to add after the style sheet of all pages.
     script
         A script to run at the end of the page.
+    plays_videos
+        Allow videos from this computer.
     """
-    allowed = ""
+    allowed = "media-src file:; " if plays_videos else ""
     if script:
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-        allowed = f"script-src 'sha256-{digest}'; "
+        allowed += f"script-src 'sha256-{digest}'; "
         script = f"<script>{script}</script>\n"
     return html(
         (_HERE / "document.html").read_text(encoding="utf-8"),
@@ -79,11 +82,6 @@ def script_json(value: Any) -> Html:
     return Html(text)
 
 
-def joined(parts: list[Html]) -> Html:
-    """Join parts with commas."""
-    return Html(", ".join(parts))
-
-
 def number(value: float | None, *, form: str = "") -> Html:
     """Return a number formatted for people, with its full value for programs.
 
@@ -92,66 +90,14 @@ def number(value: float | None, *, form: str = "") -> Html:
     value
         The number; None becomes a dash, never a zero.
     form
-        ``"+"`` for a difference with its sign, ``"%"`` for a share, ``","`` for a count.
+        ``"+"`` for a difference with its sign, ``"%"`` for a share (or both), ``","`` for a count.
     """
     if value is None:
         return Html('<abbr title="undefined">–</abbr>')
-    text = format_number(value, percent=form == "%", signed=form == "+")
+    text = format_number(value, percent="%" in form, signed="+" in form)
     if form == ",":
         text = format(value, ",.0f")
     return html('<data value="{}">{}</data>', format(value, ".7g"), text)
-
-
-def draw_lanes(
-    spans: Mapping[str, tuple[float, float]],
-    lanes: Sequence[Mapping[str, str]],
-    film: str,
-    length: float,
-) -> Html:
-    """Draw a film's clips as coloured lanes; touching clips of the same colour become one shape.
-
-    Parameters
-    ----------
-    spans
-        The start and end of each clip, in order.
-    lanes
-        For each lane, the CSS class of each clip's colour.
-    film
-        The id of the film, for scripts.
-    length
-        The least length of the lanes, so that films have the same scale.
-    """
-    end = max(end for _, end in spans.values())
-    last = max(length, end)
-    scale = WIDTH / last
-    paths = ""
-    for row, lane in enumerate(lanes):
-        shapes: dict[str, list[tuple[float, float]]] = {}
-        for clip, (start, stop) in spans.items():
-            if not lane.get(clip):
-                continue
-            boxes = shapes.setdefault(lane[clip], [])
-            if boxes and start <= boxes[-1][1] + 0.05:
-                start = boxes.pop()[0]
-            boxes.append((start, stop))
-
-        y = row * (LANE + GAP)
-        for colour, boxes in shapes.items():
-            outlines = ""
-            for start, stop in boxes:
-                left = round(scale * start)
-                right = round(max(scale * stop, scale * start + 1))
-                outlines += f"M{left} {y}H{right}v{LANE}H{left}z"
-            paths += html('<path class="{}" d="{}"/>', colour, outlines)
-
-    height = len(lanes) * (LANE + GAP)
-    return html(
-        '<svg viewBox="0 0 {} {}" preserveAspectRatio="none" style="height: {}px" '
-        'aria-hidden="true" data-film="{}" data-last="{}"><path class="tested" d="M0 0H{}V{}H0z"/>'
-        "{}</svg>",
-        WIDTH, height, height, film, format(last, "g"), round(scale * end), height - GAP,
-        Html(paths),
-    )  # fmt: skip
 
 
 def read_thumbnails(folder: Path, ids: Iterable[str]) -> dict[str, str]:

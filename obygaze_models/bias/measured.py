@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from obygaze_models.figures.dots import grouped_dots, numbered_series
-from obygaze_models.figures.sheet import Dot
+from obygaze_models.figures.dots import PUBLISHED, Dot, dot_plot, numbered_series
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,22 +69,25 @@ class Measured:
         return {"rows": self.rows, **self.about, **self.details}
 
     def figure(self) -> Figure:
-        """Draw a dot for each row, and a tick for its ``published_d`` if it has one."""
+        """Draw a dot for each row, and one for its ``published_d`` if it has one."""
         drawing = self.drawing
-        series = list(dict.fromkeys(row.get(drawing.series, "here") for row in self.rows))
+        names = list(dict.fromkeys(row.get(drawing.series, "here") for row in self.rows))
+        series = numbered_series(names)
+        if any("published_d" in row for row in self.rows):
+            series.append(PUBLISHED)
         groups: dict[str, list[Dot]] = {}
         for row in self.rows:
-            names = dict.fromkeys(row[name] for name in drawing.groups if row.get(name))
-            dots = groups.setdefault(" ".join(names), [Dot(None)] * len(series))
-            dots[series.index(row.get(drawing.series, "here"))] = Dot(
-                row[drawing.value], row.get("low"), row.get("high"), row.get("published_d")
-            )
-        return grouped_dots(
-            groups,
-            numbered_series(series),
+            words = dict.fromkeys(row[name] for name in drawing.groups if row.get(name))
+            dots = groups.setdefault(" ".join(words), [Dot(None)] * len(series))
+            dot = Dot(row[drawing.value], row.get("low"), row.get("high"))
+            dots[names.index(row.get(drawing.series, "here"))] = dot
+            if "published_d" in row:
+                dots[-1] = Dot(row["published_d"])
+        return dot_plot(
+            [*groups.items()],
+            series,
             title=drawing.title,
             axis=drawing.axis,
             limits=drawing.limits,
             description=drawing.title,
-            guess="published",
         )

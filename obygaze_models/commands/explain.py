@@ -55,18 +55,17 @@ def explain(
     import msgspec
 
     from obygaze_models.explain.attributions import explain_clips
-    from obygaze_models.saved.about import describe_seen, read_about
+    from obygaze_models.saved.model import read_header
 
     clips = msgspec.to_builtins(explain_clips(model, stores, ids))
     if as_json:
         echo_json(clips)
     else:
-        echo_warnings(describe_seen({clip["id"]: clip["seen_in_training"] for clip in clips}))
         for clip in clips:
             explanation = clip.pop("explanation")
             why = explanation.pop("why") or {"reasons": "none from this type of model"}
             show({**clip, **why, **explanation})
-    echo_warnings(read_about(model).description.warnings)
+    echo_warnings(read_header(model).about.warnings)
 
 
 @click.command()
@@ -102,9 +101,8 @@ def moments(
     Example:
       obygaze models moments models/mil stores/xclip.zarr -o moments.csv
     """
-    from obygaze_models.experiments.elan_documents import moment_files
-    from obygaze_models.experiments.record import RECORD
-    from obygaze_models.saved.about import describe_seen
+    from obygaze_models.experiments.export import moment_files
+    from obygaze_models.experiments.tables import HEADER
 
     if frames and frames.resolve() == output.resolve():
         raise UsageError("-o and --frames must be different files")
@@ -112,7 +110,7 @@ def moments(
         require_folder_name(elan)
 
     opened = of.open_store(store)
-    if (model / RECORD).is_file():
+    if (model / HEADER).is_file():
         done = om.load_run(model).moments(store=opened, **options)
     else:
         frames_of = om.predict_frames(model, opened)
@@ -129,5 +127,4 @@ def moments(
     echo(done.describe())
     for path in files:
         echo(f"Wrote {path}")
-    seen = dict(zip(done.frames.ids, done.frames.seen, strict=True))
-    echo_warnings([*done.warnings, *describe_seen(seen)])
+    echo_warnings(done.warnings)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import to_builtins
 
 import obygaze_models as om
 from obygaze_features.common.cli import (
@@ -22,7 +23,6 @@ from obygaze_features.common.cli import (
     show,
 )
 from obygaze_features.common.figures import check_figure_path, save_figure
-from obygaze_features.common.printer import fill
 from obygaze_models.commands._shared import (
     echo_warnings,
     path_option,
@@ -93,11 +93,10 @@ def run(
 ) -> None:
     """Train and test the models of an EXPERIMENT file.
 
-    Writes a folder with run.json (scores, data, versions), predictions.csv, fits.csv and models.
+    Writes a folder with run.json, tables of clips, fits, predictions and scores, and the models.
     Finished fits are kept in OUTPUT.partial, so the same command resumes after an interruption
-    (with --overwrite it starts again). Prints warnings, then the result, which names the films if
-    only some of them are tested. The exit code is 3 if fits or tests were skipped. An EXPERIMENT is
-    a TOML file. Its paths are relative to the file:
+    (with --overwrite it starts again). The exit code is 3 if fits or tests were skipped. An
+    EXPERIMENT is a TOML file. Its paths are relative to the file:
 
     \b
       name = "Sure against the negatives"
@@ -112,8 +111,6 @@ def run(
     Example:
       obygaze models run experiments/sure-against-easy.toml
     """
-    from msgspec import to_builtins
-
     from obygaze_models.experiments.summary import describe_run, headline
 
     loaded = om.load_experiment(experiment, predictions=predictions)
@@ -126,37 +123,35 @@ def run(
         overwrite=overwrite,
         log=lambda line: echo(line, err=True),
     )
-    record = done.record
-    echo_warnings(record.warnings, verbose=verbose)
+    echo_warnings(done.warnings, verbose=verbose)
     if as_json:
-        echo_json(to_builtins(record))
+        scores = done.scores.astype(object).where(done.scores.notna(), None)
+        echo_json(to_builtins(done.header) | {"scores": scores.to_dict("records")})
     else:
-        for line in headline(record):
-            echo(line, bold=True)
+        echo(headline(done), bold=True)
         echo(f"Wrote {done.folder}")
         echo(f"\n{describe_run(done, verbose=verbose)}")
-    exit_if(record.skipped)
+    exit_if(done.header.skipped)
 
 
 def _echo_plan(experiment: om.Experiment, *, verbose: bool, as_json: bool) -> None:
-    """Print what a run would do and skip, how long it would take, and warnings about its scores."""
-    from msgspec import to_builtins
-
-    from obygaze_models.experiments.messages import describe_plan, run_warnings
-    from obygaze_models.experiments.outcome import Outcome
+    """Print what a run would do and skip, and the warnings that are known before it."""
     from obygaze_models.experiments.plan import make_plan
+    from obygaze_models.experiments.warnings import plan_warnings
 
     plan = make_plan(experiment)
-    seconds, failed = plan.estimate()
-    outcome = Outcome(plan, [*plan.skipped, *failed])
-    warnings = run_warnings(outcome)
-    if as_json:
-        planned = outcome.planned(warnings) | {"fits": plan.fold_counts(), "seconds": seconds}
-        echo_json(to_builtins(planned))
-        return
-    echo(describe_plan(plan))
-    show({"seconds_on_this_machine": seconds})
-    echo_warnings(warnings, verbose=verbose)
+    rows = plan.counts()
+    facts = {
+        "protocol": plan.division.protocol,
+        "split": plan.division.split,
+        "balance": plan.balance,
+        "tests": [task.title for task in plan.tests],
+        "join": plan.join.brief.lines(),
+        "fits": rows,
+    }
+    show(facts, as_json)
+    if not as_json:
+        echo_warnings(plan_warnings(plan), verbose=verbose)
 
 
 @models.command("list")
@@ -170,7 +165,7 @@ def list_models(folder: Path | None, as_json: bool) -> None:
       obygaze models list
     """
     from obygaze_models.estimators.registry import describe_estimators
-    from obygaze_models.saved.about import read_models
+    from obygaze_models.saved.model import read_models
 
     rows: list[dict[str, Any]] = []
     if folder is None:
@@ -186,15 +181,13 @@ def list_models(folder: Path | None, as_json: bool) -> None:
             )
     else:
         for name, about in read_models(folder).items():
-            own = about.description
             rows.append(
                 {
                     "model": name,
-                    "estimator": own.estimator,
-                    "task": own.task,
-                    "clips_seen": len(own.seen),
-                    "classes": own.classes,
-                    "array": own.features.array,
+                    "estimator": about.estimator,
+                    "task": about.learned.key,
+                    "classes": about.learned.class_titles,
+                    "array": about.needs.array,
                 }
             )
     show(rows, as_json)
@@ -227,11 +220,10 @@ def compare(
 ) -> None:
     """Compare models of one or more RUNs in a ranked table.
 
-    Models are compared with a reference: the model in the first run's headline, or the first
-    --model. Both are scored film by film, on the clips that both were tested on. The score is the
-    mean over films. The difference is paired by film and has a 95% interval. p is from a paired
-    t-test, its variance widened where fits share training clips, adjusted for the number of
-    comparisons by Holm's method.
+    Models are compared with a reference: the first model of the first run, or the first --model.
+    Both are scored film by film, on the clips that both were tested on. The score is the mean over
+    films. The difference is paired by film and has a 95% interval. The text below the table names
+    the test that p is from.
 
     \b
     Example:
@@ -242,12 +234,12 @@ def compare(
     compared = om.compare(*runs, models=models, metric=metric)
     echo_warnings(compared.warnings)
     if as_json:
-        echo_json(asdict(compared))
+        table = compared.frame()
+        echo_json(table.astype(object).where(table.notna(), None).to_dict("records"))
     else:
-        echo(fill(compared.headline(metric), 100), bold=True)
-        echo(f"\n{compared.table(metric)}")
+        echo(str(compared))
     if output:
-        save_figure(compared.figure(metric), output, overwrite=overwrite)
+        save_figure(compared.figure(), output, overwrite=overwrite)
         echo(f"Wrote {output}", err=True)
 
 
@@ -258,8 +250,7 @@ def compare(
     "sizes",
     type=int,
     multiple=True,
-    help="A number of films to train on; repeatable.  [default: 2, 5, 10, 15, up to the largest "
-    "possible]",
+    help="A number of films to train on; repeatable.  [default: 2, 5, 10, 15]",
 )
 @output_options("A figure: .svg, .pdf or .png.", required=False)
 @json_option
@@ -274,8 +265,7 @@ def curve(
 
     For each number of films, films are drawn at random from each training set. Each model is
     trained on the clips of these films and tested as in a run. A score is the mean over the tested
-    films, with its 95% interval. The last columns show the change from the previous number of
-    films.
+    films, with its 95% interval.
 
     \b
     Example:
@@ -283,7 +273,7 @@ def curve(
     """
     if output:
         check_figure_path(output, overwrite=overwrite)
-    drawn = om.learning_curve(experiment, sizes or None, log=lambda line: echo(line, err=True))
+    drawn = om.learning_curve(experiment, sizes or None)
     if as_json:
         echo_json(asdict(drawn))
     else:
@@ -291,27 +281,6 @@ def curve(
     if output:
         save_figure(drawn.figure(), output, overwrite=overwrite)
         echo(f"Wrote {output}", err=True)
-
-
-@models.command()
-@folder_argument("run")
-@json_option
-def check(run: Path, as_json: bool) -> None:
-    """Recompute a RUN's scores, and compare with its run.json.
-
-    Loading a run only checks the digests of its files. This command recomputes every score,
-    including intervals and scores of guessing. The exit code is 1 if anything differs.
-
-    \b
-    Example:
-      obygaze models check runs/first
-    """
-    opened = om.load_run(run)
-    differences = opened.check()
-    rows = [{"difference": text} for text in differences]
-    facts = {"run": str(opened.folder), "scores": len(opened.record.scores)}
-    show(facts | {"differences": len(differences), "list": rows}, as_json)
-    exit_if(differences, 1)
 
 
 for command in (train, evaluate, predict, moments, explain):

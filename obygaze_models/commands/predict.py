@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
 import obygaze_models as om
 from obygaze_features.common.cli import (
     ADDRESS,
-    echo,
     echo_json,
     folder_argument,
     json_option,
@@ -47,18 +44,12 @@ def train(
     Example:
       obygaze models train experiments/sure-against-easy.toml -o models/sure
     """
-    model = om.train_model(
+    facts = om.train_model(
         experiment,
         output or Path("models", experiment.stem),
         estimator=estimator,
         overwrite=overwrite,
-        log=lambda line: echo(line, err=True),
     )
-    echo_warnings(model.warnings)
-    facts = asdict(model)
-    if not as_json:
-        for key in ("join", "facts", "warnings"):
-            del facts[key]
     show(facts, as_json)
 
 
@@ -90,7 +81,8 @@ def predict(
 
     The store must have the features that the model was trained on, or features made in the same
     way. Pass several stores if the model was trained on several. Without an output option, the
-    first clips are printed.
+    first clips are printed. The column "seen" tells clips that the model was trained on ("clip")
+    and other clips of their films ("film") from all others ("no").
 
     MODEL can also be a run, which needs no STORE. Its held-out predictions are written: each clip
     is predicted by the fits that were not trained on it. Each row also has the film's title, and
@@ -101,25 +93,41 @@ def predict(
     Example:
       obygaze models predict models/sure stores/xclip-kinetics.zarr -o predictions.csv
     """
-    from obygaze_models.experiments.exports import Outputs
-    from obygaze_models.experiments.predict import predict_model, predict_run
-    from obygaze_models.experiments.record import RECORD
+    from obygaze_models.data.stores import open_stores
+    from obygaze_models.experiments.export import (
+        first_rows,
+        format_predictions,
+        held_out,
+        to_elan,
+        with_places,
+    )
+    from obygaze_models.experiments.tables import HEADER
 
-    outputs = Outputs(output, elan)
-    is_run = (model / RECORD).is_file()
+    is_run = (model / HEADER).is_file()
     if is_run == bool(stores) or (estimator and not is_run):
         raise UsageError("a model needs a STORE, and a run takes none; --estimator is for runs")
     if is_run:
-        written = predict_run(om.load_run(model), outputs, estimator=estimator, ids=ids)
+        done = om.load_run(model)
+        table, warnings = held_out(done, model=estimator, ids=ids), done.warnings
+        placed = table
     else:
-        written = predict_model(model, stores, outputs, ids=ids)
-    echo_warnings(written.seen)
-    write_files(written.files, overwrite=overwrite)
+        predictions = om.predict(model, list(stores), ids=ids)
+        table, warnings = predictions.table, predictions.warnings
+        placed = with_places(predictions, open_stores(list(stores)).items)
+    files = {}
+    if output:
+        files[output] = format_predictions(table)
+    if elan:
+        files |= {elan / name: text for name, text in to_elan(placed, warnings).items()}
+    write_files(files, overwrite=overwrite)
     if as_json:
-        echo_json([*written.rows])
+        echo_json(table.astype(object).where(table.notna(), None).to_dict("records"))
     else:
-        echo("\n".join(written.text))
-    echo_warnings(written.warnings)
+        counts = table["prediction"].value_counts().head(10).to_dict()
+        facts = {"predictions": len(table), "by_class": counts}
+        facts |= {"wrote": [str(path) for path in files]}
+        show(facts if files else facts | {"first": [*first_rows(table)]})
+    echo_warnings(warnings)
 
 
 @click.command()
@@ -135,41 +143,16 @@ def evaluate(
 
     STORE has the features. All clips are scored together, not film by film as in a run. Separate
     scores are shown for clips that the model has not seen in training, and for clips of films that
-    it has not seen. The scores of guessing with the same share of positives are shown for
-    comparison.
+    it has not seen. Only the last are a fair test. The scores of guessing with the same share of
+    positives are shown for comparison.
 
     \b
     Example:
       obygaze models evaluate models/sure stores/xclip-kinetics.zarr manifests/obygaze12
     """
     scored = om.evaluate(model, stores, manifest, labels=labels)
-    group = scored.grouped_by
-    parts = {
-        "all clips": scored.every,
-        "not seen in training": scored.unseen,
-        f"of another {group} than in training": scored.apart,
-    }
-    rows: list[dict[str, Any]] = []
-    shown = {0}
-    for name, part in parts.items():
-        if part.clips in shown:  # the same clips, because each part is within the one before
-            continue
-        shown.add(part.clips)
-        size = {"on": name, "clips": part.clips, "positive": part.positives}
-        if part.classes == 1:  # nothing to score
-            rows.append(size)
-            continue
-        for predicted_by, scores in {"the model": part.scores, **part.baselines}.items():
-            rows.append({**size, "by": predicted_by, **scores})
-    facts = {
-        "task": scored.task,
-        "clips": scored.every.clips,
-        "seen_in_training": len(scored.seen),
-        "unseen": scored.unseen.clips,
-        f"of_another_{group}": scored.apart.clips,
-        "without_features": scored.missing,
-    }
-    show(facts | {"scores": rows}, as_json)
-    echo_warnings(scored.warnings)
-    if scored.seen:
-        echo_warnings(["clips seen in training are no fair test; look at the other rows"])
+    rows = scored.astype(object).where(scored.notna(), None).to_dict("records")
+    show(rows, as_json)
+    unseen = scored[scored["on"] == "clips of unseen films"]
+    if unseen.empty or unseen.iloc[0]["clips"] < scored.iloc[0]["clips"]:
+        echo_warnings(["only clips of unseen films are a fair test"])

@@ -1,33 +1,170 @@
-"""Comparisons of models from one or several runs, on clips that both models were tested on."""
+"""Compare models of one or several runs, on clips that both models were tested on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from obygaze_features.common.text import counted, unknown_name
+from obygaze_features.common.printer import align, fill
+from obygaze_features.common.text import counted, format_signed, group_by, unknown_name
 from obygaze_features.errors import ExperimentError
-from obygaze_features.items.items import group_noun
 from obygaze_models.data.warnings import RunWarning, leak_warning, unique_warnings
-from obygaze_models.experiments.comparisons import Comparison, Comparisons, ModelRef
-from obygaze_models.experiments.experiment import as_toml
-from obygaze_models.experiments.predictions import join_fits, split_by
-from obygaze_models.experiments.record import RunRecord
-from obygaze_models.experiments.run_folder import AnyRun, Run, as_run
+from obygaze_models.experiments.scores import is_cross_validated, scored_clips, split_by
+from obygaze_models.experiments.tables import AnyRun, Run, as_run
 from obygaze_models.scoring.intervals import (
-    GroupScores,
+    CROSSED,
+    Difference,
+    Estimate,
     estimate_differences,
     holm,
     score_groups,
+    too_few,
 )
+from obygaze_models.scoring.metrics import METRICS
 
-Pair = tuple[ModelRef, ModelRef]
-"""A model and the reference it is compared with."""
-Tables = Mapping[tuple[ModelRef, str], pd.DataFrame]
-"""The predictions of all fits of each model on each test set."""
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SIGNIFICANT = 0.05
+WIDTH = 100
+
+
+@dataclass(frozen=True)
+class ModelRef:
+    """A model in a run. With several runs, `name` includes the run."""
+
+    run: str
+    model: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A model compared with the reference, on the clips of a test set that both were tested on.
+
+    Parameters
+    ----------
+    test, model, reference
+        The test set, and the models.
+    clips, class_counts
+        The number of clips that both were scored on, and of clips of each class.
+    scores
+        A `Difference` for each metric: the model's score minus the reference's.
+    warnings
+        Notes on settings that differ and on clips that are left out, and warnings about leaks.
+    noun
+        The unit that clips are grouped by, such as "film".
+    cross_validated
+        True if fits of a model are trained on clips that its other fits test.
+    """
+
+    test: str
+    model: ModelRef
+    reference: ModelRef
+    clips: int
+    class_counts: tuple[int, ...]
+    scores: dict[str, Difference]
+    warnings: tuple[RunWarning, ...]
+    noun: str
+    cross_validated: bool
+
+    def certainty(self, key: str) -> str:
+        """Return the interval of a difference as text, or the reason why it has none."""
+        difference = self.scores[key].difference
+        if difference.interval is not None:
+            return " to ".join(format_signed(end, 3) for end in difference.interval)
+        return too_few(self.class_counts, difference.groups, key, noun=self.noun) or "-"
+
+    def differs(self, key: str) -> bool:
+        """Return True if the models differ significantly, after adjusting for all comparisons."""
+        p_value = self.scores[key].p_value
+        return p_value is not None and p_value < SIGNIFICANT
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """Comparisons of models with a reference. `str` is a ranked table for each test set.
+
+    `metric` is the score that ranks models. If `pooled` is True, all clips are scored together.
+    """
+
+    comparisons: list[Comparison]
+    metric: str
+    warnings: list[RunWarning]
+    pooled: bool = False
+
+    def frame(self) -> pd.DataFrame:
+        """Return a row for each comparison and metric."""
+        rows = []
+        for own in self.comparisons:
+            for key, score in own.scores.items():
+                low, high = score.difference.interval or (None, None)
+                rows.append(
+                    {
+                        "test": own.test,
+                        "model": own.model.name,
+                        "reference": own.reference.name,
+                        "metric": key,
+                        "score": score.model.value,
+                        "score_reference": score.reference.value,
+                        "difference": score.difference.value,
+                        "low": low,
+                        "high": high,
+                        "p_value": score.p_value,
+                        "films": score.difference.groups,
+                    }
+                )
+        return pd.DataFrame(rows)
+
+    def __str__(self) -> str:
+        by_test: dict[str, list[Comparison]] = {}
+        for own in self.comparisons:
+            by_test.setdefault(own.test, []).append(own)
+        tables = [_ranked_table(pairs, self.metric) for pairs in by_test.values()]
+        return "\n\n".join([*tables, fill(self._legend(), WIDTH)])
+
+    def _legend(self) -> str:
+        """Return an explanation of the columns, which names the test that p is from."""
+        noun = self.comparisons[0].noun
+        test = f"a paired t-test over {noun}s"
+        text = f"Scores are means over {noun}s, and differences are paired by {noun}."
+        if self.pooled:
+            test = f"a t-test over a jackknife of {noun}s"
+            text = f"All clips are scored together, also clips of different {noun}s and fits."
+        if any(own.cross_validated for own in self.comparisons):
+            test += f" with {CROSSED}"
+        return (
+            f"{text} p is from {test}, adjusted by Holm's method for all comparisons. Intervals "
+            "are from the same test, and not adjusted."
+        )
+
+    def figure(self) -> Figure:
+        """Draw the differences and their intervals."""
+        from obygaze_models.figures.dots import Dot, Series, dot_plot
+
+        title = METRICS[self.metric].title
+        rows: list[tuple[str, list[Dot]]] = []
+        for test, same in group_by(self.comparisons, lambda own: own.test).items():
+            rows.append((f"{test}: {counted(same[0].clips, 'clip')}", []))
+            for own in same:
+                if self.metric in own.scores:
+                    score = own.scores[self.metric].difference
+                    dot = Dot(score.value, *(score.interval or ()))
+                    rows.append((own.model.name, [dot]))
+        first = self.comparisons[0]
+        return dot_plot(
+            rows,
+            [Series("difference")],
+            title=f"Differences in {title}",
+            axis=f"difference in {title}, model minus {first.reference.name}, with its 95% "
+            f"interval over {first.noun}s",
+            description=str(self),
+            lines={"no difference": 0.0},
+            signed=True,
+        )
 
 
 def compare(
@@ -38,7 +175,7 @@ def compare(
 ) -> Comparisons:
     """Compare models with a reference, on the clips that both were tested on.
 
-    The reference is the headline model of the first run, or the first of `models`.
+    The reference is the first model of the first run, or the first of `models`.
 
     Parameters
     ----------
@@ -54,42 +191,37 @@ def compare(
     """
     named = _by_name([as_run(run) for run in runs])
     first = next(iter(named.values()))
-    _check_items([*named.values()])
-    tables = {
-        (_refer(name, run, model, several=len(named) > 1), test): table
-        for name, run in named.items()
-        for (model, test), table in split_by(run.predictions(), "model", "test").items()
-    }
+    if len({run.header.manifest.digest for run in named.values()}) > 1:
+        raise ExperimentError("the runs have different items. Run all on the same manifest")
+    tables = {}
+    for name, run in named.items():
+        for (model, test), table in split_by(run.predictions, "model", "test").items():
+            title = f"{name}: {model}" if len(named) > 1 else model
+            if not models or model in models:
+                tables[ModelRef(name, model, title), test] = table
     refs = list(dict.fromkeys(ref for ref, _ in tables))
-    _check_models(models, refs, named)
-    comparisons: list[Comparison] = []
+    known = [ref.model for ref in refs]
+    chosen = [*models] or [first.main_model]
+    for name in chosen:
+        if name not in known:
+            raise ExperimentError(unknown_name("model", name, first.models))
+    reference = refs[known.index(chosen[0])]
+    compared: list[Comparison] = []
     left_out: list[RunWarning] = []
-    for pair in _pairs(refs, models, first):
-        tests = {ref: [test for own, test in tables if own == ref] for ref in pair}
-        for test in dict.fromkeys([*tests[pair[1]], *tests[pair[0]]]):
-            compared = _compare(pair, test, named, tables, pooled=pooled)
-            if isinstance(compared, Comparison):
-                comparisons.append(compared)
-            else:
-                left_out.append(compared)
-    if not comparisons:
-        name = models[0] if models else refs[0].model
-        nothing = f"no model to compare with {name}. Add a run or a model"
+    for ref in refs:
+        for test in dict.fromkeys(test for own, test in tables if own in (ref, reference)):
+            if ref != reference:
+                own = _compare((ref, reference), test, named, tables, pooled=pooled)
+                (compared if isinstance(own, Comparison) else left_out).append(own)  # type: ignore[arg-type]
+    if not compared:
+        nothing = f"no model to compare with {reference.name}. Add a run or a model"
         raise ExperimentError(left_out[0].text if left_out else nothing)
-    warnings = [note for run in named.values() for note in run.warnings if note.voids_scores]
-    for own in comparisons:
-        warnings += [*own.leaks, *own.differences, *own.notes]
-        if metric not in (None, *own.scores):
-            text = f"{own.test} is left out: {metric} is undefined for its classes"
-            warnings.append(RunWarning("no-metric", own.test, text))
-    ranked = Comparisons(
-        _adjust(comparisons),
-        metric or first.record.main_metric,
-        tuple(unique_warnings([*warnings, *left_out])),
-        pooled,
-    )
-    ranked.select(metric)  # raises for an unknown metric
-    return ranked
+    metric = metric or first.main_metric
+    if metric not in compared[0].scores:
+        raise ExperimentError(unknown_name("metric", metric, compared[0].scores))
+    voiding = [note for run in named.values() for note in run.warnings if note.voids_scores]
+    warnings = [*voiding, *(note for own in compared for note in own.warnings), *left_out]
+    return Comparisons(_adjust(compared), metric, unique_warnings(warnings), pooled)
 
 
 def _by_name(runs: Sequence[Run]) -> dict[str, Run]:
@@ -100,178 +232,127 @@ def _by_name(runs: Sequence[Run]) -> dict[str, Run]:
     return dict(zip(names, runs, strict=True))
 
 
-def _refer(name: str, run: Run, model: str, *, several: bool) -> ModelRef:
-    """Return a `ModelRef` for a run's model. Its title names the run if there are several."""
-    about = run.record.models[model]
-    title = f"{name}: {about.title}" if several else about.title
-    return ModelRef(name, model, title)
-
-
-def _check_items(runs: Sequence[Run]) -> None:
-    """Raise `ExperimentError` if runs have different items."""
-    manifest = runs[0].record.manifest
-    for run in runs[1:]:
-        own = run.record.manifest
-        if manifest.digest != own.digest:
-            raise ExperimentError(
-                f"{runs[0].folder} and {run.folder} have different items: one uses "
-                f"{manifest.name} ({manifest.digest[:12]}), the other {own.name} "
-                f"({own.digest[:12]}). Run both on the same manifest"
-            )
-
-
-def _check_models(models: Sequence[str], refs: Sequence[ModelRef], runs: Mapping[str, Run]) -> None:
-    """Raise `ExperimentError` if a model does not exist, or if there is only one model."""
-    names = list(dict.fromkeys(ref.model for ref in refs))
-    for name in models:
-        if name not in names and any(name in run.record.unscored for run in runs.values()):
-            raise ExperimentError(
-                f"{name} has no predictions: all its fits were skipped (run.json has the reasons)"
-            )
-        if name not in names:
-            raise ExperimentError(unknown_name("model", name, names))
-    if len(refs) == 1:
-        folder = runs[refs[0].run].folder
-        raise ExperimentError(f"{folder} has only the model {names[0]}. Add a second run")
-
-
-def _pairs(refs: Sequence[ModelRef], models: Sequence[str], run: Run) -> list[Pair]:
-    """Pair each model with the reference."""
-    name = models[0] if models else run.record.headline_model
-    reference = next(ref for ref in refs if ref.model == name)
-    return [
-        (ref, reference) for ref in refs if ref != reference and (not models or ref.model in models)
-    ]
-
-
-def _adjust(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Adjust the p-values of each metric for the number of comparisons, by Holm's method."""
-    adjusted = [replace(own, scores=dict(own.scores)) for own in comparisons]
-    for key in dict.fromkeys(key for own in adjusted for key in own.scores):
-        scored = [own for own in adjusted if key in own.scores]
-        p_values = holm([own.scores[key].p_value for own in scored])
-        for own, p_value in zip(scored, p_values, strict=True):
-            own.scores[key] = replace(own.scores[key], p_value=p_value)
-    return adjusted
-
-
 def _compare(
-    pair: Pair, test: str, runs: Mapping[str, Run], tables: Tables, *, pooled: bool
+    pair: tuple[ModelRef, ModelRef],
+    test: str,
+    runs: Mapping[str, Run],
+    tables: Mapping[tuple[ModelRef, str], pd.DataFrame],
+    *,
+    pooled: bool,
 ) -> Comparison | RunWarning:
     """Compare two models on a test set, or return a warning if they cannot be compared."""
-    names = " and ".join(ref.name for ref in pair)
-    untested = [ref for ref in pair if (ref, test) not in tables]
-    if untested:
-        [tested] = {*pair} - {*untested}
-        text = f"{test} is a test set of {tested.name}, not of {untested[0].name}"
-        return RunWarning("not-tested", test, text)
-    sides = [(runs[ref.run], tables[ref, test]) for ref in pair]
-    if sides[0][0].record.task(test).classes != sides[1][0].record.task(test).classes:
-        text = f"{names} cannot be compared: {test} has different classes in each run"
-        return RunWarning("other-classes", test, text)
-    labels = [table.drop_duplicates("id").set_index("id")["label"] for _, table in sides]
+    names = f"{pair[0].name} and {pair[1].name}"
+    sides = [runs[ref.run] for ref in pair]
+    if any((ref, test) not in tables for ref in pair):
+        return RunWarning("left-out", test, f"{test} is not a test set of both {names}")
+    classes = [run.task(test).classes for run in sides]
+    if classes[0] != classes[1] or sides[0].by != sides[1].by:
+        text = f"{names} cannot be compared on {test}: other classes or groups"
+        return RunWarning("left-out", test, text)
+    own = [tables[ref, test] for ref in pair]
+    labels = [table.drop_duplicates("id").set_index("id")["label"] for table in own]
     common = labels[0].index.intersection(labels[1].index)
     ids = common[labels[0][common] == labels[1][common]]
     if not len(ids):
-        difference = "with the same labels" if len(common) else "in common"
-        text = f"{names} cannot be compared: they have no test clips of {test} {difference}"
-        return RunWarning("other-clips", test, text)
-    by, second_by = (run.record.films.by for run, _ in sides)
-    if by != second_by:
-        text = (
-            f"{names} cannot be compared on {test}: one is averaged over {by}, the other over "
-            f"{second_by}. Run both with the same groups"
-        )
-        return RunWarning("other-groups", test, text)
-    first, second = (_score(run, table, ids, test, pooled=pooled) for run, table in sides)
-    reference_first = [(ref, run) for ref, (run, _) in zip(pair, sides, strict=True)][::-1]
+        text = f"{names} have no clips of {test} with the same label in common"
+        return RunWarning("left-out", test, text)
+    scored = []
+    for run, table in zip(sides, own, strict=True):
+        clips = scored_clips(table[table["id"].isin(ids)], run.group_of, run.header.measure)
+        scored.append(score_groups(clips, pooled=pooled))
+    warnings = [*_differences(pair, sides), *_leaks(pair, sides, test, ids)]
+    rest = labels[0].index.union(labels[1].index).size - len(ids)
+    if rest:
+        text = f"left out: {counted(rest, 'clip')} of {test} that are not in both, or differ"
+        warnings.append(RunWarning("left-out", test, text))
     return Comparison(
         test=test,
         model=pair[0],
         reference=pair[1],
         clips=len(ids),
-        class_counts=tuple(first.class_counts),
-        scores=estimate_differences(first, second),
-        differences=tuple(_differences(reference_first, test)),
-        notes=tuple(_notes(reference_first, test, labels[::-1], ids)),
-        leaks=tuple(dict.fromkeys(_leaks(reference_first, test, ids))),
-        noun=group_noun(by),
+        class_counts=tuple(scored[0].class_counts),
+        scores=estimate_differences(*scored),
+        warnings=tuple(warnings),
+        noun=sides[0].noun,
+        cross_validated=any(map(is_cross_validated, own)),
     )
 
 
-def _score(
-    run: Run, table: pd.DataFrame, ids: pd.Index[Any], test: str, *, pooled: bool
-) -> GroupScores:
-    """Score the clips of a test set that are among `ids`."""
-    record, clips = run.record, run.clips()
-    group_of = dict(zip(clips["id"], clips["group"], strict=True))
-    classes = len(record.task(test).classes)
-    common = table[table["id"].isin(ids)]
-    return score_groups(join_fits(common, group_of, classes, record.measure), pooled=pooled)
-
-
-def _differences(sides: Sequence[tuple[ModelRef, Run]], test: str) -> Iterator[RunWarning]:
-    """Yield a note for each setting of the data or protocol that differs between two models."""
-    records = [run.record for _, run in sides]
-    balances = [record.balance for record in records]
-    if not all(balances):  # if one protocol fixes the balance, the protocols already differ
-        balances = ["", ""]
-    splits = [  # leave-film-out needs no fold column
-        record.split or ("each film" if record.protocol == "leave-film-out" else "")
-        for record in records
-    ]
-    for code, name, values in (
-        ("labels", "label sets", [record.manifest.labels for record in records]),
-        ("protocol", "protocols", [record.protocol for record in records]),
-        ("options", "protocol options", [*map(_protocol_options, records)]),
-        ("split", "splits", splits),
-        ("balance", "balance", balances),
-        ("training", "training tasks", [record.trained_on(test) for record in records]),
-    ):
-        if values[0] != values[1]:
-            stated = [
-                f"{value or 'none'} in {ref.run}"
-                for value, (ref, _) in zip(values, sides, strict=True)
-            ]
-            yield RunWarning(code, "", f"different {name}: {', '.join(stated)}")
-
-
-def _notes(
-    sides: Sequence[tuple[ModelRef, Run]],
-    test: str,
-    labels: Sequence[pd.Series[Any]],
-    scored: pd.Index[Any],
-) -> Iterator[RunWarning]:
-    """Yield notes on clips that are left out of the comparison of two models."""
-    common = len(labels[0].index.intersection(labels[1].index))
-    for (ref, _), own in zip(sides, labels, strict=True):
-        if extra := len(own) - common:
-            text = f"left out: {counted(extra, 'clip')} of {test} that only {ref.run} has"
-            yield RunWarning("left-out", test, text)
-    run = sides[0][1]
-    clips = run.clips()
-    without_group = clips.loc[clips["group"] == "", "id"]
-    if unnamed := int(without_group.isin(scored).sum()):
-        noun = group_noun(run.record.films.by)
-        text = f"left out of the intervals: {counted(unnamed, 'clip')} of {test} without a {noun}"
-        yield RunWarning("no-group", test, text)
-    if relabelled := common - len(scored):
-        clips_of = counted(relabelled, "clip")
-        text = f"left out: {clips_of} of {test} with different labels"
-        yield RunWarning("left-out", test, text)
-
-
-def _protocol_options(record: RunRecord) -> str:
-    options = record.experiment.protocol_options
-    return as_toml(options) if options else ""
+def _differences(pair: Sequence[ModelRef], sides: Sequence[Run]) -> Iterator[RunWarning]:
+    """Yield a note for each setting of the data or protocol that differs between two runs."""
+    settings = []
+    for run in sides:
+        header = run.header
+        settings.append(
+            {
+                "labels": header.manifest.labels,
+                "protocol": header.protocol,
+                "options": header.experiment.protocol_options,
+                "split": header.split,
+                "balance": header.balance,
+                "learned": header.learned,
+            }
+        )
+    for key, value in settings[0].items():
+        other = settings[1][key]
+        if value != other:
+            text = f"{key}: {value or 'none'} in {pair[0].run}, {other or 'none'} in {pair[1].run}"
+            yield RunWarning("different", "", f"different {text}")
 
 
 def _leaks(
-    sides: Sequence[tuple[ModelRef, Run]], test: str, scored: pd.Index[Any]
+    pair: Sequence[ModelRef], sides: Sequence[Run], test: str, ids: pd.Index[Any]
 ) -> Iterator[RunWarning]:
     """Yield a warning for each run that was trained on some of the scored clips."""
-    for ref, run in sides:
-        clips = run.clips()
-        if leaked := int(clips.loc[clips["leaked"], "id"].isin(scored).sum()):
-            share = f"{leaked} of these {counted(len(scored), 'clip')}"
-            yield leak_warning(test, share, ref.run)
+    for ref, run in zip(pair, sides, strict=True):
+        leaked = int(run.clips.loc[run.clips["leaked"], "id"].isin(ids).sum())
+        if leaked:
+            yield leak_warning(test, f"{leaked} of these {len(ids)} clips", ref.run)
+
+
+def _adjust(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Adjust the p-values of each metric for the number of comparisons, by Holm's method."""
+    for key in dict.fromkeys(key for own in comparisons for key in own.scores):
+        scored = [own for own in comparisons if key in own.scores]
+        p_values = holm([own.scores[key].p_value for own in scored])
+        for own, p_value in zip(scored, p_values, strict=True):
+            own.scores[key] = replace(own.scores[key], p_value=p_value)
+    return list(comparisons)
+
+
+def _ranked_table(pairs: Sequence[Comparison], metric: str) -> str:
+    """Return the table of a test set's models and the reference, best first."""
+    first, title = pairs[0], METRICS[metric].title
+    if metric not in first.scores:
+        return f"{first.test}: {title} is undefined for its classes"
+    name = first.reference.name
+    rows = []
+    for own in pairs:
+        score = own.scores[metric]
+        cells = [own.model.name, *_cells(score.model), _signed(score.difference.value)]
+        rows.append((score.model.value, [*cells, own.certainty(metric), format_p(score.p_value)]))
+    reference = first.scores[metric].reference
+    rows.append((reference.value, [name, *_cells(reference), "-", "-", "-"]))
+    sign = 1 if METRICS[metric].lower_is_better else -1
+    rows.sort(key=lambda row: (row[0] is None, sign * (row[0] or 0.0)))
+    head = ["", title, "95%", f"minus {name}", "95%", "p"]
+    table = align(head, [cells for _, cells in rows])
+    return f"{first.test}: {counted(first.clips, 'clip')}\n{table}"
+
+
+def _cells(estimate: Estimate) -> list[str]:
+    """Return an estimate's value and interval as text."""
+    value = "-" if estimate.value is None else f"{estimate.value:.3f}"
+    interval = "{:.3f} to {:.3f}".format(*estimate.interval) if estimate.interval else "-"
+    return [value, interval]
+
+
+def _signed(value: float | None) -> str:
+    return "-" if value is None else format_signed(value, 3)
+
+
+def format_p(value: float | None) -> str:
+    """Return a p-value as text."""
+    if value is None:
+        return "-"
+    return "< .001" if value < 0.0005 else f"{value:.3f}"

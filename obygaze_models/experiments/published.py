@@ -14,7 +14,7 @@ from obygaze_features.common.package import reference_json
 from obygaze_models.data.tasks import Task
 
 if TYPE_CHECKING:
-    from obygaze_models.experiments.record import RunRecord
+    from obygaze_models.experiments.tables import Run
 
 DATASET = "obygaze12"
 """The name of the manifest with the paper's clips."""
@@ -113,13 +113,13 @@ def published_average() -> Published:
     return _published(reference_json("published.json")["table4"]["average"], "Table 4, average")
 
 
-def published_scores(record: RunRecord, model: str, train: str, test: str) -> dict[str, Published]:
+def published_scores(run: Run, model: str, train: str, test: str) -> dict[str, Published]:
     """Return the paper's numbers for a run's model by metric, or {} if there are none."""
-    column = _column(record, train, test)
-    if column is None or record.protocol not in _ONE_FOLD:
+    column = _column(run, train, test)
+    if column is None or run.header.protocol not in _ONE_FOLD:
         return {}
-    backbone = _backbone_row(record.store.backbone)
-    estimator = record.models[model].estimator
+    backbone = _backbone_row(run.header.features.backbone)
+    estimator = _estimator(run, model)
     if backbone and estimator in NETWORKS:
         return published_row(backbone, column)
     if backbone == BACKBONES["xclip"].row and estimator in BOTTLENECKS:
@@ -127,26 +127,30 @@ def published_scores(record: RunRecord, model: str, train: str, test: str) -> di
     return {}
 
 
-def published_film(
-    record: RunRecord, model: str, train: str, test: str, film: str
-) -> Published | None:
+def published_film(run: Run, model: str, train: str, test: str, film: str) -> Published | None:
     """Return the number in Table 4 for a film that was left out, if the run is comparable."""
     is_the_papers = (
-        record.protocol == "leave-film-out"
-        and record.balance in ("", "none")
-        and record.models[model].estimator in NETWORKS
-        and _backbone_row(record.store.backbone) == BACKBONES["xclip"].row
-        and _column(record, train, test) == "HN-S/ENHN-S"
+        run.header.protocol == "leave-film-out"
+        and run.header.balance in ("", "none")
+        and _estimator(run, model) in NETWORKS
+        and _backbone_row(run.header.features.backbone) == BACKBONES["xclip"].row
+        and _column(run, train, test) == "HN-S/ENHN-S"
     )
     return published_films().get(film) if is_the_papers else None
 
 
-def _column(record: RunRecord, train: str, test: str) -> str | None:
+def _column(run: Run, train: str, test: str) -> str | None:
     """Return the paper's column for a training task and a test set, such as ``HN-S/ENHN-S``."""
-    tasks = record.task(train), record.task(test)
-    if record.manifest.name != DATASET or not all(map(_tells_sure, tasks)):
+    tasks = run.task(train), run.task(test)
+    if run.header.manifest.name != DATASET or not all(map(_tells_sure, tasks)):
         return None
     return "/".join(f"{''.join(sorted(task.classes[0].levels))}-S" for task in tasks)
+
+
+def _estimator(run: Run, model: str) -> str:
+    """Return the estimator of a model, or "" if the model is from elsewhere."""
+    learners = run.experiment.learners
+    return learners[model].name if model in learners else ""
 
 
 def _tells_sure(task: Task) -> bool:

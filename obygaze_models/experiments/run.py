@@ -1,65 +1,87 @@
-"""Run an experiment and write its folder (see `run_folder`), or train a model on all its clips.
+"""Run an experiment: fit its estimators on its folds, and write the tables of the run.
 
-The same experiment writes the same bytes on the same machine, even if it was interrupted and
-resumed. Only ``started`` and ``seconds`` in ``run.json`` differ.
+Each fit's model is saved to its final path as soon as it is fitted, and test clips are predicted
+with the saved model. So a run that was killed resumes with the models that are there, and writes
+the same bytes as if it had never been interrupted, except for ``started`` and ``seconds``.
 """
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
-from msgspec.structs import replace
-from numpy.typing import NDArray
+import pandas as pd
 from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.files import (
     check_new_folder,
     new_folder,
-    sha256_of,
+    publish_folder,
     write_text,
 )
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.progress import meter
 from obygaze_features.common.resume import only_process
-from obygaze_features.common.text import counted, unknown_name
+from obygaze_features.common.text import counted, redact_url
 from obygaze_features.errors import ExperimentError, OutputExists
-from obygaze_models.data.dataset import Join
-from obygaze_models.data.folds import N_FOLDS, Fold, balanced, draw_folds
-from obygaze_models.data.protocols import find_protocol
-from obygaze_models.data.tasks import Problem
+from obygaze_features.manifests.splits import overlapping
+from obygaze_models.data.stores import store_fingerprint
+from obygaze_models.data.tasks import levels_of, official_measure
 from obygaze_models.data.warnings import RunWarning, origin_warnings
-from obygaze_models.experiments.annotators import ANNOTATORS, format_votes
-from obygaze_models.experiments.experiment import Experiment, load_experiment
-from obygaze_models.experiments.fit import FitMemo, PlannedFit
-from obygaze_models.experiments.messages import plan_notes, run_warnings
-from obygaze_models.experiments.outcome import (
+from obygaze_models.estimators.inner_folds import DIVIDED
+from obygaze_models.estimators.registry import ESTIMATORS
+from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.fit import Fit, FitMemo, fit_planned, rows_of, tabulate_tests
+from obygaze_models.experiments.outside import outside_predictions
+from obygaze_models.experiments.plan import Plan, PlannedFit, make_plan
+from obygaze_models.experiments.reasons import explain_fit, join_reasons
+from obygaze_models.experiments.tables import (
+    CONCEPTS_OF,
     FITS,
     HEADER,
-    FinishedFits,
-    Outcome,
-    about_model,
-    tidy,
-)
-from obygaze_models.experiments.plan import Plan, make_plan, plan_clips
-from obygaze_models.experiments.predictions import format_predictions
-from obygaze_models.experiments.record import RECORD, write_record
-from obygaze_models.experiments.run_folder import (
-    EARLIER,
-    RUN_FILES,
+    LABEL_OF,
+    SEPARATOR,
+    ManifestRecord,
     Run,
-    Tables,
-    clips_frame,
-    format_clips,
+    Skipped,
+    StoreRecord,
+    annotated_clips,
     load_run,
+    write_run,
 )
-from obygaze_models.experiments.tables import explain_models, format_fits, format_frame
+from obygaze_models.experiments.warnings import run_warnings
+from obygaze_models.saved.about import About, spans_of
+from obygaze_models.saved.model import HEADER as MODEL
+from obygaze_models.saved.model import load_model, model_files
+
+IDENTITY = "identity.txt"
+"""The file with the digest of all that the fits depend on."""
+OURS = {
+    HEADER, IDENTITY, "models", "report.html",
+    "clips.csv", "fits.csv", "predictions.csv", "reasons.csv", "scores.csv",
+}  # fmt: skip
+"""The files in the folder of a run."""
+Log = Callable[[str], None]
+
+
+@dataclass(eq=False)
+class Results:
+    """The rows of the tables of a run, as they are computed."""
+
+    predictions: list[pd.DataFrame] = field(default_factory=list)
+    fits: list[dict[str, Any]] = field(default_factory=list)
+    reasons: list[pd.DataFrame] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    notes: list[RunWarning] = field(default_factory=list)
+    leaked: set[str] = field(default_factory=set)
+    also_trained: set[str] = field(default_factory=set)
 
 
 def run_experiment(
@@ -67,14 +89,13 @@ def run_experiment(
     output: str | Path,
     *,
     overwrite: bool = False,
-    log: Callable[[str], None] = lambda _: None,
+    log: Log = lambda _: None,
     memo: FitMemo | None = None,
 ) -> Run:
     """Train and test the models of an experiment, and write a run folder.
 
-    Finished fits are kept in ``OUTPUT.partial``, so the same call resumes a run that was
-    interrupted or killed. If the experiment, its data or a library has changed, the run starts
-    again.
+    Models are kept in ``OUTPUT.partial`` until the run is complete, so the same call resumes a run
+    that was killed. If the experiment, its data or a library has changed, the run starts again.
 
     Parameters
     ----------
@@ -85,252 +106,276 @@ def run_experiment(
     overwrite
         Replace an earlier run at `output`, and discard the fits of an interrupted one.
     log
-        A function that is called with lines about progress and about resuming.
+        A function that is called with lines about resuming.
     memo
         A cache to share fitted concept banks with other runs.
     """
-    output = Path(output)
-    started, clock = datetime.now(UTC), time.monotonic()
-    _keep_foreign_files(output)
-    absent = [folder for folder in output.absolute().parents if not folder.exists()]
-    busy = f"another process is writing {output}. Wait for it, or choose another output"
-    try:
-        with only_process(output.with_name(f".{output.name}.partial.lock"), OutputExists(busy)):
-            if not overwrite and tidy(output, lambda: make_plan(experiment).identity()):
-                log(f"{output} was already complete.")
-                return load_run(output)
-            check_new_folder(output, overwrite=overwrite, marker=RECORD)
-            plan = make_plan(experiment)
-            finished = FinishedFits(output, plan.identity(), log, restart=overwrite)
-            for note in plan_notes(plan):
-                log(f"{plan.experiment.name}: {note}")
-            with threadpool_limits(1):  # small fits are slower on several threads
-                outcome = _compute(plan, finished, log, memo or FitMemo())
-            clips = plan.clips(leaked=outcome.leaked).values()
-            reasons = explain_models(plan.data, outcome.explained)
-            finished.begin()
-            tables = {
-                "predictions.csv": format_predictions(plan.tests, outcome.predictions),
-                "clips.csv": format_clips(clips),
-                "fits.csv": format_fits(outcome.fits),
-                "reasons.csv": format_frame(reasons),
-            }
-            if plan.data.annotators:
-                tables[ANNOTATORS] = format_votes(plan, outcome.predictions)
-            for name, text in tables.items():
-                write_text(finished.folder / name, text)
-            files = {name: sha256_of(finished.folder / name) for name in tables}
-            begin, seconds = started.isoformat(timespec="seconds"), time.monotonic() - clock
-            notes = run_warnings(outcome)
-            record = outcome.record(notes, files=files, started=begin, seconds=round(seconds, 1))
-            record = write_record(finished.folder, record)
-            run = Run(output, record, Tables(outcome.predictions, clips_frame(clips), reasons))
-            finished.become(output, outcome.saved, overwrite=overwrite)
-    except BaseException:
-        for parent in absent:
-            with suppress(OSError):  # not empty: it has the finished fits
-                parent.rmdir()
-        raise
-    return run
+    output, clock = Path(output), time.monotonic()
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    check_new_folder(output, overwrite=overwrite, marker=HEADER)
+    _refuse_to_lose(output)
+    folder = output.with_name(f"{output.name}.partial")
+    busy = OutputExists(f"another process is writing {output}. Wait, or choose another output")
+    with only_process(output.with_name(f".{folder.name}.lock"), busy), threadpool_limits(1):
+        plan = make_plan(experiment)
+        _begin(folder, plan.identity(), log, restart=overwrite)
+        results = _compute(plan, folder, log, memo or FitMemo())
+        tables = _tables(plan, results)
+        header = _header(plan, results, tables)
+        seconds = round(time.monotonic() - clock, 1)
+        write_run(folder, tables, header | {"started": started, "seconds": seconds})
+        if output.exists():
+            with new_folder(output, overwrite=True, marker=HEADER, allow_missing=True) as new:
+                new.rmdir()
+                folder.rename(new)
+        else:
+            publish_folder(folder, output)
+    return load_run(output)
 
 
-def _keep_foreign_files(output: Path) -> None:
-    """Raise `OutputExists` if an earlier run's folder has other files, which would be lost."""
-    names = {path.name for path in output.glob("*")} if (output / RECORD).is_file() else set()
-    if foreign := sorted(names - {*RUN_FILES, *EARLIER, "models", "report.html", FITS, HEADER}):
+def _refuse_to_lose(folder: Path) -> None:
+    """Raise `OutputExists` if a folder of a run has files that obygaze did not write."""
+    foreign = sorted({path.name for path in folder.glob("[!.]*")} - OURS)
+    if foreign:
         raise OutputExists(
-            f"{output} has {foreign[0]}, which is not part of a run. Move it elsewhere, or choose "
-            "another output"
+            f"{folder} has {foreign[0]}, which is not part of a run. Move it elsewhere"
         )
 
 
-def _compute(
-    plan: Plan, finished: FinishedFits, log: Callable[[str], None], memo: FitMemo
-) -> Outcome:
-    """Compute all fits of a plan, reusing finished fits of an interrupted run.
+def _begin(folder: Path, identity: str, log: Log, *, restart: bool) -> None:
+    """Keep the models of an interrupted run with the same identity; otherwise start again."""
+    file = folder / IDENTITY
+    if folder.exists():
+        _refuse_to_lose(folder)
+        if not file.is_file() and any(folder.iterdir()):
+            raise OutputExists(f"{folder} was not made by obygaze. Move it elsewhere")
+        if file.is_file() and file.read_text() == identity and not restart:
+            fits = len([*folder.glob(f"models/*/*/{MODEL}")])
+            log(f"Resuming: {counted(fits, 'finished fit')} in {folder}.")
+            return
+        log(f"{folder} is from other settings, data or versions. Starting again.")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    write_text(file, identity)
 
-    The remaining time is estimated from newly computed fits only.
-    """
-    todo, outcome = plan.fits(), Outcome(plan, [*plan.skipped])
+
+def _compute(plan: Plan, folder: Path, log: Log, memo: FitMemo) -> Results:
+    """Compute or load all fits."""
+    results = Results()
+    total = sum(1 for _ in plan.fits())
     try:
-        earlier = [finished.load(planned, plan.data) for planned in todo]
-        with meter(earlier.count(None), "train", unit="fit") as advance:
-            for number, planned in enumerate(todo):
-                result, earlier[number] = earlier[number], None
-                outcome.add(result or planned.compute(plan.data, memo), finished)
-                advance(result is None)
-        outcome.parts.extend(plan.outside_predictions)
-        if not outcome.parts:
-            failed = outcome.skipped[-1]
-            raise ExperimentError(f"no model could be trained: {failed.what}: {failed.why}")
-    except ExperimentError:  # it would fail again when resumed
-        finished.discard()
+        with meter(total, "train", unit="fit") as advance:
+            for planned in plan.fits():
+                _add_fit(plan, planned, folder, memo, results)
+                advance(True)
+        for path in plan.experiment.predictions:
+            results.predictions += outside_predictions(plan, Path(path))
+    except KeyboardInterrupt:
+        log(f"The finished fits are kept in {folder}. Run the same command to resume.")
         raise
-    except BaseException:
-        if finished.count:
-            state = f"{finished.count} of {counted(len(todo), 'fit')} are kept in {finished.folder}"
-            log(f"{state}. Run the same command to resume.")
-        raise
-    return outcome
+    if not results.predictions:
+        shutil.rmtree(folder)
+        skip = results.skipped[-1]
+        raise ExperimentError(
+            f"no model could be trained: {skip.what}: {skip.why}. Clips of each class:\n"
+            f"{plan.class_table()}"
+        )
+    return results
 
 
-@dataclass(frozen=True)
-class TrainedModel:
-    """A model trained on all clips, and the numbers of clips that were used.
-
-    Parameters
-    ----------
-    path
-        The model's folder.
-    task
-        The task that it learned.
-    trained, validated
-        The numbers of training and validation clips.
-    drawn_away
-        The number of clips that were left out to balance the classes.
-    seen
-        The number of clips that the model has seen, including clips used only to learn concepts.
-    join
-        The numbers of labelled and used clips, and the clips that lack a label, a fold or features.
-    facts
-        The choices that the estimator made.
-    warnings
-        Warnings to show wherever the model is used.
-    """
-
-    path: Path
-    task: str
-    trained: int
-    validated: int
-    drawn_away: int
-    seen: int
-    join: Join
-    facts: dict[str, Any]
-    warnings: list[RunWarning]
+def _add_fit(
+    plan: Plan, planned: PlannedFit, folder: Path, memo: FitMemo, results: Results
+) -> None:
+    """Compute or load a fit, and add its rows to the results."""
+    task, fold, data = planned.task, planned.fold, plan.data
+    what = f"{planned.model}, {fold.name}"
+    reasons = list(planned.skips)
+    if fold.tests:
+        try:
+            fit, not_saved = _fit(plan, planned, folder / planned.place, memo)
+            outputs = fit.predict(data, fold.test_rows)
+        except (ExperimentError, ValueError) as reason:  # scikit-learn raises ValueError
+            reasons.append(one_line(reason))
+            fold = replace(fold, tests={})
+    for why in reasons:
+        results.skipped.append(Skipped(task=task.key, fit=fold.index, what=what, why=why))
+    if not fold.tests:
+        return
+    results.predictions += tabulate_tests(plan, planned.problem, planned.model, fold, outputs)
+    results.reasons += explain_fit(plan, planned, fit)
+    leaked = _leaks(plan, planned)
+    results.leaked |= leaked
+    tested, trained = data.groups[fold.test_rows], data.groups[fold.train]
+    results.also_trained |= {*np.intersect1d(tested, trained).tolist()} - {""}
+    for note in fit.warnings:
+        if note.code == DIVIDED or planned.learner.name not in ESTIMATORS:  # others are in facts
+            text = f"{planned.model}: {note.text}"
+            results.notes.append(RunWarning(note.code, planned.model, text))
+    results.fits.append(_row(plan, planned, fit, not_saved, len(leaked)))
 
 
-def train_model(
-    experiment: Experiment | str | Path,
-    output: str | Path,
-    *,
-    estimator: str | None = None,
-    concept: str | None = None,
-    overwrite: bool = False,
-    log: Callable[[str], None] = lambda _: None,
-) -> TrainedModel:
-    """Train one of an experiment's estimators on all labelled clips, balanced as in a run.
-
-    No clips are left to test the model. Use `run_experiment` to measure how well such a model
-    performs. If the estimator uses validation clips, these are the clips of the last fold that has
-    every class (or of the last few folds, if no single fold does). Otherwise, it is trained on all
-    clips. With the official protocol, the test set is left out, so the model is the same as in a
-    run.
-
-    Parameters
-    ----------
-    experiment
-        An `Experiment`, or the path of its TOML file.
-    output
-        The model's folder.
-    estimator
-        The estimator to train; by default the first.
-    concept
-        The concept to learn if there are several; by default the first.
-    overwrite
-        Replace an existing model.
-    log
-        A function that is called with a line about the split that was chosen.
-    """
-    from obygaze_models.saved.about import CARD, model_card
-    from obygaze_models.saved.persistence import check_savable, save_model
-
-    if not isinstance(experiment, Experiment):
-        experiment = load_experiment(experiment, only=estimator or 0)
-    output, name = Path(output), estimator or next(iter(experiment.learners))
-    if name not in experiment.learners:
-        unknown = unknown_name("estimator", name, experiment.learners)
-        raise ExperimentError(f"{experiment.name!r}: {unknown}")
-    plan = plan_clips(replace(experiment, test_negatives=()))
-    problems = {p.train.concept: p for p in plan.problems}
-    learned = concept or next(iter(problems))
-    if plan.scheme.has_concept(learned):  # it may be an alias
-        learned = plan.scheme.concept(learned)
-    if learned not in problems:
-        names = [name for name in problems if name]
-        raise ExperimentError(f"{experiment.name!r}: {unknown_name('concept', learned, names)}")
-    if plan.division.note:
-        log(f"{experiment.name}: {plan.division.note}")
-    problem, spec = problems[learned], experiment.learners[name]
-    fold = _fold_of_all(plan, problem, validate=spec.uses_validation)
-    planned = PlannedFit(name, spec, problem, fold, experiment.balance)
-    labels = problem.train.labels(plan.data)
-    parts = {"training": fold.train}
-    if spec.uses_validation:
-        parts["validation"] = fold.validation
-    for part, rows in parts.items():
-        if problem.train.target.missing(problem.train, labels[rows]):
-            raise ExperimentError(
-                f"the {part} clips of {problem.train.key} lack some classes. Label at least "
-                "two clips of each class, in different folds or films"
-            )
+def _fit(plan: Plan, planned: PlannedFit, place: Path, memo: FitMemo) -> tuple[Fit, str]:
+    """Load a fit or compute and save it; also return why it was not saved, or ""."""
+    if (place / MODEL).is_file():
+        try:
+            return _load(planned, place), ""
+        except ExperimentError:
+            shutil.rmtree(place)  # it is damaged, so the fit is repeated
+    fit = fit_planned(plan, planned, memo)
     try:
-        check_savable(spec.estimator)
-        with threadpool_limits(1):
-            fit = planned.fit(plan.data)
-    except (ExperimentError, ValueError) as reason:  # scikit-learn raises ValueError
-        raise ExperimentError(f"{name} cannot be trained: {one_line(reason)}") from reason
-    about, trained = about_model(plan, planned, fit), len(fold.train)
-    validated = len(fold.validation) if spec.uses_validation else 0
-    drawn_away = max(fold.drawn_from - trained, 0)
-    with new_folder(output, overwrite=overwrite, marker="model.json", allow_missing=True) as folder:
-        folder.rmdir()
-        save_model(fit.estimator, folder, about)
-        card = model_card(output.name, about, plan.manifest, trained=trained, validated=validated)
-        write_text(folder / CARD, card)
-    return TrainedModel(
-        output, problem.train.key, trained, validated, drawn_away, len(fit.seen), plan.join,
-        fit.facts,
-        origin_warnings(plan.manifest.items, plan.store.attributes),
-    )  # fmt: skip
+        _write(place, model_files(fit.estimator, about_model(plan, planned, fit)))
+        return _load(planned, place), ""
+    except ExperimentError as reason:
+        shutil.rmtree(place, ignore_errors=True)
+        return fit, str(reason)
 
 
-def _fold_of_all(plan: Plan, problem: Problem, *, validate: bool) -> Fold:
-    """Return a fold for training on all clips.
-
-    If `validate` is True, the last fold (or several) is held out for validation. With official
-    sets, return their own fold, so that the official test set is not used.
-    """
-    data, seed = plan.data, plan.experiment.seed
-    if plan.division.protocol == "official":  # the test set is not even used for validation
-        [fold] = plan.division.folds(data, problem, seed=seed)
-        return fold
-    labels = problem.train.strata(data)
-    # Some protocols use no fold column.
-    folds, last = data.folds, plan.division.last
-    if not plan.division.fold_of:
-        folds, last = draw_folds(labels, seed), N_FOLDS - 1
-    rows = np.flatnonzero((labels >= 0) & (folds >= 0))
-    classes = len({*labels[rows].tolist()})
-    held = np.zeros(len(rows), bool)
-    if validate:
-        held = _held_out(folds[rows], labels[rows], last, classes)
-    pool = rows[~held]
-    kind = find_protocol(plan.division.protocol)
-    balance = plan.experiment.balance or kind.default_balance or "none"
-    train = balanced(pool, labels, seed, balance)
-    name = "all but one fold" if validate else "all clips"
-    return Fold(0, name, seed, train, rows[held], {}, drawn_from=len(pool))
+def _write(place: Path, files: dict[str, bytes]) -> None:
+    """Write a model beside its place, and rename it. The finished run is flushed as a whole."""
+    beside = place.with_name(f".{place.name}.partial")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    for name, data in files.items():
+        (beside / name).write_bytes(data)
+    beside.rename(place)
 
 
-def _held_out(folds: NDArray[Any], labels: NDArray[Any], last: int, classes: int) -> NDArray[Any]:
-    """Return a mask of the validation clips: the last fold (or folds) with all classes."""
-    last_first = range(last, -1, -1)
-    for fold in last_first:
-        held: NDArray[Any] = folds == fold
-        if len({*labels[held].tolist()}) == len({*labels[~held].tolist()}) == classes:
-            return held
-    held = np.zeros(len(folds), bool)
-    for fold in last_first:  # add folds that have a new class
-        if {*labels[folds == fold].tolist()} - {*labels[held].tolist()}:
-            held |= folds == fold
-    return held
+def _load(planned: PlannedFit, place: Path) -> Fit:
+    """Return a fit with the saved model."""
+    estimator, about = load_model(place)
+    return Fit(estimator, planned.task, about.reads, about.cut, about.facts, about.notes)
+
+
+def _leaks(plan: Plan, planned: PlannedFit) -> set[str]:
+    """Return the test clips that a fit has used, or that show the same seconds as such a clip."""
+    fold, ids = planned.fold, plan.data.ids
+    rows = [rows_of(plan, planned).seen, fold.train, fold.validation]
+    used = [ids[row] for row in np.unique(np.concatenate(rows)).tolist()]
+    tested = [ids[row] for row in fold.test_rows.tolist()]
+    return {*overlapping(plan.manifest.items, tested, used)}
+
+
+def _row(plan: Plan, planned: PlannedFit, fit: Fit, not_saved: str, leaked: int) -> dict[str, Any]:
+    """Return a fit's row of ``fits.csv``."""
+    task, fold, labels = planned.task, planned.fold, plan.labels_of(planned.task)
+    trained = task.target.count(task, labels[fold.train])
+    validated = task.target.count(task, labels[fold.validation])
+    return {
+        "model": planned.model,
+        "task": task.key,
+        "fit": fold.index,
+        "name": fold.name,
+        "seed": fold.seed,
+        "trained": trained.clips,
+        "validated": validated.clips,
+        "drawn_from": fold.drawn_from,
+        "leaked": leaked,
+        "train_classes": trained.classes,
+        "validation_classes": validated.classes,
+        "estimator": planned.learner.name,
+        "reads": fit.reads,
+        "folder": "" if not_saved else planned.place,
+        "not_saved": not_saved,
+        "cut": fit.cut if planned.learner.threshold else None,
+        "facts": fit.facts,
+    }
+
+
+def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> About:
+    """Return the description to save with a model: its task, features and footage."""
+    data, items, learner = plan.data, plan.manifest.items, planned.learner
+    options = dict(learner.options)
+    if learner.negatives != "a":
+        options["negatives"] = learner.negatives
+    if learner.threshold:
+        options["threshold"] = learner.threshold
+    seen = rows_of(plan, planned).seen
+    groups = {*data.groups[seen].tolist()} - {""}
+    held_out = {*data.groups[planned.fold.test_rows].tolist()}
+    # A fit that leaves out whole films has seen the others; it need not list each of their clips.
+    is_whole = bool(held_out) and "" not in held_out and not held_out & groups
+    spans = {} if is_whole else spans_of(items, [data.ids[row] for row in seen.tolist()])
+    return About(
+        model=planned.model,
+        estimator=learner.name,
+        options=options,
+        reads=fit.reads,
+        task=planned.task,
+        features=plan.features(frames=fit.reads == "frames"),
+        levels=plan.scheme.name_of,
+        senses=plan.scheme.senses,
+        facts=fit.facts,
+        cut=fit.cut,
+        seen=spans,
+        seen_groups={data.grouped_by: sorted(groups)},
+        notes=fit.warnings,
+        warnings=origin_warnings(items, plan.store.attributes),
+    )
+
+
+def _tables(plan: Plan, results: Results) -> dict[str, pd.DataFrame]:
+    """Return the tables of a run by name."""
+    tables = {
+        "clips": _clips(plan, results.leaked),
+        "fits": pd.DataFrame(results.fits, columns=[*FITS]),
+        "predictions": pd.concat(results.predictions, ignore_index=True),
+    }
+    if results.reasons:
+        tables["reasons"] = join_reasons(results.reasons)
+    return tables
+
+
+def _clips(plan: Plan, leaked: set[str]) -> pd.DataFrame:
+    """Return all annotated clips, why some were not used, and each annotator's labels."""
+    data, labels = plan.data, plan.labels
+    table = annotated_clips(plan.manifest, labels, data.grouped_by)
+    ids = table["id"]
+    levels = levels_of(plan.tasks, labels, plan.scheme)
+    blank = {clip for clip, vector in zip(data.ids, data.X, strict=True) if not vector.any()}
+    table["fold"] = ids.map(plan.division.fold_of).astype("Int64")
+    table["used"] = np.where(table["level"].isin(levels), "", "not-in-task")
+    used = table["used"] == ""
+    table.loc[used & ids.isin(plan.join.without_fold), "used"] = "no-fold"
+    table.loc[used & ids.isin(plan.join.without_features), "used"] = "no-features"
+    table["leaked"] = ids.isin(leaked)
+    table["blank"] = ids.isin(blank)
+    for name in data.annotators:
+        own = plan.manifest.labels(name)
+        table[f"{LABEL_OF}{name}"] = [own.level_of.get(clip, "") for clip in ids]
+        concepts = [SEPARATOR.join(own.concepts_of.get(clip, ())) for clip in ids]
+        table[f"{CONCEPTS_OF}{name}"] = concepts
+    return table
+
+
+def _header(plan: Plan, results: Results, tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
+    """Return the content of ``run.json``, without the time and the digests."""
+    attributes = plan.store.attributes
+    store = plan.experiment.store
+    redacted = redact_url(store) if isinstance(store, str) else tuple(map(redact_url, store))
+    tested = {*tables["predictions"]["test"]}
+    learned = []
+    for problem in plan.problems:
+        if tested & {test.key for test in problem.tests}:
+            learned.append(problem.train.key)
+    return {
+        "experiment": msgspec.structs.replace(plan.experiment, store=redacted),
+        "manifest": ManifestRecord.of(plan.manifest, plan.labels.name, plan.scheme),
+        "store": StoreRecord(
+            name=attributes["name"],
+            items_digest=attributes["items_digest"],
+            precision=attributes["precision"],
+            fingerprint=store_fingerprint(plan.store),
+        ),
+        "features": plan.features(),
+        "protocol": plan.division.protocol,
+        "split": plan.division.split,
+        "balance": plan.balance,
+        "measure": official_measure(plan.labels, plan.scheme, plan.tests) or "",
+        "tasks": plan.tasks,
+        "learned": learned,
+        "join": plan.join.brief,
+        "also_trained": len(results.also_trained),
+        "skipped": results.skipped,
+        "warnings": run_warnings(plan, tables, results),
+        "versions": plan.versions(),
+    }

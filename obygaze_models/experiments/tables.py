@@ -1,200 +1,578 @@
-"""Read and write a run's tables as CSV files that are the same on every machine.
+"""A run: a folder with a header and three tables, from which everything else follows.
 
-``reasons.csv`` has a row for each fit, clip and concept: the clip's score on the concept
-(``value``), and the concept's contribution (``part``) to the logit of a ``class`` (a key). The
-class is empty if the clip's features are all zero, as in a clip without speech. The row of an
-intercept has no value. Trees have no parts. They have a row for each question on a clip's path: the
-number of the ``step``, and whether the value was ``above`` the ``threshold``. Numbers have six
-significant digits.
+==================  ==================================================================
+``run.json``        the experiment, the data and their digests, versions, warnings
+``clips.csv``       the annotated clips, why the run did not use some, annotators' labels
+``fits.csv``        a row for each fit of each model: its clips, its folder, its choices
+``predictions.csv`` a row for each clip of each test set, model and fit
+``reasons.csv``     each test clip's concept scores and their contributions, if there are any
+``scores.csv``      the scores, for other programs; never read back
+``models/``         a folder for each saved fit of each model, for `load_model`
+==================  ==================================================================
+
+``run.json`` has the digests of the tables, which are checked before the tables are read. Scores are
+computed from the predictions when they are needed.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from obygaze_features.common.files import read_format, require_readable, sha256_of, write_text
 from obygaze_features.common.plugins import one_line
-from obygaze_features.common.progress import progress
+from obygaze_features.common.text import counted, redact_url, unknown_name
 from obygaze_features.errors import ExperimentError
+from obygaze_features.items.films import film_titles
+from obygaze_features.items.items import group_noun
+from obygaze_features.manifests import LabelScheme, LabelSet, Manifest, obygaze_scheme
+from obygaze_features.store import Store
+from obygaze_features.store.files import is_url
+from obygaze_models.data.dataset import Joined
+from obygaze_models.data.stores import StoreLike, open_stores
+from obygaze_models.data.tasks import Task
+from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.outputs import Facts
-from obygaze_models.experiments.record import MAKE
-from obygaze_models.explain.parts import INTERCEPT, questions, values_of
+from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.reasons import COLUMNS as REASONS
+from obygaze_models.experiments.reasons import check_reasons
+from obygaze_models.experiments.scores import (
+    ModelScores,
+    TestSet,
+    score_models,
+    score_test_sets,
+)
+from obygaze_models.saved.about import Features
 
 if TYPE_CHECKING:
-    from obygaze_models.data.dataset import ClipDataset
-    from obygaze_models.experiments.fit import FitResult
-    from obygaze_models.explain.attributions import Attribution
+    from obygaze_models.explain.moments import Moments
+    from obygaze_models.saved.predict import FramePredictions
 
+FORMAT, FORMAT_VERSION = "obygaze-run", 8
+HEADER = "run.json"
+MAKE = "obygaze models run EXPERIMENT.toml"
+LABEL_OF, CONCEPTS_OF = "label of ", "concepts of "
+"""The prefixes of the columns of ``clips.csv`` that have an annotator's levels and concepts."""
+SEPARATOR = "|"
+CLIPS = {
+    "id": "str", "film": "str", "title": "str", "media": "str", "start": "float64",
+    "end": "float64", "level": "str", "concepts": "str", "fold": "Int64", "used": "str",
+    "group": "str", "leaked": "bool", "blank": "bool",
+}  # fmt: skip
 FITS = {
     "model": "str", "task": "str", "fit": "int64", "name": "str", "seed": "int64",
-    "trained": "int64", "validated": "int64", "drawn_from": "int64",
-    "train_classes": "str", "validation_classes": "str",
-    "estimator": "str", "reads": "str", "folder": "str", "not_saved": "str",
-    "cut": "str", "facts": "str",
+    "trained": "int64", "validated": "int64", "drawn_from": "int64", "leaked": "int64",
+    "train_classes": "str", "validation_classes": "str", "estimator": "str", "reads": "str",
+    "folder": "str", "not_saved": "str", "cut": "float64", "facts": "str",
 }  # fmt: skip
-"""The columns of ``fits.csv``. ``cut`` is read as text, because pandas may misread a last digit."""
-_JSON = {"train_classes": dict[str, int], "validation_classes": dict[str, int], "facts": Facts}
-"""The columns whose cells are JSON objects."""
+JSON = {"train_classes": dict[str, int], "validation_classes": dict[str, int], "facts": Facts}
+"""The columns of ``fits.csv`` whose cells are JSON objects."""
 
 
-def format_frame(frame: pd.DataFrame) -> str:
-    """Format a frame as CSV, with missing values as empty cells."""
-    texts = frame.select_dtypes(exclude=["number", "boolean"])
-    # An unquoted carriage return would be read as the end of a line.
-    returns = any("\r" in str(cell) for name in texts for cell in texts[name].unique())
-    return frame.to_csv(
-        index=False,
-        lineterminator="\n",
-        quoting=csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL,
+class ManifestRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The labelled items, and their label scheme.
+
+    `levels` maps level codes to names, lowest level first. `senses` maps concepts to how they are
+    perceived. It is empty if the senses are unknown.
+    """
+
+    name: str
+    version: str
+    digest: str
+    labels: str
+    levels: dict[str, str]
+    senses: dict[str, str]
+    licence: str
+    citation: str
+
+    @classmethod
+    def of(cls, manifest: Manifest, labels: str, scheme: LabelScheme) -> ManifestRecord:
+        """Return the record of a manifest and one of its label sets."""
+        return cls(
+            name=manifest.name,
+            version=manifest.version,
+            digest=manifest.digest,
+            labels=labels,
+            levels=scheme.name_of,
+            senses=scheme.senses,
+            licence=manifest.licence,
+            citation=manifest.citation,
+        )
+
+    @property
+    def label_key(self) -> tuple[str, str]:
+        """A key for comparing runs: equal if the items and the labels are the same."""
+        return self.digest, self.labels
+
+    @property
+    def is_obygaze(self) -> bool:
+        """True if the levels are ObyGaze's, as in `LabelScheme.is_obygaze`."""
+        return self.levels == obygaze_scheme().name_of
+
+
+class StoreRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The feature store, and a digest of its content."""
+
+    name: str
+    items_digest: str
+    precision: str
+    fingerprint: str
+
+
+class Skipped(msgspec.Struct, frozen=True, kw_only=True):
+    """A fit or test that was skipped, and the reason."""
+
+    task: str
+    fit: int
+    what: str
+    why: str
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of ``run.json``: what was asked, and of what.
+
+    Parameters
+    ----------
+    experiment
+        All settings, as in the TOML file. URLs are stored without secrets.
+    protocol, split, balance
+        How clips are divided and balanced; `balance` is empty if the protocol fixes the clips.
+    measure
+        The benchmark's official measure, or "".
+    tasks, learned
+        The tasks that are learned or tested, and the keys of those that models are trained on.
+    also_trained
+        The number of films, or other groups, with clips in training and in test of the same fit.
+    files
+        The digests of the run's tables.
+    """
+
+    format: str = FORMAT
+    format_version: int = FORMAT_VERSION
+    experiment: Experiment
+    manifest: ManifestRecord
+    store: StoreRecord
+    features: Features
+    protocol: str
+    split: str
+    balance: str
+    measure: str
+    tasks: list[Task]
+    learned: list[str]
+    join: Joined
+    also_trained: int
+    skipped: list[Skipped]
+    warnings: list[RunWarning]
+    versions: dict[str, str]
+    started: str
+    seconds: float
+    files: dict[str, str]
+
+    def __post_init__(self) -> None:
+        keys = [task.key for task in self.tasks]
+        if not self.learned or not {*self.learned} <= {*keys}:
+            raise ValueError("a learned task is unknown")
+        if not {"name", "weights_sha256"} <= self.features.backbone.keys():
+            raise ValueError("the backbone has no name")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run, as returned by `run_experiment` and `load_run`. Its tables are read when needed."""
+
+    folder: Path
+    header: Header
+
+    @property
+    def experiment(self) -> Experiment:
+        """The settings of the run."""
+        return self.header.experiment
+
+    @property
+    def warnings(self) -> list[RunWarning]:
+        """The warnings that limit the conclusions from the run."""
+        return self.header.warnings
+
+    @cached_property
+    def clips(self) -> pd.DataFrame:
+        """All annotated clips, including clips that the run did not use."""
+        return self._read("clips", CLIPS)
+
+    @cached_property
+    def fits(self) -> pd.DataFrame:
+        """A row for each fit of each model: its clips, its folder, and its choices."""
+        return self._read("fits", FITS, _check_fits)
+
+    @cached_property
+    def predictions(self) -> pd.DataFrame:
+        """The predictions of each fit of each model on each test set."""
+        task = self.header.tasks[-1]
+        columns = ["label", *task.target.columns(task.class_keys)]
+        types = {"id": "str", "model": "category", "fit": "int64", "test": "category"}
+        types |= dict.fromkeys(columns, "float64")
+        types["label"] = "float64" if task.target.is_numeric else "str"
+        return self._read("predictions", types, self._check_predictions)
+
+    @cached_property
+    def reasons(self) -> pd.DataFrame:
+        """The concept scores of each test clip, and their contributions to the prediction.
+
+        The table has a row for each model, fit, clip and concept, and for each question of a tree.
+        """
+        if "reasons.csv" not in self.header.files:
+            return pd.DataFrame(columns=[*REASONS]).astype(REASONS)
+        return self._read("reasons", REASONS, check_reasons)
+
+    @cached_property
+    def group_of(self) -> dict[str, str]:
+        """The film, or other group, of each clip."""
+        return dict(zip(self.clips["id"], self.clips["group"], strict=True))
+
+    @cached_property
+    def model_scores(self) -> list[ModelScores]:
+        """The scores of each model on each test set, computed from the predictions."""
+        return score_models(self.predictions, self.group_of, self.header.measure)
+
+    @cached_property
+    def tests(self) -> dict[str, TestSet]:
+        """The size of each test set, and the scores of guesses on it."""
+        return score_test_sets(
+            self.predictions, self.header.tasks, self.model_scores, self.group_of
+        )
+
+    @property
+    def scores(self) -> pd.DataFrame:
+        """The scores as a table: model, test, metric, group, mean, low and high.
+
+        Rows without a group have the mean over films or other groups, and its 95% interval.
+        """
+        return scores_table(self.model_scores)
+
+    @property
+    def models(self) -> list[str]:
+        """The models that have predictions, in the experiment's order."""
+        scored = self.predictions["model"].unique().tolist()
+        listed = [name for name in self.experiment.learners if name in scored]
+        return [*dict.fromkeys([*listed, *scored])]
+
+    @property
+    def by(self) -> str:
+        """The column by which clips are grouped, such as "film"."""
+        return self.experiment.groups or "film"
+
+    @property
+    def noun(self) -> str:
+        """The unit that scores are averaged over, or "clip" if no clip has a group."""
+        return group_noun(self.by) if self.tested_groups else "clip"
+
+    @cached_property
+    def tested_groups(self) -> list[str]:
+        """The films, or other groups, that are tested."""
+        tested = self.clips["id"].isin(self.predictions["id"])
+        return sorted({*self.clips.loc[tested, "group"]} - {""})
+
+    @cached_property
+    def titles(self) -> dict[str, str]:
+        """The title of each film, or the name of each other group."""
+        names = self.clips["title" if self.by == "film" else "group"]
+        return dict(zip(self.clips["group"], names, strict=True))
+
+    def task(self, key: str) -> Task:
+        """Return a task that was learned or tested."""
+        return next(task for task in self.header.tasks if task.key == key)
+
+    def trained_on(self, test: str) -> str:
+        """Return the training task of the models that were tested on `test`."""
+        learned = self.header.learned
+        return test if test in learned and len(learned) > 1 else learned[0]
+
+    @cached_property
+    def leaked(self) -> int:
+        """The number of test clips that a fit which tested them has also used."""
+        return int(self.clips["leaked"].sum())
+
+    @property
+    def main_model(self) -> str:
+        """The first model that has scores. It is chosen before the test."""
+        return self.models[0]
+
+    @property
+    def ranking_metric(self) -> str:
+        """The experiment's score, or its target's default. Guesses have this score as well."""
+        task = self.task(self.model_scores[0].test)
+        return self.experiment.score or task.target.default_score(task)
+
+    @property
+    def main_metric(self) -> str:
+        """The metric that models are ranked by: the official measure, or the ranking metric."""
+        return self.header.measure or self.ranking_metric
+
+    @property
+    def saved(self) -> list[dict[str, Any]]:
+        """A row of `fits` for each saved model, with its ``folder`` for `load_model`."""
+        rows: list[Any] = self.fits[self.fits["folder"] != ""].to_dict("records")
+        return [row | {"folder": self.folder / row["folder"]} for row in rows]
+
+    def frames(
+        self, model: str | None = None, *, task: str | None = None, store: StoreLike | None = None
+    ) -> FramePredictions:
+        """Predict each frame of the test clips with the models that were tested on them.
+
+        Parameters
+        ----------
+        model, task
+            The model's name in the experiment, and its task, if several models read frames.
+        store
+            The store; by default the experiment's.
+        """
+        from obygaze_models.explain.frame_scores import average_frames
+        from obygaze_models.saved.predict import predict_frames
+
+        saved = [line for line in self.saved if line["reads"] == "frames"]
+        for kind, name in (("model", model), ("task", task)):
+            names = list(dict.fromkeys(line[kind] for line in saved))
+            if not names:
+                raise ExperimentError(
+                    f"{self.folder}: no saved model reads frames. Add frame-mil to the "
+                    "experiment's estimators, and run it again"
+                )
+            if name not in names and (name or len(names) > 1):
+                raise ExperimentError(f"{self.folder}: {unknown_name(kind, str(name), names)}")
+            saved = [line for line in saved if line[kind] == (name or names[0])]
+        opened, table = self._open_stores(store), self.predictions
+        parts = []
+        for line in saved:
+            own = table[(table["model"] == line["model"]) & (table["fit"] == line["fit"])]
+            of_task = own["test"].map(self.trained_on) == line["task"]
+            tested = own.loc[of_task, "id"].unique().tolist()
+            present = [clip for clip in tested if clip in opened]
+            if present:
+                parts.append(predict_frames(line["folder"], opened, present))
+        if not parts:
+            raise ExperimentError(
+                f"{opened.where} has none of the run's test clips, and a run predicts only these. "
+                "Train a model with obygaze models train, and pass it instead of the run"
+            )
+        averaged = average_frames(parts)
+        warnings = [*averaged.warnings, *_untested(opened, averaged.ids)]
+        return replace(averaged, warnings=unique_warnings(warnings))
+
+    def moments(
+        self,
+        model: str | None = None,
+        *,
+        task: str | None = None,
+        store: StoreLike | None = None,
+        **options: Any,
+    ) -> Moments:
+        """Find the moments in the test clips; the options are passed to `find_moments`."""
+        from obygaze_models.explain.moments import find_moments
+
+        opened = self._open_stores(store)
+        return find_moments(self.frames(model, task=task, store=opened), opened.items, **options)
+
+    def _open_stores(self, store: StoreLike | None) -> Store:
+        """Open the stores, by default the run's stores if these are local."""
+        recorded = self.experiment.stores
+        remote = [address for address in recorded if is_remote(address)]
+        if store is None and remote:
+            raise ExperimentError(
+                f"{self.folder}: the features are at {redact_url(remote[0])}. For safety, remote "
+                "stores named in a run are not opened. If you trust this one, pass store=ADDRESS"
+            )
+        return open_stores([*recorded] if store is None else store)
+
+    def __repr__(self) -> str:
+        tasks = ", ".join(self.header.learned)
+        return f"Run({str(self.folder)!r}, {tasks}: {', '.join(self.experiment.learners)})"
+
+    def _read(self, name: str, types: Mapping[str, str], check: Any = None) -> pd.DataFrame:
+        """Read a table; raise `ExperimentError` if it is missing, was changed, or is invalid."""
+        path = self.folder / f"{name}.csv"
+        require_readable(path, ExperimentError)
+        if not path.is_file() or sha256_of(path) != self.header.files.get(path.name):
+            raise ExperimentError(
+                f"{path} is missing, or was changed after the run. Run the experiment again: {MAKE}"
+            )
+        try:
+            table = read_csv(path, types)
+            if check is not None:
+                table = check(table)
+            if name in ("predictions", "reasons") and not {*table["id"]} <= {*self.clips["id"]}:
+                raise ValueError("it has clips that are not in clips.csv")
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as problem:
+            raise ExperimentError(
+                f"{path} is damaged ({one_line(problem)}). Run the experiment again: {MAKE}"
+            ) from None
+        return table
+
+    def _check_predictions(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return a table of predictions with encoded labels; raise for invalid values."""
+        task_of = {task.key: task for task in self.header.tasks}
+        target = self.header.tasks[-1].target
+        codes = np.empty(len(table), dtype=target.label_type)
+        for test, rows in table.groupby("test", observed=True).indices.items():
+            codes[rows] = target.read_labels(task_of[test], table["label"].to_numpy()[rows])
+        values = table[target.columns_in(table.columns)].to_numpy()
+        if not (target.takes_part(codes).all() and target.allows(values).all()) or table.empty:
+            raise ValueError("labels or predictions are invalid")
+        return table.assign(label=codes)
+
+
+def annotated_clips(manifest: Manifest, labels: LabelSet, groups: str = "film") -> pd.DataFrame:
+    """Return all clips of a label set, in the manifest's order, in the form of `Run.clips`."""
+    items = manifest.items
+    titles, group_of = film_titles(items), items.column(groups)
+    ids = [clip for clip in manifest.ids if clip in labels.level_of]
+    rows = [items.row(clip) for clip in ids]
+    films = [items.films[row] for row in rows]
+    return pd.DataFrame(
+        {
+            "id": ids,
+            "film": films,
+            "title": [titles.get(film, film) for film in films],
+            "media": [items.media[row] for row in rows],
+            "start": items.starts[rows],
+            "end": items.ends[rows],
+            "level": [labels.level_of[clip] for clip in ids],
+            "concepts": [SEPARATOR.join(labels.concepts_of[clip]) for clip in ids],
+            "fold": pd.array([None] * len(ids), dtype="Int64"),
+            "used": "",
+            "group": [group_of[row] for row in rows],
+            "leaked": False,
+            "blank": False,
+        }
     )
 
 
-def read_frame(
-    path: Path, columns: Mapping[str, str], check: Callable[[pd.DataFrame], None]
-) -> pd.DataFrame:
-    """Read the columns of a CSV file by name and type.
+def _check_fits(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the fits with decoded JSON; raise for folders outside the run."""
+    for folder in table["folder"]:
+        is_place = re.fullmatch(r"models/[^/\\]+/[^/\\]+", folder) and ".." not in folder
+        if folder and not is_place:
+            raise ValueError(f"{folder} is not a folder of a model")
+    for name, kind in JSON.items():
+        cells = [msgspec.json.decode(cell) for cell in table[name]]
+        msgspec.convert(cells, list[kind])  # type: ignore[valid-type]
+        table[name] = pd.Series(cells, dtype=object)
+    return table
 
-    Raise `ExperimentError` if a value has the wrong type, or if `check` raises an error.
-    """
-    texts = [name for name, kind in columns.items() if kind in ("category", "str")]
-    try:
-        frame = pd.read_csv(
-            path,
-            usecols=[*columns],
-            # Categories are read as text first, because pandas would convert digits to numbers.
-            dtype=dict(columns) | dict.fromkeys(texts, "str"),
-            keep_default_na=False,
-            na_values={name: [""] for name in columns if name not in texts},
-        )[[*columns]].astype(dict(columns))
-        if frame[texts].isna().any(axis=None):
-            raise ValueError("a row is too short")
-        check(frame)
-    except (ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError) as problem:
+
+def is_remote(address: str) -> bool:
+    """Return True if an address is on another machine: a URL, or ``//HOST/...``."""
+    return is_url(address) or bool(re.match(r"[\\/]{2}", address))
+
+
+def _untested(store: Store, tested: Sequence[str]) -> list[RunWarning]:
+    """Return a warning that counts each film's tested clips, or [] if all clips were tested."""
+    films = dict(zip(store.items.ids, store.items.films, strict=True))
+    counts, tests = Counter(films.values()), Counter(films[clip] for clip in tested)
+    if tests == counts:
+        return []
+    shares = [f"{film or 'no film'} {tests[film]:,} of {n:,}" for film, n in counts.items()]
+    text = (
+        f"the run tested {len(tested):,} of the store's {counted(len(films), 'clip')} "
+        f"({', '.join(shares[:5])}); the rest have no frame probabilities and no moments."
+    )
+    return [RunWarning("untested", "", text)]
+
+
+AnyRun = Run | str | Path
+
+
+def load_run(folder: str | Path) -> Run:
+    """Load a run from its folder."""
+    path = Path(folder) / HEADER
+    content = read_format(path, FORMAT, FORMAT_VERSION, ExperimentError, make=MAKE)
+    if content["format_version"] < FORMAT_VERSION:
         raise ExperimentError(
-            f"{path} is damaged ({one_line(problem)}). Run the experiment again: {MAKE}"
+            f"{folder} is a run of an earlier obygaze. Run the experiment again: {MAKE}"
+        )
+    try:
+        return Run(Path(folder), msgspec.convert(content, Header))
+    except (msgspec.MsgspecError, RecursionError, ExperimentError) as problem:
+        raise ExperimentError(
+            f"{path} is damaged ({problem}). Run the experiment again: {MAKE}"
         ) from None
-    return frame
 
 
-def format_fits(fits: Sequence[Mapping[str, Any]]) -> str:
-    """Format fits as ``fits.csv``."""
-    frame = pd.DataFrame(fits, columns=[*FITS])
-    return format_frame(frame.assign(**{name: frame[name].map(json.dumps) for name in _JSON}))
+def as_run(run: AnyRun) -> Run:
+    """Return a run, loading it if `run` is a folder."""
+    return run if isinstance(run, Run) else load_run(run)
 
 
-def read_fits(path: Path) -> pd.DataFrame:
-    """Read ``fits.csv``. All model folders must be in the folder of this file."""
-
-    def check(fits: pd.DataFrame) -> None:
-        root = path.parent.resolve()
-        for folder in fits["folder"]:
-            if not (root / folder).resolve().is_relative_to(root):
-                raise ValueError(f"{folder} is outside the run folder")
-        fits["cut"] = fits["cut"].map(lambda cell: float(cell or "nan")).astype(np.float64)
-        for name, kind in _JSON.items():
-            fits[name] = fits[name].map(msgspec.json.decode).astype(object)
-            msgspec.convert(fits[name].tolist(), list[kind])  # type: ignore[valid-type]
-
-    return read_frame(path, FITS, check)
-
-
-FIT = ["model", "task", "fit", "kind"]
-COLUMNS = {
-    "model": "category", "task": "category", "fit": "int64", "kind": "category",
-    "id": "category", "class": "category", "concept": "category",
-    "value": "float64", "part": "float64",
-    "step": "Int64", "above": "boolean", "threshold": "float64",
-}  # fmt: skip
-"""The columns of ``reasons.csv`` and their types."""
-NUMBERS = ["value", "part", "threshold"]
-KINDS = {"sum", "path", "sensitivity"}
-"""The kinds of reasons. Only earlier versions wrote ``sensitivity``: a network's derivatives."""
+def write_run(folder: Path, tables: Mapping[str, pd.DataFrame], header: dict[str, Any]) -> None:
+    """Write the tables of a run, its scores, and then its header."""
+    files = {}
+    labels = _format_labels(tables["predictions"], header["tasks"])
+    tables = {**tables, "predictions": tables["predictions"].assign(label=labels)}
+    for name, table in tables.items():
+        path = folder / f"{name}.csv"
+        write_text(path, format_csv(table))
+        files[path.name] = sha256_of(path)
+    written = Header(**header, files=files)
+    scores = Run(folder, written).scores
+    write_text(folder / "scores.csv", format_csv(scores))
+    encoded = msgspec.json.format(msgspec.json.encode(written), indent=2)
+    write_text(folder / HEADER, encoded.decode() + "\n")
 
 
-def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> pd.DataFrame:
-    """Return a table of the reasons that models with concepts give."""
-    from obygaze_models.explain.attributions import attribute, bank_of
-
-    tables = list[pd.DataFrame]()
-    read = [(r.planned, r.fit) for r in results if r.fit is not None and r.fit.reads == "features"]
-    for planned, fit in progress(read, "explain", unit="model"):
-        model, task, fold = fit.estimator, planned.task, planned.fold
-        if bank_of(model) is None:
-            continue  # random directions explain nothing
-        X = data.X[fold.test_rows]
-        attribution = attribute(model, X, classes=task.class_keys, cut=fit.cut)
-        if attribution is not None:
-            ids = [data.ids[row] for row in fold.test_rows.tolist()]
-            labels = np.where(np.nan_to_num(X).any(axis=1), attribution.labels, "")
-            table = tabulate_reasons(ids, labels.tolist(), attribution)
-            tables.append(table.assign(model=planned.name, task=task.key, fit=fold.index))
-    return join_reasons(tables)
+def _format_labels(table: pd.DataFrame, tasks: Sequence[Task]) -> Any:
+    """Return the labels of a table of predictions as cells: the keys of the classes."""
+    task_of = {task.key: task for task in tasks}
+    cells = np.empty(len(table), dtype=object)
+    for test, rows in table.groupby("test").indices.items():
+        task = task_of[test]
+        cells[rows] = task.target.format_labels(task, table["label"].to_numpy()[rows])
+    return cells
 
 
-def join_reasons(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Concatenate the reasons of all fits, in the form that `read_reasons` returns."""
-    filled = [table for table in tables if len(table)]
-    joined = pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=[*COLUMNS])
-    return joined[[*COLUMNS]].astype(COLUMNS)
+def scores_table(models: Sequence[ModelScores]) -> pd.DataFrame:
+    """Return the scores of models, with a row for each metric, over all groups and for each."""
+    rows = []
+    for own in models:
+        for metric, mean in own.mean.items():
+            low, high = own.interval[metric] or (None, None)
+            row = {"model": own.model, "test": own.test, "metric": metric}
+            rows.append(row | {"group": "", "mean": mean, "low": low, "high": high})
+            for group, scores in own.groups.items():
+                rows.append(row | {"group": group, "mean": scores.get(metric)})
+    return pd.DataFrame(rows)
 
 
-def tabulate_reasons(ids: list[str], labels: list[str], attribution: Attribution) -> pd.DataFrame:
-    """Return a fit's rows of ``reasons.csv``, without ``model``, ``task`` and ``fit``.
-
-    `labels` has the class key of each clip, or "".
-    """
-    rows, concepts, values = np.arange(len(ids)), attribution.concepts, attribution.values
-    measured = {"row": np.repeat(rows, len(concepts)), "concept": np.tile(concepts, len(ids))}
-    blocks = [pd.DataFrame({**measured, "value": values.ravel()})]
-    if attribution.amounts is not None:
-        blocks[0]["part"] = attribution.amounts.ravel()
-    if attribution.intercept is not None:
-        intercept = {"row": rows, "concept": INTERCEPT, "part": attribution.intercept}
-        blocks.append(pd.DataFrame(intercept))
-    if attribution.steps is not None:
-        answers = [
-            (row, step.concept, step.value, number, step.above, step.threshold)
-            for row, path in enumerate(attribution.steps)
-            for number, step in enumerate(path)
-        ]
-        names = ["row", "concept", "value", "step", "above", "threshold"]
-        blocks.append(pd.DataFrame(answers, columns=names))
-    table = pd.concat(blocks).sort_values("row", kind="stable", ignore_index=True)
-    table = table.reindex(columns=["row", *COLUMNS])
-    table[NUMBERS] = table[NUMBERS].apply(_round)
-    row = table.pop("row").to_numpy(dtype=np.intp)
-    table["id"] = np.array(ids, dtype=object)[row]
-    table["class"] = np.array(labels, dtype=object)[row]
-    return table.assign(kind=attribution.kind)
+def format_csv(table: pd.DataFrame) -> str:
+    """Format a table as CSV, the same on every machine, with missing values as empty cells."""
+    for name in JSON.keys() & {*table.columns}:
+        table = table.assign(**{name: table[name].map(json.dumps)})
+    texts = table.select_dtypes(exclude=["number", "bool", "boolean"])
+    # An unquoted carriage return would be read as the end of a line.
+    returns = any("\r" in str(cell) for name in texts for cell in texts[name].unique())
+    quoting = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
+    return str(table.to_csv(index=False, lineterminator="\n", quoting=quoting))
 
 
-def _round(numbers: pd.Series[Any]) -> NDArray[Any]:
-    """Round numbers to six significant digits."""
-    return np.char.mod("%.6g", numbers.to_numpy(dtype=np.float64)).astype(np.float64)
-
-
-def read_reasons(path: Path) -> pd.DataFrame:
-    """Read ``reasons.csv``; raise `ExperimentError` if it is incomplete or has invalid values."""
-    return read_frame(path, COLUMNS, _check)
-
-
-def _check(reasons: pd.DataFrame) -> None:
-    answers, values = questions(reasons), values_of(reasons)
-    if not KINDS.issuperset(reasons["kind"].cat.categories):
-        raise ValueError("unknown kind of reasons")
-    if answers[["value", "above", "threshold"]].isna().any(axis=None):
-        raise ValueError("a question has no value or no answer")
-    if np.isinf(reasons[NUMBERS].to_numpy()).any():
-        raise ValueError("a number is infinite")
-    once = values.drop_duplicates([*FIT, "id", "concept"]).groupby(FIT, observed=True).size()
-    of_fit = pd.concat([values, answers]).groupby(FIT, observed=True)[["id", "concept"]].nunique()
-    if once.sum() != len(values) or not once.equals(of_fit.prod(axis=1)):
-        raise ValueError("a concept is missing or duplicated for a clip of a fit")
+def read_csv(path: Path, types: Mapping[str, str]) -> pd.DataFrame:
+    """Read a table with columns of these types; other columns are texts."""
+    names = pd.read_csv(path, nrows=0).columns
+    types = dict.fromkeys(names, "str") | dict(types)
+    texts = [name for name, kind in types.items() if kind in ("str", "category")]
+    table = pd.read_csv(
+        path,
+        dtype=types | dict.fromkeys(texts, "str"),
+        keep_default_na=False,
+        na_values={name: [""] for name in names if name not in texts},
+    )
+    if table[texts].isna().any(axis=None):
+        raise ValueError("a row is too short")
+    return table[[*types]].astype(types)

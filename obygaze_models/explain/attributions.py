@@ -20,12 +20,8 @@ from obygaze_models.estimators.concepts import RandomDirections
 from obygaze_models.estimators.fusion import unfuse
 from obygaze_models.estimators.trees import TreeArrays, as_tree
 from obygaze_models.saved.about import seen_in_training
-from obygaze_models.saved.inference import (
-    features_of,
-    open_for,
-    require_clips,
-)
-from obygaze_models.saved.persistence import load_model
+from obygaze_models.saved.model import load_model
+from obygaze_models.saved.predict import clips_of, open_for, read_input
 from obygaze_models.scoring.metrics import Array
 
 Kind = Literal["sum", "path"]
@@ -187,26 +183,24 @@ def explain_clips(folder: Path, store: Stores, ids: Sequence[str]) -> list[dict[
     -------
     list of dict
         For each clip, its ``id``, its ``explanation`` from `explain_rows`, the ``nearest`` clips
-        from `find_nearest`, and ``seen_in_training`` from `seen_in_training`. If a clip's features
+        from `find_nearest`, and ``seen`` from `seen_in_training`. If a clip's features
         are all zero, the ``why`` of its explanation is None.
     """
     fitted, about = load_model(folder)
-    about.require_classes("an explanation")
-    info = about.description
-    if info.reads == "frames":
+    if about.reads == "frames" or about.learned.target.is_numeric:
         raise ExperimentError(
-            f"{folder} ({info.estimator}) reads sequences of frames, but concepts and nearest "
-            "clips need one vector per clip. Use om.predict_frames to score frames"
+            f"{folder} ({about.estimator}) predicts numbers, or reads sequences of frames, but "
+            "an explanation needs classes and one vector per clip"
         )
-    opened, array = open_for(about, store), info.features.array
-    require_clips(opened, ids)
-    ids = list(dict.fromkeys(ids))
-    have, features = features_of(about, opened, ids)
+    opened, array = open_for(about, store), about.needs.array
+    ids = clips_of(opened, list(dict.fromkeys(ids)))
+    have, features = read_input(about, opened, ids)
     if missing := [clip for clip in ids if clip not in have]:
         raise ExperimentError(f"{opened.where} has no features for {missing[0]}. Omit this clip")
-    explanations = explain_rows(fitted, features, classes=info.classes or None, cut=info.cut)
+    explanations = explain_rows(fitted, features, classes=about.learned.class_titles, cut=about.cut)
     seen = seen_in_training(about, opened.items, ids)
-    lists_nearest = info.features.stores == 1 and _has_vectors(opened, array)
+    is_one = "parts" not in about.needs.backbone
+    lists_nearest = is_one and _has_vectors(opened, array)
     explained = []
     for clip, vector, explanation, state in zip(ids, features, explanations, seen, strict=True):
         is_silent = not np.nan_to_num(vector).any()
@@ -218,7 +212,7 @@ def explain_clips(folder: Path, store: Stores, ids: Sequence[str]) -> list[dict[
                 "id": clip,
                 "explanation": explanation | {"why": None} if is_silent else explanation,
                 "nearest": [{"id": match.id, "cosine": match.cosine} for match in matches],
-                "seen_in_training": state,
+                "seen": state,
             }
         )
     return explained

@@ -18,7 +18,7 @@ from obygaze_models.scoring.intervals import LEVEL, estimate_weighted, group_col
 from obygaze_models.scoring.metrics import Array
 
 if TYPE_CHECKING:
-    from obygaze_models.experiments.run_folder import Clip
+    from obygaze_models.explain.clips import Clip
 
 
 DIFFER = "annotators differ"

@@ -23,8 +23,8 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import format_seconds, name_film
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_models.data.warnings import unique_warnings
-from obygaze_models.saved.about import SEEN_BY_OTHERS, SEEN_RENAMED
-from obygaze_models.saved.inference import FramePredictions
+from obygaze_models.saved.about import CLIP, FILM, NO
+from obygaze_models.saved.predict import FramePredictions
 from obygaze_models.scoring.metrics import Array
 
 MAX_ROUNDING_US = 1000
@@ -163,7 +163,7 @@ def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
 
     A clip's threshold is the mean over the models that predict it, because another model's
     threshold may have been chosen on the clip's labels. A clip counts as seen if any of these
-    models has seen it, and as `SEEN_BY_OTHERS` if only models of other clips may have seen it.
+    models has seen it.
     """
     clips = np.concatenate([part.ids for part in parts])
     ids, first, rows, counts = np.unique(
@@ -175,9 +175,7 @@ def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
         np.add.at(total, rows, np.concatenate(values))
         return np.asarray((total.T / counts).T)
 
-    states = ("no", SEEN_RENAMED, "yes")
-    is_cross_validated = all(len(part.ids) < len(ids) for part in parts)
-    unseen = SEEN_BY_OTHERS if is_cross_validated else "no"
+    states = (NO, FILM, CLIP)
     seen = np.zeros(len(ids), dtype=np.intp)
     np.maximum.at(seen, rows, [states.index(state) for part in parts for state in part.seen])
     loudness = np.concatenate(
@@ -189,7 +187,7 @@ def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
         np.concatenate([part.times for part in parts])[first],
         average([part.probabilities for part in parts]),
         average([np.broadcast_to(part.threshold, len(part.ids)) for part in parts]),
-        [(unseen, *states[1:])[code] for code in seen.tolist()],
+        [states[code] for code in seen.tolist()],
         unique_warnings(warning for part in parts for warning in part.warnings),
         None if np.isnan(loudness).all() else loudness[first],
     )

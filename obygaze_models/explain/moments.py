@@ -34,11 +34,11 @@ from obygaze_models.explain.frame_scores import (
     read_spans,
     to_microseconds,
 )
-from obygaze_models.saved.about import description_of
+from obygaze_models.saved.about import CLIP
 
 if TYPE_CHECKING:
     from obygaze_models.data.warnings import RunWarning
-    from obygaze_models.saved.inference import FramePredictions
+    from obygaze_models.saved.predict import FramePredictions
 
 MIN_LENGTH_S, CLOSE_GAPS_S = 2.0, 5.0
 CLOSE_GAPS_SHARE = 0.1
@@ -53,7 +53,7 @@ class Moment:
     """An interval of a time axis, in seconds.
 
     `score` is the mean probability in the interval. `clips` are the clips that show the interval,
-    and `seen` is "yes" if the model was trained on any of these clips.
+    and `seen` is "clip" if the model was trained on any of these clips.
     """
 
     axis: Axis
@@ -227,13 +227,13 @@ def find_moments(
             for start, end in join_spans(film.spans(inside), max(own_gap - 1, MAX_ROUNDING_US)):
                 if end - start >= shortest:
                     moments.append(_make_moment(axis, start, end, film, frames))
-    facts = description_of(predictions.about)
+    about = predictions.about
     of_axis = {axis.film: clip for axis, clip in zip(frames.axes, frames.ids, strict=True)}
     media = {film: locate_clip(clip, items, manifest)[0].media for film, clip in of_axis.items()}
-    title = f"{facts.estimator}: {facts.task}"
+    title = f"{about.estimator}: {about.learned.key}"
     if predictions.probabilities.ndim == 3:
-        title += f", probability of {facts.classes[-1]}"
-    part = "window" if " windows of " in str(facts.features) else "frame"
+        title += f", probability of {about.learned.class_titles[-1]}"
+    part = "window" if " windows of " in str(about.features) else "frame"
     titles = film_titles(items) | (film_titles(manifest.items) if manifest else {})
     described = title, media, predictions.warnings, part, titles
     return Moments(moments, frames, thresholds, min_length, close_gaps, *described)
@@ -247,5 +247,5 @@ def _make_moment(axis: Axis, start: int, end: int, film: AxisFrames, frames: Fra
     inside = rows[(frames.starts[rows] < end) & (frames.ends[rows] > start)].tolist()
     seen = {frames.seen[row] for row in inside}
     clips = tuple(dict.fromkeys(frames.ids[row] for row in inside))
-    was_seen = "yes" if "yes" in seen else max(seen)
+    was_seen = CLIP if CLIP in seen else max(seen)
     return Moment(axis, start / 1e6, end / 1e6, score, clips, was_seen)

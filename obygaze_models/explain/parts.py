@@ -17,7 +17,7 @@ from obygaze_models.data.targets import concept_targets
 from obygaze_models.scoring.metrics import auroc, average_precision
 
 if TYPE_CHECKING:
-    from obygaze_models.experiments.run_folder import Clip
+    from obygaze_models.explain.clips import Clip
 
 INTERCEPT = "(intercept)"
 """The `concept` of rows with the intercept, whose `value` is missing."""

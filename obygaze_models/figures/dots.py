@@ -1,358 +1,179 @@
-"""Dot plots of numbers with intervals, in rows, groups or panels, or beside published numbers."""
+"""A dot plot: a row for each name, with a dot, its interval and its number for each series."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from obygaze_features.common.figures import LINE, SERIES, SOFT, add_number, level_colours, wrap
-from obygaze_features.common.text import format_number
-from obygaze_models.figures.sheet import (
-    MARKS,
-    PUBLISHED,
-    ROW,
-    SMALL,
-    TEXT,
-    Cell,
-    Dot,
-    Limits,
-    Series,
-    Sheet,
-    ToText,
-    draw_dot,
-    is_defined,
-    key,
-    line_style,
-    name_lines,
-    on_paper,
-    scale_x,
-    sheet_width,
+from obygaze_features.common.figures import (
+    INK,
+    PAPER,
+    SERIES,
+    SOFT,
+    add_number,
+    describe,
+    figure_style,
+    figure_width,
+    level_colours,
+    wrap,
 )
+from obygaze_features.common.text import format_number
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-
-CLEARNESS = (
-    Series("interval includes 0", SERIES[0], hatched=True),
-    Series("interval excludes 0", SERIES[0]),
-)
-"""The series of dots whose interval includes or excludes 0."""
+WIDTH_IN = 4.6
+"""The usual width of a figure."""
+ROW, EDGES = 15.0, 50.0
+"""The heights of a row or a line of text, and of the ticks and margins, in points."""
+GAP = 0.3
+"""The gap below the rows of a name, in rows."""
+LINES = ("-", "--", ":")
 
 
 @dataclass(frozen=True)
-class Point:
-    """A row of a dot plot: a score (None if undefined), its interval, and a published score.
+class Dot:
+    """A value (None if it is undefined) and its interval."""
 
-    Consecutive rows with the same `group` are listed under the group's name. A `mark`, such as
-    ``*``, follows the score. The `note` has its own column. `kind` is the kind of rater (a model,
-    annotators or a guess), which has the same marker in every figure.
-    """
-
-    label: str
     value: float | None
     low: float | None = None
     high: float | None = None
-    reference: float | None = None
-    group: str = ""
-    mark: str = ""
-    reference_mark: str = ""
-    note: str = ""
-    kind: str = "model"
 
 
 @dataclass(frozen=True)
-class Line:
-    """A value to compare with, such as chance, drawn across the rows of `group` or all rows."""
+class Series:
+    """A series of dots. Hollow series can share a colour."""
 
-    value: float
     label: str
-    group: str | None = None
+    colour: str = SERIES[0]
+    marker: str = "o"
+    hollow: bool = False
+
+    @property
+    def style(self) -> dict[str, Any]:
+        """Matplotlib's options for the dots of this series."""
+        return {
+            "fmt": self.marker,
+            "color": self.colour,
+            "mfc": PAPER if self.hollow else self.colour,
+            "ms": 6,
+            "capsize": 2.5,
+        }
 
 
-@dataclass(frozen=True)
-class Panel:
-    """Rows of dots on an axis, with at most one dot per series.
-
-    `line` is a value to compare with, such as chance. `axis` is the name of the measure.
-    """
-
-    rows: Sequence[Sequence[Dot]]
-    series: Sequence[Series]
-    axis: str
-    limits: Limits = (0.0, 1.0)
-    line: float | None = None
-    percent: bool = False
+PUBLISHED = Series("published", SOFT, "D", hollow=True)
+"""The series of published numbers."""
 
 
 def level_series(names: Mapping[str, str]) -> list[Series]:
     """Return a series for each level (code -> name). A level has the same colour in all figures."""
-    return list(map(Series, names.values(), level_colours(list(names))))
+    colours = level_colours([*names])
+    return [Series(name, colour) for name, colour in zip(names.values(), colours, strict=True)]
 
 
 def numbered_series(names: Sequence[str]) -> list[Series]:
     """Return a series for each name. If there are more names than colours, the rest are hollow."""
     size = len(SERIES)
-    return [Series(name, SERIES[i % size], hatched=i >= size) for i, name in enumerate(names)]
-
-
-def round_up(share: float) -> float:
-    """Return the end of an axis for shares up to `share`: a multiple of a fifth, at most 1."""
-    return min(1.0, math.ceil(share * 5 - 1e-9) / 5) or 0.2
-
-
-def start_of_axis(dots: Iterable[Dot], line: float) -> float:
-    """Return the start of an axis with these dots, intervals and line: a multiple of a fifth."""
-    values = [line, *(end for dot in dots for end in (dot.value, dot.low) if is_defined(end))]
-    return math.floor(5 * min(values) + 1e-9) / 5
-
-
-def grouped_dots(
-    groups: Mapping[str, Sequence[Dot]],
-    series: Sequence[Series],
-    *,
-    title: str,
-    axis: str,
-    description: str,
-    limits: Limits | None = None,
-    percent: bool = False,
-    guess: str = "guess",
-    number_format: ToText | None = None,
-    origin: float | None = None,
-    ends: tuple[str, str] | None = None,
-) -> Figure:
-    """Draw groups of dots and their intervals, with a row per series.
-
-    Parameters
-    ----------
-    groups
-        Each group's dots, in the order of `series`.
-    series
-        The names and colours of the dots, and which of them are hollow.
-    title, axis, description
-        The figure's title, what is measured, and a description for those who cannot see it.
-    limits
-        The ends of the axis. Values outside widen the axis; intervals do not.
-    percent
-        If True, print values as percentages.
-    guess
-        The name of the grey ticks, which mark the scores of guessing.
-    number_format
-        The format of the numbers; by default, two decimals, or percentages.
-    origin
-        A value at which to draw a line that divides the axis.
-    ends
-        The meaning of the lower and the upper end of the axis.
-    """
-    to_text = number_format or partial(format_number, percent=percent)
-    dots = [dot for group in groups.values() for dot in group]
-    values = [v for dot in dots for v in (dot.value, dot.guess, origin) if is_defined(v)]
-    if limits is None:
-        values += [v for dot in dots for v in (dot.low, dot.high) if is_defined(v)]
-    keys = [kind.key for kind in series]
-    if any(is_defined(dot.guess) for dot in dots):
-        keys.append(key(guess, **MARKS["guess"]))
-    height = max(ROW * len(series), 2 * TEXT * 1.2) + 8
-    sheet = Sheet(title, description, height * max(len(groups), 1), keys=keys, axis=axis)
-    scale_x(sheet.axes, values, limits, percent=percent)
-    if origin is not None:
-        sheet.axes.axvline(origin, color=SOFT, linewidth=0.9, zorder=1)
-    if ends:
-        sheet.write_ends(ends, origin or 0.0)
-    middles = [height * (number + 0.5) for number in range(len(groups))]
-    _fill(sheet, dict(zip(groups, middles, strict=True)), [*groups.values()], series, to_text, ROW)
-    return sheet.draw()
-
-
-def _fill(
-    sheet: Sheet,
-    middles: Mapping[str, float],
-    rows: Sequence[Sequence[Dot]],
-    series: Sequence[Series],
-    to_text: ToText,
-    step: float,
-) -> None:
-    """Name the rows and draw their dots. Each series is `step` points below the previous series.
-
-    Numbers are printed beside the dots unless two of them would be on the same line.
-    """
-    numbers = []
-    for (name, middle), dots in zip(middles.items(), rows, strict=True):
-        for index, (dot, kind) in enumerate(zip(dots, series, strict=True)):
-            y = middle + step * (index - (len(series) - 1) / 2)
-            if is_defined(dot.value):
-                numbers.append(Cell(y, to_text(dot.value)))
-            if is_defined(dot.value) or step:
-                draw_dot(sheet.axes, dot, y, kind.dot, f"{name}, {kind.label}", to_text)
-    sheet.name_rows(Cell(middle, name_lines(name)) for name, middle in middles.items())
-    if len({number.y for number in numbers}) == len(numbers):
-        sheet.add_column(numbers)
-
-
-def panel_plot(
-    groups: Sequence[Sequence[str]], panel: Panel, *, title: str, description: str
-) -> Figure:
-    """Draw groups of named rows, which align across figures with the same groups.
-
-    If no row has more than one dot, the dots' numbers are printed beside them.
-    """
-    row, between = 19.0, 8.0
-    middles, height = dict[str, float](), 0.0
-    for group in groups:
-        middles |= {name: height + row * (index + 0.5) for index, name in enumerate(group)}
-        height += row * len(group) + between
-    keys = [kind.key for kind in panel.series]  # always, to align the rows of figures
-    sheet = Sheet(title, description, height - between, keys=keys, axis=panel.axis)
-    axes, (low, high) = sheet.axes, panel.limits
-    scale_x(axes, [], panel.limits, percent=panel.percent)
-    axes.set_xticks([low, (low + high) / 2, high])
-    axes.grid(visible=False)
-    axes.hlines([*middles.values()], low, high, color=LINE, linewidth=0.8, zorder=1)
-    if panel.line is not None:
-        axes.axvline(panel.line, color=SOFT, linewidth=1.0, zorder=2)
-    to_text = partial(format_number, percent=panel.percent)
-    _fill(sheet, middles, panel.rows, panel.series, to_text, 0)
-    return sheet.draw()
+    return [
+        Series(name, SERIES[number % size], hollow=number >= size)
+        for number, name in enumerate(names)
+    ]
 
 
 def dot_plot(
-    points: Sequence[Point],
+    rows: Sequence[tuple[str, Sequence[Dot]]],
+    series: Sequence[Series],
     *,
     title: str,
     axis: str,
     description: str,
-    lines: Sequence[Line] = (),
-    limits: Limits | None = None,
-    interval: str = "",
-    value: str = "ours",
-    reference: str = "published",
+    lines: Mapping[str, float] | None = None,
+    limits: tuple[float, float] | None = None,
     signed: bool = False,
-    note: str = "",
-    footnote: str = "",
-    ends: tuple[str, str] | None = None,
 ) -> Figure:
-    """Draw scores with intervals, one per row, beside published scores (a forest plot).
+    """Draw rows of dots with their intervals, and their numbers at the right edge.
 
     Parameters
     ----------
-    points
-        The rows, from the top down.
+    rows
+        Each row's name, and its dots in the order of `series`. A name without dots is a heading.
+    series
+        The names, colours and markers of the dots.
     title, axis, description
         The figure's title, what is measured, and a description for those who cannot see it.
     lines
-        Vertical lines to compare with.
+        Values to compare with, such as chance, by name.
     limits
-        The ends of the axis, such as 0 and 1. Values outside widen the axis; intervals do not.
-    interval
-        The meaning of intervals, such as "95% interval over films".
-    value, reference
-        The names of the points, and of the hollow diamonds for published scores.
+        The ends of the axis.
     signed
         Print + before positive numbers, as for differences.
-    note
-        The heading of the points' notes.
-    footnote
-        A remark on all points, at the bottom.
-    ends
-        The meaning of the lower and the upper end of the axis.
     """
-    to_text = partial(format_number, signed=signed)
-    heads = any(point.note for point in points)
-    keys = _keys(points, lines, interval, value, reference)
-    names, middles, spans, full = _place_rows(points, top=TEXT * 1.9 if heads else 2.0)
-    sheet = Sheet(title, description, full, keys=keys, axis=axis, footnote=footnote)
-    axes = sheet.axes
-    drawn = [v for p in points for v in (p.value, p.reference) if is_defined(v)]
-    if limits is None:
-        drawn += [v for p in points for v in (p.low, p.high) if is_defined(v)]
-    scale_x(axes, drawn + [line.value for line in lines], limits)
-    if ends:
-        sheet.write_ends(ends, 0.0)
-    for line in lines:
-        for group, span in spans.items():  # never across a group's name
-            if line.group in (None, group):
-                style = line_style(line.label)
-                axes.plot([line.value] * 2, span, zorder=2, label=line.label, **style)
-    numbers, notes = list[Cell](), list[Cell]()
-    if heads:
-        small = {"size": SMALL, "color": SOFT}
-        numbers.append(Cell(TEXT * 0.8, value, small))
-        notes.append(Cell(TEXT * 0.8, note, small))
-    for point, middle in zip(points, middles, strict=True):
-        numbers += _draw_point(axes, point, middle, value, reference, to_text)
-        notes.append(Cell(middle, point.note))
-    sheet.name_rows(names)
-    sheet.add_column(numbers)
-    sheet.add_column(notes)
-    return sheet.draw()
+    lines = lines or {}
+    with figure_style():
+        from matplotlib.figure import Figure
+
+        width = figure_width(WIDTH_IN)
+        names = [wrap(name, 0.4 * 72 * width, 9.5, 3) for name, _ in rows]
+        sizes = [max(len(dots), len(lines)) for (_, dots), lines in zip(rows, names, strict=True)]
+        measure = wrap(axis, 0.6 * 72 * width, 9.4, 4)
+        heading = wrap(title, 72 * width - 20, 12.6, 3)
+        keys = len(lines) + (len({kind.label for kind in series}) if len(series) > 1 else 0)
+        texts = len(measure) + len(heading) + keys
+        height = ROW * (sum(sizes) + GAP * len(rows) + texts) + EDGES
+        figure = Figure(figsize=(width, height / 72), layout="constrained")
+        axes = figure.add_subplot()
+        describe(figure, title, description)
+        ticks, y = [], 0.0
+        numbers: dict[float, str] = {}
+        for (name, dots), size in zip(rows, sizes, strict=True):
+            ticks.append(y + (size - 1) / 2)
+            for place, (dot, kind) in enumerate(zip(dots, series, strict=False)):
+                if dot.value is not None:
+                    text = format_number(dot.value, signed=signed)
+                    numbers[y + place] = text
+                    _draw(axes, dot.value, dot, y + place, kind)
+                    add_number(axes, f"{name}, {kind.label}: {text}")
+            y += size + GAP
+        for (name, value), style in zip(lines.items(), LINES, strict=False):
+            axes.axvline(value, color=SOFT, linewidth=1, linestyle=style, label=name, zorder=0)
+        axes.set_yticks(ticks, ["\n".join(lines) for lines in names])
+        for label, (_, dots) in zip(axes.get_yticklabels(), rows, strict=True):
+            label.set_fontweight("normal" if dots else "bold")
+        axes.set_ylim(y - 0.5, -0.7)
+        axes.set_xlabel("\n".join(measure))
+        if limits is not None:
+            axes.set_xlim(*limits)
+        axes.grid(axis="x")
+        beside = axes.secondary_yaxis("right")
+        beside.spines["right"].set_visible(False)
+        beside.set_yticks([*numbers], [*numbers.values()], color=INK)
+        _add_legend(figure, axes, series, heading)
+    return figure
 
 
-def _keys(
-    points: Sequence[Point], lines: Sequence[Line], interval: str, value: str, reference: str
-) -> list[Artist]:
-    """Return the entries of a legend."""
-    has_interval = bool(interval) and any(is_defined(p.low) and is_defined(p.high) for p in points)
-    has_reference = any(is_defined(point.reference) for point in points)
-    keys = []
-    if has_interval or has_reference:
-        name = f"{value}, with {interval}" if has_interval else value
-        keys.append(key(name, **{**MARKS["model"], "linestyle": "-", "color": SERIES[0]}))
-    if has_reference:
-        keys.append(key(reference, **PUBLISHED))
-    titles = dict.fromkeys(line.label for line in lines if line.label)
-    return keys + [key(name, **line_style(name)) for name in titles]
+def _draw(axes: Axes, value: float, dot: Dot, y: float, kind: Series) -> None:
+    """Draw a dot and its interval."""
+    ends = None
+    if dot.low is not None and dot.high is not None:
+        ends = [[value - dot.low], [dot.high - value]]
+    axes.errorbar([value], [y], xerr=ends, **kind.style)
 
 
-def _draw_point(
-    axes: Axes,
-    point: Point,
-    middle: float,
-    value: str,
-    reference: str,
-    to_text: ToText,
-) -> Iterator[Cell]:
-    """Draw a point and its published score, and yield their numbers."""
-    above = 0.0
-    if is_defined(point.reference):  # drawn lower, so that both are visible
-        above = 5.0
-        mark = {"label": f"{point.label}, {reference}", **PUBLISHED}
-        add_number(axes, f"{mark['label']}: {to_text(point.reference)}")
-        axes.plot([point.reference], [middle + 5], zorder=4.5, clip_on=False, **mark)
-        yield Cell(middle + 6, to_text(point.reference) + point.reference_mark, {"color": SOFT})
-    if is_defined(point.value):
-        yield Cell(middle - above, to_text(point.value) + point.mark, {"weight": "bold"})
-    name = f"{point.label}, {value}" if point.kind == "model" else point.label
-    dot = Dot(point.value, point.low, point.high)
-    draw_dot(axes, dot, middle - above, MARKS[point.kind], name, to_text)
-
-
-def _place_rows(
-    points: Sequence[Point], top: float
-) -> tuple[list[Cell], list[float], dict[str, tuple[float, float]], float]:
-    """Return the names of rows and groups, the rows' middles, the groups' ends, and the height."""
-    names, middles = list[Cell](), list[float]()
-    spans: dict[str, tuple[float, float]] = {}
-    y = top
-    for group, members in groupby(points, key=lambda point: point.group):
-        if group:
-            heading = wrap(group, sheet_width(), 1.15 * TEXT, 2)
-            style = {"weight": "bold", "bbox": on_paper()}
-            names.append(Cell(y + 4 + 6 * len(heading), "\n".join(heading), style))
-            y += 8 + 12 * len(heading)
-        start = y
-        for point in members:
-            name = name_lines(point.label, 3)
-            least = 26.0 if is_defined(point.reference) else 17.0
-            height = max(least, 17.0 + 10.5 * name.count("\n"))
-            middles.append(y + height / 2)
-            names.append(Cell(y + height / 2, name))
-            y += height
-        spans[group] = start, y
-        y += 6 if group else 2
-    return names, middles, spans, y
+def _add_legend(
+    figure: Figure, axes: Axes, series: Sequence[Series], heading: Sequence[str]
+) -> None:
+    """Write the title, and the names of the series (if there are several) and of the lines."""
+    handles: list[Any] = axes.get_legend_handles_labels()[0]
+    if len(series) > 1:
+        by_label = {kind.label: kind for kind in series}
+        for label, kind in by_label.items():
+            handles.append(axes.errorbar([], [], label=label, **kind.style))
+    figure.legend(
+        handles=handles,
+        loc="outside upper left",
+        alignment="left",
+        title="\n".join(heading),
+        title_fontproperties={"size": 11, "weight": "bold"},
+    )

@@ -25,8 +25,8 @@ from obygaze_features.manifests.importers.reading import at_row
 from obygaze_models.data.dataset import missing_from
 from obygaze_models.data.stores import Stores, open_stores
 from obygaze_models.data.tasks import measure_of, official_measure, uses_external_data
-from obygaze_models.experiments.spec import folder_name
-from obygaze_models.saved.inference import predict
+from obygaze_models.experiments.experiment import folder_name
+from obygaze_models.saved.predict import predict
 from obygaze_models.scoring.metrics import TREC, average_precision, trec_ranks
 
 COLUMNS = ("topic", "Q0", "id", "rank", "score", "tag")
@@ -46,7 +46,7 @@ def write_run(
     Parameters
     ----------
     folder, store
-        See `obygaze_models.saved.inference.predict`.
+        See `obygaze_models.saved.predict.predict`.
     manifest
         The manifest of the clips. Their labels are not used.
     output
@@ -67,26 +67,24 @@ def write_run(
     tested = _test_clips(manifest)
     opened = open_stores(store)
     predictions = predict(folder, opened, ids=[clip for clip in tested if clip in opened])
-    task = predictions.about.learned_task
+    task = predictions.about.learned
     if official_measure(truth, manifest.label_scheme(labels), [task]) != TREC:
         raise ExperimentError(
             f"the model predicts {task.title}, but for a run file it must separate the "
             f"highest level of {truth.name} from all others"
         )
-    ids = predictions.ids
-    if not ids:
-        raise ExperimentError(f"none of the test clips has features in {opened.where}")
-
+    ids = predictions.table["id"].tolist()
+    seen = predictions.table["seen"]
     data = "own-data"
-    if uses_external_data(predictions.about["features"]["backbone"]):
+    if uses_external_data(predictions.about.needs.backbone):
         data = "external-data"
-    tag = f"{folder_name(predictions.about.description.model)}-{data}"
-    write_text(output, format_run(truth.name, ids, predictions.probabilities[:, 1], tag))
+    tag = f"{folder_name(predictions.about.model)}-{data}"
+    write_text(output, format_run(truth.name, ids, predictions.values[:, 1], tag))
     return {
         "clips": len(ids),
         "tag": tag,
         "missing": missing_from(ids, tested),
-        "trained_on": len(ids) - predictions.seen.count("no"),
+        "trained_on": int((seen == "clip").sum()),
         "warnings": list(map(str, predictions.warnings)),
     }
 

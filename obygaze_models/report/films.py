@@ -1,186 +1,198 @@
-"""An overview of the films with a strip for each film, sorted by model scores or annotations."""
+"""The films of a page: each as a strip on a common axis, with the numbers of its row."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import compress
-from operator import itemgetter
-from statistics import fmean
+
+import numpy as np
 
 from obygaze_features.common.figures import level_colour_names
-from obygaze_features.common.text import format_time
-from obygaze_features.page.html import Html, draw_lanes, html, number
-from obygaze_models.experiments.published import published_film
-from obygaze_models.experiments.run_folder import Clip
-from obygaze_models.report.film_timelines import by_film, is_timed
-from obygaze_models.report.headline import Headline
-from obygaze_models.report.runs import ScoreRow
-from obygaze_models.scoring.metrics import METRICS, Scores, baselines
+from obygaze_features.common.text import group_by
+from obygaze_features.page.html import Html, html
+from obygaze_models.report.people import ABSENT, People
+from obygaze_models.report.scores import Axis, Tested
+from obygaze_models.report.sources import Clip, Labels, is_timed
 
-TICK_S = 1800
+MAX_LANES = 4
+"""The maximum number of annotators' lanes in a strip."""
+LANE, GAP = 9, 1
+Shape = tuple[str, float, float]
+"""The CSS class of a clip's colour, its start and its length."""
 
 
-@dataclass(frozen=True)
-class FilmStrip:
-    """A film's id, title, lanes as SVG, and numbers by column.
+@dataclass(frozen=True, eq=False)
+class FilmRow:
+    """A film's strip and numbers.
 
-    `ticks` are the times below the lanes: the position (a share of the width) and the text of each.
+    Parameters
+    ----------
+    film, title, strip
+        The id, the title, and the strip as SVG.
+    shares
+        The share of clips with the counted levels by each annotator.
+    top
+        The share of clips with these levels on the page.
+    same, gamma
+        The share of clips with equal levels, and the annotators' gamma.
+    tested, score
+        The number of tested clips, and the model's score.
     """
 
     film: str
     title: str
-    lanes: Html
-    ticks: tuple[tuple[float, str], ...]
-    numbers: dict[str, Html]
+    strip: Html
+    shares: Sequence[float | None]
+    top: float
+    same: float | None = None
+    gamma: float | None = None
+    tested: int = 0
+    score: float | None = None
 
 
-@dataclass(frozen=True)
-class FilmStrips:
-    """The strips of all films, sorted by the column `rank`.
+@dataclass(frozen=True, eq=False)
+class Films:
+    """The rows of all films, with their axes. `lanes` are the names of the lanes from the top."""
 
-    `lanes` has the names of the lanes, `levels` the colours and names of the levels, and `counted`
-    the levels that are counted. `model` is the scored model, or "".
+    rows: Sequence[FilmRow]
+    lanes: Sequence[str]
+    axis: Axis
+    is_timed: bool
+    share_axis: Axis
+
+
+def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Films | None:
+    """Return the films, those with the highest score or the most marked clips first.
+
+    Return None if no clip has a film.
     """
-
-    films: tuple[FilmStrip, ...]
-    lanes: tuple[str, ...]
-    levels: tuple[tuple[str, str], ...]
-    counted: str
-    rank: str
-    model: str
-
-    @cached_property
-    def columns(self) -> list[str]:
-        """The names of the numbers that at least one film has."""
-        return [*dict.fromkeys(name for strip in self.films for name in strip.numbers)]
-
-
-def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
-    """Return the strips of the first screen's source; None for concepts, or if no clip has a film.
-
-    Parameters
-    ----------
-    head
-        The scores of the first screen. The headline model gets a lane.
-    ordered
-        All clips, film by film, in scene order.
-    """
-    row = head.row if head.rows else None
-    source = row.run if row else head.source
-    clips, annotators = source.clips, head.annotators
-    films = by_film(clips[clip.id] for clip in ordered if clip.id in clips and clip.film)
-    if not films or source.kind == "concepts":
+    if not labels.has_films:
         return None
-    names, counted = source.about.levels, source.positives
-    colours = level_colour_names(list(names))
-    lanes = _lanes(head, dict(zip(names, colours, strict=True)))
-    names_of_counted = " or ".join(names.get(code, code) for code in counted)
-    share = names_of_counted + (" to at least one" if annotators and annotators.merged else "")
-    means = row.results.predictions if row else None
-    label_of = {} if means is None else dict(zip(means["id"], means["label"], strict=True))
-    strips, longest = [], {True: 0.0, False: 0.0}
-    timed_films = {film: is_timed(same) for film, same in films.items()}
-    for film, timed in timed_films.items():
-        longest[timed] = max(longest[timed], _end(films[film], timed=timed))
-    for film, same in films.items():
-        ids, timed = [clip.id for clip in same], timed_films[film]
-        length = longest[timed]
-        spans = {
-            clip.id: (clip.start or 0.0, clip.end or 0.0) if timed else (float(index), index + 1.0)
-            for index, clip in enumerate(same)
-        }
-        order = sum(clip.level in counted for clip in same) / len(same)
-        numbers = {share: number(order, form="%")}
-        if annotators is not None:
-            numbers["Same level"] = number(annotators.equal_levels(ids), form="%")
-            numbers["Gamma"] = number(annotators.gammas.get(film))
-        if row:
-            ranked = _scores_of_film(row, film).get("auroc")
-            order = -1.0 if ranked is None else ranked
-            labels = [label_of[clip] for clip in ids if clip in label_of]
-            numbers |= _numbers_of_film(row, film, len(ids), labels)
-        lane = draw_lanes(spans, list(lanes.values()), film, length)
-        ticks = _ticks(same, length) if timed else ()
-        strips.append((-order, FilmStrip(film, same[0].title or film, lane, ticks, numbers)))
-    return FilmStrips(
-        tuple(strip for _, strip in sorted(strips, key=itemgetter(0))),
-        tuple(lanes),
-        tuple(zip(colours, names.values(), strict=True)),
-        names_of_counted,
-        METRICS["auroc"].title if row else share,
-        row.who if row else "",
+    timed = is_timed(labels.clips)
+    film_rows = _rows_of(labels)
+    longest = max(
+        max(clip.end or 0.0 for clip in own) if timed else float(len(own))
+        for own in labels.films.values()
+    )
+    scores = entry.groups if entry else {}
+    lanes = _lanes(labels, people, entry)
+    rows = []
+    for number, (film, clips) in enumerate(labels.films.items()):
+        own = film_rows[number]
+        marked = float(np.mean([clip.level in labels.positives for clip in clips]))
+        shares: Sequence[float | None] = [marked]
+        same = gamma = None
+        if people is not None:
+            shares = people.share(own)
+            both = people.shared[own]
+            same = float(1 - people.differ[own][both].mean()) if both.any() else None
+            gamma = people.gamma(number)
+        spans = _spans(clips, timed=timed)
+        shapes = [
+            [(colours[row], *span) for row, span in zip(own, spans, strict=True) if colours[row]]
+            for colours in lanes.values()
+        ]
+        rows.append(
+            FilmRow(
+                film,
+                clips[0].title or film,
+                strip(shapes, longest),
+                shares,
+                marked,
+                same,
+                gamma,
+                tested=_tested_clips(entry, clips),
+                score=scores[film][entry.metric] if entry and film in scores else None,
+            )
+        )
+    rows.sort(key=lambda row: row.top, reverse=True)
+    if entry is not None:
+        rows.sort(key=lambda row: -1.0 if row.score is None else row.score, reverse=True)
+    most = max(share or 0.0 for row in rows for share in row.shares)
+    step = 3600.0 if timed else max(1.0, round(longest / 4, -1))
+    return Films(
+        rows,
+        [name for name in lanes if name],
+        Axis(0.0, longest, [*np.arange(0.0, longest, step).tolist()]),
+        timed,
+        Axis(-0.05, most + 0.05, [0.0, round(most / 2, 1), round(most, 1)]),
     )
 
 
-def _lanes(head: Headline, colour_of: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return the colours of clips in each lane: annotators, the model, and differences."""
-    row, annotators = head.row if head.rows else None, head.annotators
-    clips = (row.run if row else head.source).clips
-    lanes = {
-        name: {clip: colour_of.get(level, "") for clip, level in levels.items()}
-        for name, levels in head.levels_by_annotator.items()
-    }
-    if row:
-        means = row.results.predictions
-        called = means["called"] == len(row.results.classes) - 1
-        untested = dict.fromkeys(clips.keys() - {*means["id"]}, "untested")
-        lanes[row.who.removeprefix("the ")] = untested | dict.fromkeys(
-            means.loc[called, "id"], "model"
-        )
-        wrong = means["called"] != means["label"]
-        lanes["differs"] = untested | dict.fromkeys(means.loc[wrong, "id"], "differs")
-    elif annotators is not None:
-        differ = annotators.differ
-        lanes["differ"] = dict.fromkeys(compress(differ, differ.values()), "differs")
+def _rows_of(labels: Labels) -> list[list[int]]:
+    """Return the indices of each film's clips."""
+    ends = np.cumsum([len(own) for own in labels.films.values()]).tolist()
+    return [[*range(start, end)] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _tested_clips(entry: Tested | None, clips: Iterable[Clip]) -> int:
+    if entry is None:
+        return 0
+    ids = {*entry.table["id"]}
+    return sum(clip.id in ids for clip in clips)
+
+
+def _spans(clips: Sequence[Clip], *, timed: bool) -> list[tuple[float, float]]:
+    """Return each clip's start and length: in seconds, or one after the other."""
+    if not timed:
+        return [(float(number), 1.0) for number in range(len(clips))]
+    return [(clip.start or 0.0, (clip.end or 0.0) - (clip.start or 0.0)) for clip in clips]
+
+
+def _lanes(
+    labels: Labels, people: People | None, entry: Tested | None
+) -> Mapping[str, Sequence[str]]:
+    """Return the colour of each clip in each lane: annotators, the model, and differences."""
+    colours = level_colour_names([*labels.levels])
+    colour_of = dict(zip(labels.levels, colours, strict=True))
+    lanes: dict[str, Sequence[str]] = {}
+    if people is None:
+        lanes["labels"] = [colour_of.get(clip.level, "") for clip in labels.clips]
+    else:
+        for name, codes in zip(people.names[:MAX_LANES], people.codes, strict=False):
+            lanes[name] = ["" if code == ABSENT else colours[code] for code in codes]
+    if entry is not None and entry.task.is_binary:
+        means = entry.means.set_index("id")
+        called = dict(zip(means.index, means["called"], strict=True))
+        label = dict(zip(means.index, means["label"], strict=True))
+        ids = [clip.id for clip in labels.clips]
+        lanes["model"] = ["model" if called.get(clip) == 1 else "" for clip in ids]
+        lanes[""] = ["wrong" if called.get(clip) != label.get(clip) else "" for clip in ids]
+    elif people is not None:
+        lanes[""] = ["wrong" if differ else "" for differ in people.differ]
     return lanes
 
 
-def _numbers_of_film(
-    row: ScoreRow, film: str, clips: int, labels: Sequence[int]
-) -> dict[str, Html]:
-    """Return a model's scores on a film, a guess's score, and the paper's score.
-
-    `labels` are the labels of the clips that were tested.
-    """
-    metric = "f1" if row.run.kind == "levels" else "f1_weighted"
-    scores = _scores_of_film(row, film)
-    counts = number(len(labels), form=","), number(clips, form=",")
-    numbers = {
-        "Clips tested": html("{} of {}", *counts),
-        METRICS[metric].title: number(scores.get(metric)),
-    }
-    if guess := row.best_guess(metric):
-        has_both = any(labels) and not all(labels)
-        guesses = baselines(fmean(labels))[guess[0]] if has_both else {}
-        numbers[f"Guess: {guess[0]}"] = number(guesses.get(metric))
-    numbers[METRICS["auroc"].title] = number(scores.get("auroc"))
-    train = row.run.record.trained_on(row.entry.test)
-    if paper := published_film(row.run.record, row.model, train, row.entry.test, film):
-        numbers["Paper"] = number(paper.mean)
-    return numbers
+def _joined(shapes: Iterable[Shape]) -> list[list[float]]:
+    """Return the start and end of each run of clips that touch."""
+    spans: list[list[float]] = []
+    for _, start, length in shapes:
+        if spans and start <= spans[-1][1] + 0.05:
+            spans[-1][1] = start + length
+        else:
+            spans.append([start, start + length])
+    return spans
 
 
-def _scores_of_film(row: ScoreRow, film: str) -> Scores:
-    """Return the scores on a film, or {} if the film was not tested or lacks a class."""
-    if row.entry.pooled and row.run.record.films.tested == 1:
-        return row.entry.mean
-    return row.entry.groups.get(film, {})
-
-
-def _end(clips: Sequence[Clip], *, timed: bool) -> float:
-    """Return the length of a film, in seconds if it is timed, else in clips."""
-    return max(clip.end or 0.0 for clip in clips) if timed else float(len(clips))
-
-
-def _ticks(clips: Sequence[Clip], length: float) -> tuple[tuple[float, str], ...]:
-    """Return ticks at half hours and the film's end: position (a share of `length`) and text.
-
-    Half hours close to the end are left out, so that texts do not touch on a phone.
-    """
-    end = _end(clips, timed=True)
-    times = [*range(0, int(end - 0.18 * length), TICK_S), end]
-    if end < 3600:
-        return tuple((t / length, f"{round(t) // 60}:{round(t) % 60:02}") for t in times)
-    return tuple((seconds / length, format_time(seconds).rpartition(":")[0]) for seconds in times)
+def strip(lanes: Sequence[Sequence[Shape]], longest: float) -> Html:
+    """Draw lanes as SVG. Clips of one colour that touch become one shape."""
+    paths = ""
+    top = 0.0
+    for lane in lanes:
+        is_thin = all(colour == "wrong" for colour, _, _ in lane)
+        height = 3.0 if is_thin else LANE
+        for colour, shapes in group_by(lane, lambda shape: shape[0]).items():
+            outline = "".join(
+                f"M{start:g} {top:g}h{end - start:g}v{height:g}H{start:g}z"
+                for start, end in _joined(shapes)
+            )
+            paths += html('<path class="{}" d="{}"/>', colour, outline)
+        top += height + GAP
+    return html(
+        '<svg class="strip" viewBox="0 0 {} {}" style="height: {}px" preserveAspectRatio="none" '
+        'shape-rendering="crispEdges" aria-hidden="true">{}</svg>',
+        f"{longest:g}",
+        f"{top:g}",
+        f"{top + 2:g}",
+        Html(paths),
+    )

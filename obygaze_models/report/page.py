@@ -1,52 +1,58 @@
-"""Reports as single HTML pages that need no network and no other files."""
+"""Pages of annotations and runs: single HTML files that need no network and no other files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
+from itertools import combinations, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features import Manifest, Timelines
+from obygaze_features.common.figures import level_colour_names
 from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.common.package import need
-from obygaze_features.common.text import counted, for_shell, format_time
-from obygaze_features.errors import ExperimentError
+from obygaze_features.common.text import format_number, format_time
 from obygaze_features.page.html import Html, document, number, read_thumbnails, script_json
-from obygaze_models.data.protocols import PROTOCOLS
-from obygaze_models.experiments.messages import leaks_by_test
-from obygaze_models.experiments.run_folder import AnyRun, Clip, Run, as_run
-from obygaze_models.report.annotation import Annotation, Source, labelled_by, open_annotation
-from obygaze_models.report.annotators import (
-    gamma_figure,
-    load_annotators,
-    marked_films,
-    overlap,
+from obygaze_models.data.protocols import find_protocol
+from obygaze_models.experiments.annotators import compare_with_each
+from obygaze_models.experiments.published import Published, published_scores
+from obygaze_models.experiments.tables import Run
+from obygaze_models.report.cautions import alarms, cautions
+from obygaze_models.report.explorer import explorer_data
+from obygaze_models.report.films import Films, films_of
+from obygaze_models.report.people import (
+    People,
+    concept_rows,
+    concepts_by_film,
+    kappa_axis,
+    level_rows,
+    people_of,
+    stretches,
+    top_row,
 )
-from obygaze_models.report.concepts import concept_figures, concept_tables
-from obygaze_models.report.explorer import explorer_data, in_scene_order
-from obygaze_models.report.film_timelines import film_timelines, video_data
-from obygaze_models.report.films import film_strips
-from obygaze_models.report.findings import beside_annotators, findings
-from obygaze_models.report.glossary import about, citation, eyebrow, glossary, page_title
-from obygaze_models.report.headline import Headline, headline
-from obygaze_models.report.limits import alarms, cautions, concept_notes, limits
-from obygaze_models.report.results import MAX_ROWS, differences, results, score_cell
-from obygaze_models.report.runs import (
-    ReportRun,
-    ScoreTable,
-    default_run,
-    prepare_runs,
-    score_tables,
-)
-from obygaze_models.report.score_figure import score_figure
+from obygaze_models.report.scores import Tested, feature, headline, results, tested, verdicts
+from obygaze_models.report.sources import Labels, Origin, citation, meanings, open_sources
+from obygaze_models.report.timelines import film_lanes, video_data
+from obygaze_models.scoring.metrics import METRICS
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-Origin = AnyRun | Manifest | Timelines
-"""Anything that a page can be made from."""
-SCRIPTS = ("data.js", "strips.js", "timeline.js", "link.js", "clip.js", "explorer.js")
+SCRIPTS = ("data.js", "lanes.js", "clip.js", "explorer.js")
+LONGEST = 5
+"""The number of stretches of different levels on the page."""
+DOTS = ("one", "two", "three", "both", *["many"] * 16)
+"""The CSS classes of annotators' dots."""
+PAIR, SEVERAL = ("one", "both", "two"), ("many", "three", "both")
+"""The CSS classes of the three parts of what two, or more, annotators marked."""
+LEVEL_MEANINGS = {
+    "EN": "none of the concepts is seen",
+    "HN": "some concept is seen, but the annotators found no objectification in it",
+    "NS": "the annotators were not sure",
+    "S": "the annotators were sure of objectification",
+}
+"""The definitions of ObyGaze12's levels by its authors."""
 
 
 def report(
@@ -68,8 +74,9 @@ def report(
     Parameters
     ----------
     sources
-        One or more runs, in the order of the page. For a page without a model: a manifest with
-        labels, or timelines, which are shown minute by minute. Folder paths are accepted.
+        One or more runs on the same labels, in the order of the page. For a page without a model:
+        a manifest with labels, or timelines, which are shown minute by minute. Folder paths are
+        accepted.
     output
         The path of the page.
     title
@@ -77,159 +84,195 @@ def report(
     thumbnails
         A folder of pictures (ID.jpg) to embed. Do not share a page with pictures.
     frames, moments
-        CSV files of ``obygaze models moments``, shown on the time axis of each film.
+        CSV files of ``obygaze models moments``, shown in the lanes of each film.
     timelines
-        A folder of annotators' segments, shown above the frames.
+        A folder of annotators' segments, shown in the lanes of each film.
     videos
         A folder with a video of each film or of each clip, for playing clips on the page.
     overwrite
         Replace an existing page.
     """
-    refuse_to_overwrite(Path(output), overwrite=overwrite)
-    pages = _templates()
-    runs, annotation = open_sources(sources)
-    _require_classes(runs)
-    page_sources: list[Source] = [annotation] if annotation else [*runs]
-    main: Source = annotation or default_run(runs)
-    tables = score_tables(runs)
-    annotators = load_annotators(main)
-    head = headline(tables, main, annotators)
-    clips = {clip.id: clip for source in page_sources for clip in source.clips.values()}
-    images = {} if thumbnails is None else read_thumbnails(Path(thumbnails), clips)
-    ordered = in_scene_order(clips)
-    segments = timelines or (annotation.timelines if annotation else None)
-    lanes = film_timelines(ordered, frames, moments, segments)
-    script = '\n"use strict";\n{\n' + "\n".join(map(_template, SCRIPTS)) + "}\n"
-    played = video_data(ordered, videos, Path(output))
-    opens = head.opens.results if head.rows else None
-    title = title or page_title(runs, main)
-    body: str = pages.get_template("page.html").render(
-        _findings(head, runs, tables)
-        | _annotated(head, page_sources, ordered)
-        | _models(head, runs, tables),
+    output = Path(output)
+    refuse_to_overwrite(output, overwrite=overwrite)
+    templates = _templates()
+    labels, runs = open_sources(sources)
+    people = people_of(labels)
+    entries = tested(runs)
+    main = headline(entries) if entries else None
+    films = films_of(labels, people, main)
+    ids = [clip.id for clip in labels.clips]
+    data = explorer_data(labels, entries, main)
+    data["pictures"] = {} if thumbnails is None else read_thumbnails(Path(thumbnails), ids)
+    data["lanes"] = film_lanes(labels, frames, moments, timelines or labels.timelines)
+    data["videos"] = video_data(labels, videos, output)
+    title = title or _title(labels, runs)
+    body: str = templates.get_template("page.html").render(
+        _annotated(labels, people, films, is_of_model=main is not None)
+        | _learned(labels, runs, entries, main),
         title=title,
-        rule=annotation.rule if annotation else "",
-        protocols=PROTOCOLS,
-        explorer=script_json(
-            explorer_data(opens, page_sources, images, lanes) | {"videos": played}
-        ),
-        played=played["of"],
-        unplayed=played["missing"],
-        images=len(images),
-        clips=len(clips),
+        data=script_json(data),
+        unplayed=data["videos"]["missing"],
         number=number,
-        clock=format_time,
+        bare=bare,
+        format=tick,
+        clock=clock,
+        dots=DOTS,
     )
-    style = _template("explorer.css")
-    write_text(Path(output), document(title, Html(body), style=style, script=script))
-    return Path(output)
+    script = '\n"use strict";\n{\n' + "\n".join(map(_template, SCRIPTS)) + "}\n"
+    page = document(title, Html(body), script=script, plays_videos=videos is not None)
+    write_text(output, page)
+    return output
 
 
-def _require_classes(runs: Sequence[ReportRun]) -> None:
-    """Raise if a run does not predict classes, because pages support only classes."""
-    for run in runs:
-        record = run.record
-        if any(record.task(test).target.is_numeric for test in record.tests):
-            raise ExperimentError(
-                f'{record.experiment.name!r}: a page supports only classes (got target = "'
-                f'{record.experiment.target}"). To print the scores and compare the models, use: '
-                f"obygaze models compare {for_shell(run.run.folder)}"
-            )
+def bare(value: float | None, form: str = "") -> Html:
+    """Return a number as `number` does, without a percent sign."""
+    return Html(number(value, form=form).replace("%<", "<"))
+
+
+def clock(seconds: float) -> str:
+    """Return a time, without seconds if it is a whole minute."""
+    text = format_time(seconds)
+    return text.removesuffix(":00")
+
+
+def tick(value: float, form: str) -> str:
+    """Return a number at an axis."""
+    return f"{value:.0%}" if form == "%" else format_number(value, digits=1)
+
+
+def _title(labels: Labels, runs: Sequence[Run]) -> str:
+    """Return the title: the only run's name, or what is shown and of how many films."""
+    if len(runs) == 1:
+        return runs[0].experiment.name
+    count, noun = len(labels.clips), f"{labels.unit}s"
+    if labels.has_films:
+        count, noun = len(labels.films), "films"
+    if runs:
+        return f"What models find in {count:,} {noun}"
+    if labels.annotators and not labels.by_a_rule:
+        return f"What annotators marked in {count:,} {noun}"
+    return f"Labels of {count:,} {noun}"
+
+
+def _annotated(
+    labels: Labels, people: People | None, films: Films | None, *, is_of_model: bool
+) -> dict[str, Any]:
+    """Return the values about films, annotators and concepts."""
+    colours = level_colour_names([*labels.levels])
+    concepts = concept_rows(labels, people)
+    names = [row.name for row in concepts]
+    shares = concepts_by_film(labels, people, names) if films and names else []
+    by_title = {
+        clips[0].title or film: own.tolist()
+        for (film, clips), own in zip(labels.films.items(), shares, strict=False)
+    }
+    values: dict[str, Any] = {
+        "labels": labels,
+        "unit": labels.unit,
+        "levels": [
+            {"name": name, "colour": colour}
+            for name, colour in zip(labels.levels.values(), colours, strict=True)
+        ],
+        "colour_of": dict(zip(labels.levels, colours, strict=True)),
+        "level_colours": dict(zip(labels.levels.values(), colours, strict=True)),
+        "people": people,
+        "part_colours": PAIR if len(labels.annotators) == 2 else SEVERAL,
+        "films": films,
+        "concept_rows": concepts,
+        "concept_axis": kappa_axis(concepts),
+        "concept_levels": {code: labels.levels[code] for code in _levels_with_concepts(concepts)},
+        "concept_shares": by_title,
+        "level_meanings": {
+            labels.levels[code]: LEVEL_MEANINGS[code]
+            for code in (labels.levels if labels.is_obygaze else ())
+        },
+        "meanings": {name: text for name, text in meanings(labels).items() if name in names},
+        "citation": citation(labels),
+        "stretches": [],
+        "confusion": [],
+        "level_rows": [],
+        "level_axis": None,
+    }
+    if people is None:
+        return values
+    rows = [top_row(people)] if is_of_model else [*level_rows(people, [*labels.levels])]
+    differ = stretches(people)
+    values["stretches"] = [
+        replace(stretch, levels=[[code for code, _ in groupby(own)] for own in stretch.levels])
+        for stretch in differ[:LONGEST]
+    ]
+    if len(people.names) == 2:
+        counts = people.counts.sum(axis=(0, 1)).astype(int).tolist()
+        values["confusion"] = counts
+        values["most"] = max(max(row) for row in counts) or 1
+    values["level_rows"] = rows
+    values["level_axis"] = kappa_axis(rows, people.same[2])
+    return values
+
+
+def _levels_with_concepts(rows: Sequence[Any]) -> list[str]:
+    return [*rows[0].shares] if rows else []
+
+
+def _learned(
+    labels: Labels, runs: Sequence[Run], entries: Sequence[Tested], main: Tested | None
+) -> dict[str, Any]:
+    """Return the values about models."""
+    values: dict[str, Any] = {
+        "runs": runs,
+        "entries": entries,
+        "main": main,
+        "alarms": alarms(runs),
+        "cautions": cautions(labels, runs),
+        "verdicts": None,
+        "compared": None,
+    }
+    if main is None:
+        return values
+    run = main.run
+    compared = compare_with_each(run).get(main.task.key)
+    published = [_published(entry) for entry in entries]
+    keys = dict.fromkeys(key for entry in entries for key in entry.scores.mean)
+    return values | {
+        "results": results(entries, labels),
+        "protocol": find_protocol(run.header.protocol).short.replace("{group}", main.noun),
+        "is_apart": not run.header.also_trained and not run.leaked,
+        "feature": feature(main.run),
+        "metrics": {key: METRICS[key].title for key in keys},
+        "published": published if any(published) else [],
+        "verdicts": verdicts(main),
+        "compared": compared,
+        "kappas": _kappas(compared, main.model) if compared else [],
+        "folders": [run.folder.name for run in runs],
+    }
+
+
+def _published(entry: Tested) -> Mapping[str, Published]:
+    """Return the paper's scores that can be compared with an entry's."""
+    trained = entry.run.trained_on(entry.task.key)
+    return published_scores(entry.run, entry.model, trained, entry.task.key)
+
+
+def _kappas(compared: Any, model: str) -> list[tuple[str, float | None]]:
+    """Return the kappa of each pair of annotators, and of the model with each annotator."""
+    raters = {(rater.kind, rater.name): rater.kappa for rater in compared.raters}
+    pairs = [
+        (f"{a}, {b}", raters["annotator", a][b]) for a, b in combinations(compared.annotators, 2)
+    ]
+    own = raters["model", model]
+    return pairs + [(f"{name}, model", own[name]) for name in compared.annotators]
 
 
 def _templates() -> Environment:
     jinja2 = need("jinja2", extra="report")
-    pages: Environment = jinja2.Environment(
+    templates: Environment = jinja2.Environment(
         loader=jinja2.PackageLoader("obygaze_models.report"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return pages
-
-
-def _findings(
-    head: Headline, runs: Sequence[ReportRun], tables: Sequence[ScoreTable]
-) -> dict[str, Any]:
-    """Return the content of the first screen, and the cautions."""
-    return {
-        "head": head,
-        "results": results(head, tables),
-        "differences": differences(head, runs),
-        "score_cell": score_cell,
-        "max_results": MAX_ROWS,
-        "alarms": alarms(head, runs) if runs else [],
-        "findings": findings(head),
-        "beside": beside_annotators(head) if runs else [],
-        "limits": limits(head),
-        "score_figure": score_figure(head),
-        "cautions": cautions(runs, head.run) if runs else [],
-    }
-
-
-def _annotated(
-    head: Headline, sources: Sequence[Source], ordered: Sequence[Clip]
-) -> dict[str, Any]:
-    """Return the content about films, annotators and terms."""
-    main, annotators = head.source, head.annotators
-    marked = marked_films(main, annotators)
-    films = film_strips(head, ordered)
-    titles = {strip.film: strip.title for strip in films.films} if films else {}
-    gammas = gamma_figure(annotators, titles) if annotators and films else None
-    compared = head.row.run.record.annotators if head.metric else {}
-    agreed = compared or (annotators and annotators.kappas)
-    return {
-        "noun": main.noun,
-        "top": " or ".join(main.about.levels.get(code, code) for code in main.positives),
-        "levels": main.about.levels,
-        "eyebrow": eyebrow(sources),
-        "about": about(sources),
-        "citation": citation(sources),
-        "glossary": glossary(sources, kappa=bool(agreed), gamma=gammas is not None),
-        "films": films,
-        "titles": titles,
-        "annotators": annotators,
-        "labelled_by": labelled_by(main),
-        "compared": compared,
-        "tasks": {test: head.row.run.record.task(test) for test in compared},
-        "gamma_figure": gammas,
-        "marked": marked,
-        "overlap": overlap(main, annotators),
-    }
-
-
-def _models(
-    head: Headline, runs: Sequence[ReportRun], tables: Sequence[ScoreTable]
-) -> dict[str, Any]:
-    """Return the content about models: scores, stores, concepts and leaks."""
-    return {
-        "runs": runs,
-        "tables": tables,
-        "concept_figures": concept_figures(head, runs),
-        "concepts": concept_tables(runs),
-        "concept_notes": concept_notes(runs),
-        "leaks_by_test": leaks_by_test,
-    }
-
-
-def open_sources(
-    sources: Origin | Sequence[Origin],
-) -> tuple[list[ReportRun], Annotation | None]:
-    """Open the sources as runs, or as annotations if the source is a manifest or timelines."""
-    if isinstance(sources, Run | Manifest | Timelines | str | Path):
-        sources = [sources]
-    annotations = [annotation for part in sources if (annotation := open_annotation(part))]
-    if len(annotations) == len(sources) == 1:
-        return [], annotations[0]
-    if annotations or not sources:
-        raise ExperimentError(
-            "a report needs one label source (a manifest or timelines), or one or more runs (got "
-            f"{counted(len(annotations), 'label source')} and "
-            f"{counted(len(sources) - len(annotations), 'run')}). Pass one label source, or runs"
-        )
-    runs = [as_run(run) for run in sources if isinstance(run, Run | str | Path)]
-    return prepare_runs(runs), None
+    return templates
 
 
 def _template(name: str) -> str:

@@ -8,7 +8,7 @@ from obygaze_features.common.package import reference_json
 from obygaze_features.items.films import film_titles
 from obygaze_features.manifests.statistics import statistics, statistics_figure
 from obygaze_models.data.warnings import origin_warnings
-from obygaze_models.experiments.messages import notes
+from obygaze_models.experiments.warnings import notes
 from obygaze_models.reproduce.context import ReproductionContext, Runs, Target
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 

@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
-from obygaze_features.common.figures import SERIES
+from obygaze_features.common.figures import SERIES, SOFT
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.text import group_by
 from obygaze_models.data.targets import NEGATIVES
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.experiments.division import RELEASED_CONCEPTS
-from obygaze_models.experiments.messages import notes, table_warnings
-from obygaze_models.experiments.predictions import called_of, split_by
-from obygaze_models.experiments.run_folder import Run
+from obygaze_models.experiments.scores import called_of, split_by
+from obygaze_models.experiments.tables import Run
+from obygaze_models.experiments.warnings import notes, table_warnings
 from obygaze_models.explain.parts import measured
-from obygaze_models.figures.dots import grouped_dots, level_series
-from obygaze_models.figures.sheet import Dot, Series
+from obygaze_models.figures.dots import Dot, Series, dot_plot, level_series
 from obygaze_models.reproduce.context import Needs, ReproductionContext, Runs, Target, Unavailable
 from obygaze_models.reproduce.drawings import DEPTH, count_visits, first_nodes, tree_outline
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 from obygaze_models.reproduce.table2 import HEADS, READINGS, bottlenecks, model_name
-from obygaze_models.saved.persistence import load_model
+from obygaze_models.saved.model import load_model
 from obygaze_models.scoring.metrics import baselines
 
 BARS = {"a": "solid bars", "b": "hatched bars"}
@@ -87,7 +86,7 @@ def fig3(context: ReproductionContext, runs: Runs) -> Artifacts:
             against = f"against {NEGATIVES[negatives]}"
             where = f"concepts {against}, {setting.key}"
             for run in of_bars:
-                warnings += table_warnings(run.record, where)
+                warnings += table_warnings(run, where)
             warnings += _one_sided(of_bars, where)
             ours, chance, shares = _scores_of_concepts(of_bars)
             lines += [
@@ -96,18 +95,22 @@ def fig3(context: ReproductionContext, runs: Runs) -> Artifacts:
                 Line.of("share of positives, scored", "count", shares),
             ]
             for concept in concepts:
-                dots[concept].append(_dot(ours.get(concept), chance.get(concept)))
+                dots[concept].append(_dot(ours.get(concept)))
+                dots[concept].append(Dot(chance.get(concept)))
         block_title = f"{setting.title}; {_METHODS[setting.protocol]}"
         blocks.append(Block(block_title, setting.protocol, "f1", lines, setting.key))
-        figures[f"fig3-{setting.key}"] = grouped_dots(
-            dots,
-            [Series(f"against {NEGATIVES[key]}", SERIES[0], hatched=key == "b") for key in BARS],
+        series = []
+        for key in BARS:
+            series.append(Series(f"against {NEGATIVES[key]}", SERIES[0], hollow=key == "b"))
+            series.append(Series("calling all clips positive", SOFT, "|"))
+        figures[f"fig3-{setting.key}"] = dot_plot(
+            [*dots.items()],
+            series,
             title=f"Concept detection: {setting.key}{context.title_suffix}",
             axis="F1 of the positive class, mean and standard deviation over fits",
             description="The F1 of each concept's vector against Easy Negatives only, and "
             "against all clips without the concept.",
             limits=(0, 1),
-            guess="calling all clips positive",
         )
     text = (
         "Scores are means over fits, as in the paper. The paper chose C by cross-validation. The "
@@ -122,23 +125,22 @@ def _scores_of_concepts(runs: Iterable[Run]) -> tuple[_Values, _Numbers, _Number
     ours: _Values = {}
     chance: _Numbers = {}
     shares: _Numbers = {}
-    for record in (run.record for run in runs):
-        for scores in record.scores:
-            concept, over = record.task(scores.test).concept, scores.over_fits
-            share = record.tests[scores.test].share or 0.0
-            ours[concept] = Value.of(over.mean["f1"], over.std["f1"])
+    for run in runs:
+        for scores in run.model_scores:
+            concept = run.task(scores.test).concept
+            share = run.tests[scores.test].share or 0.0
+            ours[concept] = Value.of(scores.mean_of_fits["f1"], scores.std_of_fits["f1"])
             # This is for all clips together, whereas the run records the mean over films.
             chance[concept] = baselines(share)["all positive"]["f1"]
             shares[concept] = share
     return ours, chance, shares
 
 
-def _dot(value: Value | None, chance: float | None) -> Dot:
+def _dot(value: Value | None) -> Dot:
     if value is None:
         return Dot(None)
     std = value.std or 0.0
-    low, high = max(0.0, value.mean - std), min(1.0, value.mean + std)
-    return Dot(value.mean, low, high, guess=chance)
+    return Dot(value.mean, max(0.0, value.mean - std), min(1.0, value.mean + std))
 
 
 def _one_sided(runs: Sequence[Run], where: str) -> Iterator[RunWarning]:
@@ -146,7 +148,7 @@ def _one_sided(runs: Sequence[Run], where: str) -> Iterator[RunWarning]:
     called = [
         called_of(fit)
         for run in runs
-        for fit in split_by(run.predictions(), "model", "test", "fit").values()
+        for fit in split_by(run.predictions, "model", "test", "fit").values()
     ]
     all_positive = sum(fit.all() for fit in called)
     none_positive = sum(not fit.any() for fit in called)
@@ -183,10 +185,10 @@ def fig5(context: ReproductionContext, runs: Runs) -> Artifacts:
     blocks, figures = [], {}
     warnings: list[RunWarning] = []
     for (level,), run in runs.items():
-        warnings += table_warnings(run.record, f"PCBM, {level}-S, {setting.key}")
+        warnings += table_warnings(run, f"PCBM, {level}-S, {setting.key}")
         for reading in READINGS:
             name = model_name(HEADS["tree"][1], reading)
-            saved = next((row for row in run.models() if row["model"] == name), None)
+            saved = next((row for row in run.saved if row["model"] == name), None)
             if saved is None:
                 continue
             model, _ = load_model(saved["folder"])
@@ -196,7 +198,7 @@ def fig5(context: ReproductionContext, runs: Runs) -> Artifacts:
             lines = list(_questions(model.head_, concepts))
             key = f"fig5-{reading}-{level}"
             blocks.append(Block(block_title, setting.protocol, "threshold", lines, key))
-            reasons = run.reasons()
+            reasons = run.reasons
             of_tree = (reasons["model"] == name) & (reasons["fit"] == saved["fit"])
             values = measured(reasons[of_tree]).to_numpy()
             figures[key] = tree_outline(

@@ -16,7 +16,7 @@ from obygaze_models.data.warnings import origin_warnings, unique_warnings
 from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.published import BACKBONES, DATASET, is_checkpoint_of_paper, slot_of
-from obygaze_models.experiments.run_folder import Run
+from obygaze_models.experiments.tables import Run
 from obygaze_models.reproduce.render import Artifacts, Missing, without_vain_comparison
 
 PROTOCOLS = ("released", "leak-free", "paper")

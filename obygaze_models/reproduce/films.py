@@ -12,18 +12,19 @@ from obygaze_features.items.films import film_titles
 from obygaze_models.data.protocols import FILM_CLIPS
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments import published
-from obygaze_models.experiments.messages import notes, table_warnings
-from obygaze_models.experiments.predictions import (
+from obygaze_models.experiments.published import AVERAGES
+from obygaze_models.experiments.scores import (
     average_over_fits,
     is_cross_validated,
-    score_over_fits,
 )
-from obygaze_models.experiments.published import AVERAGES
-from obygaze_models.experiments.run_folder import Run, clips_by_id
+from obygaze_models.experiments.tables import Run
+from obygaze_models.experiments.warnings import notes, table_warnings
+from obygaze_models.explain.clips import clips_by_id
 from obygaze_models.explain.error_factors import factors_of_clips
 from obygaze_models.reproduce.context import Needs, ReproductionContext, Runs, Setting, Target
 from obygaze_models.reproduce.drawings import error_factors
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value, Values
+from obygaze_models.scoring.intervals import mean_scores
 from obygaze_models.scoring.metrics import baselines
 
 FILMS_LEFT_OUT = Setting("leave-film-out", "leave-film-out", None, "Each film left out")
@@ -65,23 +66,22 @@ def table4(context: ReproductionContext, runs: Runs) -> Artifacts:
     if not runs:
         return Artifacts([Table()])
     run: Run = runs[TEST]
-    scores_of_run = next(scores for scores in run.record.scores if scores.model == MODEL)
-    clips, table = clips_by_id(run.clips()), run.predictions()
+    scores_of_run = next(scores for scores in run.model_scores if scores.model == MODEL)
+    clips, table = clips_by_id(run.clips), run.predictions
     first = table[table["model"] == MODEL].drop_duplicates("fit")
     films = {fit: clips[clip].group for fit, clip in zip(first["fit"], first["id"], strict=True)}
-    by_film = group_by(
-        zip(scores_of_run.fits, scores_of_run.by_fit, strict=True), lambda pair: films[pair[0]]
-    )
+    by_film = group_by(scores_of_run.by_fit.items(), lambda pair: films[pair[0]])
     papers = published.published_films() if context.is_published("xclip") else {}
     labels = _labels_by_film(run)
     lines: list[Line] = []
     for film, fits in by_film.items():
-        scores = score_over_fits([scores for _, scores in fits])
+        own = [scores for _, scores in fits]
+        mean, std = mean_scores(own), mean_scores(own, np.std)
         positives = sum(labels[film].values())
         chance = baselines(positives / len(labels[film]))["all positive"]
         values: dict[str, Value | None] = {}
         for column, metric in AVERAGES.items():
-            values[column] = Value.of(scores.mean[metric], scores.std[metric])
+            values[column] = Value.of(mean[metric], std[metric])
             values[_GUESSES[column]] = Value.of(chance[metric])
         values |= {"clips": Value(len(labels[film])), "of them S": Value(positives)}
         line = Line(clips[next(iter(labels[film]))].title, "ours", values)
@@ -91,7 +91,7 @@ def table4(context: ReproductionContext, runs: Runs) -> Artifacts:
     texts = [
         "The paper does not say which average of F1 Table 4 has, so its number is listed "
         "below both of our averages. The paper's Table 2 has the weighted F1 for such networks.",
-        f"Clips: {run.record.split or 'all that are EN, HN or S'}. A film is tested if it has "
+        f"Clips: {run.header.split or 'all that are EN, HN or S'}. A film is tested if it has "
         f"at least {FILM_CLIPS} clips of each class to learn (films tested: {len(by_film)}).",
         "Deviations are over the films used for early stopping, not over test clips, so they say "
         "little about the uncertainty of a film's score.",
@@ -122,7 +122,7 @@ def _average(lines: Sequence[Line]) -> Values:
 def _labels_by_film(run: Run) -> dict[str, dict[str, int]]:
     """Return the labels of each film's test clips, by id."""
     labels: dict[str, dict[str, int]] = {}
-    clips, table = clips_by_id(run.clips()), run.predictions()
+    clips, table = clips_by_id(run.clips), run.predictions
     own = table[table["model"] == MODEL]
     for clip, label in zip(own["id"], own["label"].tolist(), strict=True):
         labels.setdefault(clips[clip].film, {})[clip] = label
@@ -141,10 +141,10 @@ def fig6(context: ReproductionContext, runs: Runs) -> Artifacts:
     if not runs:
         return Artifacts([Table()])
     run: Run = runs[TEST]
-    all_fits = run.predictions()
+    all_fits = run.predictions
     predictions_of_fits = all_fits[(all_fits["model"] == MODEL) & (all_fits["test"] == TEST)]
     predictions = average_over_fits(predictions_of_fits)
-    clip_of = clips_by_id(run.clips())
+    clip_of = clips_by_id(run.clips)
     clips = [clip_of[clip] for clip in predictions["id"]]
     is_wrong = (predictions["called"] != predictions["label"]).to_numpy()
     films = factors_of_clips(
@@ -188,7 +188,7 @@ def fig6(context: ReproductionContext, runs: Runs) -> Artifacts:
 
 
 def _run_warnings(run: Run) -> list[RunWarning]:
-    return table_warnings(run.record, f"X-CLIP, native, {FILMS_LEFT_OUT.key}")
+    return table_warnings(run, f"X-CLIP, native, {FILMS_LEFT_OUT.key}")
 
 
 def _block(score: str, lines: list[Line]) -> Block:

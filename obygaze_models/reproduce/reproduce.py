@@ -31,7 +31,7 @@ from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import FitMemo
 from obygaze_models.experiments.run import run_experiment
-from obygaze_models.experiments.run_folder import Run, load_run
+from obygaze_models.experiments.tables import Run, load_run
 from obygaze_models.reproduce import annotation, concepts, films  # noqa: F401
 from obygaze_models.reproduce.context import LEVELS, PROTOCOLS, TARGETS, Needs, ReproductionContext
 from obygaze_models.reproduce.render import FORMS, Artifacts, Table

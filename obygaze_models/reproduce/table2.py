@@ -12,7 +12,7 @@ from obygaze_features.common.text import group_by
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments import published
 from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
-from obygaze_models.experiments.messages import notes, released_leaks, table_warnings
+from obygaze_models.experiments.warnings import notes, released_leaks, table_warnings
 from obygaze_models.reproduce import context as shared
 from obygaze_models.reproduce.context import Needs, Planned, ReproductionContext, Runs, Setting
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value, Values
@@ -205,11 +205,11 @@ def _ours(runs: Runs, setting: str, row: _Row, model: str, metric: str) -> Value
     """Return our numbers for a row; None for columns without a score."""
     ours: dict[str, Value | None] = dict.fromkeys(COLUMNS)
     for column, (train, test) in COLUMNS.items():
-        record = runs[setting, row.source, train].record
-        for scores in record.scores:
-            if scores.model == model and record.task(scores.test).classes[0].levels == test:
-                std = scores.over_fits.std[metric] if len(scores.fits) > 1 else None
-                ours[column] = Value.of(scores.over_fits.mean[metric], std)
+        run = runs[setting, row.source, train]
+        for scores in run.model_scores:
+            if scores.model == model and run.task(scores.test).classes[0].levels == test:
+                std = scores.std_of_fits[metric] if len(scores.by_fit) > 1 else None
+                ours[column] = Value.of(scores.mean_of_fits[metric], std)
     return ours
 
 
@@ -227,7 +227,7 @@ def _warnings(runs: Runs, settings: Sequence[Setting]) -> Iterator[RunWarning]:
     """Yield warnings about the runs, with the names of their rows."""
     released = {setting.key for setting in settings if setting.protocol == "released"}
     for (setting, source, negatives), run in runs.items():
-        for warning in table_warnings(run.record, f"{source}, {negatives[0]}-S, {setting}"):
+        for warning in table_warnings(run, f"{source}, {negatives[0]}-S, {setting}"):
             # `released_leaks` says more about the leaks in the authors' splits.
             if not (setting in released and warning.code == "leak"):
                 yield warning
@@ -285,8 +285,8 @@ def _chance_where_scored(
     """
     folds: dict[tuple[tuple[int, int], ...], str] = {}
     for row in rows:
-        record = runs[setting.key, row.source, EASY].record
-        tests = {record.task(key).classes[0].levels: test for key, test in record.tests.items()}
+        run = runs[setting.key, row.source, EASY]
+        tests = {run.task(key).classes[0].levels: test for key, test in run.tests.items()}
         if tests.keys() >= set(TESTS):
             scored = [tests[test] for test in TESTS]
             folds.setdefault(tuple((test.clips, test.positives or 0) for test in scored), row.kind)

@@ -1,202 +1,93 @@
-// The page's data, its wording, and helpers that make elements. Text is never parsed as HTML.
+// The page's data, and helpers that make elements. Text is never parsed as HTML.
 const data = JSON.parse(document.getElementById("explorer-data").textContent);
-const has_models = data.views.some((entry) => entry.model);
-let view = null; // the model that is shown, or the annotations on a page without a model
-
-const no_reasons = () => `There are no reasons: the features are all zero (nothing is said or seen in the clip)${view.several ? ", or the fits that tested the clip predict different classes" : ""}.`;
-const marked_concepts = () => view.clips.sets.length ? `Concepts of the ${data.runs[view.run].labels} labels` : "Marked concepts";
-const MISSING = {
-  "no-features": () => "without features in the store",
-  "no-fold": () => "without a fold in the split",
-  "not-in-task": () => "of a level that the task leaves out",
-  "not-in-labels": () => `not in the label set ${data.runs[view.run].labels}`,
-};
-
 const find = (id) => document.getElementById(id);
+let view = null; // the model that is shown, or null on a page without a model
 
-// Make an element. Null attributes and children are left out; functions become event listeners.
+// Make an element. Null children are left out; functions become event listeners.
 function make(tag, attributes = {}, ...children) {
-  const svg = ["svg", "g", "rect", "line", "path"].includes(tag);
+  const svg = ["svg", "rect", "line", "path", "text"].includes(tag);
   const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (typeof value === "function") element.addEventListener(name, value);
-    else if (name === "style") Object.entries(value).forEach((property) => element.style.setProperty(...property));
-    else if (value !== null && value !== undefined) element.setAttribute(name, value);
+    else if (value !== null) element.setAttribute(name, value);
   }
   element.append(...children.flat(Infinity).filter((child) => child !== null));
   return element;
 }
 
-const rect = (name, x, y, width, height, more = {}) => make("rect", { class: name, x, y, width, height, ...more });
-const button = (words, click, more = {}) => make("button", { type: "button", click, ...more }, words);
+const button = (words, click) => make("button", { type: "button", click }, words);
+const square = (level) => make("i", { class: `square ${level.colour}` });
+const decimals = (value, digits = 2) => value.toFixed(digits).replace("-", "−");
 
 // A clip's picture, or null if the page has none.
-const picture = (id, more = {}) =>
-  Object.hasOwn(data.pictures, id) ? make("img", { src: `data:image/jpeg;base64,${data.pictures[id]}`, alt: "", ...more }) : null;
-
-const grouped = (number) => number.toLocaleString("en");
-const count = (number, noun) => `${grouped(number)} ${noun}${number === 1 ? "" : "s"}`;
-const minus = (text) => text.replace("-", "−");
-const two_digits = (value) => (value === null ? "–" : value.toFixed(2));
-const joined = (parts, between) => parts.filter(Boolean).join(between);
-
-// Columns hold integers in a unit, with null for missing values.
-const number_at = (column, row) => (column.of[row] ?? null) === null ? null : column.of[row] * column.unit;
-
-// Format a number of a column with as many digits as its unit has.
-function digits_at(column, row, signed = false) {
-  const value = number_at(column, row);
-  if (value === null) return "–";
-  const digits = Math.max(0, Math.min(4, -Math.round(Math.log10(column.unit))));
-  return (signed && value > 0 ? "+" : "") + minus(value.toFixed(digits));
+function picture(clip) {
+  const id = data.ids[clip];
+  if (!Object.hasOwn(data.pictures, id)) return null;
+  return make("img", { src: `data:image/jpeg;base64,${data.pictures[id]}`, alt: "" });
 }
 
-// Format a time. If the film has an hour or more, all its times show hours.
-function clock(seconds, long = false) {
-  const whole = Math.floor(seconds);
-  const [hours, minutes] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
-  const tail = `${String(minutes).padStart(2, "0")}:${String(whole % 60).padStart(2, "0")}`;
-  return hours || long ? `${hours}:${tail}` : tail.replace(/^0/, "");
+// Format a time as hours, minutes and seconds; of a clip that is a minute, as hours and minutes.
+function clock(seconds) {
+  const whole = Math.round(seconds);
+  const pair = (number) => String(number).padStart(2, "0");
+  const hours = Math.floor(whole / 3600);
+  const minutes = `${hours}:${pair(Math.floor(whole / 60) % 60)}`;
+  return data.unit === "minute" ? minutes : `${minutes}:${pair(whole % 60)}`;
 }
 
-// Open a model of a run, with lookups by clip. `row[clip]` is the clip's row, or -1 if it has none.
-function open_view(number) {
-  const opened = data.views[number];
-  if (opened.row) return opened;
-  const { clips, unused } = data.runs[opened.run];
-  opened.number = number;
-  opened.clips = data.clips[clips];
-  opened.row = new Int32Array(opened.clips.ids.length).fill(-1);
-  opened.at.forEach((clip, row) => (opened.row[clip] = row));
-  opened.reason = new Map(Object.entries(unused).flatMap(([reason, of]) => of.map((clip) => [clip, reason])));
-  opened.several = opened.classes.length > 2;
-  opened.class_shown = opened.classes.length - 1;
-  return opened;
-}
+const film_of = (clip) => data.films[data.film[clip]];
+const level_of = (clip) => data.levels[data.level[clip]] ?? null;
+const concepts_of = (shown) => shown.map((concept) => data.concepts[concept]).join(", ");
 
-const tested = (clip) => view.row[clip] >= 0;
-const called = (clip) => view.called[view.row[clip]];
-const labelled = (clip) => view.label[view.row[clip]];
-const differs = (clip) => tested(clip) && called(clip) !== labelled(clip);
-
-// The reason why there is no prediction, or an empty string if there is one.
-function missing_reason(clip) {
-  if (tested(clip)) return "";
-  const reason = MISSING[view.reason.get(clip)];
-  return reason ? reason() : "used only for training or validation";
-}
-
-// The probability of a class, by default the class that is shown.
-function probability(clip, code = view.class_shown) {
-  if (!tested(clip)) return null;
-  if (view.several) return number_at(view.p[code], view.row[clip]);
-  const positive = number_at(view.p[0], view.row[clip]);
-  return code === 1 ? positive : 1 - positive;
-}
-
-// The distance of the model from the annotators: 1 - the probability of their class.
-const distance = (clip) => (tested(clip) ? 1 - probability(clip, labelled(clip)) : -1);
-
-function sureness(clip) {
-  if (!tested(clip)) return 2;
-  if (!view.several) return Math.abs(probability(clip) - 0.5);
-  return Math.max(...view.classes.map((_, code) => probability(clip, code)));
-}
-
-const film_of = (clip) => view.clips.films[view.clips.film[clip]];
-const level_of = (clip) => view.clips.levels[view.clips.level[clip]];
-const concept_names = (concepts) => concepts.map((concept) => view.clips.concepts[concept]);
-const concepts_of = (clip) => concept_names(view.clips.shows[clip]);
-
-// Each film's clips.
-function film_clips() {
-  const films = view.clips.films.map(() => []);
-  view.clips.film.forEach((film, clip) => films[film].push(clip));
-  return films;
-}
-
-// The name of a clip: its time if it is part of a grid, else its scene number.
+// The name of a clip within its film: its time, else its scene number.
 function scene(clip) {
-  if (film_of(clip).grid) return time(clip);
-  const number = view.clips.number[clip];
-  return number === null ? view.clips.ids[clip] : `scene ${number}`;
+  if (data.start[clip] !== null) return clock(data.start[clip]);
+  return data.number[clip] === null ? data.ids[clip] : `scene ${data.number[clip]}`;
 }
 
-const clip_title = (clip) => `${film_of(clip).title}, ${scene(clip)}`;
-const id_and_time = (clip) => joined([view.clips.ids[clip], film_of(clip).grid ? "" : time(clip)], " · ");
-
-function time(clip) {
-  const [start, end] = [view.clips.start[clip], view.clips.end[clip]];
-  const { long } = film_of(clip);
-  if (start === undefined || start === null) return "";
-  return end === null ? clock(start, long) : `${clock(start, long)}–${clock(end, long)}`;
+// Open a view, with lookups by clip.
+function open_view(number) {
+  view = data.views[number] ?? null;
+  if (!view || view.row) return;
+  view.row = new Map(data.tested[view.at].map((clip, row) => [clip, row]));
+  view.shown = view.classes.length - 1;
 }
 
-// The other label sets' labels of a clip, as [name, level, concepts].
-const label_sets = (clip) => view.clips.sets
-  .filter((labels) => labels.level[clip] !== null)
-  .map((labels) => [labels.name, view.clips.levels[labels.level[clip]], concept_names(labels.shows[clip])]);
-const given_levels = (clip) => label_sets(clip).map(([, level]) => level.code);
+const row_of = (clip) => view?.row.get(clip) ?? null;
+const tested = (clip) => row_of(clip) !== null;
 
-// A class in full words: "EN+HN (Easy Negative or Hard Negative)".
-function class_words(code) {
-  const { title, words } = view.classes[code];
-  return words === title ? title : `${title} (${words})`;
+// The probability of a class. Of two classes, only the second has a column.
+function probability(clip, shown = view.shown) {
+  if (!tested(clip)) return null;
+  const row = row_of(clip);
+  if (view.p.length > 1) return view.p[shown][row] / 1000;
+  return (shown ? view.p[0][row] : 1000 - view.p[0][row]) / 1000;
 }
 
-// A clip in one line, for screen readers and tooltips.
+const wrong = (clip) => tested(clip) && view.called[row_of(clip)] !== view.label[row_of(clip)];
+// How far the model is from the label.
+const distance = (clip) => (tested(clip) ? 1 - probability(clip, view.label[row_of(clip)]) : -1);
+
+function annotators_differ(clip) {
+  const levels = data.annotators.map((own) => own.level[clip]).filter((level) => level !== null);
+  return new Set(levels).size > 1;
+}
+
+// The parts of a prediction, largest first, or the questions of a tree, as texts.
+function reasons(clip) {
+  const row = row_of(clip);
+  if (row === null || !view.why) return [];
+  if (view.why.steps) return view.why.steps[row];
+  return view.why.parts[row].map(([name, part]) => `${name} ${part > 0 ? "+" : ""}${decimals(part)}`);
+}
+
+// A clip in one line, for tooltips and screen readers.
 function sentence(clip) {
-  const parts = [...new Set([scene(clip), time(clip)]), `level: ${level_of(clip).name}`, concepts_of(clip).join(", ")];
-  if (!has_models) parts.push(...label_sets(clip).map(([name, level]) => `${name}: ${level.name}`));
-  else if (tested(clip)) {
-    parts.push(`${view.classes[view.class_shown].title} ${two_digits(probability(clip))}`);
-    parts.push(differs(clip) ? "model and label differ" : "model and label agree");
-  } else parts.push(`no prediction: ${missing_reason(clip)}`);
-  return joined(parts, "; ");
+  const parts = [scene(clip)];
+  for (const own of data.annotators) {
+    if (own.level[clip] !== null) parts.push(`${own.name}: ${data.levels[own.level[clip]].name}`);
+  }
+  if (!data.annotators.length && level_of(clip)) parts.push(level_of(clip).name);
+  if (tested(clip)) parts.push(`${view.classes[view.shown]} ${decimals(probability(clip))}`);
+  return parts.join("; ");
 }
-
-// A tree's question with its answer, such as "Body 0.31 > 0.12".
-const step_words = (why, [concept, value, above, threshold]) =>
-  `${why.concepts[concept]} ${minus(String(value))} ${above ? ">" : "≤"} ${minus(String(threshold))}`;
-
-// The name for a model's reasons.
-function reason_kind() {
-  if (!view.why) return "reasons";
-  return view.why.kind === "path" ? "questions of the tree" : `parts in the ${view.why.of}`;
-}
-
-// Fits that predict different classes (of more than two) have no common sum.
-const has_parts = (why, row) => why.amounts.every((column) => column.of[row] !== null);
-
-// The parts that add up, as [name, amounts, values]: concepts by weight, then the intercept, without values.
-const concept_parts = (why, row) => why.order[row].map((place) => [why.concepts[place], why.amounts[place], why.values[place]]);
-const rest_parts = (why, title) => (why.intercept ? [[title, why.intercept]] : []);
-const parts_of = (why, row) => [...concept_parts(why, row), ...rest_parts(why, "at rest (intercept)")];
-
-// The largest parts as texts that add up, with those for the verdict first; of a tree, the first questions.
-function reasons(clip, most) {
-  const { why } = view;
-  const row = view.row[clip];
-  if (!why || row < 0) return [];
-  if (why.kind === "path") return why.paths[row].slice(0, most).map((step) => step_words(why, step));
-  if (!has_parts(why, row)) return [];
-  const parts = parts_of(why, row), words = ([name, column]) => `${name} ${digits_at(column, row, true)}`;
-  if (most === Infinity || !parts.length) return parts.map(words);
-  const toward = view.several || called(clip) ? 1 : -1;
-  const supports = ([, column]) => column.of[row] * toward >= 0;
-  const others = concept_parts(why, row).sort(([, a], [, b]) => Math.abs(b.of[row]) - Math.abs(a.of[row]));
-  const shown = [...others.splice(0, others.length === most + 1 ? most + 1 : most), ...rest_parts(why, "at rest")];
-  const rest = { ...why.total, of: { [row]: others.reduce((sum, [, column]) => sum + column.of[row], 0) } };
-  if (others.length) shown.push([`${others.length} others`, rest]);
-  return [
-    ...shown.filter(supports).map(words), ...shown.filter((part) => !supports(part)).map((part) => `against: ${words(part)}`),
-    `together ${digits_at(why.total, row, true)}`,
-  ];
-}
-
-const level_chip = (level) => make("span", { class: "level", style: { "--level": `var(--${level.colour})` }, title: level.name }, level.code);
-// What a level's code alone does not say.
-const beyond_code = (level) => (level.name === level.code ? [] : [level.name]);
-
-const agreement = (clip, differ, agree) =>
-  [{ class: differs(clip) ? "differ" : "agree" }, differs(clip) ? differ : agree];

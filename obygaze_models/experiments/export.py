@@ -1,0 +1,157 @@
+"""Held-out predictions of a run as a table, and predictions and moments as ELAN documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from obygaze_features.common.elan import Annotation, Document, Tier, milliseconds, to_eaf
+from obygaze_features.common.tables import format_spreadsheet
+from obygaze_features.common.text import file_names, format_signed, unknown_name
+from obygaze_features.errors import ExperimentError
+from obygaze_features.items.items import media_stem
+from obygaze_features.manifests import Items
+from obygaze_models.data.warnings import RunWarning
+from obygaze_models.experiments.scores import average_over_fits, split_by, target_of
+from obygaze_models.experiments.tables import Run
+from obygaze_models.explain.parts import mean_parts
+from obygaze_models.saved.predict import Predictions
+
+if TYPE_CHECKING:
+    from obygaze_models.explain.moments import Moments
+
+SHARES = ("probability", "value")
+"""The prefixes of columns with predicted numbers."""
+
+
+def held_out(
+    run: Run, *, model: str | None = None, ids: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """Return the annotations and the mean prediction of each test clip, by model and test.
+
+    Each clip is predicted by fits that were not trained on it. The column ``parts`` has the
+    concepts' contributions to the log-odds, for models whose contributions sum to them.
+    """
+    if model is not None and model not in run.models:
+        raise ExperimentError(unknown_name("model", model, run.models))
+    for clip in ids or ():
+        if clip not in run.group_of:
+            raise ExperimentError(unknown_name("clip", clip, run.group_of))
+    tables = []
+    for (name, test), fits in split_by(run.predictions, "model", "test").items():
+        if model not in (None, name):
+            continue
+        task, mean = run.task(test), average_over_fits(fits)
+        mean["prediction"] = mean["called"]
+        if not target_of(fits).is_numeric:
+            mean["prediction"] = np.array(task.class_titles, dtype=object)[mean["called"]]
+        reasons = run.reasons
+        is_own = (reasons["model"] == name) & (reasons["task"] == run.trained_on(test))
+        parts = mean_parts(reasons[is_own], mean["id"].tolist()).listed()
+        mean["parts"] = [
+            "|".join(f"{concept} {format_signed(amount)}" for concept, amount in own)
+            for own in parts
+        ]
+        mean = mean.drop(columns=["label", "called", "low", "high"])
+        tables.append(mean.assign(model=name, test=test))
+    clips = run.clips.drop(columns=["fold", "used", "leaked", "blank"])
+    if ids is not None:
+        clips = clips[clips["id"].isin(ids)]
+    rows = clips.merge(pd.concat(tables), on="id")
+    return rows.sort_values(["model", "test", "title", "film", "start", "id"], ignore_index=True)
+
+
+def with_places(predictions: Predictions, items: Items) -> pd.DataFrame:
+    """Return a model's predictions with the place of each clip in its film."""
+    about, table = predictions.about, predictions.table
+    rows = [items.row(clip) for clip in table["id"]]
+    return table.assign(
+        film=[items.films[row] for row in rows],
+        media=[items.media[row] for row in rows],
+        start=items.starts[rows],
+        end=items.ends[rows],
+        model=about.estimator,
+        test=about.learned.key,
+    )
+
+
+def format_predictions(table: pd.DataFrame) -> str:
+    """Format predictions as CSV, in which no cell is a formula."""
+    columns = {}
+    for name in table:
+        numbers = table[name].dtype.kind == "f"
+        columns[name] = [_cell(value, numbers) for value in table[name].tolist()]
+    return format_spreadsheet(columns)
+
+
+def _cell(value: Any, is_number: bool) -> str:
+    if is_number:
+        return "" if np.isnan(value) else f"{value:.6f}"
+    return str(value)
+
+
+def to_elan(table: pd.DataFrame, warnings: Iterable[RunWarning] = ()) -> dict[str, str]:
+    """Return an ELAN document per media file (text by name), with a tier per model and test."""
+    timed = table[np.isfinite(table["start"]) & np.isfinite(table["end"])]
+    if timed.empty:
+        raise ExperimentError(
+            "none of the predictions has a start and an end in a film, which ELAN needs. Write a "
+            "table instead: -o predictions.csv"
+        )
+    shares = [name for name in table if name.startswith(SHARES)]
+    files = {}
+    for place, own in split_by(timed, "film", "media").items():
+        tiers = []
+        for (model, test), part in split_by(own, "model", "test").items():
+            notes = []
+            for row in part.to_dict("records"):
+                details = {"clip": row["id"]} | {key: f"{row[key]:.3f}" for key in shares}
+                if row.get("seen", "no") != "no":
+                    details["seen in training"] = row["seen"]
+                span = milliseconds(row["start"], row["end"])
+                notes.append(Annotation(*span, str(row["prediction"]), details))
+            tiers.append(Tier(f"{model}: {test}", "prediction", notes))
+        files[place] = tiers
+    return _documents(files, warnings)
+
+
+def moment_files(moments: Moments) -> dict[str, str]:
+    """Return an ELAN document of the moments of each film (text by name)."""
+    files: dict[tuple[str, str], list[Tier]] = {}
+    by_film: dict[str, list[Annotation]] = {}
+    for moment in moments.moments:
+        if not moment.axis.clip:  # its position in the film is known
+            details = {"mean probability": f"{moment.score:.3f}", "clips": ", ".join(moment.clips)}
+            if moment.seen != "no":
+                details["seen in training"] = moment.seen
+            span = milliseconds(moment.start, moment.end)
+            note = Annotation(*span, "moment", details)
+            by_film.setdefault(moment.axis.film, []).append(note)
+    if not by_film:
+        raise ExperimentError("no moment has a position in a film, or there are no moments")
+    for film, notes in by_film.items():
+        files[film, moments.media.get(film, "")] = [Tier(moments.title, "moment", notes)]
+    return _documents(files, moments.warnings)
+
+
+def _documents(
+    files: dict[tuple[str, str], list[Tier]], warnings: Iterable[RunWarning]
+) -> dict[str, str]:
+    """Return an ELAN document for each film and media file: its text by its name."""
+    properties = {f"warning {number}": str(text) for number, text in enumerate(warnings, start=1)}
+    stems = [media_stem(media) or film or "no-film" for film, media in files]
+    documents = {}
+    for name, ((_, media), tiers) in zip(file_names(stems, ".eaf"), files.items(), strict=True):
+        documents[name] = to_eaf(Document(tiers, media, properties))
+    return documents
+
+
+def first_rows(table: pd.DataFrame, limit: int = 20) -> Iterator[dict[str, Any]]:
+    """Yield the first predictions, with the columns to print."""
+    shares = [name for name in table if name.startswith(SHARES)]
+    names = ["id", "model", "test", "prediction", *shares, "seen"]
+    known = [name for name in names if name in table]
+    yield from table[known].head(limit).to_dict("records")

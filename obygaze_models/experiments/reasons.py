@@ -1,0 +1,106 @@
+"""The reasons that bottlenecks give, as rows of ``reasons.csv``.
+
+There is a row for each fit, clip and concept: the clip's score on the concept (``value``), and the
+concept's contribution (``part``) to the logit of a ``class`` (a key). The class is empty if the
+clip's features are all zero, as in a clip without speech. The row of an intercept has no value.
+Trees have no parts. They have a row for each question on a clip's path: the number of the ``step``,
+and whether the value was ``above`` the ``threshold``. Numbers have six significant digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from obygaze_models.explain.attributions import Attribution, attribute, bank_of
+from obygaze_models.explain.parts import INTERCEPT, questions, values_of
+
+if TYPE_CHECKING:
+    from obygaze_models.experiments.fit import Fit
+    from obygaze_models.experiments.plan import Plan, PlannedFit
+
+FIT = ["model", "task", "fit", "kind"]
+COLUMNS = {
+    "model": "category", "task": "category", "fit": "int64", "kind": "category",
+    "id": "category", "class": "category", "concept": "category",
+    "value": "float64", "part": "float64",
+    "step": "Int64", "above": "boolean", "threshold": "float64",
+}  # fmt: skip
+"""The columns of ``reasons.csv`` and their types."""
+NUMBERS = ["value", "part", "threshold"]
+KINDS = {"sum", "path"}
+
+
+def explain_fit(plan: Plan, planned: PlannedFit, fit: Fit) -> list[pd.DataFrame]:
+    """Return a fit's reasons for each test clip, as a list of one table or none."""
+    if fit.reads != "features" or bank_of(fit.estimator) is None:
+        return []
+    task, data, rows = planned.task, plan.data, planned.fold.test_rows
+    X = data.X[rows]
+    attribution = attribute(fit.estimator, X, classes=task.class_keys, cut=fit.cut)
+    if attribution is None:
+        return []
+    labels = np.where(X.any(axis=1), attribution.labels, "").tolist()
+    ids = [data.ids[row] for row in rows.tolist()]
+    table = tabulate_reasons(ids, labels, attribution)
+    return [table.assign(model=planned.model, task=task.key, fit=planned.fold.index)]
+
+
+def join_reasons(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Concatenate the reasons of all fits, with the types of `COLUMNS`."""
+    return pd.concat(tables, ignore_index=True)[[*COLUMNS]].astype(COLUMNS)
+
+
+def tabulate_reasons(ids: list[str], labels: list[str], attribution: Attribution) -> pd.DataFrame:
+    """Return a fit's rows of ``reasons.csv``, without ``model``, ``task`` and ``fit``.
+
+    `labels` has the class key of each clip, or "".
+    """
+    rows, concepts, values = np.arange(len(ids)), attribution.concepts, attribution.values
+    measured = {"row": np.repeat(rows, len(concepts)), "concept": np.tile(concepts, len(ids))}
+    blocks = [pd.DataFrame({**measured, "value": values.ravel()})]
+    if attribution.amounts is not None:
+        blocks[0]["part"] = attribution.amounts.ravel()
+    if attribution.intercept is not None:
+        intercept = {"row": rows, "concept": INTERCEPT, "part": attribution.intercept}
+        blocks.append(pd.DataFrame(intercept))
+    if attribution.steps is not None:
+        answers = [
+            (row, step.concept, step.value, number, step.above, step.threshold)
+            for row, path in enumerate(attribution.steps)
+            for number, step in enumerate(path)
+        ]
+        names = ["row", "concept", "value", "step", "above", "threshold"]
+        blocks.append(pd.DataFrame(answers, columns=names))
+    table = pd.concat(blocks).sort_values("row", kind="stable", ignore_index=True)
+    table = table.reindex(columns=["row", *COLUMNS])
+    table[NUMBERS] = table[NUMBERS].apply(_round)
+    row = table.pop("row").to_numpy(dtype=np.intp)
+    table["id"] = np.array(ids, dtype=object)[row]
+    table["class"] = np.array(labels, dtype=object)[row]
+    return table.assign(kind=attribution.kind)
+
+
+def _round(numbers: pd.Series[Any]) -> NDArray[Any]:
+    """Round numbers to six significant digits."""
+    return np.char.mod("%.6g", numbers.to_numpy(dtype=np.float64)).astype(np.float64)
+
+
+def check_reasons(reasons: pd.DataFrame) -> pd.DataFrame:
+    """Return a table of reasons; raise `ValueError` if it is incomplete or has invalid values."""
+    answers, values = questions(reasons), values_of(reasons)
+    if not KINDS.issuperset(reasons["kind"].cat.categories):
+        raise ValueError("unknown kind of reasons")
+    if answers[["value", "above", "threshold"]].isna().any(axis=None):
+        raise ValueError("a question has no value or no answer")
+    if np.isinf(reasons[NUMBERS].to_numpy()).any():
+        raise ValueError("a number is infinite")
+    once = values.drop_duplicates([*FIT, "id", "concept"]).groupby(FIT, observed=True).size()
+    of_fit = pd.concat([values, answers]).groupby(FIT, observed=True)[["id", "concept"]].nunique()
+    if once.sum() != len(values) or not once.equals(of_fit.prod(axis=1)):
+        raise ValueError("a concept is missing or duplicated for a clip of a fit")
+    return reasons

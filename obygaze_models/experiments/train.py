@@ -1,0 +1,127 @@
+"""Train one model on all labelled clips of an experiment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from obygaze_features.common.files import new_folder, write_bytes, write_text
+from obygaze_features.common.plugins import one_line
+from obygaze_features.common.text import unknown_name
+from obygaze_features.errors import ExperimentError
+from obygaze_models.data.folds import N_FOLDS, Fold, balanced, draw_folds
+from obygaze_models.data.tasks import Problem
+from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.fit import fit_planned, rows_of
+from obygaze_models.experiments.plan import Plan, PlannedFit, make_plan
+from obygaze_models.experiments.run import about_model
+from obygaze_models.saved.about import CARD, model_card
+from obygaze_models.saved.model import HEADER, check_savable, model_files
+from obygaze_models.scoring.metrics import Array
+
+
+def train_model(
+    experiment: Experiment | str | Path,
+    output: str | Path,
+    *,
+    estimator: str | None = None,
+    concept: str | None = None,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Train one of an experiment's estimators on all labelled clips, balanced as in a run.
+
+    No clips are left to test the model. If the estimator uses validation clips, these are the clips
+    of the last fold that has every class (or of the last few folds). With the official protocol,
+    the test set is left out, so the model is the same as in a run.
+
+    Parameters
+    ----------
+    experiment
+        An `Experiment`, or the path of its TOML file.
+    output
+        The model's folder.
+    estimator, concept
+        The estimator to train, and the concept to learn; by default the first.
+    overwrite
+        Replace an existing model.
+
+    Returns
+    -------
+    The model's folder and task, and the numbers of clips it was `trained` on, `validated` on, and
+    has `seen`.
+    """
+    plan = make_plan(experiment)
+    learners = plan.experiment.learners
+    name = estimator or next(iter(learners))
+    if name not in learners:
+        raise ExperimentError(unknown_name("estimator", name, learners))
+    problems = {problem.train.concept: problem for problem in plan.problems}
+    learned = plan.scheme.concept(concept) if concept else next(iter(problems))
+    if learned not in problems:
+        raise ExperimentError(unknown_name("concept", learned, problems))
+    problem, learner = problems[learned], learners[name]
+    fold = _fold_of_all(plan, problem, validate=learner.uses_validation)
+    planned = PlannedFit(name, learner, problem, fold)
+    parts = {"training": fold.train}
+    if learner.uses_validation:
+        parts["validation"] = fold.validation
+    for part, rows in parts.items():
+        missing = plan.missing(problem.train, rows)
+        if missing:
+            raise ExperimentError(
+                f"the {part} clips of {problem.train.key} have {missing}. Label at least two "
+                "clips of each class, in different folds or films"
+            )
+    try:
+        check_savable(learner.estimator)
+        with threadpool_limits(1):
+            fit = fit_planned(plan, planned)
+    except (ExperimentError, ValueError) as reason:  # scikit-learn raises ValueError
+        raise ExperimentError(f"{name} cannot be trained: {one_line(reason)}") from reason
+    about = about_model(plan, planned, fit)
+    counts = {
+        "trained": len(fold.train),
+        "validated": len(fold.validation) if learner.uses_validation else 0,
+        "seen": len(rows_of(plan, planned).seen),
+    }
+    output = Path(output)
+    with new_folder(output, overwrite=overwrite, marker=HEADER, allow_missing=True) as folder:
+        for file, data in model_files(fit.estimator, about).items():
+            write_bytes(folder / file, data)
+        write_text(folder / CARD, model_card(output.name, about, plan.manifest, counts))
+    return {"path": output.as_posix(), "task": problem.train.key, **counts}
+
+
+def _fold_of_all(plan: Plan, problem: Problem, *, validate: bool) -> Fold:
+    """Return a fold for training on all clips, or on all but the last fold with every class."""
+    data, seed = plan.data, plan.experiment.seed
+    if plan.division.protocol == "official":  # the test set is not even used for validation
+        return next(plan.folds(problem, validate=True))
+    labels = problem.train.target.strata(plan.labels_of(problem.train))
+    folds, last = data.folds, plan.division.last
+    if not plan.division.fold_of:
+        folds, last = draw_folds(labels, seed), N_FOLDS - 1
+    rows = np.flatnonzero((labels >= 0) & (folds >= 0))
+    held = np.zeros(len(rows), bool)
+    if validate:
+        held = _held_out(folds[rows], labels[rows], last)
+    pool = rows[~held]
+    train = balanced(pool, labels, seed, plan.balance or "none")
+    return Fold(0, "all clips", seed, train, rows[held], {}, drawn_from=len(pool))
+
+
+def _held_out(folds: Array, labels: Array, last: int) -> Array:
+    """Return a mask of the validation clips: the last fold (or folds) with all classes."""
+    classes = {*labels.tolist()}
+    for fold in range(last, -1, -1):
+        held: Array = folds == fold
+        if {*labels[held].tolist()} == {*labels[~held].tolist()} == classes:
+            return held
+    held = np.zeros(len(folds), bool)
+    for fold in range(last, -1, -1):  # add folds that have a new class
+        if {*labels[folds == fold].tolist()} - {*labels[held].tolist()}:
+            held |= folds == fold
+    return held

@@ -1,0 +1,283 @@
+"""Warnings that limit the conclusions from a run, as data, from its plan and its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import pandas as pd
+
+from obygaze_features.common.text import counted, group_by, join_some
+from obygaze_features.items.items import group_noun
+from obygaze_features.manifests import Manifest
+from obygaze_features.manifests.audit import audit
+from obygaze_models.data.protocols import FILM_CLIPS
+from obygaze_models.data.stores import describe_missing
+from obygaze_models.data.tasks import uses_external_data
+from obygaze_models.data.warnings import RunWarning, leak_warning, origin_warnings, unique_warnings
+from obygaze_models.estimators.outputs import Facts
+from obygaze_models.estimators.registry import plugins
+from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
+from obygaze_models.experiments.fit import WEIGHTS
+from obygaze_models.experiments.scores import called_of, split_by
+from obygaze_models.experiments.tables import Run, Skipped
+
+if TYPE_CHECKING:
+    from obygaze_models.experiments.plan import Plan
+    from obygaze_models.experiments.run import Results
+
+SHOWN = 10
+"""The maximum number of warnings about skipped fits. run.json has all of them."""
+RARE = 0.1
+"""The minimum number of positive predictions per positive clip. Below it, there is a warning."""
+RELEASED_POOLS = ("02_EN_S", "02_HN_S")
+"""The split files that the released networks were trained on."""
+
+FOLLOWS = {
+    "synthetic": "The pipeline works, but the scores mean nothing.",
+    "leak": "Do not compare these scores with others. See Methods for the numbers of clips.",
+    "neighbours": "Clips this close are often alike, so expect lower scores on other files.",
+    "zeros": "Predictions for these clips come without reasons.",
+    "inner-folds": "Tuned settings may suit the training {group}s better than others.",
+    "skipped": "Scores are over fewer fits than planned.",
+    "films": "The other clips have no scores.",
+    "unnamed": "They are left out of means over {group}s, since they could belong to any {group}.",
+    "also-trained": "Expect lower scores on a {group} that the model has never seen.",
+    "smallest-class": "Macro F1 weights all classes equally, and weighted F1 all clips.",
+    "positives": "F1 and AP depend on this share, so compare them only within one test set.",
+    "join": "These clips are not part of any score.",
+    "different-items": "Scores on different clips cannot be compared directly.",
+    "different-labels": "The same clip may have different levels or concepts in each run.",
+    "different-versions": "They may cause small differences between runs.",
+}
+"""The meaning of each kind of message for the reader. Pages show it after the message.
+
+``{group}`` stands for the unit that is kept together, such as a film.
+"""
+
+
+def notes(*texts: str) -> list[RunWarning]:
+    """Return notes for readers of a table, as warnings of the kind ``note``."""
+    return [RunWarning("note", "", text) for text in texts]
+
+
+def run_warnings(
+    plan: Plan, tables: Mapping[str, pd.DataFrame], results: Results
+) -> list[RunWarning]:
+    """Return all warnings about a run, gravest first."""
+    predictions = tables["predictions"]
+    return unique_warnings(
+        [
+            *origin_warnings(plan.manifest.items, plan.store.attributes),
+            *_leaks(tables["clips"], predictions),
+            *plan_warnings(plan),
+            *_untested(plan, tables),
+            *skipped_warnings(results.skipped),
+            *_concepts(plan, tables["fits"]),
+            *_rare_verdicts(plan, predictions),
+            *results.notes,
+            *_models(plan, tables),
+        ]
+    )
+
+
+def plan_warnings(plan: Plan) -> Iterator[RunWarning]:
+    """Yield the warnings that are known before training."""
+    division = plan.division
+    if division.near:
+        yield RunWarning("neighbours", "", f"{division.near}; gap = 5 keeps them apart.")
+    lacking = describe_missing(plan.store, [*plan.data.ids, *plan.join.without_features])
+    if lacking:
+        yield RunWarning("missing", "", f"{lacking}.")
+    for name, learner in plan.experiment.learners.items():
+        has_weights = {*WEIGHTS} & learner.estimator.get_params(deep=True).keys()
+        if plan.experiment.balance == "weights" and not (has_weights or learner.is_guess):
+            text = f'{name} has no class weights, so balance = "weights" has no effect on it.'
+            yield RunWarning("balance", name, text)
+    used = {learner.name for learner in plan.experiment.learners.values()}
+    for plugin in plugins()[1]:
+        if plugin.name in used:
+            text = (
+                f"the estimator {plugin.name} from {plugin.package} is ignored, because the name "
+                f"is already taken. Refer to it as {plugin.path}."
+            )
+            yield RunWarning("plug-in", plugin.name, text)
+
+
+def skipped_warnings(skipped: Sequence[Skipped]) -> list[RunWarning]:
+    """Return a warning for each reason why fits or tests were skipped."""
+    warnings = []
+    for (task, why), own in group_by(skipped, lambda skip: (skip.task, skip.why)).items():
+        what = join_some([skip.what for skip in own], 3)
+        warnings.append(RunWarning("skipped", task, f"{task}, {what}: {why}."))
+    if len(warnings) > SHOWN:
+        more = f"{len(warnings) - SHOWN} more reasons, listed in run.json."
+        warnings[SHOWN:] = [RunWarning("skipped", "", more)]
+    return warnings
+
+
+def _leaks(clips: pd.DataFrame, predictions: pd.DataFrame) -> Iterator[RunWarning]:
+    leaked = clips.loc[clips["leaked"], "id"]
+    for test, own in split_by(predictions, "test").items():
+        ids = own["id"].drop_duplicates()
+        used = int(ids.isin(leaked).sum())
+        if used:
+            yield leak_warning(test, f"{used:,} of the {len(ids):,} test clips", "the same fit")
+
+
+def _untested(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWarning]:
+    """Yield warnings about clips and films that have no scores, or only zeros as features."""
+    clips = tables["clips"]
+    tested = clips["id"].isin(tables["predictions"]["id"])
+    blank = int((clips["blank"] & tested).sum())
+    if blank:
+        text = (
+            f"{blank:,} of {counted(int(tested.sum()), 'tested clip')} have features that are all "
+            "zero: they have no speech or picture, or could not be read."
+        )
+        yield RunWarning("zeros", "", text)
+    noun = group_noun(plan.data.grouped_by)
+    usable = clips[(clips["used"] == "") & (clips["group"] != "")]
+    groups = {*clips.loc[tested, "group"]} - {""}
+    lacking = []
+    for group, own in usable.groupby("group", sort=True):
+        if group not in groups:
+            lacking.append(f"{own['title'].iloc[0] if noun == 'film' else group}")
+    if lacking:
+        needed = plan.experiment.protocol_options.get("min_clips", FILM_CLIPS)
+        reason = f" (fewer than min_clips = {needed} clips of a class, or in no test fold)"
+        total = counted(len(groups) + len(lacking), noun)
+        text = f"This tests {len(groups)} of {total}, not {join_some(lacking, 3)}{reason}."
+        yield RunWarning("films", "", text)
+    unnamed = int((tested & (clips["group"] == "")).sum())
+    if unnamed:
+        total = counted(int(tested.sum()), "test clip")
+        yield RunWarning("unnamed", "", f"{unnamed:,} of {total} have no {noun}.")
+    division = plan.division
+    lost = [
+        clip
+        for clip in plan.join.without_features
+        if division.protocol == "official" and division.fold_of.get(clip) == division.last
+    ]
+    if lost:
+        text = (
+            f"{counted(len(lost), 'test clip has', 'test clips have')} no features "
+            f"({join_some(lost, 3)}). Such clips are left out here, but they lower the official "
+            "score of a run file (see obygaze mediaeval write-run and score-run)."
+        )
+        yield RunWarning("no-features", "", text)
+
+
+def _concepts(plan: Plan, fits: pd.DataFrame) -> Iterator[RunWarning]:
+    """Yield warnings about concepts that bottlenecks skipped, or learned unreliably."""
+    learned = False
+    for name, own in split_by(fits, "model").items():
+        facts = [msgspec.convert(cell, Facts) for cell in own["facts"]]
+        unreliable = {concept for each in facts for concept in each.unreliable}
+        skipped = {concept for each in facts for concept in each.skipped}
+        learned |= any(each.concepts for each in facts)
+        if unreliable or skipped:
+            text = (
+                f"{name}: {counted(len(unreliable), 'concept')} unreliable and "
+                f"{len(skipped)} left out in some of {counted(len(own), 'fit')}. See the report "
+                "for the reasons."
+            )
+            yield RunWarning("concepts", name, text)
+    split = plan.division.split
+    if plan.division.protocol == "released" and learned and split != RELEASED_CONCEPTS:
+        text = (
+            f"The bottlenecks learned their concepts from {split}, but the authors' learned from "
+            f"{RELEASED_CONCEPTS}. Use a separate experiment with that split."
+        )
+        yield RunWarning("released-concepts", "", text)
+
+
+def _rare_verdicts(plan: Plan, predictions: pd.DataFrame) -> Iterator[RunWarning]:
+    """Yield a warning for each model that rarely predicts the positive class of a test set."""
+    learners = plan.experiment.learners
+    for (test, model), own in split_by(predictions, "test", "model").items():
+        [task] = [task for task in plan.tests if task.key == test]
+        if not task.is_binary or (model in learners and learners[model].is_guess):
+            continue
+        called, positive = int(called_of(own).sum()), int(own["label"].sum())
+        if called < RARE * positive:
+            text = (
+                f"{model} predicts {task.classes[1].title} for {called:,} of {len(own):,} test "
+                f"clips, but {positive:,} have this label. Look at AUROC rather than F1. "
+                'balance = "weights", or threshold = "validation" for this estimator, may help.'
+            )
+            yield RunWarning("rare-verdicts", model, text)
+
+
+def _models(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWarning]:
+    """Yield warnings about models that were not saved, and about models from elsewhere."""
+    fits = tables["fits"]
+    for model, own in split_by(fits[fits["not_saved"] != ""], "model").items():
+        yield RunWarning("not-saved", model, f"{model} was not saved: {own['not_saved'].iloc[0]}.")
+    for model in tables["predictions"]["model"].unique():
+        if model not in plan.experiment.learners:
+            text = f"{model} is from elsewhere. The clips it was trained on are not recorded."
+            yield RunWarning("outside", model, text)
+
+
+def messages_of(run: Run) -> list[RunWarning]:
+    """Return all limitations of a run's scores: its warnings, and facts about its test sets."""
+    header, messages = run.header, [*run.warnings]
+    tested = len(run.tested_groups)
+    if header.also_trained and tested > 1:
+        text = f"{header.also_trained:,} of the {tested:,} tested {run.noun}s have other clips"
+        messages.append(RunWarning("also-trained", "", f"{text} in training."))
+    for name, test in run.tests.items():
+        clips = f"{test.clips:,} test clips"
+        if test.share is not None:
+            text = f"{name}: {test.share:.0%} of the {clips} are positive."
+            messages.append(RunWarning("positives", name, text))
+        elif len(test.classes) > 1:
+            text = f"{name}: the smallest class has {min(test.classes.values()):,} of the {clips}."
+            messages.append(RunWarning("smallest-class", name, text))
+    messages += [RunWarning("join", part.key, f"{part.lack}.") for part in header.join.missing]
+    if header.measure:
+        messages.append(RunWarning("official", "", describe_official(run)))
+    return messages
+
+
+def describe_official(run: Run) -> str:
+    """Describe how a benchmark requires the run to be marked."""
+    backbone = run.header.features.backbone
+    data = "external data" if uses_external_data(backbone) else "no external data"
+    return (
+        "The official measure is over all test clips together, as the benchmark requires. If you "
+        f"submit this run, mark it as using {data} ({backbone['name']})."
+    )
+
+
+def table_warnings(run: Run, where: str) -> list[RunWarning]:
+    """Return the warnings for a table with rows from a run; `where` names these rows."""
+    warnings = [warning for warning in run.warnings if warning.voids_scores]
+    for part in run.header.join.missing:
+        if part.key == "without_features":
+            warnings.append(RunWarning("no-features", where, f"{where}: {part.lack}: {part.named}"))
+    for warning in run.warnings:
+        if warning.code in ("skipped", "concepts", "leak"):
+            warnings.append(RunWarning(warning.code, where, f"{where}: {warning.text}"))
+    return warnings
+
+
+def released_leaks(manifest: Manifest) -> Iterator[RunWarning]:
+    """Yield warnings about test clips of the released splits that are used in training."""
+    leaks = audit(manifest, train=[*RELEASED_POOLS], test=sorted(RELEASED.values()))
+    for (test, train), (pool, *runs) in group_by(leaks, lambda x: (x.test, x.train)).items():
+        if not pool.ids:
+            continue
+        positive = next(name for name in pool.by_class if name in ("S", "Sure"))
+        clips = [len(leak.ids) for leak in runs]
+        sure = [leak.by_class[positive][0] for leak in runs]
+        text = (
+            f"in the released files, of the {len(pool.tested)} test clips of {test} "
+            f"({pool.by_class[positive][1]} of them Sure), {len(pool.ids)} "
+            f"({pool.by_class[positive][0]} Sure) are also in the training pool of {train}. Each "
+            f"of its runs trains on {min(clips)} to {max(clips)} ({min(sure)} to {max(sure)} Sure) "
+            "of them. (These counts include clips without a video, which are not scored.)"
+        )
+        yield RunWarning("leak", test, text)

@@ -1,0 +1,57 @@
+"""What limits the conclusions from a page: alarms that void its scores, and cautions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from obygaze_features.common.text import group_by, join_some
+from obygaze_models.data.warnings import RunWarning
+from obygaze_models.experiments.tables import Run
+from obygaze_models.report.sources import Labels
+
+LEAK = "leak"
+
+
+@dataclass(frozen=True)
+class Caution:
+    """A caution, and where it applies."""
+
+    text: str
+    where: str = ""
+
+
+def alarms(runs: Sequence[Run]) -> list[str]:
+    """Return the warnings that void scores, as the runs recorded them."""
+    warnings = [warning for run in runs for warning in run.warnings]
+    grave = [str(w) for w in warnings if w.voids_scores or w.code == LEAK]
+    return list(dict.fromkeys(grave))
+
+
+def cautions(labels: Labels, runs: Sequence[Run]) -> list[Caution]:
+    """Return the runs' other warnings, and what the import of the annotations asked to check."""
+    by_text: dict[str, list[str]] = {}
+    for run in runs:
+        for warning in run.warnings:
+            if _is_caution(warning):
+                by_text.setdefault(warning.text, []).append(run.experiment.name)
+    found = [Caution(text, join_some(names)) for text, names in by_text.items()]
+    return [*found, *_remarks(labels)]
+
+
+def _is_caution(warning: RunWarning) -> bool:
+    return not warning.voids_scores and warning.code != LEAK
+
+
+def _remarks(labels: Labels) -> Iterator[Caution]:
+    """Yield the remarks that the annotations' import made."""
+    entries: dict[str, Mapping[str, Any]] = {}
+    for own in labels.annotators.values():
+        timelines = own.about.get("timelines")
+        if isinstance(timelines, Mapping):
+            entries |= {str(entry): entry for entry in timelines.get("remarks", ())}
+    titles = {clip.film: clip.title for clip in labels.clips}
+    for what, same in group_by(entries.values(), lambda entry: str(entry["what"])).items():
+        places = [f"{titles.get(e['film'], e['film'])}, {e['annotator']}" for e in same]
+        yield Caution(what, join_some(places))

@@ -1,0 +1,304 @@
+"""The annotators of a page: what each marked, and how far they agree, over films."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.annotations.measures import cohen_kappas, distances_of, gamma
+from obygaze_features.errors import UsageError
+from obygaze_models.report.scores import Axis
+from obygaze_models.report.sources import Clip, Labels
+from obygaze_models.scoring.intervals import (
+    MIN_GROUPS,
+    Estimate,
+    clip_interval,
+    jackknife,
+    leave_each_out,
+)
+
+Codes = NDArray[np.int64]
+ABSENT = -1
+MAX_ANNOTATORS = 20
+"""The maximum number of annotators on a page, because every pair is compared."""
+MIN_MARKED = 20
+"""The minimum number of marked clips for a kappa."""
+KAPPA_TICKS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Marked:
+    """How many clips the annotators marked with a level or a concept, and their agreement.
+
+    `counts` are the clips that only the first, both, and only the second of two annotators marked;
+    with more annotators, that one, several and all of them marked. `shares` are the shares of the
+    clips of some levels that are marked.
+    """
+
+    name: str
+    counts: tuple[int, int, int]
+    kappa: Estimate
+    sense: str = ""
+    shares: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Consecutive clips of a film on which two annotators differ, with the levels of each."""
+
+    clip: Clip
+    clips: int
+    annotators: tuple[str, str]
+    levels: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, eq=False)
+class People:
+    """Two or more annotators' levels of the page's clips.
+
+    `codes` has the rank of each annotator's level of each clip, or `ABSENT`.
+    """
+
+    labels: Labels
+    names: Sequence[str]
+    codes: Codes
+
+    @cached_property
+    def film(self) -> Codes:
+        """The number of each clip's film."""
+        sizes = [len(clips) for clips in self.labels.films.values()]
+        return np.repeat(np.arange(len(sizes)), sizes)
+
+    @cached_property
+    def shared(self) -> NDArray[np.bool_]:
+        """The clips that two or more annotators labelled."""
+        return np.asarray((self.codes != ABSENT).sum(axis=0) > 1)
+
+    @cached_property
+    def differ(self) -> NDArray[np.bool_]:
+        """The clips to which annotators gave different levels."""
+        present = np.ma.masked_equal(self.codes, ABSENT)
+        return np.asarray(self.shared & (present.max(axis=0) != present.min(axis=0)).filled(False))
+
+    @cached_property
+    def counts(self) -> NDArray[Any]:
+        """The table of the levels of each pair of annotators in each film."""
+        return self.tables(self.codes, len(self.labels.levels))
+
+    @property
+    def parts(self) -> tuple[str, str, str]:
+        """The names of the three parts of the clips that any annotator marked."""
+        if len(self.names) == 2:
+            return f"only {self.names[0]}", "both", f"only {self.names[1]}"
+        return "by one", "by several", "by all"
+
+    def tables(self, codes: Codes, size: int) -> NDArray[Any]:
+        """Count the common clips of each pair by their two codes, [films, pairs, size, size]."""
+        pairs = [*combinations(range(len(codes)), 2)]
+        counts = np.zeros((len(self.labels.films), len(pairs), size, size))
+        for number, (a, b) in enumerate(pairs):
+            common = (codes[a] != ABSENT) & (codes[b] != ABSENT)
+            np.add.at(counts, (self.film[common], number, codes[a, common], codes[b, common]), 1)
+        return counts
+
+    def kappa(self, counts: NDArray[Any]) -> Estimate:
+        """Return the mean kappa of the pairs who both use a code, with its jackknife interval."""
+        counts = counts[counts.any(axis=(1, 2, 3))]
+        totals = counts.sum(axis=0)
+        used = (np.count_nonzero(totals.sum(axis=2), axis=1) > 1) & (
+            np.count_nonzero(totals.sum(axis=1), axis=1) > 1
+        )
+        if not used.any():
+            return Estimate(None)
+        left_out = np.tensordot(leave_each_out(len(counts)), counts[:, used], axes=1)
+        return clip_interval(jackknife(cohen_kappas(left_out).mean(axis=1)), least=-1.0)
+
+    def marked(self, marks: NDArray[np.bool_]) -> tuple[tuple[int, int, int], Estimate]:
+        """Count the clips that annotators marked, [annotators, clips], and compare their marks."""
+        own = np.where(self.codes == ABSENT, ABSENT, marks.astype(np.int64))
+        votes = (own == 1)[:, self.shared]
+        by = votes.sum(axis=0)
+        if len(self.names) == 2:
+            first, second = votes
+            counts = (
+                int((first & ~second).sum()),
+                int((first & second).sum()),
+                int((second & ~first).sum()),
+            )
+        else:
+            everyone = len(self.names)
+            counts = (
+                int((by == 1).sum()),
+                int(((by > 1) & (by < everyone)).sum()),
+                int((by == everyone).sum()),
+            )
+        films = np.unique(self.film[self.shared][by > 0])
+        if sum(counts) < MIN_MARKED or len(films) < MIN_GROUPS:
+            return counts, Estimate(None)
+        return counts, self.kappa(self.tables(own, 2))
+
+    @property
+    def same(self) -> tuple[float, float, Estimate]:
+        """The share of clips with equal levels, the share by chance, and kappa, over pairs."""
+        pairs = self.counts.sum(axis=0)
+        pairs = pairs[pairs.any(axis=(1, 2))]
+        if not len(pairs):
+            return 0.0, 0.0, Estimate(None)
+        totals = pairs.sum(axis=(1, 2))
+        equal = np.trace(pairs, axis1=1, axis2=2) / totals
+        chance = (pairs.sum(axis=1) * pairs.sum(axis=2)).sum(axis=1) / totals**2
+        return float(equal.mean()), float(chance.mean()), self.kappa(self.counts)
+
+    def gamma(self, film: int) -> float | None:
+        """Return the gamma of a film, averaged over pairs; None if undefined."""
+        matrix = distances_of(self.labels.scheme).matrix
+        values = [gamma(counts, matrix) for counts in self.counts[film]]
+        defined = [value for value in values if value is not None]
+        return fmean(defined) if defined else None
+
+    def share(self, clips: Sequence[int]) -> list[float | None]:
+        """Return each annotator's share of some clips at the levels that the page counts."""
+        ranks = [[*self.labels.levels].index(code) for code in self.labels.positives]
+        shares: list[float | None] = []
+        for codes in self.codes[:, clips]:
+            present = codes[codes != ABSENT]
+            shares.append(float(np.isin(present, ranks).mean()) if len(present) else None)
+        return shares
+
+
+def people_of(labels: Labels) -> People | None:
+    """Return a page's annotators, or None if there are fewer than two."""
+    names = [*labels.annotators]
+    if len(names) < 2:
+        return None
+    if len(names) > MAX_ANNOTATORS:
+        raise UsageError(
+            f"{len(names)} annotators: a page compares at most {MAX_ANNOTATORS}. For any number "
+            "use: obygaze annotations agreement"
+        )
+    rank = {code: number for number, code in enumerate(labels.levels)}
+    codes = np.array(
+        [
+            [rank.get(own.level_of.get(clip.id, ""), ABSENT) for clip in labels.clips]
+            for own in labels.annotators.values()
+        ]
+    )
+    return People(labels, names, codes)
+
+
+def level_rows(people: People, codes: Sequence[str]) -> Iterator[Marked]:
+    """Yield a row for each of some levels."""
+    for code in codes:
+        rank = [*people.labels.levels].index(code)
+        counts, kappa = people.marked(people.codes == rank)
+        yield Marked(people.labels.levels[code], counts, kappa)
+
+
+def top_row(people: People) -> Marked:
+    """Return the row of the levels that the page counts."""
+    ranks = [[*people.labels.levels].index(code) for code in people.labels.positives]
+    counts, kappa = people.marked(np.isin(people.codes, ranks))
+    return Marked(people.labels.top, counts, kappa)
+
+
+def concept_rows(labels: Labels, people: People | None) -> list[Marked]:
+    """Return a row for each concept, by its share of the highest level's clips."""
+    names = sorted({name for clip in labels.clips for name in clip.concepts})
+    shown = {code: [c for c in labels.clips if c.level == code] for code in labels.levels}
+    shown = {code: own for code, own in shown.items() if any(c.concepts for c in own)}
+    rows = []
+    for name in names:
+        marked = sum(name in clip.concepts for clip in labels.clips)
+        counts, kappa = (marked, 0, 0), Estimate(None)
+        if people is not None:
+            counts, kappa = people.marked(concept_marks(people, name))
+        shares = {code: fmean(name in clip.concepts for clip in own) for code, own in shown.items()}
+        rows.append(Marked(name, counts, kappa, labels.senses.get(name, ""), shares))
+    last = [*shown][-1:]
+    return sorted(rows, key=lambda row: [-(row.shares or {})[code] for code in last])
+
+
+def concept_marks(people: People, concept: str) -> NDArray[np.bool_]:
+    """Return the clips that each annotator marked with a concept, [annotators, clips]."""
+    sets = (people.labels.annotators[name].concepts_of for name in people.names)
+    return np.array(
+        [[concept in own.get(clip.id, ()) for clip in people.labels.clips] for own in sets]
+    )
+
+
+def concepts_by_film(labels: Labels, people: People | None, names: Sequence[str]) -> Any:
+    """Return the share of each film's clips with each concept, as a mean of the annotators."""
+    film = np.repeat(np.arange(len(labels.films)), [len(own) for own in labels.films.values()])
+    shares = np.zeros((len(labels.films), len(names)))
+    for column, name in enumerate(names):
+        if people is None:
+            marks = np.array([[name in clip.concepts for clip in labels.clips]])
+            present = np.ones_like(marks)
+        else:
+            marks = concept_marks(people, name)
+            present = people.codes != ABSENT
+        for row in range(len(labels.films)):
+            own = film == row
+            shares[row, column] = _mean_share(marks[:, own], present[:, own])
+    return shares
+
+
+def _mean_share(marks: NDArray[np.bool_], present: NDArray[np.bool_]) -> float:
+    """Return the mean of the annotators' shares of marked clips, among those that each labelled."""
+    labelled = present.any(axis=1)
+    if not labelled.any():
+        return np.nan
+    marks, present = marks[labelled], present[labelled]
+    return float(((marks & present).sum(axis=1) / present.sum(axis=1)).mean())
+
+
+def stretches(people: People) -> list[Stretch]:
+    """Return the stretches on which two annotators differ, longest first."""
+    found = []
+    clips = people.labels.clips
+    levels = [*people.labels.levels]
+    follows = np.array([_follows(clips, row) for row in range(len(clips))])
+    for a, b in combinations(range(len(people.names)), 2):
+        first, second = people.codes[[a, b]]
+        differ = (first != second) & (first != ABSENT) & (second != ABSENT)
+        begins = np.flatnonzero(differ & ~(follows & np.append(False, differ[:-1])))
+        for row in begins.tolist():
+            end = row + 1
+            while end < len(clips) and differ[end] and follows[end]:
+                end += 1
+            pair = (
+                [levels[code] for code in first[row:end]],
+                [levels[code] for code in second[row:end]],
+            )
+            names = people.names[a], people.names[b]
+            found.append(Stretch(clips[row], end - row, names, pair))
+    return sorted(found, key=lambda stretch: -stretch.clips)
+
+
+def _follows(clips: Sequence[Clip], row: int) -> bool:
+    """Return True if a clip begins in the same film where the clip before it ends."""
+    if row == 0:
+        return False
+    before, clip = clips[row - 1], clips[row]
+    if (before.film or before.media) != (clip.film or clip.media):
+        return False
+    return clip.start is None or before.end is None or clip.start <= before.end + 0.05
+
+
+def kappa_axis(rows: Sequence[Marked], *others: Estimate) -> Axis:
+    """Return the axis of some kappas, from below 0 to above the largest."""
+    estimates = [*(row.kappa for row in rows), *others]
+    values = [0.0, 0.4]
+    for estimate in estimates:
+        values += [estimate.value or 0.0, *(estimate.interval or ())]
+    low = np.floor(10 * min(values) - 0.5) / 10
+    high = np.ceil(10 * max(values) + 0.5) / 10
+    ticks = [tick for tick in KAPPA_TICKS if tick <= high]
+    return Axis(max(float(low), -1.0), min(float(high), 1.0), ticks)

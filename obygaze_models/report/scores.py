@@ -1,0 +1,396 @@
+"""The scores on a page: a row for each test of each run's first model, by question."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from obygaze_features.common.text import group_by
+from obygaze_features.errors import ExperimentError
+from obygaze_models.data.tasks import Task
+from obygaze_models.experiments.compare import SIGNIFICANT, compare
+from obygaze_models.experiments.scores import ModelScores, average_over_fits, score_models
+from obygaze_models.experiments.tables import Run
+from obygaze_models.report.sources import Labels
+from obygaze_models.scoring.intervals import Estimate, estimate_mean, holm, restrict, shortage
+from obygaze_models.scoring.metrics import METRICS, baselines
+
+SUBSET, DIFFERENCE, UNTESTED = "subset", "difference", "untested"
+"""The kinds of rows beside scores: on fewer clips, of two runs, and of levels without a test."""
+
+
+NONE = Estimate(None)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A horizontal axis. `at` places a value as a percentage of the width."""
+
+    low: float
+    high: float
+    ticks: Sequence[float]
+    guess: float = 0.0
+
+    def at(self, value: float) -> str:
+        """Return the place of a value. Values beyond an end are placed at the end."""
+        share = (value - self.low) / (self.high - self.low)
+        return f"{100 * min(max(share, 0.0), 1.0):.1f}%"
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A score on a test set, with what a guess scores there.
+
+    Parameters
+    ----------
+    name, note
+        The input, or the concept; and what else identifies the row.
+    score
+        The mean over films, with its interval.
+    above
+        The difference from the guess, over films.
+    films, of
+        The number of films with a score above the guess, and with a score.
+    f1, always
+        The F1 of the model's verdicts, and of the verdict that is always positive.
+    few
+        What there is too little of for an interval, or "".
+    kind
+        "" for a score, or `SUBSET`, `DIFFERENCE` or `UNTESTED`.
+    is_clear
+        True if the score is above the guess, corrected for all rows of the page.
+    """
+
+    name: str
+    score: Estimate
+    note: str = ""
+    above: Estimate = NONE
+    films: int = 0
+    of: int = 0
+    f1: float | None = None
+    always: float | None = None
+    few: str = ""
+    kind: str = ""
+    is_clear: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A question that models answer about each clip, and their scores.
+
+    `kind` is "levels", "classes", "concepts" or "numbers". `classes` are the names of the answers,
+    or of the column of numbers.
+    """
+
+    kind: str
+    classes: Sequence[str]
+    rows: Sequence[Row]
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """The questions that are scored by one metric, and the axis of their scores."""
+
+    metric: str
+    axis: Axis
+    questions: Sequence[Question]
+
+    @property
+    def title(self) -> str:
+        """The metric's name."""
+        return METRICS[self.metric].title
+
+    @property
+    def form(self) -> str:
+        """The format of scores, for `number`: AUROC in percent."""
+        return "%" if self.metric == "auroc" else ""
+
+
+@dataclass(frozen=True, eq=False)
+class Tested:
+    """A model's predictions on a test set of a run, and their scores.
+
+    `reads` is the model's input in plain words.
+    """
+
+    run: Run
+    reads: str
+    model: str
+    task: Task
+    table: pd.DataFrame
+    scores: ModelScores
+
+    @property
+    def metric(self) -> str:
+        """The metric that the page shows."""
+        return self.run.ranking_metric
+
+    @property
+    def kind(self) -> str:
+        """The kind of question."""
+        if self.task.target.is_numeric:
+            return "numbers"
+        if self.task.concept:
+            return "concepts"
+        return "levels" if self.task.is_binary else "classes"
+
+    @property
+    def means(self) -> pd.DataFrame:
+        """Each clip's prediction, averaged over the fits that tested it."""
+        return average_over_fits(self.table)
+
+    @property
+    def groups(self) -> Mapping[str, Mapping[str, float | None]]:
+        """The scores of each film; {} if all clips are scored together."""
+        return self.scores.groups
+
+    @property
+    def noun(self) -> str:
+        """The noun for groups of clips."""
+        return self.run.noun
+
+
+def tested(runs: Sequence[Run]) -> list[Tested]:
+    """Return every model on every test set, those of each run's first model first."""
+    entries = []
+    for run, reads in zip(runs, inputs(runs), strict=True):
+        table = run.predictions
+        for scores in run.model_scores:
+            own = table[(table["model"] == scores.model) & (table["test"] == scores.test)]
+            task = run.task(scores.test)
+            entries.append(Tested(run, reads, scores.model, task, own, scores))
+    return sorted(entries, key=lambda each: each.model != each.run.main_model)
+
+
+def is_first(entry: Tested) -> bool:
+    """Return True if a model is its run's first."""
+    return entry.model == entry.run.main_model
+
+
+def headline(entries: Sequence[Tested]) -> Tested:
+    """Return the result that the page is about; prefer levels, and many clips."""
+    first = [entry for entry in entries if is_first(entry)]
+    return max(first, key=lambda entry: (entry.kind != "concepts", entry.table["id"].nunique()))
+
+
+def inputs(runs: Sequence[Run]) -> list[str]:
+    """Return each run's input in plain words, with the features if several runs share the words."""
+    names = []
+    for run in runs:
+        features = run.header.features
+        parts = features.preprocessing.get("parts", [features.preprocessing])
+        senses = dict.fromkeys(
+            "words" if "texts" in part else "sound" if "extractor" in part else "frames"
+            for part in parts
+        )
+        is_count = [*senses] == ["words"] and features.array == "count"
+        names.append("number of words" if is_count else " and ".join(senses))
+    features_of = [feature(run) for run in runs]
+    several = {name: {f for n, f in zip(names, features_of, strict=True) if n == name}
+               for name in names}  # fmt: skip
+    return [
+        f"{name} ({own})" if len(several[name]) > 1 else name
+        for name, own in zip(names, features_of, strict=True)
+    ]
+
+
+def feature(run: Run) -> str:
+    """Return the backbone and array of a run's features."""
+    return f"{run.header.features.backbone['name']}/{run.header.features.array}"
+
+
+def results(entries: Sequence[Tested], labels: Labels) -> list[Results]:
+    """Return the scores of each run's first model, by metric and question."""
+    first = [entry for entry in entries if is_first(entry)]
+    main = headline(entries)
+    order = ("levels", "classes", "numbers", "concepts")
+    first.sort(key=lambda entry: (order.index(entry.kind), entry.run is not main.run))
+    asked = group_by(first, lambda entry: (entry.metric, entry.kind, tuple(_answers(entry))))
+    questions = {
+        key: Question(key[1], key[2], [*_rows(same, labels)]) for key, same in asked.items()
+    }
+    rows = [row for question in questions.values() for row in question.rows]
+    clear = dict(zip(map(id, rows), _verdicts(rows), strict=True))
+    marked = [
+        (metric, replace(question, rows=[replace(r, is_clear=clear[id(r)]) for r in question.rows]))
+        for (metric, *_), question in questions.items()
+    ]
+    return [
+        Results(metric, _axis(metric, [question for _, question in same]), [q for _, q in same])
+        for metric, same in group_by(marked, lambda pair: pair[0]).items()
+    ]
+
+
+def _answers(entry: Tested) -> list[str]:
+    if entry.kind == "concepts":
+        return []
+    if entry.kind == "numbers":
+        return [entry.task.title]
+    return [kind.words for kind in entry.task.classes]
+
+
+def _rows(entries: Sequence[Tested], labels: Labels) -> Iterator[Row]:
+    """Yield the rows of a question: scores, and what limits them."""
+    if entries[0].kind == "concepts":
+        inputs = {entry.reads for entry in entries}
+        ranked = sorted(entries, key=lambda entry: -(entry.scores.mean[entry.metric] or 0.0))
+        for entry in ranked:
+            note = entry.reads if len(inputs) > 1 else ""
+            yield score_row(entry, entry.scores, entry.table, entry.task.concept, note)
+        return
+    for entry in entries:
+        same = [other for other in entries if other.reads == entry.reads]
+        yield score_row(entry, entry.scores, entry.table, entry.reads, _note(entry, same))
+        yield from _without_empty(entry)
+    yield from _differences(entries)
+    if entries[0].kind == "levels":
+        yield from _untested(entries[0], labels)
+
+
+def _note(entry: Tested, same: Sequence[Tested]) -> str:
+    """Return what distinguishes a row from others with the same input."""
+    trained = entry.run.trained_on(entry.task.key)
+    parts = [f"trained on {entry.run.task(trained).title}"] if trained != entry.task.key else []
+    if len(same) > 1:
+        parts.append(entry.model)
+        if len({other.model for other in same}) < len(same):
+            parts.append(entry.run.experiment.name)
+    return ", ".join(parts)
+
+
+def score_row(entry: Tested, scores: ModelScores, table: pd.DataFrame, name: str, note: str) -> Row:
+    """Return the row of a model's scores on the clips of a table of predictions."""
+    metric = entry.metric
+    test = entry.run.tests[entry.task.key]
+    few = shortage(test.classes.values(), scores.films, metric, noun=entry.noun)
+    above = np.array(_above_guess(entry, scores, table, metric))
+    estimate = estimate_mean(above, cross_validated=scores.cross_validated)
+    always = test.guesses.get("all positive", {})
+    return Row(
+        name,
+        Estimate(scores.mean[metric], None if few else scores.interval.get(metric)),
+        note=note,
+        above=restrict(estimate, metric, [*test.classes.values()], least=-1.0),
+        films=int((above > 0).sum()),
+        of=int(np.isfinite(above).sum()),
+        f1=scores.mean.get("f1"),
+        always=always.get("f1"),
+        few=few,
+    )
+
+
+def _above_guess(
+    entry: Tested, scores: ModelScores, table: pd.DataFrame, metric: str
+) -> list[float]:
+    """Return the difference between each film's score and the best guess's; NaN if undefined.
+
+    The guess that is best overall guesses at the film's share of positives.
+    """
+    guesses = entry.run.tests[entry.task.key].guesses
+    values = {name: own[metric] or 0.0 for name, own in guesses.items() if metric in own}
+    if not values:
+        return []
+    best = max(values, key=values.__getitem__)
+    once = table.drop_duplicates("id")
+    shares = once["label"].groupby(once["id"].map(entry.run.group_of)).mean()
+    differences = []
+    for group, own in scores.groups.items():
+        score = own[metric]
+        guess = baselines(float(shares[group]))[best][metric] if entry.task.is_binary else None
+        if score is None or guess is None:
+            differences.append(math.nan)
+        else:
+            differences.append(score - guess)
+    return differences
+
+
+def _without_empty(entry: Tested) -> Iterator[Row]:
+    """Yield the score without the clips whose features are all zero, if there are any."""
+    clips = entry.run.clips
+    empty = clips.loc[clips["blank"], "id"]
+    full = entry.table[~entry.table["id"].isin(empty)]
+    if len(full) in (0, len(entry.table)):
+        return
+    (scores,) = score_models(full, entry.run.group_of)
+    row = score_row(entry, scores, full, "", "")
+    yield replace(row, kind=SUBSET, f1=None, always=None)
+
+
+def _differences(entries: Sequence[Tested]) -> Iterator[Row]:
+    """Yield the paired differences between the first run and runs on other inputs."""
+    main, *others = entries
+    for other in others:
+        if other.reads == main.reads:
+            continue
+        try:
+            compared = compare(main.run, other.run, models=[main.model, other.model])
+        except ExperimentError:  # they share no clips
+            continue
+        for pair in compared.comparisons:
+            names = pair.reference.model, pair.model.model
+            is_pair = names == (main.model, other.model) and pair.test == main.task.key
+            if not is_pair or pair.warnings or main.metric not in pair.scores:
+                continue
+            difference = _negative(pair.scores[main.metric].difference)
+            yield Row(f"{main.reads} − {other.reads}", difference, kind=DIFFERENCE)
+
+
+def _negative(estimate: Estimate) -> Estimate:
+    """Return an estimate of the opposite difference."""
+    interval = estimate.interval
+    if interval is not None:
+        interval = -interval[1], -interval[0]
+    value = None if estimate.value is None else -estimate.value
+    return replace(estimate, value=value, interval=interval)
+
+
+def _untested(entry: Tested, labels: Labels) -> Iterator[Row]:
+    """Yield a row for the levels that a test leaves out."""
+    codes = [code for code in labels.levels if code not in entry.task.levels]
+    clips = sum(clip.level in codes for clip in labels.clips)
+    if clips:
+        names = ", ".join(labels.levels[code] for code in codes)
+        yield Row(names, Estimate(None), of=clips, kind=UNTESTED)
+
+
+def _verdicts(rows: Sequence[Row]) -> list[bool]:
+    """Return whether each score is clearly above its guess, corrected for all rows by Holm."""
+    adjusted = holm([row.above.p_value for row in rows])
+    return [
+        p_value is not None and p_value < SIGNIFICANT and (row.above.value or 0.0) > 0
+        for row, p_value in zip(rows, adjusted, strict=True)
+    ]
+
+
+def _axis(metric: str, questions: Iterable[Question]) -> Axis:
+    """Return the axis of all scores: around a half for AUROC, around 0 for others."""
+    guess = 0.5 if metric == "auroc" else 0.0
+    values = [guess]
+    for question in questions:
+        for row in question.rows:
+            if row.kind in ("", SUBSET) and row.score.value is not None:
+                values += [row.score.value, *(row.score.interval or ())]
+    low = math.floor(10 * min(values) - 0.5) / 10
+    high = math.ceil(10 * max(values) + 0.5) / 10
+    if METRICS[metric].bounded:
+        low, high = max(low, -1.0), min(high, 1.0)
+    step = 0.1 if high - low < 0.75 else 0.2
+    count = round((high - low) / step)
+    return Axis(low, high, [round(low + step * n, 6) for n in range(count + 1)], guess)
+
+
+def verdicts(entry: Tested) -> list[tuple[str, list[int]]] | None:
+    """Count a model's verdicts on the clips of each class; None for more than two classes."""
+    if not entry.task.is_binary:
+        return None
+    means = entry.means
+    names = [kind.words for kind in entry.task.classes]
+    rows = []
+    for code in (1, 0):
+        called = means["called"][means["label"] == code]
+        rows.append((names[code], [int((called == 1).sum()), int((called == 0).sum())]))
+    return rows

@@ -1,0 +1,307 @@
+"""What a page is made from: labelled clips with each annotator's labels, and runs on them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+
+from obygaze_features import Manifest, Timelines
+from obygaze_features.annotations.merge import MERGED, merge_labels
+from obygaze_features.annotations.project import project
+from obygaze_features.common.files import describe_absent
+from obygaze_features.common.package import obygaze_version, reference_json
+from obygaze_features.common.text import group_by
+from obygaze_features.errors import ExperimentError, ObygazeError
+from obygaze_features.items.films import distinct_titles
+from obygaze_features.manifests import LabelScheme, LabelSet, Level
+from obygaze_features.manifests.labels import obygaze_scheme
+from obygaze_models.experiments.annotators import annotators_of
+from obygaze_models.experiments.tables import (
+    CONCEPTS_OF,
+    LABEL_OF,
+    SEPARATOR,
+    AnyRun,
+    Run,
+    annotated_clips,
+    as_run,
+    is_remote,
+)
+
+Origin = AnyRun | Manifest | Timelines
+"""Anything that a page can be made from."""
+GRID_S = 60.0
+"""The length of a clip on a page of timelines, in seconds. A manifest can have other lengths."""
+_NUMBER = re.compile(r"(?<!\d)(\d++)$")
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A labelled clip. `start` and `end` are None if the clip has its own file."""
+
+    id: str
+    film: str
+    title: str
+    media: str
+    start: float | None
+    end: float | None
+    level: str
+    concepts: tuple[str, ...]
+
+    @property
+    def number(self) -> int | None:
+        """The scene's number at the end of the id, or None."""
+        match = _NUMBER.search(self.id)
+        return int(match[1]) if match else None
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """The labelled clips of a page, film by film in scene order, and each annotator's labels.
+
+    Parameters
+    ----------
+    name, labels
+        The names of the manifest and of its label set.
+    levels
+        The name of each level by its code, lowest first.
+    positives
+        The levels that the page counts.
+    clips
+        The clips, in order.
+    annotators
+        The labels of each annotator; {} if there are none, or if the manifest cannot be used.
+    citation, senses
+        As in the manifest.
+    about
+        How the label set was made.
+    """
+
+    name: str
+    labels: str
+    levels: Mapping[str, str]
+    positives: Sequence[str]
+    clips: Sequence[Clip]
+    annotators: Mapping[str, LabelSet]
+    citation: str
+    senses: Mapping[str, str]
+    about: Mapping[str, object] = field(default_factory=dict)
+    timelines: Timelines | None = None
+
+    @cached_property
+    def films(self) -> dict[str, list[Clip]]:
+        """Each film's clips. A clip without a film belongs to its own file."""
+        return group_by(self.clips, lambda clip: clip.film or clip.media)
+
+    @property
+    def scheme(self) -> LabelScheme:
+        """The levels, as in a manifest."""
+        levels = [Level(code, name) for code, name in self.levels.items()]
+        return LabelScheme(self.labels, tuple(levels))
+
+    @property
+    def has_films(self) -> bool:
+        """True if the clips are from films."""
+        return any(clip.film for clip in self.clips)
+
+    @property
+    def unit(self) -> str:
+        """The noun for a clip: "minute" if the clips are a grid of minutes."""
+        minutes = (
+            clip.start is not None and clip.end is not None and clip.start % 60 == 0
+            and clip.end - clip.start <= 60
+            for clip in self.clips
+        )  # fmt: skip
+        return "minute" if all(minutes) else "clip"
+
+    @property
+    def top(self) -> str:
+        """The name of the levels that the page counts."""
+        return " or ".join(self.levels[code] for code in self.positives)
+
+    @property
+    def is_obygaze(self) -> bool:
+        """True if the levels are ObyGaze's."""
+        return dict(self.levels) == obygaze_scheme().name_of
+
+    @property
+    def by_a_rule(self) -> bool:
+        """True if a rule made the labels from the annotators' labels."""
+        return self.about.get("origin") == "rule"
+
+
+def open_sources(sources: Origin | Sequence[Origin]) -> tuple[Labels, list[Run]]:
+    """Open a manifest or timelines, or else one or more runs on the same labels."""
+    if isinstance(sources, Run | Manifest | Timelines | str | Path):
+        sources = [sources]
+    opened = [_open(source) for source in sources]
+    runs = [source for source in opened if isinstance(source, Run)]
+    if len(opened) == 1 and not runs:
+        return _labels_of(opened[0]), []
+    if not runs or len(runs) < len(opened):
+        raise ExperimentError("a page needs a manifest, timelines, or one or more runs")
+    sets = {run.header.manifest.label_key for run in runs}
+    if len(sets) > 1:
+        names = " and ".join(sorted(f"{digest[:8]}: {labels}" for digest, labels in sets))
+        raise ExperimentError(
+            f"the runs are on different labels ({names}); make a page for each set of labels"
+        )
+    return _labels_of_run(runs[0]), runs
+
+
+def _open(source: Origin) -> Run | Manifest | Timelines:
+    if not isinstance(source, str | Path):
+        return source
+    folder = Path(source)
+    if (folder / "timelines.json").is_file():
+        return Timelines.load(folder)
+    if (folder / "manifest.json").is_file():
+        return Manifest.load(folder)
+    if not folder.exists():
+        wish = "a run (obygaze models run), a manifest or timelines"
+        raise ExperimentError(describe_absent(folder, wish))
+    return as_run(folder)
+
+
+def _labels_of(source: Run | Manifest | Timelines) -> Labels:
+    """Return the labels of a manifest, merging annotators' labels, or of timelines by minute."""
+    assert not isinstance(source, Run)
+    timelines = source if isinstance(source, Timelines) else None
+    manifest = project(source, GRID_S).manifest if isinstance(source, Timelines) else source
+    name = manifest.default_labels or [*manifest.annotators, *manifest.label_names, ""][0]
+    annotators = _annotators(manifest, name)
+    if name in annotators and len(annotators) > 1:
+        merged = merge_labels([*annotators.values()], manifest, MERGED)
+        manifest, name = manifest.with_parts(labels=[merged]), MERGED
+    labels = manifest.labels(name)
+    levels = manifest.shared_scheme([labels]).name_of
+    return Labels(
+        name=manifest.name,
+        labels=name,
+        levels=levels,
+        positives=[*levels][-1:],
+        clips=_clips_of(annotated_clips(manifest, labels)),
+        annotators=annotators,
+        citation=manifest.citation,
+        senses=manifest.shared_scheme([labels]).senses,
+        about=labels.about,
+        timelines=timelines,
+    )
+
+
+def _labels_of_run(run: Run) -> Labels:
+    """Return the labels that a run recorded, those of its annotators, and how they were made."""
+    about = run.header.manifest
+    clips = run.clips
+    annotators = {}
+    for name in annotators_of(clips):
+        own = clips[clips[f"{LABEL_OF}{name}"] != ""]
+        concepts = [*map(_split, own[f"{CONCEPTS_OF}{name}"])]
+        levels = own[f"{LABEL_OF}{name}"].tolist()
+        made = _how_made(run, name)
+        annotators[name] = LabelSet(name, own["id"].tolist(), levels, concepts, about=made)
+    return Labels(
+        name=about.name,
+        labels=about.labels,
+        levels=about.levels,
+        positives=[*run.experiment.positives] or [*about.levels][-1:],
+        clips=_clips_of(clips),
+        annotators=annotators,
+        citation=about.citation,
+        senses=about.senses,
+        about=_how_made(run, about.labels),
+    )
+
+
+def _clips_of(table: pd.DataFrame) -> list[Clip]:
+    """Return the clips of a table such as `Run.clips`."""
+    clips = [
+        Clip(
+            id=row["id"],
+            film=row["film"],
+            title=row["title"],
+            media=row["media"],
+            start=None if pd.isna(row["start"]) else row["start"],
+            end=None if pd.isna(row["end"]) else row["end"],
+            level=row["level"],
+            concepts=_split(row["concepts"]),
+        )
+        for row in table.to_dict("records")
+    ]
+    return in_scene_order(clips)
+
+
+def _split(cell: str) -> tuple[str, ...]:
+    """Return the concepts in a cell."""
+    return tuple(cell.split(SEPARATOR)) if cell else ()
+
+
+def _how_made(run: Run, name: str) -> Mapping[str, object]:
+    """Return how a label set of a run's manifest was made; {} if the manifest cannot be used."""
+    manifest = _manifest_of(run)
+    if manifest is None or name not in manifest.label_names:
+        return {}
+    return manifest.labels(name).about
+
+
+def _manifest_of(run: Run) -> Manifest | None:
+    """Return a run's manifest, or None if it is missing, changed or remote.
+
+    Remote manifests are not loaded, because a run's file must not decide what is downloaded.
+    """
+    path = run.experiment.manifest
+    try:
+        manifest = None if is_remote(path) else Manifest.load(path)
+    except (ObygazeError, OSError):
+        return None
+    return manifest if manifest and manifest.digest == run.header.manifest.digest else None
+
+
+def _annotators(manifest: Manifest, name: str) -> dict[str, LabelSet]:
+    """Return the labels that a label set was merged from, or else all annotators' labels."""
+    merged = manifest.labels(name).merged_annotators if name in manifest.label_names else []
+    names = [each for each in merged if each in manifest.annotators] or manifest.annotators
+    sets = {each: manifest.labels(each) for each in names}
+    if name not in manifest.label_names:
+        return sets
+    scheme = manifest.shared_scheme([manifest.labels(name)])
+    return {key: own for key, own in sets.items() if manifest.shared_scheme([own]) == scheme}
+
+
+def is_timed(clips: Sequence[Clip]) -> bool:
+    """Return True if every clip has a start and an end."""
+    return all(clip.start is not None and clip.end is not None for clip in clips)
+
+
+def in_scene_order(clips: Sequence[Clip]) -> list[Clip]:
+    """Sort each film's clips by time if all are timed, else by number; give films unique titles."""
+    titles = distinct_titles({clip.film: clip.title for clip in clips if clip.film})
+    named = [replace(clip, title=titles.get(clip.film, clip.title)) for clip in clips]
+    ordered = []
+    for same in group_by(named, lambda clip: clip.film or clip.media).values():
+        if all(clip.start is not None for clip in same):
+            same.sort(key=lambda clip: clip.start or 0.0)
+        elif all(clip.number is not None for clip in same):
+            same.sort(key=lambda clip: clip.number or 0)
+        ordered += same
+    return ordered
+
+
+def citation(labels: Labels) -> list[str]:
+    """Return what to cite. ObyGaze's paper is included only if its levels are used."""
+    cited = [labels.citation] if labels.citation else []
+    if labels.is_obygaze:
+        cited.append(reference_json("sources.json")["obygaze12"]["citation"])
+    return [*cited, f"obygaze {obygaze_version()}"]
+
+
+def meanings(labels: Labels) -> dict[str, str]:
+    """Return the meaning of each concept in ObyGaze's scheme; {} for other schemes."""
+    if not labels.is_obygaze:
+        return {}
+    entries = reference_json("scheme-obygaze.json")["concepts"]
+    return {entry["name"]: "; ".join([entry["about"], *entry["instances"]]) for entry in entries}

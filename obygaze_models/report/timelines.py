@@ -1,0 +1,147 @@
+"""The time axes of films in the explorer: annotators' segments, frames and moments; and videos."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pandas as pd
+
+from obygaze_features import Timelines
+from obygaze_features.common.text import join_some
+from obygaze_features.errors import ExperimentError, UsageError
+from obygaze_features.items.items import Item, safe_id
+from obygaze_features.items.media import find_videos
+from obygaze_features.manifests.labels import SEPARATOR
+from obygaze_models.report.sources import Labels
+
+TIMES = {"film": str, "start": float, "end": float, "time_in": str}
+FRAMES = {**TIMES, "id": str, "probability": float}
+MOMENTS = {**TIMES, "clips": str}
+
+
+def film_lanes(
+    labels: Labels,
+    frames: str | Path | None,
+    moments: str | Path | None,
+    timelines: Timelines | str | Path | None,
+) -> dict[str, Any]:
+    """Return each film's lanes of segments, frames and moments, with times in seconds.
+
+    Parameters
+    ----------
+    labels
+        The page's clips.
+    frames, moments
+        CSV files written by ``obygaze models moments``.
+    timelines
+        The annotators' segments, or their folder.
+    """
+    if moments is not None and frames is None:
+        raise UsageError("moments need the probabilities of frames; add --frames frames.csv")
+    starts = _starts(labels)
+    lanes: dict[str, dict[str, Any]] = {}
+    if timelines is not None:
+        for film, segments in _segments(labels, timelines).items():
+            lanes.setdefault(film, {})["segments"] = segments
+    if frames is not None:
+        for film, rows in _spans(frames, FRAMES, starts).items():
+            lanes.setdefault(film, {})["frames"] = rows
+    if moments is not None:
+        for film, rows in _spans(moments, MOMENTS, starts).items():
+            lanes.setdefault(film, {})["moments"] = rows
+    if (frames or timelines) and not lanes:
+        film = next(iter(labels.films))
+        raise ExperimentError(f"{frames or timelines} has none of the page's films, such as {film}")
+    return lanes
+
+
+def _starts(labels: Labels) -> dict[str, tuple[str, float]]:
+    """Return each clip's film, and its start: its own, or the end of the clip before it."""
+    starts = {}
+    for film, clips in labels.films.items():
+        reached = 0.0
+        for clip in clips:
+            start = reached if clip.start is None else clip.start
+            starts[clip.id] = film, start
+            reached = start + 1.0 if clip.end is None else clip.end
+    return starts
+
+
+def _spans(
+    path: str | Path, columns: Mapping[str, Any], starts: Mapping[str, tuple[str, float]]
+) -> dict[str, list[list[float]]]:
+    """Read a table of spans: the start, the end and the probability of each, by film."""
+    try:
+        table = pd.read_csv(path, usecols=[*columns], dtype=dict(columns), keep_default_na=False)
+    except (OSError, ValueError) as problem:
+        raise ExperimentError(f"{path}: not a table of obygaze models moments: {problem}") from None
+    by_film: dict[str, list[list[float]]] = {}
+    for row in table.to_dict("records"):
+        clip = row["id"] if "id" in row else row["clips"].split(SEPARATOR)[0]
+        film, start = starts.get(clip, (row["film"], 0.0))
+        offset = start if row["time_in"] == "clip" else 0.0
+        span = [round(row[key] + offset, 2) for key in ("start", "end")]
+        if "probability" in columns:
+            span.append(round(row["probability"], 3))
+        by_film.setdefault(film, []).append(span)
+    films = {film for film, _ in starts.values()}
+    return {film: sorted(spans) for film, spans in by_film.items() if film in films}
+
+
+def _segments(labels: Labels, timelines: Timelines | str | Path) -> dict[str, list[Any]]:
+    """Return each film's segments by annotator, as [start, end, level, concepts, comment]."""
+    if not isinstance(timelines, Timelines):
+        timelines = Timelines.load(timelines)
+    names = {safe_id(film): film for film in labels.films}
+    codes = timelines.scheme.codes
+    return {
+        names[film]: [
+            {
+                "name": timelines.names.get(annotator, annotator),
+                "of": [
+                    [s.start, s.end, codes.index(s.level), ", ".join(s.concepts), s.comment]
+                    for s in segments
+                ],
+            }
+            for annotator, segments in by_annotator.items()
+        ]
+        for film, by_annotator in timelines.by_film.items()
+        if film in names
+    }
+
+
+def video_data(labels: Labels, folder: str | Path | None, page: Path) -> dict[str, Any]:
+    """Return the URL of each film's file, or else of each clip's file.
+
+    URLs are relative if the files are below the page's folder, so that the page and the files can
+    be moved together. ``missing`` names the films without a file.
+    """
+    if folder is None:
+        return {"of": {}, "missing": ""}
+    items = [
+        Item(clip.id, film=clip.film, media=clip.media, start=clip.start, end=clip.end)
+        for clip in labels.clips
+    ]
+    titles = {clip.film: clip.title for clip in labels.clips if clip.film}
+    videos = find_videos(items, titles, Path(folder))
+    addresses: dict[str, str] = {}
+    missing = []
+    for film, clips in labels.films.items():
+        own = {clip.id: _address(videos[clip.id], page) for clip in clips if clip.id in videos}
+        if len(own) == len(clips) and len({*own.values()}) == 1:
+            own = {film: next(iter(own.values()))}
+        addresses |= own
+        if not own:
+            missing.append(clips[0].title or film)
+    return {"of": addresses, "missing": join_some(missing)}
+
+
+def _address(path: Path, page: Path) -> str:
+    """Return a file's URL: relative if the file is below the page's folder, else absolute."""
+    path, folder = path.resolve(), page.resolve().parent
+    if path.is_relative_to(folder):
+        return quote(f"./{path.relative_to(folder).as_posix()}")
+    return path.as_uri()

@@ -1,0 +1,274 @@
+"""Save and load models as safetensors and JSON. Nothing is ever unpickled.
+
+A model is a folder. ``model.json`` has the estimator with all its parameters, a description, and
+the SHA-256 of ``model.safetensors``, which has the arrays. Files can only name classes in
+`obygaze_models.estimators.safe_classes`, and classes of installed packages with an entry point.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from obygaze_features.common.files import new_folder, read_bytes, read_format, write_bytes
+from obygaze_features.common.text import first_line
+from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.registry import best_of, trusted_classes
+from obygaze_models.estimators.safe_classes import SAFE, check_fitted, class_path, unsafe_classes
+from obygaze_models.estimators.trees import as_tree
+from obygaze_models.saved.about import About
+
+FORMAT = "obygaze-model"
+FORMAT_VERSION = 3
+HEADER, ARRAYS = "model.json", "model.safetensors"
+MAKE = "obygaze models train"
+REMEDY = f"train the model again ({MAKE})"
+MAX_CHARACTERS = 2**24
+"""The maximum size of an array of strings, each of which takes as much memory as the longest."""
+NOT_SAVED = {"facts_", "warnings_", "_metadata_request"}
+NEIGHBOURS = "sklearn.neighbors:KNeighborsClassifier"
+ROWS = ("_fit_X", "_y", "classes_")
+"""The saved state of nearest neighbours, which are fitted again: the clips and their classes."""
+Arrays = dict[str, "np.ndarray[Any, Any]"]
+
+
+class ModelFile(msgspec.Struct):
+    """The content of ``model.json``; `sha256` is the digest of the rest."""
+
+    about: About
+    model: dict[str, Any]
+    arrays_sha256: str
+    sha256: str
+    format: str = FORMAT
+    format_version: int = FORMAT_VERSION
+
+
+def save_model(model: Any, path: str | Path, about: About | None = None) -> None:
+    """Save a fitted estimator to a new folder; of a search, its best estimator.
+
+    Raise `ExperimentError` if it has parts that cannot be loaded safely, such as a forest.
+    """
+    files = model_files(model, about or About())
+    with new_folder(Path(path)) as folder:
+        for name, data in files.items():
+            write_bytes(folder / name, data)
+
+
+def model_files(model: Any, about: About) -> dict[str, bytes]:
+    """Return the files of a saved model by name."""
+    from safetensors.numpy import save
+
+    model = best_of(model)
+    try:
+        if hasattr(model, "__sklearn_tags__"):  # trees from a file have no tags
+            check_is_fitted(model)
+    except NotFittedError:
+        kind = type(model).__name__
+        raise ExperimentError(f"the {kind} is not fitted. Call fit first") from None
+    arrays: Arrays = {}
+    tree = _encode(model, "model", arrays)
+    data = save(arrays)
+    header = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "about": msgspec.to_builtins(about),
+        "model": tree,
+        "arrays_sha256": hashlib.sha256(data).hexdigest(),
+    }
+    header["sha256"] = _digest(header)
+    try:
+        text = json.dumps(header, ensure_ascii=False, allow_nan=False)
+    except ValueError as problem:
+        raise ExperimentError(f"the model cannot be saved: {first_line(problem)}") from None
+    return {ARRAYS: data, HEADER: msgspec.json.format(text.encode(), indent=2) + b"\n"}
+
+
+def load_model(path: str | Path) -> tuple[Any, About]:
+    """Load a model that `save_model` wrote, and its description."""
+    from safetensors.numpy import load
+
+    path = Path(path)
+    header = read_header(path)
+    data = read_bytes(path / ARRAYS, ExperimentError)
+    if hashlib.sha256(data).hexdigest() != header.arrays_sha256:
+        raise _damaged(path / ARRAYS, "its checksum does not match")
+    try:
+        model = _decode(header.model, load(data))
+        trusted = trusted_classes() if unsafe_classes(model) else ()
+        check_fitted(model, trusted)
+    except MemoryError:
+        raise
+    except Exception as problem:  # edited files can cause any error, but run no code
+        raise _damaged(path, first_line(problem)) from None
+    return model, header.about
+
+
+def read_header(path: Path) -> ModelFile:
+    """Read the description of a model without its arrays."""
+    file = path / HEADER
+    content = read_format(file, FORMAT, FORMAT_VERSION, ExperimentError, make=MAKE)
+    if content["format_version"] < FORMAT_VERSION:
+        raise ExperimentError(f"{path} was saved by an earlier obygaze; {REMEDY}")
+    try:
+        header = msgspec.convert(content, ModelFile)
+    except (msgspec.MsgspecError, RecursionError) as problem:
+        raise _damaged(file, problem) from None
+    content.pop("sha256")
+    if header.sha256 != _digest(content):
+        raise _damaged(file, "its checksum does not match")
+    return header
+
+
+def read_models(folder: Path) -> dict[str, About]:
+    """Read the descriptions of all models in a folder, by relative path."""
+    models = {
+        path.parent.relative_to(folder).as_posix(): read_header(path.parent).about
+        for path in sorted(folder.rglob(HEADER))
+    }
+    if not models:
+        raise ExperimentError(f"{folder} has no models. Train one: {MAKE}")
+    return models
+
+
+def _damaged(where: Path, reason: object) -> ExperimentError:
+    return ExperimentError(f"{where} is damaged or was edited ({reason}); {REMEDY}")
+
+
+def _digest(header: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
+
+
+def check_savable(model: Any) -> None:
+    """Raise `ExperimentError` if an unfitted estimator has classes that cannot be saved."""
+    _encode(best_of(model), "model", {})
+
+
+def _encode(value: Any, name: str, arrays: Arrays) -> Any:
+    """Convert a value to JSON, and add its arrays to `arrays` under descriptive names."""
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        return _encode_array(value, name, arrays)
+    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "UO":
+        return {"texts": [str(text) for text in value.tolist()]}
+    if isinstance(value, list | tuple):
+        items = [_encode(item, f"{name}.{index}", arrays) for index, item in enumerate(value)]
+        return {"tuple": items} if isinstance(value, tuple) else items
+    if isinstance(value, Mapping):  # pairs, because classes may be numbers
+        pairs = []
+        for key, item in value.items():
+            pairs.append([_encode(key, name, arrays), _encode(item, f"{name}.{key}", arrays)])
+        return {"mapping": pairs}
+    return _encode_object(value, name, arrays)
+
+
+def _encode_array(value: np.ndarray[Any, Any], name: str, arrays: Arrays) -> dict[str, str]:
+    """Add an array in the order of its memory, because sums depend on the order."""
+    native = value.astype(value.dtype.newbyteorder("="), copy=False)
+    by_columns = native.ndim > 1 and native.flags.f_contiguous and not native.flags.c_contiguous
+    if by_columns:
+        arrays[name] = np.ascontiguousarray(native.T)
+        return {"columns": name}
+    arrays[name] = np.ascontiguousarray(native)
+    return {"array": name}
+
+
+def _encode_object(value: Any, name: str, arrays: Arrays) -> dict[str, Any]:
+    if hasattr(value, "tree_"):
+        value = as_tree(value) or value  # as arrays, which are checked when loaded
+    path = _path_of(value, name)
+    groups: dict[str, dict[str, Any]] = {}
+    if is_dataclass(value) and not hasattr(value, "get_params"):
+        groups["fields"] = {item.name: getattr(value, item.name) for item in fields(value)}
+    else:
+        parameters = dict(value.get_params(deep=False))
+        if "memory" in parameters:
+            parameters["memory"] = None  # only for the process that fitted the model
+        state = vars(value)
+        own = ROWS if path == NEIGHBOURS else state.keys() - parameters.keys() - NOT_SAVED
+        groups["parameters"] = parameters
+        groups["fitted"] = {key: state[key] for key in sorted(own) if key in state}
+    encoded: dict[str, Any] = {"class": path}
+    for group, items in groups.items():
+        encoded[group] = {
+            key: _encode(item, f"{name}.{key}", arrays) for key, item in items.items()
+        }
+    return encoded
+
+
+def _path_of(value: Any, name: str) -> str:
+    """Return the path of a class that a model may contain; raise for any other."""
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if class_path(kind) in SAFE:
+        return class_path(kind)
+    path = f"{type(value).__module__}:{type(value).__qualname__}"
+    if kind in trusted_classes():
+        return path
+    raise ExperimentError(
+        f"{name} cannot be saved: a {kind} cannot be loaded safely. For a class of your own, add "
+        f'an entry point of the group "obygaze.estimators" with the value "{path}"'
+    )
+
+
+def _decode(value: Any, arrays: Arrays) -> Any:
+    """Decode a value from `_encode`, creating only plain values and allowed classes."""
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, list):
+        return [_decode(item, arrays) for item in value]
+    if "class" in value:
+        return _decode_object(value, arrays)
+    [(kind, content)] = value.items()
+    if kind == "array":
+        return arrays[content]
+    if kind == "columns":
+        return arrays[content].T
+    if kind == "mapping":
+        return {_decode(key, arrays): _decode(item, arrays) for key, item in content}
+    if kind == "texts":
+        if len(content) * max(map(len, content), default=0) > MAX_CHARACTERS:
+            raise ExperimentError("a list of strings is too long")
+        return np.array(content, dtype=np.str_)
+    if kind == "tuple":
+        return tuple(_decode(item, arrays) for item in content)
+    raise ExperimentError(f"{kind[:60]!r} is not a part of a model")
+
+
+def _decode_object(value: Mapping[str, Any], arrays: Arrays) -> Any:
+    path = str(value["class"])
+    if path not in SAFE and path.replace(":", ".") not in trusted_classes():
+        raise ExperimentError(
+            f"{path[:60]!r} is not a class that obygaze can load. Install its package if you "
+            "trust it"
+        )
+    module, _, name = path.partition(":")
+    kind = getattr(importlib.import_module(module), name)
+    groups = {
+        group: {key: _decode(item, arrays) for key, item in value[group].items()}
+        for group in ("fields", "parameters", "fitted")
+        if group in value
+    }
+    if "fields" in groups:
+        return kind(**groups["fields"])
+    model = kind(**groups["parameters"])
+    fitted = groups["fitted"]
+    if fitted and path == NEIGHBOURS:  # compiled code would trust its arrays
+        clips, codes, classes = (fitted[key] for key in ROWS)
+        return model.fit(clips, classes[codes])
+    for key, item in fitted.items():
+        if key in groups["parameters"] or key.startswith("__") or hasattr(kind, key):
+            raise ExperimentError(f"{path} has no fitted attribute {key!r}")
+        setattr(model, key, item)
+    return model

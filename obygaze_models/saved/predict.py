@@ -1,0 +1,281 @@
+"""Predict clips of a store with a saved model, and score it on annotated clips.
+
+A model records the features it was trained on, and other features raise an error. It also records
+the footage and the films it has seen, so that these are not mistaken for a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from obygaze_features.common.text import unknown_name
+from obygaze_features.errors import ExperimentError
+from obygaze_features.items.items import require_same_clips
+from obygaze_features.manifests import Manifest
+from obygaze_features.store import Store
+from obygaze_models.data.dataset import label_clips, with_numbers
+from obygaze_models.data.stores import (
+    Stores,
+    open_stores,
+    read_features,
+    read_frame_times,
+    read_frames,
+)
+from obygaze_models.data.tasks import official_measure
+from obygaze_models.data.warnings import RunWarning, origin_warnings
+from obygaze_models.estimators.classes import move_cut
+from obygaze_models.estimators.outputs import predict_outputs
+from obygaze_models.estimators.registry import modules_of, plugin_errors
+from obygaze_models.saved.about import CLIP, NO, About, seen_in_training
+from obygaze_models.saved.model import load_model
+from obygaze_models.scoring.metrics import TREC, Array, score, trec_ranks
+
+BLOCK_VALUES = 2**22
+"""The approximate number of feature values to process at a time, 32 MiB in float64."""
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """A model's predictions for clips of a store.
+
+    Parameters
+    ----------
+    about
+        The model's description.
+    table
+        A row for each clip: ``id``, ``prediction``, a ``probability_NAME`` for each class (or a
+        ``value``), and ``seen``: ``clip`` if the model was trained on the clip, ``film`` if it was
+        trained on other clips of its film, otherwise ``no``.
+    warnings
+        Warnings about the predictions.
+    """
+
+    about: About
+    table: pd.DataFrame
+    warnings: list[RunWarning]
+
+    @property
+    def values(self) -> Array:
+        """The probabilities [N, classes], or the predicted numbers [N, 1]."""
+        columns = self.about.learned.target.columns_in(self.table.columns)
+        return self.table[columns].to_numpy(dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class FramePredictions:
+    """A model's predictions for each frame of some clips.
+
+    Parameters
+    ----------
+    about
+        The model's description.
+    ids
+        The clips.
+    times
+        The time of each frame [N, T] in seconds, from the store's ``frame_time`` array. It is NaN
+        for missing frames, or if the store has no times.
+    probabilities
+        The probabilities of the second of two classes [N, T], or of all classes [N, T, classes].
+        They are NaN for missing frames.
+    threshold
+        The lowest probability at which a frame counts as the second class: a number, or a number
+        per clip [N].
+    seen
+        What the model has seen of each clip; see `Predictions`.
+    warnings
+        Warnings about the predictions.
+    loudness
+        The loudness at each time [N, T], in dB relative to full scale; None if it is unknown.
+    """
+
+    about: About
+    ids: list[str]
+    times: Array
+    probabilities: Array
+    threshold: float | Array
+    seen: list[str]
+    warnings: list[RunWarning]
+    loudness: Array | None = None
+
+
+def predict(folder: str | Path, store: Stores, *, ids: Sequence[str] | None = None) -> Predictions:
+    """Predict clips of a store, by default all finished clips, with a saved model."""
+    estimator, about = load_model(folder)
+    opened = open_for(about, store)
+    task = about.learned
+    clips: list[str] = []
+    blocks = []
+    for block_ids, features in read_blocks(about, opened, clips_of(opened, ids)):
+        with plugin_errors(modules_of(estimator)):
+            outputs = predict_outputs(estimator, features, task.target_key, len(task.classes))
+        clips += block_ids
+        blocks.append(move_cut(outputs, about.cut))
+    if not clips:
+        raise ExperimentError(f"{opened.where} has features of none of these clips")
+    values = np.concatenate(blocks)
+    table = pd.DataFrame({"id": clips})
+    if task.target.is_numeric:
+        table["prediction"] = values[:, 0]
+        table["value"] = values[:, 0]
+    else:
+        table["prediction"] = np.array(task.class_titles, dtype=object)[values.argmax(axis=1)]
+        for name, column in zip(task.class_titles, values.T, strict=True):
+            table[f"probability_{name}"] = column
+    table["seen"] = seen_in_training(about, opened.items, clips)
+    return Predictions(about, table, _origin(about, opened))
+
+
+def predict_frames(
+    folder: str | Path, store: Stores, ids: Sequence[str] | None = None
+) -> FramePredictions:
+    """Predict each frame of clips with a saved model that reads frame sequences.
+
+    Clips without frames are left out.
+    """
+    estimator, about = load_model(folder)
+    if not hasattr(estimator, "predict_frames"):
+        raise ExperimentError(f"{folder} does not predict frames. Train frame-mil")
+    opened = open_for(about, store)
+    clips, X = read_input(about, opened, clips_of(opened, ids))
+    table = np.zeros((*X.shape[:2], len(about.learned.classes)))
+    if clips:
+        with plugin_errors(modules_of(estimator)):
+            frames = np.asarray(estimator.predict_frames(X), dtype=np.float64)
+            table[..., estimator.classes_] = frames
+            table[np.isnan(frames).any(axis=2)] = np.nan
+    times = read_frame_times(opened, clips, X.shape[1])
+    times[np.isnan(table).any(axis=2)] = np.nan
+    loudness = read_frame_times(opened, clips, X.shape[1], "loudness")
+    return FramePredictions(
+        about=about,
+        ids=clips,
+        times=times,
+        probabilities=table[..., 1] if table.shape[2] == 2 else table,
+        threshold=float(getattr(estimator, "threshold_", 0.5)),
+        seen=seen_in_training(about, opened.items, clips),
+        warnings=_origin(about, opened),
+        loudness=None if np.isnan(loudness).all() else loudness,
+    )
+
+
+def evaluate(
+    folder: str | Path, store: Stores, manifest: Manifest | str | Path, *, labels: str | None = None
+) -> pd.DataFrame:
+    """Score a saved model, and guesses, on a manifest's clips.
+
+    The table has a row for the model and for each kind of guess on three sets of clips (``on``):
+    ``all clips``, ``unseen clips``, and ``clips of unseen films``. Only the last show how well the
+    model works on a new film.
+    """
+    predictions = predict(folder, store)
+    about, table = predictions.about, predictions.table
+    task = about.learned
+    manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
+    require_same_clips(open_stores(store).items, manifest.items)
+    if task.target.is_numeric:
+        manifest = with_numbers(manifest, task.key)
+    truth, scheme = manifest.labels(labels), manifest.label_scheme(labels)
+    for level in task.levels & scheme.name_of.keys() & about.levels.keys():
+        if scheme.name_of[level].casefold() != about.levels[level].casefold():
+            raise ExperimentError(
+                f"the level {level} is {about.levels[level]!r} for the model, but "
+                f"{scheme.name_of[level]!r} in {manifest.name}. Rename one of the levels"
+            )
+    nothing = np.empty((len(truth.ids), 0), np.float32)
+    clips = label_clips(manifest, truth.ids, nothing, scheme.concept_names, labels=labels)
+    codes = pd.Series(task.labels(clips), clips.ids)
+    codes = codes[task.target.takes_part(codes.to_numpy())]
+    is_labelled = table["id"].isin(codes.index).to_numpy()
+    if not is_labelled.any():
+        raise ExperimentError(f"the store has no clip of {manifest.name} labelled for {task.key}")
+    ids = table["id"].to_numpy()
+    values, seen = predictions.values, table["seen"].to_numpy()
+    ranks = None
+    if official_measure(truth, scheme, [task]) == TREC:
+        ranks = trec_ranks(ids.tolist(), values[:, -1])
+    parts = {
+        "all clips": is_labelled,
+        "unseen clips": is_labelled & (seen != CLIP),
+        "clips of unseen films": is_labelled & (seen == NO),
+    }
+    rows: list[dict[str, Any]] = []
+    for name, chosen in parts.items():
+        if not chosen.any():
+            continue
+        labelled = codes[ids[chosen]].to_numpy()
+        own = values[chosen] if values.shape[1] > 2 else values[chosen, -1]
+        own_ranks = None if ranks is None else ranks[chosen]
+        counts = task.target.count(task, labelled)
+        size = {"on": name, "clips": counts.clips, "positives": counts.positives}
+        scores = score(labelled, own, own_ranks, task.target_key)
+        rows.append(size | {"by": "the model"} | scores)
+        if counts.positives is not None or task.target.is_numeric:
+            for guess, guessed in task.target.guesses(labelled, np.array([])).items():
+                rows.append(size | {"by": guess} | guessed)
+    return pd.DataFrame(rows)
+
+
+def open_for(about: About, store: Stores) -> Store:
+    """Open a store for a model; raise `ExperimentError` if its features differ from training."""
+    opened, needed = open_stores(store), about.needs
+    if about.reads == "groups":
+        raise ExperimentError("the model predicts from the film of a clip, not from features")
+    shapes = {spec.name: list(spec.shape) for spec in opened.specs}
+    actual = {
+        "weights": opened.attributes["backbone"]["weights_sha256"],
+        f"shape of {needed.array}": shapes.get(needed.array),
+        **opened.attributes["preprocessing"],
+    }
+    wanted = {
+        "weights": needed.backbone["weights_sha256"],
+        f"shape of {needed.array}": needed.shape,
+        **needed.preprocessing,
+    }
+    for key in dict.fromkeys([*wanted, *actual]):
+        if wanted.get(key) != actual.get(key):
+            raise ExperimentError(
+                f"the model does not fit {opened.where}: {key} is {actual.get(key)!r}, but "
+                f"{wanted.get(key)!r} for the model. Use a store extracted with the same settings "
+                "(several stores in the same order)"
+            )
+    return opened
+
+
+def clips_of(store: Store, ids: Sequence[str] | None) -> list[str]:
+    """Return these clips of a store, by default all finished ones; raise for unknown clips."""
+    if ids is None:
+        return list(store.done_ids())
+    for clip in ids:
+        if clip not in store:
+            raise ExperimentError(f"{store.where}: {unknown_name('clip', clip, store.ids)}")
+    return list(ids)
+
+
+def read_input(about: About, store: Store, ids: Sequence[str]) -> tuple[list[str], Array]:
+    """Read a model's input; return the ids that the store has, and [N, D] or frames [N, T, D]."""
+    if about.reads == "frames":
+        return read_frames(store, ids, about.needs.array)
+    return read_features(store, ids, about.needs.array)
+
+
+def read_blocks(
+    about: About, store: Store, ids: Sequence[str]
+) -> Iterator[tuple[list[str], Array]]:
+    """Yield a model's input block by block, without empty blocks; frame sequences at once."""
+    step = max(1, BLOCK_VALUES // about.needs.shape[-1])
+    if about.reads == "frames":
+        step = max(1, len(ids))
+    for start in range(0, len(ids), step):
+        clips, features = read_input(about, store, ids[start : start + step])
+        if clips:
+            yield clips, features
+
+
+def _origin(about: About, store: Store) -> list[RunWarning]:
+    return origin_warnings(store.items, store.attributes, about.warnings)

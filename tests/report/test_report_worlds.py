@@ -1,0 +1,184 @@
+"""Pages of every kind of source: what stands on them, and what is refused."""
+
+import os
+import re
+
+import pytest
+
+import obygaze_models as om
+from obygaze_features.errors import ObygazeError
+from obygaze_features.manifests import LabelSet, Manifest
+from tests.kit.files import refused, write
+from tests.kit.run import LEVELS as PAPER
+from tests.kit.run import labelled
+from tests.kit.world2 import ANNOTATORS, CONCEPTS, FILMS, LEVELS, make_world2
+from tests.report.conftest import SURE, Page
+
+QUESTIONS = {
+    "levels": "Is a clip Loud vs quiet rather than Quiet?",
+    "concepts": "Does a clip have this concept?",
+    "classes": "Which is a clip: Wide open, Quiet, Loud vs quiet?",
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_page_asks_in_the_words_of_its_own_levels(pages2, name):
+    page = Page(pages2[name])
+    assert QUESTIONS[name] in page.text
+    assert not re.search(r"objectif|Hard Negative|Not Sure|Tores|\bminute", page.text)
+    assert {row[0] for row in page.rows if row} >= {*FILMS}
+    assert page.data["concepts"] == sorted(concept.name for concept in CONCEPTS)
+    assert [level["name"] for level in page.data["levels"]] == [*LEVELS.values()]
+    assert [own["name"] for own in page.data["annotators"]] == [*ANNOTATORS]
+
+
+def with_labels(sets, size=40, films=6):
+    """Return a manifest of clips of some films with these labels, one level a character."""
+    ids = [f"tt{row % films}-{row:03}" for row in range(size)]
+    manifest = labelled(ids, [list(PAPER)[row % 4] for row in range(size)])
+    own = [
+        LabelSet(name, ids, [*levels], [()] * size, about={"annotator": name})
+        for name, levels in sets.items()
+    ]
+    return manifest.with_parts(labels=own)
+
+
+def random_levels(seed, size=40):
+    return [list(PAPER)[(row * seed + row // 3) % 4] for row in range(size)]
+
+
+def test_one_annotator_needs_no_comparison(tmp_path):
+    manifest = with_labels({"anna": random_levels(1)})
+    page = Page(om.report(manifest, tmp_path / "page.html"))
+    assert "Where they differ" not in page.text
+    assert "kappa" not in page.text
+    assert [own["name"] for own in page.data["annotators"]] in (["anna"], [])
+
+
+def test_three_annotators_are_counted_by_how_many_marked(tmp_path):
+    sets = {name: random_levels(seed) for seed, name in enumerate(("anna", "bo", "carl"), 1)}
+    page = Page(om.report(with_labels(sets), tmp_path / "page.html"))
+    marks = [[level == "S" for level in levels] for levels in sets.values()]
+    by = [sum(votes) for votes in zip(*marks, strict=True)]
+    row = next(row for row in page.rows if row and row[0] == "Sure" and len(row) == 7)
+    assert row[2:5] == [str(by.count(number)) for number in (1, 2, 3)]
+    assert all(part in page.text for part in ("by one", "by several", "by all"))
+
+
+def test_clips_without_a_film_have_a_page(tmp_path):
+    world = make_world2(tmp_path / "world", films=())
+    page = Page(om.report(Manifest.load(world.manifest), tmp_path / "page.html"))
+    assert 'id="films"' not in page.html
+    assert len(page.data["ids"]) == len(world.ids)
+
+
+def test_a_single_film_gives_no_interval(tmp_path):
+    world = make_world2(tmp_path / "world", films=("Alone",))
+    experiment = om.Experiment(
+        name="alone", manifest=world.manifest, store=world.store, split="three",
+        estimators=("logistic",), **SURE,
+    )  # fmt: skip
+    run = om.run_experiment(experiment, tmp_path / "run")
+    page = Page(om.report(run, tmp_path / "page.html"))
+    row = next(row for row in page.rows if row and row[0].startswith("frames "))
+    assert "too few films" in row[0]
+    assert " to " not in row[2]
+
+
+def test_the_command_writes_a_page_of_timelines(tmp_path, obygaze):
+    rows = [
+        f"Juno,{who},{60 * minute},{60 * minute + 30},{'SN'[(minute + offset) % 2]}"
+        for offset, who in enumerate(("anna", "bo"))
+        for minute in range(9)
+    ]
+    table = write(tmp_path / "marks.csv", "film,annotator,start,end,level", *rows)
+    marks = tmp_path / "marks"
+    obygaze("annotations", "import", "csv", table, "--levels", "N,S", "-o", marks, code=0)
+    output = tmp_path / "page.html"
+    obygaze("report", marks, "-o", output, code=0)
+    page = Page(output)
+    segments = page.data["lanes"]["Juno"]["segments"]
+    assert {lane["name"]: len(lane["of"]) for lane in segments} == {"anna": 9, "bo": 9}
+    assert page.data["unit"] == "minute"
+    refused(obygaze("report", marks, "-o", output), str(output), code=1)
+
+
+def test_runs_on_other_labels_are_refused(run_world2, example_runs, tmp_path):
+    other = run_world2(tmp_path / "run", **SURE)
+    with pytest.raises(ObygazeError, match="different labels"):
+        om.report([other, example_runs / "level"], tmp_path / "page.html")
+    with pytest.raises(ObygazeError, match="a page needs"):
+        om.report([other, with_labels({})], tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_page_compares_at_most_twenty_annotators(tmp_path):
+    sets = {f"a{number:02}": random_levels(number + 1) for number in range(21)}
+    with pytest.raises(ObygazeError, match="at most 20"):
+        om.report(with_labels(sets), tmp_path / "page.html")
+    del sets["a20"]
+    om.report(with_labels(sets), tmp_path / "page.html")
+
+
+@pytest.mark.parametrize("address", [r"\\host\share", "//host/share", "https://host/m"])
+def test_a_manifest_on_another_machine_is_not_opened(example_runs, tmp_path, monkeypatch, address):
+    run = om.load_run(example_runs / "level")
+    text = (run.folder / "run.json").read_text(encoding="utf-8")
+    moved = tmp_path / "run"
+    moved.mkdir()
+    for path in run.folder.glob("*.csv"):
+        os.link(path, moved / path.name)
+    (moved / "run.json").write_text(text.replace(f'"{run.experiment.manifest}"', repr_of(address)))
+    monkeypatch.setattr(Manifest, "load", lambda path: pytest.fail(f"{path} was opened"))
+    page = Page(om.report(moved, tmp_path / "page.html"))
+    assert "annotator1, annotator2" in page.text
+
+
+def repr_of(address):
+    return '"' + address.replace("\\", "\\\\") + '"'
+
+
+def make_pipe(path):
+    os.mkfifo(path)
+
+
+def make_link(path):
+    path.symlink_to("/dev/zero")
+
+
+def make_large(path):
+    with path.open("wb") as file:
+        file.write(b"\xff\xd8\xff")
+        file.truncate(3 << 30)
+
+
+@pytest.mark.parametrize("make", [make_pipe, make_link, make_large])
+def test_thumbnails_are_small_plain_files(example_runs, tmp_path, make):
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    make(pictures / "tt0097576-0001.jpg")
+    with pytest.raises(ObygazeError, match="tt0097576-0001"):
+        om.report(example_runs / "level", tmp_path / "page.html", thumbnails=pictures)
+
+
+def test_frames_and_moments_are_placed_in_their_film(tmp_path, example_runs):
+    frames = write(
+        tmp_path / "frames.csv", "film,id,start,end,probability,time_in,seen_in_training",
+        "tt0097576,tt0097576-0002,60,64,0.25,film,no",
+        "tt0097576,tt0097576-0003,0,4,0.75,clip,no",
+    )  # fmt: skip
+    moments = write(
+        tmp_path / "moments.csv", "film,start,end,score,clips,time_in",
+        "tt0097576,60,64,0.25,tt0097576-0002,film",
+    )  # fmt: skip
+    page = Page(
+        om.report(example_runs / "level", tmp_path / "page.html", frames=frames, moments=moments)
+    )
+    assert page.data["lanes"] == {
+        "tt0097576": {"frames": [[60, 64, 0.25], [120, 124, 0.75]], "moments": [[60, 64]]}
+    }
+    with pytest.raises(ObygazeError, match="--frames"):
+        om.report(example_runs / "level", tmp_path / "no.html", moments=moments)
+    write(frames, "film,id,start,end,probability,time_in", "other,x,0,1,0.5,film")
+    with pytest.raises(ObygazeError, match="tt0097576"):
+        om.report(example_runs / "level", tmp_path / "no.html", frames=frames)
