@@ -16,7 +16,8 @@ from obygaze_models.scoring.metrics import Array
 
 def annotators_of(clips: pd.DataFrame) -> list[str]:
     """Return the annotators whose labels are in a table of clips."""
-    return [name.removeprefix(LABEL_OF) for name in clips if name.startswith(LABEL_OF)]
+    names: list[str] = clips.columns.tolist()
+    return [name.removeprefix(LABEL_OF) for name in names if name.startswith(LABEL_OF)]
 
 
 def votes_of(run: Run, task: Task) -> dict[str, Array]:
@@ -30,7 +31,7 @@ def votes_of(run: Run, task: Task) -> dict[str, Array]:
             marked = clips[f"{CONCEPTS_OF}{name}"].str.split(SEPARATOR)
             shows = np.array([[task.concept in own] for own in marked], dtype=bool)
             is_obygaze = run.header.manifest.is_obygaze
-            codes = concept_targets(levels, shows, task.negatives, is_obygaze=is_obygaze)[:, 0]
+            codes = concept_targets(levels.tolist(), shows, task.negatives, is_obygaze=is_obygaze)[:, 0]
             votes[name] = np.where(levels == "", -1, codes).astype(int)
         else:
             votes[name] = levels.map(code_of).fillna(-1).to_numpy(int)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -80,8 +80,8 @@ def with_places(predictions: Predictions, items: Items) -> pd.DataFrame:
 
 def format_predictions(table: pd.DataFrame) -> str:
     """Format predictions as CSV, in which no cell is a formula."""
-    columns = {}
-    for name in table:
+    columns: dict[str, list[str]] = {}
+    for name in table.columns.tolist():
         numbers = table[name].dtype.kind == "f"
         columns[name] = [_cell(value, numbers) for value in table[name].tolist()]
     return format_spreadsheet(columns)
@@ -101,13 +101,14 @@ def to_elan(table: pd.DataFrame, warnings: Iterable[RunWarning] = ()) -> dict[st
             "none of the predictions has a start and an end in a film, which ELAN needs. Write a "
             "table instead: -o predictions.csv"
         )
-    shares = [name for name in table if name.startswith(SHARES)]
+    shares = _shares(table)
     files = {}
     for place, own in split_by(timed, "film", "media").items():
         tiers = []
         for (model, test), part in split_by(own, "model", "test").items():
             notes = []
-            for row in part.to_dict("records"):
+            rows: list[Any] = part.to_dict("records")
+            for row in rows:
                 details = {"clip": row["id"]} | {key: f"{row[key]:.3f}" for key in shares}
                 if row.get("seen", "no") != "no":
                     details["seen in training"] = row["seen"]
@@ -149,9 +150,14 @@ def _documents(
     return documents
 
 
-def first_rows(table: pd.DataFrame, limit: int = 20) -> Iterator[dict[str, Any]]:
-    """Yield the first predictions, with the columns to print."""
-    shares = [name for name in table if name.startswith(SHARES)]
-    names = ["id", "model", "test", "prediction", *shares, "seen"]
+def first_rows(table: pd.DataFrame, limit: int = 20) -> list[dict[str, Any]]:
+    """Return the first predictions, with the columns to print."""
+    names = ["id", "model", "test", "prediction", *_shares(table), "seen"]
     known = [name for name in names if name in table]
-    yield from table[known].head(limit).to_dict("records")
+    rows: list[Any] = table[known].head(limit).to_dict("records")
+    return rows
+
+
+def _shares(table: pd.DataFrame) -> list[str]:
+    """Return the names of the columns with probabilities or numbers."""
+    return [name for name in table.columns.tolist() if name.startswith(SHARES)]

@@ -169,13 +169,12 @@ class Plan:
 
         Training needs clips of every class. Validation and each test need two classes.
         """
-        parts = {"training set": (problem.train, fold.train, None)}
-        if validate:
-            parts["validation set"] = problem.train, fold.validation, 2
-        for name, (task, rows, least) in parts.items():
-            missing = self.missing(task, rows, least)
-            if missing:
-                return replace(fold, tests={}), (f"the {name} has {missing}",)
+        missing = self.missing(problem.train, fold.train)
+        if missing:
+            return replace(fold, tests={}), (f"the training set has {missing}",)
+        missing = self.missing(problem.train, fold.validation, 2) if validate else ""
+        if missing:
+            return replace(fold, tests={}), (f"the validation set has {missing}",)
         tests, skips = {}, []
         for task in problem.tests:
             missing = self.missing(task, fold.tests[task.key], 2)
@@ -195,11 +194,11 @@ class Plan:
         rows: dict[tuple[str, str], dict[str, Any]] = {}
         for planned in self.fits():
             key = planned.model, planned.task.key
-            row = {"model": key[0], "task": key[1], "fits": 0, "trained": 0, "skipped": ""}
+            row: dict[str, Any] = {"model": key[0], "task": key[1], "fits": 0, "trained": 0}
             row = rows.setdefault(key, row)
             row["fits"] += bool(planned.fold.tests)
             row["trained"] = max(row["trained"], len(planned.fold.train))
-            row["skipped"] = "; ".join(planned.skips) or row["skipped"]
+            row["skipped"] = "; ".join(planned.skips) or row.get("skipped", "")
         return [*rows.values()]
 
     def versions(self) -> dict[str, str]:

@@ -143,7 +143,7 @@ def _untested(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWar
     lacking = []
     for group, own in usable.groupby("group", sort=True):
         if group not in groups:
-            lacking.append(f"{own['title'].iloc[0] if noun == 'film' else group}")
+            lacking.append(str(own["title"].iloc[0]) if noun == "film" else str(group))
     if lacking:
         needed = plan.experiment.protocol_options.get("min_clips", FILM_CLIPS)
         reason = f" (fewer than min_clips = {needed} clips of a class, or in no test fold)"

@@ -235,7 +235,7 @@ def prepare_runs(runs: Sequence[Run]) -> list[ReportRun]:
         features.append(f"{backbone} {record.experiment.array}{frames}")
         fingerprints.setdefault(features[-1], set()).add(record.header.store.fingerprint)
     features = [
-        f"{feature} ({run.record.header.store.name})" if len(fingerprints[feature]) > 1 else feature
+        f"{feature} ({run.header.store.name})" if len(fingerprints[feature]) > 1 else feature
         for run, feature in zip(runs, features, strict=True)
     ]
     return [

@@ -43,11 +43,11 @@ Arrays = dict[str, "np.ndarray[Any, Any]"]
 
 
 class ModelFile(msgspec.Struct):
-    """The content of ``model.json``; `sha256` is the digest of the rest."""
+    """The content of ``model.json``; `files` has the digest of the arrays, `sha256` of the rest."""
 
     about: About
     model: dict[str, Any]
-    arrays_sha256: str
+    files: dict[str, str]
     sha256: str
     format: str = FORMAT
     format_version: int = FORMAT_VERSION
@@ -83,7 +83,7 @@ def model_files(model: Any, about: About) -> dict[str, bytes]:
         "format_version": FORMAT_VERSION,
         "about": msgspec.to_builtins(about),
         "model": tree,
-        "arrays_sha256": hashlib.sha256(data).hexdigest(),
+        "files": {ARRAYS: hashlib.sha256(data).hexdigest()},
     }
     header["sha256"] = _digest(header)
     try:
@@ -100,7 +100,7 @@ def load_model(path: str | Path) -> tuple[Any, About]:
     path = Path(path)
     header = read_header(path)
     data = read_bytes(path / ARRAYS, ExperimentError)
-    if hashlib.sha256(data).hexdigest() != header.arrays_sha256:
+    if hashlib.sha256(data).hexdigest() != header.files.get(ARRAYS):
         raise _damaged(path / ARRAYS, "its checksum does not match")
     try:
         model = _decode(header.model, load(data))

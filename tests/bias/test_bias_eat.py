@@ -16,7 +16,7 @@ from obygaze_models.bias.association import Settings, associate, associate_each
 from obygaze_models.bias.battery import read_battery, run_battery
 from obygaze_models.bias.inputs import open_vectors
 from obygaze_models.estimators.concepts import ConceptBank
-from obygaze_models.saved.persistence import save_model
+from obygaze_models.saved.model import save_model
 from tests.kit.clips import CLIP, STIMULI, WEIGHTS, tree_on, write_battery
 from tests.kit.files import csv_rows, refused, texts, tips, write
 from tests.kit.floats import close

@@ -21,7 +21,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.data.targets import concept_targets
 from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.estimators.trees import TreeArrays
-from obygaze_models.experiments.spec import EstimatorSpec
+from obygaze_models.experiments.experiment import EstimatorSpec
 from obygaze_models.scoring.metrics import baselines
 from tests.kit.clips import small_clips
 from tests.kit.floats import close

@@ -20,7 +20,7 @@ from obygaze_models.estimators.classes import fit_temperature
 from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
 from obygaze_models.estimators.svm_solver import GRAM_ROWS, LinearSVM
 from obygaze_models.experiments.fit import FitMemo, digest_of_values, fit_estimator
-from obygaze_models.experiments.spec import EstimatorSpec
+from obygaze_models.experiments.experiment import EstimatorSpec
 from tests.kit.clips import small_clips
 from tests.kit.floats import close
 

@@ -33,7 +33,7 @@ from obygaze_models.estimators.classes import keywords, reads_frames
 from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.fit import fit_estimator
-from obygaze_models.experiments.spec import EstimatorSpec
+from obygaze_models.experiments.experiment import EstimatorSpec
 from tests.estimators.test_estimators_learners import DATA, LABELS, LEVELS, TRAIN, VALIDATION
 from tests.kit.store import contents
 

@@ -111,7 +111,7 @@ def test_splitters_split_as_experiments_do_and_by_film(data, marked, make_run):
     run = make_run("split", manifest=marked.manifest, store=marked.store, test_negatives=(),
                    train_negatives=("EN", "HN"), estimators=("logistic",))  # fmt: skip
     splits = list(om.LeakFree(data.folds).split(data.X, data.y))
-    models = [om.load_model(row["folder"])[1] for row in run.models()]
+    models = [om.load_model(row["folder"])[1] for row in run.saved]
     for fit, (train, test), about in zip(fits_of(run), splits, models, strict=True):
         assert sorted(fit.ids) == sorted(data.ids[row] for row in test)
         assert {data.ids[row] for row in train} <= {*about["seen"]}
@@ -238,8 +238,8 @@ def model(planted):
 
 def test_a_run_predicts_the_frames_of_its_test_clips(planted, run):
     test = [row for row in range(CLIPS) if row // 2 % FOLDS == FOLDS - 1]
-    assert run.record.features.frames == "frames"
-    reads = {line["model"]: line["reads"] for line in run.models()}
+    assert run.header.features.frames == "frames"
+    reads = {line["model"]: line["reads"] for line in run.saved}
     assert reads == {"logistic": "features", "frame-mil": "frames"}
     frames = run.frames("frame-mil")
     assert frames.ids == sorted(planted.ids[row] for row in test)
@@ -254,7 +254,7 @@ def test_a_run_predicts_the_frames_of_its_test_clips(planted, run):
     [warning] = [warning for warning in frames.warnings if warning.code == "untested"]
     assert "tested 20 of the store's 80 clips (tt0: 0 of 10" in warning.text
     # By hand: the mean over the three fits, computed from the frames.
-    lines = [line for line in run.models() if line["model"] == "frame-mil"]
+    lines = [line for line in run.saved if line["model"] == "frame-mil"]
     models = [om.load_model(line["folder"])[0] for line in lines]
     X = planted.frames[order].astype(np.float16)
     expected = np.mean([model.predict_frames(X)[..., 1] for model in models], axis=0)
@@ -312,8 +312,8 @@ def test_clips_without_frames_are_named(planted, model, monkeypatch, tmp_path):
     lost = [planted.ids[3], planted.ids[10]]
     experiment = planted.experiment({"name": "frame-mil", "max_iter": 2}, store=store)
     run = om.run_experiment(experiment, tmp_path / "run")
-    [missing] = [part for part in run.record.join.missing if part.key == "without_features"]
-    assert (missing.first, missing.clips, run.record.join.used) == (lost, 2, 78)
+    [missing] = [part for part in run.header.join.missing if part.key == "without_features"]
+    assert (missing.first, missing.clips, run.header.join.used) == (lost, 2, 78)
     assert om.predict_frames(model, store).ids == [clip for clip in planted.ids if clip not in lost]
     task = {"positives": ["S"], "negatives": ["EN"]}
     data = om.load_dataset(planted.manifest, store, **task, frames="frames")
@@ -360,5 +360,5 @@ def test_plugins_read_frames_by_their_tags(planted, install, tmp_path):
     install({"nets.py": source}, {"frames": "mylab.nets:Frames"})
     asked = planted.experiment({"name": "frames", "max_iter": 2})
     run = om.run_experiment(asked, tmp_path / "run")
-    assert {line["reads"] for line in run.models()} == {"frames"}
+    assert {line["reads"] for line in run.saved} == {"frames"}
     assert np.isfinite(run.frames("frames").probabilities[0, :SHORT]).all()

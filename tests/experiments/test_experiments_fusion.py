@@ -152,8 +152,8 @@ def test_every_model_of_features_is_fused(marked, tmp_path):
         train_negatives=["HN"], estimators=names,
     )  # fmt: skip
     run = om.run_experiment(own, tmp_path / "run")
-    assert run.record.skipped == []
-    for number, (line, fit) in enumerate(zip(run.models(), fits_of(run), strict=True)):
+    assert run.header.skipped == []
+    for number, (line, fit) in enumerate(zip(run.saved, fits_of(run), strict=True)):
         model, about = om.load_model(line["folder"])
         assert isinstance(model, om.StoreFusion) == (number < 7)
         if about["reads"] == "features":

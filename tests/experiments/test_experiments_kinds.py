@@ -74,14 +74,14 @@ def test_numbers_are_predicted_film_by_film_as_scikit_learn_does(rated, run):
         r2.append(r2_score(y, values))
         spearman.append(stats.spearmanr(y, values).statistic)
         own_mean.append(r2_score(y, np.full(test.sum(), truth["valence"][train].mean())))
-    table = run.predictions()
+    table = run.predictions
     ridge = table[table["model"] == "ridge"].set_index("id")
     assert ridge["value"].to_dict() == close(expected)
     assert ridge["label"].to_dict() == truth["valence"][use].to_dict()
-    scores = run.record.scores[0]
+    scores = run.model_scores[0]
     assert scores.mean["r2"] == close(np.mean(r2))
     assert scores.interval["spearman"] == close(cross_validated_interval(spearman))
-    guesses = run.record.tests["valence"].baselines
+    guesses = run.tests["valence"].baselines
     assert guesses["mean of the other films"]["r2"] == close(np.mean(own_mean))
     assert guesses["mean of the film"]["r2"] == close(0)
     assert run.record.main_metric == "spearman"
@@ -90,7 +90,7 @@ def test_numbers_are_predicted_film_by_film_as_scikit_learn_does(rated, run):
 def test_a_run_of_numbers_is_read_checked_compared_and_written(rated, run, obygaze, tmp_path):
     again = om.load_run(run.folder)
     pd.testing.assert_frame_equal(
-        again.predictions(), run.predictions(), check_like=True, check_exact=True
+        again.predictions, run.predictions, check_like=True, check_exact=True
     )
     assert again.check() == []
     compared = om.compare(again)
@@ -170,8 +170,8 @@ def test_drawn_and_named_folds_work_for_numbers(rated, tmp_path):
     folder, *_ = rated
     drawn = numbers(folder, protocol="split", split="", groups="film")
     run = om.run_experiment(drawn, tmp_path / "drawn")
-    assert run.record.tests["valence"].clips == CLIPS - 6
-    assert run.record.balance == "none"
+    assert run.tests["valence"].clips == CLIPS - 6
+    assert run.header.balance == "none"
     pooled = om.compare(
         om.run_experiment(structs.replace(drawn, estimators=("ridge", "svr")), tmp_path / "two"),
         pooled=True,
@@ -209,11 +209,11 @@ def test_an_interrupted_run_resumes_to_the_same_predictions(rated, tmp_path, mon
 
 
 def test_predictions_of_numbers_from_outside_are_scored(rated, run, tmp_path):
-    table = run.predictions()
+    table = run.predictions
     own = table[table["model"] == "ridge"]
     own[["id", "value"]].to_csv(tmp_path / "mine.csv", index=False)
     experiment = numbers(rated[0], estimators=["ridge"], predictions=[tmp_path / "mine.csv"])
-    scores = om.run_experiment(experiment, tmp_path / "run").record.scores
+    scores = om.run_experiment(experiment, tmp_path / "run").model_scores
     assert scores[0].mean == scores[1].mean
     (tmp_path / "mine.csv").write_text("id,value\ntt0-000,nan\n")
     with pytest.raises(ExperimentError, match=r"line 2: value must be a finite number .got nan"):

@@ -114,7 +114,7 @@ def test_a_model_for_use_has_not_seen_the_test_set(benchmark, violence, tmp_path
     written = write_run(tmp_path / "mlp", benchmark, tmp_path / "run")
     assert written.exit_code == 0, written.output
     assert "mlp-external-data" in written.output
-    expected = violence.record.scores[1].mean["trec_average_precision"]
+    expected = violence.model_scores[1].mean["trec_average_precision"]
     scored = json.loads(score_run(tmp_path / "run", benchmark.manifest, "--json").output)
     assert scored["value"] == pytest.approx(expected, abs=1e-12)
     assert (scored["clips"], scored["missing"], scored["outside"]) == (50, [], [])
@@ -140,8 +140,8 @@ def test_unofficial_tests_are_flagged(benchmark, mlp, tmp_path):
     assert benchmark.run(tmp_path / "other", **majority, **task).record.official is None
     # Development is learning and validation together.
     run = benchmark.run(tmp_path / "dev", split="development", **majority, **VIOLENCE)
-    [fit] = run.fits().to_dict("records")
-    assert (fit["trained"] + fit["validated"], run.record.leaked) == (100, 0)
+    [fit] = run.fits.to_dict("records")
+    assert (fit["trained"] + fit["validated"], run.leaked) == (100, 0)
     # Ranking training clips is not a test.
     sets = manifest.split("official")
     turned = Split("official", sets.ids, [2 - fold for fold in sets.folds])
@@ -189,7 +189,7 @@ def test_the_page_leads_with_the_official_measures(benchmark, violence, tmp_path
     valence = benchmark.run(tmp_path / "valence", **VALENCE)
     page = om.report([violence, valence], tmp_path / "page.html").read_text(encoding="utf-8")
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page))
-    scores = violence.record.scores[0]
+    scores = violence.model_scores[0]
     fact = f"{scores.model}, AP (trec_eval) {scores.mean['trec_average_precision']:.2f}"
     assert fact in text
     assert "No clip has a film. So the scores have no interval" in text
@@ -288,11 +288,11 @@ def test_concepts_are_detected_and_reported(coded, task, tmp_path):
         concepts=("Look", "Posture", "Body"), split="02_EN_HN_S", protocol="leak-free",
     )  # fmt: skip
     run = om.run_experiment(changed, tmp_path / "run")
-    assert {scores.test: scores.fits for scores in run.record.scores} == {
+    assert {scores.test: scores.fits for scores in run.model_scores} == {
         "Look vs EN": list(range(9)),
         "Posture vs EN": list(range(3, 9)),
     }
-    assert [(skip.task, skip.fit, skip.why) for skip in run.record.skipped] == [
+    assert [(skip.task, skip.fit, skip.why) for skip in run.header.skipped] == [
         *(("Posture vs EN", fit, "the validation set has no clips of Posture") for fit in range(3)),
         *(("Body vs EN", fit, "the training set has no clips of Body") for fit in range(9)),
     ]

@@ -22,7 +22,7 @@ from obygaze_features.store import ArraySpec
 from obygaze_models.data.folds import Splitter
 from obygaze_models.data.protocols import PROTOCOLS, LeakFree, protocol
 from obygaze_models.estimators.logistic import LogisticProbe
-from obygaze_models.experiments.messages import messages_of
+from obygaze_models.experiments.warnings import messages_of
 from obygaze_models.experiments.plan import make_plan
 from obygaze_models.experiments.summary import headline
 from obygaze_models.reproduce.context import TARGETS, Target
@@ -146,7 +146,7 @@ def test_facts_warnings_and_versions_are_recorded(install, tmp_path, write, worl
     install({"flip.py": f"{HEAD}\nclass Flip(Base):{report}"}, POINT)
     run, model = tmp_path / "run", tmp_path / "model"
     result = run_obygaze("models", "run", write("flip"), "-o", run, code=0)
-    assert om.load_run(run).fits()["facts"][0] == {"mean": 0.5, "rows": [0, 1], "none": None}
+    assert om.load_run(run).fits["facts"][0] == {"mean": 0.5, "rows": [0, 1], "none": None}
     assert result.stderr.count("WARNING: flip: does not learn") == 1
     versions = json.loads((run / "run.json").read_text())["versions"]
     assert versions["mylab"] == "0.1.0"
@@ -282,7 +282,7 @@ def test_a_search_in_an_experiment_tunes_on_whole_films(by_film, tmp_path):
     labels = plan.problems[0].train.labels(data)
     differs = 0
     for number, (_, cv) in enumerate(SEARCHES):
-        saved = [row for row in run.models() if row["model"] == f"n{number}"]
+        saved = [row for row in run.saved if row["model"] == f"n{number}"]
         for fold, row in zip(folds, saved, strict=True):
             X, y, films = data.X[fold.train], labels[fold.train], data.groups[fold.train]
             search = GridSearchCV(LogisticProbe(random_state=fold.seed), {"C": GRID}, cv=cv)
@@ -323,7 +323,7 @@ def test_no_film_is_on_both_sides_of_an_inner_fold(by_film, tmp_path, monkeypatc
         keys |= {"store": (by_film.store, copied)}
     run = om.run_experiment(structs.replace(by_film, **keys), tmp_path / "run")
     assert "inner-folds" not in {warning.code for warning in run.warnings}
-    assert run.record.skipped == []
+    assert run.header.skipped == []
     assert len(sides) > 30
     assert not any(trained & tested for trained, tested in sides)
 
@@ -386,9 +386,9 @@ def predicted(make_run, tmp_path_factory):
 
 def test_predictions_are_scored_like_those_of_a_model(make_run, predicted, tmp_path):
     run = make_run("outside", predictions=(predicted,))
-    assert [*run.record.models] == ["logistic", "theirs"]
-    scores = {(row.model, row.test): row for row in run.record.scores}
-    for expected in make_run("good").record.scores:
+    assert [*run.models] == ["logistic", "theirs"]
+    scores = {(row.model, row.test): row for row in run.model_scores}
+    for expected in make_run("good").model_scores:
         ours, annotated = (scores[name, expected.test] for name in ("logistic", "theirs"))
         assert ours.by_fit == annotated.by_fit == expected.by_fit
         assert ours.interval == annotated.interval
@@ -403,11 +403,11 @@ def test_predictions_may_cover_some_fits(make_run, predicted, tmp_path):
     half = [f"{clip},half,0.5" for clip in clips]
     constant = write_lines(tmp_path / "c.csv", "id,model,probability", *half)
     run = make_run("constant", estimators=(), predictions=(constant,))
-    assert [*run.record.models] == ["half"]
-    assert {len(scores.fits) for scores in run.record.scores} == {9}
+    assert [*run.models] == ["half"]
+    assert {len(scores.fits) for scores in run.model_scores} == {9}
     part = write_lines(tmp_path / "part.csv", *(line for line in lines if ",3," not in line))
     run = make_run("part", estimators=("majority",), predictions=(part,))
-    assert [(skip.fit, skip.why) for skip in run.record.skipped] == [
+    assert [(skip.fit, skip.why) for skip in run.header.skipped] == [
         (3, "part.csv has no predictions for fit 3")
     ]
 
@@ -504,7 +504,7 @@ def test_no_folds_are_drawn_for_a_protocol_without_them(own, experiment, tmp_pat
         asked = {"name": "parts", "repeats": repeats}
         chosen = structs.replace(experiment, split=split, protocol=asked, estimators=("logistic",))
         run = om.run_experiment(chosen, tmp_path / f"run{repeats}")
-        assert run.record.split == ""
+        assert run.header.split == ""
         assert {row["fold"] for row in csv_rows(run.folder / "clips.csv")} == {""}
         assert text in [message.text for message in messages_of(run.record)]
     stopped = structs.replace(chosen, estimators=("mlp",))
@@ -570,7 +570,7 @@ def test_protocol_options_are_a_table(own, world, tmp_path):
     write("repeats = 2")
     run = om.run_experiment(toml, tmp_path / "run")
     table = {"name": "repeated", "parts": 3, "repeats": 2}
-    assert om.load_run(run.folder).record.experiment.protocol == table
+    assert om.load_run(run.folder).experiment.protocol == table
     plan = make_plan(toml)
     labels = plan.problems[0].train.labels(plan.data)
     rows = np.flatnonzero(labels >= 0)
@@ -624,11 +624,11 @@ def test_training_folds_exclude_their_tested_clips(own, marked, tmp_path):
     run = om.run_experiment(toml, tmp_path / "run")
     tested = {clip for fit in fits_of(run) for clip in fit.ids}
     assert len(tested) == 6  # of ten
-    for model in run.models():
+    for model in run.saved:
         seen = {*om.load_model(model["folder"])[1]["seen"]}
         assert not seen & tested
         assert seen >= {*marked.clips("S", "HN", folds=[0])} - tested  # the other half teaches
-    assert not run.record.leaked
+    assert not run.leaked
 
 
 def test_a_custom_table_is_made_and_listed_in_help(own, world, tmp_path):

@@ -25,7 +25,7 @@ from obygaze_features.manifests import (
     Split,
     leave_film_out,
 )  # fmt: skip
-from obygaze_models.experiments.messages import describe_plan, plan_notes, run_warnings
+from obygaze_models.experiments.warnings import describe_plan, plan_notes, run_warnings
 from obygaze_models.experiments.outcome import Outcome
 from obygaze_models.experiments.plan import make_plan
 from obygaze_models.experiments.summary import describe_balance, describe_run, headline
@@ -47,8 +47,8 @@ def test_scores_follow_from_the_predictions(finished_run):
     assert run == finished_run
     stated = {(fit.model, fit.test, fit.fit): fit for fit in fits_of(run)}
     rows = {(row["model"], row["test"], row["metric"]): row for row in run.scores()}
-    assert len(rows) == sum(len(scores.mean) for scores in run.record.scores)
-    for scores in run.record.scores:
+    assert len(rows) == sum(len(scores.mean) for scores in run.model_scores)
+    for scores in run.model_scores:
         assert scores.fits == list(range(9))
         expected = []
         for number in scores.fits:
@@ -62,9 +62,9 @@ def test_scores_follow_from_the_predictions(finished_run):
         assert row["mean"] == scores.mean["f1"] == close(np.mean(films))
         assert row["films"] == len(films)
         assert (row["low"], row["high"]) == (scores.interval["f1"] or (None, None))
-        guess = run.record.tests[scores.test].baselines["all positive"]["f1"]
+        guess = run.tests[scores.test].guesses["all positive"]["f1"]
         assert scores.mean["f1"] > guess + 0.2
-    assert run.record.warnings == []
+    assert run.warnings == []
     assert "<table" in run._repr_html_()
 
 
@@ -80,8 +80,8 @@ def test_the_same_experiment_writes_the_same_bytes(make_run, experiment, tmp_pat
     assert len(files) == 5 + 2 * 9
     assert bytes_of(again.folder) == files
     pair = make_run("two-seeds", seeds=(0, 7))
-    assert pair.fits()["seed"].nunique() == 18
-    assert pair.record.scores[0].by_fit[:9] == first.record.scores[0].by_fit
+    assert pair.fits["seed"].nunique() == 18
+    assert pair.model_scores[0].by_fit[:9] == first.model_scores[0].by_fit
     trained = [om.load_model(row["folder"])[1]["seen"] for row in make_run("two-seeds").models()]
     assert trained[9:] != trained[:9]
 
@@ -114,7 +114,7 @@ def test_missing_labels_folds_and_features_are_named(world, make_run, tmp_path):
     rows = world.rows | zeros | {failed: np.full(8, np.nan, np.float32)}
     write_store(tmp_path / "part.zarr", remaining, rows)
     run = make_run("gaps", manifest=tmp_path / "manifest", store=tmp_path / "part.zarr")
-    joined = run.record.join
+    joined = run.header.join
     assert (joined.labelled, joined.used) == (149, 146)
     assert "; uses 146 of 149 labelled clips" in repr(run)
     missing = {part.key: part for part in joined.missing}
@@ -123,7 +123,7 @@ def test_missing_labels_folds_and_features_are_named(world, make_run, tmp_path):
     unlabelled = missing["without_label"]
     assert unlabelled.clips == len({*world.clips("NS"), no_label})
     assert {*unlabelled.first} < {*world.clips("NS"), no_label}
-    clips = run.clips().set_index("id")
+    clips = run.clips.set_index("id")
     assert {*clips.index} == set(world.ids) - {no_label}
     assert clips.loc[[no_features, failed], "used"].tolist() == ["no-features"] * 2
     assert {*clips.loc[world.clips("NS"), "used"]} == {"not-in-task"}
@@ -154,7 +154,7 @@ def test_selected_clips_keep_their_own_split(world, make_run, tmp_path):
     ids = [clip for clip in manifest.ids if fold_of[clip] not in (0, 4)]
     manifest.select(ids=ids).save(tmp_path / "folds")
     run = make_run("folds", manifest=tmp_path / "folds", **one_test)
-    assert run.fits()["fit"].nunique() == 7
+    assert run.fits["fit"].nunique() == 7
     assert {fold_of[clip] for fit in fits_of(run) for clip in fit.ids} == {9}
 
 
@@ -172,7 +172,7 @@ def test_an_experiment_balances_its_classes(make_run, change, balanced):
     name = "-".join(map(str, change.values()))
     more = {"train_negatives": ("EN", "HN"), "test_negatives": (), "estimators": ("majority",)}
     run = make_run(f"balance-{name}", **more, **change)
-    record, fits = run.record, run.fits()
+    record, fits = run.record, run.fits
     protocol = change["protocol"] or "split"
     assert (record.protocol, record.balance) == (protocol, change.get("balance", "undersample"))
     for fit in fits.to_dict("records"):
@@ -210,7 +210,7 @@ def test_weights_balance_as_in_scikit_learn(make_run):
 
 
 def test_every_film_is_tested_in_a_run(world, make_run, tmp_path):
-    [scores, _] = make_run("films", protocol="leave-film-out", split=None).record.scores
+    [scores, _] = make_run("films", protocol="leave-film-out", split=None).model_scores
     assert len(scores.groups) == FILMS
     means = [group["auroc"] for group in scores.groups.values()]
     assert np.mean(means) == close(scores.mean["auroc"])
@@ -238,19 +238,19 @@ def test_films_are_left_out_once_without_validation(world, experiment, make_run,
         "estimators": ("majority", STOPPED, "logistic", CHOSEN), "validation_films": 2,
     }  # fmt: skip
     run = make_run("mixed", **asked)
-    numbers = {scores.model: scores.fits for scores in run.record.scores}
+    numbers = {scores.model: scores.fits for scores in run.model_scores}
     stopped, full = list(range(2 * FILMS)), list(range(2 * FILMS, 3 * FILMS))
     assert numbers == {
         "majority": full, "stopped": stopped, "logistic": full, "chosen": stopped,
     }  # fmt: skip
-    names = dict(zip(run.fits()["fit"], run.fits()["name"], strict=True))
+    names = dict(zip(run.fits["fit"], run.fits["name"], strict=True))
     assert [names[fit] for fit in full] == [f"test tt{film}" for film in range(FILMS)]
     assert all(names[fit].startswith(f"test tt{fit // 2}, early stopping on tt") for fit in stopped)
     assert run.record.fit_count == 2 * FILMS
     films = {clip: clip.partition("-")[0] for clip in world.ids}
     folders = {path.name for path in (run.folder / "models/logistic").iterdir()}
     assert folders == {f"HN-vs-S-{fit}" for fit in full}
-    for row in run.models():
+    for row in run.saved:
         words = re.findall("tt.", names[row["fit"]])
         seen = {films[clip] for clip in om.load_model(row["folder"])[1]["seen"]}
         assert seen == {*films.values()} - {words[0]}  # the validation film counts as seen
@@ -268,7 +268,7 @@ def test_films_are_left_out_once_without_validation(world, experiment, make_run,
         ours = [fit.probabilities for fit in fits_of(run) if fit.model == name]
         for first, second in zip(ours, fits_of(own), strict=True):
             np.testing.assert_array_equal(first, second.probabilities)
-    assert alone.record.scores[0].fits == list(range(FILMS))
+    assert alone.model_scores[0].fits == list(range(FILMS))
     paired = make_plan(structs.replace(experiment, **asked | {"validation_films": None}))
     assert len(paired.fits()) == 2 * FILMS * (FILMS - 1) + 2 * FILMS
     assert f"stopped, chosen in {FILMS * (FILMS - 1)} folds" in " ".join(
@@ -316,8 +316,8 @@ def test_external_predictions_by_film_need_no_validation(world, make_run, tmp_pa
         }.items():
             table = write(tmp_path / f"{fits}-{columns[3]}.csv", columns, *lines)
             outside = make_run(table.stem, **changes, estimators=(), predictions=(table,))
-            [scores] = outside.record.scores
-            assert outside.record.skipped == []
+            [scores] = outside.model_scores
+            assert outside.header.skipped == []
             assert len(scores.fits) == (fits if "fit" in columns else FILMS)
 
 
@@ -327,7 +327,7 @@ def test_each_fold_tests_by_default(world, experiment, make_run):
     manifest.save(world.folder / "mine")
     changes = {"manifest": world.folder / "mine", "split": "mine", "estimators": ("majority",)}
     run = make_run("auto", **changes, protocol=None)
-    assert (run.record.protocol, run.record.experiment.protocol) == ("split", "split")
+    assert (run.header.protocol, run.experiment.protocol) == ("split", "split")
     tested = [row["id"] for row in predictions(run) if row["test"] == "EN+HN vs S"]
     assert sorted(tested) == sorted(world.clips("EN", "HN", "S"))
     assert run.record.films.note == ""
@@ -361,14 +361,14 @@ def test_groups_of_a_column_work_like_films(world, spans, experiment, make_run):
     for run in (drawn, left):
         films = run.record.films
         assert (films.by, films.tested, films.also_trained) == ("director", 5, 0)
-        assert run.record.scores[0].films == 5
+        assert run.model_scores[0].films == 5
         assert "Scores are means over 5 directors" in describe_run(run)
-        seen = {row["fit"]: om.load_model(row["folder"])[1]["seen"] for row in run.models()}
+        seen = {row["fit"]: om.load_model(row["folder"])[1]["seen"] for row in run.saved}
         for fit in fits_of(run):
             tested = {group_of[clip] for clip in fit.ids}
             assert not tested & {group_of[clip] for clip in seen[fit.fit]}
         assert fits_of(om.load_run(run.folder))
-    assert left.record.scores[0].groups.keys() == {*group_of.values()}
+    assert left.model_scores[0].groups.keys() == {*group_of.values()}
     of_films = make_run("films-train", **changes | {"groups": None}, split="", protocol=None)
     assert of_films.record.films.also_trained == FILMS
     columns, cv = (data.X, data.y, data.groups), om.LeaveFilmOut(min_clips=1, balance="none")
@@ -456,7 +456,7 @@ def test_an_earlier_run_is_replaced_only_when_asked(experiment, tmp_path):
     renamed = structs.replace(changed, estimators=({"name": "majority", "as": "other"},))
     (run.folder / "history.jsonl").touch()  # as earlier formats had it
     again = om.run_experiment(renamed, run.folder, overwrite=True)
-    assert again.record.models["other"].estimator == "majority"
+    assert again.models["other"].estimator == "majority"
     assert not (run.folder / "history.jsonl").exists()
     assert [path.name for path in (run.folder / "models").iterdir()] == ["other"]
     (run.folder / "notes.txt").write_text("mine", encoding="utf-8")
@@ -477,7 +477,7 @@ def test_unknown_origins_are_warned_of(make_run, tmp_path):
         never = replace(manifest, scheme=replace(manifest.scheme, concepts=concepts))
         never.with_parts(**parts).save(tmp_path / f"{name}/never")
         run = make_run(name, manifest=tmp_path / f"{name}/never", store=world.store, **changes)
-        return [str(warning) for warning in run.record.warnings]
+        return [str(warning) for warning in run.warnings]
 
     majority = {"estimators": ("majority",)}
     unknown = {"weights_sha256": "unknown:tiny"}
@@ -498,13 +498,13 @@ def test_explanations_equal_those_of_the_saved_models(marked, make_run, tmp_path
     settings = [{"name": name, "bank__C": 0.1} if name[:4] == "pcbm" else name for name in names]
     run = make_run("explained", manifest=marked.manifest, store=tmp_path / "some.zarr",
                    split="three", estimators=(*settings,), test_negatives=())  # fmt: skip
-    reasons = run.reasons()
+    reasons = run.reasons
     assert dict(zip(reasons["model"], reasons["kind"], strict=True)) == {
         "pcbm-tree": "path", "pcbm-logistic": "sum",
     }  # fmt: skip
     assert len(reasons[["model", "fit"]].drop_duplicates()) == 2 * 2
-    pd.testing.assert_frame_equal(om.load_run(run.folder).reasons(), reasons, check_exact=True)
-    saved = {(row["model"], row["fit"]): om.load_model(row["folder"])[0] for row in run.models()}
+    pd.testing.assert_frame_equal(om.load_run(run.folder).reasons, reasons, check_exact=True)
+    saved = {(row["model"], row["fit"]): om.load_model(row["folder"])[0] for row in run.saved}
     probability_of = {(f.model, clip): p for f in fits_of(run) if f.fit == 1
                for clip, p in zip(f.ids, f.probabilities, strict=True)}  # fmt: skip
     own = reasons[reasons["fit"] == 1]
@@ -560,9 +560,9 @@ def test_validation_clips_choose_the_threshold(world, make_run):
     run = make_run("cut", estimators=("logistic", CUT), protocol="leak-free", balance="none",
                    train_negatives=("EN", "HN", "NS"), test_negatives=())  # fmt: skip
     plain, cut = ([f for f in fits_of(run) if f.model == name] for name in ("logistic", "cut"))
-    saved = [row for row in run.models() if row["model"] == "cut"]
+    saved = [row for row in run.saved if row["model"] == "cut"]
     assert run.record.cuts == {"cut": [row["cut"] for row in saved]}
-    fits = run.fits().set_index("model")
+    fits = run.fits.set_index("model")
     assert fits.loc["logistic", "cut"].isna().all()
     for column in ("name", "trained", "validated", "train_classes", "validation_classes"):
         assert fits.loc["cut", column].tolist() == fits.loc["logistic", column].tolist()
@@ -605,9 +605,9 @@ def test_names_that_look_like_numbers_stay_text(tmp_path):
         pd.testing.assert_frame_equal(
             getattr(again, table)(), getattr(run, table)(), check_exact=True
         )
-    assert {*again.predictions()["id"]} == {*again.reasons()["id"]} == {*ids}
-    assert {*again.predictions()["model"]} == {*again.reasons()["model"]} == {"1"}
-    assert {*again.reasons()["concept"]} == {"1", "2", "(intercept)"}
+    assert {*again.predictions["id"]} == {*again.reasons["id"]} == {*ids}
+    assert {*again.predictions["model"]} == {*again.reasons["model"]} == {"1"}
+    assert {*again.reasons["concept"]} == {"1", "2", "(intercept)"}
 
 
 def test_classes_of_the_same_title_keep_their_probabilities(tmp_path):
@@ -631,7 +631,7 @@ def test_classes_of_the_same_title_keep_their_probabilities(tmp_path):
         )
         for name, negatives in (("all", ["A", "B"]), ("one", ["A"]))
     )  # fmt: skip
-    line = run.models()[0]
+    line = run.saved[0]
     table = om.predict(line["folder"], tmp_path / "s.zarr")
     head = table.to_csv().splitlines()[0]
     rows = csv_rows(run.folder / "predictions.csv")
@@ -639,5 +639,5 @@ def test_classes_of_the_same_title_keep_their_probabilities(tmp_path):
     assert head.count("probability_") == 2
     assert "probability_A+B," in head
     assert "probability_A+B ~2" in head
-    assert {test.classes["positive"] for test in run.record.tests.values()} == {20}
-    assert {test.classes["negative"] for test in second.record.tests.values()} == {20}
+    assert {test.classes["positive"] for test in run.tests.values()} == {20}
+    assert {test.classes["negative"] for test in second.tests.values()} == {20}

@@ -7,7 +7,7 @@ import pytest
 
 from obygaze_models.data.targets import TARGETS, Classes
 from obygaze_models.data.tasks import Task, concept_task
-from obygaze_models.experiments.predictions import (
+from obygaze_models.experiments.scores import (
     average_over_fits,
     called_of,
     format_predictions,
@@ -46,12 +46,12 @@ def test_a_custom_target_names_its_prediction_columns(make_run, monkeypatch, tmp
     run = make_run("good")
     record = msgspec.structs.replace(
         run.record,
-        tasks=[msgspec.structs.replace(task, target_key="odds") for task in run.record.tasks],
+        tasks=[msgspec.structs.replace(task, target_key="odds") for task in run.header.tasks],
     )
     parts = [
         tabulate(record.task(test), model, fit, own["id"].tolist(), own["label"].to_numpy(),
                  np.column_stack([1 - own["probability"], own["probability"]]))
-        for (model, test, fit), own in run.predictions().groupby(
+        for (model, test, fit), own in run.predictions.groupby(
             ["model", "test", "fit"], sort=False, observed=True)
     ]  # fmt: skip
     table = join_tables(parts)
@@ -61,7 +61,7 @@ def test_a_custom_target_names_its_prediction_columns(make_run, monkeypatch, tmp
     path.write_text(format_predictions(tests, table), encoding="utf-8")
     again = read_predictions(path, record)
     pd.testing.assert_frame_equal(again, table, check_like=True, check_exact=True)
-    p = run.predictions().merge(again, on=["id", "model", "fit", "test"])
+    p = run.predictions.merge(again, on=["id", "model", "fit", "test"])
     chances = p["probability"].to_numpy()
     assert p["odds"].to_numpy() == close(chances / (1 - chances))
     assert called_of(again).tolist() == (again["odds"] > 1).astype(int).tolist()

@@ -17,9 +17,9 @@ from pandas.api.types import is_numeric_dtype
 from obygaze_features.manifests import LabelSet, Manifest, Split
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.record import RunRecord
+from obygaze_models.experiments.tables import RunRecord
 from obygaze_models.experiments.run import run_experiment
-from obygaze_models.experiments.run_folder import Clip, Run, Tables, clips_frame, load_run
+from obygaze_models.experiments.tables import Clip, Run, Tables, clips_frame, load_run
 from obygaze_models.experiments.tables import join_reasons, tabulate_reasons
 from obygaze_models.explain.attributions import Attribution, Step
 from obygaze_models.report.page import report as write_report
@@ -97,7 +97,7 @@ def annotators(marked, tmp_path_factory):
 @pytest.fixture(scope="session")
 def annotated(results, annotators):
     there = {"manifest": str(annotators[0])}
-    return {name: with_record(run, experiment=structs.replace(run.record.experiment, **there))
+    return {name: with_record(run, experiment=structs.replace(run.experiment, **there))
             for name, run in results.items()}  # fmt: skip
 
 
@@ -148,7 +148,7 @@ def plain(html):
 
 
 def tables_of(run: Run) -> Tables:
-    return Tables(run.predictions(), run.clips(), run.reasons())
+    return Tables(run.predictions, run.clips, run.reasons)
 
 
 def render_report(runs: list[Run], **options: Any) -> str:
@@ -162,12 +162,12 @@ def with_record(results: Run, **changes: object) -> Run:
 
 
 def with_score(run: Run, score: str) -> Run:
-    return with_record(run, experiment=structs.replace(run.record.experiment, score=score))
+    return with_record(run, experiment=structs.replace(run.experiment, score=score))
 
 
 def with_manifest(results: Run, **changes: object) -> Run:
     """Return the run with another name, levels or citation of its manifest."""
-    return with_record(results, manifest=to_builtins(results.record.manifest) | changes)
+    return with_record(results, manifest=to_builtins(results.header.manifest) | changes)
 
 
 def grown(results: Run, clips: int, *, timed: bool = False, films: int = 12) -> Run:
@@ -189,10 +189,10 @@ def grown(results: Run, clips: int, *, timed: bool = False, films: int = 12) -> 
     ids = [clip.id for clip in annotated if not clip.used]
     labels = np.array([int(clip.level == "S") for clip in annotated if not clip.used])
     predictions, explained = [], []
-    for model in results.record.models:
+    for model in results.models:
         probabilities = 1 / (1 + np.exp(1 - 2 * labels - chance.normal(size=len(ids))))
         predictions += [
-            FitOf(model, 0, test, ids, labels, probabilities) for test in results.record.tests
+            FitOf(model, 0, test, ids, labels, probabilities) for test in results.tests
         ]
         values, classes = chance.normal(size=(len(ids), len(CONCEPTS))), ["positive"] * len(ids)
         parts = {"weights": np.full_like(values, 0.4), "intercept": np.full(len(ids), -0.2)}

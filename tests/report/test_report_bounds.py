@@ -53,7 +53,7 @@ def make_large(path):
 def test_thumbnails_are_small_plain_files(finished_run, tmp_path, obygaze, make):
     pictures = tmp_path / "pictures"
     pictures.mkdir()
-    picture = pictures / f"{finished_run.clips().id[0]}.jpg"
+    picture = pictures / f"{finished_run.clips.id[0]}.jpg"
     make(picture)
     page = ("report", finished_run.folder, "--thumbnails", pictures, "-o", tmp_path / "o.html")
     refused(obygaze(*page), str(picture), code=2)

@@ -10,7 +10,7 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from obygaze_models.experiments.run_folder import Tables
+from obygaze_models.experiments.tables import Tables
 from tests.kit.floats import close
 from tests.kit.predicted import clips_of, fits_of
 from tests.kit.run import FILMS, LEVELS, SCENES
@@ -96,7 +96,7 @@ def test_the_explorer_opens_on_the_best_model(tab, whole_html, page_of, data, cl
     tab.open(page_of(whole_html))
     assert tab.logged == []
     assert [url.split("/")[-1] for url in tab.requested] == ["page.html"]
-    scores = {entry.model: entry.mean["f1"] for entry in results["films"].record.scores}
+    scores = {entry.model: entry.mean["f1"] for entry in results["films"].model_scores}
     assert scores["mlp"] > scores["pcbm-logistic"]  # it gives no reasons
     view = chosen_view(tab, data)
     assert (data["runs"][view["run"]]["name"], view["model"]) == ("films", "pcbm-logistic")
@@ -310,10 +310,10 @@ def table_of(tab):
 
 def test_clips_without_measured_concepts_have_no_reasons(tab, results, page_of):
     run, silent = results["films"], "tt2-007"
-    reasons = run.reasons()
+    reasons = run.reasons
     classes = reasons["class"].astype(str).where(reasons["id"] != silent, "")
     reasons = reasons.assign(**{"class": classes})
-    run = replace(run, tables=Tables(run.predictions(), run.clips(), reasons))
+    run = replace(run, tables=Tables(run.predictions, run.clips, reasons))
     tab.open(page_of(render_report([run])), fragment=f"#film=tt2&model=pcbm-logistic&clip={silent}")
     tab.run(CAPTURE)
     assert "all zero" in tab.text("#clip")
@@ -418,9 +418,9 @@ FOLDERS = {
 
 def test_films_play_only_from_the_chosen_folder(tab, results, page_of):
     run = grown(results["first"], clips=200, timed=True, films=2)
-    scenes = run.clips()["id"].str[-3:].astype(float)
-    clips = run.clips().assign(start=60 * scenes, end=60 * scenes + 60)
-    tables = Tables(run.predictions(), clips, run.reasons()[:0])
+    scenes = run.clips["id"].str[-3:].astype(float)
+    clips = run.clips.assign(start=60 * scenes, end=60 * scenes + 60)
+    tables = Tables(run.predictions, clips, run.reasons[:0])
     minutes = render_report([replace(run, tables=tables)])
     tab.prefer()
     tab.open(page_of(minutes, "minutes.html"))

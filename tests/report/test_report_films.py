@@ -315,7 +315,7 @@ def film_page(short_run, tmp_path_factory):
     rows, moments = write_frames(folder, clips)
     Timelines.of("two", SEGMENTS, names={"anna": HOSTILE}).save(folder / "timelines")
     (folder / "pictures").mkdir()
-    for clip in short_run.clips()["id"]:
+    for clip in short_run.clips["id"]:
         (folder / "pictures" / f"{clip}.jpg").write_bytes(b"\xff\xd8\xff and so on")
     more = {"timelines": folder / "timelines", "thumbnails": folder / "pictures"}
     html = render_report([short_run], **tables(folder), **more)

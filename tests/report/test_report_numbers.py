@@ -78,19 +78,19 @@ def test_numbers_are_rounded_for_readers(value, form, text):
 def test_the_findings_state_the_headline_models_scores(annotated, annotators):
     run = annotated["films"]
     head = first_screen(run)
-    assert head.row.model == next(iter(run.record.models))
+    assert head.row.model == next(iter(run.models))
     verdict, annotated_, model, named = findings(head)
     levels = [labels.level_of for labels in annotators[1]]
-    agreed = sum(all(codes.get(clip) == "S" for codes in levels) for clip in run.clips()["id"])
+    agreed = sum(all(codes.get(clip) == "S" for codes in levels) for clip in run.clips["id"])
     assert values(annotated_) == [50, 200, agreed]
-    entry = next(e for e in run.record.scores if e.model == head.row.model)
+    entry = next(e for e in run.model_scores if e.model == head.row.model)
     fits = [
         (fit.labels, fit.probabilities > 0.5) for fit in fits_of(run) if fit.model == entry.model
     ]
     assert ", on average over f" in plain(model)
     measures = (theirs.recall_score, theirs.precision_score)
     expected = [np.mean([measure(*fit) for fit in fits]) for measure in measures]
-    counts = Counter(run.clips()["level"])
+    counts = Counter(run.clips["level"])
     expected = [200 - counts["NS"], counts["NS"], expected[0], counts["S"], *expected[1:]]
     assert values(model) == close(expected)
     models = {fit.model for fit in fits_of(run)}
@@ -204,8 +204,8 @@ def test_the_papers_numbers_are_beside_ours(results):
         assert (papers[model][metric].mean, papers[model][metric].row) == (paper["mean"], row)
     drawn = with_manifest(renamed(results["films"], {"tt0": "tt0108160"}), name="obygaze12")
     for run in (drawn, with_record(drawn, balance="none")):
-        run.record.scores.sort(key=lambda entry: entry.model != "mlp")
-        for entry in run.record.scores:
+        run.model_scores.sort(key=lambda entry: entry.model != "mlp")
+        for entry in run.model_scores:
             entry.mean["f1"] = float(entry.model == "mlp")
         strips = film_strips(first_screen(run), in_scene_order(clips_of(run))).films
         papers = {strip.film: strip.numbers.get("Paper") for strip in strips}
@@ -244,7 +244,7 @@ def test_two_annotators_are_counted_against_each_other(annotated, annotators):
 def concept_rankings(run, model, concept):
     """Return each fit's AUROC and AP of a concept, and the clips that have it, of all counted."""
     ranked, truth = [], {}
-    reasons, clips = run.reasons(), clips_of(run)
+    reasons, clips = run.reasons, clips_of(run)
     own = reasons[(reasons["model"] == model) & (reasons["concept"] == concept)]
     for _, rows in own[own["step"].isna()].groupby("fit"):
         counted = rows[[clips[clip].level != "NS" for clip in rows["id"]]]
@@ -285,7 +285,7 @@ def test_concept_figures_share_their_rows(annotated, annotators, tmp_path):
     columns |= {"label of anna": [a for a, _ in votes], "label of bert": [b for _, b in votes]}
     (tmp_path / "annotators.csv").write_text(format_table(columns), encoding="utf-8")
     run = annotated["films"]
-    files = run.record.files | {"annotators.csv": sha256_of(tmp_path / "annotators.csv")}
+    files = run.header.files | {"annotators.csv": sha256_of(tmp_path / "annotators.csv")}
     run = replace(with_record(run, files=files), folder=tmp_path)
     head = first_screen(run)
     marked = {
@@ -342,7 +342,7 @@ def test_the_explorer_has_each_prediction_and_reason(results, name):
     data = opened(run)
     clips = data["clips"][0]
     for view in data["views"]:
-        tests = [view["task"]] if view["task"] else list(run.record.tests)
+        tests = [view["task"]] if view["task"] else list(run.tests)
         fits, labels = {}, {}
         for fit in fits_of(run):
             if fit.model == view["model"] and fit.test in tests:
@@ -362,7 +362,7 @@ def test_the_explorer_has_each_prediction_and_reason(results, name):
             expected = [extreme(np.atleast_1d(p)[-1] for p in fits[clip].values()) for clip in ids]
             if max(view["fits"]) > 1:
                 np.testing.assert_allclose(decoded(view[end]), expected, atol=0.00051)
-        reasons = run.reasons()
+        reasons = run.reasons
         own = reasons[reasons["model"] == view["model"]]
         kinds = {view["why"]["kind"]} if "why" in view else set()
         assert {*own["kind"]} == kinds

@@ -196,8 +196,8 @@ def test_a_saved_model_keeps_its_level_names(runs, world2, tmp_path):
     about = om.load_model(line["folder"])[1]
     assert [*about["levels"].items()] == [*LEVELS.items()]
     assert about["senses"] == {c.name: "seen" if c.visual else "" for c in CONCEPTS}
-    assert runs["levels"].record.manifest.levels == about["levels"]
-    assert runs["levels"].record.manifest.senses == about["senses"]
+    assert runs["levels"].header.manifest.levels == about["levels"]
+    assert runs["levels"].header.manifest.senses == about["senses"]
     predictions = om.predict(line["folder"], world2.store).predicted
     ask = ("models", "predict", line["folder"], world2.store, "--elan")
     run_obygaze(*ask, tmp_path / "own", code=0)
@@ -238,7 +238,7 @@ def test_few_films_or_none_give_no_interval(tmp_path, films, reason):
     run = run_on(make_world2(tmp_path, films=films), tmp_path / "run", **TASK)
     page = page_of_run(run, tmp_path)
     assert run.record.lacks_interval == reason
-    assert not any(any(scores.interval.values()) for scores in run.record.scores)
+    assert not any(any(scores.interval.values()) for scores in run.model_scores)
     assert "95% intervals in brackets" not in page.text
     assert f"{reason[0].upper()}{reason[1:]}." in page.text
     named = re.findall(r"clips of (\d+) films are", page.text)
@@ -252,7 +252,7 @@ def test_clips_without_a_film_are_counted_without_an_interval(tmp_path):
     tested = {clip for fit in fits_of(run) for clip in fit.ids}
     unnamed = sum(clip.startswith("s5-") for clip in tested)
     assert (run.record.films.unnamed, run.record.films.tested) == (unnamed, len(FILMS))
-    assert {scores.films for scores in run.record.scores} == {len(FILMS)}
+    assert {scores.films for scores in run.model_scores} == {len(FILMS)}
     fact = f"{unnamed} of {len(tested)} test clips have no film."
     assert fact in page_of_run(run, tmp_path).text
     compared = om.compare(run)
@@ -276,7 +276,7 @@ def test_the_papers_codes_may_mean_something_else(tmp_path):
         marks = {"concepts": ("smoke, fire",), "negatives": None if name == "own" else "b"}
         sets = enumerate((one_class, marks))
         pair = [run_on(world, tmp_path / name / str(n), **keys) for n, keys in sets]
-        scores.append([entry.by_fit for run in pair for entry in run.record.scores])
+        scores.append([entry.by_fit for run in pair for entry in run.model_scores])
         assert len({clip for fit in fits_of(pair[1]) for clip in fit.ids}) == len(world.ids)
         data = om.load_dataset(world.manifest, world.store, concept="smoke, fire")
         assert len(data) == len(world.ids)

@@ -16,7 +16,7 @@ from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.run_folder import Tables
+from obygaze_models.experiments.tables import Tables
 from obygaze_models.report.concepts import concept_figures
 from obygaze_models.report.findings import findings
 from obygaze_models.report.glossary import about, citation, eyebrow
@@ -120,16 +120,16 @@ def test_a_runs_page_states_task_data_and_result(page, run):
         assert words in page.text, words
     tested = {clip for fit in fits_of(run) for clip in fit.ids}
     for film in ("tt0", "tt3"):
-        clips = {clip for clip in run.clips()["id"] if clip.startswith(film)}
+        clips = {clip for clip in run.clips["id"] if clip.startswith(film)}
         assert page.row(film)[2] == f"{len(tested & clips)} of {len(clips)}"
-    scores = {(e.model, e.test): e for e in run.record.scores}["mlp", "EN vs S"]
+    scores = {(e.model, e.test): e for e in run.model_scores}["mlp", "EN vs S"]
     heads = next(row for row in page.rows if row and row[0] == "Model")
     assert "Paper" not in heads
     cells = dict(zip(heads, ["mlp", *page.row("mlp")], strict=True))
     assert cells["Levels compared"] == "HN vs S → EN vs S"
     assert (cells["Clips"], cells["Positive"]) == ("24", "12")
     assert cells["F1 positive"].startswith(f"{scores.mean['f1']:.2f}")
-    guess = run.record.tests["EN vs S"].baselines["all positive"]["f1"]
+    guess = run.tests["EN vs S"].guesses["all positive"]["f1"]
     assert cells["F1 of a guess"] == f"{guess:.2f} all positive"
 
 
@@ -159,7 +159,7 @@ def test_alarms_name_what_changes_the_conclusion(run, results):
         "EN+HN vs S": {"negative": 10, "positive": 5},
         "EN vs S": {"negative": 5, "positive": 5},
     }
-    tests = to_builtins(run.record.tests)
+    tests = to_builtins(run.tests)
     for name, classes in sizes.items():
         tests[name] |= {"clips": sum(classes.values()), "classes": classes, "positives": 5}
     small = with_record(run, tests=tests)
@@ -185,7 +185,7 @@ def test_one_film_tested_gives_no_interval(run):
     expected = f"This tests 1 of {FILMS} films: tt1; not tt0 (too few clips) and 3 more."
     assert expected in show(alarms, single)
     assert any("films other than tt1" in line for line in show(limits, single))
-    clips = run.clips().assign(group="tt1")
+    clips = run.clips.assign(group="tt1")
     prepared = prepare_runs([replace(run, tables=tables_of(run)._replace(clips=clips))])
     figures = concept_figures(headline(score_tables(prepared), default_run(prepared), None))
     assert "the same in all other rows. At 1" in plain(figures[-1][1])
@@ -221,7 +221,7 @@ def with_f1(run, f1, *, metric="f1", **more):
         | {"mean": score.mean | {metric: f1}}
         | {"groups": {film: own | {metric: f1} for film, own in score.groups.items()}}
         | more
-        for score in run.record.scores
+        for score in run.model_scores
     ]
     return with_record(run, scores=scores)
 
@@ -237,7 +237,7 @@ def test_a_score_at_chance_is_called_so(results):
     guess = "calling every clip Sure"
     assert f"Its verdicts are not better than guessing (F1 positive 0.20; {guess} 0." in low[0]
     assert "Its verdicts are better than guessing (F1 positive 0." in better[0]
-    by_film = {film: own | {"f1": 0.99} for film, own in films.record.scores[0].groups.items()}
+    by_film = {film: own | {"f1": 0.99} for film, own in films.model_scores[0].groups.items()}
     worst = next(iter(by_film))
     by_film[worst] |= {"f1": 0.0}  # one film of five
     unclear = show(findings, with_f1(films, 0.79, groups=by_film))
@@ -250,7 +250,7 @@ def test_a_score_at_chance_is_called_so(results):
     by_file = show(findings, with_record(results["films"], films=files))
     assert by_file[0].startswith("A model that never saw the file ranks")
     assert "clip of the same file" in by_file[0]
-    own = structs.replace(results["films"].record.experiment, gap=5.0)
+    own = structs.replace(results["films"].experiment, gap=5.0)
     text = Page(render_report([with_record(results["films"], films=files, experiment=own)])).text
     assert "within 5.0 s of a test clip" in text
     assert "each file is tested" in text
@@ -305,7 +305,7 @@ def test_each_part_of_the_chart_names_its_average(results):
     assert "Mean over films" in chart()
     files = to_builtins(results["films"].record.films) | {"by": "media"}
     assert "Mean over files" in chart(films=files)
-    scores = [to_builtins(score) for score in results["films"].record.scores]
+    scores = [to_builtins(score) for score in results["films"].model_scores]
     scores[1] |= {"pooled": True, "groups": {}}
     mixed = chart(scores=scores)
     assert "Mean over films" in mixed
@@ -318,7 +318,7 @@ def with_classes(run, negatives, positives):
         name: test
         | {"clips": negatives + positives, "positives": positives}
         | {"classes": dict(zip(test["classes"], (negatives, positives), strict=True))}
-        for name, test in to_builtins(run.record.tests).items()
+        for name, test in to_builtins(run.tests).items()
     }
 
 
@@ -330,7 +330,7 @@ def test_the_table_names_uncounted_films_and_missing_intervals(results):
     assert caption(films).startswith(f"Means over {FILMS} films; 95% intervals in brackets. Levels")
     left_out = [f"tt{number}" for number in range(11, 18)]
     titles = {"tt11": "The Left Out"} | {name: name for name in left_out[1:]}
-    scores = [to_builtins(score) for score in films.record.scores]
+    scores = [to_builtins(score) for score in films.model_scores]
     scores[0] |= {"groups": dict([*scores[0]["groups"].items()][:3]), "left_out": left_out}
     fewer = with_record(films, scores=scores, films=to_builtins(films.record.films)
                         | {"titles": films.record.films.titles | titles})  # fmt: skip
@@ -363,7 +363,7 @@ def test_cautions_on_concepts_are_grouped_by_reason(run, tmp_path):
             fit["facts"] = json.dumps(facts)
     columns = {name: [fit[name] for fit in fits] for name in fits[0]}
     (folder / "fits.csv").write_text(format_table(columns))
-    files = run.record.files | {"fits.csv": sha256_of(folder / "fits.csv")}
+    files = run.header.files | {"fits.csv": sha256_of(folder / "fits.csv")}
     changed = with_manifest(
         with_record(run, warnings=warnings, files=files), senses={"Voice": "heard"}
     )
@@ -381,10 +381,10 @@ def test_cautions_on_concepts_are_grouped_by_reason(run, tmp_path):
 
 def test_annotators_are_counted_over_the_label_set(results):
     run = results["films"]
-    used = run.clips()[run.clips()["used"] == ""]
-    run = replace(run, tables=Tables(run.predictions(), used, run.reasons()))
+    used = run.clips[run.clips["used"] == ""]
+    run = replace(run, tables=Tables(run.predictions, used, run.reasons))
     assert show(findings, run)[1] == f"50 of 200 clips of {FILMS} films are Sure."
-    lost = with_record(run, experiment=structs.replace(run.record.experiment, manifest="gone"))
+    lost = with_record(run, experiment=structs.replace(run.experiment, manifest="gone"))
     gone = replace(run, record=lost.record)
     assert f"50 of 150 clips used here of {FILMS} films" in show(findings, gone)[1]
 
@@ -405,9 +405,9 @@ def test_custom_levels_have_their_own_titles(run, results):
     words = plain(about(prepare_runs([own])))
     assert "Each clip has a level: calm, uneasy" in words
     assert "objectif" not in words
-    own = with_manifest(run, levels=run.record.manifest.levels | {"S": "uneasy", "X": "calm"})
+    own = with_manifest(run, levels=run.header.manifest.levels | {"S": "uneasy", "X": "calm"})
     assert any("the model recognises “uneasy”" in line for line in show(limits, own))
-    same = with_record(run, tests={"HN vs S": run.record.tests["EN vs S"]})
+    same = with_record(run, tests={"HN vs S": run.tests["EN vs S"]})
     names = [eyebrow([replace(prepare_runs([run])[0], run=variant)]) for variant in (same, run)]
     words = "Hard Negative vs Sure"
     more = f"{words}, test on Easy Negative vs Sure, Easy Negative or {words}"
@@ -455,6 +455,6 @@ def test_a_manifest_on_another_machine_is_not_opened(run, monkeypatch, address):
     """A foreign run must not choose which server this machine contacts."""
     opened = []
     monkeypatch.setattr(Manifest, "load", lambda path: opened.append(path))
-    experiment = structs.replace(run.record.experiment, manifest=address)
+    experiment = structs.replace(run.experiment, manifest=address)
     assert not prepare_runs([with_record(run, experiment=experiment)])[0].counts_all
     assert opened == []

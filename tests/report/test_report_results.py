@@ -39,12 +39,12 @@ def test_a_page_of_several_runs_covers_them_all(page, runs):
     question = "Is a minute Sure rather than Easy Negative?"
     level, length, concepts = runs
     for cells, run in ((words[question], level), (count[question], length)):
-        scores = run.record.scores[0]
+        scores = run.model_scores[0]
         low, high = scores.interval["auroc"]
         assert cells[1] == f"{scores.mean['auroc']:.2f} ({low:.2f}–{high:.2f})"
         assert cells[2] == "0.50"
         assert cells[0].endswith("; better than chance")
-    areas = {e.test.partition(" ")[0]: e.mean["auroc"] for e in concepts.record.scores}
+    areas = {e.test.partition(" ")[0]: e.mean["auroc"] for e in concepts.model_scores}
     best, lowest = (pick(areas, key=areas.__getitem__) for pick in (max, min))
     assert words[f"Does a minute have {best}? (best of 6)"][1].startswith(f"{areas[best]:.2f} (")
     assert words[f"Does a minute have {lowest}? (lowest of 6)"][1].startswith("0.55 (")
@@ -63,7 +63,7 @@ def test_scores_without_wordless_minutes_use_the_other_clips(page, runs):
     data = om.load_example()
     silent = {clip for clip, row in zip(data.ids, data.X, strict=True) if not row.any()}
     run = runs[0]
-    table = run.predictions()
+    table = run.predictions
     assert {*run.record.blank} == silent & {*table["id"]}
     spoken = table[~table["id"].isin(silent)]
     films = spoken["id"].str.partition("-")[0]
@@ -101,7 +101,7 @@ def test_rows_name_their_score_and_their_model_where_they_differ(results):
     assert heads[3] == "Score"
     scores = [row[3] for row in page.rows if len(row) == 5 and row[0].startswith("Is a clip")]
     assert [score.partition(" 0.")[0] for score in scores] == ["AUROC", "F1 macro"]
-    other = structs.replace(films.record.experiment, headline="pcbm-logistic")
+    other = structs.replace(films.experiment, headline="pcbm-logistic")
     twice = Page(render_report([films, with_record(films, experiment=other)]))
     inputs = [row[1] for row in twice.rows if len(row) == 5 and row[0].startswith("Is a clip")]
     assert inputs == ["frames, by mlp", "frames, by pcbm-logistic"]

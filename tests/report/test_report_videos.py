@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import VideoError
-from obygaze_models.experiments.run_folder import Tables
+from obygaze_models.experiments.tables import Tables
 from obygaze_models.report.page import report as write_report
 from tests.conftest import run_obygaze
 from tests.kit.films import write_pictures
@@ -41,7 +41,7 @@ def films(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(results):
     run = grown(results["first"], clips=40, timed=True, films=4)
-    tables = Tables(run.predictions(), run.clips(), run.reasons()[:0])
+    tables = Tables(run.predictions, run.clips, run.reasons[:0])
     return replace(run, tables=tables)
 
 
@@ -64,7 +64,7 @@ def test_clips_play_at_their_time_and_arrow_keys_advance(tab, page, run):
     tab.choose("choose-film", "")
     tab.choose("choose-which", "differ")
     tab.choose("choose-order", "scene")
-    clips = run.clips().set_index("id")
+    clips = run.clips.set_index("id")
     listed = [re.search("clip=([^&]*)", link)[1] for link in tab.texts("#clips-body a", "href")]
     with_file = [clip for clip in listed if clips.loc[clip, "film"] != NONE]
     assert {clips.loc[clip, "film"] for clip in with_file} == {MP4, WEBM, AVI}
@@ -119,7 +119,7 @@ def test_a_page_beside_its_films_can_be_moved(run, films, page, tmp_path):
 
 def test_files_of_clips_are_linked_one_by_one(results, tmp_path):
     run = grown(results["first"], clips=4, films=2)
-    names = {clip: f"{clip}.mp4" for clip in run.clips()["id"][:3]}
+    names = {clip: f"{clip}.mp4" for clip in run.clips["id"][:3]}
     for name in names.values():
         write_film(tmp_path / name, seconds=1)
     page = write_report([run], tmp_path / "page.html", videos=tmp_path)
