@@ -186,8 +186,9 @@ def _encode_array(value: np.ndarray[Any, Any], name: str, arrays: Arrays) -> dic
 
 
 def _encode_object(value: Any, name: str, arrays: Arrays) -> dict[str, Any]:
-    if hasattr(value, "tree_"):
-        value = as_tree(value) or value  # as arrays, which are checked when loaded
+    tree = as_tree(value) if hasattr(value, "tree_") else None
+    if tree is not None and np.array_equal(tree.classes_, value.classes_):
+        value = tree  # arrays, which are checked when loaded
     path = _path_of(value, name)
     groups: dict[str, dict[str, Any]] = {}
     if is_dataclass(value) and not hasattr(value, "get_params"):
@@ -211,7 +212,8 @@ def _encode_object(value: Any, name: str, arrays: Arrays) -> dict[str, Any]:
 def _path_of(value: Any, name: str) -> str:
     """Return the path of a class that a model may contain; raise for any other."""
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    if class_path(kind) in SAFE:
+    has_parameters = is_dataclass(value) or hasattr(value, "get_params")
+    if class_path(kind) in SAFE and has_parameters:
         return class_path(kind)
     path = f"{type(value).__module__}:{type(value).__qualname__}"
     if kind in trusted_classes():

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import joblib
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,9 +20,10 @@ from obygaze_models.estimators import logistic
 from obygaze_models.estimators.classes import fit_temperature
 from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
 from obygaze_models.estimators.svm_solver import GRAM_ROWS, LinearSVM
-from obygaze_models.experiments.fit import FitMemo, digest_of_values, fit_estimator
-from obygaze_models.experiments.experiment import EstimatorSpec
+from obygaze_models.experiments.experiment import Learner
+from obygaze_models.experiments.fit import FitMemo
 from tests.kit.clips import small_clips
+from tests.kit.fits import fit_on
 from tests.kit.floats import close
 
 QUICK = {"mlp": {"max_iter": 3}, "mlp-author": {"max_iter": 3}}
@@ -39,8 +41,8 @@ BOTH = np.sort(np.r_[TRAIN, VALIDATION])
 
 def fit(name, data=DATA, train=TRAIN, validation=VALIDATION, labels=LABELS, memo=None, **options):
     negatives = options.pop("negatives", "a")
-    spec = EstimatorSpec(name, QUICK.get(name, {}) | options, negatives)
-    return fit_estimator(spec, data, train, validation, labels, 0, memo)
+    learner = Learner(name, QUICK.get(name, {}) | options, negatives)
+    return fit_on(learner, data, train, validation, labels, memo)
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
@@ -131,8 +133,8 @@ def test_banks_and_parameters_that_look_alike_are_told_apart():
         tuple(np.array([*range(2000), last], dtype=object) for last in "ab"),
     ]
     for first, second in alike:
-        assert digest_of_values(first) == digest_of_values(first)
-        assert digest_of_values(first) != digest_of_values(second)
+        assert joblib.hash(first) == joblib.hash(first)
+        assert joblib.hash(first) != joblib.hash(second)
 
 
 def test_concepts_are_learned_once_more_with_validation():

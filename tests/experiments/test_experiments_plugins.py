@@ -22,9 +22,9 @@ from obygaze_features.store import ArraySpec
 from obygaze_models.data.folds import Splitter
 from obygaze_models.data.protocols import PROTOCOLS, LeakFree, protocol
 from obygaze_models.estimators.logistic import LogisticProbe
-from obygaze_models.experiments.warnings import messages_of
 from obygaze_models.experiments.plan import make_plan
 from obygaze_models.experiments.summary import headline
+from obygaze_models.experiments.warnings import messages_of
 from obygaze_models.reproduce.context import TARGETS, Target
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 from obygaze_models.scoring.metrics import METRICS, Metric

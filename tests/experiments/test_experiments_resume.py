@@ -81,8 +81,10 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
     output, partial = tmp_path / "run", tmp_path / "run.partial"
     for stop, finished in ((1, 0), (8, 1), (22, 9)):
         _, lines = run(several, output, stop)
-        assert not finished or lines[0] == f"Resuming: {finished} finished fits in {partial}." or (
-            finished == 1
+        assert (
+            not finished
+            or lines[0] == f"Resuming: {finished} finished fits in {partial}."
+            or (finished == 1)
         )
     models = sorted(partial.glob("models/*/*/model.*"))
     assert len(models) == 2 * 27

@@ -191,9 +191,7 @@ def grown(results: Run, clips: int, *, timed: bool = False, films: int = 12) -> 
     predictions, explained = [], []
     for model in results.models:
         probabilities = 1 / (1 + np.exp(1 - 2 * labels - chance.normal(size=len(ids))))
-        predictions += [
-            FitOf(model, 0, test, ids, labels, probabilities) for test in results.tests
-        ]
+        predictions += [FitOf(model, 0, test, ids, labels, probabilities) for test in results.tests]
         values, classes = chance.normal(size=(len(ids), len(CONCEPTS))), ["positive"] * len(ids)
         parts = {"weights": np.full_like(values, 0.4), "intercept": np.full(len(ids), -0.2)}
         attribution = Attribution("sum", CONCEPTS, classes, values, **parts)
