@@ -11,6 +11,7 @@ from pympi.Elan import Eaf
 from sklearn.metrics import cohen_kappa_score, roc_auc_score
 
 import obygaze_models as om
+from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_models.experiments.annotators import compare_with_each, differing_clips, votes_of
@@ -135,8 +136,8 @@ def timed(world, tmp_path_factory):
         levels = [str(chance.choice(["EN", "HN", "S"])) if chance.random() < 0.3 else level
                   for level in own.levels]  # fmt: skip
         sets.append(LabelSet(name, own.ids, levels, own.concepts, about={"annotator": name}))
-    merged = replace(own, about={"merged_from": ["ada", "cy"]})
     here = replace(manifest, items=items)
+    merged = replace(merge_labels(sets, here).labels, name="all")
     here.with_parts(labels=[merged, *sets], splits=[manifest.split("ten")]).save(folder / "m")
     write_store(folder / "s.zarr", here, world.rows)
     return folder, sets
