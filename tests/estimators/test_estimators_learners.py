@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import joblib
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,6 +21,7 @@ from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
 from obygaze_models.estimators.svm_solver import GRAM_ROWS, LinearSVM
 from obygaze_models.experiments.experiment import Learner
 from obygaze_models.experiments.fit import FitMemo
+from obygaze_models.experiments.plan import key_of
 from tests.kit.clips import small_clips
 from tests.kit.fits import fit_on
 from tests.kit.floats import close
@@ -133,8 +133,8 @@ def test_banks_and_parameters_that_look_alike_are_told_apart():
         tuple(np.array([*range(2000), last], dtype=object) for last in "ab"),
     ]
     for first, second in alike:
-        assert joblib.hash(first) == joblib.hash(first)
-        assert joblib.hash(first) != joblib.hash(second)
+        assert key_of(first) == key_of(first)
+        assert key_of(first) != key_of(second)
 
 
 def test_concepts_are_learned_once_more_with_validation():

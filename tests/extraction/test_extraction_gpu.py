@@ -19,7 +19,7 @@ from obygaze_features.backbones.devices import choose_device
 #: Run the benchmark without packages that the GPU machine lacks.
 GUARDED = """
 import runpy, sys
-lacking = ["click", "h5py", "matplotlib", "pandas", "scipy", "sklearn", "skops"]
+lacking = ["click", "h5py", "matplotlib", "pandas", "scipy", "sklearn"]
 sys.modules.update(dict.fromkeys(lacking))
 runpy.run_module("benchmarks.gpu", run_name="__main__")
 """
