@@ -45,9 +45,11 @@ def held_out(
         if model not in (None, name):
             continue
         task, mean = run.task(test), average_over_fits(fits)
-        mean["prediction"] = mean["called"]
-        if not target_of(fits).is_numeric:
+        if target_of(fits).is_numeric:
+            mean["prediction"] = mean["called"]
+        else:
             mean["prediction"] = np.array(task.class_titles, dtype=object)[mean["called"]]
+            mean = mean.drop(columns="label")  # the level says it
         reasons = run.reasons
         is_own = (reasons["model"] == name) & (reasons["task"] == run.trained_on(test))
         parts = mean_parts(reasons[is_own], mean["id"].tolist()).listed()
@@ -55,7 +57,7 @@ def held_out(
             "|".join(f"{concept} {format_signed(amount)}" for concept, amount in own)
             for own in parts
         ]
-        mean = mean.drop(columns=["label", "called", "low", "high"])
+        mean = mean.drop(columns=["called", "low", "high"])
         tables.append(mean.assign(model=name, test=test))
     clips = run.clips.drop(columns=["fold", "used", "leaked", "blank"])
     if ids is not None:

@@ -96,7 +96,7 @@ def test_a_run_of_numbers_is_read_checked_compared_and_written(rated, run, obyga
     obygaze("models", "predict", run.folder, "-o", tmp_path / "p.csv", code=0)
     rows = csv_rows(tmp_path / "p.csv")
     assert len(rows) == 2 * (CLIPS - 6)
-    assert float(rows[0]["prediction"]) == close(rated[1]["valence"][rows[0]["id"]])
+    assert float(rows[0]["label"]) == close(rated[1]["valence"][rows[0]["id"]])
     refused(obygaze("report", run.folder), "supports only classes", "models compare")
     printed = obygaze("models", "run", write_toml(rated[0], tmp_path), "-o", tmp_path / "r", code=0)
     assert "mean of the film" in printed.stdout

@@ -194,7 +194,9 @@ def test_the_page_leads_with_the_official_measures(benchmark, violence, tmp_path
     scores = violence.model_scores[0]
     fact = f"{scores.model}, AP (trec_eval) {scores.mean['trec_average_precision']:.2f}"
     assert fact in text
-    assert "No clip has a film. So the scores have no interval" in text
+    assert (
+        "There are 0 tested films, but an interval needs 5. So the scores have no interval" in text
+    )
     heads = re.findall(r'<th scope="col"[^>]*>([^<]+)', page)
     for official, second in (("AP (trec_eval)", "F1 positive"), ("Accuracy", "F1 macro")):
         assert heads[heads.index(official) + 1] == second
@@ -212,7 +214,9 @@ def task(coded):
     def task(negatives=("HN",), **more):
         values = {"positives": ("S",), "train_negatives": negatives, "labels": "released"}
         values |= {"estimators": ("majority",)} | more
-        return om.Experiment("codes", coded.manifest, coded.stores["xclip"], **values)
+        return om.Experiment(
+            name="codes", manifest=coded.manifest, store=coded.stores["xclip"], **values
+        )
 
     return task
 
