@@ -22,7 +22,6 @@ from docs.commands import anchor, contexts, write_pages
 from docs.docstrings import PACKAGES
 from docs.pictures import MADE, write_pictures
 from obygaze_features.annotations.measures import MEASURES
-from obygaze_models.experiments.experiment import describe_key
 
 ROOT = Path(__file__).parents[1]
 #: Files elsewhere in the repository that are pages of the site.
@@ -162,22 +161,6 @@ class Thesaurus(SphinxDirective):
         return self.parse_text_to_nodes(describe_scheme(), allow_section_headings=True)
 
 
-def describe_keys(keys: list[str]) -> str:
-    """Return a Markdown table of keys of an experiment, from its type."""
-    rows = [f"| `{key}` | {describe_key(key)} |" for key in keys]
-    return "\n".join(["| key | value |", "|---|---|", *rows])
-
-
-class ExperimentKeys(SphinxDirective):
-    """A table of the keys of an experiment that the directive names."""
-
-    has_content = True
-
-    def run(self) -> list[nodes.Node]:
-        """Run for Sphinx."""
-        return self.parse_text_to_nodes(describe_keys(" ".join(self.content).split()))
-
-
 def describe_measures() -> str:
     """Return a Markdown table of the measures of agreement, from their registry."""
     rows = [
@@ -270,7 +253,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     for language in ("csv", "sbatch"):
         app.add_lexer(language, TextLexer)
     app.add_directive("thesaurus", Thesaurus)
-    app.add_directive("experiment-keys", ExperimentKeys)
     app.add_directive("measures", Measures)
     app.connect("builder-inited", write_sources)
     app.connect("build-finished", write_texts)

@@ -31,7 +31,9 @@ def votes_of(run: Run, task: Task) -> dict[str, Array]:
             marked = clips[f"{CONCEPTS_OF}{name}"].str.split(SEPARATOR)
             shows = np.array([[task.concept in own] for own in marked], dtype=bool)
             is_obygaze = run.header.manifest.is_obygaze
-            codes = concept_targets(levels.tolist(), shows, task.negatives, is_obygaze=is_obygaze)[:, 0]
+            codes = concept_targets(levels.tolist(), shows, task.negatives, is_obygaze=is_obygaze)[
+                :, 0
+            ]
             votes[name] = np.where(levels == "", -1, codes).astype(int)
         else:
             votes[name] = levels.map(code_of).fillna(-1).to_numpy(int)

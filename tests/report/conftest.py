@@ -17,10 +17,17 @@ from pandas.api.types import is_numeric_dtype
 from obygaze_features.manifests import LabelSet, Manifest, Split
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.tables import RunRecord
 from obygaze_models.experiments.run import run_experiment
-from obygaze_models.experiments.tables import Clip, Run, Tables, clips_frame, load_run
-from obygaze_models.experiments.tables import join_reasons, tabulate_reasons
+from obygaze_models.experiments.tables import (
+    Clip,
+    Run,
+    RunRecord,
+    Tables,
+    clips_frame,
+    join_reasons,
+    load_run,
+    tabulate_reasons,
+)
 from obygaze_models.explain.attributions import Attribution, Step
 from obygaze_models.report.page import report as write_report
 from tests.experiments.conftest import no_waiting_for_the_disk  # noqa: F401
