@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 
 from obygaze_features.common.printer import align
+from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_models.data.targets import concept_targets
 from obygaze_models.data.tasks import Task
 from obygaze_models.experiments.scores import average_over_fits, is_cross_validated, split_by
-from obygaze_models.experiments.tables import CONCEPTS_OF, LABEL_OF, SEPARATOR, Run
+from obygaze_models.experiments.tables import CONCEPTS_OF, LABEL_OF, Run
 from obygaze_models.scoring.annotators import AnnotatorComparison, compare_with_annotators
 from obygaze_models.scoring.metrics import Array
 

@@ -172,6 +172,7 @@ class Plan:
         missing = self.missing(problem.train, fold.train)
         if missing:
             return replace(fold, tests={}), (f"the training set has {missing}",)
+        validate = validate or self.division.protocol != "leave-film-out"
         missing = self.missing(problem.train, fold.validation, 2) if validate else ""
         if missing:
             return replace(fold, tests={}), (f"the validation set has {missing}",)

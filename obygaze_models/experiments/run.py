@@ -33,6 +33,7 @@ from obygaze_features.common.progress import meter
 from obygaze_features.common.resume import only_process
 from obygaze_features.common.text import counted, redact_url
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
+from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_features.manifests.splits import overlapping
 from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.tasks import levels_of, official_measure
@@ -49,7 +50,6 @@ from obygaze_models.experiments.tables import (
     FITS,
     HEADER,
     LABEL_OF,
-    SEPARATOR,
     ManifestRecord,
     Run,
     Skipped,

@@ -37,6 +37,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.items.films import film_titles
 from obygaze_features.items.items import group_noun
 from obygaze_features.manifests import LabelScheme, LabelSet, Manifest, obygaze_scheme
+from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_features.store import Store
 from obygaze_features.store.files import is_url
 from obygaze_models.data.dataset import Joined
@@ -65,7 +66,6 @@ HEADER = "run.json"
 MAKE = "obygaze models run EXPERIMENT.toml"
 LABEL_OF, CONCEPTS_OF = "label of ", "concepts of "
 """The prefixes of the columns of ``clips.csv`` that have an annotator's levels and concepts."""
-SEPARATOR = "|"
 CLIPS = {
     "id": "str", "film": "str", "title": "str", "media": "str", "start": "float64",
     "end": "float64", "level": "str", "concepts": "str", "fold": "Int64", "used": "str",
