@@ -40,7 +40,7 @@ $(SMALL): pyproject.toml constraints.txt
 $(READY): $(SMALL)
 	@echo "Adding what the tests need to .venv"
 	@$(BIN)/python $(INSTALL) '.[dev]'
-	@$(BIN)/python -c 'import matplotlib.pyplot, pandas, scipy.stats, skops, torch, transformers, xarray, zarr' # compiled once, and not by each worker of the tests
+	@$(BIN)/python -c 'import matplotlib.pyplot, pandas, scipy.stats, torch, transformers, xarray, zarr' # compiled once, and not by each worker of the tests
 	@touch $(READY)
 
 demo: $(SMALL)

@@ -72,15 +72,16 @@ def run_all(folder: Path, protocol: str) -> dict[str, list[float]]:
     aurocs: dict[str, list[float]] = defaultdict(list)
     for number in range(SETS):
         experiment = om.Experiment(
-            f"{protocol}, {number}", str(folder / "manifest"), str(folder / "codes.zarr"),
+            name=f"{protocol}, {number}", manifest=str(folder / "manifest"),
+            store=str(folder / "codes.zarr"),
             array=f"codes{number}", labels="released", protocol=protocol,
             split=None if protocol == "released" else "", positives=("S",), train_negatives=("HN",),
             test_negatives=TESTS, estimators=tuple(MODELS.values()),
         )  # fmt: skip
         run = om.run_experiment(experiment, folder / f"{protocol}-{number}")
-        titles = dict(zip(run.record.models, MODELS, strict=True))
-        names = dict(zip(run.record.tests, map("+".join, TESTS), strict=True))
-        for scores in run.record.scores:
+        titles = dict(zip(run.models, MODELS, strict=True))
+        names = dict(zip(run.tests, map("+".join, TESTS), strict=True))
+        for scores in run.model_scores:
             title = f"{titles[scores.model]}, {names[scores.test]} vs S"
             auroc = scores.mean["auroc"]
             assert auroc is not None

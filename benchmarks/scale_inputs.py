@@ -130,7 +130,7 @@ def _experiment(folder: Path, estimator: str) -> Any:
     from obygaze_models.experiments.experiment import Experiment
 
     return Experiment(
-        "scale", manifest=str(folder / "manifest"), store=str(folder / "s.zarr"), split="ten",
+        name="scale", manifest=str(folder / "manifest"), store=str(folder / "s.zarr"), split="ten",
         protocol="leak-free", positives=("S",), train_negatives=("HN",),
         test_negatives=(("EN", "HN", "NS"),), estimators=(estimator,),
     )  # fmt: skip

@@ -25,14 +25,13 @@ from benchmarks.clips import DIM, known_clips
 from benchmarks.memory import peak_mib
 from benchmarks.result import Result
 from benchmarks.store import FRAMES, make_store
-from benchmarks.zoo import TABLE_2, fit_all, paper_folds
+from benchmarks.zoo import TABLE_2, Fitted, fit_all, paper_folds
 from benchmarks.zoo_peers import batches_of_files, save_clips
 from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.folds import Fold
 from obygaze_models.data.stores import open_stores, read_frames
 from obygaze_models.data.tasks import Task
 from obygaze_models.estimators.attention import FrameMIL
-from obygaze_models.experiments.fit import FitResult
 
 SHOWN, SIGNAL, LIMIT_S, LIMIT_MIB = 3, 3.0, 90, 1500
 PROBE = FrameMIL()
@@ -58,7 +57,6 @@ def measure() -> Iterator[Result]:
         fits = [
             (result.planned.task, result.planned.fold, len(result.fit.estimator.history_))
             for result in results
-            if result.fit
         ]
         epochs = sum(fit[2] for fit in fits)
         name = f"{len(fits)} frame probes, {epochs / len(fits):.0f} epochs each"
@@ -82,7 +80,7 @@ def measure() -> Iterator[Result]:
         yield Result("their peak memory (limit)", peak, "MiB", LIMIT_MIB, peak / LIMIT_MIB, 1)
 
 
-def fit_probes(store: Path | str) -> list[FitResult]:
+def fit_probes(store: Path | str) -> list[Fitted]:
     """Read the frames, and fit and test a probe in every fold, as an experiment does."""
     known = _labelled_clips()
     ids, frames = read_frames(open_stores(store), known.ids, "frames")

@@ -10,22 +10,19 @@ import json
 import sys
 import tempfile
 import time
-import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pandas import DataFrame, read_csv
 from threadpoolctl import threadpool_limits
 
 from benchmarks import zoo_peers
 from benchmarks.clips import known_clips
 from benchmarks.memory import peak_mib
-from benchmarks.result import Result, side_by_side
+from benchmarks.result import Result
 from benchmarks.store import make_store
 from obygaze_features.store import open_store
 from obygaze_models.data.dataset import ClipDataset
@@ -34,15 +31,11 @@ from obygaze_models.data.protocols import LeaveFilmOut, PaperSplit
 from obygaze_models.data.stores import read_features
 from obygaze_models.data.targets import concept_targets
 from obygaze_models.data.tasks import Problem, two_classes
-from obygaze_models.estimators.svm_solver import DEFAULT_CS, clip_weights, fit_svm
-from obygaze_models.experiments.fit import FitMemo, FitResult, PlannedFit
-from obygaze_models.experiments.predictions import (
-    format_predictions,
-    join_tables,
-    read_predictions,
-    tabulate,
-)
-from obygaze_models.experiments.spec import EstimatorSpec
+from obygaze_models.estimators.svm_solver import DEFAULT_CS
+from obygaze_models.experiments.division import Division
+from obygaze_models.experiments.experiment import Experiment, Learner
+from obygaze_models.experiments.fit import Fit, FitMemo, fit_planned
+from obygaze_models.experiments.plan import Plan, PlannedFit
 
 EASY, HARD, ALL = (two_classes({}, ["S"], levels) for levels in (["EN"], ["HN"], ["EN", "HN"]))
 TABLE_2 = (Problem(EASY, (EASY, ALL)), Problem(HARD, (EASY, ALL)))
@@ -60,7 +53,6 @@ def measure() -> Iterator[Result]:
         yield from _films(folder / "films", raw)
         yield from _svms(unit)
         yield from _many(folder / "many")
-        yield from _predictions(folder)
 
 
 def _table_2(folder: Path, name: str, known: ClipDataset, share: int) -> Iterator[Result]:
@@ -79,19 +71,32 @@ def paper_folds(known: ClipDataset) -> Callable[[Problem], Sequence[Fold]]:
     return make_folds
 
 
+class Fitted(NamedTuple):
+    """A planned fit, its result, and the predictions for its test rows."""
+
+    planned: PlannedFit
+    fit: Fit
+    table: NDArray[Any]
+
+
 def fit_all(
     name: str,
     data: ClipDataset,
     problems: Sequence[Problem],
     make_folds: Callable[[Problem], Sequence[Fold]],
-) -> list[FitResult]:
+) -> list[Fitted]:
     """Fit and test an estimator in every fold of every problem, like a run."""
-    memo, spec = FitMemo(), EstimatorSpec(name)
-    return [
-        PlannedFit(name, spec, problem, fold).compute(data, memo)
-        for problem in problems
-        for fold in make_folds(problem)
-    ]
+    memo, learner = FitMemo(), Learner(name)
+    experiment = Experiment(name=name, manifest="none", store="none", estimators=(name,))
+    nothing: Any = None
+    plan = Plan(experiment, nothing, nothing, [*problems], Division("paper"), data, nothing)
+    results = []
+    for problem in problems:
+        for fold in make_folds(problem):
+            planned = PlannedFit(name, learner, problem, fold)
+            fit = fit_planned(plan, planned, memo)
+            results.append(Fitted(planned, fit, fit.predict(data, fold.test_rows)))
+    return results
 
 
 def _films(folder: Path, known: ClipDataset) -> Iterator[Result]:
@@ -121,7 +126,7 @@ def _mlps(
     store = make_store(folder / "s.zarr", known.ids, {"native": known.X})
     zoo_peers.save_clips(folder / "files", known.X)
 
-    def ours() -> list[FitResult]:
+    def ours() -> list[Fitted]:
         _, features = read_features(open_store(store), known.ids, "native")
         return fit_all("mlp", replace(known, X=features), problems, make_folds)
 
@@ -130,7 +135,7 @@ def _mlps(
     begin = time.perf_counter()
     results = ours()
     seconds = time.perf_counter() - begin
-    epochs = sum(len(result.fit.estimator.history_) for result in results if result.fit)
+    epochs = sum(len(result.fit.estimator.history_) for result in results)
     fits = [(result.planned.problem, result.planned.fold) for result in results]
     sample = fits[share // 2 :: share]
     label = f"{name}, {epochs / len(fits):.0f} epochs each"
@@ -239,63 +244,3 @@ def _many(folder: Path) -> Iterator[Result]:
         "100,000 clips: the lower of accuracy and least AUC (chance)",
         least, "", 0.7, 0.7 / least, 0.95,
     )  # fmt: skip
-
-
-def _predictions(folder: Path) -> Iterator[Result]:
-    """Write and read ``predictions.csv``, compared with pandas alone and by number of clips."""
-    record: Any = SimpleNamespace(tests={EASY.key: None}, task=lambda _: EASY)
-    tables = {count: _predicted(count) for count in (MANY // 10, MANY)}
-
-    def write(count: int) -> None:
-        text = format_predictions([EASY], tables[count])
-        (folder / f"{count}.csv").write_text(text, encoding="utf-8")
-
-    def read(count: int) -> DataFrame:
-        return read_predictions(folder / f"{count}.csv", record)
-
-    yield side_by_side(
-        f"predictions of {MANY:,} clips written (pandas: to_csv)",
-        lambda: write(MANY),
-        lambda: tables[MANY].to_csv(folder / "plain.csv", index=False),
-        target=3,
-    )
-    yield side_by_side(
-        f"predictions of {MANY:,} clips read and checked (pandas: read_csv)",
-        lambda: read(MANY),
-        lambda: read_csv(folder / "plain.csv"),
-        target=15,
-    )
-    yield from _growth("written", write)
-    yield from _growth("read", read)
-
-
-def _growth(name: str, action: Callable[[int], object]) -> Iterator[Result]:
-    """Compare ten times as many clips with ten times the time and memory."""
-    text = f"predictions of {MANY:,} clips {name} (ten times those of {MANY // 10:,})"
-
-    def ten_times() -> None:
-        for _ in range(10):
-            action(MANY // 10)
-
-    yield side_by_side(f"{text}, time", lambda: action(MANY), ten_times, target=2)
-    peak, tenth = (_peak(action, count) for count in (MANY, MANY // 10))
-    yield Result(f"{text}, memory", peak, "MiB", 10 * tenth, peak / tenth / 10, 2)
-
-
-def _predicted(count: int) -> DataFrame:
-    """Return the predictions of one fit for a number of clips."""
-    chance = np.random.default_rng(0)
-    ids = [f"tt0000001-{row:06}" for row in range(count)]
-    positive = chance.random(count)
-    probabilities = np.column_stack([1 - positive, positive])
-    labels = chance.integers(2, size=count)
-    return join_tables([tabulate(EASY, "mlp", 0, ids, labels, probabilities)])
-
-
-def _peak(action: Callable[[int], object], count: int) -> float:
-    """Return the peak memory that an action allocates, in MiB."""
-    tracemalloc.start()
-    action(count)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak / 2**20

@@ -21,7 +21,6 @@ import obygaze_features as of
 from docs.commands import anchor, contexts, write_pages
 from docs.docstrings import PACKAGES
 from docs.pictures import MADE, write_pictures
-from obygaze_models.experiments.experiment import describe_key
 
 ROOT = Path(__file__).parents[1]
 #: Files elsewhere in the repository that are pages of the site.
@@ -161,22 +160,6 @@ class Thesaurus(SphinxDirective):
         return self.parse_text_to_nodes(describe_scheme(), allow_section_headings=True)
 
 
-def describe_keys(keys: list[str]) -> str:
-    """Return a Markdown table of keys of an experiment, from its type."""
-    rows = [f"| `{key}` | {describe_key(key)} |" for key in keys]
-    return "\n".join(["| key | value |", "|---|---|", *rows])
-
-
-class ExperimentKeys(SphinxDirective):
-    """A table of the keys of an experiment that the directive names."""
-
-    has_content = True
-
-    def run(self) -> list[nodes.Node]:
-        """Run for Sphinx."""
-        return self.parse_text_to_nodes(describe_keys(" ".join(self.content).split()))
-
-
 def write_texts(app: Sphinx, exception: Exception | None) -> None:
     """Write the texts of all pages as a script, for the search of a site that is read from disk."""
     if exception or app.builder.name != "html":
@@ -253,7 +236,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     for language in ("csv", "sbatch"):
         app.add_lexer(language, TextLexer)
     app.add_directive("thesaurus", Thesaurus)
-    app.add_directive("experiment-keys", ExperimentKeys)
     app.connect("builder-inited", write_sources)
     app.connect("build-finished", write_texts)
     app.connect("build-finished", check_site)

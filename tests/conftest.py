@@ -37,7 +37,7 @@ from tests.kit.store import a_store
 
 if TYPE_CHECKING:  # a small installation has no scikit-learn
     from obygaze_models.experiments.experiment import Experiment
-    from obygaze_models.experiments.run_folder import Run
+    from obygaze_models.experiments.tables import Run
 
 #: Seconds of computing that each room's tests may take, of `make test`, on a machine that takes
 #: `REFERENCE_S` for `reference_seconds`; slower ones get more.

@@ -29,8 +29,8 @@ from obygaze_features.backbones.weights import write_random_weights
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
 from obygaze_models.data.example import example_path
-from obygaze_models.experiments.experiment import experiment_fields
-from obygaze_models.saved.persistence import load_model
+from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.saved.model import load_model
 from tests.conftest import forget_package, run_obygaze
 from tests.kit.authors import make_dataset
 from tests.kit.models import write_gpt2, write_sentence_encoder
@@ -175,7 +175,7 @@ def test_real_result_tutorial_runs(page: Page) -> None:
         "balanced_accuracy": lambda y, p: theirs.balanced_accuracy_score(y, p > 0.5),
     }  # fmt: skip
     runs = [om.load_run(f"runs/{name}") for name in ("level", "length", "concepts")]
-    scored = [(run, scores) for run in runs for scores in run.record.scores]
+    scored = [(run, scores) for run in runs for scores in run.model_scores]
     assert len(scored) == 8
     for run, scores in scored:
         concept = scores.test.split(" vs ")[0]
@@ -293,8 +293,8 @@ def test_arrays_become_a_table(page: Page) -> None:
 
 def test_every_key_of_an_experiment_is_described() -> None:
     text = read("reference/configuration")
-    tables = re.findall(r"^```{experiment-keys}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert sorted(" ".join(tables).split()) == sorted(experiment_fields())
+    described = re.findall(r"^\| `(\w+)` \|", text.partition("## Several")[0], re.MULTILINE)
+    assert {*Experiment.__struct_fields__} <= {*described}
 
 
 @pytest.mark.gate
@@ -457,7 +457,7 @@ def test_scores_of_each_balance_are_those_on_the_page(tmp_path: Path) -> None:
             train_negatives=("EN", "HN"),
             estimators=("logistic",),
         )
-        [scores] = om.run_experiment(experiment, tmp_path / balance).record.scores
+        [scores] = om.run_experiment(experiment, tmp_path / balance).model_scores
         assert (scores.mean["f1"], scores.mean["auroc"]) == pytest.approx((f1, auroc), abs=0.005)
 
 

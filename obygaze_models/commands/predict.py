@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -126,7 +127,7 @@ def predict(
         counts = table["prediction"].value_counts().head(10).to_dict()
         facts = {"predictions": len(table), "by_class": counts}
         facts |= {"wrote": [str(path) for path in files]}
-        show(facts if files else facts | {"first": [*first_rows(table)]})
+        show(facts if files else facts | {"first": first_rows(table)})
     echo_warnings(warnings)
 
 
@@ -151,7 +152,7 @@ def evaluate(
       obygaze models evaluate models/sure stores/xclip-kinetics.zarr manifests/obygaze12
     """
     scored = om.evaluate(model, stores, manifest, labels=labels)
-    rows = scored.astype(object).where(scored.notna(), None).to_dict("records")
+    rows: list[Any] = scored.astype(object).where(scored.notna(), None).to_dict("records")
     show(rows, as_json)
     unseen = scored[scored["on"] == "clips of unseen films"]
     if unseen.empty or unseen.iloc[0]["clips"] < scored.iloc[0]["clips"]:

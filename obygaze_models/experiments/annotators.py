@@ -6,17 +6,19 @@ import numpy as np
 import pandas as pd
 
 from obygaze_features.common.printer import align
+from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_models.data.targets import concept_targets
 from obygaze_models.data.tasks import Task
 from obygaze_models.experiments.scores import average_over_fits, is_cross_validated, split_by
-from obygaze_models.experiments.tables import CONCEPTS_OF, LABEL_OF, SEPARATOR, Run
+from obygaze_models.experiments.tables import CONCEPTS_OF, LABEL_OF, Run
 from obygaze_models.scoring.annotators import AnnotatorComparison, compare_with_annotators
 from obygaze_models.scoring.metrics import Array
 
 
 def annotators_of(clips: pd.DataFrame) -> list[str]:
     """Return the annotators whose labels are in a table of clips."""
-    return [name.removeprefix(LABEL_OF) for name in clips if name.startswith(LABEL_OF)]
+    names: list[str] = clips.columns.tolist()
+    return [name.removeprefix(LABEL_OF) for name in names if name.startswith(LABEL_OF)]
 
 
 def votes_of(run: Run, task: Task) -> dict[str, Array]:
@@ -30,7 +32,9 @@ def votes_of(run: Run, task: Task) -> dict[str, Array]:
             marked = clips[f"{CONCEPTS_OF}{name}"].str.split(SEPARATOR)
             shows = np.array([[task.concept in own] for own in marked], dtype=bool)
             is_obygaze = run.header.manifest.is_obygaze
-            codes = concept_targets(levels, shows, task.negatives, is_obygaze=is_obygaze)[:, 0]
+            codes = concept_targets(levels.tolist(), shows, task.negatives, is_obygaze=is_obygaze)[
+                :, 0
+            ]
             votes[name] = np.where(levels == "", -1, codes).astype(int)
         else:
             votes[name] = levels.map(code_of).fillna(-1).to_numpy(int)

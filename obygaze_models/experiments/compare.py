@@ -193,12 +193,7 @@ def compare(
     first = next(iter(named.values()))
     if len({run.header.manifest.digest for run in named.values()}) > 1:
         raise ExperimentError("the runs have different items. Run all on the same manifest")
-    tables = {}
-    for name, run in named.items():
-        for (model, test), table in split_by(run.predictions, "model", "test").items():
-            title = f"{name}: {model}" if len(named) > 1 else model
-            if not models or model in models:
-                tables[ModelRef(name, model, title), test] = table
+    tables = _tables(named, models)
     refs = list(dict.fromkeys(ref for ref, _ in tables))
     known = [ref.model for ref in refs]
     chosen = [*models] or [first.main_model]
@@ -206,13 +201,13 @@ def compare(
         if name not in known:
             raise ExperimentError(unknown_name("model", name, first.models))
     reference = refs[known.index(chosen[0])]
-    compared: list[Comparison] = []
-    left_out: list[RunWarning] = []
-    for ref in refs:
-        for test in dict.fromkeys(test for own, test in tables if own in (ref, reference)):
-            if ref != reference:
-                own = _compare((ref, reference), test, named, tables, pooled=pooled)
-                (compared if isinstance(own, Comparison) else left_out).append(own)  # type: ignore[arg-type]
+    rows = [
+        _compare((ref, reference), test, named, tables, pooled=pooled)
+        for ref in refs if ref != reference
+        for test in dict.fromkeys(test for own, test in tables if own in (ref, reference))
+    ]  # fmt: skip
+    compared = [row for row in rows if isinstance(row, Comparison)]
+    left_out = [row for row in rows if isinstance(row, RunWarning)]
     if not compared:
         nothing = f"no model to compare with {reference.name}. Add a run or a model"
         raise ExperimentError(left_out[0].text if left_out else nothing)
@@ -222,6 +217,19 @@ def compare(
     voiding = [note for run in named.values() for note in run.warnings if note.voids_scores]
     warnings = [*voiding, *(note for own in compared for note in own.warnings), *left_out]
     return Comparisons(_adjust(compared), metric, unique_warnings(warnings), pooled)
+
+
+def _tables(
+    runs: Mapping[str, Run], models: Sequence[str]
+) -> dict[tuple[ModelRef, str], pd.DataFrame]:
+    """Return the predictions of each model and test set, of all models if none are named."""
+    tables = {}
+    for name, run in runs.items():
+        for (model, test), table in split_by(run.predictions, "model", "test").items():
+            title = f"{name}: {model}" if len(runs) > 1 else model
+            if not models or model in models:
+                tables[ModelRef(name, model, title), test] = table
+    return tables
 
 
 def _by_name(runs: Sequence[Run]) -> dict[str, Run]:

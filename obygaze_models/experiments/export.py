@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,9 +45,11 @@ def held_out(
         if model not in (None, name):
             continue
         task, mean = run.task(test), average_over_fits(fits)
-        mean["prediction"] = mean["called"]
-        if not target_of(fits).is_numeric:
+        if target_of(fits).is_numeric:
+            mean["prediction"] = mean["called"]
+        else:
             mean["prediction"] = np.array(task.class_titles, dtype=object)[mean["called"]]
+            mean = mean.drop(columns="label")  # the level says it
         reasons = run.reasons
         is_own = (reasons["model"] == name) & (reasons["task"] == run.trained_on(test))
         parts = mean_parts(reasons[is_own], mean["id"].tolist()).listed()
@@ -55,7 +57,7 @@ def held_out(
             "|".join(f"{concept} {format_signed(amount)}" for concept, amount in own)
             for own in parts
         ]
-        mean = mean.drop(columns=["label", "called", "low", "high"])
+        mean = mean.drop(columns=["called", "low", "high"])
         tables.append(mean.assign(model=name, test=test))
     clips = run.clips.drop(columns=["fold", "used", "leaked", "blank"])
     if ids is not None:
@@ -80,8 +82,8 @@ def with_places(predictions: Predictions, items: Items) -> pd.DataFrame:
 
 def format_predictions(table: pd.DataFrame) -> str:
     """Format predictions as CSV, in which no cell is a formula."""
-    columns = {}
-    for name in table:
+    columns: dict[str, list[str]] = {}
+    for name in table.columns.tolist():
         numbers = table[name].dtype.kind == "f"
         columns[name] = [_cell(value, numbers) for value in table[name].tolist()]
     return format_spreadsheet(columns)
@@ -101,13 +103,14 @@ def to_elan(table: pd.DataFrame, warnings: Iterable[RunWarning] = ()) -> dict[st
             "none of the predictions has a start and an end in a film, which ELAN needs. Write a "
             "table instead: -o predictions.csv"
         )
-    shares = [name for name in table if name.startswith(SHARES)]
+    shares = _shares(table)
     files = {}
     for place, own in split_by(timed, "film", "media").items():
         tiers = []
         for (model, test), part in split_by(own, "model", "test").items():
             notes = []
-            for row in part.to_dict("records"):
+            rows: list[Any] = part.to_dict("records")
+            for row in rows:
                 details = {"clip": row["id"]} | {key: f"{row[key]:.3f}" for key in shares}
                 if row.get("seen", "no") != "no":
                     details["seen in training"] = row["seen"]
@@ -149,9 +152,14 @@ def _documents(
     return documents
 
 
-def first_rows(table: pd.DataFrame, limit: int = 20) -> Iterator[dict[str, Any]]:
-    """Yield the first predictions, with the columns to print."""
-    shares = [name for name in table if name.startswith(SHARES)]
-    names = ["id", "model", "test", "prediction", *shares, "seen"]
+def first_rows(table: pd.DataFrame, limit: int = 20) -> list[dict[str, Any]]:
+    """Return the first predictions, with the columns to print."""
+    names = ["id", "model", "test", "prediction", *_shares(table), "seen"]
     known = [name for name in names if name in table]
-    yield from table[known].head(limit).to_dict("records")
+    rows: list[Any] = table[known].head(limit).to_dict("records")
+    return rows
+
+
+def _shares(table: pd.DataFrame) -> list[str]:
+    """Return the names of the columns with probabilities or numbers."""
+    return [name for name in table.columns.tolist() if name.startswith(SHARES)]

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import joblib
 import msgspec
 import numpy as np
 import pandas as pd
@@ -26,7 +25,7 @@ from obygaze_models.estimators.fusion import StoreFusion
 from obygaze_models.estimators.inner_folds import whole_groups
 from obygaze_models.estimators.outputs import predict_outputs
 from obygaze_models.estimators.registry import best_of, make_estimator, modules_of, plugin_errors
-from obygaze_models.experiments.plan import Plan, PlannedFit
+from obygaze_models.experiments.plan import Plan, PlannedFit, key_of
 from obygaze_models.experiments.scores import tabulate
 from obygaze_models.scoring.metrics import Array
 
@@ -73,13 +72,13 @@ class FitMemo:
     """A cache in memory, so that several heads share a concept bank fitted on the same fold."""
 
     def __init__(self) -> None:
-        self._results: dict[str, Any] = {}
+        self._results: dict[Any, Any] = {}
 
     def cache(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function with cached results, as in `joblib.Memory.cache`."""
 
         def cached(*arguments: Any) -> Any:
-            key = function.__qualname__ + str(joblib.hash(arguments))
+            key = function, key_of(arguments)
             if key not in self._results:
                 self._results[key] = function(*arguments)
             return self._results[key]

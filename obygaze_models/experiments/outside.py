@@ -31,8 +31,8 @@ def outside_predictions(plan: Plan, path: Path) -> list[pd.DataFrame]:
     """
     try:
         outside = pd.read_csv(path, dtype=TYPES, keep_default_na=False, na_values={"fit": [""]})
-    except (OSError, ValueError) as problem:
-        raise ExperimentError(f"{path} cannot be read: {one_line(problem)}") from None
+    except (OSError, ValueError) as reason:
+        raise ExperimentError(f"{path} cannot be read: {one_line(reason)}") from None
     if "model" not in outside:
         outside["model"] = path.stem
     models = {}
@@ -40,7 +40,7 @@ def outside_predictions(plan: Plan, path: Path) -> list[pd.DataFrame]:
         if model in plan.experiment.learners:
             raise ExperimentError(f"{path}: an estimator is called {model!r}, too. Rename one")
         models[str(model)] = own
-    tables = []
+    tables: list[pd.DataFrame] = []
     for problem in plan.problems:
         for model, own in models.items():
             tables += _of_problem(plan, problem, model, own, path)
@@ -66,8 +66,9 @@ def _of_problem(
         part = table[table["fit"] == fold.index] if by_fit else table
         ids = [plan.data.ids[row] for row in fold.test_rows.tolist()]
         try:
-            own = part.set_index("id", verify_integrity=True)[columns].loc[ids]
-            values = own.to_numpy(dtype=np.float64)
+            if part["id"].duplicated().any():
+                raise ValueError("an id is listed twice")
+            values = part.set_index("id")[columns].loc[ids].to_numpy(dtype=np.float64)
         except (KeyError, ValueError) as reason:
             raise ExperimentError(
                 f"{path}: {model} in fit {fold.index}: {one_line(reason)}. It needs the columns "

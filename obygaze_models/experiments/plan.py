@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import joblib
 import msgspec
 import numpy as np
 
@@ -169,13 +169,13 @@ class Plan:
 
         Training needs clips of every class. Validation and each test need two classes.
         """
-        parts = {"training set": (problem.train, fold.train, None)}
-        if validate:
-            parts["validation set"] = problem.train, fold.validation, 2
-        for name, (task, rows, least) in parts.items():
-            missing = self.missing(task, rows, least)
-            if missing:
-                return replace(fold, tests={}), (f"the {name} has {missing}",)
+        missing = self.missing(problem.train, fold.train)
+        if missing:
+            return replace(fold, tests={}), (f"the training set has {missing}",)
+        validate = validate or self.division.protocol != "leave-film-out"
+        missing = self.missing(problem.train, fold.validation, 2) if validate else ""
+        if missing:
+            return replace(fold, tests={}), (f"the validation set has {missing}",)
         tests, skips = {}, []
         for task in problem.tests:
             missing = self.missing(task, fold.tests[task.key], 2)
@@ -195,11 +195,11 @@ class Plan:
         rows: dict[tuple[str, str], dict[str, Any]] = {}
         for planned in self.fits():
             key = planned.model, planned.task.key
-            row = {"model": key[0], "task": key[1], "fits": 0, "trained": 0, "skipped": ""}
+            row: dict[str, Any] = {"model": key[0], "task": key[1], "fits": 0, "trained": 0}
             row = rows.setdefault(key, row)
             row["fits"] += bool(planned.fold.tests)
             row["trained"] = max(row["trained"], len(planned.fold.train))
-            row["skipped"] = "; ".join(planned.skips) or row["skipped"]
+            row["skipped"] = "; ".join(planned.skips) or row.get("skipped", "")
         return [*rows.values()]
 
     def versions(self) -> dict[str, str]:
@@ -224,7 +224,7 @@ class Plan:
             self.data.folds,
             self.data.numbers,
         )
-        return str(joblib.hash(parts))
+        return hashlib.sha256(repr(key_of(parts)).encode()).hexdigest()
 
     def features(self, *, frames: bool = False) -> Features:
         """Return the description of the features, which saved models need."""
@@ -249,6 +249,22 @@ class Plan:
             own = strata[(units == unit) & (strata >= 0)]
             rows.append([unit, *np.bincount(own, minlength=len(task.classes))])
         return align([head, *task.class_titles], rows)
+
+
+def key_of(value: Any) -> Any:
+    """Return a key that is equal only for equal values, arrays and unfitted estimators."""
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        content = np.ascontiguousarray(value).tobytes()
+        return value.dtype.str, value.shape, hashlib.sha256(content).hexdigest()
+    if isinstance(value, np.ndarray):
+        return key_of(value.tolist())
+    if hasattr(value, "get_params"):
+        return type(value), key_of(value.get_params(deep=False))
+    if isinstance(value, Mapping):
+        return tuple((key, key_of(item)) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return type(value), tuple(key_of(item) for item in value)
+    return value
 
 
 def make_plan(experiment: Experiment | str | Path) -> Plan:

@@ -7,6 +7,7 @@ the same bytes as if it had never been interrupted, except for ``started`` and `
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -24,18 +25,19 @@ from obygaze_features.common.files import (
     check_new_folder,
     new_folder,
     publish_folder,
+    read_bytes,
     write_text,
 )
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.progress import meter
 from obygaze_features.common.resume import only_process
 from obygaze_features.common.text import counted, redact_url
-from obygaze_features.errors import ExperimentError, OutputExists
+from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
+from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_features.manifests.splits import overlapping
 from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.tasks import levels_of, official_measure
 from obygaze_models.data.warnings import RunWarning, origin_warnings
-from obygaze_models.estimators.inner_folds import DIVIDED
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import Fit, FitMemo, fit_planned, rows_of, tabulate_tests
@@ -47,7 +49,6 @@ from obygaze_models.experiments.tables import (
     FITS,
     HEADER,
     LABEL_OF,
-    SEPARATOR,
     ManifestRecord,
     Run,
     Skipped,
@@ -58,16 +59,16 @@ from obygaze_models.experiments.tables import (
 )
 from obygaze_models.experiments.warnings import run_warnings
 from obygaze_models.saved.about import About, spans_of
+from obygaze_models.saved.model import ARRAYS, load_model, model_files
 from obygaze_models.saved.model import HEADER as MODEL
-from obygaze_models.saved.model import load_model, model_files
 
 IDENTITY = "identity.txt"
 """The file with the digest of all that the fits depend on."""
-OURS = {
-    HEADER, IDENTITY, "models", "report.html",
-    "clips.csv", "fits.csv", "predictions.csv", "reasons.csv", "scores.csv",
-}  # fmt: skip
-"""The files in the folder of a run."""
+OURS = re.compile(
+    r"(run\.json|identity\.txt|report\.html|(clips|fits|predictions|reasons|scores)\.csv)"
+    r"|(models/[^/]+/)?[^/]+/model\.(json|safetensors)|\..*\.partial"
+)
+"""The files in the folder of a run, and those that a killed process leaves."""
 Log = Callable[[str], None]
 
 
@@ -135,11 +136,10 @@ def run_experiment(
 
 def _refuse_to_lose(folder: Path) -> None:
     """Raise `OutputExists` if a folder of a run has files that obygaze did not write."""
-    foreign = sorted({path.name for path in folder.glob("[!.]*")} - OURS)
-    if foreign:
-        raise OutputExists(
-            f"{folder} has {foreign[0]}, which is not part of a run. Move it elsewhere"
-        )
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        if (path.is_symlink() or not path.is_dir()) and not OURS.fullmatch(name):
+            raise OutputExists(f"{folder} has {name}, which is not part of a run. Move it away")
 
 
 def _begin(folder: Path, identity: str, log: Log, *, restart: bool) -> None:
@@ -208,7 +208,7 @@ def _add_fit(
     tested, trained = data.groups[fold.test_rows], data.groups[fold.train]
     results.also_trained |= {*np.intersect1d(tested, trained).tolist()} - {""}
     for note in fit.warnings:
-        if note.code == DIVIDED or planned.learner.name not in ESTIMATORS:  # others are in facts
+        if planned.learner.name not in ESTIMATORS:  # others are in facts
             text = f"{planned.model}: {note.text}"
             results.notes.append(RunWarning(note.code, planned.model, text))
     results.fits.append(_row(plan, planned, fit, not_saved, len(leaked)))
@@ -217,6 +217,8 @@ def _add_fit(
 def _fit(plan: Plan, planned: PlannedFit, place: Path, memo: FitMemo) -> tuple[Fit, str]:
     """Load a fit or compute and save it; also return why it was not saved, or ""."""
     if (place / MODEL).is_file():
+        for name in (MODEL, ARRAYS):
+            read_bytes(place / name, StoreUnreadable)  # a failing disk is no damage
         try:
             return _load(planned, place), ""
         except ExperimentError:

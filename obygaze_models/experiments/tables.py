@@ -37,6 +37,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.items.films import film_titles
 from obygaze_features.items.items import group_noun
 from obygaze_features.manifests import LabelScheme, LabelSet, Manifest, obygaze_scheme
+from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_features.store import Store
 from obygaze_features.store.files import is_url
 from obygaze_models.data.dataset import Joined
@@ -54,6 +55,7 @@ from obygaze_models.experiments.scores import (
     score_test_sets,
 )
 from obygaze_models.saved.about import Features
+from obygaze_models.scoring.metrics import Array
 
 if TYPE_CHECKING:
     from obygaze_models.explain.moments import Moments
@@ -64,7 +66,6 @@ HEADER = "run.json"
 MAKE = "obygaze models run EXPERIMENT.toml"
 LABEL_OF, CONCEPTS_OF = "label of ", "concepts of "
 """The prefixes of the columns of ``clips.csv`` that have an annotator's levels and concepts."""
-SEPARATOR = "|"
 CLIPS = {
     "id": "str", "film": "str", "title": "str", "media": "str", "start": "float64",
     "end": "float64", "level": "str", "concepts": "str", "fold": "Int64", "used": "str",
@@ -421,9 +422,9 @@ class Run:
         """Return a table of predictions with encoded labels; raise for invalid values."""
         task_of = {task.key: task for task in self.header.tasks}
         target = self.header.tasks[-1].target
-        codes = np.empty(len(table), dtype=target.label_type)
+        codes: Array = np.empty(len(table), dtype=target.label_type)
         for test, rows in table.groupby("test", observed=True).indices.items():
-            codes[rows] = target.read_labels(task_of[test], table["label"].to_numpy()[rows])
+            codes[rows] = target.read_labels(task_of[str(test)], table["label"].to_numpy()[rows])
         values = table[target.columns_in(table.columns)].to_numpy()
         if not (target.takes_part(codes).all() and target.allows(values).all()) or table.empty:
             raise ValueError("labels or predictions are invalid")
@@ -533,7 +534,7 @@ def _format_labels(table: pd.DataFrame, tasks: Sequence[Task]) -> Any:
     task_of = {task.key: task for task in tasks}
     cells = np.empty(len(table), dtype=object)
     for test, rows in table.groupby("test").indices.items():
-        task = task_of[test]
+        task = task_of[str(test)]
         cells[rows] = task.target.format_labels(task, table["label"].to_numpy()[rows])
     return cells
 
@@ -544,7 +545,7 @@ def scores_table(models: Sequence[ModelScores]) -> pd.DataFrame:
     for own in models:
         for metric, mean in own.mean.items():
             low, high = own.interval[metric] or (None, None)
-            row = {"model": own.model, "test": own.test, "metric": metric}
+            row: dict[str, Any] = {"model": own.model, "test": own.test, "metric": metric}
             rows.append(row | {"group": "", "mean": mean, "low": low, "high": high})
             for group, scores in own.groups.items():
                 rows.append(row | {"group": group, "mean": scores.get(metric)})
@@ -558,8 +559,11 @@ def format_csv(table: pd.DataFrame) -> str:
     texts = table.select_dtypes(exclude=["number", "bool", "boolean"])
     # An unquoted carriage return would be read as the end of a line.
     returns = any("\r" in str(cell) for name in texts for cell in texts[name].unique())
-    quoting = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
-    return str(table.to_csv(index=False, lineterminator="\n", quoting=quoting))
+    return table.to_csv(
+        index=False,
+        lineterminator="\n",
+        quoting=csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL,
+    )
 
 
 def read_csv(path: Path, types: Mapping[str, str]) -> pd.DataFrame:

@@ -22,6 +22,7 @@ from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.fit import WEIGHTS
 from obygaze_models.experiments.scores import called_of, split_by
 from obygaze_models.experiments.tables import Run, Skipped
+from obygaze_models.scoring.intervals import MIN_GROUPS
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.plan import Plan
@@ -44,6 +45,7 @@ FOLLOWS = {
     "films": "The other clips have no scores.",
     "unnamed": "They are left out of means over {group}s, since they could belong to any {group}.",
     "also-trained": "Expect lower scores on a {group} that the model has never seen.",
+    "no-interval": "So the scores have no interval.",
     "smallest-class": "Macro F1 weights all classes equally, and weighted F1 all clips.",
     "positives": "F1 and AP depend on this share, so compare them only within one test set.",
     "join": "These clips are not part of any score.",
@@ -143,7 +145,7 @@ def _untested(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWar
     lacking = []
     for group, own in usable.groupby("group", sort=True):
         if group not in groups:
-            lacking.append(f"{own['title'].iloc[0] if noun == 'film' else group}")
+            lacking.append(str(own["title"].iloc[0]) if noun == "film" else str(group))
     if lacking:
         needed = plan.experiment.protocol_options.get("min_clips", FILM_CLIPS)
         reason = f" (fewer than min_clips = {needed} clips of a class, or in no test fold)"
@@ -228,6 +230,9 @@ def messages_of(run: Run) -> list[RunWarning]:
     if header.also_trained and tested > 1:
         text = f"{header.also_trained:,} of the {tested:,} tested {run.noun}s have other clips"
         messages.append(RunWarning("also-trained", "", f"{text} in training."))
+    if max(scores.films for scores in run.model_scores) < MIN_GROUPS:
+        text = f"There are {tested:,} tested {run.by}s, but an interval needs {MIN_GROUPS}."
+        messages.append(RunWarning("no-interval", "", text))
     for name, test in run.tests.items():
         clips = f"{test.clips:,} test clips"
         if test.share is not None:

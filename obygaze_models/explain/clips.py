@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from obygaze_models.experiments.tables import SEPARATOR
+from obygaze_features.manifests.labels import SEPARATOR
 
 _NUMBER = re.compile(r"(?<!\d)(\d++)$")
 

@@ -19,12 +19,11 @@ from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError, ObygazeError
 from obygaze_features.items.films import distinct_titles
 from obygaze_features.manifests import LabelScheme, LabelSet, Level
-from obygaze_features.manifests.labels import obygaze_scheme
+from obygaze_features.manifests.labels import SEPARATOR, obygaze_scheme
 from obygaze_models.experiments.annotators import annotators_of
 from obygaze_models.experiments.tables import (
     CONCEPTS_OF,
     LABEL_OF,
-    SEPARATOR,
     AnyRun,
     Run,
     annotated_clips,

@@ -127,7 +127,7 @@ def seen_in_training(about: About, items: Items, ids: Sequence[str]) -> list[str
         in_group = np.array([cells[items.row(clip)] in groups for clip in ids], dtype=bool)
     if not about.seen:
         meets = in_group
-    return np.where(meets, CLIP, np.where(in_group, FILM, NO)).tolist()
+    return [*map(str, np.where(meets, CLIP, np.where(in_group, FILM, NO)))]
 
 
 def model_card(name: str, about: About, manifest: Manifest, counts: Mapping[str, int]) -> str:

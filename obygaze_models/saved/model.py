@@ -43,11 +43,11 @@ Arrays = dict[str, "np.ndarray[Any, Any]"]
 
 
 class ModelFile(msgspec.Struct):
-    """The content of ``model.json``; `sha256` is the digest of the rest."""
+    """The content of ``model.json``; `files` has the digest of the arrays, `sha256` of the rest."""
 
     about: About
     model: dict[str, Any]
-    arrays_sha256: str
+    files: dict[str, str]
     sha256: str
     format: str = FORMAT
     format_version: int = FORMAT_VERSION
@@ -83,7 +83,7 @@ def model_files(model: Any, about: About) -> dict[str, bytes]:
         "format_version": FORMAT_VERSION,
         "about": msgspec.to_builtins(about),
         "model": tree,
-        "arrays_sha256": hashlib.sha256(data).hexdigest(),
+        "files": {ARRAYS: hashlib.sha256(data).hexdigest()},
     }
     header["sha256"] = _digest(header)
     try:
@@ -100,7 +100,7 @@ def load_model(path: str | Path) -> tuple[Any, About]:
     path = Path(path)
     header = read_header(path)
     data = read_bytes(path / ARRAYS, ExperimentError)
-    if hashlib.sha256(data).hexdigest() != header.arrays_sha256:
+    if hashlib.sha256(data).hexdigest() != header.files.get(ARRAYS):
         raise _damaged(path / ARRAYS, "its checksum does not match")
     try:
         model = _decode(header.model, load(data))
@@ -186,8 +186,9 @@ def _encode_array(value: np.ndarray[Any, Any], name: str, arrays: Arrays) -> dic
 
 
 def _encode_object(value: Any, name: str, arrays: Arrays) -> dict[str, Any]:
-    if hasattr(value, "tree_"):
-        value = as_tree(value) or value  # as arrays, which are checked when loaded
+    tree = as_tree(value) if hasattr(value, "tree_") else None
+    if tree is not None and np.array_equal(tree.classes_, value.classes_):
+        value = tree  # arrays, which are checked when loaded
     path = _path_of(value, name)
     groups: dict[str, dict[str, Any]] = {}
     if is_dataclass(value) and not hasattr(value, "get_params"):
@@ -211,7 +212,8 @@ def _encode_object(value: Any, name: str, arrays: Arrays) -> dict[str, Any]:
 def _path_of(value: Any, name: str) -> str:
     """Return the path of a class that a model may contain; raise for any other."""
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    if class_path(kind) in SAFE:
+    has_parameters = is_dataclass(value) or hasattr(value, "get_params")
+    if class_path(kind) in SAFE and has_parameters:
         return class_path(kind)
     path = f"{type(value).__module__}:{type(value).__qualname__}"
     if kind in trusted_classes():

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PRETEND = """
 import importlib, json, mmap, os, shutil, signal, stat, sys
 for name in ("joblib", "matplotlib.pyplot", "pandas", "scipy.stats", "sklearn.linear_model",
-             "skops.io", "subprocess", "torch", "zarr"):  # others' code, made for this system
+             "subprocess", "torch", "zarr"):  # others' code, made for this system
     importlib.import_module(name)
 from click.testing import CliRunner
 

@@ -20,7 +20,6 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.data.targets import concept_targets
 from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.estimators.trees import TreeArrays
-from obygaze_models.experiments.spec import EstimatorSpec
 from obygaze_models.scoring.metrics import baselines
 from tests.kit.clips import small_clips
 from tests.kit.floats import close
@@ -274,7 +273,6 @@ SLIPS = [
     (lambda: om.ConceptBottleneck(make_pipeline(StandardScaler(), om.ConceptBank())).fit(
         X, Y, concepts=C), "enable metadata routing"),
     (lambda: concept_targets(["EN"], C[:1], "d"), "unknown negatives 'd'. Choose a"),
-    (lambda: EstimatorSpec("pcbm-tree", {}, "d"), "unknown set of negatives 'd'"),
     (lambda: om.LinearSVMProbe([0.1, 1]).fit(X, Y, X_val=X[:99], y_val=np.ones(99, bool)),
      "of 99 validation labels, all or none are class"),
     (lambda: fit_mlp(X[:3], [0, 0, 1]), r"too few clips \(3, 1 of the rarest class\)"),

@@ -15,9 +15,11 @@ from obygaze_models.data.targets import concept_targets
 from obygaze_models.estimators import logistic, svm_solver
 from obygaze_models.estimators.classes import fit_temperature
 from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
-from obygaze_models.experiments.fit import FitMemo, digest_of_values, fit_estimator
-from obygaze_models.experiments.spec import EstimatorSpec
+from obygaze_models.experiments.experiment import Learner
+from obygaze_models.experiments.fit import FitMemo
+from obygaze_models.experiments.plan import key_of
 from tests.kit.clips import small_clips
+from tests.kit.fits import fit_on
 from tests.kit.floats import close
 
 QUICK = {"mlp": {"max_iter": 3}, "mlp-author": {"max_iter": 3}}
@@ -35,8 +37,8 @@ BOTH = np.sort(np.r_[TRAIN, VALIDATION])
 
 def fit(name, data=DATA, train=TRAIN, validation=VALIDATION, labels=LABELS, memo=None, **options):
     negatives = options.pop("negatives", "a")
-    spec = EstimatorSpec(name, QUICK.get(name, {}) | options, negatives)
-    return fit_estimator(spec, data, train, validation, labels, 0, memo)
+    learner = Learner(name, QUICK.get(name, {}) | options, negatives)
+    return fit_on(learner, data, train, validation, labels, memo)
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
@@ -131,8 +133,8 @@ def test_banks_and_parameters_that_look_alike_are_told_apart():
         tuple(np.array([*range(2000), last], dtype=object) for last in "ab"),
     ]
     for first, second in alike:
-        assert digest_of_values(first) == digest_of_values(first)
-        assert digest_of_values(first) != digest_of_values(second)
+        assert key_of(first) == key_of(first)
+        assert key_of(first) != key_of(second)
 
 
 def test_concepts_are_learned_once_more_with_validation():

@@ -11,14 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sklearn
-import skops.io
 from safetensors.numpy import load_file, save_file
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.model_selection import GridSearchCV
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
@@ -32,12 +31,14 @@ from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_models.estimators.classes import keywords, reads_frames
 from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.estimators.registry import ESTIMATORS
-from obygaze_models.experiments.fit import fit_estimator
-from obygaze_models.experiments.spec import EstimatorSpec
+from obygaze_models.experiments.experiment import Learner
+from obygaze_models.saved.about import About
+from obygaze_models.saved.model import model_files
 from tests.estimators.test_estimators_learners import DATA, LABELS, LEVELS, TRAIN, VALIDATION
+from tests.kit.fits import fit_on
 from tests.kit.store import contents
 
-ABOUT = {"features": {"backbone": "tiny", "array": "native"}, "run": 3}
+ABOUT = About(model="tiny", reads="features", facts={"C": 3})
 FILES = ("model.json", "model.safetensors")
 FOREIGN = "a classifier from elsewhere"
 X = DATA.X
@@ -48,8 +49,8 @@ OPTIONS |= {name: {"max_iter": 2} for name in ("frame-mil", "mlp-author")}
 @pytest.fixture(scope="module")
 def models():
     by_name = {
-        name: fit_estimator(
-            EstimatorSpec(name, OPTIONS.get(name, {})), DATA, TRAIN, VALIDATION, LABELS, 0
+        name: fit_on(
+            Learner(name, OPTIONS.get(name, {})), DATA, TRAIN, VALIDATION, LABELS
         ).estimator
         for name in ESTIMATORS
     }
@@ -151,14 +152,13 @@ def test_a_tree_with_numeric_classes_is_saved(tmp_path):
     again, _ = om.load_model(tmp_path / "tree")
     assert (again.predict(X) == model.predict(X)).all()
     assert (again.predict_proba(X) == model.predict_proba(X)).all()
-    with pytest.raises(ExperimentError, match=r"the classes must be 0, 1"):
+    with pytest.raises(ExperimentError, match="cannot be loaded safely"):
         om.save_model(model.fit(X, LEVELS), tmp_path / "texts")
 
 
-def test_unfinished_folders_get_the_same_files(models, saved, tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda descriptor: pytest.fail("flushed one by one"))
-    om.save_model(models["pcbm-tree"], tmp_path / "new" / "inner", ABOUT, durable=False)
-    assert contents(tmp_path / "new/inner") == contents(saved / "pcbm-tree")
+def test_the_same_model_has_the_same_files(models, saved):
+    files = model_files(models["pcbm-tree"], ABOUT)
+    assert files == contents(saved / "pcbm-tree")
 
 
 def fitted(kind, **options):
@@ -167,24 +167,23 @@ def fitted(kind, **options):
 
 NOT_SAVED = [
     (om.MLPProbe, "the MLPProbe is not fitted"),
-    (object, r"model cannot be saved \(got a builtins\.object"),
+    (object, r"model cannot be saved: a builtins\.object cannot be loaded safely"),
     (lambda: make_pipeline(om.ConceptBank(), LogisticProbe()), "the Pipeline is not fitted"),
     # A forged file could read and write memory, or is too complex to check.
     *(
-        (lambda kind=kind: fitted(kind), "which cannot be loaded safely")
+        (lambda kind=kind: fitted(kind), "cannot be loaded safely")
         for kind in (RandomForestClassifier, SVC, QuadraticDiscriminantAnalysis)
     ),
     (lambda: fitted(KNeighborsClassifier, metric=lambda a, b: abs(a - b).sum()),
-     r"cannot be saved \(got a builtins\.function"),
-    (lambda: fitted(PCA, n_components=2), "could not be loaded again"),
+     r"metric cannot be saved: a builtins\.function"),
+    (lambda: fitted(SGDClassifier), "cannot be loaded safely"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("make", "message"), NOT_SAVED)
 def test_unsupported_models_are_refused_in_one_line(tmp_path, make, message):
-    other_features = {"features": {"shape": [4, X.shape[1] + 1]}}
     with pytest.raises(ExperimentError, match=message):
-        om.save_model(make(), tmp_path / "new", other_features)
+        om.save_model(make(), tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 
@@ -244,8 +243,7 @@ def sign(path):
     """Update the digests, as a forger would."""
     content = json.loads((path / "model.json").read_text())
     content.pop("sha256")
-    for file in (path / FILES[1], *path.glob("*.skops")):
-        content["files"][file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
+    content["files"][FILES[1]] = hashlib.sha256((path / FILES[1]).read_bytes()).hexdigest()
     text = json.dumps(content, sort_keys=True)
     content["sha256"] = hashlib.sha256(text.encode()).hexdigest()
     (path / "model.json").write_text(json.dumps(content))
@@ -305,27 +303,10 @@ def test_unknown_options_are_refused(copied):
         om.load_model(folder)
 
 
-def false_neighbours():
-    """Labels far outside the classes, where compiled code would read."""
-    model = KNeighborsClassifier(algorithm="brute").fit(X, LEVELS)
-    model._y[:] = 10**9
-    return FrozenEstimator(model)
-
-
-def witness():
-    """Ask for a type that is not trusted."""
-    model = GaussianNB().fit(X, LEVELS)
-    model.witness = Path.touch
-    return model
-
-
 FORGERIES = [
     ("pcbm-tree", "another kind", lambda h, a: h["model"].update({"class": "subprocess:Popen"})),
     ("pcbm-tree", "a method's name", lambda h, a: learned(h, score=1)),
-    ("pcbm-tree", "a file above", lambda h, a: h["files"].update({"../model.x": ""})),
-    ("pcbm-tree", "unnamed classes", lambda h, a: h["about"].update(classes=["EN"])),
     ("pcbm-tree", "a child out of range", lambda h, a: a["model.head_.left"].__setitem__(0, 10**9)),
-    ("mlp", "a narrower layer", cut("model.coefs_.1")),
     ("bank", "fewer names", lambda h, a: learned(h, names_=["Look"])),
     ("knn", "fewer labels", cut("model._y")),
     ("fusion", "a scale of 0", lambda h, a: a["model.scales_"].__setitem__(0, 0)),
@@ -342,10 +323,6 @@ FORGERIES = [
     ("mlp", "columns of offsets", reshape("model.intercepts_.0", 20_000, 1)),
     ("logistic", "no rule", reshape("model.coef_", 0, 10**9)),
     ("frame-mil", "a wide layer", widen),
-    ("logistic", "another width", lambda h, a: h.update(about={"features": {"shape": [10**12]}})),
-    (FOREIGN, "neighbours", false_neighbours),
-    (FOREIGN, "a kernel machine", lambda: fitted(SVC)),
-    (FOREIGN, "a function", witness),
 ]  # fmt: skip
 
 
@@ -354,11 +331,7 @@ def test_a_signed_forgery_is_one_line(copied, name, subject, change):
     folder = copied(name)
     forge(folder, lambda header, arrays: None)
     om.load_model(folder)  # so that the changes below are the only cause
-    if name == FOREIGN:
-        (folder / "model.skops").write_bytes(skops.io.dumps(change()))
-        sign(folder)
-    else:
-        forge(folder, change)
+    forge(folder, change)
     with pytest.raises(ExperimentError, match="is damaged or was edited") as raised:
         om.load_model(folder)
     assert "\n" not in str(raised.value)
@@ -378,14 +351,16 @@ def test_arrays_of_any_layout_are_saved(models, saved, tmp_path):
     model = om.RandomDirections(6, random_state=0).fit(X)
     for name, cavs in {"F": np.asfortranarray(directions), "reversed": directions[::-1]}.items():
         model.cavs_ = cavs
-        om.save_model(model, tmp_path / name, {})
-        assert (om.load_model(tmp_path / name)[0].cavs_ == cavs).all()
+        om.save_model(model, tmp_path / name)
+        loaded = om.load_model(tmp_path / name)[0].cavs_
+        assert (loaded == cavs).all()
+        assert loaded.flags.f_contiguous == cavs.flags.f_contiguous
     model = make_pipeline(StandardScaler(), KNeighborsClassifier(algorithm="brute", n_jobs=-1))
     om.save_model(model.fit(X, LEVELS), tmp_path / "model")
     again, _ = om.load_model(tmp_path / "model")
     assert (again[-1].n_jobs in (None, 1), model[-1].n_jobs) == (True, -1)
     assert (again.predict(X) == model.predict(X)).all()
     with pytest.raises(OutputExists):
-        om.save_model(models["mlp"], saved / "mlp", {})
+        om.save_model(models["mlp"], saved / "mlp")
     with pytest.raises(ExperimentError, match="nothing does not exist; pass a model"):
         om.load_model(tmp_path / "nothing")

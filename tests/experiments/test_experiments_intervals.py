@@ -173,7 +173,8 @@ def test_holm_equals_statsmodels():
 
 def test_texts_name_the_test_and_what_an_interval_is_about(make_run):
     fixed = make_run("fixed", estimators=("logistic", "mlp"))
-    crossed = make_run("crossed", protocol="leave-film-out", split=None, min_clips=1)
+    protocol = {"name": "leave-film-out", "min_clips": 1}
+    crossed = make_run("crossed", protocol=protocol, split=None)
     about = "these trained models"
     assert about in describe_run(fixed)
     assert about not in describe_run(crossed)

@@ -15,7 +15,7 @@ import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.splits import Split
-from obygaze_models.experiments.plan import plan_clips
+from obygaze_models.experiments.plan import make_plan
 from obygaze_models.mediaeval import runs
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused, write
@@ -86,15 +86,15 @@ def score_run(path, manifest, *options):
 def test_classes_are_scored_by_accuracy(benchmark, tmp_path):
     toml = benchmark.write(tmp_path / "valence.toml", **VALENCE)
     result = run_obygaze("models", "run", toml, "-o", tmp_path / "run", code=0)
-    record = json.loads((tmp_path / "run/run.json").read_text())
-    assert record["official"] == {"measure": "accuracy", "external_data": True}
+    run = om.load_run(tmp_path / "run")
+    assert run.header.measure == "accuracy"
     rows = csv_rows(tmp_path / "run/predictions.csv")
     column = "probability_level:{}".format
     predicted = [max(LEVELS, key=lambda name: float(row[column(name)])) for row in rows]
     truth = [LEVELS[1 + benchmark.valence[int(row["id"][-5:])]] for row in rows]
     accuracy = accuracy_score(truth, predicted)
-    assert record["scores"][0]["mean"]["accuracy"] == accuracy
-    assert "Official measure: Accuracy over all test clips together" in result.output
+    assert run.model_scores[0].mean["accuracy"] == accuracy
+    assert f"{accuracy:.2f}" in result.output
     model, table = tmp_path / "run/models/logistic/negative-neutral-positive-0", tmp_path / "s.csv"
     run_obygaze("models", "predict", model, benchmark.store, "-o", table, code=0)
     scored = score_run(table, benchmark.manifest, "--labels", "valence", "--json")
@@ -109,18 +109,20 @@ def test_a_model_for_use_has_not_seen_the_test_set(benchmark, violence, tmp_path
     toml = benchmark.write(tmp_path / "violence.toml", estimators=names, **VIOLENCE)
     for name, sets in (("mlp", {1, 2}), ("logistic", {1})):  # the latter is not stopped
         run_obygaze("models", "train", toml, "--estimator", name, "-o", tmp_path / name, code=0)
-        seen = om.load_model(tmp_path / name)[1]["seen"]
+        table = om.predict(tmp_path / name, benchmark.store).table
+        seen = table.loc[table["seen"] == "clip", "id"]
         assert {benchmark.sets[int(clip[-5:])] for clip in seen} == sets
     written = write_run(tmp_path / "mlp", benchmark, tmp_path / "run")
     assert written.exit_code == 0, written.output
     assert "mlp-external-data" in written.output
-    expected = violence.record.scores[1].mean["trec_average_precision"]
+    expected = violence.model_scores[1].mean["trec_average_precision"]
     scored = json.loads(score_run(tmp_path / "run", benchmark.manifest, "--json").output)
     assert scored["value"] == pytest.approx(expected, abs=1e-12)
     assert (scored["clips"], scored["missing"], scored["outside"]) == (50, [], [])
     assert scored["tag"] == "mlp-external-data"
-    scored = om.evaluate(tmp_path / "mlp", benchmark.store, benchmark.manifest).unseen.scores
-    assert scored["trec_average_precision"] == pytest.approx(expected, abs=1e-12)
+    table = om.evaluate(tmp_path / "mlp", benchmark.store, benchmark.manifest)
+    [row] = table[(table["on"] == "unseen clips") & (table["by"] == "the model")].to_dict("records")
+    assert row["trec_average_precision"] == pytest.approx(expected, abs=1e-12)
 
 
 def test_unofficial_tests_are_flagged(benchmark, mlp, tmp_path):
@@ -137,11 +139,11 @@ def test_unofficial_tests_are_flagged(benchmark, mlp, tmp_path):
     assert written["trained_on"] == 0
     task = {"positives": ["positive"], "train_negatives": ["negative"], "labels": "valence"}
     majority = {"estimators": ["majority"]}
-    assert benchmark.run(tmp_path / "other", **majority, **task).record.official is None
+    assert benchmark.run(tmp_path / "other", **majority, **task).header.measure == ""
     # Development is learning and validation together.
     run = benchmark.run(tmp_path / "dev", split="development", **majority, **VIOLENCE)
-    [fit] = run.fits().to_dict("records")
-    assert (fit["trained"] + fit["validated"], run.record.leaked) == (100, 0)
+    [fit] = run.fits.to_dict("records")
+    assert (fit["trained"] + fit["validated"], run.leaked) == (100, 0)
     # Ranking training clips is not a test.
     sets = manifest.split("official")
     turned = Split("official", sets.ids, [2 - fold for fold in sets.folds])
@@ -189,10 +191,12 @@ def test_the_page_leads_with_the_official_measures(benchmark, violence, tmp_path
     valence = benchmark.run(tmp_path / "valence", **VALENCE)
     page = om.report([violence, valence], tmp_path / "page.html").read_text(encoding="utf-8")
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page))
-    scores = violence.record.scores[0]
+    scores = violence.model_scores[0]
     fact = f"{scores.model}, AP (trec_eval) {scores.mean['trec_average_precision']:.2f}"
     assert fact in text
-    assert "No clip has a film. So the scores have no interval" in text
+    assert (
+        "There are 0 tested films, but an interval needs 5. So the scores have no interval" in text
+    )
     heads = re.findall(r'<th scope="col"[^>]*>([^<]+)', page)
     for official, second in (("AP (trec_eval)", "F1 positive"), ("Accuracy", "F1 macro")):
         assert heads[heads.index(official) + 1] == second
@@ -210,7 +214,9 @@ def task(coded):
     def task(negatives=("HN",), **more):
         values = {"positives": ("S",), "train_negatives": negatives, "labels": "released"}
         values |= {"estimators": ("majority",)} | more
-        return om.Experiment("codes", coded.manifest, coded.stores["xclip"], **values)
+        return om.Experiment(
+            name="codes", manifest=coded.manifest, store=coded.stores["xclip"], **values
+        )
 
     return task
 
@@ -222,13 +228,13 @@ def golden(coded):
 
 def folds_of(task):
     """Return the ids for training, early stopping and testing in each fold."""
-    plan = plan_clips(task)
+    plan = make_plan(task)
     data = plan.data
 
     def ids(rows):
         return sorted(data.ids[row] for row in rows.tolist())
 
-    for fold in plan.division.folds(data, plan.problems[0], seed=0):
+    for fold in plan.folds(plan.problems[0], validate=True):
         tests = {name: ids(rows) for name, rows in fold.tests.items()}
         yield ids(fold.train), ids(fold.validation), tests
 
@@ -260,18 +266,18 @@ def test_concepts_are_learned_from_the_authors_second_file(coded, task):
 
 def test_leaks_are_counted_run_by_run(golden, task, tmp_path):
     released = task(("EN",), protocol="released", test_negatives=TESTS)
-    record = om.run_experiment(released, tmp_path / "run").record
-    assert any("EN+HN vs S" in w.text for w in record.warnings if w.code == "leak")
+    run = om.run_experiment(released, tmp_path / "run")
+    assert any("EN+HN vs S" in w.text for w in run.warnings if w.code == "leak")
     sound = task(("EN",), protocol="leak-free", split="", test_negatives=TESTS)
-    sound = om.run_experiment(sound, tmp_path / "sound").record
-    assert (sound.leaked, sound.leaks, [w.code for w in sound.warnings]) == (0, [], ["synthetic"])
-    tested = set(golden["tests"]["02_ENHN_S"])
-    counts = {(leak.fit, leak.test): (leak.train, leak.validation) for leak in record.leaks}
-    for run, lists in golden["runs"]["02_EN_S"].items():
-        expected = len(tested & {*lists["train"]}), len(tested & {*lists["val"]})
-        assert counts.get((int(run), "EN+HN vs S"), (0, 0)) == expected
-        assert (int(run), "EN vs S") not in counts
-    assert any(train for train, _ in counts.values())
+    sound = om.run_experiment(sound, tmp_path / "sound")
+    assert (sound.leaked, sound.fits["leaked"].sum()) == (0, 0)
+    tested, leaked = set(golden["tests"]["02_ENHN_S"]), set()
+    counts = dict(zip(run.fits["fit"], run.fits["leaked"], strict=True))
+    for number, lists in golden["runs"]["02_EN_S"].items():
+        used = tested & {*lists["train"], *lists["val"]}
+        assert counts[int(number)] == len(used)
+        leaked |= used
+    assert {*run.clips.loc[run.clips["leaked"], "id"]} == leaked
 
 
 def test_concepts_are_detected_and_reported(coded, task, tmp_path):
@@ -288,11 +294,11 @@ def test_concepts_are_detected_and_reported(coded, task, tmp_path):
         concepts=("Look", "Posture", "Body"), split="02_EN_HN_S", protocol="leak-free",
     )  # fmt: skip
     run = om.run_experiment(changed, tmp_path / "run")
-    assert {scores.test: scores.fits for scores in run.record.scores} == {
+    assert {scores.test: [*scores.by_fit] for scores in run.model_scores} == {
         "Look vs EN": list(range(9)),
         "Posture vs EN": list(range(3, 9)),
     }
-    assert [(skip.task, skip.fit, skip.why) for skip in run.record.skipped] == [
+    assert [(skip.task, skip.fit, skip.why) for skip in run.header.skipped] == [
         *(("Posture vs EN", fit, "the validation set has no clips of Posture") for fit in range(3)),
         *(("Body vs EN", fit, "the training set has no clips of Body") for fit in range(9)),
     ]
@@ -307,6 +313,6 @@ def test_tasks_without_released_lists_are_named(task, tmp_path):
         with pytest.raises(ExperimentError, match=fact):
             om.run_experiment(changed, tmp_path / "none")
     pair = task(**tree | {"estimators": ("pcbm-tree", "majority")})
-    record = om.run_experiment(pair, tmp_path / "run").record
-    assert {scores.model for scores in record.scores} == {"majority"}
-    assert {skip.what.split(",")[0] for skip in record.skipped} == {"pcbm-tree"}
+    run = om.run_experiment(pair, tmp_path / "run")
+    assert run.models == ["majority"]
+    assert {skip.what.split(",")[0] for skip in run.header.skipped} == {"pcbm-tree"}

@@ -19,7 +19,7 @@ from obygaze_features.manifests import Item, Items
 from obygaze_models.explain.attributions import explain_clips
 from obygaze_models.explain.tcav import logits_and_gradients
 from obygaze_models.saved import inference
-from obygaze_models.saved.inference import check_features, features_of
+from obygaze_models.saved.predict import check_features, features_of
 from tests.kit.authors import MOBYGAZE, make_authors
 from tests.kit.clips import logistic_on, tree_on
 from tests.kit.files import refused, write
@@ -287,7 +287,7 @@ def test_custom_levels_pass_through_elan_and_a_manifest(lab, obygaze, tmp_path, 
 
 
 def test_moments_in_training_clips_are_warned_of(lab, obygaze, tmp_path):
-    mil, part = lab.run.models()[-1], tmp_path / "part.zarr"
+    mil, part = lab.run.saved[-1], tmp_path / "part.zarr"
     [ids] = [f.ids[:2] for f in fits_of(lab.run) if (f.model, f.fit) == (mil["model"], 0)][:1]
     assert obygaze("stores", "subset", lab.store, "--ids", ",".join(ids), "-o", part).exit_code == 0
     for model, warns in ((lab.folder / "run", False), (mil["folder"], True)):
@@ -296,7 +296,7 @@ def test_moments_in_training_clips_are_warned_of(lab, obygaze, tmp_path):
 
 
 def test_bad_input_is_one_line(lab, obygaze, tmp_path):
-    mil, vectors = (row["folder"] for row in lab.run.models()[::-3])
+    mil, vectors = (row["folder"] for row in lab.run.saved[::-3])
     clip, others = of.Manifest("m", Items.of([Item("c")])), tmp_path / "o.zarr"
     arrays = {"native": (1, SIZE), "frames": (1, 2 * FRAMES, SIZE), "frame_time": (1, 2 * FRAMES)}
     for name, shape in arrays.items():

@@ -15,8 +15,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 import obygaze_models as om
 from obygaze_models.estimators.trees import TreeArrays
-from obygaze_models.experiments.run_folder import Clip
-from obygaze_models.experiments.tables import join_reasons, tabulate_reasons
+from obygaze_models.experiments.tables import Clip, join_reasons, tabulate_reasons
 from obygaze_models.explain.attributions import (
     Attribution,
     explain_rows,

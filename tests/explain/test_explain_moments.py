@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from obygaze_models.experiments.elan_documents import moment_files
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError, ManifestError, UsageError
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_models.experiments.elan_documents import moment_files
 from obygaze_models.explain.frame_scores import Axis, average_frames
 from obygaze_models.saved.about import SEEN_BY_OTHERS
 from tests.kit.files import write

@@ -15,7 +15,7 @@ from tests.kit.models import TINY, Checkpoints
 #: The benchmark needs no packages that a borrowed machine lacks.
 GUARDED = """
 import runpy, sys
-lacking = ["click", "h5py", "matplotlib", "pandas", "scipy", "sklearn", "skops"]
+lacking = ["click", "h5py", "matplotlib", "pandas", "scipy", "sklearn"]
 sys.modules.update(dict.fromkeys(lacking))
 runpy.run_module("benchmarks.gpu", run_name="__main__")
 """

@@ -156,7 +156,7 @@ MAX_SECONDS = 120
 MOMENTS = 20
 WARM = (
     "h5py", "fsspec.implementations.local", "zarr", "torch", "PIL.Image",
-    "transformers", "sklearn.tree", "skops.io", "msgspec",
+    "transformers", "sklearn.tree", "msgspec",
     "obygaze_features.commands.stores",
     "obygaze_features.commands.manifests", "obygaze_features.commands.extract",
     "obygaze_features.store.verify", "obygaze_features.extraction.extract",

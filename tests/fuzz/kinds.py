@@ -1,14 +1,12 @@
 """What is fuzzed: how files are damaged and forged, and the commands that read each kind."""
 
 import hashlib
-import io
 import json
 import random
 import re
 import shutil
 import struct
 import tomllib
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,8 +25,8 @@ from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_models import save_model
 from obygaze_models.estimators.classes import keywords, reads_frames
 from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
-from obygaze_models.experiments.outcome import FinishedFits
-from obygaze_models.saved.about import digest_of
+from obygaze_models.experiments import run as running
+from obygaze_models.saved.model import _digest as digest_of
 from tests.conftest import run_obygaze
 from tests.experiments.test_experiments_fusion import ALONE, experiment, write_senses
 from tests.golden.workspace import copy_data, draw_photos
@@ -101,8 +99,6 @@ def mutate(files: Files, dice: random.Random) -> Files:
         ways += [lambda data, dice: dice.choice(LISTS)] * 8
     if name.endswith(".safetensors"):
         ways += [forge_arrays] * 10
-    if name.endswith(".skops"):
-        ways += [forge_skops] * 10
     if dice.random() < 0.02:
         del files[name]
         return files
@@ -273,26 +269,6 @@ def forge_arrays(data: bytes, dice: random.Random) -> bytes:
     return safetensors.numpy.save(arrays | {name: forge_array(arrays[name], dice)})
 
 
-def forge_skops(data: bytes, dice: random.Random) -> bytes:
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            files = {name: archive.read(name) for name in archive.namelist()}
-        name = dice.choice(sorted(files))
-        if name.endswith(".npy"):
-            array, file = np.load(io.BytesIO(files[name])), io.BytesIO()
-            np.save(file, forge_array(array, dice))
-            files[name] = file.getvalue()
-        else:
-            files[name] = change_json(files[name], dice)
-    except (zipfile.BadZipFile, ValueError):  # damaged by an earlier change
-        return change_bytes(data, dice)
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        for member, content in files.items():
-            archive.writestr(member, content)
-    return file.getvalue()
-
-
 @dataclass(frozen=True)
 class Kind:
     #: Of the input in its folder.
@@ -325,9 +301,11 @@ seal_run = partial(reseal, "run.json", None)
 
 
 def seal_fits(files: Files) -> None:
-    for name in [name for name in files if name.startswith("fits/")]:
-        content = files[name].rpartition(b"\n")[0]
-        files[name] = content + b"\n" + sha256(content).encode()
+    for name in [name for name in files if name.endswith("/model.json")]:
+        folder = name.removesuffix("model.json")
+        own = {n.removeprefix(folder): files[n] for n in files if n.startswith(folder)}
+        seal_model(own)
+        files[name] = own["model.json"]
 
 
 def seal_store(files: Files) -> None:
@@ -406,7 +384,7 @@ KINDS: dict[str, Kind] = {
     "run": Kind(
         "run",
         ("report {x} -o {out}/x.html", "models compare {x} --model mlp --model pcbm-tree",
-         "models check {x}"),
+         "models predict {x}"),
         300,
         ("run.json", "predictions", "clips", "fits", "reasons"),
         seal_run,
@@ -472,19 +450,19 @@ def make_data(folder: Path) -> Path:
                    "b": ["hatred", "filth"], "published": {"m": {"d": 1, "significant": True}}}],
     }  # fmt: skip
     (data / "battery.json").write_text(json.dumps(battery))
-    become = FinishedFits.become
+    publish = running.publish_folder
 
-    def keep_and_become(finished: FinishedFits, *arguments: Any, **options: Any) -> None:
+    def keep_and_publish(folder: Path, output: Path) -> None:
         """Keep the files of a run that is killed at its end."""
-        shutil.copytree(finished.folder, finished.folder.with_name("kept.partial"))
-        become(finished, *arguments, **options)
+        shutil.copytree(folder, folder.with_name("kept.partial"))
+        publish(folder, output)
 
     for command in (
         "models run {data}/golden.toml -o {data}/run",
         "annotations export {data}/timelines -o {data}/elan",
         "stores export {data}/final.zarr -o {data}/theirs.h5",
     ):
-        with patch.object(FinishedFits, "become", keep_and_become):
+        with patch.object(running, "publish_folder", keep_and_publish):
             run_obygaze(*command.format(data=data).split(), code=0)
     save_models(data)
     write_subtitles(data)

@@ -233,7 +233,7 @@ def test_numbers_of_every_kind_can_be_forged(kind):
 NAMING = {
     "array", "backbone", "class", "estimator", "family", "folder", "frozen", "kind", "manifest",
     "model", "models", "name", "package", "path", "protocol", "revision", "scheme",
-    "skops", "source", "split", "store", "task",
+    "source", "split", "store", "task",
 }  # fmt: skip
 
 

@@ -65,7 +65,7 @@ def offer_table(demo: Path, folder: Path) -> None:
 
 def offer_ranking(demo: Path, folder: Path) -> None:
     """Write the predictions of a run as a trec_eval run file, with the truth and our score."""
-    table = om.load_run(demo / "runs/level").predictions()
+    table = om.load_run(demo / "runs/level").predictions
     ids, scores = table["id"].tolist(), table["probability"].to_numpy()
     positives = set(table.loc[table["label"] == 1, "id"])
     (folder / "level.run").write_text(format_run("level", ids, scores, "demo"))

@@ -19,4 +19,4 @@ def cross_validated_p(scores: Sequence[float]) -> float:
 
 def _error(scores: Sequence[float]) -> float:
     films = len(scores)
-    return float(stats.sem(scores)) * (2 * (films - 1) / (films - 2)) ** 0.5
+    return float(np.var(scores, ddof=1) * (1 / films + 1 / (films - 1))) ** 0.5

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from obygaze_models import Run
-from obygaze_models.experiments.run_folder import Clip, clips_by_id
+from obygaze_models.explain.clips import Clip, clips_by_id
 
 
 class FitOf(NamedTuple):
@@ -28,13 +28,13 @@ class FitOf(NamedTuple):
 
 def clips_of(run: Run) -> dict[str, Clip]:
     """Return the clips by id, in the order of the table."""
-    return clips_by_id(run.clips())
+    return clips_by_id(run.clips)
 
 
 def fits_of(run: Run) -> list[FitOf]:
     """Return the fits in the order of the table."""
     rows: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
-    for row in run.predictions().to_dict("records"):
+    for row in run.predictions.to_dict("records"):
         rows.setdefault((row["model"], row["fit"], row["test"]), []).append(row)
     fits = []
     for key, own in rows.items():

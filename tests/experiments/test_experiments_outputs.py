@@ -1,0 +1,226 @@
+"""What is printed, written and exported: runs, trained models, predictions, curves, annotators."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from msgspec import structs
+from pympi.Elan import Eaf
+from sklearn.metrics import cohen_kappa_score, roc_auc_score
+
+import obygaze_models as om
+from obygaze_features.annotations.merge import merge_labels
+from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import LabelSet, Manifest
+from obygaze_models.experiments.annotators import compare_with_each, differing_clips, votes_of
+from obygaze_models.experiments.summary import describe_run, headline
+from tests.conftest import run_obygaze
+from tests.kit.floats import close
+from tests.kit.run import write_experiment, write_store
+
+
+def words(text):
+    return " ".join(text.split())
+
+
+def test_run_prints_the_result_and_its_tables(world, tmp_path):
+    toml = write_experiment(tmp_path / "sure.toml", world, estimators=["logistic", "majority"])
+    result = run_obygaze("models", "run", toml, "-o", tmp_path / "run", code=0)
+    run = om.load_run(tmp_path / "run")
+    [scores] = [own for own in run.model_scores if own.model == "logistic"]
+    area = scores.mean["auroc"]
+    first = (
+        "Given one Sure and one Hard Negative clip of the same film, logistic rates the Sure one "
+        f"higher {area:.0%} of the time (AUROC {area:.2f}; "
+    )
+    assert headline(run).startswith(first)
+    assert result.stdout.startswith(headline(run))
+    assert describe_run(run) in result.stdout
+    assert "of these trained models on other films" in words(result.stdout)
+    assert "guess: all positive" in result.stdout
+    again = run_obygaze("models", "run", toml, "-o", tmp_path / "json", "--json", code=0)
+    printed = json.loads(again.stdout)
+    assert printed["format_version"] == 8
+    rows = [row for row in printed["scores"] if row["metric"] == "auroc" and not row["group"]]
+    assert rows[0]["mean"] == area
+
+
+def test_skipped_fits_are_named_and_end_with_three(world, tmp_path):
+    broken = {"name": "sklearn.svm:LinearSVC", "as": "broken"}  # it has no probabilities
+    toml = write_experiment(tmp_path / "e.toml", world, estimators=["majority", broken])
+    result = run_obygaze("models", "run", toml, "-o", tmp_path / "run")
+    assert result.exit_code in (1, 3)
+    few = write_experiment(tmp_path / "few.toml", world, estimators=["majority", "knn"],
+                           train_negatives=["NS"], test_negatives=[["NS"], ["EN"]])  # fmt: skip
+    assert run_obygaze("models", "run", few, "-o", tmp_path / "few").exit_code == 0
+
+
+def test_a_dry_run_lists_the_fits(world, tmp_path):
+    toml = write_experiment(tmp_path / "e.toml", world, estimators=["logistic", "svm"],
+                            protocol={"name": "leave-film-out", "validation_films": 1})  # fmt: skip
+    printed = json.loads(run_obygaze("models", "run", toml, "--dry-run", "--json", code=0).stdout)
+    rows = {row["model"]: row for row in printed["fits"]}
+    assert (rows["logistic"]["fits"], rows["svm"]["fits"]) == (5, 5)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_trained_model_predicts_and_is_scored(world, model, tmp_path):
+    table = om.predict(model, world.store, ids=world.ids[:8]).table
+    estimator, about = om.load_model(model)
+    rows = np.stack([world.rows[clip] for clip in world.ids[:8]])
+    np.testing.assert_array_equal(table["probability_S"], estimator.predict_proba(rows)[:, 1])
+    assert about.learned.class_titles == ["HN", "S"]
+    levels = np.array(world.levels[:8])
+    assert table["seen"].tolist() == np.where(np.isin(levels, ["HN", "S"]), "clip", "film").tolist()
+    scored = om.evaluate(model, world.store, world.manifest)
+    ours = scored[scored["by"] == "the model"].set_index("on")
+    every = om.predict(model, world.store).table
+    chosen = np.isin(world.levels, ["HN", "S"])
+    truth = np.array(world.levels)[chosen] == "S"
+    assert ours.loc["all clips", "auroc"] == close(
+        roc_auc_score(truth, every["probability_S"][chosen])
+    )
+    assert [*ours.index] == ["all clips"]  # the model has seen them all
+    result = run_obygaze("models", "evaluate", model, world.store, world.manifest, code=0)
+    assert "only clips of unseen films are a fair test" in result.stderr
+    output = tmp_path / "p.csv"
+    run_obygaze("models", "predict", model, world.store, "-o", output, code=0)
+    assert pd.read_csv(output)["probability_S"].tolist() == close(
+        every["probability_S"].tolist(), eps=1e-6
+    )
+
+
+def test_two_ids_of_one_stretch_are_the_same_footage(world, model, tmp_path):
+    """A clip is recognised by its file, and other clips of its film are no fair test either."""
+    manifest = Manifest.load(world.manifest)
+    ids = [f"renamed-{number}" for number in range(len(manifest))]
+    films = ["elsewhere" if film == "tt1" else film for film in manifest.items.films]
+    items = replace(manifest.items, ids=ids, films=films)
+    rows = dict(zip(ids, world.features, strict=True))
+    write_store(tmp_path / "s.zarr", replace(manifest, items=items), rows)
+    table = om.predict(model, tmp_path / "s.zarr").table
+    used = np.isin(world.levels, ["HN", "S"])
+    assert (table["seen"][used] == "clip").all()
+    others = table[~used]
+    unseen = np.array(films)[~used] == "elsewhere"
+    assert (others["seen"][unseen] == "no").all()
+    assert (others["seen"][~unseen] == "film").all()
+
+
+def test_other_features_are_refused(world, model, tmp_path):
+    from tests.kit.run import RECIPE
+
+    manifest = Manifest.load(world.manifest)
+    for name, recipe in {
+        "weights": replace(RECIPE, backbone=RECIPE.backbone | {"weights_sha256": "1" * 64}),
+        "mode": replace(RECIPE, preprocessing={"mode": "other"}),
+    }.items():
+        write_store(tmp_path / f"{name}.zarr", manifest, world.rows, recipe)
+        with pytest.raises(ExperimentError, match=f"does not fit .*{name}.*: {name} is"):
+            om.predict(model, tmp_path / f"{name}.zarr")
+    with pytest.raises(ExperimentError, match="unknown clip 'gone'"):
+        om.predict(model, world.store, ids=["gone"])
+
+
+@pytest.fixture(scope="module")
+def timed(world, tmp_path_factory):
+    """The world's clips as spans of films, and two annotators' labels."""
+    manifest, folder = Manifest.load(world.manifest), tmp_path_factory.mktemp("timed")
+    rows = np.arange(len(manifest)) % 40
+    media = [f"{clip[:3]}.mp4" for clip in world.ids]
+    items = replace(manifest.items, media=media, starts=rows * 2.0, ends=rows * 2.0 + 2)
+    chance, own, sets = np.random.default_rng(4), manifest.labels(), []
+    for name in ("ada", "cy"):
+        levels = [str(chance.choice(["EN", "HN", "S"])) if chance.random() < 0.3 else level
+                  for level in own.levels]  # fmt: skip
+        sets.append(LabelSet(name, own.ids, levels, own.concepts, about={"annotator": name}))
+    here = replace(manifest, items=items)
+    merged = replace(merge_labels(sets, here).labels, name="all")
+    here.with_parts(labels=[merged, *sets], splits=[manifest.split("ten")]).save(folder / "m")
+    write_store(folder / "s.zarr", here, world.rows)
+    return folder, sets
+
+
+@pytest.fixture(scope="module")
+def annotated(timed, make_run):
+    folder, _ = timed
+    return make_run("annotated", manifest=folder / "m", store=folder / "s.zarr", labels="all",
+                    protocol="split", test_negatives=())  # fmt: skip
+
+
+def test_kappas_equal_those_of_scikit_learn(timed, annotated):
+    _, sets = timed
+    [comparison] = compare_with_each(annotated).values()
+    assert comparison.annotators == ["ada", "cy"]
+    predictions = annotated.predictions.set_index("id")
+    called = (predictions["probability"] > 0.5).map({True: "S", False: "HN"})
+    labels = [dict(zip(own.ids, own.levels, strict=True)) for own in sets]
+    shared = [clip for clip in called.index if {own[clip] for own in labels} <= {"HN", "S"}]
+    assert comparison.clips == len(shared)
+    [model] = [rater for rater in comparison.raters if rater.kind == "model"]
+    for name, own in zip(("ada", "cy"), labels, strict=True):
+        theirs = cohen_kappa_score([own[c] for c in shared], called[shared].tolist())
+        assert model.kappa[name] == close(theirs)
+    text = words(describe_run(annotated))
+    assert f"on {len(shared)} clips that all annotators called HN or S" in text
+    votes = votes_of(annotated, annotated.task("HN vs S"))
+    differ = differing_clips(annotated, "HN vs S")
+    for row, clip in enumerate(annotated.clips["id"]):
+        codes = {own[row] for own in votes.values()} - {-1}
+        assert (clip in differ) == (len(codes) > 1)
+
+
+def test_held_out_predictions_are_written_with_their_annotations(annotated, tmp_path):
+    output, elan = tmp_path / "p.csv", tmp_path / "elan"
+    run_obygaze("models", "predict", annotated.folder, "-o", output, "--elan", elan, code=0)
+    table = pd.read_csv(output, keep_default_na=False).set_index("id")
+    predictions = annotated.predictions.set_index("id")
+    assert {*table.index} == {*predictions.index}
+    shares = predictions["probability"].reindex(table.index)
+    assert table["probability"].tolist() == close(shares.tolist(), eps=1e-6)
+    assert (table["prediction"] == np.where(shares > 0.5, "S", "HN")).all()
+    assert (table["label of ada"] != "").all()
+    files = sorted(path.name for path in elan.iterdir())
+    assert files == [f"tt{film}.eaf" for film in range(5)]
+    document = Eaf(elan / "tt0.eaf")
+    [tier] = [name for name in document.get_tier_names() if name == "logistic: HN vs S"]
+    notes = document.get_annotation_data_for_tier(tier)
+    assert len(notes) == sum(clip.startswith("tt0") for clip in table.index)
+    refused = run_obygaze("models", "predict", annotated.folder, "-o", output)
+    assert refused.exit_code == 1
+
+
+def test_clips_without_times_have_no_elan(make_run, tmp_path):
+    folder = make_run("good").folder
+    result = run_obygaze("models", "predict", folder, "--elan", tmp_path / "elan")
+    assert "has a start and an end in a film, which ELAN needs" in result.stderr
+
+
+@pytest.fixture(scope="module")
+def curve(experiment):
+    asked = structs.replace(
+        experiment, protocol="leave-film-out", split=None, estimators=("logistic",),
+        test_negatives=(),
+    )  # fmt: skip
+    return om.learning_curve(asked, (2, 4), draws=2), asked
+
+
+def test_the_curve_at_all_films_equals_the_run(curve, tmp_path):
+    drawn, asked = curve
+    [few, all_films] = drawn.points
+    run = om.run_experiment(asked, tmp_path / "run")
+    assert (few.films, all_films.films) == (2, 4)
+    assert all_films.score.value == close(run.model_scores[0].mean["auroc"])
+    assert few.score.value < 1
+    with pytest.raises(ExperimentError, match="9 training films"):
+        om.learning_curve(asked, (9,))
+
+
+def test_the_curve_is_printed_and_drawn(world, tmp_path):
+    toml = write_experiment(tmp_path / "e.toml", world, split=None, protocol="leave-film-out",
+                            estimators=["majority"])  # fmt: skip
+    result = run_obygaze("models", "curve", toml, "--films", "2", "-o", tmp_path / "c.svg", code=0)
+    assert "majority" in result.stdout
+    assert (tmp_path / "c.svg").exists()
