@@ -31,7 +31,7 @@ from obygaze_models.data.protocols import LeaveFilmOut, PaperSplit
 from obygaze_models.data.stores import read_features
 from obygaze_models.data.targets import concept_targets
 from obygaze_models.data.tasks import Problem, two_classes
-from obygaze_models.estimators.svm_solver import DEFAULT_CS
+from obygaze_models.estimators.svm_solver import DEFAULT_CS, clip_weights, fit_svm
 from obygaze_models.experiments.division import Division
 from obygaze_models.experiments.experiment import Experiment, Learner
 from obygaze_models.experiments.fit import Fit, FitMemo, fit_planned
