@@ -216,7 +216,7 @@ REFUSED = [
     (of_files(2, groups="media"), ['groups = "media" has 2 files', "need three"]),
     (of_files(2, groups="media", protocol="leave-film-out"), [
         "needs three files with clips of", "without groups"]),
-    (of_files(4, protocol="leave-film-out"), ["no film to", '--by media, or groups = "media"']),
+    (of_files(4, protocol="leave-film-out"), ["has no film", '--by media, or groups = "media"']),
     (of_files(4, "ab", protocol="leave-film-out"), ["three films", 'leave out files: groups = "m']),
     (partial(without_sure_tests, folds=2), ["the split 'ten' has 2 folds; ", 'split = ""']),
     (of_files(1, gap=150), ["gap = 150 leaves only 2 stretches", "a smaller gap"]),
