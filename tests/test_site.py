@@ -16,7 +16,7 @@ from PIL import Image
 
 import obygaze_features as of
 from docs.commands import anchor, contexts, write_pages
-from docs.extension import describe_measures, describe_scheme, foreign_addresses, redirect_links
+from docs.extension import describe_scheme, foreign_addresses, redirect_links
 from docs.pictures import MADE, MAX_BYTES, SHIPPED, SHOTS, ship, write_pictures
 from obygaze_features.common.figures import COLOURS
 from tests.kit.page import open_tab
@@ -48,13 +48,6 @@ def test_links_to_files_of_the_repository_lead_to_pages() -> None:
     assert redirect_links("[b](docs/how-to/b.md)", "README.md", "index") == "[b](how-to/b.md)"
     assert redirect_links("[c](tests/golden/README.md)", "CONTRIBUTING.md", "contributing") == "c"
     assert redirect_links("[d](https://d.example/e)", "README.md", "index").endswith("d.example/e)")
-
-
-def test_the_page_on_agreement_lists_every_measure() -> None:
-    table = describe_measures()
-    keys = ["gamma", "closed_gamma", "kappa", "alpha_nominal", "alpha_ordinal", "alpha_distances"]
-    assert all(table.count(f"| `{key}` |") == 1 for key in keys)
-    assert "```{measures}\n```" in (ROOT / "docs/how-to/agreement.md").read_text()
 
 
 def build_site() -> Path:

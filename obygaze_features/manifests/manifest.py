@@ -23,7 +23,7 @@ from obygaze_features.common.files import (
     write_text,
 )
 from obygaze_features.common.tables import read_table
-from obygaze_features.common.text import as_list
+from obygaze_features.common.text import as_list, counted
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items.items import Item, Items, id_problem
 from obygaze_features.items.media import Located, locate
@@ -77,6 +77,9 @@ class Manifest:
 
     def __iter__(self) -> Iterator[Item]:
         return iter(self.items)
+
+    def __repr__(self) -> str:
+        return f"Manifest({self.name!r}, {counted(len(self.items), 'item')})"
 
     def __getitem__(self, identifier: str) -> Item:
         return self.items[self.items.row(identifier)]

@@ -207,16 +207,7 @@ class ConceptBank(_Directions):
             unreliable += [RunWarning("concepts-unreliable", name, text) for text in remarks]
 
         self.C_ = [fit.C for fit in fits]
-        left_out = [RunWarning("concepts-left-out", *names) for names in self.skipped_.items()]
-        self.warnings_ = left_out + unreliable
-        self.facts_ = {
-            "concepts": dict(zip(self.names_, self.quality_, strict=True)),
-            "skipped": self.skipped_,
-            "warnings": [asdict(warning) for warning in unreliable],
-        }
-        if unreliable:
-            text = "; ".join(f"{warning.subject}: {warning.text}" for warning in unreliable)
-            warnings.warn(text, DegenerateConcept, stacklevel=2)
+        self._report(unreliable)
 
         if self.refit and held is not None:
             X = np.vstack([X, held[0]])
@@ -231,6 +222,19 @@ class ConceptBank(_Directions):
         self.cavs_ = normals / self.scales_[:, None]
         self.intercepts_ = np.array([fit.intercept for fit in fits]) / self.scales_
         return self
+
+    def _report(self, unreliable: Sequence[RunWarning]) -> None:
+        """Set `warnings_` and `facts_`, and warn of unreliable directions."""
+        left_out = [RunWarning("concepts-left-out", *names) for names in self.skipped_.items()]
+        self.warnings_ = [*left_out, *unreliable]
+        self.facts_ = {
+            "concepts": dict(zip(self.names_, self.quality_, strict=True)),
+            "skipped": self.skipped_,
+            "warnings": [asdict(warning) for warning in unreliable],
+        }
+        if unreliable:
+            text = "; ".join(f"{warning.subject}: {warning.text}" for warning in unreliable)
+            warnings.warn(text, DegenerateConcept, stacklevel=3)
 
     def cosines(self) -> Array:
         """Return the cosine between each pair of directions, [K, K]."""

@@ -261,7 +261,7 @@ def test_custom_levels_pass_through_elan_and_a_manifest(lab, obygaze, tmp_path, 
     monkeypatch.chdir(tmp_path)
     read, source = ("annotations", "import"), lab.folder / "marks.csv"
     own = (
-        "unknown level 'tense'; choose from Easy Negative, ",
+        "no row has a known level (levels: Easy Negative < ",
         "--levels LOWEST,...,HIGHEST (found: 'bare', 'calm: so', 'maybe', 'tense')",
     )
     refused(obygaze(*read, "csv", source, "-o", "t"), *own)
@@ -282,7 +282,7 @@ def test_custom_levels_pass_through_elan_and_a_manifest(lab, obygaze, tmp_path, 
     done("annotations", "merge", "m")
     assert set(of.Manifest.load("m").labels().levels) == set(LEVELS)
     text = done("annotations", "agreement", "m")
-    assert "(bare+calm: so+maybe against tense" in " ".join(text.split())
+    assert {"bare", "tense"} <= {*text.split()}
     assert not {"paper", "Sure"} & {*text.split()}
 
 

@@ -87,7 +87,7 @@ def test_label_sets_of_two_schemes_are_refused(write_files, tmp_path, obygaze):
     manifest.with_parts(labels=[again]).save(tmp_path / "m")
     pair = (tmp_path / "m", "--labels", "violence", "--labels", "valence")
     refused(obygaze("annotations", "merge", *pair), "of accede have different levels or concepts")
-    refused(obygaze("annotations", "agreement", *pair), "by a rule (violence, valence)", code=2)
+    refused(obygaze("annotations", "agreement", *pair), "valence, violence: made by a rule", code=2)
     own = ("--labels", "others", "--labels", "valence")
     assert obygaze("annotations", "merge", tmp_path / "m", *own).exit_code == 0
     merged = of.Manifest.load(tmp_path / "m")
