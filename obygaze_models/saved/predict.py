@@ -215,7 +215,8 @@ def evaluate(
         size = {"on": name, "clips": counts.clips, "positives": counts.positives}
         scores = score(labelled, own, own_ranks, task.target_key)
         rows.append(size | {"by": "the model"} | scores)
-        if counts.positives is not None or task.target.is_numeric:
+        one_class = counts.positives in (None, 0, counts.clips)
+        if task.target.is_numeric or not one_class:
             for guess, guessed in task.target.guesses(labelled, np.array([])).items():
                 rows.append(size | {"by": guess} | guessed)
     return pd.DataFrame(rows)
