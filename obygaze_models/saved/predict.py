@@ -228,6 +228,8 @@ def open_for(about: About, store: Stores) -> Store:
     if about.reads == "groups":
         raise ExperimentError("the model predicts from the film of a clip, not from features")
     shapes = {spec.name: list(spec.shape) for spec in opened.specs}
+    if needed.array not in shapes:
+        raise ExperimentError(f"{opened.where}: {unknown_name('array', needed.array, shapes)}")
     actual = {
         "weights": opened.attributes["backbone"]["weights_sha256"],
         f"shape of {needed.array}": shapes.get(needed.array),
