@@ -15,20 +15,14 @@ from msgspec import Struct, convert, structs, to_builtins
 from pandas.api.types import is_numeric_dtype
 
 from obygaze_features.manifests import LabelSet, Manifest, Split
+from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.experiment import Experiment
+from obygaze_models.experiments.reasons import join_reasons, tabulate_reasons
 from obygaze_models.experiments.run import run_experiment
-from obygaze_models.experiments.tables import (
-    Clip,
-    Run,
-    RunRecord,
-    Tables,
-    clips_frame,
-    join_reasons,
-    load_run,
-    tabulate_reasons,
-)
+from obygaze_models.experiments.tables import Header, Run, load_run
 from obygaze_models.explain.attributions import Attribution, Step
+from obygaze_models.explain.clips import Clip
 from obygaze_models.report.page import report as write_report
 from tests.experiments.conftest import no_waiting_for_the_disk  # noqa: F401
 from tests.kit.page import open_tab
@@ -78,7 +72,7 @@ def marked(tmp_path_factory):
 def results(marked, tmp_path_factory):
     folder = tmp_path_factory.mktemp("report-runs")
     for name, options in EXPERIMENTS.items():
-        experiment = Experiment(name, manifest=marked.manifest, store=marked.store, **options)
+        experiment = Experiment(name=name, manifest=marked.manifest, store=marked.store, **options)
         run_experiment(experiment, folder / name)
     return {name: load_run(folder / name) for name in EXPERIMENTS}
 
@@ -154,8 +148,14 @@ def plain(html):
     return " ".join(unescape(re.sub(r"<[^>]*>", "", html)).split())
 
 
-def tables_of(run: Run) -> Tables:
-    return Tables(run.predictions, run.clips, run.reasons)
+TABLES = ("clips", "fits", "predictions", "reasons")
+
+
+def with_tables(run: Run, header: Header | None = None, **tables: pd.DataFrame) -> Run:
+    """Return the run with another header or other tables."""
+    changed = Run(run.folder, header or run.header)
+    changed.__dict__.update({name: getattr(run, name) for name in TABLES} | tables)
+    return changed
 
 
 def render_report(runs: list[Run], **options: Any) -> str:
@@ -164,8 +164,8 @@ def render_report(runs: list[Run], **options: Any) -> str:
 
 
 def with_record(results: Run, **changes: object) -> Run:
-    record = convert(to_builtins(results.record) | to_builtins(changes), RunRecord)
-    return replace(results, record=record, tables=tables_of(results))
+    header = convert(to_builtins(results.header) | to_builtins(changes), Header)
+    return with_tables(results, header)
 
 
 def with_score(run: Run, score: str) -> Run:
@@ -207,15 +207,24 @@ def grown(results: Run, clips: int, *, timed: bool = False, films: int = 12) -> 
             attribution = Attribution("path", CONCEPTS, classes, values, steps=steps)
         own = tabulate_reasons(ids, classes, attribution)
         explained.append(own.assign(model=model, task="HN vs S", fit=0))
-    tables = Tables(table_of(predictions), clips_frame(annotated), join_reasons(explained))
-    return replace(results, tables=tables)
+    return with_tables(
+        results, clips=clips_frame(annotated), predictions=table_of(predictions),
+        reasons=join_reasons(explained),
+    )  # fmt: skip
+
+
+def clips_frame(clips: list[Clip]) -> pd.DataFrame:
+    """Convert clips to a table, as in a run."""
+    rows = [vars(clip) | {"concepts": SEPARATOR.join(clip.concepts)} for clip in clips]
+    return pd.DataFrame(rows).astype({"fold": "Int64", "start": float, "end": float})
 
 
 def renamed(thing: Any, names: dict[str, str]) -> Any:
     if isinstance(thing, str):
         return names.get(thing, thing)
-    if isinstance(thing, Run) and thing.tables is None:
-        thing = replace(thing, tables=tables_of(thing))
+    if isinstance(thing, Run):
+        tables = {name: renamed(getattr(thing, name), names) for name in TABLES}
+        return with_tables(thing, renamed(thing.header, names), **tables)
     if isinstance(thing, pd.DataFrame):
         return thing.apply(lambda cells: cells if is_numeric_dtype(cells)
                            else cells.map(lambda cell: renamed(cell, names)))  # fmt: skip
@@ -237,7 +246,7 @@ def renamed(thing: Any, names: dict[str, str]) -> Any:
 def hostile_run(results):
     """Return a run with code in every text field, and these texts."""
     run = results["first"]
-    record = run.record
+    record = run.header
     fields_ = {
         "clip": "tt0-000", "film": "tt0", "level": "S", "name": "Sure", "test": "EN vs S",
         "concept": "Look", "model": "mlp", "run": "first",

@@ -4,17 +4,15 @@ import csv
 import io
 import re
 from collections import Counter
-from dataclasses import replace
 from importlib.resources import files
 
 import numpy as np
 import pytest
 
-from obygaze_models.experiments.tables import Tables
 from tests.kit.floats import close
 from tests.kit.predicted import clips_of, fits_of
 from tests.kit.run import FILMS, LEVELS, SCENES
-from tests.report.conftest import FORMULAS, explorer_of, grown, render_report
+from tests.report.conftest import FORMULAS, explorer_of, grown, render_report, with_tables
 
 CAPTURE = (
     "window.copied = []; navigator.clipboard.writeText = "
@@ -313,7 +311,7 @@ def test_clips_without_measured_concepts_have_no_reasons(tab, results, page_of):
     reasons = run.reasons
     classes = reasons["class"].astype(str).where(reasons["id"] != silent, "")
     reasons = reasons.assign(**{"class": classes})
-    run = replace(run, tables=Tables(run.predictions, run.clips, reasons))
+    run = with_tables(run, reasons=reasons)
     tab.open(page_of(render_report([run])), fragment=f"#film=tt2&model=pcbm-logistic&clip={silent}")
     tab.run(CAPTURE)
     assert "all zero" in tab.text("#clip")
@@ -420,8 +418,7 @@ def test_films_play_only_from_the_chosen_folder(tab, results, page_of):
     run = grown(results["first"], clips=200, timed=True, films=2)
     scenes = run.clips["id"].str[-3:].astype(float)
     clips = run.clips.assign(start=60 * scenes, end=60 * scenes + 60)
-    tables = Tables(run.predictions, clips, run.reasons[:0])
-    minutes = render_report([replace(run, tables=tables)])
+    minutes = render_report([with_tables(run, clips=clips, reasons=run.reasons[:0])])
     tab.prefer()
     tab.open(page_of(minutes, "minutes.html"))
     tab.choose("choose-film", "0")

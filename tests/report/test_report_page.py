@@ -16,7 +16,6 @@ from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.tables import Tables
 from obygaze_models.report.concepts import concept_figures
 from obygaze_models.report.findings import findings
 from obygaze_models.report.glossary import about, citation, eyebrow
@@ -35,10 +34,10 @@ from tests.report.conftest import (
     explorer_of,
     plain,
     render_report,
-    tables_of,
     with_manifest,
     with_record,
     with_score,
+    with_tables,
 )
 
 
@@ -179,14 +178,12 @@ def test_alarms_name_what_changes_the_conclusion(run, results):
 
 
 def test_one_film_tested_gives_no_interval(run):
-    untested = dict.fromkeys(sorted({*run.record.films.titles} - {"tt1"}), "too few clips")
-    films = {"tested": 1, "also_trained": 0, "titles": {"tt1": "tt1"}, "untested": untested}
-    single = with_record(run, films=films)
-    expected = f"This tests 1 of {FILMS} films: tt1; not tt0 (too few clips) and 3 more."
-    assert expected in show(alarms, single)
+    own = run.predictions[run.predictions["id"].str.startswith("tt1-")]
+    single = with_tables(with_record(run, also_trained=0), predictions=own)
+    assert any(f"This tests 1 of {FILMS} films: tt1" in line for line in show(alarms, single))
     assert any("films other than tt1" in line for line in show(limits, single))
     clips = run.clips.assign(group="tt1")
-    prepared = prepare_runs([replace(run, tables=tables_of(run)._replace(clips=clips))])
+    prepared = prepare_runs([with_tables(run, clips=clips)])
     figures = concept_figures(headline(score_tables(prepared), default_run(prepared), None))
     assert "the same in all other rows. At 1" in plain(figures[-1][1])
     assert "interval includes" not in figures[-1][0]
@@ -246,12 +243,12 @@ def test_a_score_at_chance_is_called_so(results):
     sentences = " ".join(classes)
     assert re.search(r"clips correctly.*, on average over films .*labels give", sentences)
     assert "<p><strong>A model that never saw the film ranks" in render_report([films])
-    files = to_builtins(results["films"].record.films) | {"by": "media"}
-    by_file = show(findings, with_record(results["films"], films=files))
+    by_media = structs.replace(results["films"].experiment, groups="media")
+    by_file = show(findings, with_record(results["films"], experiment=by_media))
     assert by_file[0].startswith("A model that never saw the file ranks")
     assert "clip of the same file" in by_file[0]
-    own = structs.replace(results["films"].experiment, gap=5.0)
-    text = Page(render_report([with_record(results["films"], films=files, experiment=own)])).text
+    own = structs.replace(by_media, gap=5.0)
+    text = Page(render_report([with_record(results["films"], experiment=own)])).text
     assert "within 5.0 s of a test clip" in text
     assert "each file is tested" in text
     assert "by the jackknife over files" in text
@@ -297,17 +294,17 @@ def test_the_first_sentence_states_the_runs_score(results, score, title, better,
 
 
 def test_each_part_of_the_chart_names_its_average(results):
-    def chart(**changes):
-        prepared = prepare_runs([with_record(results["films"], **changes)])
+    def chart(run=results["films"]):
+        prepared = prepare_runs([run])
         head = headline(score_tables(prepared), default_run(prepared), None)
         return plain(score_figure(head))
 
     assert "Mean over films" in chart()
-    files = to_builtins(results["films"].record.films) | {"by": "media"}
-    assert "Mean over files" in chart(films=files)
-    scores = [to_builtins(score) for score in results["films"].model_scores]
-    scores[1] |= {"pooled": True, "groups": {}}
-    mixed = chart(scores=scores)
+    by_media = structs.replace(results["films"].experiment, groups="media")
+    assert "Mean over files" in chart(with_record(results["films"], experiment=by_media))
+    scores = [*results["films"].model_scores]
+    scores[1] = replace(scores[1], pooled=True, groups={})
+    mixed = chart(with_tables(results["films"], model_scores=scores))
     assert "Mean over films" in mixed
     assert "All test clips together" in mixed
 
@@ -330,10 +327,10 @@ def test_the_table_names_uncounted_films_and_missing_intervals(results):
     assert caption(films).startswith(f"Means over {FILMS} films; 95% intervals in brackets. Levels")
     left_out = [f"tt{number}" for number in range(11, 18)]
     titles = {"tt11": "The Left Out"} | {name: name for name in left_out[1:]}
-    scores = [to_builtins(score) for score in films.model_scores]
-    scores[0] |= {"groups": dict([*scores[0]["groups"].items()][:3]), "left_out": left_out}
-    fewer = with_record(films, scores=scores, films=to_builtins(films.record.films)
-                        | {"titles": films.record.films.titles | titles})  # fmt: skip
+    scores = [*films.model_scores]
+    groups = dict([*scores[0].groups.items()][:3])
+    scores[0] = replace(scores[0], groups=groups, left_out=left_out)
+    fewer = with_tables(films, model_scores=scores, titles=films.titles | titles)
     text = caption(fewer)
     assert text.startswith(f"Means over 3 to {FILMS} films")
     names = "The Left Out, tt12, tt13, tt14, tt15 and 2 more"
@@ -382,11 +379,10 @@ def test_cautions_on_concepts_are_grouped_by_reason(run, tmp_path):
 def test_annotators_are_counted_over_the_label_set(results):
     run = results["films"]
     used = run.clips[run.clips["used"] == ""]
-    run = replace(run, tables=Tables(run.predictions, used, run.reasons))
+    run = with_tables(run, clips=used)
     assert show(findings, run)[1] == f"50 of 200 clips of {FILMS} films are Sure."
     lost = with_record(run, experiment=structs.replace(run.experiment, manifest="gone"))
-    gone = replace(run, record=lost.record)
-    assert f"50 of 150 clips used here of {FILMS} films" in show(findings, gone)[1]
+    assert f"50 of 150 clips used here of {FILMS} films" in show(findings, lost)[1]
 
 
 def test_the_data_are_cited_first_and_once(page, results):

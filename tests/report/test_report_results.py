@@ -64,11 +64,11 @@ def test_scores_without_wordless_minutes_use_the_other_clips(page, runs):
     silent = {clip for clip, row in zip(data.ids, data.X, strict=True) if not row.any()}
     run = runs[0]
     table = run.predictions
-    assert {*run.record.blank} == silent & {*table["id"]}
+    assert {*run.clips.loc[run.clips["blank"], "id"]} & {*table["id"]} == silent & {*table["id"]}
     spoken = table[~table["id"].isin(silent)]
     films = spoken["id"].str.partition("-")[0]
     areas = [roc_auc_score(own["label"], own["probability"]) for _, own in spoken.groupby(films)]
-    cells = rows_of(page, "words")[f"… without the {len(run.record.blank)} wordless minutes"]
+    cells = rows_of(page, "words")[f"… without the {run.clips['blank'].sum()} wordless minutes"]
     assert cells[1].startswith(f"{np.mean(areas):.2f} (")
     cells = rows_of(page, "number of words")["… without the 162 wordless minutes"]
     assert cells[0].endswith("; not clearly better than chance")

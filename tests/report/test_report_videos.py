@@ -3,17 +3,15 @@
 import re
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from obygaze_features.errors import VideoError
-from obygaze_models.experiments.tables import Tables
 from obygaze_models.report.page import report as write_report
 from tests.conftest import run_obygaze
 from tests.kit.films import write_pictures
-from tests.report.conftest import explorer_of, grown
+from tests.report.conftest import explorer_of, grown, with_tables
 from tests.report.test_report_explorer import axe
 
 MP4, WEBM, AVI, NONE = (f"tt{number:07}" for number in range(4))
@@ -41,8 +39,7 @@ def films(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(results):
     run = grown(results["first"], clips=40, timed=True, films=4)
-    tables = Tables(run.predictions, run.clips, run.reasons[:0])
-    return replace(run, tables=tables)
+    return with_tables(run, reasons=run.reasons[:0])
 
 
 @pytest.fixture(scope="module")
