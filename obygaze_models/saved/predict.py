@@ -215,7 +215,8 @@ def evaluate(
         size = {"on": name, "clips": counts.clips, "positives": counts.positives}
         scores = score(labelled, own, own_ranks, task.target_key)
         rows.append(size | {"by": "the model"} | scores)
-        if counts.positives is not None or task.target.is_numeric:
+        one_class = counts.positives in (None, 0, counts.clips)
+        if task.target.is_numeric or not one_class:
             for guess, guessed in task.target.guesses(labelled, np.array([])).items():
                 rows.append(size | {"by": guess} | guessed)
     return pd.DataFrame(rows)
@@ -227,6 +228,8 @@ def open_for(about: About, store: Stores) -> Store:
     if about.reads == "groups":
         raise ExperimentError("the model predicts from the film of a clip, not from features")
     shapes = {spec.name: list(spec.shape) for spec in opened.specs}
+    if needed.array not in shapes:
+        raise ExperimentError(f"{opened.where}: {unknown_name('array', needed.array, shapes)}")
     actual = {
         "weights": opened.attributes["backbone"]["weights_sha256"],
         f"shape of {needed.array}": shapes.get(needed.array),
