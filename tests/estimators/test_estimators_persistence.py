@@ -319,11 +319,13 @@ FORGERIES = [
     # Changes that would crash a process or exhaust its memory.
     ("knn", "labels", manhattan),
     ("majority", "a text", lambda h, a: learned(h, more_={"texts": ["a" * 10**6, *"b" * 10**6]})),
-    ("frame-mil", "frames", lambda h, a: learned(h, n_frames_in_=4 * 10**7)),
-    ("mlp", "columns of offsets", reshape("model.intercepts_.0", 20_000, 1)),
-    ("logistic", "no rule", reshape("model.coef_", 0, 10**9)),
-    ("frame-mil", "a wide layer", widen),
 ]  # fmt: skip
+SIZES = [
+    ("frame-mil", lambda h, a: learned(h, n_frames_in_=4 * 10**7)),
+    ("mlp", reshape("model.intercepts_.0", 20_000, 1)),
+    ("logistic", reshape("model.coef_", 0, 10**9)),
+    ("frame-mil", widen),
+]
 
 
 @pytest.mark.parametrize(("name", "subject", "change"), FORGERIES)
@@ -335,6 +337,16 @@ def test_a_signed_forgery_is_one_line(copied, name, subject, change):
     with pytest.raises(ExperimentError, match="is damaged or was edited") as raised:
         om.load_model(folder)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("name", "change"), SIZES)
+def test_forged_sizes_end_at_the_first_prediction(models, copied, name, change):
+    folder = copied(name)
+    forge(folder, change)
+    model, _ = om.load_model(folder)
+    clips = np.zeros((3, 4, X.shape[1])) if name == "frame-mil" else X
+    with pytest.raises((ValueError, RuntimeError)):
+        model.predict_proba(clips)
 
 
 def test_computed_state_of_neighbours_is_not_read(models, copied):
