@@ -102,7 +102,7 @@ def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Fil
                 same,
                 gamma,
                 tested=_tested_clips(entry, clips),
-                score=scores[film][entry.metric] if entry and film in scores else None,
+                score=scores[film].get(entry.metric) if entry and film in scores else None,
             )
         )
     rows.sort(key=lambda row: row.top, reverse=True)

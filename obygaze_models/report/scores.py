@@ -127,7 +127,7 @@ class Tested:
     @property
     def metric(self) -> str:
         """The metric that the page shows."""
-        return self.run.ranking_metric
+        return self.run.main_metric
 
     @property
     def kind(self) -> str:
@@ -299,7 +299,7 @@ def _above_guess(
     shares = once["label"].groupby(once["id"].map(entry.run.group_of)).mean()
     differences = []
     for group, own in scores.groups.items():
-        score = own[metric]
+        score = own.get(metric)
         guess = baselines(float(shares[group]))[best][metric] if entry.task.is_binary else None
         if score is None or guess is None:
             differences.append(math.nan)

@@ -207,13 +207,21 @@ def _labels_of_run(run: Run) -> Labels:
         name=about.name,
         labels=about.labels,
         levels=about.levels,
-        positives=[*run.experiment.positives] or [*about.levels][-1:],
+        positives=_positives(run),
         clips=_clips_of(clips),
         annotators=annotators,
         citation=about.citation,
         senses=about.senses,
         about=_how_made(run, about.labels),
     )
+
+
+def _positives(run: Run) -> list[str]:
+    """Return the levels of the positive class, or the highest level if there is no such class."""
+    for task in run.header.tasks:
+        if task.is_binary and task.classes[1].levels:
+            return [*task.classes[1].levels]
+    return [*run.header.manifest.levels][-1:]
 
 
 def _clips_of(table: pd.DataFrame) -> list[Clip]:

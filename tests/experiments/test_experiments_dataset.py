@@ -9,21 +9,18 @@ import pytest
 import sklearn
 from msgspec import structs
 from sklearn.dummy import DummyClassifier
-from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
-from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
+from sklearn.model_selection import cross_val_score
 
 import obygaze_models as om
-from obygaze_features import manifests, open_store
+from obygaze_features import open_store
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Manifest
 from obygaze_features.store import ArraySpec, writer
 from obygaze_models.experiments.plan import make_plan
 from tests.conftest import run_obygaze
 from tests.fuzz.kinds import read_files, seal_run, write_files
 from tests.kit.files import refused
 from tests.kit.floats import close
-from tests.kit.predicted import fits_of
 from tests.kit.run import FILMS, RECIPE, labelled, write_experiment, write_rows
 
 
@@ -33,11 +30,6 @@ def data(marked):
         str(marked.manifest), str(marked.store), positives=["Sure"], negatives=["EN", "HN"],
         split="ten",
     )  # fmt: skip
-
-
-def released(ids, tested):
-    runs = [manifests.Run("0", ids[:4], ids[4:6])] * 3
-    return om.Released(ids, manifests.RunSet("toy", runs), tested)
 
 
 def test_a_dataset_has_the_clips_of_the_task(marked, data):
@@ -71,95 +63,34 @@ def test_a_dataset_has_the_clips_of_the_task(marked, data):
             load(**task)
 
 
-def test_the_example_prints_on_one_line():
-    line = str(om.load_example())
-    assert line.startswith("Example(2,567 minutes of 20 films")
-    assert "concept_names" in line
-    assert "\n" not in line
-    assert len(line) < 150
+def test_leave_film_out_asks_for_groups(data):
+    with sklearn.config_context(enable_metadata_routing=True):
+        scores = cross_val_score(
+            DummyClassifier(), data.X, data.y, params={"groups": data.groups}, cv=om.LeaveFilmOut()
+        )
+    assert len(scores) == FILMS
 
 
-def test_a_torch_loop_trains_on_a_dataset(marked):
-    task = {"positives": ["S"], "negatives": ["EN"], "frames": True}
-    data = om.load_dataset(marked.manifest, marked.store, **task)
-    torch = pytest.importorskip("torch")
-    loader = torch.utils.data.DataLoader(data.to_torch(), batch_size=7, num_workers=1)
-    batches = list(loader)
-    assert set(batches[0]) == {"id", "film", "level", "features", "label", "frames"}
-    for name, column in (("features", data.X), ("label", data.y), ("frames", data.frames)):
-        np.testing.assert_array_equal(torch.cat([batch[name] for batch in batches]), column)
-    for name, texts in (("id", data.ids), ("film", data.groups.tolist()), ("level", data.levels)):
-        assert [text for batch in batches for text in batch[name]] == texts
-    assert "label" not in om.load_dataset(marked.manifest, marked.store).to_torch()[0]
-
-
-SPLITTERS = [(om.LeakFree, 9), (om.ManifestSplit, 10), (om.PaperSplit, 8), (om.OfficialSplit, 1)]
-
-
-@pytest.mark.parametrize(("splitter", "splits"), SPLITTERS)
-def test_splitters_read_fold_columns(data, splitter, splits):
-    for cv in (splitter(data.folds), splitter()):
-        parts = list(cv.split(data.X, data.y))
-        assert cv.get_n_splits() == cv.get_n_splits(data.X, data.y) == len(parts) == splits
-    search = GridSearchCV(LogisticRegression(), {"C": [0.1, 1]}, cv=splitter(data.folds))
-    assert search.fit(data.X, data.y).n_splits_ == splits
-    texts = np.array(data.classes)[data.y]
-    result = cross_validate(DummyClassifier(), data.X, texts, cv=splitter(data.folds))
-    assert len(result["test_score"]) == splits
-
-
-def test_splitters_split_as_experiments_do_and_by_film(data, marked, make_run):
-    run = make_run("split", manifest=marked.manifest, store=marked.store, test_negatives=(),
-                   train_negatives=("EN", "HN"), estimators=("logistic",))  # fmt: skip
-    splits = list(om.LeakFree(data.folds).split(data.X, data.y))
-    models = [om.load_model(row["folder"])[1] for row in run.saved]
-    for fit, (train, test), about in zip(fits_of(run), splits, models, strict=True):
-        assert sorted(fit.ids) == sorted(data.ids[row] for row in test)
-        assert {data.ids[row] for row in train} <= {*about.seen}
-    folds = np.where(data.folds == 4, -1, data.folds)  # a fold without clips tests nothing
-    tested = [set(folds[test]) for _, test in om.ManifestSplit(folds).split(data.X, data.y)]
-    assert tested == [{fold} for fold in range(10) if fold != 4]
-    # A random state is a number or NumPy's.
-    first, again, rival, number = (
-        [train.tolist() for train, _ in om.LeakFree(random_state=state).split(data.X, data.y)]
-        for state in (*map(np.random.RandomState, (3, 3, 4)), np.int64(3))
+def test_a_random_state_is_a_number_or_numpys(data):
+    first, again, rival, number, same = (
+        [train.tolist() for train, _ in cv.split(data.X, data.y, data.groups)]
+        for cv in (
+            om.LeaveFilmOut(random_state=state)
+            for state in (*map(np.random.RandomState, (3, 3, 4)), np.int64(3), 3)
+        )
     )
     assert first == again != rival
-    assert number == [t.tolist() for t, _ in om.LeakFree(random_state=3).split(data.X, data.y)]
-
-
-def test_the_released_splitter_follows_the_published_lists(coded):
-    manifest, task = Manifest.load(coded.manifest), {"positives": ["S"], "negatives": ["HN"]}
-    clips = om.load_dataset(manifest, coded.stores["xclip"], **task, labels="released")
-    cv = om.Released.from_manifest(manifest, clips.ids, "02_HN_S")
-    splits = list(cv.split(clips.X, clips.y))
-    assert cv.get_n_splits() == len(splits) == 8
-    tested = {clips.ids[row] for row in splits[0][1]}
-    assert tested <= set(manifest.split("02_HN_S").fold(9))
-
-
-def test_only_leave_film_out_uses_groups(data):
-    """The others warn about groups, like KFold, and do not request them under routing."""
-    films, call = {"groups": data.groups}, (DummyClassifier(), data.X, data.y)
-    for cv in (om.LeakFree(data.folds), released(data.ids, {"test": frozenset(data.ids[6:])})):
-        with pytest.warns(UserWarning, match=f"{type(cv).__name__} ignores groups"):
-            cross_val_score(*call, groups=data.groups, cv=cv)
-        with sklearn.config_context(enable_metadata_routing=True):
-            assert len(cross_val_score(*call, params=films, cv=om.LeaveFilmOut())) == FILMS
-            with pytest.raises(TypeError, match="not routed to any object"):
-                cross_val_score(*call, params=films, cv=cv)
+    assert number == same
 
 
 REFUSED = [
     (lambda d: om.LeaveFilmOut().split(d.X, d.y), "pass the film of each clip (data.groups)"),
-    (lambda d: om.LeakFree([0, 1, 2]).split(d.X, d.y), "3 entries, but there are 150 clips"),
-    (lambda d: om.LeakFree(d.folds, balance="nome").split(d.X, d.y), "did you mean none"),
-    (lambda d: om.ManifestSplit([0] * 99).get_n_splits(), "1 fold, but training and test need two"),
     (lambda d: next(om.LeaveFilmOut().split(d.X, d.y, [""] * len(d.y))), 'groups = "media"'),
     (lambda d: om.LeaveFilmOut().split(d.X, d.y, d.groups[1:]), "inconsistent numbers of samples"),
-    (lambda d: released(d.ids[1:], {"t": {*d.ids}}).split(d.X, d.y), "entries"),
-    (lambda d: released(d.ids, {"a": {*d.ids}, "b": {*d.ids}}).split(d.X, d.y), "(got a, b)"),
-    (lambda d: om.LeakFree().split(d.X, np.linspace(0, 1, len(d))), "Unknown label type: contin"),
+    (
+        lambda d: om.LeaveFilmOut().split(d.X, np.linspace(0, 1, len(d)), d.groups),
+        "Unknown label type: contin",
+    ),
 ]
 
 

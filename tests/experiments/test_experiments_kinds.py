@@ -15,7 +15,7 @@ import obygaze_models as om
 from obygaze_features import Manifest
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import with_numbers
-from tests.kit.files import csv_rows, refused
+from tests.kit.files import csv_rows
 from tests.kit.floats import close
 from tests.kit.intervals import cross_validated_interval
 from tests.kit.run import write_experiment, write_store
@@ -97,7 +97,9 @@ def test_a_run_of_numbers_is_read_checked_compared_and_written(rated, run, obyga
     rows = csv_rows(tmp_path / "p.csv")
     assert len(rows) == 2 * (CLIPS - 6)
     assert float(rows[0]["label"]) == close(rated[1]["valence"][rows[0]["id"]])
-    refused(obygaze("report", run.folder), "supports only classes", "models compare")
+    page = tmp_path / "page.html"
+    obygaze("report", run.folder, "-o", page, code=0)
+    assert "How much valence has a clip?" in page.read_text(encoding="utf-8")
     printed = obygaze("models", "run", write_toml(rated[0], tmp_path), "-o", tmp_path / "r", code=0)
     assert "mean of the film" in printed.stdout
     assert "obygaze report" not in printed.stdout

@@ -137,7 +137,7 @@ def timed(world, tmp_path_factory):
                   for level in own.levels]  # fmt: skip
         sets.append(LabelSet(name, own.ids, levels, own.concepts, about={"annotator": name}))
     here = replace(manifest, items=items)
-    merged = replace(merge_labels(sets, here).labels, name="all")
+    merged = replace(merge_labels(sets, here), name="all")
     here.with_parts(labels=[merged, *sets], splits=[manifest.split("ten")]).save(folder / "m")
     write_store(folder / "s.zarr", here, world.rows)
     return folder, sets

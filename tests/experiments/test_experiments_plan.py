@@ -21,6 +21,7 @@ from obygaze_features.manifests import (
     obygaze_scheme,
 )
 from obygaze_models.data.folds import find_leaks
+from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.targets import UNUSED
 from tests.kit.run import FILMS, SCENES, write_store
 
@@ -214,7 +215,7 @@ def rows_of(draw):
 def test_train_validation_and_test_never_meet(clips, seed):
     folds, labels = clips
     last = int(folds.max())
-    draws, again = (make(om.LeakFree, folds, labels, seed=seed) for _ in range(2))
+    draws, again = (make(PROTOCOLS["leak-free"], folds, labels, seed=seed) for _ in range(2))
     assert len({draw.seed for draw in draws}) == len(draws) == last
     for fold, draw in enumerate(draws):
         assert set(folds[draw.tests["x"]]) == {last}
@@ -230,7 +231,7 @@ def test_train_validation_and_test_never_meet(clips, seed):
     assert find_leaks(draws, [f"clip-{row}" for row in range(len(folds))]) == []
     # Every fit draws its own negatives.
     folds, labels = np.repeat([0, 1, 2, 3], 50), np.tile([1, 0, 0, 0, 0], 40)
-    first, second, _ = make(om.LeakFree, folds, labels, seed=seed)
+    first, second, _ = make(PROTOCOLS["leak-free"], folds, labels, seed=seed)
     assert set(first.train[folds[first.train] == 2]) != set(second.train[folds[second.train] == 2])
 
 
@@ -238,7 +239,7 @@ def test_train_validation_and_test_never_meet(clips, seed):
 def test_every_split_tests_each_clip_once(clips, seed):
     folds, labels = clips
     last = int(folds.max())
-    draws = make(om.ManifestSplit, folds, labels, seed=seed)
+    draws = make(PROTOCOLS["split"], folds, labels, seed=seed)
     tested = np.concatenate([draw.tests["x"] for draw in draws])
     assert sorted(tested.tolist()) == np.flatnonzero((labels >= 0) & (folds >= 0)).tolist()
     for fold, draw in enumerate(draws):
@@ -254,7 +255,7 @@ def test_every_split_tests_each_clip_once(clips, seed):
     ([0, 1, 0, 1] + [1] * 4 + [0] * 4, [1, 0, 0]),  # one has, for all others
 ])  # fmt: skip
 def test_a_fold_of_one_class_does_not_validate(labels, validating):
-    draws = make(om.ManifestSplit, np.arange(len(labels)) // 4, np.array(labels))
+    draws = make(PROTOCOLS["split"], np.arange(len(labels)) // 4, np.array(labels))
     assert [set(draw.validation // 4) for draw in draws] == [{fold} for fold in validating]
 
 
@@ -283,7 +284,7 @@ def test_the_paper_split_follows_the_papers_text(negatives, sure):
     folds = np.array([fold for _, fold in clips])
     code_of = {"S": 1} | dict.fromkeys(negatives, 0)
     labels = np.array([code_of.get(level, UNUSED) for level, _ in clips])
-    draws = make(om.PaperSplit, folds, labels)
+    draws = make(PROTOCOLS["paper"], folds, labels)
     assert [tuple(set(rows.tolist()) for rows in rows_of(draw)) for draw in draws] == [
         *paper_by_hand(clips, negatives)
     ]
@@ -390,22 +391,22 @@ def test_ten_clips_of_each_class_make_a_film_eligible():
 def test_official_sets_train_validate_and_test():
     folds = np.array([0, 0, 0, 1, 1, 2, 2, -1])
     labels = np.array([0, 1, -1, 0, 1, 0, 1, 1])
-    [draw] = make(om.OfficialSplit, folds, labels)
+    [draw] = make(PROTOCOLS["official"], folds, labels)
     assert [rows.tolist() for rows in rows_of(draw)] == [[0, 1], [3, 4], [5, 6]]
     labels = np.array([0] * 95 + [1] * 20 + [0, 1])
     folds = np.array([0] * 115 + [1, 1])
-    [draw], [second] = (make(om.OfficialSplit, folds, labels, seed=seed) for seed in (0, 1))
+    [draw], [second] = (make(PROTOCOLS["official"], folds, labels, seed=seed) for seed in (0, 1))
     assert np.bincount(labels[draw.validation]).tolist() == [10, 2]
     assert sorted([*draw.train, *draw.validation]) == list(range(115))
     assert draw.tests["x"].tolist() == [115, 116]
     assert second.validation.tolist() != draw.validation.tolist()
     with pytest.raises(ExperimentError, match="official sets need at least two"):
-        make(om.OfficialSplit, np.zeros(3), np.zeros(3))
+        make(PROTOCOLS["official"], np.zeros(3), np.zeros(3))
 
 
 def test_leaks_are_found_by_id_and_by_training_clips():
     folds, labels = np.repeat([0, 1, 2], 4), np.tile([0, 1], 6)
-    draws = make(om.LeakFree, folds, labels)
+    draws = make(PROTOCOLS["leak-free"], folds, labels)
     ids = [f"clip-{row}" for row in range(12)]
     assert find_leaks(draws, ids) == []
     [leak] = find_leaks(draws, ids, seen={1: np.array([0, 9])})

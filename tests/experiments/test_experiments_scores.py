@@ -20,22 +20,12 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_models.mediaeval.runs import format_run, read_run_file, trec_average_precision
 from obygaze_models.scoring import metrics
-from obygaze_models.scoring.metrics import roc_area, score, weighted_scores
+from obygaze_models.scoring.metrics import score, weighted_scores
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows
 from tests.kit.floats import close
 from tests.kit.intervals import cross_validated_interval
 from tests.kit.run import write_store
-
-
-def calibration_error(labels, probabilities):
-    """Bin clips by the first digit of their probability; 1 belongs to 0.9."""
-    gaps = defaultdict(float)
-    for label, probability in zip(labels, probabilities, strict=True):
-        digit = "9" if probability == 1 else f"{probability:.2f}"[2]
-        gaps[digit] += probability - label
-    return sum(map(abs, gaps.values())) / len(labels)
-
 
 BINARY = {
     "f1": lambda y, p: theirs.f1_score(y, p > 0.5, zero_division=np.nan),
@@ -47,7 +37,6 @@ BINARY = {
     "balanced_accuracy": lambda y, p: (
         theirs.balanced_accuracy_score(y, p > 0.5) if len({*y}) > 1 else np.nan
     ),
-    "calibration_error": calibration_error,
     "brier": theirs.brier_score_loss,
     "log_loss": lambda y, p: theirs.log_loss(y, p, labels=[0, 1]),
 }
@@ -64,15 +53,6 @@ CLASSES = {
 }
 PROBABILITY = st.sampled_from([0.0, 0.13, 0.18, 0.2, 0.4, 0.5, 0.7, 0.97, 1.0])
 PAIRS = st.lists(st.tuples(st.integers(0, 1), PROBABILITY), min_size=1)
-
-
-@given(st.lists(st.tuples(st.booleans(), st.sampled_from([-1.5, 0.0, 0.1, 0.25, 3.0])), min_size=2))
-def test_the_roc_area_equals_scikit_learn_bit_for_bit(clips):
-    labels, scores = (np.array(column) for column in zip(*clips, strict=True))
-    if len({*labels.tolist()}) == 2:
-        assert roc_area(labels, scores) == roc_auc_score(labels, scores)
-        spread = scores + np.random.default_rng(0).normal(size=len(scores))
-        assert roc_area(labels, spread) == roc_auc_score(labels, spread)
 
 
 def numbers(scores):
