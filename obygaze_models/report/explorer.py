@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from obygaze_features.common.figures import level_colour_names
 from obygaze_models.experiments.scores import values_of as probabilities_of
 from obygaze_models.explain.parts import mean_parts, name_log_odds, questions
 from obygaze_models.report.scores import Tested
-from obygaze_models.report.sources import Clip, Labels, is_timed
+from obygaze_models.report.sources import Labels, is_timed
 
 MAX_LANES = 6
 """The maximum number of annotators in the explorer."""
@@ -23,67 +22,98 @@ def explorer_data(labels: Labels, entries: Sequence[Tested], main: Tested | None
 
     ``tested`` has the distinct sets of tested clips, to which a view refers by number.
     """
-    marked = {name for clip in labels.clips for name in clip.concepts}
-    for own in labels.annotators.values():
-        marked.update(name for shown in own.concepts_of.values() for name in shown)
-    names = sorted(marked)
-    place = {name: number for number, name in enumerate(names)}
-    codes = [*labels.levels]
-    films = labels.films
+    concepts = _concepts(labels)
+    place = {name: number for number, name in enumerate(concepts)}
     ids = [clip.id for clip in labels.clips]
     row_of = {clip: row for row, clip in enumerate(ids)}
-    annotators = [
-        {
-            "name": name,
-            "level": [_rank(codes, own.level_of.get(clip)) for clip in ids],
-            "shows": [[place[c] for c in own.concepts_of.get(clip, ())] for clip in ids],
-        }
-        for name, own in [*labels.annotators.items()][:MAX_LANES]
-    ]
-    views = [_view(entry, row_of) for entry in entries if not entry.task.target.is_numeric]
+    shown = [entry for entry in entries if not entry.task.target.is_numeric]
+    views = [_view(entry, row_of) for entry in shown]
+    return {
+        "unit": labels.unit,
+        "films": _films(labels),
+        "levels": _levels(labels),
+        "concepts": concepts,
+        "ids": ids,
+        **_clips(labels, place),
+        "annotators": _annotators(labels, ids, place),
+        "tested": _share_tested(views),
+        "views": views,
+        "first": _most_marked(labels),
+        "view": shown.index(main) if main in shown else 0,
+    }
+
+
+def _concepts(labels: Labels) -> list[str]:
+    """Return the concepts that anybody marked."""
+    marked = {name for clip in labels.clips for name in clip.concepts}
+    for own in labels.annotators.values():
+        marked.update(*own.concepts_of.values())
+    return sorted(marked)
+
+
+def _films(labels: Labels) -> list[dict[str, Any]]:
+    films = []
+    for film, clips in labels.films.items():
+        films.append({"id": film, "title": clips[0].title or film, "timed": is_timed(clips)})
+    return films
+
+
+def _levels(labels: Labels) -> list[dict[str, str]]:
+    levels = []
+    for code, name in labels.levels.items():
+        levels.append({"code": code, "name": name, "colour": labels.colours[code]})
+    return levels
+
+
+def _clips(labels: Labels, place: Mapping[str, int]) -> dict[str, list[Any]]:
+    """Return the film, time, level and concepts of each clip, as columns."""
+    rank = {code: number for number, code in enumerate(labels.levels)}
+    columns: dict[str, list[Any]] = {
+        name: [] for name in ("film", "number", "start", "end", "level", "shows")
+    }
+    for number, clips in enumerate(labels.films.values()):
+        for clip in clips:
+            columns["film"].append(number)
+            columns["number"].append(clip.number)
+            columns["start"].append(_rounded(clip.start, 2))
+            columns["end"].append(_rounded(clip.end, 2))
+            columns["level"].append(rank.get(clip.level))
+            columns["shows"].append([place[name] for name in clip.concepts])
+    if None not in columns["start"]:
+        columns["number"] = [None] * len(labels.clips)
+    return columns
+
+
+def _annotators(
+    labels: Labels, ids: Sequence[str], place: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """Return each annotator's level and concepts of each clip."""
+    rank = {code: number for number, code in enumerate(labels.levels)}
+    annotators = []
+    for name, own in [*labels.annotators.items()][:MAX_LANES]:
+        levels = [rank.get(own.level_of.get(clip, "")) for clip in ids]
+        shows = [[place[c] for c in own.concepts_of.get(clip, ())] for clip in ids]
+        annotators.append({"name": name, "level": levels, "shows": shows})
+    return annotators
+
+
+def _share_tested(views: Sequence[dict[str, Any]]) -> list[list[int]]:
+    """Return the distinct sets of tested clips, and replace those of views by their numbers."""
     tested: list[list[int]] = []
     for view in views:
         if view["at"] not in tested:
             tested.append(view["at"])
         view["at"] = tested.index(view["at"])
-    return {
-        "unit": labels.unit,
-        "films": [
-            {
-                "id": film,
-                "title": own[0].title or film,
-                "timed": is_timed(own),
-            }
-            for film, own in films.items()
-        ],
-        "levels": [
-            {"code": code, "name": labels.levels[code], "colour": colour}
-            for code, colour in zip(codes, level_colour_names(codes), strict=True)
-        ],
-        "concepts": names,
-        "ids": ids,
-        "film": [number for number, own in enumerate(films.values()) for _ in own],
-        "number": [clip.number if clip.start is None else None for clip in labels.clips],
-        "start": [_rounded(clip.start, 2) for clip in labels.clips],
-        "end": [_rounded(clip.end, 2) for clip in labels.clips],
-        "level": [_rank(codes, clip.level) for clip in labels.clips],
-        "shows": [[place[name] for name in clip.concepts] for clip in labels.clips],
-        "annotators": annotators,
-        "tested": tested,
-        "views": views,
-        "first": max(
-            range(len(films)), key=lambda n: _share([*films.values()][n], labels.positives)
-        ),
-        "view": entries.index(main) if main and not main.task.target.is_numeric else 0,
-    }
+    return tested
 
 
-def _share(clips: Sequence[Clip], levels: Sequence[str]) -> float:
-    return sum(clip.level in levels for clip in clips) / len(clips)
-
-
-def _rank(codes: Sequence[str], level: str | None) -> int | None:
-    return codes.index(level) if level in codes else None
+def _most_marked(labels: Labels) -> int:
+    """Return the number of the film with the largest share of the levels that the page counts."""
+    shares = []
+    for clips in labels.films.values():
+        marked = [clip for clip in clips if clip.level in labels.positives]
+        shares.append(len(marked) / len(clips))
+    return shares.index(max(shares))
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from obygaze_features.common.figures import level_colour_names
 from obygaze_features.common.text import group_by
 from obygaze_features.page.html import Html, html
 from obygaze_models.report.people import ABSENT, People
@@ -143,11 +142,10 @@ def _lanes(
     labels: Labels, people: People | None, entry: Tested | None
 ) -> Mapping[str, Sequence[str]]:
     """Return the colour of each clip in each lane: annotators, the model, and differences."""
-    colours = level_colour_names([*labels.levels])
-    colour_of = dict(zip(labels.levels, colours, strict=True))
+    colours = [*labels.colours.values()]
     lanes: dict[str, Sequence[str]] = {}
     if people is None:
-        lanes["labels"] = [colour_of.get(clip.level, "") for clip in labels.clips]
+        lanes["labels"] = [labels.colours.get(clip.level, "") for clip in labels.clips]
     else:
         for name, codes in zip(people.names[:MAX_LANES], people.codes, strict=False):
             lanes[name] = ["" if code == ABSENT else colours[code] for code in codes]

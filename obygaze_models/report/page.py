@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from importlib.resources import files
-from itertools import combinations, groupby
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.common.figures import level_colour_names
 from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.common.package import need
 from obygaze_features.common.text import format_number, format_time
@@ -23,13 +21,11 @@ from obygaze_models.report.explorer import explorer_data
 from obygaze_models.report.films import Films, films_of
 from obygaze_models.report.people import (
     People,
-    concept_rows,
+    concept_table,
     concepts_by_film,
-    kappa_axis,
-    level_rows,
+    level_table,
     people_of,
     stretches,
-    top_row,
 )
 from obygaze_models.report.scores import Tested, feature, headline, results, tested, verdicts
 from obygaze_models.report.sources import Labels, Origin, citation, meanings, open_sources
@@ -158,60 +154,36 @@ def _annotated(
     labels: Labels, people: People | None, films: Films | None, *, is_of_model: bool
 ) -> dict[str, Any]:
     """Return the values about films, annotators and concepts."""
-    colours = level_colour_names([*labels.levels])
-    concepts = concept_rows(labels, people)
-    names = [row.name for row in concepts]
-    shares = concepts_by_film(labels, people, names) if films and names else []
-    by_title = {
-        clips[0].title or film: own.tolist()
-        for (film, clips), own in zip(labels.films.items(), shares, strict=False)
-    }
+    concepts = concept_table(labels, people)
+    names = [row.name for row in concepts.rows]
+    level_meanings = {}
+    if labels.is_obygaze:
+        level_meanings = {labels.levels[code]: text for code, text in LEVEL_MEANINGS.items()}
     values: dict[str, Any] = {
         "labels": labels,
         "unit": labels.unit,
-        "levels": [
-            {"name": name, "colour": colour}
-            for name, colour in zip(labels.levels.values(), colours, strict=True)
-        ],
-        "colour_of": dict(zip(labels.levels, colours, strict=True)),
-        "level_colours": dict(zip(labels.levels.values(), colours, strict=True)),
         "people": people,
         "part_colours": PAIR if len(labels.annotators) == 2 else SEVERAL,
         "films": films,
-        "concept_rows": concepts,
-        "concept_axis": kappa_axis(concepts),
-        "concept_levels": {code: labels.levels[code] for code in _levels_with_concepts(concepts)},
-        "concept_shares": by_title,
-        "level_meanings": {
-            labels.levels[code]: LEVEL_MEANINGS[code]
-            for code in (labels.levels if labels.is_obygaze else ())
-        },
-        "meanings": {name: text for name, text in meanings(labels).items() if name in names},
+        "concepts": concepts,
+        "concept_shares": concepts_by_film(labels, people, names) if films else {},
+        "meanings": level_meanings | meanings(labels, names),
         "citation": citation(labels),
         "stretches": [],
         "confusion": [],
-        "level_rows": [],
-        "level_axis": None,
     }
     if people is None:
         return values
-    rows = [top_row(people)] if is_of_model else [*level_rows(people, [*labels.levels])]
-    differ = stretches(people)
-    values["stretches"] = [
-        replace(stretch, levels=[[code for code, _ in groupby(own)] for own in stretch.levels])
-        for stretch in differ[:LONGEST]
-    ]
+    groups = {name: [code] for code, name in labels.levels.items()}
+    if is_of_model:
+        groups = {labels.top: [*labels.positives]}
+    values["agreement"] = level_table(people, groups)
+    values["stretches"] = stretches(people)[:LONGEST]
     if len(people.names) == 2:
-        counts = people.counts.sum(axis=(0, 1)).astype(int).tolist()
-        values["confusion"] = counts
-        values["most"] = max(max(row) for row in counts) or 1
-    values["level_rows"] = rows
-    values["level_axis"] = kappa_axis(rows, people.same[2])
+        counts = people.counts.sum(axis=(0, 1)).astype(int)
+        values["confusion"] = counts.tolist()
+        values["most"] = max(1, int(counts.max()))
     return values
-
-
-def _levels_with_concepts(rows: Sequence[Any]) -> list[str]:
-    return [*rows[0].shares] if rows else []
 
 
 def _learned(
@@ -233,7 +205,7 @@ def _learned(
     compared = compare_with_each(run).get(main.task.key)
     published = [_published(entry) for entry in entries]
     keys = dict.fromkeys(key for entry in entries for key in entry.scores.mean)
-    return values | {
+    values |= {
         "results": results(entries, labels),
         "protocol": find_protocol(run.header.protocol).short.replace("{group}", main.noun),
         "is_apart": not run.header.also_trained and not run.leaked,
@@ -245,6 +217,7 @@ def _learned(
         "kappas": _kappas(compared, main.model) if compared else [],
         "folders": [run.folder.name for run in runs],
     }
+    return values
 
 
 def _published(entry: Tested) -> Mapping[str, Published]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, groupby
 from statistics import fmean
 from typing import Any
 
@@ -46,12 +46,24 @@ class Marked:
     counts: tuple[int, int, int]
     kappa: Estimate
     sense: str = ""
-    shares: Mapping[str, float] | None = None
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class MarkedTable:
+    """Rows of marked clips, the axis of their kappas, and the names of the levels of `shares`."""
+
+    rows: Sequence[Marked]
+    axis: Axis
+    levels: Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Consecutive clips of a film on which two annotators differ, with the levels of each."""
+    """Consecutive clips of a film on which two annotators differ.
+
+    `levels` are those of each annotator in order, without repeats.
+    """
 
     clip: Clip
     clips: int
@@ -193,36 +205,39 @@ def people_of(labels: Labels) -> People | None:
     return People(labels, names, codes)
 
 
-def level_rows(people: People, codes: Sequence[str]) -> Iterator[Marked]:
-    """Yield a row for each of some levels."""
-    for code in codes:
-        rank = [*people.labels.levels].index(code)
-        counts, kappa = people.marked(people.codes == rank)
-        yield Marked(people.labels.levels[code], counts, kappa)
+def level_table(people: People, groups: Mapping[str, Sequence[str]]) -> MarkedTable:
+    """Return a row for each group of levels, by name."""
+    codes = [*people.labels.levels]
+    rows = []
+    for name, levels in groups.items():
+        ranks = [codes.index(code) for code in levels]
+        counts, kappa = people.marked(np.isin(people.codes, ranks))
+        rows.append(Marked(name, counts, kappa))
+    return MarkedTable(rows, kappa_axis(rows, people.same[2]), {})
 
 
-def top_row(people: People) -> Marked:
-    """Return the row of the levels that the page counts."""
-    ranks = [[*people.labels.levels].index(code) for code in people.labels.positives]
-    counts, kappa = people.marked(np.isin(people.codes, ranks))
-    return Marked(people.labels.top, counts, kappa)
-
-
-def concept_rows(labels: Labels, people: People | None) -> list[Marked]:
+def concept_table(labels: Labels, people: People | None) -> MarkedTable:
     """Return a row for each concept, by its share of the highest level's clips."""
     names = sorted({name for clip in labels.clips for name in clip.concepts})
-    shown = {code: [c for c in labels.clips if c.level == code] for code in labels.levels}
-    shown = {code: own for code, own in shown.items() if any(c.concepts for c in own)}
+    of_level: dict[str, list[Clip]] = {}
+    for code in labels.levels:
+        own = [clip for clip in labels.clips if clip.level == code]
+        if any(clip.concepts for clip in own):
+            of_level[code] = own
     rows = []
     for name in names:
+        shares = {}
+        for code, own in of_level.items():
+            shares[code] = fmean(name in clip.concepts for clip in own)
         marked = sum(name in clip.concepts for clip in labels.clips)
         counts, kappa = (marked, 0, 0), Estimate(None)
         if people is not None:
             counts, kappa = people.marked(concept_marks(people, name))
-        shares = {code: fmean(name in clip.concepts for clip in own) for code, own in shown.items()}
         rows.append(Marked(name, counts, kappa, labels.senses.get(name, ""), shares))
-    last = [*shown][-1:]
-    return sorted(rows, key=lambda row: [-(row.shares or {})[code] for code in last])
+    if of_level:
+        highest = [*of_level][-1]
+        rows.sort(key=lambda row: row.shares[highest], reverse=True)
+    return MarkedTable(rows, kappa_axis(rows), {code: labels.levels[code] for code in of_level})
 
 
 def concept_marks(people: People, concept: str) -> NDArray[np.bool_]:
@@ -233,20 +248,20 @@ def concept_marks(people: People, concept: str) -> NDArray[np.bool_]:
     )
 
 
-def concepts_by_film(labels: Labels, people: People | None, names: Sequence[str]) -> Any:
+def concepts_by_film(
+    labels: Labels, people: People | None, names: Sequence[str]
+) -> dict[str, list[float]]:
     """Return the share of each film's clips with each concept, as a mean of the annotators."""
-    film = np.repeat(np.arange(len(labels.films)), [len(own) for own in labels.films.values()])
-    shares = np.zeros((len(labels.films), len(names)))
-    for column, name in enumerate(names):
-        if people is None:
-            marks = np.array([[name in clip.concepts for clip in labels.clips]])
-            present = np.ones_like(marks)
-        else:
-            marks = concept_marks(people, name)
-            present = people.codes != ABSENT
-        for row in range(len(labels.films)):
-            own = film == row
-            shares[row, column] = _mean_share(marks[:, own], present[:, own])
+    shares: dict[str, list[float]] = {}
+    ends = np.cumsum([len(clips) for clips in labels.films.values()])
+    for name in names:
+        marks = np.array([[name in clip.concepts for clip in labels.clips]])
+        present = np.ones_like(marks)
+        if people is not None:
+            marks, present = concept_marks(people, name), people.codes != ABSENT
+        parts = np.split(marks, ends[:-1], axis=1), np.split(present, ends[:-1], axis=1)
+        for (film, clips), own, there in zip(labels.films.items(), *parts, strict=True):
+            shares.setdefault(clips[0].title or film, []).append(_mean_share(own, there))
     return shares
 
 
@@ -273,10 +288,9 @@ def stretches(people: People) -> list[Stretch]:
             end = row + 1
             while end < len(clips) and differ[end] and follows[end]:
                 end += 1
-            pair = (
-                [levels[code] for code in first[row:end]],
-                [levels[code] for code in second[row:end]],
-            )
+            pair = [
+                [levels[code] for code, _ in groupby(codes[row:end])] for codes in (first, second)
+            ]
             names = people.names[a], people.names[b]
             found.append(Stretch(clips[row], end - row, names, pair))
     return sorted(found, key=lambda stretch: -stretch.clips)

@@ -13,6 +13,7 @@ import pandas as pd
 from obygaze_features import Manifest, Timelines
 from obygaze_features.annotations.merge import MERGED, merge_labels
 from obygaze_features.annotations.project import project
+from obygaze_features.common.figures import level_colour_names
 from obygaze_features.common.files import describe_absent
 from obygaze_features.common.package import obygaze_version, reference_json
 from obygaze_features.common.text import group_by
@@ -116,6 +117,11 @@ class Labels:
             for clip in self.clips
         )  # fmt: skip
         return "minute" if all(minutes) else "clip"
+
+    @property
+    def colours(self) -> dict[str, str]:
+        """The CSS class of each level's colour, by the level's code."""
+        return dict(zip(self.levels, level_colour_names([*self.levels]), strict=True))
 
     @property
     def top(self) -> str:
@@ -306,9 +312,11 @@ def citation(labels: Labels) -> list[str]:
     return [*cited, f"obygaze {obygaze_version()}"]
 
 
-def meanings(labels: Labels) -> dict[str, str]:
-    """Return the meaning of each concept in ObyGaze's scheme; {} for other schemes."""
-    if not labels.is_obygaze:
-        return {}
-    entries = reference_json("scheme-obygaze.json")["concepts"]
-    return {entry["name"]: "; ".join([entry["about"], *entry["instances"]]) for entry in entries}
+def meanings(labels: Labels, names: Sequence[str]) -> dict[str, str]:
+    """Return the meaning of some concepts in ObyGaze's scheme; {} for other schemes."""
+    found = {}
+    if labels.is_obygaze:
+        for entry in reference_json("scheme-obygaze.json")["concepts"]:
+            if entry["name"] in names:
+                found[entry["name"]] = "; ".join([entry["about"], *entry["instances"]])
+    return found
