@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -41,7 +41,7 @@ class Axis:
         return f"{100 * min(max(share, 0.0), 1.0):.1f}%"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Row:
     """A score on a test set, with what a guess scores there.
 
@@ -179,23 +179,31 @@ def headline(entries: Sequence[Tested]) -> Tested:
 
 def inputs(runs: Sequence[Run]) -> list[str]:
     """Return each run's input in plain words, with the features if several runs share the words."""
-    names = []
-    for run in runs:
-        features = run.header.features
-        parts = features.preprocessing.get("parts", [features.preprocessing])
-        senses = dict.fromkeys(
-            "words" if "texts" in part else "sound" if "extractor" in part else "frames"
-            for part in parts
-        )
-        is_count = [*senses] == ["words"] and features.array == "count"
-        names.append("number of words" if is_count else " and ".join(senses))
-    features_of = [feature(run) for run in runs]
-    several = {name: {f for n, f in zip(names, features_of, strict=True) if n == name}
-               for name in names}  # fmt: skip
-    return [
-        f"{name} ({own})" if len(several[name]) > 1 else name
-        for name, own in zip(names, features_of, strict=True)
-    ]
+    names = [_senses(run) for run in runs]
+    features_of: dict[str, set[str]] = {}
+    for name, run in zip(names, runs, strict=True):
+        features_of.setdefault(name, set()).add(feature(run))
+    reads = []
+    for name, run in zip(names, runs, strict=True):
+        is_shared = len(features_of[name]) > 1
+        reads.append(f"{name} ({feature(run)})" if is_shared else name)
+    return reads
+
+
+def _senses(run: Run) -> str:
+    """Return what a run's features describe, such as "words"."""
+    features = run.header.features
+    senses = []
+    for part in features.preprocessing.get("parts", [features.preprocessing]):
+        if "texts" in part:
+            senses.append("words")
+        elif "extractor" in part:
+            senses.append("sound")
+        else:
+            senses.append("frames")
+    if senses == ["words"] and features.array == "count":
+        return "number of words"
+    return " and ".join(dict.fromkeys(senses))
 
 
 def feature(run: Run) -> str:
@@ -210,19 +218,18 @@ def results(entries: Sequence[Tested], labels: Labels) -> list[Results]:
     order = ("levels", "classes", "numbers", "concepts")
     first.sort(key=lambda entry: (order.index(entry.kind), entry.run is not main.run))
     asked = group_by(first, lambda entry: (entry.metric, entry.kind, tuple(_answers(entry))))
-    questions = {
-        key: Question(key[1], key[2], [*_rows(same, labels)]) for key, same in asked.items()
-    }
-    rows = [row for question in questions.values() for row in question.rows]
-    clear = dict(zip(map(id, rows), _verdicts(rows), strict=True))
-    marked = [
-        (metric, replace(question, rows=[replace(r, is_clear=clear[id(r)]) for r in question.rows]))
-        for (metric, *_), question in questions.items()
-    ]
-    return [
-        Results(metric, _axis(metric, [question for _, question in same]), [q for _, q in same])
-        for metric, same in group_by(marked, lambda pair: pair[0]).items()
-    ]
+    by_metric: dict[str, list[Question]] = {}
+    rows: list[Row] = []
+    for (metric, kind, answers), same in asked.items():
+        own = [*_rows(same, labels)]
+        rows += own
+        by_metric.setdefault(metric, []).append(Question(kind, answers, own))
+    for row, is_clear in zip(rows, _verdicts(rows), strict=True):
+        row.is_clear = is_clear
+    found = []
+    for metric, questions in by_metric.items():
+        found.append(Results(metric, _axis(metric, questions), questions))
+    return found
 
 
 def _answers(entry: Tested) -> list[str]:
@@ -366,7 +373,7 @@ def _verdicts(rows: Sequence[Row]) -> list[bool]:
     ]
 
 
-def _axis(metric: str, questions: Iterable[Question]) -> Axis:
+def _axis(metric: str, questions: Sequence[Question]) -> Axis:
     """Return the axis of all scores: around a half for AUROC, around 0 for others."""
     guess = 0.5 if metric == "auroc" else 0.0
     values = [guess]
