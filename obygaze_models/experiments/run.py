@@ -145,10 +145,11 @@ def _refuse_to_lose(folder: Path) -> None:
 def _begin(folder: Path, identity: str, log: Log, *, restart: bool) -> None:
     """Keep the models of an interrupted run with the same identity; otherwise start again."""
     file = folder / IDENTITY
-    if folder.exists():
-        _refuse_to_lose(folder)
-        if not file.is_file() and any(folder.iterdir()):
+    if folder.is_symlink() or folder.exists():
+        is_folder = folder.is_dir() and not folder.is_symlink()
+        if not is_folder or (any(folder.iterdir()) and not file.is_file()):
             raise OutputExists(f"{folder} was not made by obygaze. Move it elsewhere")
+        _refuse_to_lose(folder)
         if file.is_file() and file.read_text() == identity and not restart:
             fits = len([*folder.glob(f"models/*/*/{MODEL}")])
             log(f"Resuming: {counted(fits, 'finished fit')} in {folder}.")
