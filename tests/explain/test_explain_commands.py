@@ -18,8 +18,9 @@ from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import Item, Items
 from obygaze_models.explain.attributions import explain_clips
 from obygaze_models.explain.tcav import logits_and_gradients
-from obygaze_models.saved import inference
-from obygaze_models.saved.predict import check_features, features_of
+from obygaze_models.saved import predict as predicting
+from obygaze_models.saved.about import Features
+from obygaze_models.saved.predict import open_for
 from tests.kit.authors import MOBYGAZE, make_authors
 from tests.kit.clips import logistic_on, tree_on
 from tests.kit.files import refused, write
