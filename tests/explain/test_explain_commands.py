@@ -1,7 +1,6 @@
 """Reasons of clips, and commands from annotators' timelines to moments and their scores."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
