@@ -38,8 +38,6 @@ from tests.kit.counts import keep_counts
 from tests.kit.servers import serve
 
 SOURCE = Path(__file__).with_name("failing.c")
-#: Of a run, which has its fits until all else is there.
-LEFTOVERS = ("fits/", "partial.json")
 #: Of a reproduction: they say how long it took.
 TIMED = ("report.html", "reproduction.json")
 MODES = {"killed": 1, "EIO": 2, "ENOSPC": 3, "done but EIO": 4, "half a write": 5, "Ctrl-C": 6}
@@ -347,8 +345,7 @@ class Trial:
             return {"": path.read_bytes()} if path.is_file() else None
         contents = {
             name: data for name, data in toys.contents(path).items()
-            if name not in TIMED
-            and (leftovers or not ("/." in f"/{name}" or name.startswith(LEFTOVERS)))
+            if name not in TIMED and (leftovers or "/." not in f"/{name}")
         }  # fmt: skip
         for name in [name for name in contents if name.endswith("run.json")]:
             values = json.loads(contents[name])
@@ -398,12 +395,10 @@ class Trial:
 
     def _leftovers(self) -> list[str]:
         """Return hidden files in or next to the output, and files of unfinished outputs."""
-        names = toys.contents(self.out)
-        inside = f"{self.scenario.output}/"
+        names, unfinished = toys.contents(self.out), f"{self.scenario.output}.partial/"
         return [
             name for name in names
-            if ("/." in f"/{name}" and ".replaced/" not in name)
-            or name.removeprefix(inside).startswith(LEFTOVERS)
+            if ("/." in f"/{name}" and ".replaced/" not in name) or name.startswith(unfinished)
         ]  # fmt: skip
 
 
