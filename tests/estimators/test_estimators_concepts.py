@@ -151,7 +151,7 @@ def test_concepts_are_learned_as_if_alone():
 
 def test_each_concept_may_have_its_own_c():
     own = fit(C=dict(zip(CONCEPTS, CS, strict=True)))
-    assert own.C_ == list(CS)
+    assert tuple(own.C_) == CS
     for column, C in enumerate(CS):
         assert (own.cavs_[column] == fit(C=C).cavs_[column]).all()
     with pytest.raises(ExperimentError, match=CONCEPTS[2]):
