@@ -26,6 +26,7 @@ from obygaze_features.common.files import (
     new_folder,
     publish_folder,
     read_bytes,
+    require_folder_name,
     write_text,
 )
 from obygaze_features.common.plugins import one_line
@@ -113,11 +114,12 @@ def run_experiment(
     """
     output, clock = Path(output), time.monotonic()
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    check_new_folder(output, overwrite=overwrite, marker=HEADER)
-    is_resumable(output, HEADER, OURS.fullmatch)  # raises if it has other files
+    require_folder_name(output)
     folder = output.with_name(f"{output.name}.partial")
     busy = OutputExists(f"another process is writing {output}. Wait, or choose another output")
     with only_process(output.with_name(f".{folder.name}.lock"), busy), threadpool_limits(1):
+        check_new_folder(output, overwrite=overwrite, marker=HEADER)
+        is_resumable(output, HEADER, OURS.fullmatch)  # raises if it has other files
         plan = make_plan(experiment)
         _begin(folder, plan.identity(), log, restart=overwrite)
         results = _compute(plan, folder, log, memo or FitMemo())
