@@ -41,7 +41,7 @@ def reference_json(name: str) -> Any:
 
 
 #: Optional modules that files import at the top; `need` imports the others.
-OPTIONAL = {"msgspec", "safetensors", "scipy", "sklearn", "threadpoolctl", "torch"}
+OPTIONAL = {"msgspec", "pandas", "safetensors", "scipy", "sklearn", "threadpoolctl", "torch"}
 
 
 def need(module: str, *, extra: str) -> ModuleType:

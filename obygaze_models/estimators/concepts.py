@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
@@ -19,7 +19,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from obygaze_features.common.text import counted
+from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.classes import Chance, check_both
@@ -80,7 +80,7 @@ class ConceptBank(_Directions):
     ----------
     C
         The cost of a clip on the wrong side of the hyperplane; or several costs, of which the one
-        with the best AUC is chosen for each concept.
+        with the best AUC is chosen for each concept; or a mapping from each concept to its cost.
     balance
         The treatment of rare concepts. ``"weights"`` makes their clips cost more, as in the
         released code. ``"subsample"`` draws as many clips of the commoner kind as there are of the
@@ -131,7 +131,7 @@ class ConceptBank(_Directions):
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"concepts": True}
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "C": [Interval(Real, 0, None, closed="neither"), "array-like"],
+        "C": [Interval(Real, 0, None, closed="neither"), "array-like", Mapping],
         "balance": [StrOptions({"weights", "subsample"})],
         "output": [StrOptions({"distance", "decision"})],
         "refit": ["boolean"],
@@ -140,7 +140,7 @@ class ConceptBank(_Directions):
     }
 
     _: KW_ONLY
-    C: float | Sequence[float] = DEFAULT_CS
+    C: float | Sequence[float] | Mapping[str, float] = DEFAULT_CS
     balance: Literal["weights", "subsample"] = "weights"
     output: Output = "distance"
     refit: bool = False
@@ -201,7 +201,10 @@ class ConceptBank(_Directions):
             if held is not None:
                 annotated = held[1][:, column] >= 0
                 validation = held[0][annotated], held[1][annotated, column]
-            fit, quality, remarks = self._learn(X[rows], y, products, rows, validation, groups)
+            costs = self._costs(name)
+            fit, quality, remarks = self._learn(
+                X[rows], y, costs, products, rows, validation, groups
+            )
             fits.append(fit)
             self.quality_.append(quality)
             unreliable += [RunWarning("concepts-unreliable", name, text) for text in remarks]
@@ -290,6 +293,7 @@ class ConceptBank(_Directions):
         self,
         X: Array,
         y: Array,
+        costs: Sequence[float],
         products: Array | None,
         rows: Array,
         validation: Clips | None,
@@ -302,7 +306,7 @@ class ConceptBank(_Directions):
         choice = choose_svm(
             X,
             y == 1,
-            as_cs(self.C),
+            costs,
             class_weight=self._class_weight,
             products=products,
             validation=validation,
@@ -327,6 +331,14 @@ class ConceptBank(_Directions):
         quality["degenerate"] = fit.degenerate
         quality["converged"] = fit.converged
         return fit, quality, remarks
+
+    def _costs(self, name: str) -> list[float]:
+        """Return the values of C to choose from for a concept."""
+        if not isinstance(self.C, Mapping):
+            return as_cs(self.C)
+        if name not in self.C:
+            raise ExperimentError(f"C: {unknown_name('concept', name, self.C)}")
+        return as_cs(self.C[name])
 
     @property
     def _class_weight(self) -> str | None:

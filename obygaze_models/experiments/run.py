@@ -26,11 +26,12 @@ from obygaze_features.common.files import (
     new_folder,
     publish_folder,
     read_bytes,
+    require_folder_name,
     write_text,
 )
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.progress import meter
-from obygaze_features.common.resume import only_process
+from obygaze_features.common.resume import is_resumable, only_process
 from obygaze_features.common.text import counted, redact_url
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
 from obygaze_features.manifests.labels import SEPARATOR
@@ -113,11 +114,12 @@ def run_experiment(
     """
     output, clock = Path(output), time.monotonic()
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    check_new_folder(output, overwrite=overwrite, marker=HEADER)
-    _refuse_to_lose(output)
+    require_folder_name(output)
     folder = output.with_name(f"{output.name}.partial")
     busy = OutputExists(f"another process is writing {output}. Wait, or choose another output")
     with only_process(output.with_name(f".{folder.name}.lock"), busy), threadpool_limits(1):
+        check_new_folder(output, overwrite=overwrite, marker=HEADER)
+        is_resumable(output, HEADER, OURS.fullmatch)  # raises if it has other files
         plan = make_plan(experiment)
         _begin(folder, plan.identity(), log, restart=overwrite)
         results = _compute(plan, folder, log, memo or FitMemo())
@@ -134,29 +136,16 @@ def run_experiment(
     return load_run(output)
 
 
-def _refuse_to_lose(folder: Path) -> None:
-    """Raise `OutputExists` if a folder of a run has files that obygaze did not write."""
-    for path in folder.rglob("*"):
-        name = path.relative_to(folder).as_posix()
-        if (path.is_symlink() or not path.is_dir()) and not OURS.fullmatch(name):
-            raise OutputExists(f"{folder} has {name}, which is not part of a run. Move it away")
-
-
 def _begin(folder: Path, identity: str, log: Log, *, restart: bool) -> None:
     """Keep the models of an interrupted run with the same identity; otherwise start again."""
-    file = folder / IDENTITY
-    if folder.exists():
-        _refuse_to_lose(folder)
-        if not file.is_file() and any(folder.iterdir()):
-            raise OutputExists(f"{folder} was not made by obygaze. Move it elsewhere")
-        if file.is_file() and file.read_text() == identity and not restart:
+    if is_resumable(folder, IDENTITY, OURS.fullmatch):
+        if (folder / IDENTITY).read_text() == identity and not restart:
             fits = len([*folder.glob(f"models/*/*/{MODEL}")])
             log(f"Resuming: {counted(fits, 'finished fit')} in {folder}.")
             return
         log(f"{folder} is from other settings, data or versions. Starting again.")
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
-    write_text(file, identity)
+    with new_folder(folder, overwrite=True, marker=IDENTITY, allow_missing=True) as new:
+        write_text(new / IDENTITY, identity)
 
 
 def _compute(plan: Plan, folder: Path, log: Log, memo: FitMemo) -> Results:

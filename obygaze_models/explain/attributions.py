@@ -20,7 +20,7 @@ from obygaze_models.estimators.concepts import RandomDirections
 from obygaze_models.estimators.fusion import unfuse
 from obygaze_models.estimators.trees import TreeArrays, as_tree
 from obygaze_models.saved.about import seen_in_training
-from obygaze_models.saved.model import load_model
+from obygaze_models.saved.model import load_model, prediction_errors
 from obygaze_models.saved.predict import clips_of, open_for, read_input
 from obygaze_models.scoring.metrics import Array
 
@@ -197,7 +197,9 @@ def explain_clips(folder: Path, store: Stores, ids: Sequence[str]) -> list[dict[
     have, features = read_input(about, opened, ids)
     if missing := [clip for clip in ids if clip not in have]:
         raise ExperimentError(f"{opened.where} has no features for {missing[0]}. Omit this clip")
-    explanations = explain_rows(fitted, features, classes=about.learned.class_titles, cut=about.cut)
+    titles = about.learned.class_titles
+    with prediction_errors(folder, fitted):
+        explanations = explain_rows(fitted, features, classes=titles, cut=about.cut)
     seen = seen_in_training(about, opened.items, ids)
     is_one = "parts" not in about.needs.backbone
     lists_nearest = is_one and _has_vectors(opened, array)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,12 @@ from sklearn.utils.validation import check_is_fitted
 from obygaze_features.common.files import new_folder, read_bytes, read_format, write_bytes
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.registry import best_of, trusted_classes
+from obygaze_models.estimators.registry import (
+    best_of,
+    modules_of,
+    plugin_errors,
+    trusted_classes,
+)
 from obygaze_models.estimators.safe_classes import SAFE, check_fitted, class_path, unsafe_classes
 from obygaze_models.estimators.trees import as_tree
 from obygaze_models.saved.about import About
@@ -111,6 +117,20 @@ def load_model(path: str | Path) -> tuple[Any, About]:
     except Exception as problem:  # edited files can cause any error, but run no code
         raise _damaged(path, first_line(problem)) from None
     return model, header.about
+
+
+@contextmanager
+def prediction_errors(path: str | Path, model: Any) -> Iterator[None]:
+    """Convert any error of a loaded model, whose arrays may be forged, to `ExperimentError`."""
+    try:
+        with plugin_errors(modules_of(model)):
+            yield
+    except (ExperimentError, MemoryError):
+        raise
+    except Exception as problem:
+        raise ExperimentError(
+            f"{path} cannot predict these clips ({first_line(problem)}); {REMEDY}"
+        ) from None
 
 
 def read_header(path: Path) -> ModelFile:

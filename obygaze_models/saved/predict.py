@@ -31,9 +31,8 @@ from obygaze_models.data.tasks import official_measure
 from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.classes import move_cut
 from obygaze_models.estimators.outputs import predict_outputs
-from obygaze_models.estimators.registry import modules_of, plugin_errors
 from obygaze_models.saved.about import CLIP, NO, About, seen_in_training
-from obygaze_models.saved.model import load_model
+from obygaze_models.saved.model import load_model, prediction_errors
 from obygaze_models.scoring.metrics import TREC, Array, score, trec_ranks
 
 BLOCK_VALUES = 2**22
@@ -112,7 +111,7 @@ def predict(folder: str | Path, store: Stores, *, ids: Sequence[str] | None = No
     clips: list[str] = []
     blocks = []
     for block_ids, features in read_blocks(about, opened, clips_of(opened, ids)):
-        with plugin_errors(modules_of(estimator)):
+        with prediction_errors(folder, estimator):
             outputs = predict_outputs(estimator, features, task.target_key, len(task.classes))
         clips += block_ids
         blocks.append(move_cut(outputs, about.cut))
@@ -145,7 +144,7 @@ def predict_frames(
     clips, X = read_input(about, opened, clips_of(opened, ids))
     table = np.zeros((*X.shape[:2], len(about.learned.classes)))
     if clips:
-        with plugin_errors(modules_of(estimator)):
+        with prediction_errors(folder, estimator):
             frames = np.asarray(estimator.predict_frames(X), dtype=np.float64)
             table[..., estimator.classes_] = frames
             table[np.isnan(frames).any(axis=2)] = np.nan

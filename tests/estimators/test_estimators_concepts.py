@@ -11,6 +11,7 @@ from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
 import obygaze_models as om
+from obygaze_features.errors import ExperimentError
 from obygaze_models.data.targets import concept_targets
 from obygaze_models.estimators.concepts import DegenerateConcept
 from obygaze_models.estimators.trees import as_tree
@@ -146,6 +147,15 @@ def test_concepts_are_learned_as_if_alone():
         alone = om.ConceptBank(C=CS).fit(X, Y[:, [column]])
         assert (together.cavs_[column] == alone.cavs_[0]).all()
         assert (together.C_[column], together.quality_[column]) == (alone.C_[0], alone.quality_[0])
+
+
+def test_each_concept_may_have_its_own_c():
+    own = fit(C=dict(zip(CONCEPTS, CS, strict=True)))
+    assert tuple(own.C_) == CS
+    for column, C in enumerate(CS):
+        assert (own.cavs_[column] == fit(C=C).cavs_[column]).all()
+    with pytest.raises(ExperimentError, match=CONCEPTS[2]):
+        fit(C=dict(zip(CONCEPTS[:2], CS, strict=False)))
 
 
 def test_a_bank_is_fitted_again_with_its_c_on_all_clips(bank):

@@ -1,7 +1,6 @@
 """Reasons of clips, and commands from annotators' timelines to moments and their scores."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,12 +13,14 @@ import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.common.elan import read_eaf
 from obygaze_features.common.tables import read_table
-from obygaze_features.errors import AnnotationError
+from obygaze_features.errors import AnnotationError, ExperimentError
 from obygaze_features.manifests import Item, Items
+from obygaze_models.data.tasks import make_task
 from obygaze_models.explain.attributions import explain_clips
 from obygaze_models.explain.tcav import logits_and_gradients
-from obygaze_models.saved import inference
-from obygaze_models.saved.predict import check_features, features_of
+from obygaze_models.saved import predict as predicting
+from obygaze_models.saved.about import Features
+from obygaze_models.saved.predict import open_for, read_input
 from tests.kit.authors import MOBYGAZE, make_authors
 from tests.kit.clips import logistic_on, tree_on
 from tests.kit.files import refused, write
@@ -35,12 +36,15 @@ NETWORK = GOLDEN / "models/mlp"
 STORE = GOLDEN / "xclip.zarr"
 
 
-def about(**features):
-    fits = {
-        "backbone": dict(BACKBONE), "preprocessing": dict(RECIPE.preprocessing),
-        "array": "native",
-    }  # fmt: skip
-    return {"classes": ["EN", "S"], "seen": ["tt0-003"], "features": fits | features}
+def about(array="native", shape=(8,), **described):
+    features = Features(
+        backbone=dict(BACKBONE),
+        preprocessing=dict(RECIPE.preprocessing),
+        array=array,
+        shape=list(shape),
+    )
+    task = make_task(of.obygaze_scheme(), positives=["S"], negatives=["EN"])
+    return om.About(task=task, features=features, seen={"tt0-003": [None]}, **described)
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +62,7 @@ def saved(world, tmp_path_factory):
         om.save_model(model.fit(world.features, y), folder / name, about())
     films = [clip.split("-")[0] for clip in world.ids]
     prior = om.FilmPrior().fit(world.features, y, groups=films)
-    reads = {"estimator": "film-prior", "reads": "groups"}
-    om.save_model(prior, folder / "prior", about() | reads)
+    om.save_model(prior, folder / "prior", about(estimator="film-prior", reads="groups"))
     return folder, models
 
 
@@ -93,10 +96,10 @@ def test_a_trees_questions_are_listed(explain, saved, world):
 
 def test_a_linear_models_parts_add_up(explain, saved, world):
     result = explain("linear", "tt0-003")
-    assert "1 of 1 clip was used to train the model" in result.stderr
     model = saved[1]["linear"]
     parts = model.concept_scores(world.features[[3]])[0] * model.head_.coef_[0]
     [clip] = json.loads(explain("linear", "tt0-003", "--json").stdout)
+    assert clip["seen"] == "clip"
     why = clip["explanation"]["why"]
     assert {part["concept"]: part["amount"] for part in why["contributions"]} == close(
         dict(zip(NAMES, parts.tolist(), strict=True))
@@ -113,35 +116,34 @@ def other_store(world, folder, **backbone):
     return path
 
 
-@pytest.mark.parametrize(("features", "words"), [
-    ({"array": "cls"}, "no array 'cls' (it has native, frames)"),
-    ({"array": "frames"}, "'frames' has shape [4, 8] per clip, not one vector"),
-    ({"shape": [16]}, "'native' has shape [8] per clip, not [16]"),
-    ({}, "tiny with weights 000000000000, but the store has tiny with weights 111111111111"),
+@pytest.mark.parametrize(("needs", "fact"), [
+    ({"array": "cls"}, "cls"),
+    ({"array": "frames"}, "shape of frames"),
+    ({"shape": [16]}, "shape of native"),
+    ({}, "weights"),
 ])  # fmt: skip
-def test_stores_of_another_recipe_are_refused(features, words, world, tmp_path, explain):
-    path = world.store if features else other_store(world, tmp_path, weights_sha256="1" * 64)
-    for refuse in (check_features, lambda model, store: features_of(model, store, world.ids[:2])):
-        with pytest.raises(ValueError, match=f"the model does not fit .*{re.escape(words)}"):
-            refuse(about(**features), of.open_store(path))
-    if not features:
-        refused(explain("tree", "tt0-003", store=path), words)
+def test_stores_of_another_recipe_are_refused(needs, fact, world, tmp_path, explain):
+    path = world.store if needs else other_store(world, tmp_path, weights_sha256="1" * 64)
+    with pytest.raises(ExperimentError, match=fact):
+        open_for(about(**needs), path)
+    if not needs:
+        refused(explain("tree", "tt0-003", store=path), fact)
 
 
 def test_explain_reads_the_models_features(world, tmp_path):
     renamed = of.open_store(other_store(world, tmp_path, name="tiny-toy", family="toy"))
-    clips = ["tt2-001", "tt9-999", "tt0-000"]
-    rows = world.features[[world.ids.index(clip) for clip in (clips[0], clips[2])]]
+    clips = ["tt2-001", "tt0-000"]
+    rows = world.features[[world.ids.index(clip) for clip in clips]]
     for store in (renamed, of.open_store(world.store)):
-        have, features = features_of(about(), store, clips)
-        assert have == ["tt2-001", "tt0-000"]
+        have, features = read_input(about(), open_for(about(), store), clips)
+        assert have == clips
         assert features == close(rows)
 
 
 def test_tcav_explains_a_saved_network():
     (network, about), (bottleneck, _) = om.load_model(NETWORK), om.load_model(BOTTLENECK)
     data, bank = om.load_dataset(GOLDEN / "manifest", STORE), bottleneck.bank_
-    seen, sure = np.isin(data.ids, about["seen"]), np.array(data.levels) == "S"
+    seen, sure = np.isin(data.ids, list(about.seen)), np.array(data.levels) == "S"
     marks = data.concepts[:, [data.concept_names.index(name) for name in bank.names_]]
     clips = data.X[sure]
     table = om.tcav(network, clips, bank, data.X[seen], marks[seen], runs=20)
@@ -152,13 +154,10 @@ def test_tcav_explains_a_saved_network():
 
 
 def test_mismatched_clips_and_models_are_refused(explain, world):
-    missing = f"{world.store} has no clip tt9-999"
-    refused(explain("tree", "tt0-003", "tt9-999"), missing)
-    refused(
-        explain("prior", "tt0-003"), "(film-prior) predicts from the film of a clip, not from feat"
-    )
-    with pytest.raises(ValueError, match="does not record its features"):
-        check_features({}, of.open_store(world.store))
+    refused(explain("tree", "tt0-003", "tt9-999"), f"{world.store}: ", "tt9-999")
+    refused(explain("prior", "tt0-003"), "film")
+    with pytest.raises(ExperimentError, match="does not say what it reads"):
+        open_for(om.About(), world.store)
 
 
 FRAMES, SIZE = 16, 8
@@ -203,7 +202,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     paths = {name: folder / f"{name}.npy" for name in arrays}
     of.import_features(paths, manifest, folder / "s.zarr", ids=manifest.ids)
     experiment = om.Experiment(
-        "moments", folder / "manifest", folder / "s.zarr", labels="annotator1", protocol="split",
+        name="moments", manifest=str(folder / "manifest"), store=str(folder / "s.zarr"),
+        labels="annotator1", protocol="split",
         split="leak-free", positives=("tense",), train_negatives=("bare", "calm: so"),
         estimators=("logistic", {"name": "frame-mil", "max_iter": 15}),
     )  # fmt: skip
@@ -244,7 +244,7 @@ def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
     middles = (frames.starts + frames.ends) / 2e6
     np.testing.assert_allclose(frames.loudness, -20 - 9 * np.cos(middles), atol=0.1)
     [path] = (tmp_path / "elan").iterdir()
-    assert path.name == "Indiana Jones and the Last Crusade (1989).eaf"
+    assert path.name == f"{FILM}.eaf"
     document, _ = read_eaf(path, AnnotationError)
     [tier] = document.tiers
     times = [(note.start, note.end) for note in tier.annotations]
@@ -286,13 +286,14 @@ def test_custom_levels_pass_through_elan_and_a_manifest(lab, obygaze, tmp_path, 
     assert not {"paper", "Sure"} & {*text.split()}
 
 
-def test_moments_in_training_clips_are_warned_of(lab, obygaze, tmp_path):
+def test_moments_in_training_clips_are_marked(lab, obygaze, tmp_path):
     mil, part = lab.run.saved[-1], tmp_path / "part.zarr"
     [ids] = [f.ids[:2] for f in fits_of(lab.run) if (f.model, f.fit) == (mil["model"], 0)][:1]
     assert obygaze("stores", "subset", lab.store, "--ids", ",".join(ids), "-o", part).exit_code == 0
-    for model, warns in ((lab.folder / "run", False), (mil["folder"], True)):
-        result = obygaze("models", "moments", model, part, "-o", tmp_path / f"{warns}.csv", code=0)
-        assert ("used to train the model" in result.output) == warns
+    for model, seen in ((lab.folder / "run", "film"), (mil["folder"], "clip")):
+        output = tmp_path / f"{seen}.csv"
+        obygaze("models", "moments", model, part, "-o", output, code=0)
+        assert {*read_table(output)["seen_in_training"]} == {seen}
 
 
 def test_bad_input_is_one_line(lab, obygaze, tmp_path):
@@ -306,7 +307,7 @@ def test_bad_input_is_one_line(lab, obygaze, tmp_path):
     moments = ("moments", vectors, lab.store, *output)
     for arguments, fact, code in (
         (moments, "does not predict frames", 1),
-        (("moments", mil, others, *output), "extracted with the same --frames", 1),
+        (("moments", mil, others, *output), "shape of frames", 1),
         (("moments", lab.folder / "run", others, *output), "obygaze models train", 1),
         ((*moments, "--frames", output[1]), "-o and --frames must be different files", 2),
     ):
@@ -317,13 +318,15 @@ def test_bad_input_is_one_line(lab, obygaze, tmp_path):
 def test_clips_in_blocks_are_predicted_and_explained_the_same(model, saved, world, monkeypatch):
     folder, clips = saved[0] / model, [world.ids[5], world.ids[0]]
     unblocked = om.predict(folder, world.store), explain_clips(folder, world.store, clips)
-    monkeypatch.setattr(inference, "BLOCK_VALUES", 3 * world.features.shape[1])
+    monkeypatch.setattr(predicting, "BLOCK_VALUES", 3 * world.features.shape[1])
     parts = om.predict(folder, world.store), explain_clips(folder, world.store, clips)
-    assert parts[0].ids == unblocked[0].ids == world.ids
-    assert np.allclose(parts[0].probabilities, unblocked[0].probabilities, rtol=0, atol=1e-12)
-    assert parts[0].predicted == unblocked[0].predicted
+    tables = [predictions.table for predictions in (parts[0], unblocked[0])]
+    for column in ("id", "prediction", "seen"):
+        assert tables[0][column].tolist() == tables[1][column].tolist()
+    assert tables[0]["id"].tolist() == world.ids
+    assert np.allclose(parts[0].values, unblocked[0].values, rtol=0, atol=1e-12)
     direct = saved[1][model].predict_proba(world.features)
-    assert np.allclose(parts[0].probabilities, direct, rtol=0, atol=1e-6)
+    assert np.allclose(parts[0].values, direct, rtol=0, atol=1e-6)
     for actual, expected_clip in zip(*(results[1] for results in (parts, unblocked)), strict=True):
         assert actual["explanation"] == expected_clip["explanation"]
         names, cosines = zip(*(clip.values() for clip in actual["nearest"]), strict=True)

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from obygaze_models.experiments.elan_documents import moment_files
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError, ManifestError, UsageError
-from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.manifests import Item, Items, Manifest, obygaze_scheme
+from obygaze_models.data.tasks import make_task
+from obygaze_models.experiments.export import moment_files
 from obygaze_models.explain.frame_scores import Axis, average_frames
-from obygaze_models.saved.about import SEEN_BY_OTHERS
 from tests.kit.files import write
 from tests.kit.floats import close
 
@@ -26,14 +26,16 @@ def predict(clips, threshold=0.5, seen=None):
     for row, columns in enumerate(clips.values()):
         for part, values in zip(table, columns, strict=True):
             part[row, : len(values)] = values
-    about = {"estimator": "frame-mil", "task": "EN vs S"}
+    task = make_task(obygaze_scheme(), positives=["S"], negatives=["EN"])
+    about = om.About(estimator="frame-mil", task=task)
     seen = seen or ["no"] * len(clips)
     return om.FramePredictions(about, list(clips), *table, threshold, seen, [])
 
 
-def find(clips, items, *, threshold=None, min_length=0, close_gaps=0, manifest=None, **about):
+def find(clips, items, *, threshold=None, min_length=0, close_gaps=0, manifest=None, seen=None):
     options = {"min_length": min_length, "close_gaps": close_gaps, "manifest": manifest}
-    return om.find_moments(predict(clips, **about), items, threshold=threshold, **options)
+    predictions = predict(clips, seen=seen)
+    return om.find_moments(predictions, items, threshold=threshold, **options)
 
 
 def spans(moments):
@@ -53,8 +55,8 @@ def test_overlapping_frames_and_clips_are_averaged():
     assert (moment.start, moment.end, moment.score) == (10, 20, close(0.6))
     clips = {"a": ([2], [0.8]), "b": ([4], [0.4])}
     items = in_film(("a", 0.0, 4.0), ("b", 2.0, 6.0))
-    [moment] = find(clips, items, threshold=0.55, seen=["no", "yes"]).moments
-    assert (moment.start, moment.end, moment.clips, moment.seen) == (0, 4, ("a", "b"), "yes")
+    [moment] = find(clips, items, threshold=0.55, seen=["no", "clip"]).moments
+    assert (moment.start, moment.end, moment.clips, moment.seen) == (0, 4, ("a", "b"), "clip")
 
 
 def test_a_clip_without_a_position_has_its_own_axis():
@@ -67,23 +69,19 @@ def test_a_clip_without_a_position_has_its_own_axis():
     ]
     # With more than two classes, the last class is used.
     frames = predict({"a": ([12], [0.9])})
-    about = frames.about | {"classes": ["EN", "HN", "S"]}
+    about = om.About(task=make_task(obygaze_scheme(), levels=["EN", "HN", "S"]))
     frames = replace(frames, about=about, probabilities=np.array([[[0.1, 0.2, 0.7]]]))
     moments = om.find_moments(frames, FILM)
     assert moments.title.endswith("probability of S")
-    # A row of a store of sound stands for a window.
-    heard = about | {"features": {"preprocessing": {"sampling": "sound, in windows of 1 s"}}}
-    moments = om.find_moments(replace(frames, about=heard), FILM)
     assert [moment.score for moment in moments.moments] == [0.7]
 
 
-def test_a_documents_name_is_the_films_title():
-    items = Items.of(list(FILM), {"movie_title": ["Dr. No"]})
+def test_a_document_is_named_after_the_media_file():
     predictions = predict({"a": ([12], [0.9])})
-    moments = om.find_moments(predictions, items)
+    moments = om.find_moments(predictions, FILM)
     early = replace(predictions, times=predictions.times - 10)
-    placed = om.find_moments(early, OWN_FILES, manifest=Manifest("m", items))
-    assert list(moment_files(moments)) == list(moment_files(placed)) == ["Dr. No.eaf"]
+    placed = om.find_moments(early, OWN_FILES, manifest=Manifest("m", FILM))
+    assert list(moment_files(moments)) == list(moment_files(placed)) == ["film.eaf"]
 
 
 def test_a_manifest_places_files_in_their_film():
@@ -123,13 +121,12 @@ def test_each_clip_has_the_threshold_of_its_own_models():
     averaged = average_frames(
         [
             predict({"f": ([1, 3], [0.1, 0.3])}, threshold=0.2),
-            predict({"g": ([1, 3], [0.3, 0.7])}, threshold=0.6),
+            predict({"g": ([1, 3], [0.3, 0.7])}, threshold=0.6, seen=["film"]),
             predict({"g": ([1, 3], [0.3, 0.7])}, threshold=0.5),
         ]
     )
     assert averaged.threshold == close([0.2, 0.55])
-    assert averaged.seen == [SEEN_BY_OTHERS] * 2
-    assert average_frames([predict({"f": ([1], [0.1])})]).seen == ["no"]
+    assert averaged.seen == ["no", "film"]
     moments = om.find_moments(averaged, items, min_length=0)
     spans = [(m.axis.film, m.start, m.end) for m in moments.moments]
     assert spans == [("f", 2, 4), ("g", 2, 4)]
@@ -176,7 +173,7 @@ def test_tables_survive_a_round_trip(tmp_path):
     items = Items.of([Item("a", film="=film", start=10.0, end=20.0), Item("b", film="=film")])
     values = [1 - 1e-9, 1e-12, 1 - 2e-9]
     clips = {"a": ([12, 14, 18], values), "b": ([1, 2], [0.2, 0.8])}
-    moments = find(clips, items, seen=["yes", "no"])
+    moments = find(clips, items, seen=["clip", "no"])
     texts = moments.to_csv(), moments.frames.to_csv()
     tables = [write(tmp_path / f"{row}.csv", text, end="") for row, text in enumerate(texts)]
     again = om.Moments.from_csv(*tables)
@@ -223,9 +220,3 @@ SLIPS = [
 def test_user_errors_are_one_line(slip, error, message):
     with pytest.raises(error, match=message):
         slip()
-
-
-SPANS = st.lists(st.tuples(st.integers(0, 9000), st.integers(1, 3000)), min_size=1, max_size=5)
-
-
-WHERE = st.tuples(st.sampled_from("fg"), st.integers(0, 40), st.integers(1, 12))

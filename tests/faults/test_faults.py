@@ -26,6 +26,7 @@ import pytest
 from obygaze_features.errors import StoreError
 from obygaze_features.extraction.decoder import WORKER
 from obygaze_features.manifests import Manifest
+from obygaze_features.manifests.manifest import check
 from obygaze_features.store import open_store
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.verify import verify
@@ -38,8 +39,6 @@ from tests.kit.counts import keep_counts
 from tests.kit.servers import serve
 
 SOURCE = Path(__file__).with_name("failing.c")
-#: Of a run, which has its fits until all else is there.
-LEFTOVERS = ("fits/", "partial.json")
 #: Of a reproduction: they say how long it took.
 TIMED = ("report.html", "reproduction.json")
 MODES = {"killed": 1, "EIO": 2, "ENOSPC": 3, "done but EIO": 4, "half a write": 5, "Ctrl-C": 6}
@@ -268,7 +267,7 @@ def test_of_writers_of_one_output_one_is_done(name, rounds, data, server, tmp_pa
         assert sorted(codes) == done, [log.read_text() for log in logs]
         assert [log.read_text().count("Error: ") for log in logs] == codes
         assert not list(out.rglob(".*"))
-        assert Manifest.load(out / "manifest").check() == []
+        assert check(out / "manifest") == []
         if name == "split":
             folds = set(Manifest.load(out / "manifest").split("raced").folds)
             assert len(folds) == (2, 3, 4)[codes.index(0)]
@@ -347,8 +346,7 @@ class Trial:
             return {"": path.read_bytes()} if path.is_file() else None
         contents = {
             name: data for name, data in toys.contents(path).items()
-            if name not in TIMED
-            and (leftovers or not ("/." in f"/{name}" or name.startswith(LEFTOVERS)))
+            if name not in TIMED and (leftovers or "/." not in f"/{name}")
         }  # fmt: skip
         for name in [name for name in contents if name.endswith("run.json")]:
             values = json.loads(contents[name])
@@ -398,12 +396,10 @@ class Trial:
 
     def _leftovers(self) -> list[str]:
         """Return hidden files in or next to the output, and files of unfinished outputs."""
-        names = toys.contents(self.out)
-        inside = f"{self.scenario.output}/"
+        names, unfinished = toys.contents(self.out), f"{self.scenario.output}.partial/"
         return [
             name for name in names
-            if ("/." in f"/{name}" and ".replaced/" not in name)
-            or name.removeprefix(inside).startswith(LEFTOVERS)
+            if ("/." in f"/{name}" and ".replaced/" not in name) or name.startswith(unfinished)
         ]  # fmt: skip
 
 

@@ -21,11 +21,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from obygaze_features import open_store
-from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_models import save_model
+from obygaze_features.manifests import Item, Items, Manifest, obygaze_scheme
+from obygaze_models import About, save_model
+from obygaze_models.data.tasks import make_task
 from obygaze_models.estimators.classes import keywords, reads_frames
 from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
 from obygaze_models.experiments import run as running
+from obygaze_models.saved.about import Features
 from obygaze_models.saved.model import _digest as digest_of
 from tests.conftest import run_obygaze
 from tests.experiments.test_experiments_fusion import ALONE, experiment, write_senses
@@ -522,12 +524,15 @@ def save_models(data: Path) -> None:
         shape = next(spec.shape for spec in store.specs if spec.name == array)
         X = dice.normal(size=(40, *shape)).astype(np.float32)
         model.fit(X, y, **({"concepts": concepts} if "concepts" in keywords(model.fit) else {}))
-        features = {"array": array, "shape": list(shape)} | {
-            key: store.attributes[key] for key in ("backbone", "preprocessing")
-        }
-        about = {"model": name, "estimator": name, "task": "EN vs S", "classes": ["EN", "S"],
-                 "reads": "frames" if array == "frames" else "features", "seen": [],
-                 "footage": {}, "features": features}  # fmt: skip
+        features = Features(
+            backbone=store.attributes["backbone"],
+            preprocessing=store.attributes["preprocessing"],
+            array=array,
+            shape=list(shape),
+        )
+        task = make_task(obygaze_scheme(), positives=["S"], negatives=["EN"])
+        reads = "frames" if array == "frames" else "features"
+        about = About(model=name, estimator=name, task=task, reads=reads, features=features)
         save_model(model, data / "saved" / name, about)
 
 

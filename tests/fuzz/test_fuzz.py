@@ -22,6 +22,7 @@ import pytest
 
 from obygaze_features.extraction.decoder import Decoder
 from obygaze_features.manifests.manifest import check
+from obygaze_models.experiments import run as running
 from tests.conftest import run_obygaze
 from tests.fuzz import kinds
 from tests.fuzz.kinds import KINDS, Files, read_files, write_files
@@ -65,12 +66,17 @@ def data(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def no_training(monkeypatch):
-    def stop(plan, finished, *_):
-        for planned in plan.fits():
-            finished.load(planned, plan.data)
+    def plan_fit(*_):
         raise Planned
 
-    monkeypatch.setattr("obygaze_models.experiments.run._compute", stop)
+    def load_fits(plan, folder, log, memo):
+        for planned in plan.fits():
+            with suppress(Planned):
+                running._fit(plan, planned, folder / planned.place, memo)
+        raise Planned
+
+    monkeypatch.setattr(running, "fit_planned", plan_fit)
+    monkeypatch.setattr(running, "_compute", load_fits)
 
 
 @pytest.fixture(autouse=True)
