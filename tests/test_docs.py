@@ -257,12 +257,16 @@ PRINTED: dict[str | tuple[str, ...], str] = {
 
 #: Pages on experiments, runs, models and concepts; each continues the previous page.
 ZOO = ("reference/configuration", "reference/run", "reference/model", "explanation/concept-vectors")
-PRINTED[ZOO] = """True ['concepts', 'synthetic']
+PRINTED[ZOO] = """True ['concepts', 'films', 'synthetic']
 5
 (1, 8) (1, 8)
-(20, 8) {'by other fits'}
-24 ['EN+HN', 'S'] (24, 2)
-EN+HN vs S 24 0
+(20, 8) {'film'}
+['EN+HN', 'S'] (24, 5)
+          on            by  clips  auroc
+0  all clips     the model     24    1.0
+1  all clips        random     24    0.5
+2  all clips  all positive     24    0.5
+3  all clips      majority     24    0.5
 Look True
 Body False
 True
@@ -287,7 +291,7 @@ def test_pages_run(
 @pytest.mark.gate
 def test_arrays_become_a_table(page: Page) -> None:
     page.run(read("how-to/arrays"))
-    assert re.search(r"^ +logistic +0\.73 +0\.60 +0\.87 +8$", page.printed, re.MULTILINE)
+    assert re.search(r"^ +logistic +0\.73 +0\.60 +0\.87$", page.printed, re.MULTILINE)
     assert "minus logistic" in page.printed
     assert Path("arrays/report.html").is_file()
 
@@ -337,7 +341,7 @@ def test_senses_tutorial_runs(page: Page) -> None:
     """Frames score at chance, sound does best, and six films cannot show what it adds."""
     page.run(read("tutorials/senses"))
     run = om.load_run("senses/runs/heard")
-    rows = {row["model"]: row for row in om.compare(run).rows() if row["metric"] == "auroc"}
+    rows = {row["model"]: row for row in om.compare(run).frame().to_dict("records") if row["metric"] == "auroc"}
     assert 0.4 < rows["pictures alone"]["score"] < 0.6
     assert rows["pictures alone"]["high"] < -0.05
     assert rows["without sound"]["difference"] < -0.05 < 0 < rows["without sound"]["high"]
