@@ -21,6 +21,7 @@ from obygaze_features.common.text import format_number
 from obygaze_models.figures.dots import Dot, Series, dot_plot
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from obygaze_models.estimators.trees import TreeArrays
@@ -118,19 +119,8 @@ def tree_outline(
         figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.add_subplot()
         describe(figure, title, description)
+        _draw_shares(axes, head, nodes, classes)
         rows = [*range(len(nodes))]
-        left = np.zeros(len(nodes))
-        for place, kind in enumerate(classes):
-            shares = head.value[[node.number for node in nodes], place]
-            bars = axes.barh(rows, shares, left=left, color=kind.colour, edgecolor=PAPER)
-            texts = [format_number(float(share), percent=True) for share in shares]
-            shown = [
-                text if share >= 0.25 else "" for text, share in zip(texts, shares, strict=True)
-            ]
-            axes.bar_label(bars, shown, label_type="center", color=ink_on(kind.colour), size=9)
-            for node, text in zip(nodes, texts, strict=True):
-                add_number(axes, f"{node.concept}{node.limit}, {kind.label}: {text}")
-            left += shares
         axes.set_xlim(0, 1)
         axes.set_xticks([])
         axes.set_yticks(rows, names, ha="left")
@@ -153,6 +143,22 @@ def tree_outline(
             title_fontproperties=bold,
         )
     return figure
+
+
+def _draw_shares(
+    axes: Axes, head: TreeArrays, nodes: Sequence[Node], classes: Sequence[Series]
+) -> None:
+    """Draw each node's shares of the classes as a bar, with the large ones printed on it."""
+    left = np.zeros(len(nodes))
+    for place, kind in enumerate(classes):
+        shares = head.value[[node.number for node in nodes], place]
+        bars = axes.barh(range(len(nodes)), shares, left=left, color=kind.colour, edgecolor=PAPER)
+        texts = [format_number(float(share), percent=True) for share in shares]
+        shown = np.where(shares >= 0.25, texts, "").tolist()
+        axes.bar_label(bars, shown, label_type="center", color=ink_on(kind.colour), size=9)
+        for node, text in zip(nodes, texts, strict=True):
+            add_number(axes, f"{node.concept}{node.limit}, {kind.label}: {text}")
+        left += shares
 
 
 def error_factors(
