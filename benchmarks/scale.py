@@ -261,7 +261,7 @@ def _copy_again(inputs: Path, output: Path) -> None:
 
 
 def _subset(inputs: Path, output: Path) -> None:
-    half = f"@{inputs / 'half.txt'}"
+    half = ",".join((inputs / "half.txt").read_text(encoding="utf-8").splitlines())
     _obygaze("stores", "subset", inputs / "s.zarr", "--ids", half, "-o", output / "half.zarr")
 
 
@@ -299,7 +299,7 @@ def _strips(inputs: Path, output: Path) -> float:
         spent.append(_cpu_s() - begin)
         return made
 
-    names = ("film_strips", "explorer_data")
+    names = ("films_of", "explorer_data")
     whole = {name: getattr(page, name) for name in names}
     for name in names:
         setattr(page, name, partial(timed, whole[name]))

@@ -301,6 +301,8 @@ def load_class(path: str) -> Any:
 
 def parts_of(estimator: Any) -> list[Any]:
     """Return an estimator and all estimators among its parameters."""
+    if not hasattr(estimator, "get_params"):  # a tree as arrays
+        return [estimator]
     values = estimator.get_params(deep=True).values()
     parts = [value for value in values if hasattr(value, "fit") and not isinstance(value, type)]
     return [estimator, *parts]

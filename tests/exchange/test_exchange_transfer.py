@@ -74,7 +74,7 @@ def test_an_interrupted_push_is_resumed(target, final_store, other_store):
     for name in ("zarr.json", "native/c/0/0"):
         system.rm_file(there.path(name))
     system.pipe_file(there.path("rows.csv"), b"half of it")
-    with pytest.raises(StoreError, match="a push was interrupted"):
+    with pytest.raises(StoreError, match="run an interrupted push again"):
         open_store(target)
     with pytest.raises(StoreError, match="holds another store"):
         push(other_store, target)

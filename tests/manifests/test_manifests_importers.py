@@ -13,7 +13,6 @@ from obygaze_features.common.package import reference_json
 from obygaze_features.errors import ManifestError, MissingExtra, UsageError
 from obygaze_features.items.media import id_from_file, stem_from_id
 from obygaze_features.manifests.importers.reading import download_pinned, parse_list
-from obygaze_features.video.synthetic import write_synthetic_dataset
 from tests.kit.files import refused, touch, write
 from tests.kit.floats import close
 from tests.kit.servers import serve
@@ -139,6 +138,9 @@ def test_ids_of_spans_do_not_depend_on_other_rows(tmp_path):
 
 
 def test_films_are_cut_into_spans(tmp_path, obygaze, monkeypatch):
+    pytest.importorskip("av")
+    from obygaze_features.video.synthetic import write_synthetic_dataset
+
     made = write_synthetic_dataset(tmp_path / "short", scenes=2, titles=["Juno"])
     longer = write_synthetic_dataset(tmp_path / "long", scenes=3, titles=["Juno"])
     for name in ("short", "long"):

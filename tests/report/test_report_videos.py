@@ -41,7 +41,7 @@ def test_a_clip_plays_at_its_time_until_the_dialog_closes(tab, run, tmp_path):
     tab.prefer()
     tab.open(page, fragment="#clip=s0-02")
     tab.run("document.querySelector('dialog video').play(); 0")
-    wait_for(lambda: tab.run(NOW) > 20, "the clip plays")
+    wait_for(lambda: tab.run(NOW) >= 20, "the clip plays")
     assert 20 <= tab.run(NOW) < 30
     tab.press("Escape")
     wait_for(lambda: tab.run("document.querySelectorAll('video').length") == 0, "it stops")

@@ -66,4 +66,4 @@ CHECKPOINTS = (
     KnownCheckpoint("tiny-toy", "mean colours, mixed at random", SAMPLING, write=write_toy),
 )
 
-FAMILY = Family("toy", "toy", CHECKPOINTS, load)
+FAMILIES = [Family("toy", "toy", CHECKPOINTS, load)]
