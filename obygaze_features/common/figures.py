@@ -1,7 +1,6 @@
-"""Draw figures in one style, and save them as SVG, PDF or PNG, or inline in a page.
+"""Draw figures in one style, and save them as SVG, PDF or PNG.
 
-Figures are drawn in light colours on their own background. Text in an SVG stays text. Figures
-inline in a page use the page's CSS colours, which may switch to dark.
+Figures are drawn in light colours on their own background. Text in an SVG stays text.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ _STEPS = {1: "5", 2: "15", 3: "135", 4: "1345", 5: "12345"}
 """The indices of the ramp's colours, by the number of levels."""
 
 EDGE = 6.0
-"""The margin between a figure's edge and its text, in points. Pages crop it by `CROP`."""
-CROP = 4.0
+"""The margin between a figure's edge and its text, in points."""
 DIVIDER = 0.4
 """The width of the edges of bars on a time axis, in points."""
 LONG = 1 / 150
@@ -253,7 +251,7 @@ def save_figure(figure: Figure, path: str | Path, *, overwrite: bool = False) ->
     suffix = path.suffix.lower()
     if suffix == ".svg":
         head = '<?xml version="1.0" encoding="utf-8"?>\n'
-        content = (head + _svg(figure, background=True)).encode()
+        content = (head + _svg(figure)).encode()
     elif suffix == ".pdf":
         title = str(figure.get_label()).partition("\n")[0] or None
         about = {"Title": title, "CreationDate": None, "Creator": None, "Producer": None}
@@ -263,28 +261,10 @@ def save_figure(figure: Figure, path: str | Path, *, overwrite: bool = False) ->
     write_bytes(path, content)
 
 
-def inline_svg(figure: Figure) -> str:
-    """Return a figure as an ``<svg>`` element that uses the page's colours (``--ink``, ``--s1``).
-
-    Ids start with a digest of the figure, so that they are unique on the page.
-    """
-    svg = _svg(figure, background=False)
-    prefix = f"f{sha256_of_text(svg)[:8]}-"
-    svg = re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{prefix}", svg)
-    for name, colour in LIGHT.items():
-        svg = svg.replace(f": {colour}", f": var(--{name}, {colour})")
-    width, height = (72 * side - 2 * CROP for side in figure.get_size_inches())
-    view = f'viewBox="{CROP:g} {CROP:g} {width:.2f} {height:.2f}"'
-    svg = re.sub('width="[^"]*" height="[^"]*" viewBox="[^"]*"', view, svg, count=1)
-    style = f"width: {width:.0f}pt; max-width: 100%; height: auto"
-    return svg.replace("<svg ", f'<svg style="{style}" ', 1)
-
-
-def _svg(figure: Figure, *, background: bool) -> str:
+def _svg(figure: Figure) -> str:
     """Return matplotlib's SVG with a title and description, ready to be embedded in a page."""
-    face = figure.get_facecolor() if background else "none"
     about = {"Date": None, "Creator": None, "Format": None, "Type": None}
-    svg = _drawn(figure, "svg", about, facecolor=face).decode()
+    svg = _drawn(figure, "svg", about).decode()
     svg = svg[svg.index("<svg") :]
     # matplotlib's rule would apply to every element of the page around the figure.
     rule = svg.index("<defs>\n  <style")

@@ -232,59 +232,6 @@ class ByFolds(Splitter):
         return last
 
 
-@dataclass(frozen=True)
-class Leak:
-    """The clips of a fold's test set that models fitted on the same fold have used.
-
-    `clips` is the size of the test set. `train` and `validation` are the clips that are also in
-    these sets. `otherwise` are clips that a model used in another way, such as to learn concepts.
-    """
-
-    fold: int
-    test: str
-    clips: int
-    train: list[str]
-    validation: list[str]
-    otherwise: list[str]
-
-    @property
-    def ids(self) -> list[str]:
-        """The ids of all leaked clips."""
-        return sorted({*self.train, *self.validation, *self.otherwise})
-
-
-def find_leaks(
-    folds: Iterable[Fold],
-    ids: Sequence[str],
-    *,
-    seen: Mapping[int, Array] | None = None,
-    meet: Callable[[list[str], list[str]], list[str]] | None = None,
-) -> list[Leak]:
-    """Return a `Leak` for each test set with leaked clips, over all folds.
-
-    Parameters
-    ----------
-    seen
-        The rows that a fold's models have used in any way, by the fold's index.
-    meet
-        A function that returns the ids in its first list that overlap any id in its second. By
-        default, ids overlap if they are equal.
-    """
-    meet = meet or (lambda left, right: sorted({*left} & {*right}))
-
-    def names(rows: Array) -> list[str]:
-        return [ids[row] for row in rows.tolist()]
-
-    leaks = []
-    for fold in folds:
-        used = [fold.train, fold.validation]
-        others = np.setdiff1d((seen or {}).get(fold.index, fold.train), np.concatenate(used))
-        for test, rows in fold.tests.items():
-            met = [meet(names(rows), names(part)) for part in (*used, others)]
-            leaks.append(Leak(fold.index, test, len(rows), *met))
-    return [leak for leak in leaks if leak.ids]
-
-
 def draw_folds(y: Array, random_state: RandomState) -> Array:
     """Assign labelled clips to ten stratified folds, and unlabelled clips to fold -1."""
     folds = np.full(len(y), -1)

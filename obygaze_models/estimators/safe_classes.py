@@ -18,8 +18,6 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.fusion import StoreFusion
 from obygaze_models.estimators.registry import ESTIMATORS
 
-MAX_CLIP_NUMBERS = 2**24
-"""The maximum number of features of a clip: 64 MB in single precision."""
 MAX_DEPTH, MAX_VALUES = 15, 2**20
 """The maximum depth of nested values (five nested pipelines), and the maximum number of values."""
 _PLAIN = (str, bytes, int, float, complex, type(None), slice, np.generic, np.random.RandomState)
@@ -88,14 +86,6 @@ def check_fitted(model: Any, trusted: Collection[str] = ()) -> None:
             raise ExperimentError(f"{name} has names that do not match its directions")
         if isinstance(part, StoreFusion) and hasattr(part, "models_"):
             part.check_fitted_parts()
-
-
-def refit_neighbours(model: Any) -> Any:
-    """Fit the nearest-neighbour models in a model again from their clips and labels."""
-    for _, part in _parts(model):
-        if type(part) is KNeighborsClassifier and hasattr(part, "_fit_X"):
-            part.fit(part._fit_X, part.classes_[part._y])
-    return model
 
 
 def _parts(model: Any) -> Iterator[tuple[str, Any]]:

@@ -127,18 +127,6 @@ def published_scores(run: Run, model: str, train: str, test: str) -> dict[str, P
     return {}
 
 
-def published_film(run: Run, model: str, train: str, test: str, film: str) -> Published | None:
-    """Return the number in Table 4 for a film that was left out, if the run is comparable."""
-    is_the_papers = (
-        run.header.protocol == "leave-film-out"
-        and run.header.balance in ("", "none")
-        and _estimator(run, model) in NETWORKS
-        and _backbone_row(run.header.features.backbone) == BACKBONES["xclip"].row
-        and _column(run, train, test) == "HN-S/ENHN-S"
-    )
-    return published_films().get(film) if is_the_papers else None
-
-
 def _column(run: Run, train: str, test: str) -> str | None:
     """Return the paper's column for a training task and a test set, such as ``HN-S/ENHN-S``."""
     tasks = run.task(train), run.task(test)

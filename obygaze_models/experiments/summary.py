@@ -170,6 +170,9 @@ def _clips(run: Run) -> str:
     """Describe how many clips were used and trained on, and what the others lack."""
     header, fits = run.header, run.fits
     lines = [*header.join.lines(), f"folds: {header.split or '-'}; protocol: {header.protocol}"]
+    if header.also_trained:
+        tested = len(run.tested_groups)
+        lines.append(f"{header.also_trained} of {tested} tested {run.noun}s have clips in training")
     if len(fits):
         trained = f"{span(fits['trained'].tolist())} training clips per fit"
         lines.append(f"{trained}: {BALANCED[header.balance]}.")

@@ -14,7 +14,6 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.audit import audit
 from obygaze_models.data.protocols import FILM_CLIPS
 from obygaze_models.data.stores import describe_missing
-from obygaze_models.data.tasks import uses_external_data
 from obygaze_models.data.warnings import RunWarning, leak_warning, origin_warnings, unique_warnings
 from obygaze_models.estimators.outputs import Facts
 from obygaze_models.estimators.registry import plugins
@@ -22,7 +21,6 @@ from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.fit import WEIGHTS
 from obygaze_models.experiments.scores import called_of, split_by
 from obygaze_models.experiments.tables import Run, Skipped
-from obygaze_models.scoring.intervals import MIN_GROUPS
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.plan import Plan
@@ -34,29 +32,6 @@ RARE = 0.1
 """The minimum number of positive predictions per positive clip. Below it, there is a warning."""
 RELEASED_POOLS = ("02_EN_S", "02_HN_S")
 """The split files that the released networks were trained on."""
-
-FOLLOWS = {
-    "synthetic": "The pipeline works, but the scores mean nothing.",
-    "leak": "Do not compare these scores with others. See Methods for the numbers of clips.",
-    "neighbours": "Clips this close are often alike, so expect lower scores on other files.",
-    "zeros": "Predictions for these clips come without reasons.",
-    "inner-folds": "Tuned settings may suit the training {group}s better than others.",
-    "skipped": "Scores are over fewer fits than planned.",
-    "films": "The other clips have no scores.",
-    "unnamed": "They are left out of means over {group}s, since they could belong to any {group}.",
-    "also-trained": "Expect lower scores on a {group} that the model has never seen.",
-    "no-interval": "So the scores have no interval.",
-    "smallest-class": "Macro F1 weights all classes equally, and weighted F1 all clips.",
-    "positives": "F1 and AP depend on this share, so compare them only within one test set.",
-    "join": "These clips are not part of any score.",
-    "different-items": "Scores on different clips cannot be compared directly.",
-    "different-labels": "The same clip may have different levels or concepts in each run.",
-    "different-versions": "They may cause small differences between runs.",
-}
-"""The meaning of each kind of message for the reader. Pages show it after the message.
-
-``{group}`` stands for the unit that is kept together, such as a film.
-"""
 
 
 def notes(*texts: str) -> list[RunWarning]:
@@ -221,40 +196,6 @@ def _models(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWarni
         if model not in plan.experiment.learners:
             text = f"{model} is from elsewhere. The clips it was trained on are not recorded."
             yield RunWarning("outside", model, text)
-
-
-def messages_of(run: Run) -> list[RunWarning]:
-    """Return all limitations of a run's scores: its warnings, and facts about its test sets."""
-    header, messages = run.header, [*run.warnings]
-    tested = len(run.tested_groups)
-    if header.also_trained and tested > 1:
-        text = f"{header.also_trained:,} of the {tested:,} tested {run.noun}s have other clips"
-        messages.append(RunWarning("also-trained", "", f"{text} in training."))
-    if max(scores.films for scores in run.model_scores) < MIN_GROUPS:
-        text = f"There are {tested:,} tested {run.by}s, but an interval needs {MIN_GROUPS}."
-        messages.append(RunWarning("no-interval", "", text))
-    for name, test in run.tests.items():
-        clips = f"{test.clips:,} test clips"
-        if test.share is not None:
-            text = f"{name}: {test.share:.0%} of the {clips} are positive."
-            messages.append(RunWarning("positives", name, text))
-        elif len(test.classes) > 1:
-            text = f"{name}: the smallest class has {min(test.classes.values()):,} of the {clips}."
-            messages.append(RunWarning("smallest-class", name, text))
-    messages += [RunWarning("join", part.key, f"{part.lack}.") for part in header.join.missing]
-    if header.measure:
-        messages.append(RunWarning("official", "", describe_official(run)))
-    return messages
-
-
-def describe_official(run: Run) -> str:
-    """Describe how a benchmark requires the run to be marked."""
-    backbone = run.header.features.backbone
-    data = "external data" if uses_external_data(backbone) else "no external data"
-    return (
-        "The official measure is over all test clips together, as the benchmark requires. If you "
-        f"submit this run, mark it as using {data} ({backbone['name']})."
-    )
 
 
 def table_warnings(run: Run, where: str) -> list[RunWarning]:

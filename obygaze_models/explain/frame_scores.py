@@ -31,8 +31,6 @@ MAX_ROUNDING_US = 1000
 """The maximum gap between clips that count as adjacent, because their times are rounded."""
 MAX_OUTSIDE_S = 1.0
 """The maximum time by which all frames of a clip may be outside the clip's span."""
-LOUDNESS_DB = 60.0
-"""The range of loudness that a lane shows, in dB."""
 
 
 @dataclass(frozen=True, order=True)
@@ -250,13 +248,6 @@ def place_frames(
     starts, ends, values, *loudness = map(np.concatenate, zip(*parts, strict=True))
     axes, ids, seen = map(list, zip(*about, strict=True))
     return FrameScores(axes, ids, starts, ends, values, seen, *loudness)
-
-
-def loudness_heights(loudness: Array) -> Array:
-    """Scale loudness to heights, from 0 (unknown, or `LOUDNESS_DB` below the loudest) to 1."""
-    loudest = np.nan_to_num(loudness, nan=-np.inf).max(initial=-np.inf)
-    heights = np.clip(1 + (loudness - loudest) / LOUDNESS_DB, 0, 1)
-    return np.asarray(np.nan_to_num(heights))
 
 
 def locate_clip(clip: str, items: Items, manifest: Manifest | None) -> tuple[Item, float]:

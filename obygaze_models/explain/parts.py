@@ -5,7 +5,7 @@ A part is a concept's contribution to the log-odds of a class. A positive part f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from obygaze_models.data.targets import concept_targets
-from obygaze_models.scoring.metrics import auroc, average_precision
-
 if TYPE_CHECKING:
-    from obygaze_models.explain.clips import Clip
+    pass
 
 INTERCEPT = "(intercept)"
 """The `concept` of rows with the intercept, whose `value` is missing."""
@@ -113,85 +110,3 @@ def mean_parts(reasons: pd.DataFrame, ids: list[str]) -> MeanParts:
         at_rest = own[own["value"].isna()].groupby("id", observed=True)["part"].sum()
         intercept = at_rest.reindex(ids).fillna(0).div(fits).to_numpy()
     return MeanParts(concepts, values.to_numpy(), amounts.div(fits, axis=0).to_numpy(), intercept)
-
-
-@dataclass(frozen=True)
-class ConceptQuality:
-    """The quality of a concept's scores as a ranking of test clips with and without the concept.
-
-    Parameters
-    ----------
-    model, task, concept
-        The model, its task, and the concept.
-    clips, positives
-        The number of test clips over all fits, and the number of these that show the concept.
-    share
-        The mean share of positives over fits, which is the average precision of guessing.
-    auroc, auroc_std, average_precision, average_precision_std
-        The mean and standard deviation over fits; None if no fit has clips of both kinds.
-    runs
-        The number of fits that have test clips with and without the concept.
-    """
-
-    model: str
-    task: str
-    concept: str
-    clips: int
-    positives: int
-    share: float | None
-    auroc: float | None
-    auroc_std: float | None
-    average_precision: float | None
-    average_precision_std: float | None
-    runs: int
-
-
-def concept_quality(
-    reasons: pd.DataFrame, clips: Mapping[str, Clip], *, is_obygaze: bool = True
-) -> list[ConceptQuality]:
-    """Score the concepts of bottlenecks on test clips, for each model, task and concept.
-
-    Hard Negative and Sure clips with a concept are compared with all clips without the concept. Not
-    Sure clips are left out. If the levels are not those of ObyGaze, all clips count. Networks are
-    left out because they do not score concepts.
-    """
-    values = values_of(reasons[reasons["kind"].isin(["sum", "path"])])
-    rows, ids = pd.factorize(values["id"])
-    columns, concepts = pd.factorize(values["concept"])
-    tested = [clips[clip] for clip in ids.tolist()]
-    marks = np.array([[name in clip.concepts for name in concepts] for clip in tested], dtype=bool)
-    levels = [clip.level for clip in tested]
-    targets = concept_targets(
-        levels, marks.reshape(len(ids), len(concepts)), "b", is_obygaze=is_obygaze
-    )
-    values = values.assign(target=targets[rows, columns])
-    by_concept = values.groupby(["model", "task", "concept"], observed=True, sort=False)
-    return [_quality(key, own[own["target"] >= 0]) for key, own in by_concept]
-
-
-def _quality(key: Any, values: pd.DataFrame) -> ConceptQuality:
-    model, task, concept = key
-    scores = []
-    for _, fit in values.groupby("fit", sort=False):
-        truth, measures = fit["target"].to_numpy(), fit["value"].to_numpy()
-        if 0 < truth.sum() < len(truth):
-            area, precision = auroc(truth, measures), average_precision(truth, measures)
-            scores.append((area, precision, truth.mean()))
-    means: list[float | None] = [None] * 3
-    stds = means
-    if scores:
-        table = np.array(scores, dtype=np.float64)
-        means, stds = table.mean(axis=0).tolist(), table.std(axis=0).tolist()
-    return ConceptQuality(
-        model,
-        task,
-        concept,
-        clips=values["id"].nunique(),
-        positives=values.loc[values["target"] == 1, "id"].nunique(),
-        share=means[2],
-        auroc=means[0],
-        auroc_std=stds[0],
-        average_precision=means[1],
-        average_precision_std=stds[1],
-        runs=len(scores),
-    )

@@ -20,7 +20,6 @@ from obygaze_features.manifests import (
     Split,
     obygaze_scheme,
 )
-from obygaze_models.data.folds import find_leaks
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.targets import UNUSED
 from tests.kit.run import FILMS, SCENES, write_store
@@ -228,7 +227,6 @@ def test_train_validation_and_test_never_meet(clips, seed):
         smaller = min((labels[pool] == 0).sum(), (labels[pool] == 1).sum())
         assert (labels[draw.train] == 0).sum() == (labels[draw.train] == 1).sum() == smaller
         assert (draw.train == again[fold].train).all()
-    assert find_leaks(draws, [f"clip-{row}" for row in range(len(folds))]) == []
     # Every fit draws its own negatives.
     folds, labels = np.repeat([0, 1, 2, 3], 50), np.tile([1, 0, 0, 0, 0], 40)
     first, second, _ = make(PROTOCOLS["leak-free"], folds, labels, seed=seed)
@@ -402,21 +400,3 @@ def test_official_sets_train_validate_and_test():
     assert second.validation.tolist() != draw.validation.tolist()
     with pytest.raises(ExperimentError, match="official sets need at least two"):
         make(PROTOCOLS["official"], np.zeros(3), np.zeros(3))
-
-
-def test_leaks_are_found_by_id_and_by_training_clips():
-    folds, labels = np.repeat([0, 1, 2], 4), np.tile([0, 1], 6)
-    draws = make(PROTOCOLS["leak-free"], folds, labels)
-    ids = [f"clip-{row}" for row in range(12)]
-    assert find_leaks(draws, ids) == []
-    [leak] = find_leaks(draws, ids, seen={1: np.array([0, 9])})
-    assert (leak.fold, leak.test, leak.otherwise) == (1, "x", ["clip-9"])
-    meeting = find_leaks(draws, ids, meet=lambda tested, used: sorted({*tested} - {*used})[:1])
-    assert [leak.fold for leak in meeting] == [0, 1]
-    assert all(leak.train == leak.validation == leak.otherwise == ["clip-10"] for leak in meeting)
-    ids[8] = ids[0]
-    leaks = find_leaks(draws, ids)
-    assert [(leak.fold, leak.train, leak.validation, leak.clips) for leak in leaks] == [
-        (0, [], ["clip-0"], 4),
-        (1, ["clip-0"], [], 4),
-    ]

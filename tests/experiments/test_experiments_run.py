@@ -17,6 +17,7 @@ from obygaze_features.manifests import Manifest, Split, leave_film_out
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.experiments.fit import rows_of
 from obygaze_models.experiments.plan import make_plan
+from obygaze_models.experiments.summary import describe_run
 from obygaze_models.explain.attributions import explain_rows
 from tests.experiments.test_experiments_resume import bytes_of
 from tests.kit.files import csv_rows, write
@@ -304,6 +305,14 @@ def test_clips_are_joined_by_id_whatever_the_order(world, make_run, tmp_path):
     ).save(tmp_path / "manifest")
     second = make_run("shuffled", manifest=tmp_path / "manifest", store=tmp_path / "other.zarr")
     assert predictions(second) == predictions(make_run("good"))
+
+
+def test_films_in_training_and_test_are_counted_where_scores_are_printed(make_run):
+    run = make_run("shared")
+    trained_too = f"{FILMS} of {FILMS} tested films have clips in training"
+    assert trained_too in describe_run(run)
+    apart = make_run("apart", protocol="leave-film-out", split=None)
+    assert "have clips in training" not in describe_run(apart)
 
 
 def test_selected_clips_keep_their_own_split(world, make_run, tmp_path):

@@ -19,7 +19,7 @@ from obygaze_models.experiments.reasons import join_reasons, tabulate_reasons
 from obygaze_models.explain.attributions import Attribution, explain_rows
 from obygaze_models.explain.clips import Clip
 from obygaze_models.explain.error_factors import error_factors
-from obygaze_models.explain.parts import concept_quality, mean_parts
+from obygaze_models.explain.parts import mean_parts
 from obygaze_models.explain.tcav import logits_and_gradients, random_label_cavs
 from obygaze_models.scoring.intervals import holm
 from tests.kit.clips import logistic_on, torch_logits, with_output
@@ -123,35 +123,6 @@ CLIPS = {
     name: Clip(name, "tt1", "A film", "", None, None, level, concepts, 9, "")
     for name, (level, *concepts) in MARKED.items()
 }
-
-
-def quality(*fits):
-    """Return the quality of concepts, for a tree that measures Look in some clips of each fit."""
-    tables = []
-    for fit, (ids, looks) in enumerate(fits):
-        values, labels = np.column_stack([looks, np.zeros(len(ids))]), ["S"] * len(ids)
-        attribution = Attribution("path", ("Look", "Body"), labels, values, steps=[()] * len(ids))
-        own = tabulate_reasons(list(ids), labels, attribution)
-        tables.append(own.assign(model="pcbm-tree", task="t", fit=fit))
-    return concept_quality(join_reasons(tables), CLIPS)
-
-
-def test_concept_quality_compares_clips_with_and_without_it():
-    look, body = quality(("abcdefg", [3, 1, 2, 0, 9, -9, -1]))
-    # Look: a, b against c, d, g; only b scores below one of them.
-    assert (look.concept, look.clips, look.positives, look.runs) == ("Look", 5, 2, 1)
-    assert look.auroc == close(5 / 6)
-    assert look.average_precision == close((1 + 2 / 3) / 2)
-    assert look.share == close(2 / 5)
-    # Body: a, c against b, d, e, g, all of which have the same value.
-    assert (body.clips, body.positives, body.auroc) == (6, 2, 0.5)
-    assert body.average_precision == close(body.share) == close(1 / 3)
-    look, body = quality(("dg", [1, 2]), ("ab", [1, 2]))
-    assert (look.auroc, look.average_precision, look.auroc_std, look.share) == (None,) * 4
-    assert (look.clips, look.positives, look.runs) == (4, 2, 0)
-    assert (body.runs, body.auroc) == (1, 0.5)
-    look, body = quality(("f", [1]))
-    assert (look.clips, body.clips, body.runs) == (0, 0, 0)
 
 
 def test_concepts_may_be_called_like_the_intercept():
