@@ -107,6 +107,7 @@ def report(
         | _learned(labels, runs, entries, main),
         title=title,
         data=script_json(data),
+        is_predicted=bool(data["views"]),
         unplayed=data["videos"]["missing"],
         number=number,
         bare=bare,

@@ -2,10 +2,12 @@
 
 import csv
 import io
+from dataclasses import replace
 
 import pytest
 
 import obygaze_models as om
+from obygaze_features.manifests import Manifest
 from tests.kit.world2 import make_world2
 from tests.report.conftest import Page, axe
 
@@ -53,6 +55,23 @@ def test_the_page_is_quiet_and_accessible(tab, example, pages2):
         tab.open(path, width=390)
         assert tab.run(WIDTH) <= 390
         assert axe(tab) == []
+
+
+def test_a_page_of_numbers_lists_its_clips(tab, tmp_path):
+    world = make_world2(tmp_path / "world")
+    manifest = Manifest.load(world.manifest)
+    moods = [str(number % 7) for number in range(len(manifest))]
+    items = replace(manifest.items, extra={"mood": moods})
+    replace(manifest, items=items).save(tmp_path / "rated")
+    experiment = om.Experiment(
+        name="mood", manifest=tmp_path / "rated", store=world.store, column="mood", split="three",
+        estimators=("ridge",),
+    )  # fmt: skip
+    run = om.run_experiment(experiment, tmp_path / "run")
+    tab.prefer()
+    tab.open(om.report(run, tmp_path / "page.html"))
+    assert len(listed(tab)) == 24
+    assert tab.logged == []
 
 
 def test_the_page_is_as_short_as_its_design(tab, example):
