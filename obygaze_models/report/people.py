@@ -30,6 +30,8 @@ MAX_ANNOTATORS = 20
 """The maximum number of annotators on a page, because every pair is compared."""
 MIN_MARKED = 20
 """The minimum number of marked clips for a kappa."""
+MAX_SHARES = 3
+"""The maximum number of levels beside concepts."""
 KAPPA_TICKS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
@@ -217,13 +219,17 @@ def level_table(people: People, groups: Mapping[str, Sequence[str]]) -> MarkedTa
 
 
 def concept_table(labels: Labels, people: People | None) -> MarkedTable:
-    """Return a row for each concept, by its share of the highest level's clips."""
+    """Return a row for each concept, by its share of the highest level's clips.
+
+    The shares are those of the three highest levels that have concepts.
+    """
     names = sorted({name for clip in labels.clips for name in clip.concepts})
     of_level: dict[str, list[Clip]] = {}
     for code in labels.levels:
         own = [clip for clip in labels.clips if clip.level == code]
         if any(clip.concepts for clip in own):
             of_level[code] = own
+    of_level = dict([*of_level.items()][-MAX_SHARES:])
     rows = []
     for name in names:
         shares = {}
