@@ -42,8 +42,7 @@ def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> No
     The page is a single file, needs no network, and can be printed. With --videos, open it from
     your disk. For a MANIFEST with labels, or for TIMELINES (minute by minute), it shows each film
     as a strip, each clip with its annotations, and how well annotators agree. For RUNS it also
-    shows the models' results: scores next to the paper's scores and to chance, their limitations,
-    and explanations.
+    shows what the models can tell apart, with intervals and cautions.
 
     \b
     Example:
