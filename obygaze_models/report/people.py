@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.annotations.measures import cohen_kappas, distances_of, gamma
 from obygaze_features.errors import UsageError
-from obygaze_models.report.scores import Axis
+from obygaze_models.report.scores import Axis, axis_of
 from obygaze_models.report.sources import Clip, Labels
 from obygaze_models.scoring.intervals import (
     MIN_GROUPS,
@@ -32,7 +32,6 @@ MIN_MARKED = 20
 """The minimum number of marked clips for a kappa."""
 MAX_SHARES = 3
 """The maximum number of levels beside concepts."""
-KAPPA_TICKS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,11 +313,4 @@ def _follows(clips: Sequence[Clip], row: int) -> bool:
 
 def kappa_axis(rows: Sequence[Marked], *others: Estimate) -> Axis:
     """Return the axis of some kappas, from below 0 to above the largest."""
-    estimates = [*(row.kappa for row in rows), *others]
-    values = [0.0, 0.4]
-    for estimate in estimates:
-        values += [estimate.value or 0.0, *(estimate.interval or ())]
-    low = np.floor(10 * min(values) - 0.5) / 10
-    high = np.ceil(10 * max(values) + 0.5) / 10
-    ticks = [tick for tick in KAPPA_TICKS if tick <= high]
-    return Axis(max(float(low), -1.0), min(float(high), 1.0), ticks)
+    return axis_of([*(row.kappa for row in rows), *others], [0.0, 0.4], guess=0.0, ticks=5)

@@ -376,18 +376,35 @@ def _verdicts(rows: Sequence[Row]) -> list[bool]:
 def _axis(metric: str, questions: Sequence[Question]) -> Axis:
     """Return the axis of all scores: around a half for AUROC, around 0 for others."""
     guess = 0.5 if metric == "auroc" else 0.0
-    values = [guess]
+    estimates = []
     for question in questions:
         for row in question.rows:
-            if row.kind in ("", SUBSET) and row.score.value is not None:
-                values += [row.score.value, *(row.score.interval or ())]
-    low = math.floor(10 * min(values) - 0.5) / 10
-    high = math.ceil(10 * max(values) + 0.5) / 10
-    if METRICS[metric].bounded:
-        low, high = max(low, -1.0), min(high, 1.0)
-    step = 0.1 if high - low < 0.75 else 0.2
-    count = round((high - low) / step)
-    return Axis(low, high, [round(low + step * n, 6) for n in range(count + 1)], guess)
+            if row.kind in ("", SUBSET):
+                estimates.append(row.score)
+    return axis_of(estimates, [guess], guess=guess, ticks=8)
+
+
+def axis_of(
+    estimates: Sequence[Estimate], others: Sequence[float], *, guess: float, ticks: int
+) -> Axis:
+    """Return an axis of some estimates and other values, from -1 or above to 1 or below.
+
+    It has at most `ticks` + 1 ticks, or else one each half.
+    """
+    values = [*others]
+    for estimate in estimates:
+        if estimate.value is not None:
+            values += [estimate.value, *(estimate.interval or ())]
+    low = max(math.floor(10 * min(values) - 0.5) / 10, -1.0)
+    high = min(math.ceil(10 * max(values) + 0.5) / 10, 1.0)
+    step = 0.1
+    if high - low > 0.1 * ticks:
+        step = 0.2
+    if high - low > 0.2 * ticks:
+        step = 0.5
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return Axis(low, high, [round(step * n, 1) for n in range(first, last + 1)], guess)
 
 
 def verdicts(entry: Tested) -> list[tuple[str, list[int]]] | None:
