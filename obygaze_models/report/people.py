@@ -313,4 +313,4 @@ def _follows(clips: Sequence[Clip], row: int) -> bool:
 
 def kappa_axis(rows: Sequence[Marked], *others: Estimate) -> Axis:
     """Return the axis of some kappas, from below 0 to above the largest."""
-    return axis_of([*(row.kappa for row in rows), *others], [0.0, 0.4], guess=0.0, ticks=5)
+    return axis_of([*(row.kappa for row in rows), *others], [0.0, 0.4], guess=0.0, ticks=6)
