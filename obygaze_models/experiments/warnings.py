@@ -157,8 +157,7 @@ def _concepts(plan: Plan, fits: pd.DataFrame) -> Iterator[RunWarning]:
         if unreliable or skipped:
             text = (
                 f"{name}: {counted(len(unreliable), 'concept')} unreliable and "
-                f"{len(skipped)} left out in some of {counted(len(own), 'fit')}. See the report "
-                "for the reasons."
+                f"{len(skipped)} left out in some of {counted(len(own), 'fit')}."
             )
             yield RunWarning("concepts", name, text)
     split = plan.division.split
