@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from obygaze_models.experiments.run import run_experiment
     from obygaze_models.experiments.tables import Run, load_run
     from obygaze_models.experiments.train import train_model
-    from obygaze_models.explain.moments import Moments, find_moments
+    from obygaze_models.explain.moments import find_moments, frame_table
     from obygaze_models.explain.tcav import tcav as tcav
     from obygaze_models.report.page import report as report
     from obygaze_models.reproduce.reproduce import reproduce as reproduce
@@ -77,7 +77,7 @@ _NAMES = {
     "experiments.run": ["run_experiment"],
     "experiments.tables": ["Run", "load_run"],
     "experiments.train": ["train_model"],
-    "explain.moments": ["Moments", "find_moments"],
+    "explain.moments": ["find_moments", "frame_table"],
     "explain.tcav": ["tcav"],
     "report.page": ["report"],
     "reproduce.reproduce": ["reproduce"],

@@ -86,16 +86,19 @@ def moments(
     output: Path,
     frames: Path | None,
     elan: Path | None,
+    threshold: float | None,
     overwrite: bool,
-    **options: Any,
 ) -> None:
     """Find the moments in films that a MODEL rates positive.
 
     MODEL is a saved model that reads frames (frame-mil), or a run. In a run, each
     clip is predicted by the models that were tested on it. STORE has the frames and their times. A
     moment is an interval in which frames reach the threshold, in seconds of the film (or of the
-    clip, if its position in the film is unknown). With more than two classes, the probability of
-    the last class is used.
+    clip, if its position in the film is unknown). Short gaps are closed where the frames come near
+    the threshold. With more than two classes, the probability of the last class is used.
+
+    The table shows, for each film, the share of its time that moments cover, and the share of
+    frames above the threshold.
 
     \b
     Example:
@@ -103,6 +106,7 @@ def moments(
     """
     from obygaze_models.experiments.export import moment_files
     from obygaze_models.experiments.tables import HEADER
+    from obygaze_models.explain.moments import format_times, moment_shares
 
     if frames and frames.resolve() == output.resolve():
         raise UsageError("-o and --frames must be different files")
@@ -111,20 +115,23 @@ def moments(
 
     opened = of.open_store(store)
     if (model / HEADER).is_file():
-        done = om.load_run(model).moments(store=opened, **options)
+        predicted = om.load_run(model).frames(store=opened)
     else:
-        frames_of = om.predict_frames(model, opened)
-        done = om.find_moments(frames_of, opened.items, **options)
+        predicted = om.predict_frames(model, opened)
+    table = om.frame_table(predicted, opened.items)
+    found = om.find_moments(table, threshold=threshold)
 
-    documents = {}
-    if elan:
-        documents = {elan / name: text for name, text in moment_files(done).items()}
-    files = documents | {output: done.to_csv()}
+    files = {output: format_times(found)}
     if frames:
-        files[frames] = done.frames.to_csv()
+        files[frames] = format_times(table)
+    if elan:
+        title = f"{predicted.about.estimator}: {predicted.about.learned.key}"
+        for name, text in moment_files(found, title, predicted.warnings).items():
+            files[elan / name] = text
 
     write_files(files, overwrite=overwrite)
-    echo(done.describe())
+    shares: Any = moment_shares(table, found, threshold).round(3).to_dict("records")
+    show(shares)
     for path in files:
         echo(f"Wrote {path}")
-    echo_warnings(done.warnings)
+    echo_warnings(predicted.warnings)

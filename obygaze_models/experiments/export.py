@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,14 +14,12 @@ from obygaze_features.common.text import file_names, format_signed, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import media_stem
 from obygaze_features.manifests import Items
+from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.scores import average_over_fits, split_by, target_of
 from obygaze_models.experiments.tables import Run
 from obygaze_models.explain.parts import mean_parts
 from obygaze_models.saved.predict import Predictions
-
-if TYPE_CHECKING:
-    from obygaze_models.explain.moments import Moments
 
 SHARES = ("probability", "value")
 """The prefixes of columns with predicted numbers."""
@@ -121,23 +119,25 @@ def to_elan(table: pd.DataFrame, warnings: Iterable[RunWarning] = ()) -> dict[st
     return _documents(files, warnings)
 
 
-def moment_files(moments: Moments) -> dict[str, str]:
+def moment_files(
+    moments: pd.DataFrame, title: str, warnings: Iterable[RunWarning] = ()
+) -> dict[str, str]:
     """Return an ELAN document of the moments of each film (text by name)."""
-    files: dict[tuple[str, str], list[Tier]] = {}
-    by_film: dict[str, list[Annotation]] = {}
-    for moment in moments.moments:
-        if not moment.axis.clip:  # its position in the film is known
-            details = {"mean probability": f"{moment.score:.3f}", "clips": ", ".join(moment.clips)}
-            if moment.seen != "no":
-                details["seen in training"] = moment.seen
-            span = milliseconds(moment.start, moment.end)
-            note = Annotation(*span, "moment", details)
-            by_film.setdefault(moment.axis.film, []).append(note)
-    if not by_film:
+    placed = moments[moments["time_in"] == "film"]
+    if placed.empty:
         raise ExperimentError("no moment has a position in a film, or there are no moments")
-    for film, notes in by_film.items():
-        files[film, moments.media.get(film, "")] = [Tier(moments.title, "moment", notes)]
-    return _documents(files, moments.warnings)
+    files: dict[tuple[str, str], list[Tier]] = {}
+    for film, rows in placed.groupby("film", sort=False):
+        notes = []
+        for moment in rows.to_dict("records"):
+            clips = ", ".join(moment["clips"].split(SEPARATOR))
+            details = {"mean probability": f"{moment['score']:.3f}", "clips": clips}
+            if moment["seen_in_training"] != "no":
+                details["seen in training"] = moment["seen_in_training"]
+            span = milliseconds(moment["start"], moment["end"])
+            notes.append(Annotation(*span, "moment", details))
+        files[str(film), rows["media"].iloc[0]] = [Tier(title, "moment", notes)]
+    return _documents(files, warnings)
 
 
 def _documents(

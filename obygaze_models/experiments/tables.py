@@ -58,7 +58,6 @@ from obygaze_models.saved.about import Features
 from obygaze_models.scoring.metrics import Array
 
 if TYPE_CHECKING:
-    from obygaze_models.explain.moments import Moments
     from obygaze_models.saved.predict import FramePredictions
 
 FORMAT, FORMAT_VERSION = "obygaze-run", 8
@@ -337,7 +336,7 @@ class Run:
         store
             The store; by default the experiment's.
         """
-        from obygaze_models.explain.frame_scores import average_frames
+        from obygaze_models.explain.moments import average_frames
         from obygaze_models.saved.predict import predict_frames
 
         saved = [line for line in self.saved if line["reads"] == "frames"]
@@ -376,12 +375,13 @@ class Run:
         task: str | None = None,
         store: StoreLike | None = None,
         **options: Any,
-    ) -> Moments:
+    ) -> pd.DataFrame:
         """Find the moments in the test clips; the options are passed to `find_moments`."""
-        from obygaze_models.explain.moments import find_moments
+        from obygaze_models.explain.moments import find_moments, frame_table
 
         opened = self._open_stores(store)
-        return find_moments(self.frames(model, task=task, store=opened), opened.items, **options)
+        frames = self.frames(model, task=task, store=opened)
+        return find_moments(frame_table(frames, opened.items), **options)
 
     def _open_stores(self, store: StoreLike | None) -> Store:
         """Open the stores, by default the run's stores if these are local."""

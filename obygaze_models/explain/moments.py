@@ -1,187 +1,87 @@
 """Moments: the intervals of films that a frame-level model rates as positive.
 
-This module finds moments, reads and writes tables of moments, and draws them on a film's time axis.
+Frames and moments are tables, with times in seconds of a film, or of a clip whose position in its
+film is unknown.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from obygaze_features.common.printer import align
-from obygaze_features.common.tables import format_spreadsheet, read_table
-from obygaze_features.common.text import counted, format_time, shorten
-from obygaze_features.errors import UsageError
-from obygaze_features.items.films import film_titles, known_titles
-from obygaze_features.items.items import format_seconds, require_same_clips
-from obygaze_features.manifests import Items, Manifest
+from obygaze_features.common.tables import format_spreadsheet
+from obygaze_features.common.text import counted
+from obygaze_features.errors import ExperimentError, UsageError
+from obygaze_features.items.items import format_seconds, name_film, require_same_clips
+from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.manifests.labels import SEPARATOR
-from obygaze_models.explain.frame_scores import (
-    MAX_ROUNDING_US,
-    Axis,
-    AxisFrames,
-    FrameScores,
-    join_spans,
-    locate_clip,
-    place_frames,
-    read_axes,
-    read_numbers,
-    read_spans,
-    to_microseconds,
-)
-from obygaze_models.saved.about import CLIP
+from obygaze_models.data.warnings import unique_warnings
+from obygaze_models.saved.about import CLIP, FILM, NO
+from obygaze_models.saved.predict import FramePredictions
+from obygaze_models.scoring.metrics import Array
 
-if TYPE_CHECKING:
-    from obygaze_models.data.warnings import RunWarning
-    from obygaze_models.saved.predict import FramePredictions
-
-MIN_LENGTH_S, CLOSE_GAPS_S = 2.0, 5.0
-CLOSE_GAPS_SHARE = 0.1
-"""The limit for gaps to close in films and clips shorter than 50 s, as a share of their length."""
-EPSILON = 1e-12
-"""The tolerance for rounding errors in the mean of equal thresholds."""
-MAX_ROWS_SHOWN = 20
+AXIS = ["film", "own_clip"]
+"""The columns of a time axis: a film, and a clip if its position in the film is unknown."""
+STATES = (NO, FILM, CLIP)
+"""What a model may have seen of a clip, from least to most."""
+MAX_OUTSIDE_S = 1.0
+"""The maximum time by which all frames of a clip may be outside the clip's span."""
+ROUNDING_S = 1e-3
+"""The longest gap between clips that touch, because their times are rounded."""
+EPSILON = 1e-6
+"""Times and probabilities that differ by less are equal."""
 
 
-@dataclass(frozen=True)
-class Moment:
-    """An interval of a time axis, in seconds.
+def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
+    """Average each clip's frame probabilities over the models that predict it, and sort by id.
 
-    `score` is the mean probability in the interval. `clips` are the clips that show the interval,
-    and `seen` is "clip" if the model was trained on any of these clips.
+    A clip's threshold is the mean over the models that predict it, because another model's
+    threshold may have been chosen on the clip's labels. A clip counts as seen if any of these
+    models has seen it.
     """
+    clips = np.concatenate([part.ids for part in parts])
+    ids, first, rows, counts = np.unique(
+        clips, return_index=True, return_inverse=True, return_counts=True
+    )
 
-    axis: Axis
-    start: float
-    end: float
-    score: float
-    clips: tuple[str, ...] = ()
-    seen: str = ""
+    def average(values: Sequence[Array]) -> Array:
+        total = np.zeros((len(ids), *values[0].shape[1:]))
+        np.add.at(total, rows, np.concatenate(values))
+        return np.asarray((total.T / counts).T)
 
-
-@dataclass(frozen=True, eq=False)
-class Moments:
-    """The moments of films, and the frames in which they were found.
-
-    Parameters
-    ----------
-    moments
-        The moments, in order of film and time.
-    frames
-        A probability for each frame.
-    thresholds
-        The threshold of each clip.
-    min_length, close_gaps
-        See `find_moments`.
-    title
-        The model, and the classes that it was trained to distinguish.
-    media
-        The name of each film's file.
-    warnings
-        Warnings for the reader.
-    part
-        The noun for a frame: ``window`` if each row of features covers several frames or sound.
-    titles
-        The titles of films, by id, if known.
-    """
-
-    moments: list[Moment]
-    frames: FrameScores
-    thresholds: Mapping[str, float] = field(default_factory=dict)
-    min_length: float | None = None
-    close_gaps: float | None = None
-    title: str = "moments"
-    media: Mapping[str, str] = field(default_factory=dict)
-    warnings: Sequence[RunWarning] = ()
-    part: str = "frame"
-    titles: Mapping[str, str] = field(default_factory=known_titles)
-
-    def __repr__(self) -> str:
-        films = len({axis.film for axis in self.frames.axes})
-        return f"Moments({counted(len(self.moments), 'moment')} in {counted(films, 'film')})"
-
-    @property
-    def threshold(self) -> float | None:
-        """The mean threshold over clips, or None if unknown."""
-        return float(np.mean(list(self.thresholds.values()))) if self.thresholds else None
-
-    def describe(self) -> str:
-        """Return a table of the first moments, and the number of all moments."""
-        rows = [
-            (cut(m.axis.name, 40), format_time(m.start), format_time(m.end), f"{m.score:.2f}")
-            for m in self.moments[:MAX_ROWS_SHOWN]
-        ]
-        lines = [align(["film", "start", "end", "score"], rows)] if rows else []
-        if (more := len(self.moments) - MAX_ROWS_SHOWN) > 0:
-            lines.append(f"and {counted(more, 'more moment', 'more moments')}")
-        axes = self.frames.rows.keys()
-        clips = sum(bool(axis.clip) for axis in axes)
-        where = [counted(len(axes) - clips, "film")] if len(axes) > clips else []
-        if clips:
-            where.append(
-                f"{counted(clips, 'clip')} whose position in the film is unknown (times count "
-                "from the start of the clip)"
-            )
-        limits = sorted({f"{limit:.3f}" for limit in self.thresholds.values()})
-        used = f" at a threshold of {limits[0]}" if limits else ""
-        if len(limits) > 1:
-            used = f" at thresholds of {limits[0]} to {limits[-1]}"
-        lines.append(f"{counted(len(self.moments), 'moment')}{used} in {' and '.join(where)}")
-        return "\n".join(lines)
-
-    def to_csv(self) -> str:
-        """Return a table with a row per moment, and times in seconds."""
-        return format_spreadsheet(
-            {
-                "film": [m.axis.film for m in self.moments],
-                "start": [format_seconds(m.start) for m in self.moments],
-                "end": [format_seconds(m.end) for m in self.moments],
-                "score": [repr(m.score) for m in self.moments],
-                "clips": [SEPARATOR.join(m.clips) for m in self.moments],
-                "time_in": ["clip" if m.axis.clip else "film" for m in self.moments],
-                "seen_in_training": [m.seen for m in self.moments],
-            }
-        )
-
-    @classmethod
-    def from_csv(cls, moments: str | Path, frames: str | Path) -> Moments:
-        """Read a table of moments (film, start, end, score) and a table of frames."""
-        required = ("film", "start", "end", "score")
-        table = read_table(Path(moments), required=required).without_escapes()
-        starts, ends = read_spans(table)
-        scores = FrameScores.from_csv(frames)
-        films = {axis.film for axis in scores.axes}
-        for row, film in enumerate(table["film"]):
-            if film not in films:
-                wrong = f"{frames} has no frames of {shorten(film)}. Use tables of the same films"
-                raise table.problem(row, wrong)
-        clips = [tuple(filter(None, cell.split(SEPARATOR))) for cell in table.get("clips")]
-        times = (starts / 1e6).tolist(), (ends / 1e6).tolist()
-        numbers, axes = read_numbers(table, "score").tolist(), read_axes(table, table.get("clips"))
-        columns = axes, *times, numbers, clips, table.get("seen_in_training")
-        return cls([Moment(*cells) for cells in zip(*columns, strict=True)], scores)
+    seen = np.zeros(len(ids), dtype=np.intp)
+    np.maximum.at(seen, rows, [STATES.index(state) for part in parts for state in part.seen])
+    loudness = np.concatenate(
+        [np.full_like(p.times, np.nan) if p.loudness is None else p.loudness for p in parts]
+    )
+    return replace(
+        parts[0],
+        ids=ids.tolist(),
+        times=np.concatenate([part.times for part in parts])[first],
+        probabilities=average([part.probabilities for part in parts]),
+        threshold=average([np.broadcast_to(part.threshold, len(part.ids)) for part in parts]),
+        seen=[STATES[code] for code in seen.tolist()],
+        warnings=unique_warnings(warning for part in parts for warning in part.warnings),
+        loudness=None if np.isnan(loudness).all() else loudness[first],
+    )
 
 
-def cut(text: str, width: int) -> str:
-    """Shorten a name to fit in a table."""
-    return text if len(text) <= width else text[: width - 3] + "..."
-
-
-def find_moments(
+def frame_table(
     predictions: FramePredictions,
     items: Items,
-    *,
     manifest: Manifest | str | Path | None = None,
-    threshold: float | None = None,
-    min_length: float = MIN_LENGTH_S,
-    close_gaps: float | None = None,
-) -> Moments:
-    """Find the intervals in which frames reach a threshold.
+) -> pd.DataFrame:
+    """Return a row for each frame: its film, clip, time span, probability and threshold.
+
+    A frame's span starts halfway after the previous frame and ends halfway before the next one, or
+    at the clip's ends. Frames of a clip that have the same time are averaged. With more than two
+    classes, the probability is that of the last class.
 
     Parameters
     ----------
@@ -192,60 +92,231 @@ def find_moments(
     manifest
         A manifest with the same ids. For clips that have their own files, it provides the positions
         in the film.
+    """
+    if manifest is not None:
+        manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(manifest)
+        require_same_clips(items, manifest.items)
+        if not manifest.items.row_of.keys() & {*predictions.ids}:
+            raise ExperimentError(f"{manifest.name} has none of the clips of the store")
+    probabilities = predictions.probabilities
+    if probabilities.ndim == 3:
+        probabilities = probabilities[..., -1]
+    present = ~np.isnan(predictions.times) & ~np.isnan(probabilities)
+    thresholds = np.broadcast_to(predictions.threshold, len(predictions.ids)).tolist()
+    parts = []
+    for row in np.flatnonzero(present.any(axis=1)).tolist():
+        clip = predictions.ids[row]
+        item, offset = locate_clip(clip, items, manifest)
+        times, same = np.unique(predictions.times[row][present[row]], return_inverse=True)
+        edges = _edges(times + offset, item)
+        part = {
+            "film": item.film,
+            "id": clip,
+            "start": edges[:-1],
+            "end": edges[1:],
+            "probability": _average(probabilities[row][present[row]], same),
+            "time_in": "clip",
+            "seen_in_training": predictions.seen[row],
+            "threshold": thresholds[row],
+            "media": item.media,
+        }
+        if item.start is not None:
+            part |= {"film": name_film(item.film, item.media), "time_in": "film"}
+        if predictions.loudness is not None:
+            part["loudness"] = _average(predictions.loudness[row][present[row]], same)
+        parts.append(part)
+    if not parts:
+        raise ExperimentError(
+            f"no frame of {counted(len(predictions.ids), 'clip')} has a time and a probability. "
+            "Extract the clips again: obygaze features extract"
+        )
+    frames = _stack(parts)
+    frames = frames[frames["end"] > frames["start"]].reset_index(drop=True)
+    placed = frames[frames["time_in"] == "film"]
+    for film, media in placed.groupby("film")["media"].unique().items():
+        if len(media) > 1:
+            raise ExperimentError(
+                f"film {film}: the clips are from two files, whose times cannot be compared "
+                f"({media[0] or 'none'}, {media[1] or 'none'}). Give each file its own film"
+            )
+    return frames
+
+
+def _stack(parts: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """Return a table with the rows of all parts, whose columns are arrays or single values."""
+    counts = [np.size(part["start"]) for part in parts]
+    columns: dict[str, Any] = {}
+    for name in parts[0]:
+        values = [part[name] for part in parts]
+        if isinstance(values[0], np.ndarray):
+            columns[name] = np.concatenate(values)
+        else:
+            columns[name] = np.repeat(np.array(values, dtype=object), counts)
+    return pd.DataFrame(columns).astype({"threshold": float})
+
+
+def _average(values: Array, groups: Array) -> Array:
+    return np.bincount(groups, values) / np.bincount(groups)
+
+
+def locate_clip(clip: str, items: Items, manifest: Manifest | None) -> tuple[Item, float]:
+    """Return a clip's item with its span in the film, and the offset of its frames' times.
+
+    If the clip's file contains the whole film, the span starts at 0.
+    """
+    item = items[items.row(clip)]
+    offset = 0.0
+    is_whole = clip in items.whole_films
+    if item.start is None and manifest is not None and clip in manifest.items.row_of:
+        span = manifest.items[manifest.items.row(clip)]
+        film = span.film or item.film
+        if span.start is not None:  # the times of its frames count from the start of its file
+            item, offset = span, span.start
+        item = replace(item, film=film)
+        is_whole = is_whole and clip in manifest.items.whole_films
+    if is_whole:
+        item = replace(item, start=0.0)
+    return item, offset
+
+
+def _edges(times: Array, item: Item) -> Array:
+    """Return the borders of the spans of frames at these times.
+
+    If the clip's start or end is unknown, the first or last span is symmetric about its frame (but
+    starts no earlier than 0).
+    """
+    low = -math.inf if item.start is None else item.start
+    high = math.inf if item.end is None else item.end
+    if times[-1] < low - MAX_OUTSIDE_S or times[0] > high + MAX_OUTSIDE_S:
+        raise ExperimentError(
+            f"clip {item.id}: the frames (at {times[0]:g} to {times[-1]:g} s) are outside the "
+            f"clip's span ({low:g} to {high:g} s). Count frame_time from the start of the film's "
+            "file"
+        )
+    middles = (times[1:] + times[:-1]) / 2
+    steps = np.diff(times) if len(times) > 1 else np.ones(1)
+    if item.start is None:
+        low = max(0.0, times[0] - steps[0] / 2)
+    if item.end is None:
+        high = times[-1] + steps[-1] / 2
+    return np.asarray(np.clip([low, *middles, high], low, high).round(6))
+
+
+def find_moments(
+    frames: pd.DataFrame,
+    *,
+    threshold: float | None = None,
+    min_length: float = 2.0,
+    close_gaps: float = 5.0,
+) -> pd.DataFrame:
+    """Return the intervals in which frames reach a threshold, a row for each.
+
+    Its ``score`` is the mean probability in the interval. ``clips`` are the clips that show it, and
+    ``seen_in_training`` is "clip" if the model was trained on any of these clips.
+
+    Parameters
+    ----------
+    frames
+        The result of `frame_table`.
     threshold
         A probability; by default, the model's threshold, which was chosen on validation clips. In a
         run, each clip has the mean threshold of the models that were tested on it.
     min_length
         The minimum length of an interval, in seconds, after gaps were closed.
     close_gaps
-        The length below which gaps between intervals are closed, in seconds, if clips cover the
-        gap. By default, `CLOSE_GAPS_S`, or the share `CLOSE_GAPS_SHARE` of a short film or clip.
+        Gaps that clips cover are closed if they are shorter, in seconds, and each frame in them is
+        nearer to the threshold than to the film's median. Gaps shorter than a frame are closed.
     """
     if threshold is not None and not 0 <= threshold <= 1:
         raise UsageError(f"the threshold must be a probability from 0 to 1 (got {threshold:g})")
-    for name, seconds in (("minimum length", min_length), ("gap to close", close_gaps or 0.0)):
+    for name, seconds in (("minimum length", min_length), ("gap to close", close_gaps)):
         if not 0 <= seconds < math.inf:
             raise UsageError(f"the {name} must be 0 seconds or more (got {seconds:g})")
-    if manifest is not None:
-        manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(manifest)
-        require_same_clips(items, manifest.items)
-    frames = place_frames(predictions, items, manifest)
-    longest_gap = CLOSE_GAPS_S if close_gaps is None else close_gaps
-    shortest, gap = to_microseconds([min_length, longest_gap]).tolist()
-    chosen = predictions.threshold if threshold is None else threshold
-    by_clip = np.broadcast_to(chosen, len(predictions.ids)).tolist()
-    thresholds = dict(zip(predictions.ids, by_clip, strict=True))
-    limits = replace(frames, probabilities=np.array([thresholds[clip] for clip in frames.ids]))
-    moments = []
-    for axis, film in frames.by_axis.items():
-        limit = limits.by_axis[axis].probabilities
-        reached = np.flatnonzero(film.probabilities >= limit - EPSILON)  # False for NaN
-        length = int(film.edges[-1] - film.edges[0])
-        own_gap = min(gap, round(CLOSE_GAPS_SHARE * length)) if close_gaps is None else gap
-        for low, high in film.unbroken:  # gaps between clips stay
-            inside = reached[(film.edges[reached] >= low) & (film.edges[reached + 1] <= high)]
-            for start, end in join_spans(film.spans(inside), max(own_gap - 1, MAX_ROUNDING_US)):
-                if end - start >= shortest:
-                    moments.append(_make_moment(axis, start, end, film, frames))
-    about = predictions.about
-    of_axis = {axis.film: clip for axis, clip in zip(frames.axes, frames.ids, strict=True)}
-    media = {film: locate_clip(clip, items, manifest)[0].media for film, clip in of_axis.items()}
-    title = f"{about.estimator}: {about.learned.key}"
-    if predictions.probabilities.ndim == 3:
-        title += f", probability of {about.learned.class_titles[-1]}"
-    part = "window" if " windows of " in str(about.features) else "frame"
-    titles = film_titles(items) | (film_titles(manifest.items) if manifest else {})
-    described = title, media, predictions.warnings, part, titles
-    return Moments(moments, frames, thresholds, min_length, close_gaps, *described)
+    frames = _reaching(frames, threshold)
+    by_axis = frames.groupby(AXIS, sort=False)
+    middle = (by_axis["probability"].transform("median") + frames["threshold"]) / 2
+    is_low = (frames["probability"] < middle) & ~frames["reaches"]
+    covered = by_axis["end"].cummax().groupby([frames[name] for name in AXIS]).shift()
+    frames["stretch"] = (~(frames["start"] - covered <= ROUNDING_S)).cumsum()
+    frames["lows"] = is_low.cumsum()
+    frames["length"] = frames["end"] - frames["start"]
+    frames["step"] = frames.groupby(AXIS, sort=False)["length"].transform("median")
+
+    high = frames[frames["reaches"]]
+    of_stretch = high.groupby("stretch", sort=False)
+    gaps = high["start"] - of_stretch["end"].cummax().groupby(high["stretch"]).shift()
+    is_bridged = (gaps < close_gaps - EPSILON) & (high["lows"] == of_stretch["lows"].shift())
+    is_joined = (gaps <= ROUNDING_S) | (gaps < high["step"] - EPSILON) | is_bridged
+    spans = high.groupby((~is_joined).cumsum()).agg(
+        film=("film", "first"),
+        own_clip=("own_clip", "first"),
+        start=("start", "min"),
+        end=("end", "max"),
+    )
+    spans = spans[spans["end"] - spans["start"] >= min_length - EPSILON]
+    of_axis = dict(list(by_axis))
+    rows = []
+    for span in spans.to_dict("records"):
+        own = of_axis[span["film"], span["own_clip"]]
+        rows.append(_moment(own, span["start"], span["end"]))
+    columns = ["film", "start", "end", "score", "clips", "time_in", "seen_in_training", "media"]
+    return pd.DataFrame(rows, columns=columns)
 
 
-def _make_moment(axis: Axis, start: int, end: int, film: AxisFrames, frames: FrameScores) -> Moment:
-    edges = np.clip(film.edges, start, end)
-    weights = np.where(np.isnan(film.probabilities), 0, np.diff(edges))
-    score = float(np.average(np.nan_to_num(film.probabilities), weights=weights))
-    rows = frames.rows[axis]
-    inside = rows[(frames.starts[rows] < end) & (frames.ends[rows] > start)].tolist()
-    seen = {frames.seen[row] for row in inside}
-    clips = tuple(dict.fromkeys(frames.ids[row] for row in inside))
-    was_seen = CLIP if CLIP in seen else max(seen)
-    return Moment(axis, start / 1e6, end / 1e6, score, clips, was_seen)
+def _reaching(frames: pd.DataFrame, threshold: float | None) -> pd.DataFrame:
+    """Return the frames in order of time axis and time, and whether each ``reaches`` its limit."""
+    frames = frames.assign(own_clip=frames["id"].where(frames["time_in"] == "clip", ""))
+    if threshold is not None:
+        frames["threshold"] = threshold
+    frames["reaches"] = frames["probability"] >= frames["threshold"] - EPSILON**2
+    return frames.sort_values([*AXIS, "start"], ignore_index=True)
+
+
+def _moment(frames: pd.DataFrame, start: float, end: float) -> dict[str, object]:
+    """Return the row of a moment between two times of the axis that has these frames."""
+    seconds = (frames["end"].clip(upper=end) - frames["start"].clip(lower=start)).clip(lower=0)
+    inside = frames[seconds > 0]
+    return {
+        "film": inside["film"].iloc[0],
+        "start": start,
+        "end": end,
+        "score": float(np.average(inside["probability"], weights=seconds[seconds > 0])),
+        "clips": SEPARATOR.join(inside["id"].unique()),
+        "time_in": inside["time_in"].iloc[0],
+        "seen_in_training": max(inside["seen_in_training"], key=STATES.index),
+        "media": inside["media"].iloc[0],
+    }
+
+
+def moment_shares(
+    frames: pd.DataFrame, moments: pd.DataFrame, threshold: float | None = None
+) -> pd.DataFrame:
+    """Return how many moments each film has, and their share of its time.
+
+    ``above`` is the share of frames that reach the threshold. Clips without a position in a film
+    are counted together.
+    """
+    frames = _reaching(frames, threshold)
+    length = frames["end"] - frames["start"]
+    totals = length.groupby(frames["film"]).sum()
+    in_moments = (moments["end"] - moments["start"]).groupby(moments["film"]).sum()
+    table = pd.DataFrame({"moments": moments.groupby("film").size().reindex(totals.index)})
+    table["covered"] = in_moments / totals
+    by_film = frames.groupby("film")
+    table["above"] = by_film["reaches"].mean()
+    table["threshold"] = by_film["threshold"].mean()
+    return table.fillna(0).astype({"moments": int}).reset_index()
+
+
+def format_times(table: pd.DataFrame) -> str:
+    """Return a table of frames or moments as CSV."""
+    columns = {}
+    for name in table.columns.drop(["threshold", "media"], errors="ignore"):
+        values = table[name].tolist()
+        if name in ("start", "end"):
+            columns[name] = [format_seconds(value) for value in values]
+        elif name == "loudness":
+            columns[name] = ["" if math.isnan(value) else f"{value:.1f}" for value in values]
+        else:
+            columns[name] = [str(value) for value in values]
+    return format_spreadsheet(columns)

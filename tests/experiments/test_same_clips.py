@@ -130,4 +130,4 @@ def test_moments_take_positions_of_the_same_clips(lab):
     about = {"estimator": "mil", "task": "a"}
     frames = om.FramePredictions(about, items.ids[:1], times, chances, 0.5, ["no"], [])
     with pytest.raises(ManifestError, match="id walk-0-001"):
-        om.find_moments(frames, items, manifest="sorted")
+        om.frame_table(frames, items, "sorted")

@@ -17,6 +17,7 @@ from obygaze_features.errors import AnnotationError, ExperimentError
 from obygaze_features.manifests import Item, Items
 from obygaze_models.data.tasks import make_task
 from obygaze_models.explain.attributions import explain_clips
+from obygaze_models.explain.moments import format_times
 from obygaze_models.explain.tcav import logits_and_gradients
 from obygaze_models.saved import predict as predicting
 from obygaze_models.saved.about import Features
@@ -215,13 +216,13 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 
 def test_planted_moments_are_found(lab):
-    frames = lab.moments.frames
-    middles = (frames.starts + frames.ends) / 2e6
+    frames = om.frame_table(lab.run.frames(), of.open_store(lab.store).items)
+    middles = (frames["start"] + frames["end"]) / 2
     areas = {}
     for annotator, segments in lab.timelines.by_film[FILM].items():
         marked = [segment for segment in segments if segment.level == "tense"]
         inside = [any(s.start <= time < s.end for s in marked) for time in middles]
-        areas[annotator] = roc_auc_score(inside, frames.probabilities)
+        areas[annotator] = roc_auc_score(inside, frames["probability"])
     assert areas["annotator1"] > 0.95
     # The other annotator marked different moments, which are not in the features.
     assert areas["annotator2"] < areas["annotator1"]
@@ -234,21 +235,24 @@ def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
         "models", "moments", lab.folder / "run", lab.store, "-o", named["moments"],
         "--frames", named["frames"], "--elan", tmp_path / "elan", code=0,
     )  # fmt: skip
-    limits = sorted(set(moments.thresholds.values()))
-    assert len(limits) == 3, "a threshold a fold"
-    limit_text = f"thresholds of {limits[0]:.3f} to {limits[-1]:.3f}"
-    assert f"{len(moments.moments)} moments at {limit_text} in 1 film" in result.output
-    assert named["moments"].read_text() == moments.to_csv()
-    assert named["frames"].read_text() == moments.frames.to_csv()
-    frames = om.Moments.from_csv(named["moments"], named["frames"]).frames
-    middles = (frames.starts + frames.ends) / 2e6
-    np.testing.assert_allclose(frames.loudness, -20 - 9 * np.cos(middles), atol=0.1)
+    frames = om.frame_table(lab.run.frames(), of.open_store(lab.store).items)
+    assert frames["threshold"].nunique() == 3, "a threshold a fold"
+    assert named["moments"].read_text() == format_times(moments)
+    assert named["frames"].read_text() == format_times(frames)
+    [row] = [line for line in result.output.splitlines() if line.startswith(FILM)]
+    in_moments, total = ((table["end"] - table["start"]).sum() for table in (moments, frames))
+    above = (frames["probability"] >= frames["threshold"]).mean()
+    limit = frames["threshold"].mean()
+    shares = [f"{share:.3f}" for share in (in_moments / total, above, limit)]
+    assert row.split() == [FILM, str(len(moments)), *shares]
+    middles = (frames["start"] + frames["end"]) / 2
+    np.testing.assert_allclose(frames["loudness"], -20 - 9 * np.cos(middles), atol=0.1)
     [path] = (tmp_path / "elan").iterdir()
     assert path.name == f"{FILM}.eaf"
     document, _ = read_eaf(path, AnnotationError)
     [tier] = document.tiers
     times = [(note.start, note.end) for note in tier.annotations]
-    assert times == [(round(1000 * m.start), round(1000 * m.end)) for m in moments.moments]
+    assert times == [(round(1000 * m.start), round(1000 * m.end)) for m in moments.itertuples()]
     words = ("models", "moments", lab.folder / "run", lab.store, "--threshold", 1)
     both = obygaze(*words, "-o", tmp_path / "m.csv", "--elan", tmp_path / "none")
     refused(both, "there are no moments")

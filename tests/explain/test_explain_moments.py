@@ -1,5 +1,6 @@
 """From frame probabilities to moments and their scores, against walks over milliseconds."""
 
+import csv
 from dataclasses import replace
 
 import numpy as np
@@ -8,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import obygaze_models as om
-from obygaze_features.errors import ExperimentError, ManifestError, UsageError
+from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Item, Items, Manifest, obygaze_scheme
 from obygaze_models.data.tasks import make_task
 from obygaze_models.experiments.export import moment_files
-from obygaze_models.explain.frame_scores import Axis, average_frames
-from tests.kit.files import write
+from obygaze_models.explain.moments import average_frames, format_times, moment_shares
 from tests.kit.floats import close
 
 NAN = float("nan")
@@ -33,13 +33,14 @@ def predict(clips, threshold=0.5, seen=None):
 
 
 def find(clips, items, *, threshold=None, min_length=0, close_gaps=0, manifest=None, seen=None):
-    options = {"min_length": min_length, "close_gaps": close_gaps, "manifest": manifest}
-    predictions = predict(clips, seen=seen)
-    return om.find_moments(predictions, items, threshold=threshold, **options)
+    frames = om.frame_table(predict(clips, seen=seen), items, manifest)
+    return om.find_moments(
+        frames, threshold=threshold, min_length=min_length, close_gaps=close_gaps
+    )
 
 
 def spans(moments):
-    return [(moment.start, moment.end) for moment in moments.moments]
+    return list(zip(moments["start"], moments["end"], strict=True))
 
 
 def in_film(*rows, film="f"):
@@ -50,45 +51,36 @@ FILM = Items.of([Item("a", film="film", media="film.mkv", start=10.0, end=20.0)]
 OWN_FILES = Items.of([Item("a", media="a.mp4")])
 
 
-def test_overlapping_frames_and_clips_are_averaged():
-    [moment] = find({"a": ([12, 12, 12], [0.9, 0.8, 0.1])}, FILM).moments
-    assert (moment.start, moment.end, moment.score) == (10, 20, close(0.6))
+def test_frames_of_one_time_are_averaged_and_overlapping_clips_join():
+    moments = find({"a": ([12, 12, 12], [0.9, 0.8, 0.1])}, FILM)
+    assert (spans(moments), moments["score"].tolist()) == ([(10, 20)], [close(0.6)])
     clips = {"a": ([2], [0.8]), "b": ([4], [0.4])}
     items = in_film(("a", 0.0, 4.0), ("b", 2.0, 6.0))
-    [moment] = find(clips, items, threshold=0.55, seen=["no", "clip"]).moments
-    assert (moment.start, moment.end, moment.clips, moment.seen) == (0, 4, ("a", "b"), "clip")
+    [moment] = find(clips, items, threshold=0.55, seen=["no", "clip"]).to_dict("records")
+    assert (moment["start"], moment["end"], moment["clips"]) == (0, 4, "a|b")
+    assert moment["seen_in_training"] == "clip"
+    assert moment["score"] == close((4 * 0.8 + 2 * 0.4) / 6)
 
 
 def test_a_clip_without_a_position_has_its_own_axis():
     """Its ends are unknown, so the outer frames extend equally far in both directions."""
     items = Items.of([Item("a", film="film"), Item("b", film="film")])
     moments = find({"a": ([1, 3, 5], [0.2, 0.9, 0.9]), "b": ([1], [0.9])}, items)
-    assert [(m.axis, m.start, m.end) for m in moments.moments] == [
-        (Axis("film", "a"), 2, 6),
-        (Axis("film", "b"), 0.5, 1.5),
-    ]
+    assert spans(moments) == [(2, 6), (0.5, 1.5)]
+    assert moments["film"].tolist() == ["film", "film"]
+    assert moments["clips"].tolist() == ["a", "b"]
+    assert moments["time_in"].tolist() == ["clip", "clip"]
     # With more than two classes, the last class is used.
-    frames = predict({"a": ([12], [0.9])})
-    about = om.About(task=make_task(obygaze_scheme(), levels=["EN", "HN", "S"]))
-    frames = replace(frames, about=about, probabilities=np.array([[[0.1, 0.2, 0.7]]]))
-    moments = om.find_moments(frames, FILM)
-    assert moments.title.endswith("probability of S")
-    assert [moment.score for moment in moments.moments] == [0.7]
-
-
-def test_a_document_is_named_after_the_media_file():
-    predictions = predict({"a": ([12], [0.9])})
-    moments = om.find_moments(predictions, FILM)
-    early = replace(predictions, times=predictions.times - 10)
-    placed = om.find_moments(early, OWN_FILES, manifest=Manifest("m", FILM))
-    assert list(moment_files(moments)) == list(moment_files(placed)) == ["film.eaf"]
+    frames = replace(predict({"a": ([12], [0.9])}), probabilities=np.array([[[0.1, 0.2, 0.7]]]))
+    assert om.frame_table(frames, FILM)["probability"].tolist() == [0.7]
 
 
 def test_a_manifest_places_files_in_their_film():
     clips, manifest = {"a": ([1, 3], [0.2, 0.9])}, Manifest("m", FILM)
     moments = find(clips, OWN_FILES, manifest=manifest)
-    assert [(m.axis, m.start, m.end) for m in moments.moments] == [(Axis("film"), 12, 20)]
-    [text] = moment_files(moments).values()
+    assert (spans(moments), moments["film"].tolist()) == ([(12, 20)], ["film"])
+    [(name, text)] = moment_files(moments, "mil").items()
+    assert name == "film.eaf"
     assert "film.mkv" in text
     assert "a.mp4" not in text
 
@@ -96,23 +88,31 @@ def test_a_manifest_places_files_in_their_film():
 def test_a_file_of_a_whole_film_starts_at_zero():
     clips, item = {"a": ([1, 3], [0.9, 0.1])}, Item("b", film="f", media="b.mp4")
     lone, one_of_two = (Item("a", film=film, media="a.mp4") for film in ("", "f"))
-    for items, manifest, axis in (
-        (Items.of([lone, item]), None, Axis("a")),
-        (Items.of([one_of_two]), None, Axis("f")),
-        (OWN_FILES, Manifest("m", Items.of([one_of_two])), Axis("f")),
-        (OWN_FILES, Manifest("m", Items.of([one_of_two, item])), Axis("f", "a")),
+    for items, manifest, film, time_in in (
+        (Items.of([lone, item]), None, "a", "film"),
+        (Items.of([one_of_two]), None, "f", "film"),
+        (OWN_FILES, Manifest("m", Items.of([one_of_two])), "f", "film"),
+        (OWN_FILES, Manifest("m", Items.of([one_of_two, item])), "f", "clip"),
     ):
-        [moment] = find(clips, items, manifest=manifest).moments
-        assert (moment.axis, moment.start, moment.end) == (axis, 0, 2)
+        [moment] = find(clips, items, manifest=manifest).to_dict("records")
+        assert (moment["film"], moment["time_in"]) == (film, time_in)
+        assert (moment["start"], moment["end"]) == (0, 2)
 
 
-@pytest.mark.parametrize(("length", "joined"), [(30, False), (31, True)])
-def test_closed_gaps_depend_on_the_length(length, joined):
-    values = [0.9 if second in (8, 12) else 0.1 for second in range(length)]
-    clips, items = {"a": (np.arange(length) + 0.5, values)}, in_film(("a", 0.0, float(length)))
+@pytest.mark.parametrize(("between", "joined"), [(0.2, False), (0.4, True)])
+def test_gaps_are_closed_where_frames_come_near_the_threshold(between, joined):
+    """The film's median is 0.1, so half of the way to the threshold is 0.3."""
+    values = [0.1] * 30
+    values[8:13] = 0.9, between, between, between, 0.9
+    clips, items = {"a": (np.arange(30) + 0.5, values)}, in_film(("a", 0.0, 30.0))
     expected = [(8, 13)] if joined else [(8, 9), (12, 13)]
-    assert spans(find(clips, items, close_gaps=None)) == expected
-    assert spans(find(clips, items, close_gaps=5)) == [(8, 13)]
+    assert spans(find(clips, items, close_gaps=5)) == expected
+    assert spans(find(clips, items, close_gaps=3)) == [(8, 9), (12, 13)]
+    table = om.frame_table(predict(clips), items)
+    [shares] = moment_shares(table, find(clips, items, close_gaps=5)).to_dict("records")
+    covered = 5 / 30 if joined else 2 / 30
+    assert shares.pop("film") == "f"
+    assert list(shares.values()) == [len(expected), close(covered), close(2 / 30), 0.5]
 
 
 def test_each_clip_has_the_threshold_of_its_own_models():
@@ -127,77 +127,71 @@ def test_each_clip_has_the_threshold_of_its_own_models():
     )
     assert averaged.threshold == close([0.2, 0.55])
     assert averaged.seen == ["no", "film"]
-    moments = om.find_moments(averaged, items, min_length=0)
-    spans = [(m.axis.film, m.start, m.end) for m in moments.moments]
-    assert spans == [("f", 2, 4), ("g", 2, 4)]
-    assert moments.threshold == close(0.375)
-    assert len(om.find_moments(averaged, items, threshold=0.3, min_length=0).moments) == 2
+    frames = om.frame_table(averaged, items)
+    moments = om.find_moments(frames, min_length=0)
+    assert moments["film"].tolist() == ["f", "g"]
+    assert spans(moments) == [(2, 4), (2, 4)]
+    assert len(om.find_moments(frames, threshold=0.3, min_length=0)) == 2
 
 
 VALUE = st.sampled_from([0.1, 0.4, 0.6, 0.9])
 FRAMES = st.lists(st.tuples(st.integers(0, 99), VALUE), min_size=1)
-CLIPS = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12), FRAMES), min_size=1, max_size=4)
+CLIPS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 12), FRAMES), min_size=1, max_size=4)
 
 
 @given(CLIPS, st.integers(0, 40), st.integers(0, 40))
 def test_moments_equal_a_walk_in_steps_of_5_ms(clips, shortest, gap):
-    rows, frames, truth = [], {}, {}
-    for number, (start, length, drawn) in enumerate(clips):
+    """The walk knows each step's frame, and closes a gap by the frames of its steps."""
+    rows, frames, walk, spans_of = [], {}, {}, []
+    start = 0
+    for number, (pause, length, drawn) in enumerate(clips):
         name = f"clip{number}"
+        start += pause
         drawn = sorted({time % (10 * length): value for time, value in drawn}.items())
         times = [10 * start + time for time, _ in drawn]  # in tenths
         rows.append((name, float(start), float(start + length)))
         frames[name] = ([time / 10 for time in times], [value for _, value in drawn])
+        own = {}
         for step in range(200 * start, 200 * (start + length)):
             middle = step / 20 + 0.025  # in tenths, too
             near = min(range(len(times)), key=lambda row: (abs(times[row] - middle), row))
-            truth.setdefault(step, []).append(drawn[near][1])
-    means = {step: sum(values) / len(values) for step, values in truth.items()}
+            walk[step] = drawn[near][1]
+            own.setdefault(near, []).append(step)
+        spans_of += [(drawn[near][1], len(steps)) for near, steps in own.items()]
+        start += length
+    middle = (np.median([value for value, _ in spans_of]) + 0.5) / 2
+    frame = np.median([steps for _, steps in spans_of])
     expected = []
-    for step in sorted(step for step, mean in means.items() if mean >= 0.5):
+    for step in sorted(step for step, value in walk.items() if value >= 0.5):
         between = range(expected[-1][1], step) if expected else None
-        short = between is not None and len(between) < 20 * gap
-        if between is not None and (not between or (short and all(s in means for s in between))):
+        joins = between is not None and not between
+        if between and all(s in walk for s in between):
+            near = all(walk[s] >= middle for s in between)
+            joins = len(between) < frame or (near and len(between) < 20 * gap)
+        if joins:
             expected[-1][1] = step + 1
         else:
             expected.append([step, step + 1])
     expected = [(low / 200, high / 200) for low, high in expected if high - low >= 20 * shortest]
     moments = find(frames, in_film(*rows), min_length=shortest / 10, close_gaps=gap / 10)
     assert np.reshape(spans(moments), (-1, 2)) == close(np.reshape(expected, (-1, 2)))
-    for moment in moments.moments:
-        steps = [s for s in means if moment.start <= s / 200 < moment.end]
-        assert moment.score == close(np.mean([means[step] for step in steps]))
+    for moment in moments.to_dict("records"):
+        inside = [v for s, v in walk.items() if moment["start"] <= s / 200 < moment["end"]]
+        assert moment["score"] == close(np.mean(inside))
 
 
-def test_tables_survive_a_round_trip(tmp_path):
+def test_tables_keep_every_digit_and_no_formula():
     items = Items.of([Item("a", film="=film", start=10.0, end=20.0), Item("b", film="=film")])
     values = [1 - 1e-9, 1e-12, 1 - 2e-9]
     clips = {"a": ([12, 14, 18], values), "b": ([1, 2], [0.2, 0.8])}
-    moments = find(clips, items, seen=["clip", "no"])
-    texts = moments.to_csv(), moments.frames.to_csv()
-    tables = [write(tmp_path / f"{row}.csv", text, end="") for row, text in enumerate(texts)]
-    again = om.Moments.from_csv(*tables)
-    assert len(moments.moments) == 3
-    assert again.moments == moments.moments
-    assert "'=film" in texts[0]
-    assert "3 moments at a threshold of 0.500 in 1 film and 1 clip" in moments.describe()
-    assert "3 moments in 1 film and 1 clip" in again.describe()
-    assert again.frames.probabilities.tolist()[:3] == values
-    assert (again.to_csv(), again.frames.to_csv()) == texts
-
-
-@pytest.mark.parametrize(("row", "problem"), [
-    ("f,a,0,1,2", r"line 3: probability is not a number from 0 to 1 \(got '2'\)"),
-    ("f,a,x,1,0", r"line 3: start is not a number of seconds \(got 'x'\)"),
-    ("f,a,2,1,0", "line 3: end must be after start"),
-    ("f,a,1,2,0", r"line 3: .*frames.csv has no frames of 'g'"),
-])  # fmt: skip
-def test_a_wrong_cell_is_named(row, problem, tmp_path):
-    rows = ("f,0,1,0.5", "g,0,1,0.5")
-    moments = write(tmp_path / "moments.csv", "film,start,end,score", *rows)
-    head = ("film,id,start,end,probability", "f,a,0,1,0.5")
-    with pytest.raises(ManifestError, match=problem):
-        om.Moments.from_csv(moments, write(tmp_path / "frames.csv", *head, row))
+    frames = om.frame_table(predict(clips, seen=["clip", "no"]), items)
+    moments = om.find_moments(frames, min_length=0, close_gaps=0)
+    for table, number in ((frames, "probability"), (moments, "score")):
+        again = list(csv.DictReader(format_times(table).splitlines()))
+        assert {row["film"] for row in again} == {"'=film"}
+        assert [float(row[number]) for row in again] == table[number].tolist()
+        assert [float(row["end"]) for row in again] == table["end"].tolist()
+    assert len(moments) == 3
 
 
 ONE = {"a": ([12], [0.9])}
@@ -205,11 +199,11 @@ OTHER = Manifest("m", in_film(("b", 0.0, 1.0), film="film"))
 TWO_FILES = Items.of([Item(n, film="f", media=f"{n}.mkv", start=0.0, end=4.0) for n in "ab"])
 SLIPS = [
     (lambda: find(ONE, FILM, manifest=OTHER), ExperimentError,
-     r"m has none of the 1 clip.* such as b, .* a\)"),
+     "m has none of the clips"),
     (lambda: find({"a": ([2], [0.8]), "b": ([2], [0.4])}, TWO_FILES), ExperimentError,
      r"film f: .* two files, .*\(a.mkv, b.mkv\)"),
     (lambda: find({"a": ([12, 14], [NAN, NAN])}, FILM), ExperimentError,
-     "no frame of 1 clip has a probability"),
+     "no frame of 1 clip has"),
     (lambda: find({"a": ([1, 2], [0.5, 0.5])}, FILM), ExperimentError,
      r"clip a: the frames \(at 1 to 2 s\) are outside"),
     (lambda: find(ONE, FILM, threshold=1.1), UsageError, "got 1.1"),
