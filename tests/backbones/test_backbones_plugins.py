@@ -34,7 +34,7 @@ def test_one_file_and_one_line_add_a_backbone(tmp_path):
         shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
     (checkout / "manifests").symlink_to(ROOT / "manifests")
     text = (ROOT / "CONTRIBUTING.md").read_text()
-    section = text.partition("\n## A backbone, step by step\n")[2].partition("\n## ")[0]
+    section = text.partition("\n## A backbone\n")[2].partition("\n## ")[0]
     (_, first), (_, lines), (_, then) = re.findall(r"```(\w+)\n(.*?)```", section, re.DOTALL)
     [copy] = first.split("$ ")[1:]
     before = {path: path.read_bytes() for path in checkout.rglob("*.py")}
