@@ -198,9 +198,9 @@ def to_text(table: Table) -> str:
 
 
 def leak_free_part(table: Table) -> Table:
-    """Return the leak-free blocks, or all blocks if there are none, without notes."""
+    """Return the leak-free blocks, or all if there are none, with no notes but the alarms."""
     blocks = [block for block in table.blocks if block.protocol == "leak-free"]
-    return replace(table, blocks=blocks or table.blocks, notes=(), missing=())
+    return replace(table, blocks=blocks or table.blocks, notes=table.alarms, missing=())
 
 
 def to_frame(table: Table) -> DataFrame:

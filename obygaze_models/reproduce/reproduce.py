@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextvars
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +18,7 @@ from joblib import Parallel, delayed
 from obygaze_features.common.figures import save_figure
 from obygaze_features.common.files import new_folder, read_json, to_json, write_text
 from obygaze_features.common.package import need, usable_cores
-from obygaze_features.common.text import unknown_name
+from obygaze_features.common.text import group_by, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.protocols import PROTOCOLS as KNOWN
 from obygaze_models.data.stores import store_fingerprint
@@ -49,16 +48,15 @@ class Reproduction:
         The folder of all files.
     artifacts
         The tables and figures by name.
-    report
-        The page of all runs; None if there were no runs, or if the page's packages are not
-        installed.
+    reports
+        A page of runs for each label set; empty if the page's packages are not installed.
     seconds
         The duration of the reproduction.
     """
 
     folder: Path
     artifacts: Mapping[str, Artifacts]
-    report: Path | None
+    reports: Sequence[Path]
     seconds: float
 
     @property
@@ -151,16 +149,11 @@ def reproduce(
             log(name)
             artifacts[name] = TARGETS[name].make(context, needs.get(name, Needs()), runs)
             _write(artifacts[name], folder)
-        has_report = bool(runs) and all(map(find_spec, ("jinja2", "matplotlib")))
-        if has_report:
-            from obygaze_models.report.page import report
-
-            log("report")
-            page = folder / "report.html"
-            # Figures in a page have their usual width.
-            contextvars.Context().run(report, list(runs.values()), page, title=_title(artifacts))
-        final = output / "report.html" if has_report else None
-        done = Reproduction(output, artifacts, final, round(time.monotonic() - clock, 1))
+        pages = []
+        if find_spec("jinja2"):
+            pages = _write_pages(runs.values(), folder, _title(artifacts), log)
+        reports = [output / name for name in pages]
+        done = Reproduction(output, artifacts, reports, round(time.monotonic() - clock, 1))
         about = _about(context, done, list(runs)) | {"started": began.isoformat(timespec="seconds")}
         write_text(folder / MARKER, to_json(about))
     return done
@@ -196,7 +189,7 @@ def _about(context: ReproductionContext, done: Reproduction, runs: list[str]) ->
 
 
 def _train(
-    experiments: Mapping[str, Experiment],
+    experiments: dict[str, Experiment],
     folder: Path,
     processes: int,
     log: Callable[[str], None],
@@ -226,6 +219,21 @@ def _train(
 def make_run(experiment: Experiment, folder: Path) -> None:
     """Run an experiment, perhaps in a worker process."""
     run_experiment(experiment, folder, memo=_MEMO)
+
+
+def _write_pages(
+    runs: Iterable[Run], folder: Path, title: str, log: Callable[[str], None]
+) -> list[str]:
+    """Write a page for each label set, and return the names of the pages."""
+    from obygaze_models.report.page import report
+
+    names = []
+    for (_, labels), of_labels in group_by(runs, lambda run: run.header.manifest.label_key).items():
+        name = f"report-{labels}.html"
+        log(name)
+        report(of_labels, folder / name, title=f"{title} (labels: {labels})")
+        names.append(name)
+    return names
 
 
 def _title(artifacts: Mapping[str, Artifacts]) -> str:
