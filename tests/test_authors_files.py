@@ -21,6 +21,7 @@ from obygaze_features.manifests.importers.reading import parse_list
 from obygaze_features.manifests.statistics import statistics
 from obygaze_features.manifests.subtitles import with_subtitles
 from tests.kit.authors import make_dataset, save_released
+from tests.kit.files import csv_rows
 from tests.kit.floats import close
 from tests.kit.store import files_of
 
@@ -105,10 +106,11 @@ def test_a_reproduction_has_the_published_counts(authors, tmp_path):
                         protocols=["released"])  # fmt: skip
 
     def values(name, title, line):
-        data = json.loads((done.folder / f"{name}.json").read_text(encoding="utf-8"))
-        part = next(part for part in data["blocks"] if title in part["title"])
-        cells = next(row for row in part["lines"] if row["name"].startswith(line))["values"]
-        return {column: cell["mean"] for column, cell in cells.items()}
+        means = {}
+        for row in csv_rows(done.folder / f"{name}.csv"):
+            if title in row["block"] and row["row"].startswith(line):
+                means.setdefault(row["column"], float(row["mean"]))
+        return means
 
     shares = values("table2", "Released: ", "Share of positives")
     assert shares["EN-S/EN-S"] == close(31 / 75)

@@ -15,7 +15,6 @@ from obygaze_features.common.cli import (
     output_options,
     read_pairs,
 )
-from obygaze_features.common.printer import fill
 from obygaze_models.commands._shared import echo_warnings, path_option, verbose_option
 
 
@@ -57,12 +56,11 @@ def reproduce(
     """Reproduce the paper's tables and figures.
 
     TARGET is fig2, fig3, fig5, fig6, table2, table4, table5 or all. Writes a folder with each table
-    as text, CSV, LaTeX and JSON, figures as SVG and PDF, the run folders, and a report of these
-    runs. Prints one line per table, with the result next to the published numbers. For a single
-    table, the leak-free part is printed as well, or all of it if nothing was trained. For tables 2
-    and 5, this part compares the released and leak-free results side by side. The text files have
-    all protocols, guesses, intervals and notes. The exit code is 3 if a table has no new numbers
-    because a store is missing.
+    as text, CSV and LaTeX, figures as SVG and PDF, the run folders, and a report of these runs.
+    Prints the text file of each table. For a single table, the leak-free part is printed as well,
+    or all of it if there is none. For tables 2 and 5, this part compares the released and leak-free
+    results side by side. The exit code is 3 if a table has no new numbers because a store is
+    missing.
 
     \b
     Example:
@@ -70,7 +68,7 @@ def reproduce(
         --store xclip-kinetics=stores/xclip-kinetics.zarr
     """
     from obygaze_models.reproduce.context import PROTOCOLS
-    from obygaze_models.reproduce.render import summary, to_json_data, to_screen
+    from obygaze_models.reproduce.render import leak_free_part, to_frame, to_text
 
     reproduction = om.reproduce(
         target,
@@ -84,13 +82,12 @@ def reproduce(
     tables = reproduction.tables
     echo_warnings(reproduction.warnings)
     if as_json:
-        echo_json({table.name: to_json_data(table) for table in tables})
+        echo_json({table.name: to_frame(table).to_dict("records") for table in tables})
     else:
         for table in tables:
-            echo(fill(summary(table), 100), bold=True)
-        echo(f"-> {reproduction.folder}")
+            echo(f"{reproduction.folder / table.name}.txt: {table.heading}", bold=True)
         if len(reproduction.artifacts) == 1 and tables[-1].has_results:
-            echo(f"\n{to_screen(tables[-1])}", nl=False)
+            echo(f"\n{to_text(leak_free_part(tables[-1]))}", nl=False)
 
     for need, rows in reproduction.needs.items():
         of_tables = "; ".join(f"{table}: {', '.join(names)}" for table, names in rows.items())

@@ -98,7 +98,7 @@ def fig3(context: ReproductionContext, runs: Runs) -> Artifacts:
                 dots[concept].append(_dot(ours.get(concept)))
                 dots[concept].append(Dot(chance.get(concept)))
         block_title = f"{setting.title}; {_METHODS[setting.protocol]}"
-        blocks.append(Block(block_title, setting.protocol, "f1", lines, setting.key))
+        blocks.append(Block(block_title, setting.protocol, "f1", lines))
         series = []
         for key in BARS:
             series.append(Series(f"against {NEGATIVES[key]}", SERIES[0], hollow=key == "b"))
@@ -197,7 +197,7 @@ def fig5(context: ReproductionContext, runs: Runs) -> Artifacts:
             block_title = f"{title}; {setting.key}, run {saved['fit']}"
             lines = list(_questions(model.head_, concepts))
             key = f"fig5-{reading}-{level}"
-            blocks.append(Block(block_title, setting.protocol, "threshold", lines, key))
+            blocks.append(Block(block_title, setting.protocol, "threshold", lines))
             reasons = run.reasons
             of_tree = (reasons["model"] == name) & (reasons["fit"] == saved["fit"])
             values = measured(reasons[of_tree]).to_numpy()

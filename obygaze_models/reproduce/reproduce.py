@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
-import multiprocessing
-import os
 import platform
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,10 +13,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from joblib import Parallel, delayed
+
 from obygaze_features.common.figures import save_figure
 from obygaze_features.common.files import new_folder, read_json, to_json, write_text
 from obygaze_features.common.package import need, usable_cores
-from obygaze_features.common.text import unknown_name
+from obygaze_features.common.text import group_by, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.protocols import PROTOCOLS as KNOWN
 from obygaze_models.data.stores import store_fingerprint
@@ -40,7 +35,7 @@ MARKER = "reproduction.json"
 MAX_PROCESSES = 4
 """The maximum number of worker processes. Each has torch and features in memory."""
 _MEMO = FitMemo()
-"""The concept banks that a worker process keeps between runs."""
+"""The concept banks that a process keeps between runs."""
 
 
 @dataclass(frozen=True)
@@ -53,16 +48,15 @@ class Reproduction:
         The folder of all files.
     artifacts
         The tables and figures by name.
-    report
-        The page of all runs; None if there were no runs, or if the page's packages are not
-        installed.
+    reports
+        A page of runs for each label set; empty if the page's packages are not installed.
     seconds
         The duration of the reproduction.
     """
 
     folder: Path
     artifacts: Mapping[str, Artifacts]
-    report: Path | None
+    reports: Sequence[Path]
     seconds: float
 
     @property
@@ -102,7 +96,7 @@ def reproduce(
     overwrite: bool = False,
     log: Callable[[str], None] = lambda _: None,
 ) -> Reproduction:
-    """Make the paper's tables (as text, CSV, LaTeX and JSON) and figures (as SVG and PDF).
+    """Make the paper's tables (as text, CSV and LaTeX) and figures (as SVG and PDF).
 
     Parameters
     ----------
@@ -143,25 +137,23 @@ def reproduce(
         )
     planned = [plan for need in needs.values() for plan in need.experiments.values()]
     experiments = {plan.folder: plan.experiment for plan in planned}
-    count = min(usable_cores(), MAX_PROCESSES) if needs and len(names) > 1 else 1
+    processes = 1
+    # Worker processes do not know a protocol that a script or a notebook defines.
+    own = [kind for kind in KNOWN.values() if not kind.__module__.startswith("obygaze_models.")]
+    if len(names) > 1 and not own:
+        processes = min(usable_cores(), MAX_PROCESSES)
     with new_folder(output, overwrite=overwrite, marker=MARKER, allow_missing=True) as folder:
-        with _processes(count) as pool:
-            runs = _train(experiments, folder / "runs", pool, log)
+        runs = _train(experiments, folder / "runs", processes, log)
         artifacts = {}
         for name in names:
             log(name)
             artifacts[name] = TARGETS[name].make(context, needs.get(name, Needs()), runs)
             _write(artifacts[name], folder)
-        has_report = bool(runs) and all(map(find_spec, ("jinja2", "matplotlib")))
-        if has_report:
-            from obygaze_models.report.page import report
-
-            log("report")
-            page = folder / "report.html"
-            # Figures in a page have their usual width.
-            contextvars.Context().run(report, list(runs.values()), page, title=_title(artifacts))
-        final = output / "report.html" if has_report else None
-        done = Reproduction(output, artifacts, final, round(time.monotonic() - clock, 1))
+        pages = []
+        if find_spec("jinja2"):
+            pages = _write_pages(runs.values(), folder, _title(artifacts), log)
+        reports = [output / name for name in pages]
+        done = Reproduction(output, artifacts, reports, round(time.monotonic() - clock, 1))
         about = _about(context, done, list(runs)) | {"started": began.isoformat(timespec="seconds")}
         write_text(folder / MARKER, to_json(about))
     return done
@@ -196,44 +188,52 @@ def _about(context: ReproductionContext, done: Reproduction, runs: list[str]) ->
     }
 
 
-def make_run(experiment: Experiment, folder: Path) -> None:
-    """Run an experiment in a worker process."""
-    run_experiment(experiment, folder, memo=_MEMO)
-
-
 def _train(
     experiments: dict[str, Experiment],
     folder: Path,
-    pool: Executor | None,
+    processes: int,
     log: Callable[[str], None],
 ) -> dict[str, Run]:
-    """Run each experiment, in the processes of a pool or in this process.
+    """Run each experiment, and load the runs.
 
-    A pool starts with the last experiment, which leaves out each film in turn and takes the
-    longest.
+    The first is the last experiment, which leaves out each film in turn and takes the longest.
     """
-    runs, memo = {}, FitMemo()
+
+    def jobs() -> Iterator[Any]:
+        for name, experiment in reversed(experiments.items()):
+            log(f"run: {experiment.name}")
+            yield delayed(make_run)(experiment, folder / name)
+
     for name in experiments:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
     try:
-        jobs = {
-            name: pool.submit(make_run, experiment, folder / name)
-            for name, experiment in reversed(experiments.items())
-            if pool
-        }
-        for name, experiment in experiments.items():
-            log(f"run: {experiment.name}")
-            if name in jobs:
-                jobs[name].result()
-                runs[name] = load_run(folder / name)
-            else:
-                runs[name] = run_experiment(experiment, folder / name, memo=memo)
+        Parallel(n_jobs=processes)(jobs())
     except BrokenProcessPool:
         raise ExperimentError(
             "a worker process was killed. If memory is low, free some memory, or "
             "reproduce one table or figure at a time, which uses a single process"
         ) from None
-    return runs
+    return {name: load_run(folder / name) for name in experiments}
+
+
+def make_run(experiment: Experiment, folder: Path) -> None:
+    """Run an experiment, perhaps in a worker process."""
+    run_experiment(experiment, folder, memo=_MEMO)
+
+
+def _write_pages(
+    runs: Iterable[Run], folder: Path, title: str, log: Callable[[str], None]
+) -> list[str]:
+    """Write a page for each label set, and return the names of the pages."""
+    from obygaze_models.report.page import report
+
+    names = []
+    for (_, labels), of_labels in group_by(runs, lambda run: run.header.manifest.label_key).items():
+        name = f"report-{labels}.html"
+        log(name)
+        report(of_labels, folder / name, title=f"{title} (labels: {labels})")
+        names.append(name)
+    return names
 
 
 def _title(artifacts: Mapping[str, Artifacts]) -> str:
@@ -245,38 +245,6 @@ def _title(artifacts: Mapping[str, Artifacts]) -> str:
     if complete == len(TARGETS):
         return "The paper, reproduced"
     return f"The paper, reproduced in part: {complete} of {len(TARGETS)} tables and figures"
-
-
-@contextlib.contextmanager
-def _processes(count: int) -> Iterator[Executor | None]:
-    """Yield a process pool for runs, or None if one process is enough.
-
-    Worker processes cannot import a protocol that was defined in a notebook.
-    """
-    own = any(not kind.__module__.startswith("obygaze_models.") for kind in KNOWN.values())
-    in_notebook = not hasattr(sys.modules["__main__"], "__file__")
-    if count < 2 or (own and in_notebook):
-        yield None
-        return
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(count, mp_context=spawn, initializer=_end_with_parent) as pool:
-        try:
-            yield pool
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _end_with_parent() -> None:
-    """Silence a worker process, and end it when the main process ends, even by a kill."""
-    sys.stdout = sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
-
-    def follow() -> None:
-        parent = multiprocessing.parent_process()
-        assert parent is not None
-        parent.join()
-        os._exit(0)
-
-    threading.Thread(target=follow, daemon=True).start()
 
 
 def _write(artifacts: Artifacts, folder: Path) -> None:

@@ -185,8 +185,8 @@ def _make(context: ReproductionContext, runs: Runs, *, name: str) -> Artifacts:
                 ours = _ours(runs, setting.key, row, _model(row, setting), metric)
                 lines += Line(row.title, "ours", ours).beside(_paper(context, row, metric))
             lines += _chance_where_scored(runs, setting, rows, metric)
-            block = Block(setting.title, setting.protocol, metric, lines, setting.key, words)
-            blocks.append(block)
+            title = f"{setting.title}: {words}"
+            blocks.append(Block(title, setting.protocol, metric, lines))
     blocks += _chance_of_the_paper(context)
     warnings = list(_warnings(runs, settings))
     if any(setting.protocol == "released" for setting in settings):
@@ -255,8 +255,8 @@ def _leakage_blocks(context: ReproductionContext, runs: Runs, name: str) -> list
             difference = Line.of("released minus leak-free", "difference", differences)
             lines += [ours, beside, difference, *paper]
         if lines:
-            title, protocols = "The same labels, other folds", "released and leak-free"
-            blocks.append(Block(title, protocols, metric, lines, words=words))
+            title = f"The same labels, other folds: {words}"
+            blocks.append(Block(title, "released and leak-free", metric, lines))
     return blocks
 
 
@@ -316,7 +316,7 @@ def _chance_of_the_paper(context: ReproductionContext) -> Iterator[Block]:
         shares = {test: levels.count("S") / len(levels) for test, levels in by_test.items()}
         for metric, words in F1_TITLES.items():
             lines = list(_chance(shares, metric, with_paper=context.has_papers_clips))
-            yield Block(title, "", metric, lines, words=words)
+            yield Block(f"{title}: {words}", "", metric, lines)
 
 
 def _chance(
