@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +16,7 @@ import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Split
 from obygaze_features.store import ArraySpec
-from obygaze_models.data.folds import Splitter
-from obygaze_models.data.protocols import PROTOCOLS, LeakFree, protocol
+from obygaze_models.data.protocols import PROTOCOLS, Parts, Protocol, leak_free
 from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.experiments.plan import make_plan
 from obygaze_models.reproduce.context import TARGETS, Target
@@ -363,11 +362,10 @@ def own(make_run):
     make_run("good")  # by what was known before
     tables = [dict(table) for table in (PROTOCOLS, METRICS, TARGETS)]
 
-    @protocol("first-fold", "First fold: one fit, for a look", "a look", balance="none")
-    class FirstFold(LeakFree):
-        def make_folds(self, y, tests, *, groups=None):
-            return super().make_folds(y, tests)[:1]
+    def first_fold(clips):
+        yield next(leak_free(clips))
 
+    PROTOCOLS["first-fold"] = Protocol(first_fold, "a look", "none")
     METRICS["squares"] = Metric(
         "Squares", "mean square", "the mean square of what is missing to certainty",
         binary=True, lower_is_better=True, compute=squares,
@@ -411,22 +409,13 @@ def test_custom_protocols_and_metrics_work(own, experiment, tmp_path):
 
 
 def test_a_protocol_may_have_options_and_no_fold_column(own, experiment, tmp_path):
-    @protocol("parts", "Parts: clips by turns, perhaps several times", "parts", in_turn=True)
-    @dataclass(eq=False, repr=False)
-    class Parts(Splitter):
-        _: KW_ONLY
-        repeats: int = 1
-        random_state: int = 0
+    def parts(clips, repeats=1):
+        for number in range(4 * repeats):
+            part = np.random.default_rng(number // 4).integers(4, size=len(clips.y))
+            stop, test = part == (number + 1) % 4, part == number % 4
+            yield Parts(f"part {number}", ~(stop | test), stop, test)
 
-        def _parts(self, y, groups, near=None):
-            for number in range(4 * self.repeats):
-                part = np.random.default_rng(number // 4).integers(4, size=len(y))
-                stop, test = part == (number + 1) % 4, part == number % 4
-                yield f"part {number}", ~(stop | test), stop, test, ""
-
-        def get_n_splits(self, X=None, y=None, groups=None):
-            return 4 * self.repeats
-
+    PROTOCOLS["parts"] = Protocol(parts, "parts", by_folds=False)
     for split, repeats in ((None, 1), ("", 2)):
         asked = {"name": "parts", "repeats": repeats}
         chosen = structs.replace(experiment, split=split, protocol=asked, estimators=("logistic",))
