@@ -27,7 +27,7 @@ from benchmarks.store import make_store
 from obygaze_features.store import open_store
 from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.folds import Fold
-from obygaze_models.data.protocols import LeaveFilmOut, PaperSplit
+from obygaze_models.data.protocols import PROTOCOLS, Clips
 from obygaze_models.data.stores import read_features
 from obygaze_models.data.targets import concept_targets
 from obygaze_models.data.tasks import Problem, two_classes
@@ -66,7 +66,8 @@ def paper_folds(known: ClipDataset) -> Callable[[Problem], Sequence[Fold]]:
     def make_folds(problem: Problem) -> Sequence[Fold]:
         labels = problem.train.labels(known)
         tests = {task.key: task.labels(known) for task in problem.tests}
-        return PaperSplit(known.folds, last=9).make_folds(labels, tests)
+        clips = Clips(y=labels, folds=known.folds, last=9)
+        return PROTOCOLS["paper"].make_folds(clips, tests)
 
     return make_folds
 
@@ -106,8 +107,8 @@ def _films(folder: Path, known: ClipDataset) -> Iterator[Result]:
     def make_folds(problem: Problem) -> Sequence[Fold]:
         labels = problem.train.labels(known)
         tests = {task.key: task.labels(known) for task in problem.tests}
-        cv = LeaveFilmOut(balance="none")
-        return cv.make_folds(labels, tests, groups=known.groups)
+        clips = Clips(y=labels, groups=known.groups)
+        return PROTOCOLS["leave-film-out"].make_folds(clips, tests, "none")
 
     count = len(make_folds(problem))
     yield from _mlps(folder, f"leave-film-out, {count} MLPs", known, [problem], make_folds, 10)

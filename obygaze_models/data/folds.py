@@ -1,19 +1,17 @@
-"""Folds (the rows of each fit), the base classes of protocols, and leaks within folds."""
+"""Folds: the rows of each fit, and how their clips are drawn."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
-from inspect import signature
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, overload
 
 import numpy as np
 from sklearn.model_selection import StratifiedKFold
 from sklearn.utils import check_random_state
 
-from obygaze_features.common.text import counted, unknown_name
+from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.scoring.metrics import Array
 
@@ -100,136 +98,8 @@ class MadeWhenNeeded(Sequence[T], Generic[T]):
         return self._last[1]
 
 
-FoldParts = tuple[str, Array, Array, Array | Mapping[str, Array], str]
-"""A fold before training rows are drawn: its name, boolean masks of the training, validation and
-test clips (or a mask per test set), and its group.
-"""
-
-
 Near = Callable[[Array], Array] | None
 """A function that takes the rows of test clips and returns a mask of clips too close to them."""
-
-
-class Splitter:
-    """The base class of all protocols. The decorator `protocol` sets the class attributes."""
-
-    title: ClassVar[str]
-    short: ClassVar[str]
-    default_balance: ClassVar[str]
-    in_turn: ClassVar[bool]
-    from_clips: ClassVar[frozenset[str]] = frozenset({"random_state"})
-    """The keywords that `of_clips` sets, so experiments cannot set them."""
-    balance: Balance | None = None
-    random_state: RandomState = 0
-
-    @classmethod
-    def options(cls) -> list[str]:
-        """Return the keywords that an experiment can pass."""
-        return [name for name in signature(cls).parameters if name not in cls.from_clips]
-
-    @classmethod
-    def of_clips(cls, data: Any, division: Any, **options: Any) -> Splitter:
-        """Return the splitter for an experiment's clips, given their `Division`."""
-        return cls(**options)
-
-    @abstractmethod
-    def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterable[FoldParts]:
-        """Return the training (before balancing), validation and test clips of each fold."""
-
-    def make_folds(
-        self,
-        y: Array,
-        tests: Mapping[str, Array],
-        *,
-        groups: Sequence[str] | Array | None = None,
-        near: Near = None,
-    ) -> Sequence[Fold]:
-        """Return the folds of an experiment, each made on demand.
-
-        Parameters
-        ----------
-        y
-            The class of each clip in training, from 0; -1 for clips that are left out.
-        tests
-            The class of each clip in each test set, by the name of the test set.
-        groups
-            The film (or other group) of each clip.
-        near
-            A function that takes the rows of a fold's test clips and returns a boolean for each
-            clip: True if it is too close to a test clip to be used in training.
-        """
-        check_balance(self.balance)
-        fold_parts = self._parts(y, groups, near)
-        parts = fold_parts if isinstance(fold_parts, Sequence) else list(fold_parts)
-        seeds = draw_seeds(self.random_state, len(parts))
-
-        def make_fold(index: int) -> Fold:
-            name, train, validation, tested, group = parts[index]
-            sets = {
-                test: select_rows(tested[test] if isinstance(tested, Mapping) else tested, codes)
-                for test, codes in tests.items()
-            }
-            test_rows = np.unique(np.concatenate([*sets.values()]))
-            too_near = near(test_rows) if near else np.zeros(len(y), dtype=bool)
-            train, validation = train & ~too_near, validation & ~too_near
-            pool, seed = select_rows(train, y), seeds[index]
-            learn, stop = balanced(pool, y, seed, self.balance), select_rows(validation, y)
-            drawn_from = 0 if self.balance is None else len(pool)
-            return Fold(
-                index,
-                name,
-                seed,
-                train=learn,
-                validation=stop,
-                tests=sets,
-                group=group,
-                drawn_from=drawn_from,
-                near=np.flatnonzero(too_near),
-            )
-
-        return MadeWhenNeeded(len(parts), make_fold)
-
-
-@dataclass(eq=False, repr=False)
-class ByFolds(Splitter):
-    """The base class of protocols that use a fold column."""
-
-    from_clips = Splitter.from_clips | {"folds", "last"}
-    folds: Sequence[int] | Array | None = None
-    _: KW_ONLY
-    last: int | None = None
-    random_state: RandomState = 0
-
-    @classmethod
-    def of_clips(cls, data: Any, division: Any, **options: Any) -> Splitter:
-        """Return the splitter for an experiment's clips, given their `Division`."""
-        return cls(data.folds, last=division.last, **options)
-
-    def _column(self, y: Array) -> Array:
-        """Return the fold of each clip."""
-        if self.folds is None:
-            return draw_folds(y, self.random_state)
-        folds = np.asarray(self.folds)
-        if len(folds) != len(y):
-            raise ExperimentError(
-                f"{type(self).__name__}: folds has {len(folds)} entries, but there are {len(y)} "
-                "clips. Pass the fold of each clip, such as data.folds"
-            )
-        return folds
-
-    def _last(self) -> int:
-        if self.last is not None:
-            return self.last
-        return N_FOLDS - 1 if self.folds is None else int(np.max(self.folds, initial=-1))
-
-    def _last_of_three(self) -> int:
-        last = self._last()
-        if last < 2:
-            raise ExperimentError(
-                f"the split has {counted(last + 1, 'fold')}; training, validation and test need "
-                'three. To draw new folds, set split = "" in the experiment'
-            )
-        return last
 
 
 def draw_folds(y: Array, random_state: RandomState) -> Array:
@@ -242,13 +112,13 @@ def draw_folds(y: Array, random_state: RandomState) -> Array:
     return folds
 
 
-def check_balance(balance: str | None) -> None:
+def check_balance(balance: str) -> None:
     """Raise `ExperimentError` if the balance is unknown."""
-    if balance not in (None, *BALANCES):
-        raise ExperimentError(unknown_name("balance", str(balance), BALANCES))
+    if balance not in BALANCES:
+        raise ExperimentError(unknown_name("balance", balance, BALANCES))
 
 
-def balanced(rows: Array, y: Array, seed: int, balance: str | None = "undersample") -> Array:
+def balanced(rows: Array, y: Array, seed: int, balance: str = "undersample") -> Array:
     """Return random rows: as many of each class of `y` as the smallest class has.
 
     Return all rows if the balance is not ``undersample``.

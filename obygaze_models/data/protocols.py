@@ -1,19 +1,20 @@
 """Protocols, which divide clips into training, validation and test.
 
-Each protocol is a class whose `make_folds` returns the folds of an experiment, with training and
-validation clips and any number of test sets. `LeaveFilmOut` is also a splitter for scikit-learn.
-There, ``PredefinedSplit(data.folds)`` tests each fold of a column.
+A protocol is a function that yields the parts of each fold, and an entry of `PROTOCOLS`.
+`Protocol.make_folds` turns the parts into the rows of each fit. For scikit-learn, `LeaveFilmOut`
+tests each film, and ``PredefinedSplit(data.folds)`` tests each fold of a column.
 
 The released files have a fold column for each set of levels, so training clips of one set of levels
-can be test clips of another. `obygaze_models.data.folds` counts these leaks.
+can be test clips of another. Runs warn of these leaks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from inspect import signature
 from itertools import permutations
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.model_selection import BaseCrossValidator
@@ -26,13 +27,12 @@ from obygaze_features.manifests import Manifest, Run, RunSet
 from obygaze_models.data.folds import (
     BALANCE,
     Balance,
-    ByFolds,
-    FoldParts,
+    Fold,
     MadeWhenNeeded,
     Near,
     RandomState,
-    Splitter,
     balanced,
+    check_balance,
     draw_seeds,
     select_rows,
 )
@@ -42,98 +42,293 @@ FILM_CLIPS = 10
 """The minimum number of clips of each class in a test or validation film, as in the paper."""
 VALIDATION_SHARE = 10
 """One in this many development clips is used for validation if there is no validation set."""
-S = TypeVar("S", bound="Splitter")
-PROTOCOLS: dict[str, type[Splitter]] = {}
-"""The class of each protocol, in the order of reports: protocols without leaks come first."""
+NO_RUNS = RunSet("", [])
 
 
-def protocol(
-    name: str, title: str, short: str, *, balance: str = "", in_turn: bool = False
-) -> Callable[[type[S]], type[S]]:
-    """Register a protocol for experiments.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Clips:
+    """The facts about clips that a protocol can use.
 
     Parameters
     ----------
-    name
-        The protocol's name in experiments.
-    title, short
-        A description in one line, and in a few words.
-    balance
-        The default balance of training clips; empty if the protocol fixes these clips.
-    in_turn
-        True if every fold of a split is tested, not only the last.
+    y
+        The class of each clip in training, from 0; -1 for clips that are left out.
+    groups, ids
+        The film (or other group) and the id of each clip.
+    folds, last
+        The fold of each clip, -1 for no fold; and the last fold.
+    near
+        A function that takes the rows of a fold's test clips and returns a boolean for each clip:
+        True if it is too close to a test clip to be used in training.
+    runs, tested
+        The authors' training and validation lists, and the ids of each test set.
+    seed
+        The seed of all draws. Each fold's own seed is derived from it.
     """
 
-    def register(splitter: type[S]) -> type[S]:
-        splitter.title, splitter.short = title, short
-        splitter.default_balance, splitter.in_turn = balance, in_turn
-        PROTOCOLS[name] = splitter
-        return splitter
+    y: Array
+    groups: Sequence[str] | Array = ()
+    ids: Sequence[str] = ()
+    folds: Array = field(default_factory=lambda: np.array([], dtype=np.int64))
+    last: int = -1
+    near: Near = None
+    runs: RunSet = NO_RUNS
+    tested: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    seed: RandomState = 0
 
-    return register
+
+class Parts(NamedTuple):
+    """A fold before training clips are drawn.
+
+    `train`, `validation` and `test` are masks of clips. `test` can have a mask for each test set.
+    `group` is the film that is left out, or "".
+    """
+
+    name: str
+    train: Array
+    validation: Array
+    test: Array | Mapping[str, Array]
+    group: str = ""
 
 
-def find_protocol(name: str) -> type[Splitter]:
-    """Return the class of a protocol."""
-    try:
-        return PROTOCOLS[name]
-    except KeyError:
+@dataclass(frozen=True)
+class Protocol:
+    """A protocol.
+
+    Parameters
+    ----------
+    parts
+        A function of `Clips` that yields the parts of each fold. Its other parameters are options.
+    short
+        A description in a few words.
+    balance
+        The default balance of training clips; empty if the protocol fixes these clips.
+    by_folds
+        True if the protocol needs a fold column.
+    """
+
+    parts: Callable[..., Iterable[Parts]]
+    short: str
+    balance: str = ""
+    by_folds: bool = True
+
+    def options(self) -> list[str]:
+        """Return the options that an experiment can set."""
+        return list(signature(self.parts).parameters)[1:]
+
+    def make_folds(
+        self, clips: Clips, tests: Mapping[str, Array], balance: str = "", **options: Any
+    ) -> Sequence[Fold]:
+        """Return the folds of an experiment, each made on demand.
+
+        Parameters
+        ----------
+        clips
+            The clips.
+        tests
+            The class of each clip in each test set, by the name of the test set.
+        balance
+            The balance of training clips; empty if the protocol fixes these clips.
+        options
+            The options of the protocol.
+        """
+        if balance:
+            check_balance(balance)
+        parts = self.parts(clips, **options)
+        if not isinstance(parts, Sequence):
+            parts = list(parts)
+        seeds = draw_seeds(clips.seed, len(parts))
+
+        def make_fold(index: int) -> Fold:
+            own = parts[index]
+            sets = {}
+            for test, codes in tests.items():
+                mask = own.test[test] if isinstance(own.test, Mapping) else own.test
+                sets[test] = select_rows(mask, codes)
+            too_near = np.zeros(len(clips.y), dtype=bool)
+            if clips.near:
+                too_near = clips.near(np.unique(np.concatenate([*sets.values()])))
+
+            pool = select_rows(own.train & ~too_near, clips.y)
+            train = balanced(pool, clips.y, seeds[index], balance) if balance else pool
+            return Fold(
+                index,
+                own.name,
+                seeds[index],
+                train=train,
+                validation=select_rows(own.validation & ~too_near, clips.y),
+                tests=sets,
+                group=own.group,
+                drawn_from=len(pool) if balance else 0,
+                near=np.flatnonzero(too_near),
+            )
+
+        return MadeWhenNeeded(len(parts), make_fold)
+
+
+def leak_free(clips: Clips) -> Iterator[Parts]:
+    """Test the last fold, and use each of the other folds once for validation."""
+    folds, last = clips.folds, clips.last
+    for fold in range(last):
+        train = (folds >= 0) & (folds != fold) & (folds != last)
+        yield Parts(f"validation fold {fold}", train, folds == fold, folds == last)
+
+
+def leave_film_out(
+    clips: Clips, min_clips: int = FILM_CLIPS, validation_films: int | None = None
+) -> Sequence[Parts]:
+    """Test each eligible film, with each of the others once for validation.
+
+    N films give N * (N - 1) folds. With `validation_films`, this number of films is drawn for each
+    tested film. With 0, only the tested film is left out, which gives N folds.
+
+    A film is eligible if it has at least `min_clips` clips of each class. Films that are not
+    eligible are used for training in every fold. Other groups, such as files or directors, work
+    like films.
+    """
+    names, codes, eligible = _films(clips.y, clips.groups, min_clips)
+    pairs: list[tuple[int, int]] = []
+    if validation_films == 0:
+        pairs = [(film, -1) for film in eligible]
+    elif validation_films is None or validation_films >= len(eligible) - 1:
+        pairs = list(permutations(eligible, 2))
+    else:
+        chance = np.random.default_rng(draw_seeds(clips.seed, 1))
+        for film in eligible:
+            others = [other for other in eligible if other != film]
+            drawn = sorted(chance.choice(len(others), validation_films, replace=False).tolist())
+            pairs += [(film, others[index]) for index in drawn]
+
+    def make_parts(number: int) -> Parts:
+        test, stop = pairs[number]
+        name = f"test {names[test]}"
+        if stop >= 0:
+            name += f", early stopping on {names[stop]}"
+        tested = codes == test
+        stopping = codes == stop
+        return Parts(name, ~(tested | stopping), stopping, tested, str(names[test]))
+
+    return MadeWhenNeeded(len(pairs), make_parts)
+
+
+def _films(y: Array, groups: Any, min_clips: int) -> tuple[Array, Array, list[int]]:
+    """Return the films' names, the number of each clip's film, and the eligible films' numbers."""
+    names, codes = np.unique(np.asarray(groups, dtype=str), return_inverse=True)
+    labelled = y >= 0
+    if unnamed := int(labelled[names[codes] == ""].sum()):
+        raise ExperimentError(
+            f"leave-film-out: {unnamed:,} of {counted(int(labelled.sum()), 'clip')} have no "
+            'film. Drop them with data.select(data.groups != ""), or group clips by file: '
+            'groups = "media"'
+        )
+    enough = names != ""
+    for code in np.unique(y[labelled]):
+        enough &= np.bincount(codes[y == code], minlength=len(names)) >= min_clips
+    eligible: list[int] = np.flatnonzero(enough).tolist()
+    if len(eligible) < 2:
+        raise ExperimentError(
+            f"leave-film-out needs at least two films or other groups with {min_clips} "
+            f"clips of each class (got {len(eligible)} of {len(names)}). "
+            "Use a smaller min_clips, such as min_clips = 1"
+        )
+    return names, codes, eligible
+
+
+def each_fold(clips: Clips) -> Iterator[Parts]:
+    """Test each fold once.
+
+    The validation set is the next fold that has clips of every class far enough from the test
+    clips. The first fold follows the last.
+    """
+    y, folds = clips.y, clips.folds
+    count = clips.last + 1
+    every_class = set(y[(folds >= 0) & (y >= 0)])
+    for fold in range(count):
+        far = y
+        if clips.near:
+            far = np.where(clips.near(np.flatnonzero(folds == fold)), -1, y)
+        others = [(fold + step) % count for step in range(1, count)]
+        complete = (number for number in others if {*far[folds == number]} >= every_class)
+        after = next(complete, others[0])
+        train = (folds >= 0) & (folds != fold) & (folds != after)
+        yield Parts(f"test fold {fold}", train, folds == after, folds == fold)
+
+
+def official_sets(clips: Clips) -> Iterator[Parts]:
+    """Fit once, on a benchmark's own sets. Training clips are not balanced.
+
+    The last fold is the test set, the second to last is the validation set, and the others are for
+    training. With only two folds, one in `VALIDATION_SHARE` training clips of each class is drawn
+    for validation.
+    """
+    y, folds, last = clips.y, clips.folds, clips.last
+    train = (folds >= 0) & (folds < max(1, last - 1))
+    validation = folds == last - 1
+    if last == 1:
+        chance = np.random.default_rng(draw_seeds(clips.seed, 1)[0])
+        validation = np.zeros(len(y), dtype=bool)
+        for code in np.unique(y[train & (y >= 0)]):
+            rows = np.flatnonzero(train & (y == code))
+            share = -(-len(rows) // VALIDATION_SHARE)
+            validation[chance.choice(rows, share, replace=False)] = True
+        train = train & ~validation
+    yield Parts("official sets", train, validation, folds == last)
+
+
+def papers_text(clips: Clips) -> Iterator[Parts]:
+    """Test on the last fold, validate on the one before, and train on the rest.
+
+    There is a fit for each training fold. All fits train on all positives. Negatives are chosen as
+    whole folds, so that there are about as many negatives as positives. Fit r takes the
+    negatives of fold r and of the folds after it, where fold 0 follows the last training fold. If
+    negatives do not outnumber positives, all fits train on the same clips.
+    """
+    y, folds, last = clips.y, clips.folds, clips.last
+    pool = last - 1
+    training = (folds >= 0) & (folds < pool)
+    positives = int((training & (y == 1)).sum())
+    negatives = int((training & (y == 0)).sum())
+    n_chosen = min(pool, max(1, round(pool * positives / max(1, negatives))))
+    for index in range(pool):
+        chosen = [(index + step) % pool for step in range(n_chosen)]
+        train = training & ((y == 1) | np.isin(folds, chosen))
+        name = f"negatives of folds {', '.join(map(str, chosen))}"
+        yield Parts(name, train, folds == pool, folds == last)
+
+
+def authors_lists(clips: Clips) -> Iterator[Parts]:
+    """Use the authors' lists of clips as in their code, without drawing clips."""
+    tested = {test: np.isin(clips.ids, list(own)) for test, own in clips.tested.items()}
+    for run in clips.runs.runs:
+        train = np.isin(clips.ids, run.train)
+        validation = np.isin(clips.ids, run.validation)
+        yield Parts(f"{clips.runs.name} run {run.name}", train, validation, tested)
+
+
+PROTOCOLS = {
+    "leak-free": Protocol(leak_free, "one test fold", BALANCE),
+    "leave-film-out": Protocol(leave_film_out, "films left out", BALANCE, by_folds=False),
+    "split": Protocol(each_fold, "every fold tested", BALANCE),
+    "official": Protocol(official_sets, "official sets"),
+    "paper": Protocol(papers_text, "the paper’s text"),
+    "released": Protocol(authors_lists, "the released code", by_folds=False),
+}
+"""All protocols by name. Protocols without leaks come first, as in reports."""
+
+
+def find_protocol(name: str) -> Protocol:
+    """Return a protocol."""
+    if name not in PROTOCOLS:
         raise ExperimentError(
             f"{unknown_name('protocol', name, PROTOCOLS)}. To use your own protocol, import the "
             "module that defines it (see docs/how-to/extend.md)"
-        ) from None
+        )
+    return PROTOCOLS[name]
 
 
-@protocol(
-    "leak-free",
-    "Leak-free: one fold column for all clips; the last fold is the test set",
-    "one test fold",
-    balance=BALANCE,
-)
 @dataclass(eq=False, repr=False)
-class LeakFree(ByFolds):
-    """Test the last fold, and uses each of the other folds once for validation.
-
-    Training rows are balanced: each class is reduced to the size of the smallest class. The
-    validation fold is not balanced, as in the paper.
-
-    Parameters
-    ----------
-    folds
-        The fold of each clip; -1 for no fold. By default, ten stratified folds are drawn.
-    last
-        The test fold; by default the highest.
-    balance
-        ``undersample``, ``none`` or ``weights``. With ``weights``, no rows are left out, and the
-        estimators weight the classes.
-    random_state
-        The seed of all draws: a number, None, or a RandomState. Each fold's own seed is derived
-        from it.
-    """
-
-    _: KW_ONLY
-    balance: Balance = BALANCE
-
-    def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterator[FoldParts]:
-        folds, last = self._column(y), self._last_of_three()
-        for fold in range(last):
-            train = (folds >= 0) & (folds != fold) & (folds != last)
-            yield f"validation fold {fold}", train, folds == fold, folds == last, ""
-
-
-@protocol(
-    "leave-film-out",
-    "Leave {group} out: each {group} is tested by models that never saw it",
-    "films left out",
-    balance=BALANCE,
-    in_turn=True,
-)
-@dataclass(eq=False, repr=False)
-class LeaveFilmOut(Splitter, BaseCrossValidator):  # type: ignore[misc]
-    """A splitter that tests each eligible film, with each of the others once for validation.
-
-    N films give N * (N - 1) folds. With `validation_films`, fewer films are used for validation.
-    With 0, only the tested film is left out, which gives N folds.
+class LeaveFilmOut(BaseCrossValidator):  # type: ignore[misc]
+    """A splitter for scikit-learn that tests each eligible film once.
 
     A film is eligible if it has at least `min_clips` clips of each class. Films that are not
     eligible are used for training in every fold. Clips without a film raise an error. Other groups,
@@ -145,13 +340,11 @@ class LeaveFilmOut(Splitter, BaseCrossValidator):  # type: ignore[misc]
     ----------
     min_clips
         The number of clips of each class that a film needs to be tested.
-    validation_films
-        The number of validation films to draw for each tested film; 0 for no validation. Each is
-        used for validation once. By default, all other eligible films are used.
     balance
-        See `LeakFree`.
+        ``undersample`` reduces each class in training to the size of the smallest class. With
+        ``none`` or ``weights``, no rows are left out.
     random_state
-        The seed of the folds and of the drawn films.
+        The seed of the draws.
 
     Examples
     --------
@@ -169,222 +362,35 @@ class LeaveFilmOut(Splitter, BaseCrossValidator):  # type: ignore[misc]
 
     _: KW_ONLY
     min_clips: int = FILM_CLIPS
-    validation_films: int | None = None
     balance: Balance = BALANCE
     random_state: RandomState = 0
 
-    def eligible(self, y: Array, groups: Sequence[str] | Array) -> list[str]:
-        """Return the films that can be tested."""
-        films, classes = np.asarray(groups), np.unique(y[y >= 0])
-        names: list[str] = np.unique(films[films != ""]).tolist()
-        return [
-            film
-            for film in names
-            if all(((films == film) & (y == code)).sum() >= self.min_clips for code in classes)
-        ]
-
-    def _parts(self, y: Array, groups: Any, near: Near = None) -> Sequence[FoldParts]:
-        films, eligible = self._films(y, groups)
-        names, codes = np.unique(films, return_inverse=True)
-        left_out = list(self._draw_stopping(eligible))
-
-        def make_parts(number: int) -> FoldParts:
-            test, stop = left_out[number]
-            tested = codes == np.searchsorted(names, test)
-            if stop is None:
-                return f"test {test}", ~tested, np.zeros(len(y), dtype=bool), tested, test
-            stopping = codes == np.searchsorted(names, stop)
-            name = f"test {test}, early stopping on {stop}"
-            return name, ~(tested | stopping), stopping, tested, test
-
-        return MadeWhenNeeded(len(left_out), make_parts)
-
-    def _draw_stopping(self, eligible: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-        """Yield pairs of a test film and a validation film (or None)."""
-        count = self.validation_films
-        if count == 0:
-            yield from ((film, None) for film in eligible)
-        elif count is None or count >= len(eligible) - 1:
-            yield from permutations(eligible, 2)
-        else:
-            chance = np.random.default_rng(draw_seeds(self.random_state, 1))
-            for film in eligible:
-                others = [name for name in eligible if name != film]
-                drawn = sorted(chance.choice(len(others), count, replace=False).tolist())
-                yield from ((film, others[index]) for index in drawn)
-
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
         """Yield training and test rows: each eligible film is the test set once."""
-        codes, groups = _check_labels(X, y, groups)
-        films, eligible = self._films(codes, groups)
-        for film, seed in zip(eligible, draw_seeds(self.random_state, len(eligible)), strict=True):
-            train = balanced(select_rows(films != film, codes), codes, seed, self.balance)
-            yield train, select_rows(films == film, codes)
+        for fold in self._folds(X, y, groups):
+            yield fold.train, fold.tests["test"]
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """Return the number of eligible films, which depends on `y` and `groups`."""
-        return len(self._films(*_check_labels(X, y, groups))[1])
+        return len(self._folds(X, y, groups))
 
-    def _films(self, y: Array, groups: Any) -> tuple[Array, list[str]]:
-        if groups is None:
-            raise ValueError("LeaveFilmOut needs groups: pass the film of each clip (data.groups)")
-        films = np.asarray(groups)
-        if unnamed := int(((films == "") & (y >= 0)).sum()):
-            raise ExperimentError(
-                f"leave-film-out: {unnamed:,} of {counted(int((y >= 0).sum()), 'clip')} have no "
-                'film. Drop them with data.select(data.groups != ""), or group clips by file: '
-                'groups = "media"'
+    def _folds(self, X: Any, y: Any, groups: Any) -> Sequence[Fold]:
+        if y is None or groups is None:
+            raise ValueError(
+                "LeaveFilmOut needs y and groups: pass the film of each clip (data.groups)"
             )
-        eligible = self.eligible(y, films)
-        if len(eligible) < 2:
-            raise ExperimentError(
-                f"leave-film-out needs at least two films or other groups with {self.min_clips} "
-                f"clips of each class (got {len(eligible)} of {len(set(films.tolist()))}). "
-                "Use a smaller min_clips, such as min_clips = 1"
-            )
-        return films, eligible
-
-
-def _check_labels(X: Any, y: Any, groups: Any) -> tuple[Array, Any]:
-    """Return the class codes and the groups; raise the same errors as scikit-learn."""
-    if y is None:
-        raise ValueError("LeaveFilmOut needs y, the class of each clip")
-    _, y, groups = indexable(X, y, groups)
-    check_classification_targets(y)
-    return np.unique(column_or_1d(y), return_inverse=True)[1], groups
-
-
-@protocol(
-    "split", "Split: each fold is tested once", "every fold tested", balance=BALANCE, in_turn=True
-)
-class ManifestSplit(LeakFree):
-    """Test each fold once. Training rows are balanced as in `LeakFree`.
-
-    The validation set is the next fold that has clips of every class far enough from the test
-    clips. The first fold follows the last.
-
-    Parameters
-    ----------
-    folds, last, balance, random_state
-        See `LeakFree`.
-    """
-
-    def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterator[FoldParts]:
-        folds, last = self._column(y), self._last_of_three()
-        every_class = set(y[(folds >= 0) & (y >= 0)])
-        for fold in range(last + 1):
-            far = np.where(near(np.flatnonzero(folds == fold)), -1, y) if near else y
-            others = [(fold + step) % (last + 1) for step in range(1, last + 1)]
-            complete = (number for number in others if {*far[folds == number]} >= every_class)
-            after = next(complete, others[0])
-            train = (folds >= 0) & (folds != fold) & (folds != after)
-            yield f"test fold {fold}", train, folds == after, folds == fold, ""
-
-
-@protocol(
-    "official", "Official sets: a benchmark’s own training, validation and test", "official sets"
-)
-class OfficialSplit(ByFolds):
-    """Fit once, on a benchmark's own sets. Training rows are not balanced.
-
-    The last fold is the test set, the second to last is the validation set, and the others are for
-    training. With only two folds, one in `VALIDATION_SHARE` training clips of each class is drawn
-    for validation.
-
-    Parameters
-    ----------
-    folds, last, random_state
-        See `LeakFree`.
-    """
-
-    def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterator[FoldParts]:
-        folds, last = self._column(y), self._last()
-        if last < 1:
-            raise ExperimentError(
-                "the split has only 1 fold, but official sets need at least two (one for testing)"
-            )
-        train, validation = (folds >= 0) & (folds < max(1, last - 1)), folds == last - 1
-        if last == 1:
-            chance = np.random.default_rng(draw_seeds(self.random_state, 1)[0])
-            validation = np.zeros(len(y), dtype=bool)
-            for code in np.unique(y[train & (y >= 0)]):
-                rows = np.flatnonzero(train & (y == code))
-                share = -(-len(rows) // VALIDATION_SHARE)
-                validation[chance.choice(rows, share, replace=False)] = True
-            train = train & ~validation
-        yield "official sets", train, validation, folds == last, ""
-
-
-@protocol(
-    "paper",
-    "As in the paper’s text: eight training folds, negatives chosen by fold",
-    "the paper’s text",
-)
-class PaperSplit(ByFolds):
-    """Test on the last fold, validate on the one before, and train on the rest.
-
-    There is a fit for each training fold. All fits train on all positives. Negatives are chosen as
-    whole folds, so that there are about as many negatives as positives. Fit r takes the
-    negatives of fold r and of the folds after it, where fold 0 follows the last training fold. If
-    negatives do not outnumber positives, all fits train on the same clips.
-
-    Parameters
-    ----------
-    folds, last, random_state
-        See `LeakFree`.
-    """
-
-    def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterator[FoldParts]:
-        folds, last = self._column(y), self._last_of_three()
-        pool = last - 1
-        training = (folds >= 0) & (folds < pool)
-        positives, negatives = (int((training & (y == code)).sum()) for code in (1, 0))
-        n_chosen = min(pool, max(1, round(pool * positives / max(1, negatives))))
-        for index in range(pool):
-            chosen = [(index + step) % pool for step in range(n_chosen)]
-            train = training & ((y == 1) | np.isin(folds, chosen))
-            name = f"negatives of folds {', '.join(map(str, chosen))}"
-            yield name, train, folds == pool, folds == last, ""
-
-
-@protocol(
-    "released",
-    "As in the authors’ code: their split files, which leak into each other",
-    "the released code",
-)
-@dataclass(eq=False, repr=False)
-class Released(Splitter):
-    """Use the authors' lists of clips as in their code, without drawing clips.
-
-    Parameters
-    ----------
-    ids
-        The id of each clip, such as ``data.ids``.
-    runs
-        The training and validation lists of each fit.
-    tested
-        The ids of each test set, by name.
-    random_state
-        The seed of the folds.
-    """
-
-    from_clips = Splitter.from_clips | {"ids", "runs", "tested"}
-    ids: Sequence[str]
-    runs: RunSet
-    tested: Mapping[str, frozenset[str]]
-    _: KW_ONLY
-    random_state: RandomState = 0
-
-    @classmethod
-    def of_clips(cls, data: Any, division: Any, **options: Any) -> Splitter:
-        """Return the splitter for an experiment's clips, given their `Division`."""
-        return cls(data.ids, division.runs, division.tested, **options)
-
-    def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterator[FoldParts]:
-        tested = {test: np.isin(self.ids, list(clips)) for test, clips in self.tested.items()}
-        for run in self.runs.runs:
-            train, validation = (np.isin(self.ids, part) for part in (run.train, run.validation))
-            yield f"{self.runs.name} run {run.name}", train, validation, tested, ""
+        _, y, groups = indexable(X, y, groups)
+        check_classification_targets(y)
+        codes = np.unique(column_or_1d(y), return_inverse=True)[1]
+        clips = Clips(y=codes, groups=groups, seed=self.random_state)
+        protocol = PROTOCOLS["leave-film-out"]
+        return protocol.make_folds(
+            clips,
+            {"test": codes},
+            self.balance,
+            min_clips=self.min_clips,
+            validation_films=0,
+        )
 
 
 def find_released_runs(manifest: Manifest, name: str, *, first: int = 0) -> RunSet:

@@ -9,8 +9,8 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import group_noun
 from obygaze_features.manifests import Manifest, RunSet, Split, stratified
 from obygaze_features.manifests.splits import cut_files, describe_neighbours
-from obygaze_models.data.folds import N_FOLDS, ByFolds
-from obygaze_models.data.protocols import PROTOCOLS, find_released_runs, released_test_ids
+from obygaze_models.data.folds import N_FOLDS
+from obygaze_models.data.protocols import NO_RUNS, PROTOCOLS, find_released_runs, released_test_ids
 from obygaze_models.data.tasks import Problem, Task
 from obygaze_models.experiments.experiment import Experiment
 
@@ -40,7 +40,7 @@ class Division:
     fold_of: Mapping[str, int] = field(default_factory=dict)
     last: int = -1
     ids: frozenset[str] | None = None
-    runs: RunSet | None = None
+    runs: RunSet = NO_RUNS
     tested: Mapping[str, frozenset[str]] = field(default_factory=dict)
     near: str = ""
     """A sentence on clips that are close to clips of another drawn fold."""
@@ -52,12 +52,11 @@ def make_division(
     """Return the division for an experiment."""
     is_official = experiment.split == OFFICIAL and not experiment.balance and not experiment.gap
     name = experiment.protocol_name or (OFFICIAL if is_official else "split")
-    by_folds = issubclass(PROTOCOLS[name], ByFolds)
     if name == "released":
         return _released(experiment, manifest, problems)
     if name == "leave-film-out":
         return _by_film(experiment, manifest)
-    if not (experiment.split or by_folds):
+    if not (experiment.split or PROTOCOLS[name].by_folds):
         return Division(name)
     split = _find_split(experiment, manifest, name)
     empty = [fold for fold, clips in enumerate(split.sizes) if not clips]
@@ -66,10 +65,11 @@ def make_division(
             f"no clip is in fold {empty[0]} of the split {split.name!r}. Split the clips again: "
             "obygaze manifests split MANIFEST --overwrite"
         )
-    if name != OFFICIAL and split.last_fold < 2:
+    least = 2 if name == OFFICIAL else 3
+    if len(split.sizes) < least:
         raise ExperimentError(
-            f"the split {split.name!r} has {split.last_fold + 1} folds, but training, validation "
-            'and test need three. Use another split, or split = "" and gap = 5'
+            f"the split {split.name!r} has {len(split.sizes)} folds, but the protocol {name} needs "
+            f'{least}. Use another split, or split = "" and gap = 5'
         )
     near = ""
     if split.name not in manifest.split_names and not experiment.groups and not experiment.gap:

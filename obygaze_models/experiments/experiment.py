@@ -131,7 +131,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         for option in self.protocol_options:
             if option not in known:
                 return f"protocol: {unknown_name('option', option, known)}"
-        if (self.balance or self.gap) and not PROTOCOLS[name].default_balance:
+        if (self.balance or self.gap) and not PROTOCOLS[name].balance:
             return f"the protocol {name} fixes the training clips. Remove balance and gap"
         if name in ("paper", "released") and (self.column or len(self.levels) > 2):
             return f"the protocol {name} is for two classes. Use leave-film-out"

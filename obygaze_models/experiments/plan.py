@@ -22,7 +22,7 @@ from obygaze_features.manifests.splits import meet_in_time
 from obygaze_features.store import Store
 from obygaze_models.data.dataset import ClipDataset, Join, join_clips, with_numbers
 from obygaze_models.data.folds import Fold, Near
-from obygaze_models.data.protocols import PROTOCOLS
+from obygaze_models.data.protocols import PROTOCOLS, Clips
 from obygaze_models.data.stores import open_stores, store_fingerprint
 from obygaze_models.data.tasks import Problem, Task, levels_of
 from obygaze_models.estimators.classes import check_frames
@@ -99,7 +99,7 @@ class Plan:
     @property
     def balance(self) -> str:
         """How the training clips are balanced; empty if the protocol fixes them."""
-        default = PROTOCOLS[self.division.protocol].default_balance
+        default = PROTOCOLS[self.division.protocol].balance
         if default and self.experiment.column:
             default = "none"
         return self.experiment.balance or default
@@ -115,25 +115,31 @@ class Plan:
 
         With leave-film-out, learners without validation clips leave each film out only once.
         """
-        experiment, protocol = self.experiment, self.division.protocol
+        experiment = self.experiment
+        division = self.division
         options = dict(experiment.protocol_options)
-        if self.balance:
-            options["balance"] = self.balance
-        if protocol == "leave-film-out" and not validate:
+        if division.protocol == "leave-film-out" and not validate:
             options["validation_films"] = 0
         tests = {task.key: task.target.strata(self.labels_of(task)) for task in problem.tests}
-        strata = problem.train.target.strata(self.labels_of(problem.train))
-        near: dict[str, Any] = {"near": self._near} if self.experiment.gap else {}
+        clips = Clips(
+            y=problem.train.target.strata(self.labels_of(problem.train)),
+            groups=self.data.groups,
+            ids=self.data.ids,
+            folds=self.data.folds,
+            last=division.last,
+            near=self._near if experiment.gap else None,
+            runs=division.runs,
+            tested=division.tested,
+        )
         seeds = experiment.seeds or (experiment.seed,)
         index = 0
         for seed in seeds:
             try:
-                splitter = PROTOCOLS[protocol].of_clips(
-                    self.data, self.division, random_state=seed, **options
+                folds = PROTOCOLS[division.protocol].make_folds(
+                    replace(clips, seed=seed), tests, self.balance, **options
                 )
-                folds = splitter.make_folds(strata, tests, groups=self.data.groups, **near)
             except TypeError as problem_:
-                raise ExperimentError(f"protocol {protocol}: {problem_}") from None
+                raise ExperimentError(f"protocol {division.protocol}: {problem_}") from None
             title = f", seed {seed}" if len(seeds) > 1 else ""
             for fold in folds:
                 yield replace(fold, index=index, name=fold.name + title)

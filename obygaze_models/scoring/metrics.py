@@ -12,7 +12,7 @@ these can differ widely.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.scoring.values import NUMBER, none_if_nan, score_values
+from obygaze_models.scoring.values import NUMBER, none_if_nan, ratio, score_values
 
 Array = NDArray[Any]
 CLASSES = "classes"
@@ -55,9 +55,6 @@ class Metric:
         True if a few films have much higher scores than the rest when positive clips are rare.
     bounded
         True if scores are between 0 and 1.
-    compute
-        A function that returns scores [draws] from the labels, probabilities and weights of
-        `weighted_scores`. None if `weighted_scores` computes the metric itself.
     """
 
     title: str
@@ -71,13 +68,6 @@ class Metric:
     ranks: bool = False
     skewed: bool = False
     bounded: bool = True
-    compute: Callable[[Array, Array, Array], Array] | None = None
-
-    def __post_init__(self) -> None:
-        if self.compute and not (self.binary or self.multiclass):
-            raise ValueError(
-                f"the metric {self.title!r} has no table. Pass binary=True or multiclass=True"
-            )
 
 
 METRICS = {
@@ -189,7 +179,7 @@ METRICS = {
         bounded=False,
     ),
 }
-"""All metrics by key, in the order of columns. Metrics added here are scored everywhere."""
+"""All metrics by key, in the order of columns."""
 
 
 def ranking_keys(*, multiclass: bool) -> list[str]:
@@ -206,28 +196,17 @@ def number_keys() -> list[str]:
     return [key for key, own in METRICS.items() if own.numeric and not own.lower_is_better]
 
 
-def column_titles(scores: Mapping[str, Any], measure: str | None = None) -> dict[str, str]:
-    """Return the titles of a score table's columns by key, starting with any official measure.
+def column_titles(scores: Mapping[str, Any]) -> dict[str, str]:
+    """Return the titles of a score table's columns by key.
 
-    Parameters
-    ----------
-    scores
-        Scores by key, which show whether there are two or more classes.
-    measure
-        The task's official measure, if any.
+    The keys of the scores show whether there are two or more classes.
     """
-    keys = [] if measure is None else [measure]
+    keys = []
     for key, metric in METRICS.items():
         # Runs made before a metric was added have no scores for it.
         of_classes = metric.binary if "f1" in scores else metric.multiclass
         if key in scores and (metric.numeric or of_classes):
             keys.append(key)
-    return {key: METRICS[key].title for key in keys}
-
-
-def f1_titles(*, multiclass: bool) -> dict[str, str]:
-    """Return the titles of the two averages of F1 that are shown together, by key."""
-    keys = ("f1_weighted", "f1_macro" if multiclass else "f1")
     return {key: METRICS[key].title for key in keys}
 
 
@@ -320,15 +299,6 @@ def weighted_scores(
     if kind == NUMBER:
         return score_values(labels, probabilities, weights)
     scores = _own_scores(labels, probabilities, weights)
-    for key, metric in METRICS.items():
-        if metric.compute and (metric.binary if probabilities.ndim == 1 else metric.multiclass):
-            values = np.asarray(metric.compute(labels, probabilities, weights), dtype=np.float64)
-            if values.shape != (len(weights),):
-                raise ValueError(
-                    f"the metric {key!r} returned shape {values.shape} for {len(weights)} rows "
-                    f"of weights. Return one score per row: ({len(weights)},)"
-                )
-            scores[key] = values
     if trec is not None:
         scores[TREC] = ranking_scores(labels, trec, weights)["average_precision"]
     return scores
@@ -343,9 +313,9 @@ def _own_scores(labels: Array, probabilities: Array, weights: Array) -> dict[str
         f1 = _f1(confusion)
         occurring = (confusion.sum(axis=1) + confusion.sum(axis=2)) > 0
         return {
-            "f1_macro": _ratio(np.nan_to_num(f1).sum(axis=1), occurring.sum(axis=1)),
+            "f1_macro": ratio(np.nan_to_num(f1).sum(axis=1), occurring.sum(axis=1)),
             "f1_weighted": _mean_by_size(f1, confusion),
-            ACCURACY: _ratio(weights @ correct, weights.sum(axis=1)),
+            ACCURACY: ratio(weights @ correct, weights.sum(axis=1)),
             "balanced_accuracy": _balanced_accuracy(confusion),
             **losses,
         }
@@ -354,8 +324,8 @@ def _own_scores(labels: Array, probabilities: Array, weights: Array) -> dict[str
     return {
         "f1": f1[:, 1],
         "f1_weighted": _mean_by_size(f1, confusion),
-        "precision": _ratio(hits, confusion[:, :, 1].sum(axis=1)),
-        "recall": _ratio(hits, confusion[:, 1].sum(axis=1)),
+        "precision": ratio(hits, confusion[:, :, 1].sum(axis=1)),
+        "recall": ratio(hits, confusion[:, 1].sum(axis=1)),
         **ranking_scores(labels, probabilities, weights),
         "balanced_accuracy": _balanced_accuracy(confusion),
         **losses,
@@ -372,10 +342,10 @@ def ranking_scores(labels: Array, scores: Array, weights: Array) -> dict[str, Ar
     above, all_above = np.cumsum(positive, axis=1), np.cumsum(positive + negative, axis=1)
     positives, negatives = positive.sum(axis=1), negative.sum(axis=1)
     won = (negative * (above - positive / 2)).sum(axis=1)
-    precision = np.nan_to_num(_ratio(above, all_above))
+    precision = np.nan_to_num(ratio(above, all_above))
     return {
-        "auroc": _ratio(won, positives * negatives),
-        "average_precision": _ratio((positive * precision).sum(axis=1), positives),
+        "auroc": ratio(won, positives * negatives),
+        "average_precision": ratio((positive * precision).sum(axis=1), positives),
     }
 
 
@@ -389,19 +359,19 @@ def _confusion(labels: Array, predictions: Array, classes: int, weights: Array) 
 def _f1(confusion: Array) -> Array:
     """Return each class's F1 [draws, classes]; NaN for classes that do not occur at all."""
     hits = np.diagonal(confusion, axis1=1, axis2=2)
-    return _ratio(2 * hits, confusion.sum(axis=1) + confusion.sum(axis=2))
+    return ratio(2 * hits, confusion.sum(axis=1) + confusion.sum(axis=2))
 
 
 def _mean_by_size(f1: Array, confusion: Array) -> Array:
     sizes = confusion.sum(axis=2)
-    return _ratio((np.nan_to_num(f1) * sizes).sum(axis=1), sizes.sum(axis=1))
+    return ratio((np.nan_to_num(f1) * sizes).sum(axis=1), sizes.sum(axis=1))
 
 
 def _balanced_accuracy(confusion: Array) -> Array:
     sizes = confusion.sum(axis=2)
-    recalls = np.nan_to_num(_ratio(np.diagonal(confusion, axis1=1, axis2=2), sizes))
+    recalls = np.nan_to_num(ratio(np.diagonal(confusion, axis1=1, axis2=2), sizes))
     present = (sizes > 0).sum(axis=1)
-    return np.where(present > 1, _ratio(recalls.sum(axis=1), present), np.nan)
+    return np.where(present > 1, ratio(recalls.sum(axis=1), present), np.nan)
 
 
 def _losses(labels: Array, probabilities: Array, weights: Array) -> dict[str, Array]:
@@ -414,14 +384,9 @@ def _losses(labels: Array, probabilities: Array, weights: Array) -> dict[str, Ar
     true_class = np.maximum(table[np.arange(len(table)), labels], np.finfo(np.float64).eps)
     total = weights.sum(axis=1)
     return {
-        "brier": _ratio(weights @ squares, total),
-        "log_loss": _ratio(weights @ -np.log(true_class), total),
+        "brier": ratio(weights @ squares, total),
+        "log_loss": ratio(weights @ -np.log(true_class), total),
     }
-
-
-def _ratio(top: Array, bottom: Array) -> Array:
-    ratio: Array = np.divide(top, bottom, out=np.full(top.shape, np.nan), where=bottom != 0)
-    return ratio
 
 
 def baselines(share: float) -> dict[str, Scores]:

@@ -28,12 +28,12 @@ def score_values(labels: Array, values: Array, weights: Array) -> dict[str, Arra
         Weights [draws, N], which are not negative.
     """
     total = weights.sum(axis=1)
-    errors = {"mae": _ratio(weights @ np.abs(labels - values), total)}
+    errors = {"mae": ratio(weights @ np.abs(labels - values), total)}
     ranks = _weighted_ranks(labels, weights), _weighted_ranks(values, weights)
     spearman = {"spearman": _correlation(_moments(*ranks, weights))}
     moments = _moments(labels, values, weights)
-    squares = _ratio(weights @ (labels - values) ** 2, total)
-    r2 = 1 - _ratio(squares, moments["var_first"])
+    squares = ratio(weights @ (labels - values) ** 2, total)
+    r2 = 1 - ratio(squares, moments["var_first"])
     return {"r2": r2, **errors, **spearman, "pearson": _correlation(moments)}
 
 
@@ -50,7 +50,7 @@ def _moments(first: Array, second: Array, weights: Array) -> dict[str, Array]:
     total = weights.sum(axis=1)
 
     def mean(values: Array) -> Array:
-        return _ratio((weights * values).sum(axis=1), total)
+        return ratio((weights * values).sum(axis=1), total)
 
     means = mean(first), mean(second)
     apart = first - means[0][:, None], second - means[1][:, None]
@@ -67,7 +67,7 @@ def _correlation(moments: dict[str, Array]) -> Array:
     """Return the correlation; NaN if either variable is constant up to rounding errors."""
     spread = np.sqrt(moments["var_first"] * moments["var_second"])
     size = 1 + moments["first"] ** 2 + moments["second"] ** 2
-    return _ratio(moments["covariance"], np.where(spread > 1e-14 * size, spread, 0.0))
+    return ratio(moments["covariance"], np.where(spread > 1e-14 * size, spread, 0.0))
 
 
 def _weighted_ranks(values: Array, weights: Array) -> Array:
@@ -79,7 +79,8 @@ def _weighted_ranks(values: Array, weights: Array) -> Array:
     return np.asarray((np.cumsum(sums, axis=1) - sums / 2)[:, places])
 
 
-def _ratio(top: Array, bottom: Array) -> Array:
+def ratio(top: Array, bottom: Array) -> Array:
+    """Return a ratio, NaN where the bottom is 0."""
     shape = np.broadcast_shapes(top.shape, bottom.shape)
-    ratio: Array = np.divide(top, bottom, out=np.full(shape, np.nan), where=bottom != 0)
-    return ratio
+    out = np.full(shape, np.nan)
+    return np.asarray(np.divide(top, bottom, out=out, where=bottom != 0))

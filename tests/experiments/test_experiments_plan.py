@@ -20,7 +20,7 @@ from obygaze_features.manifests import (
     Split,
     obygaze_scheme,
 )
-from obygaze_models.data.protocols import PROTOCOLS
+from obygaze_models.data.protocols import PROTOCOLS, Clips
 from obygaze_models.data.targets import UNUSED
 from tests.kit.run import FILMS, SCENES, write_store
 
@@ -197,13 +197,16 @@ def labelled_folds(draw):
     return np.array(folds)[order], np.array(labels)[order]
 
 
-def make(kind, folds, labels, tests=None, *, last=None, seed=0):
-    tests = {"x": labels} if tests is None else tests
-    return kind(folds, last=last, random_state=seed).make_folds(labels, tests)
+def make(name, folds, labels, *, seed=0):
+    clips = Clips(y=labels, folds=folds, last=int(max(folds)), seed=seed)
+    protocol = PROTOCOLS[name]
+    return protocol.make_folds(clips, {"x": labels}, protocol.balance)
 
 
-def leave_film_out(films, labels):
-    return om.LeaveFilmOut(balance="none").make_folds(labels, {"x": labels}, groups=films)
+def leave_film_out(films, labels, balance="none", *, seed=0, near=None, **options):
+    clips = Clips(y=labels, groups=films, near=near, seed=seed)
+    make_folds = PROTOCOLS["leave-film-out"].make_folds
+    return make_folds(clips, {"x": labels}, balance, **options)
 
 
 def rows_of(draw):
@@ -214,7 +217,7 @@ def rows_of(draw):
 def test_train_validation_and_test_never_meet(clips, seed):
     folds, labels = clips
     last = int(folds.max())
-    draws, again = (make(PROTOCOLS["leak-free"], folds, labels, seed=seed) for _ in range(2))
+    draws, again = (make("leak-free", folds, labels, seed=seed) for _ in range(2))
     assert len({draw.seed for draw in draws}) == len(draws) == last
     for fold, draw in enumerate(draws):
         assert set(folds[draw.tests["x"]]) == {last}
@@ -229,7 +232,7 @@ def test_train_validation_and_test_never_meet(clips, seed):
         assert (draw.train == again[fold].train).all()
     # Every fit draws its own negatives.
     folds, labels = np.repeat([0, 1, 2, 3], 50), np.tile([1, 0, 0, 0, 0], 40)
-    first, second, _ = make(PROTOCOLS["leak-free"], folds, labels, seed=seed)
+    first, second, _ = make("leak-free", folds, labels, seed=seed)
     assert set(first.train[folds[first.train] == 2]) != set(second.train[folds[second.train] == 2])
 
 
@@ -237,7 +240,7 @@ def test_train_validation_and_test_never_meet(clips, seed):
 def test_every_split_tests_each_clip_once(clips, seed):
     folds, labels = clips
     last = int(folds.max())
-    draws = make(PROTOCOLS["split"], folds, labels, seed=seed)
+    draws = make("split", folds, labels, seed=seed)
     tested = np.concatenate([draw.tests["x"] for draw in draws])
     assert sorted(tested.tolist()) == np.flatnonzero((labels >= 0) & (folds >= 0)).tolist()
     for fold, draw in enumerate(draws):
@@ -253,7 +256,7 @@ def test_every_split_tests_each_clip_once(clips, seed):
     ([0, 1, 0, 1] + [1] * 4 + [0] * 4, [1, 0, 0]),  # one has, for all others
 ])  # fmt: skip
 def test_a_fold_of_one_class_does_not_validate(labels, validating):
-    draws = make(PROTOCOLS["split"], np.arange(len(labels)) // 4, np.array(labels))
+    draws = make("split", np.arange(len(labels)) // 4, np.array(labels))
     assert [set(draw.validation // 4) for draw in draws] == [{fold} for fold in validating]
 
 
@@ -282,7 +285,7 @@ def test_the_paper_split_follows_the_papers_text(negatives, sure):
     folds = np.array([fold for _, fold in clips])
     code_of = {"S": 1} | dict.fromkeys(negatives, 0)
     labels = np.array([code_of.get(level, UNUSED) for level, _ in clips])
-    draws = make(PROTOCOLS["paper"], folds, labels)
+    draws = make("paper", folds, labels)
     assert [tuple(set(rows.tolist()) for rows in rows_of(draw)) for draw in draws] == [
         *paper_by_hand(clips, negatives)
     ]
@@ -312,27 +315,20 @@ def test_every_film_is_left_out_once():
 def test_clips_without_a_film_are_no_film_of_their_own():
     films = np.repeat(["a", "b", ""], 20)
     labels = np.tile([0, 1], 30)
-    for splitter in (om.LeaveFilmOut(), om.LeaveFilmOut(min_clips=1)):
-        assert splitter.eligible(labels, films) == ["a", "b"]
-        for splits in (
-            lambda by=splitter: by.make_folds(labels, {"x": labels}, groups=films),
-            lambda by=splitter: [*by.split(labels, labels, films)],
-            lambda by=splitter: by.get_n_splits(labels, labels, films),
-        ):
-            with pytest.raises(ExperimentError, match=r'20 of 60 clips have no film.*"media"'):
-                splits()
+    for min_clips in (1, 10):
+        with pytest.raises(ExperimentError, match=r'20 of 60 clips have no film.*"media"'):
+            om.LeaveFilmOut(min_clips=min_clips).get_n_splits(labels, labels, films)
     labels[40:] = UNUSED  # they take no part
     assert [draw.group for draw in leave_film_out(films, labels)] == ["a", "b"]
 
 
 def test_validation_films_may_be_drawn():
     films, labels = np.repeat([*"abcdef"], 20), np.tile([0, 1], 60)
-    tests, folds = {"x": labels}, leave_film_out(films, labels)
+    folds = leave_film_out(films, labels)
     by_name = {fold.name: [rows.tolist() for rows in rows_of(fold)] for fold in folds}
 
     def draw(count, seed=0):
-        cv = om.LeaveFilmOut(validation_films=count, balance="none", random_state=seed)
-        return cv.make_folds(labels, tests, groups=films)
+        return leave_film_out(films, labels, seed=seed, validation_films=count)
 
     drawn = draw(2)
     assert all([r.tolist() for r in rows_of(fold)] == by_name[fold.name] for fold in drawn)
@@ -348,10 +344,10 @@ def test_all_other_films_train_without_validation_films(balance):
     """scikit-learn gets the same folds."""
     chance = np.random.default_rng(2)
     films, labels = np.repeat([*"abcd"], 60), chance.integers(0, 3, 240)
-    cv = om.LeaveFilmOut(validation_films=0, balance=balance, random_state=7)
-    folds = cv.make_folds(labels, {"x": labels}, groups=films)
+    folds = leave_film_out(films, labels, balance, seed=7, validation_films=0)
     assert [fold.name for fold in folds] == [f"test {film}" for film in "abcd"]
     assert not any(len(fold.validation) for fold in folds)
+    cv = om.LeaveFilmOut(balance=balance, random_state=7)
     split = cv.split(np.zeros((240, 1)), labels, films)
     for fold, (train, test) in zip(folds, split, strict=True):
         np.testing.assert_array_equal(fold.train, train)
@@ -365,7 +361,7 @@ def test_folds_are_made_lazily():
         drawn.append(rows)
         return np.zeros(600, dtype=bool)
 
-    folds = om.LeaveFilmOut().make_folds(labels, {"x": labels}, groups=films, near=near)
+    folds = leave_film_out(films, labels, near=near)
     assert (len(folds), drawn) == (30 * 29, [])
     assert folds[-1].name == "test 9, early stopping on 8"
     assert [fold.index for fold in folds[100:103]] == [100, 101, 102]
@@ -373,7 +369,7 @@ def test_folds_are_made_lazily():
     with pytest.raises(IndexError):
         folds[30 * 29]
     with pytest.raises(ExperimentError, match="did you mean none"):  # before the folds
-        om.LeaveFilmOut(balance="nome").make_folds(labels, {"x": labels}, groups=films)
+        leave_film_out(films, labels, "nome")
 
 
 def test_ten_clips_of_each_class_make_a_film_eligible():
@@ -389,14 +385,12 @@ def test_ten_clips_of_each_class_make_a_film_eligible():
 def test_official_sets_train_validate_and_test():
     folds = np.array([0, 0, 0, 1, 1, 2, 2, -1])
     labels = np.array([0, 1, -1, 0, 1, 0, 1, 1])
-    [draw] = make(PROTOCOLS["official"], folds, labels)
+    [draw] = make("official", folds, labels)
     assert [rows.tolist() for rows in rows_of(draw)] == [[0, 1], [3, 4], [5, 6]]
     labels = np.array([0] * 95 + [1] * 20 + [0, 1])
     folds = np.array([0] * 115 + [1, 1])
-    [draw], [second] = (make(PROTOCOLS["official"], folds, labels, seed=seed) for seed in (0, 1))
+    [draw], [second] = (make("official", folds, labels, seed=seed) for seed in (0, 1))
     assert np.bincount(labels[draw.validation]).tolist() == [10, 2]
     assert sorted([*draw.train, *draw.validation]) == list(range(115))
     assert draw.tests["x"].tolist() == [115, 116]
     assert second.validation.tolist() != draw.validation.tolist()
-    with pytest.raises(ExperimentError, match="official sets need at least two"):
-        make(PROTOCOLS["official"], np.zeros(3), np.zeros(3))

@@ -3,31 +3,26 @@
 import json
 import re
 import shutil
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from msgspec import structs
-from sklearn.metrics import brier_score_loss
 from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Split
 from obygaze_features.store import ArraySpec
-from obygaze_models.data.folds import Splitter
-from obygaze_models.data.protocols import PROTOCOLS, LeakFree, protocol
+from obygaze_models.data.protocols import PROTOCOLS, Parts, Protocol, leak_free
 from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.experiments.plan import make_plan
 from obygaze_models.reproduce.context import TARGETS, Target
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
-from obygaze_models.scoring.metrics import METRICS, Metric
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused
 from tests.kit.files import write as write_lines
-from tests.kit.floats import close
-from tests.kit.predicted import fits_of
 from tests.kit.run import RECIPE, labelled, write_experiment, write_rows
 
 HEAD = """
@@ -354,24 +349,15 @@ def test_user_errors_in_predictions_are_one_line(experiment, tmp_path, text, fac
     assert not (tmp_path / "run").exists()
 
 
-def squares(labels, probabilities, weights):
-    return weights @ np.square(probabilities - labels) / weights.sum(axis=1)
-
-
 @pytest.fixture
 def own(make_run):
     make_run("good")  # by what was known before
-    tables = [dict(table) for table in (PROTOCOLS, METRICS, TARGETS)]
+    tables = [dict(table) for table in (PROTOCOLS, TARGETS)]
 
-    @protocol("first-fold", "First fold: one fit, for a look", "a look", balance="none")
-    class FirstFold(LeakFree):
-        def make_folds(self, y, tests, *, groups=None):
-            return super().make_folds(y, tests)[:1]
+    def first_fold(clips):
+        yield next(leak_free(clips))
 
-    METRICS["squares"] = Metric(
-        "Squares", "mean square", "the mean square of what is missing to certainty",
-        binary=True, lower_is_better=True, compute=squares,
-    )  # fmt: skip
+    PROTOCOLS["first-fold"] = Protocol(first_fold, "a look", "none")
 
     @Target("clips", "Clips")
     def clips(context, runs):
@@ -379,7 +365,7 @@ def own(make_run):
         return Artifacts([Table(["all"], [Block("", "", "count", [line])])])
 
     yield
-    for table, before in zip((PROTOCOLS, METRICS, TARGETS), tables, strict=True):
+    for table, before in zip((PROTOCOLS, TARGETS), tables, strict=True):
         table.clear()
         table.update(before)
 
@@ -398,35 +384,21 @@ parts = 3
 """
 
 
-def test_custom_protocols_and_metrics_work(own, experiment, tmp_path):
-    chosen = structs.replace(experiment, protocol="first-fold", estimators=("logistic", "knn"))
+def test_a_protocol_of_a_function_runs(own, experiment, tmp_path):
+    chosen = structs.replace(experiment, protocol="first-fold", estimators=("logistic",))
     run = om.run_experiment(chosen, tmp_path / "run")
-    fit = fits_of(run)[0]
     assert (run.header.protocol, run.header.balance) == ("first-fold", "none")
-    squares = run.model_scores[0].mean_of_fits["squares"]
-    assert squares == close(brier_score_loss(fit.labels, fit.probabilities))
-    result = run_obygaze("models", "compare", run.folder, "--metric", "squares", code=0)
-    assert "Squares" in result.stdout
-    refused(run_obygaze("models", "compare", run.folder, "--metric", "square"), "mean squares")
+    assert [*run.model_scores[0].by_fit] == [0]
 
 
 def test_a_protocol_may_have_options_and_no_fold_column(own, experiment, tmp_path):
-    @protocol("parts", "Parts: clips by turns, perhaps several times", "parts", in_turn=True)
-    @dataclass(eq=False, repr=False)
-    class Parts(Splitter):
-        _: KW_ONLY
-        repeats: int = 1
-        random_state: int = 0
+    def parts(clips, repeats=1):
+        for number in range(4 * repeats):
+            part = np.random.default_rng(number // 4).integers(4, size=len(clips.y))
+            stop, test = part == (number + 1) % 4, part == number % 4
+            yield Parts(f"part {number}", ~(stop | test), stop, test)
 
-        def _parts(self, y, groups, near=None):
-            for number in range(4 * self.repeats):
-                part = np.random.default_rng(number // 4).integers(4, size=len(y))
-                stop, test = part == (number + 1) % 4, part == number % 4
-                yield f"part {number}", ~(stop | test), stop, test, ""
-
-        def get_n_splits(self, X=None, y=None, groups=None):
-            return 4 * self.repeats
-
+    PROTOCOLS["parts"] = Protocol(parts, "parts", by_folds=False)
     for split, repeats in ((None, 1), ("", 2)):
         asked = {"name": "parts", "repeats": repeats}
         chosen = structs.replace(experiment, split=split, protocol=asked, estimators=("logistic",))

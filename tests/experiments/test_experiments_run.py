@@ -14,7 +14,7 @@ from sklearn.model_selection import LeaveOneGroupOut
 
 import obygaze_models as om
 from obygaze_features.manifests import Manifest, Split, leave_film_out
-from obygaze_models.data.protocols import find_protocol
+from obygaze_models.data.protocols import Clips, find_protocol
 from obygaze_models.experiments.fit import rows_of
 from obygaze_models.experiments.plan import make_plan
 from obygaze_models.experiments.summary import describe_run
@@ -383,10 +383,8 @@ def test_external_predictions_by_film_need_no_validation(world, make_run, tmp_pa
 def test_a_fold_outside_the_gap_validates():
     """Here all clips in the next fold are too close."""
     y, folds = np.tile([0, 1], 8), np.repeat(range(4), 4)
-    splitter = find_protocol("split")(folds)
-    for fold in splitter.make_folds(
-        y, {"t": y}, near=lambda rows: folds == (folds[rows[0]] + 1) % 4
-    ):
+    clips = Clips(y=y, folds=folds, last=3, near=lambda rows: folds == (folds[rows[0]] + 1) % 4)
+    for fold in find_protocol("split").make_folds(clips, {"t": y}):
         assert {*folds[fold.validation]} == {(folds[fold.test_rows[0]] + 2) % 4}
 
 
