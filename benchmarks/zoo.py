@@ -24,11 +24,10 @@ from benchmarks.clips import known_clips
 from benchmarks.memory import peak_mib
 from benchmarks.result import Result
 from benchmarks.store import make_store
-from obygaze_features.store import open_store
 from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.folds import Fold
 from obygaze_models.data.protocols import PROTOCOLS, Clips
-from obygaze_models.data.stores import read_features
+from obygaze_models.data.stores import open_stores, read_features
 from obygaze_models.data.targets import concept_targets
 from obygaze_models.data.tasks import Problem, two_classes
 from obygaze_models.estimators.svm_solver import DEFAULT_CS, clip_weights, fit_svm
@@ -128,7 +127,7 @@ def _mlps(
     zoo_peers.save_clips(folder / "files", known.X)
 
     def ours() -> list[Fitted]:
-        _, features = read_features(open_store(store), known.ids, "native")
+        _, features = read_features(open_stores(store), known.ids, "native")
         return fit_all("mlp", replace(known, X=features), problems, make_folds)
 
     # Run once before timing, because torch loads parts of itself at the first step.

@@ -21,7 +21,7 @@ from obygaze_features.errors import BiasError, translate
 from obygaze_features.items.items import require_same_clips
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import open_store
-from obygaze_models.data.stores import read_features
+from obygaze_models.data.stores import Sources, read_features
 from obygaze_models.scoring.metrics import Array
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
@@ -160,7 +160,7 @@ def open_vectors(source: str | Path, *, manifests: Sequence[Manifest] = ()) -> V
         require_same_clips(store.items, manifest.items)
     return Vectors(
         store.where,
-        lambda ids: dict(zip(*read_features(store, ids, "native"), strict=True)),
+        lambda ids: dict(zip(*read_features(Sources((store,)), ids, "native"), strict=True)),
         _columns(store.items),
         store.attributes["backbone"],
     )

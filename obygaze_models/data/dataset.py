@@ -14,8 +14,7 @@ from obygaze_features.common.text import counted, join_some, shorten
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import group_noun, require_same_clips, safe_id
 from obygaze_features.manifests import LabelScheme, LabelSet, Level, Manifest, obygaze_scheme
-from obygaze_features.store import Store
-from obygaze_models.data.stores import Stores, open_stores, read_features, read_frames, widths_of
+from obygaze_models.data.stores import Sources, Stores, open_stores, read_features, read_frames
 from obygaze_models.data.targets import NUMBERED
 from obygaze_models.scoring.metrics import Array
 
@@ -277,7 +276,7 @@ def load_dataset(
 
 def join_clips(
     manifest: Manifest,
-    store: Store,
+    store: Sources,
     levels: Collection[str],
     *,
     labels: str | None = None,
@@ -334,7 +333,7 @@ def join_clips(
     for name in annotators:
         clips = [clip for clip in ids if clip in manifest.labels(name).level_of]
         own[name] = label_clips(manifest, clips, np.empty((len(clips), 0)), names, labels=name)
-    data = replace(data, annotators=own, stores=widths_of(store, array))
+    data = replace(data, annotators=own, stores=store.widths(array))
     if frames is not None:
         data = _with_frames(data, store, frames)
     have = set(data.ids)
@@ -361,7 +360,7 @@ def missing_from(present: Iterable[str], ids: Iterable[str]) -> list[str]:
     return [identifier for identifier in ids if identifier not in available]
 
 
-def _with_frames(data: ClipDataset, store: Store, array: str) -> ClipDataset:
+def _with_frames(data: ClipDataset, store: Sources, array: str) -> ClipDataset:
     """Return the clips that have frame features, with these features."""
     ids, frames = read_frames(store, data.ids, array)
     if len(ids) < len(data):

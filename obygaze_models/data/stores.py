@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import itertools
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -23,64 +23,70 @@ from obygaze_features.store.format import CHECKSUMS, token_times
 from obygaze_models.scoring.metrics import Array
 
 StoreLike = Store | str | Path
-Stores = StoreLike | Sequence[StoreLike]
 
 
-class _StoreGroup:
-    """Several stores read as one: the clips that are in all stores, with concatenated features."""
+@dataclass(frozen=True, eq=False)
+class Sources:
+    """One or several stores. Their clips are those in all stores, with concatenated features."""
 
-    def __init__(self, stores: Sequence[Store]) -> None:
-        self.stores = stores
-        for store in stores[1:]:
-            require_same_clips(stores[0].items, store.items, store.where)
-        self.where = " and ".join(store.where for store in stores)
-        self.names = name_stores([str(store.location.address) for store in stores])
+    stores: tuple[Store, ...]
 
     def __contains__(self, clip: object) -> bool:
         return all(clip in store for store in self.stores)
 
-    @functools.cached_property
+    @property
+    def where(self) -> str:
+        """The places of the stores."""
+        return " and ".join(store.where for store in self.stores)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the stores."""
+        return name_stores([str(store.location.address) for store in self.stores])
+
+    @cached_property
     def ids(self) -> list[str]:
+        """The clips that are in all stores."""
         return [clip for clip in self.stores[0].ids if clip in self]
 
-    @functools.cached_property
+    @cached_property
     def items(self) -> Items:
+        """The items of these clips, with the columns that all stores have."""
         items = self.stores[0].items
+        if len(self.stores) == 1:
+            return items
         rows = [items.row(clip) for clip in self.ids]
         shared = set.intersection(*(set(store.items.extra) for store in self.stores))
         cells = {name: [items.extra[name][row] for row in rows] for name in sorted(shared)}
         return Items.of([items[row] for row in rows], cells)
 
-    def done_ids(self) -> list[str]:
-        done = set.intersection(*(set(store.done_ids()) for store in self.stores))
-        return [clip for clip in self.ids if clip in done]
+    def done_ids(self, ids: Sequence[str] | None = None) -> list[str]:
+        """Return the clips (by default, of all clips) whose features all stores have."""
+        for store in self.stores:
+            ids = store.done_ids(ids)
+        return list(ids or ())
 
     @property
     def specs(self) -> list[ArraySpec]:
         """The arrays that all stores have. Each width is the sum over the stores."""
-        first, *others = ({spec.name: spec for spec in store.specs} for store in self.stores)
-        return [
-            replace(spec, shape=(*spec.shape[:-1], sum(s.shape[-1] for s in [spec, *alike])))
-            for name, spec in first.items()
-            if all(name in specs for specs in others)
-            for alike in [[specs[name] for specs in others]]
-        ]
-
-    @property
-    def arrays(self) -> list[str]:
-        return [spec.name for spec in self.specs]
-
-    def read_features(self, ids: Sequence[str], array: str) -> tuple[list[str], Array]:
-        """Return the clips that all stores have, with concatenated features."""
-        done = set(self.done_ids())
-        clips = [clip for clip in ids if clip in done]
-        parts = [read_features(store, clips, array)[1] for store in self.stores]
-        return clips, np.concatenate(parts, axis=1)
+        joined = {spec.name: spec for spec in self.stores[0].specs}
+        for store in self.stores[1:]:
+            others = {spec.name: spec for spec in store.specs}
+            for name in [*joined]:
+                if name not in others:
+                    del joined[name]
+                    continue
+                *axes, width = joined[name].shape
+                shape = (*axes, width + others[name].shape[-1])
+                joined[name] = replace(joined[name], shape=shape)
+        return [*joined.values()]
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """The attributes in a single store's format, with the names and backbones of all stores."""
-        parts = [store.attributes for store in self.stores]
+        """The store's attributes; of several stores, joined, with the parts of each."""
+        first, *others = parts = [store.attributes for store in self.stores]
+        if not others:
+            return dict(first)
         backbones = [part["backbone"] for part in parts]
         reasons = [backbone.get("config", {}).get("synthetic") for backbone in backbones]
         synthetic = " / ".join(dict.fromkeys(filter(None, reasons)))
@@ -97,6 +103,25 @@ class _StoreGroup:
             "precision": " + ".join(dict.fromkeys(part["precision"] for part in parts)),
         }
 
+    def widths(self, array: str) -> dict[str, int]:
+        """Return the number of columns of each of several stores, by name; {} for one store."""
+        if len(self.stores) == 1:
+            return {}
+        widths = [_find_spec(store, array, 1).shape[-1] for store in self.stores]
+        return dict(zip(self.names, widths, strict=True))
+
+    def describe_missing(self, ids: Sequence[str]) -> str:
+        """Describe the clips that each of several stores lacks, if any."""
+        lacks = []
+        for name, store in zip(self.names, self.stores, strict=True):
+            count = len(set(ids) - set(store.done_ids()))
+            if count and len(self.stores) > 1:
+                lacks.append(f"{counted(count, 'clip lacks', 'clips lack')} {name}")
+        return f"{', '.join(lacks)}: left out" if lacks else ""
+
+
+Stores = Sources | StoreLike | Sequence[StoreLike]
+
 
 def name_stores(addresses: Iterable[str]) -> list[str]:
     """Return the names of stores: their file names, numbered if they are not unique."""
@@ -105,87 +130,58 @@ def name_stores(addresses: Iterable[str]) -> list[str]:
     return [f"{n}-{count}" if count > 1 else n for n, count in zip(names, counts, strict=True)]
 
 
-def describe_missing(store: Store, ids: Sequence[str]) -> str:
-    """Describe the clips that each of several stores lacks; return "" if no clips are missing."""
-    if not isinstance(group := cast(object, store), _StoreGroup):
-        return ""
-    parts = zip(group.names, group.stores, strict=True)
-    counts = {name: len(set(ids) - set(part.done_ids())) for name, part in parts}
-    lacks = [f"{counted(n, 'clip lacks', 'clips lack')} {name}" for name, n in counts.items() if n]
-    if not lacks:
-        return ""
-    return f"{', '.join(lacks)}: left out"
+def open_stores(stores: Stores) -> Sources:
+    """Open one or several stores."""
+    if isinstance(stores, Sources):
+        return stores
+    if isinstance(stores, Store | str | Path):
+        stores = [stores]
+    opened = [store if isinstance(store, Store) else open_store(store) for store in stores]
+    for store in opened[1:]:
+        require_same_clips(opened[0].items, store.items, store.where)
+    return Sources(tuple(opened))
 
 
-def widths_of(store: Store, array: str) -> dict[str, int]:
-    """Return the number of columns of each of several stores, by name; {} for a single store."""
-    if not isinstance(group := cast(object, store), _StoreGroup):
-        return {}
-    specs = [{spec.name: spec.shape[-1] for spec in part.specs} for part in group.stores]
-    return {name: widths[array] for name, widths in zip(group.names, specs, strict=True)}
-
-
-def open_stores(stores: Stores) -> Store:
-    """Open a store, or several stores as one: the clips in all, with concatenated features."""
-    if isinstance(group := cast(object, stores), _StoreGroup):
-        return cast(Store, group)
-    several = [stores] if isinstance(stores, Store | str | Path) else list(stores)
-    opened = [store if isinstance(store, Store) else open_store(store) for store in several]
-    # A group has all methods of a store that this package uses.
-    return opened[0] if len(opened) == 1 else cast(Store, _StoreGroup(opened))
-
-
-def read_features(store: Store, ids: Sequence[str], array: str) -> tuple[list[str], Array]:
-    """Read a float32 vector for each clip; return the ids that the store has, and their vectors.
+def read_features(sources: Sources, ids: Sequence[str], array: str) -> tuple[list[str], Array]:
+    """Read a float32 vector for each clip; return the ids that all stores have, and their vectors.
 
     Parameters
     ----------
-    store, ids
-        The store and the clips to read. Clips that the store lacks are left out.
+    sources, ids
+        The stores and the clips to read. Clips that a store lacks are left out.
     array
-        An array of the store with one vector per clip.
+        An array with one vector per clip.
     """
-    if isinstance(group := cast(object, store), _StoreGroup):
-        return group.read_features(ids, array)
-    spec = next((spec for spec in store.specs if spec.name == array), None)
-    if spec is None:
-        raise ExperimentError(f"{store.where}: {unknown_name('array', array, store.arrays)}")
-    if len(spec.shape) != 1:
-        raise ExperimentError(
-            f"array {array!r} has {len(spec.shape)} axes per clip. Models that read frames find "
-            "them without it: delete the line. Others need one vector per clip: use native, or "
-            "extract the clips again with max or mean among --arrays"
-        )
-    features = store.read(array, ids, missing="drop")
-    store.forget()
-    return store.done_ids(ids), features.astype(np.float32, copy=False)
+    have = sources.done_ids(ids)
+    parts = []
+    for store in sources.stores:
+        _find_spec(store, array, 1)
+        parts.append(store.read(array, have).astype(np.float32, copy=False))
+        store.forget()
+    if len(parts) == 1:
+        return have, parts[0]
+    return have, np.concatenate(parts, axis=1)
 
 
-def read_frames(store: Store, ids: Sequence[str], array: str) -> tuple[list[str], Array]:
+def read_frames(sources: Sources, ids: Sequence[str], array: str) -> tuple[list[str], Array]:
     """Read frame features; return the ids that have frames, and their sequences [N, T, D].
 
     The sequences have the store's data type.
 
     Parameters
     ----------
-    store, ids
+    sources, ids
         See `read_features`. Clips whose frames are all NaN are left out as well.
     array
-        An array of the store with one vector per frame.
+        An array with one vector per frame.
     """
-    if isinstance(group := cast(object, store), _StoreGroup):
+    if len(sources.stores) > 1:
         raise ExperimentError(
-            f"models that read frames need one store (got {len(group.stores)}: {group.where}). "
+            f"models that read frames need one store (got {sources.where}). "
             'Use them in a separate experiment with store = "..."'
         )
-    shapes = {spec.name: spec.shape for spec in store.specs}
-    if len(shapes.get(array, ())) != 2:
-        problem = "has no frame sequences" if array in shapes else "is not in the store"
-        sequences = [name for name, shape in shapes.items() if len(shape) == 2]
-        raise ExperimentError(
-            f"{store.where}: array {array!r} {problem}. Arrays with a vector per frame: "
-            f"{', '.join(sequences) or 'none. Extract the clips with a backbone that keeps frames'}"
-        )
+    [store] = sources.stores
+    _find_spec(store, array, 2)
     have = store.done_ids(ids)
     frames = store.read(array, have)
     store.forget()
@@ -223,16 +219,33 @@ def read_frame_times(
     return times
 
 
+def fingerprint(sources: Sources) -> str:
+    """Return a SHA-256 digest of the stores' attributes and checksums, which identify them."""
+    if len(sources.stores) == 1:
+        return store_fingerprint(sources.stores[0])
+    return _digest(map(store_fingerprint, sources.stores))
+
+
 def store_fingerprint(store: Store) -> str:
-    """Return a SHA-256 digest of a store's attributes and checksums, which identify its content."""
-    if isinstance(group := cast(object, store), _StoreGroup):
-        return _digest(map(store_fingerprint, group.stores))
+    """Return the `fingerprint` of a single store."""
     digest = hashlib.sha256(json.dumps(store.attributes, sort_keys=True).encode())
     if store.is_final:
         digest.update(store.location.read(CHECKSUMS))
     for record in store.records.values():
         digest.update(record.to_bytes())
     return digest.hexdigest()
+
+
+def _find_spec(store: Store, array: str, axes: int) -> ArraySpec:
+    """Return the description of an array; raise unless it has this number of axes per clip."""
+    fitting = {spec.name: spec for spec in store.specs if len(spec.shape) == axes}
+    if array not in fitting:
+        kind = {1: "array of a vector per clip", 2: "array of a vector per frame"}[axes]
+        raise ExperimentError(
+            f"{store.where}: {unknown_name(kind, array, fitting or ['none'])}. If it is missing, "
+            "extract the clips again with it among --arrays"
+        )
+    return fitting[array]
 
 
 def _digest(parts: Iterable[str]) -> str:

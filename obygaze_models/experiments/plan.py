@@ -19,11 +19,10 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import group_noun
 from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
 from obygaze_features.manifests.splits import meet_in_time
-from obygaze_features.store import Store
 from obygaze_models.data.dataset import ClipDataset, Join, join_clips, with_numbers
 from obygaze_models.data.folds import Fold, Near
 from obygaze_models.data.protocols import PROTOCOLS, Clips
-from obygaze_models.data.stores import open_stores, store_fingerprint
+from obygaze_models.data.stores import Sources, fingerprint, open_stores
 from obygaze_models.data.tasks import Problem, Task, levels_of
 from obygaze_models.estimators.classes import check_frames
 from obygaze_models.estimators.registry import plugin_versions
@@ -68,7 +67,7 @@ class Plan:
 
     experiment: Experiment
     manifest: Manifest
-    store: Store
+    store: Sources
     problems: list[Problem]
     division: Division
     data: ClipDataset
@@ -223,7 +222,7 @@ class Plan:
             msgspec.to_builtins(self.experiment),
             self.versions(),
             self.manifest.digest,
-            store_fingerprint(self.store),
+            fingerprint(self.store),
             self.data.levels,
             self.data.concepts,
             self.data.groups,

@@ -36,7 +36,7 @@ from obygaze_features.common.text import counted, redact_url
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
 from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_features.manifests.splits import overlapping
-from obygaze_models.data.stores import store_fingerprint
+from obygaze_models.data.stores import fingerprint
 from obygaze_models.data.tasks import levels_of, official_measure
 from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.registry import ESTIMATORS
@@ -355,7 +355,7 @@ def _header(plan: Plan, results: Results, tables: dict[str, pd.DataFrame]) -> di
             name=attributes["name"],
             items_digest=attributes["items_digest"],
             precision=attributes["precision"],
-            fingerprint=store_fingerprint(plan.store),
+            fingerprint=fingerprint(plan.store),
         ),
         "features": plan.features(),
         "protocol": plan.division.protocol,

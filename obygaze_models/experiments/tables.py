@@ -38,10 +38,9 @@ from obygaze_features.items.films import film_titles
 from obygaze_features.items.items import group_noun
 from obygaze_features.manifests import LabelScheme, LabelSet, Manifest, obygaze_scheme
 from obygaze_features.manifests.labels import SEPARATOR
-from obygaze_features.store import Store
 from obygaze_features.store.files import is_url
 from obygaze_models.data.dataset import Joined
-from obygaze_models.data.stores import StoreLike, open_stores
+from obygaze_models.data.stores import Sources, Stores, open_stores
 from obygaze_models.data.tasks import Task
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.outputs import Facts
@@ -325,7 +324,7 @@ class Run:
         return [row | {"folder": self.folder / row["folder"]} for row in rows]
 
     def frames(
-        self, model: str | None = None, *, task: str | None = None, store: StoreLike | None = None
+        self, model: str | None = None, *, task: str | None = None, store: Stores | None = None
     ) -> FramePredictions:
         """Predict each frame of the test clips with the models that were tested on them.
 
@@ -373,7 +372,7 @@ class Run:
         model: str | None = None,
         *,
         task: str | None = None,
-        store: StoreLike | None = None,
+        store: Stores | None = None,
         **options: Any,
     ) -> pd.DataFrame:
         """Find the moments in the test clips; the options are passed to `find_moments`."""
@@ -383,7 +382,7 @@ class Run:
         frames = self.frames(model, task=task, store=opened)
         return find_moments(frame_table(frames, opened.items), **options)
 
-    def _open_stores(self, store: StoreLike | None) -> Store:
+    def _open_stores(self, store: Stores | None) -> Sources:
         """Open the stores, by default the run's stores if these are local."""
         recorded = self.experiment.stores
         remote = [address for address in recorded if is_remote(address)]
@@ -475,7 +474,7 @@ def is_remote(address: str) -> bool:
     return is_url(address) or bool(re.match(r"[\\/]{2}", address))
 
 
-def _untested(store: Store, tested: Sequence[str]) -> list[RunWarning]:
+def _untested(store: Sources, tested: Sequence[str]) -> list[RunWarning]:
     """Return a warning that counts each film's tested clips, or [] if all clips were tested."""
     films = dict(zip(store.items.ids, store.items.films, strict=True))
     counts, tests = Counter(films.values()), Counter(films[clip] for clip in tested)

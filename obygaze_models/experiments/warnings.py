@@ -13,7 +13,6 @@ from obygaze_features.items.items import group_noun
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.audit import audit
 from obygaze_models.data.protocols import FILM_CLIPS
-from obygaze_models.data.stores import describe_missing
 from obygaze_models.data.warnings import RunWarning, leak_warning, origin_warnings, unique_warnings
 from obygaze_models.estimators.outputs import Facts
 from obygaze_models.estimators.registry import plugins
@@ -64,7 +63,7 @@ def plan_warnings(plan: Plan) -> Iterator[RunWarning]:
     division = plan.division
     if division.near:
         yield RunWarning("neighbours", "", f"{division.near}; gap = 5 keeps them apart.")
-    lacking = describe_missing(plan.store, [*plan.data.ids, *plan.join.without_features])
+    lacking = plan.store.describe_missing([*plan.data.ids, *plan.join.without_features])
     if lacking:
         yield RunWarning("missing", "", f"{lacking}.")
     for name, learner in plan.experiment.learners.items():

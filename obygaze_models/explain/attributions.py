@@ -11,9 +11,8 @@ import numpy as np
 from scipy.special import logit as log_odds
 
 from obygaze_features.errors import ExperimentError
-from obygaze_features.store import Store
 from obygaze_features.store.nearest import Match, find_nearest
-from obygaze_models.data.stores import Stores
+from obygaze_models.data.stores import Sources, Stores
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck
 from obygaze_models.estimators.classes import move_cut
 from obygaze_models.estimators.concepts import RandomDirections
@@ -208,7 +207,7 @@ def explain_clips(folder: Path, store: Stores, ids: Sequence[str]) -> list[dict[
         is_silent = not np.nan_to_num(vector).any()
         matches = list[Match]()
         if lists_nearest and not is_silent:
-            matches = find_nearest([opened], vector, array=array, exclude=[clip], top=NEAREST)
+            matches = find_nearest(opened.stores, vector, array=array, exclude=[clip], top=NEAREST)
         explained.append(
             {
                 "id": clip,
@@ -220,7 +219,7 @@ def explain_clips(folder: Path, store: Stores, ids: Sequence[str]) -> list[dict[
     return explained
 
 
-def _has_vectors(store: Store, array: str) -> bool:
+def _has_vectors(store: Sources, array: str) -> bool:
     """Return True if the store has one vector per row in an array."""
     return any(spec.name == array and len(spec.shape) == 1 for spec in store.specs)
 

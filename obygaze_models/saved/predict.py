@@ -18,9 +18,9 @@ from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import require_same_clips
 from obygaze_features.manifests import Manifest
-from obygaze_features.store import Store
 from obygaze_models.data.dataset import label_clips, with_numbers
 from obygaze_models.data.stores import (
+    Sources,
     Stores,
     open_stores,
     read_features,
@@ -148,9 +148,9 @@ def predict_frames(
             frames = np.asarray(estimator.predict_frames(X), dtype=np.float64)
             table[..., estimator.classes_] = frames
             table[np.isnan(frames).any(axis=2)] = np.nan
-    times = read_frame_times(opened, clips, X.shape[1])
+    times = read_frame_times(opened.stores[0], clips, X.shape[1])
     times[np.isnan(table).any(axis=2)] = np.nan
-    loudness = read_frame_times(opened, clips, X.shape[1], "loudness")
+    loudness = read_frame_times(opened.stores[0], clips, X.shape[1], "loudness")
     return FramePredictions(
         about=about,
         ids=clips,
@@ -221,7 +221,7 @@ def evaluate(
     return pd.DataFrame(rows)
 
 
-def open_for(about: About, store: Stores) -> Store:
+def open_for(about: About, store: Stores) -> Sources:
     """Open a store for a model; raise `ExperimentError` if its features differ from training."""
     opened, needed = open_stores(store), about.needs
     if about.reads == "groups":
@@ -249,7 +249,7 @@ def open_for(about: About, store: Stores) -> Store:
     return opened
 
 
-def clips_of(store: Store, ids: Sequence[str] | None) -> list[str]:
+def clips_of(store: Sources, ids: Sequence[str] | None) -> list[str]:
     """Return these clips of a store, by default all finished ones; raise for unknown clips."""
     if ids is None:
         return list(store.done_ids())
@@ -259,7 +259,7 @@ def clips_of(store: Store, ids: Sequence[str] | None) -> list[str]:
     return list(ids)
 
 
-def read_input(about: About, store: Store, ids: Sequence[str]) -> tuple[list[str], Array]:
+def read_input(about: About, store: Sources, ids: Sequence[str]) -> tuple[list[str], Array]:
     """Read a model's input; return the ids that the store has, and [N, D] or frames [N, T, D]."""
     if about.reads == "frames":
         return read_frames(store, ids, about.needs.array)
@@ -267,7 +267,7 @@ def read_input(about: About, store: Store, ids: Sequence[str]) -> tuple[list[str
 
 
 def read_blocks(
-    about: About, store: Store, ids: Sequence[str]
+    about: About, store: Sources, ids: Sequence[str]
 ) -> Iterator[tuple[list[str], Array]]:
     """Yield a model's input block by block, without empty blocks; frame sequences at once."""
     step = max(1, BLOCK_VALUES // about.needs.shape[-1])
@@ -279,5 +279,5 @@ def read_blocks(
             yield clips, features
 
 
-def _origin(about: About, store: Store) -> list[RunWarning]:
+def _origin(about: About, store: Sources) -> list[RunWarning]:
     return origin_warnings(store.items, store.attributes, about.warnings)
