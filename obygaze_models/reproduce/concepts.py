@@ -12,7 +12,6 @@ from obygaze_models.data.targets import NEGATIVES
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.experiments.division import RELEASED_CONCEPTS
-from obygaze_models.experiments.scores import called_of, split_by
 from obygaze_models.experiments.tables import Run
 from obygaze_models.experiments.warnings import notes, table_warnings
 from obygaze_models.explain.parts import measured
@@ -84,10 +83,8 @@ def fig3(context: ReproductionContext, runs: Runs) -> Artifacts:
         for negatives, bars in BARS.items():
             of_bars = [run for key, run in runs.items() if key[:2] == (setting.key, negatives)]
             against = f"against {NEGATIVES[negatives]}"
-            where = f"concepts {against}, {setting.key}"
             for run in of_bars:
-                warnings += table_warnings(run, where)
-            warnings += _one_sided(of_bars, where)
+                warnings += table_warnings(run, f"concepts {against}, {setting.key}")
             ours, chance, shares = _scores_of_concepts(of_bars)
             lines += [
                 Line(f"{against} ({bars})", "ours", ours),
@@ -141,24 +138,6 @@ def _dot(value: Value | None) -> Dot:
         return Dot(None)
     std = value.std or 0.0
     return Dot(value.mean, max(0.0, value.mean - std), min(1.0, value.mean + std))
-
-
-def _one_sided(runs: Sequence[Run], where: str) -> Iterator[RunWarning]:
-    """Yield a warning if any vector gives all test clips the same class."""
-    called = [
-        called_of(fit)
-        for run in runs
-        for fit in split_by(run.predictions, "model", "test", "fit").values()
-    ]
-    all_positive = sum(fit.all() for fit in called)
-    none_positive = sum(not fit.any() for fit in called)
-    if all_positive or none_positive:
-        text = (
-            f"{where}: of {len(called)} vectors, {all_positive} have all test clips on the "
-            f"positive side and {none_positive} on the negative side, so their F1 means nothing. "
-            "See the AUROC in the runs."
-        )
-        yield RunWarning("one-sided", where, text)
 
 
 def _trees(context: ReproductionContext) -> Needs:

@@ -62,12 +62,7 @@ def first_nodes(head: TreeArrays, concepts: Sequence[str], depth: int) -> list[N
 
 def count_visits(head: TreeArrays, values: NDArray[Any]) -> NDArray[Any]:
     """Count the clips that reach each node, where `values` has the clips' scores [N, concepts]."""
-    return _with_children(head, np.bincount(head.apply(values), minlength=len(head.left)))
-
-
-def _with_children(head: TreeArrays, numbers: NDArray[Any]) -> NDArray[Any]:
-    """Add to each node's number the numbers of all nodes below it."""
-    sums = numbers.astype(np.int64)
+    sums = np.bincount(head.apply(values), minlength=len(head.left))
     for node in reversed(np.flatnonzero(head.left != -1)):  # children come after their parents
         sums[node] += sums[head.left[node]] + sums[head.right[node]]
     return sums
