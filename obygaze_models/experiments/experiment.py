@@ -43,8 +43,6 @@ from obygaze_models.estimators.registry import (
 Text = Annotated[str, Meta(min_length=1)]
 Texts = Annotated[tuple[Text, ...], Meta(min_length=1)]
 Seed = Annotated[int, Meta(ge=0)]
-EXAMPLES = {"name": "Sure or not", "manifest": "mine", "store": "stores/xclip.zarr"}
-"""An example of each required key."""
 LISTED = re.compile(r"[^\W_].*")
 MAX_NAME_BYTES = 200
 """The maximum length of an estimator's folder name. File systems allow 255 bytes."""
@@ -304,13 +302,13 @@ def load_experiment(path: str | Path, *, predictions: Sequence[str | Path] = ())
     if other:
         raise ExperimentError(other)
     table = read_toml(path, ExperimentError)
-    known = [key.name for key in msgspec.structs.fields(Experiment)]
+    known = Experiment.__struct_fields__
     for key in table:
         if key not in known:
             raise ExperimentError(f"{path}: {unknown_name('key', key, known)}")
-    for key, example in EXAMPLES.items():
+    for key in ("name", "manifest", "store"):
         if key not in table:
-            raise ExperimentError(f'{path}: {key} is missing. Add {key} = "{example}"')
+            raise ExperimentError(f"{path}: {key} is missing")
     for key in ("manifest", "store", "predictions"):
         if key in table:
             table[key] = _beside(path, table[key])

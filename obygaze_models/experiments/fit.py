@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import joblib
 import msgspec
 import numpy as np
 import pandas as pd
@@ -25,7 +26,7 @@ from obygaze_models.estimators.fusion import StoreFusion
 from obygaze_models.estimators.inner_folds import whole_groups
 from obygaze_models.estimators.outputs import predict_outputs
 from obygaze_models.estimators.registry import best_of, make_estimator, modules_of, plugin_errors
-from obygaze_models.experiments.plan import Plan, PlannedFit, key_of
+from obygaze_models.experiments.plan import Plan, PlannedFit
 from obygaze_models.experiments.scores import tabulate
 from obygaze_models.scoring.metrics import Array
 
@@ -78,7 +79,7 @@ class FitMemo:
         """Return the function with cached results, as in `joblib.Memory.cache`."""
 
         def cached(*arguments: Any) -> Any:
-            key = function, key_of(arguments)
+            key = function, joblib.hash(arguments)
             if key not in self._results:
                 self._results[key] = function(*arguments)
             return self._results[key]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import joblib
 import msgspec
 import numpy as np
 
@@ -229,7 +229,7 @@ class Plan:
             self.data.folds,
             self.data.numbers,
         )
-        return hashlib.sha256(repr(key_of(parts)).encode()).hexdigest()
+        return str(joblib.hash(parts))
 
     def features(self, *, frames: bool = False) -> Features:
         """Return the description of the features, which saved models need."""
@@ -254,22 +254,6 @@ class Plan:
             own = strata[(units == unit) & (strata >= 0)]
             rows.append([unit, *np.bincount(own, minlength=len(task.classes))])
         return align([head, *task.class_titles], rows)
-
-
-def key_of(value: Any) -> Any:
-    """Return a key that is equal only for equal values, arrays and unfitted estimators."""
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        content = np.ascontiguousarray(value).tobytes()
-        return value.dtype.str, value.shape, hashlib.sha256(content).hexdigest()
-    if isinstance(value, np.ndarray):
-        return key_of(value.tolist())
-    if hasattr(value, "get_params"):
-        return type(value), key_of(value.get_params(deep=False))
-    if isinstance(value, Mapping):
-        return tuple((key, key_of(item)) for key, item in value.items())
-    if isinstance(value, list | tuple):
-        return type(value), tuple(key_of(item) for item in value)
-    return value
 
 
 def make_plan(experiment: Experiment | str | Path) -> Plan:

@@ -100,7 +100,7 @@ def test_user_errors_in_a_file_are_one_line(tmp_path, line, fact):
 def test_a_task_is_complete_and_known(tmp_path):
     for lines, without, fact in (
         ((), ["positives"], "positives and train_negatives need each other"),
-        ((), ["manifest"], 'manifest is missing. Add manifest = "mine"'),
+        ((), ["manifest"], "manifest is missing"),
         (('levels = ["EN", "S"]',), NO_LEVELS, "three or more different levels (got EN, S)"),
         (('levels = ["EN", "HN", "S"]', 'protocol = "paper"'), NO_LEVELS, "for two classes"),
         (('levels = ["EN", "HN", "S"]', 'estimators = [{name = "mlp", threshold = "validation"}]'),
