@@ -144,7 +144,7 @@ EACH = SCENES // 4  # clips of a level in each film
 NO_TASK = {"positives": (), "train_negatives": (), "test_negatives": ()}
 REFUSED = [
     ({"positives": ("surely",)}, "'surely'; did you mean Sure"),
-    ({"array": "cls"}, "unknown array 'cls'; choose from native, frames"),
+    ({"array": "cls"}, "'cls'; choose from native"),
     ({"protocol": "released", "split": None}, "02_HN_S"),
     ({"concepts": ("all",)} | NO_TASK, "'levels' has no visual concepts"),
     (other_clips, "none of the 150 clips of toy"),
