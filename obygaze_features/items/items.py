@@ -127,13 +127,13 @@ class Items:
             films=table.get("film"),
             media=table.get("media"),
             texts=table.get("text"),
-            starts=np.array(map_cells(_parse_seconds, table.get("start")), dtype=float),
-            ends=np.array(map_cells(_parse_seconds, table.get("end")), dtype=float),
+            starts=_read_seconds(table, "start"),
+            ends=_read_seconds(table, "end"),
             extra=extra,
             check=False,
         )
-        raise_first(table, seconds_problems(table))
-        raise_first(table, items.problems())
+        for row, message in sorted(items.problems())[:1]:
+            raise table.problem(row, message)
         return items
 
     def to_csv(self) -> str:
@@ -387,12 +387,6 @@ def group_noun(column: str) -> str:
     return {"media": "file"}.get(column, column)
 
 
-def raise_first(table: Table, problems: Iterable[tuple[int, str]]) -> None:
-    """Raise an error for the first problem of a table, if it has any."""
-    for row, message in sorted(problems)[:1]:
-        raise table.problem(row, message)
-
-
 def pick_rows(columns: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]:
     """Return these rows of all columns that are lists; empty lists stay empty."""
     lists = {name: cells for name, cells in columns.items() if isinstance(cells, list)}
@@ -445,11 +439,12 @@ def name_film(film: str, media: str) -> str:
     return film or media_stem(media)
 
 
-def seconds_problems(table: Table) -> Iterator[tuple[int, str]]:
-    """Yield a problem for every start and end in a table that is not a number of seconds."""
-    for column in ("start", "end"):
-        for row, cell in _wrong_cells(table.columns.get(column, []), _is_seconds):
-            yield row, f"{column} {shorten(cell)} is not a number of seconds"
+def _read_seconds(table: Table, column: str) -> np.ndarray:
+    """Return a column of times, empty cells as NaN; raise an error for the first that is none."""
+    cells = table.get(column)
+    for row, cell in _wrong_cells(cells, _is_seconds):
+        raise table.problem(row, f"{column} {shorten(cell)} is not a number of seconds")
+    return np.array(map_cells(lambda cell: float(cell or "nan"), cells), dtype=float)
 
 
 def format_seconds(value: float) -> str:
@@ -476,14 +471,6 @@ def _wrong_cells(
 
 def _is_seconds(cell: str) -> bool:
     return not cell or _SECONDS.fullmatch(cell) is not None
-
-
-def _parse_seconds(cell: str) -> float:
-    """Parse a cell as seconds; a cell that is empty or no number becomes NaN."""
-    try:
-        return float(cell)
-    except ValueError:
-        return math.nan
 
 
 def _microseconds(value: float) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -186,13 +186,13 @@ def _cosines(vectors: NDArray[Any], direction: NDArray[np.float32]) -> NDArray[n
 
 
 def _match(array: str, store: Store, row: int, cosine: float, frame: int) -> Match:
-    # Rounding can make a cosine slightly larger than 1.
-    cosine = min(1.0, max(-1.0, cosine))
-    match = Match(store.ids[row], store.items.films[row], store.where, cosine)
-    if frame < 0:
-        return match
-    if "frame_time" not in store.arrays:
-        return replace(match, frame=frame)
-    times = store.read_rows("frame_time", np.array([row]))
-    time = token_times(times, store.stored(array).spec.shape[0])[0, frame]
-    return replace(match, frame=frame, time=float(time))
+    place = None
+    time = None
+    if frame >= 0:
+        place = frame
+        if "frame_time" in store.arrays:
+            times = store.read_rows("frame_time", np.array([row]))
+            count = store.stored(array).spec.shape[0]
+            time = float(token_times(times, count)[0, frame])
+    cosine = min(1.0, max(-1.0, cosine))  # rounding can make it slightly larger than 1
+    return Match(store.ids[row], store.items.films[row], store.where, cosine, place, time)

@@ -210,6 +210,8 @@ def test_several_arrays_come_from_several_folders(tmp_path):
     np.testing.assert_array_equal(store["tt1-001"]["frames"], frames[1])
     with pytest.raises(StoreError, match="made with different items"):
         import_features(sources, manifest(5), tmp_path / "s.zarr")
+    with pytest.raises(StoreError, match="made with different arrays"):
+        import_features({"native": folder}, manifest(9), tmp_path / "s.zarr")
 
 
 def test_rows_share_large_blocks_and_fail_alone(tmp_path):

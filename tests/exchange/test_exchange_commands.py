@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 
 import obygaze_features as of
-from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.errors import UsageError
 from obygaze_features.store.export import export
-from obygaze_features.store.verify import verify
 from tests.kit.files import refused, write
-from tests.kit.store import Malice, a_manifest, a_store, flip_bit, open_state, pack
+from tests.kit.store import Malice, a_manifest, a_store, pack
 
 RECIPES = {
     "text.toml": "x",
-    "text.h5": "x",
     "key.toml": "precison = 'x'",
     "digest.toml": "[backbone]\nweights_sha256 = 'ab'",
     "made.toml": "precision = 'float32'",
@@ -27,11 +25,9 @@ SLIPS = [
     *((2, command, "https://lab.example/toy.zarr is a URL", "stores pull")
       for command in (f"push {URL} output.zip", f"import {URL}", f"repair {URL}")),
     (1, "push open.zarr output.zip", "is still open", "stores finalise open.zarr"),
-    (1, "push damaged.zarr output.zip", "c/0/0 cannot be copied: it was changed", "verify d"),
     (2, "push toy.zarr toy.zarr/output.zip", "inside the store"),
     (1, "push toy.zarr toy.zip", "toy.zip already exists; choose another name"),
     (1, "pull nowhere.zip -o output.zarr", "nowhere.zip does not exist"),
-    (1, "push toy.zarr films.zarr", "films.zarr holds another store or other files"),
     (1, "push toy.zip output.zarr", "is read-only", "stores pull toy.zip"),
     (2, "push toy.zarr https://lab.example/x.zarr", "cannot push over HTTP"),
     (2, "push toy.zarr toy.zarr", "toy.zarr is the store itself"),
@@ -40,7 +36,6 @@ SLIPS = [
     (1, "pull open.zarr -o output.zarr", "is still open", "stores subset open.zarr --film"),
     (2, "export toy.zarr -o output.mat", "an export must end in .h5 or .hdf5"),
     (1, "export toy.zarr -o X.h5", "X.h5 already exists"),
-    (1, "export damaged.zarr -o output.h5", "checksum is wrong"),
     (2, "import nowhere", "nowhere: import a folder"),
     (1, "import empty", "none of the 40 items", "name one tt1/tt1-000.npy"),
     (1, "import text", "none of the 40 items", "text/tt1/tt1_0.pth is not a file of PyTorch"),
@@ -52,7 +47,6 @@ SLIPS = [
     (1, "import X.npy --ids wide.csv", "wide.csv", "id"),
     (1, "import X.npy --ids nowhere.csv", "nowhere.csv does not exist"),
     (1, "import flat.npy --ids manifest/items.csv", "one row for each", "(40,)"),
-    (1, "import text.h5", "text.h5 cannot be read as HDF5"),
     *((2, f"import features --recipe {name}", name, fact) for name, fact in (
         ("text.toml", "not valid TOML"), ("key.toml", "unknown field `precison`"),
         ("digest.toml", "$.backbone.weights_sha256"))),
@@ -63,14 +57,10 @@ SLIPS = [
 def workspace(final_store, tmp_path_factory):
     """Stores, archives, matrices, ids and recipes. Do not change them."""
     folder = tmp_path_factory.mktemp("slips")
-    for name in ("toy", "damaged"):
-        shutil.copytree(final_store, folder / f"{name}.zarr")
-    flip_bit(folder / "damaged.zarr/native/c/0/0", 3)
+    shutil.copytree(final_store, folder / "toy.zarr")
     a_store(folder / "open.zarr")
-    open_state(folder / "odd.zarr", {"more": np.ones((2, 2, 2))})
     pack(final_store, folder / "toy.zip")
     export(of.open_store(final_store), folder / "X.h5")
-    write(folder / "films.zarr/film.mkv", "precious")
     (folder / "empty").mkdir()
     write(folder / "text/tt1/tt1_0.pth", "x")
     (folder / "features/tt1").mkdir(parents=True)
@@ -111,8 +101,6 @@ def test_user_errors_are_one_line(code, command, facts, workspace, obygaze, monk
 
 
 @pytest.mark.parametrize(("source", "options", "fact"), [
-    ("nowhere.mat", {}, "nowhere.mat: import"),
-    ("key.toml", {}, "key.toml: import"),
     ({"native": "X.h5", "frames": "Y.h5"}, {}, "X.h5: import"),
     ("X.h5", {"ids": ["tt1-001"]}, "X.h5: import"),
 ], ids=str)  # fmt: skip
@@ -122,18 +110,6 @@ def test_invalid_arguments_write_nothing(source, options, fact, workspace, monke
     with pytest.raises(UsageError, match=fact):
         of.import_features(source, a_manifest(40), "output.zarr", **options)
     assert names_in(workspace) == before
-
-
-def test_a_store_goes_into_a_zip_file_and_back(obygaze, final_store, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    own = shutil.copytree(final_store, tmp_path / "own.zarr")
-    write(own / "notes.txt", "private")
-    packed = json.loads(obygaze("stores", "push", own, "toy.zip", "--json", code=0).stdout)
-    assert packed["path"] == "toy.zip"
-    assert verify(tmp_path / "toy.zip") == []
-    result = obygaze("stores", "pull", "toy.zip", "-o", "toy.zarr", "--json", code=0)
-    assert json.loads(result.stdout)["path"] == "toy.zarr"
-    assert obygaze("stores", "diff", final_store, "toy.zarr").exit_code == 0
 
 
 def test_an_import_names_unknown_and_failed_clips(obygaze, tmp_path, monkeypatch):
@@ -157,16 +133,3 @@ def test_an_import_names_unknown_and_failed_clips(obygaze, tmp_path, monkeypatch
     write(tmp_path / "made.toml", 'precision = "float32"', "[backbone]", 'name = "x"', *of_sound)
     made = bring("features --recipe made.toml", output="t.zarr")
     assert made["unknown"] == ["weights", "preprocessing"]
-
-
-def test_an_import_resumes_with_the_arrays_that_it_began_with(tmp_path):
-    folder = tmp_path / "features"
-    (folder / "tt1").mkdir(parents=True)
-    np.save(folder / "tt1/tt1_0.npy", np.ones(3, np.float32))
-    store = of.import_features({"max": folder}, a_manifest(4), tmp_path / "s.zarr")
-    assert store.arrays == ["max"]
-    record = tmp_path / "s.zarr/blocks/000000.json"
-    before = record.read_bytes()
-    with pytest.raises(StoreError, match="made with different arrays"):
-        of.import_features({"max": folder, "other": folder}, a_manifest(4), tmp_path / "s.zarr")
-    assert record.read_bytes() == before

@@ -12,7 +12,7 @@ from obygaze_features.store import open_store
 from obygaze_features.store.export import export
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.imports import import_features
-from tests.kit.store import a_manifest, contents, numbers, open_state, plain_manifest
+from tests.kit.store import numbers, open_state, plain_manifest
 
 VALUES = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
 MANIFEST = plain_manifest(5)
@@ -56,17 +56,6 @@ def test_an_export_that_does_not_fit_on_the_disk_is_not_begun(tmp_path, monkeypa
         with pytest.raises(StoreError, match=r"x\.h5 needs 1\.\d+ MB; there is 1\.0 MB"):
             export(store, tmp_path / "x.h5")
         assert [path.name for path in tmp_path.iterdir()] == ["s.zarr"]
-
-
-def test_an_interrupted_import_continues(final_store, tmp_path):
-    export(open_store(final_store), tmp_path / "toy.h5")
-    path, manifest = tmp_path / "toy.zarr", a_manifest()
-    store = import_features(tmp_path / "toy.h5", manifest, path)
-    assert (len(store.done_ids()), len(store.failures)) == (17, 1)
-    before = contents(path)
-    (path / "blocks/000000.json").unlink()  # as if it had been killed before that
-    import_features(tmp_path / "toy.h5", manifest, path)
-    assert contents(path) == before
 
 
 def test_a_damaged_chunk_is_a_failed_row(tmp_path):

@@ -199,6 +199,7 @@ def test_a_link_instead_of_the_log_is_not_followed(store, tmp_path):
     for send in (
         lambda: push(store, tmp_path / "there.zarr"),
         lambda: pack(store, tmp_path / "toy.zip"),
+        lambda: pull(store, tmp_path / "copy.zarr"),
         lambda: repair(store, reopen=True),
     ):
         with pytest.raises(StoreError, match=r"log\.jsonl .*is a link"):

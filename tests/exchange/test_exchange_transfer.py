@@ -37,15 +37,6 @@ def own(final_store, tmp_path):
     return Path(shutil.copytree(final_store, tmp_path / "own.zarr"))
 
 
-def test_a_linked_log_is_not_copied(own, tmp_path):
-    (tmp_path / "secret").write_text("mine")
-    (own / "log.jsonl").unlink()
-    (own / "log.jsonl").symlink_to(tmp_path / "secret")
-    with pytest.raises(StoreError, match=r"log\.jsonl is a link"):
-        pull(own, tmp_path / "copy.zarr")
-    assert not (tmp_path / "copy.zarr").exists()
-
-
 def test_a_pushed_store_reads_the_same(target, final_store, own, other_store, tmp_path):
     (own / "notes.txt").write_text("private")
     result = push(own, target)
@@ -172,12 +163,6 @@ def test_a_server_without_ranges_is_pulled_from_and_not_read(tmp_path, status):
         for read in (open_store(url).read, partial(files.sha256_at, remote, SHARD)):
             with pytest.raises(StoreError, match="does not support range requests"):
                 read()
-
-
-def test_a_zip_behind_a_url_is_to_be_downloaded_first(server, tmp_path):
-    with pytest.raises(StoreError, match=rf"{server.url}/toy.zip is a zip file behind a URL"):
-        pull(f"{server.url}/toy.zip", tmp_path / "toy.zarr")
-    assert server.requests == []
 
 
 def test_files_of_an_interrupted_pull_are_checked_again(

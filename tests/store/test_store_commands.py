@@ -2,57 +2,12 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import pytest
 
-from obygaze_features.manifests import Manifest
-from obygaze_features.store import StoreWriter, open_store
+from obygaze_features.store import open_store
 from tests.kit import store as toys
 from tests.kit.files import refused
-from tests.kit.store import flip_bit
-
-
-def test_finalise_counts_rows_and_files(obygaze, path, tmp_path):
-    first, again = (
-        json.loads(obygaze("stores", "finalise", path, "--json", code=0).stdout) for _ in range(2)
-    )
-    assert first == again
-    assert first["path"] == str(path)
-    assert first["rows"] == {"all": 18, "done": 17, "failed": 1, "to_do": 0}
-    assert first["files"] == sum(file.is_file() for file in path.rglob("*"))
-    half = toys.a_store(tmp_path / "half.zarr", blocks=[0])
-    refused(obygaze("stores", "finalise", half), "lacks 14 of 18 rows")
-
-
-def test_damage_is_listed_and_repaired(obygaze, path):
-    flip_bit(path / "native/c/2/0", 3)
-    found = json.loads(obygaze("stores", "verify", path, "--json", code=1).stdout)
-    damage = {entry["file"]: entry for entry in found["damage"]}
-    assert not found["undamaged"]
-    assert damage["native/c/2/0"]["ids"] == ["tt1-008"]
-    assert damage["native/c/2/0"]["why"] == "it was changed"
-
-    repaired = json.loads(obygaze("stores", "repair", path, "--yes", "--json", code=3).stdout)
-    assert repaired["to_do"] == ["tt1-008"]
-    assert obygaze("stores", "repair", path, code=0).stdout == f"path  {path}\n"
-    assert obygaze("stores", "verify", path, code=0).stdout.startswith("undamaged  yes\n")
-    flip_bit(path / "items.csv", 3)  # which a repair cannot make
-    assert "items.csv" in obygaze("stores", "verify", path, code=1).stdout
-    refused(obygaze("stores", "repair", path), "items.csv cannot be repaired")
-
-
-def test_diff_lists_each_part_of_an_attribute_that_differs(obygaze, path, tmp_path):
-    about = toys.RECIPE.backbone | {"weights_sha256": "cd" * 32}
-    recipe = replace(toys.RECIPE, backbone=about)
-    other = toys.a_store(tmp_path / "other.zarr", recipe=recipe)
-    found = json.loads(obygaze("stores", "diff", path, other, "--json", code=1).stdout)
-    assert not found["identical"]
-    rows = {row["attribute"]: (row["left"], row["right"]) for row in found["attributes"]}
-    weights = toys.RECIPE.backbone["weights_sha256"]
-    assert rows == {"backbone.weights_sha256": (weights, "cd" * 32)}
-    assert found["rows"]["native"]["n"] == found["rows"]["native"]["equal"] == 17
-    assert obygaze("stores", "diff", path, path, code=0).stdout.startswith("identical     yes\n")
 
 
 def test_info_of_a_folder_has_a_row_for_each_store(obygaze, copy, tmp_path):
@@ -68,18 +23,6 @@ def test_info_of_a_folder_has_a_row_for_each_store(obygaze, copy, tmp_path):
     assert [row["to_do"] for row in rows] == [0, 6]
     copy("open", "torn.zarr").joinpath("blocks/000000.json").write_text("{")
     refused(obygaze("stores", "info", tmp_path), "torn.zarr/blocks/000000.json", code=1)
-
-
-def test_a_licence_typed_into_the_header_keeps_the_digest(tmp_path):
-    before = toys.plain_manifest(3)
-    before.save(tmp_path / "m")
-    header = tmp_path / "m" / "manifest.json"
-    changes = {"licence": "CC-BY-4.0", "name": "doors"}
-    header.write_text(json.dumps(json.loads(header.read_text()) | changes))
-    after = Manifest.load(tmp_path / "m")
-    assert (after.name, after.licence, after.digest) == ("doors", "CC-BY-4.0", before.digest)
-    store = StoreWriter.create(tmp_path / "a.zarr", after, toys.plain_recipe()).store
-    assert store.attributes["licence"] == "CC-BY-4.0"
 
 
 def test_a_subset_is_named_by_ids(obygaze, path, tmp_path):

@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from obygaze_features.errors import StoreError, StoreUnreadable, UsageError
-from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import Done, Status, StoreWriter, open_store
 from obygaze_features.store import format as fmt
 from obygaze_features.store import rows as reading
@@ -143,21 +142,6 @@ def test_a_store_is_the_same_in_every_state(either):
     assert len(letter) < 1000
     again = pickle.loads(letter).read("native", missing="nan")
     np.testing.assert_array_equal(again, without(VALUES["native"], [3, 6, 7]))
-
-
-def test_ids_in_any_order_are_found(tmp_path):
-    ids = ["b", "c", "aa", "z" * 20, "a", "a-1", "tt1"]
-    items = Items.of([Item(item_id, media=f"{row}.mp4") for row, item_id in enumerate(ids)])
-    manifest = Manifest("made-up", items, licence="CC0")
-    writer = StoreWriter.create(tmp_path / "a.zarr", manifest, toys.plain_recipe(), block_rows=3)
-    toys.fill(writer, None, lambda row: Done({"native": np.full(3, row)}, None))
-    store = open_store(tmp_path / "a.zarr")
-    for asked in (ids, ids[::-1], *([item_id] for item_id in ids)):
-        rows = store.read("native", asked)[:, 0]
-        assert [ids[int(row)] for row in rows] == asked
-    assert store.done_ids(["a\0", "zz", *ids, "", "é"]) == ids
-    assert "c" in store
-    assert "e" not in store
 
 
 def test_a_staged_shard_is_read_before_the_one_that_it_replaces(source, tmp_path):

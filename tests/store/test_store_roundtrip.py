@@ -94,6 +94,7 @@ SLIPS = {
         )
         for spec in (
             ArraySpec("ids", (3,), "float32", ""), ArraySpec("film", (3,), "float32", ""),
+            ArraySpec("claims", (3,), "float32", ""),
             ArraySpec("x", (0,), "float32", ""), ArraySpec("x", (3,), "int64", ""),
         )
     },

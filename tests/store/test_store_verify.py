@@ -278,6 +278,9 @@ def test_repair_asks(obygaze, copy, state, count):
     path = copy(state)
     flip_bit(path / SHARD, 3)
     before = toys.contents(path)
+    found = json.loads(obygaze("stores", "verify", path, "--json", code=1).stdout)
+    [damage] = found["damage"]
+    assert (damage["file"], len(damage["ids"]), damage["why"]) == (SHARD, count, "it was changed")
     asked = obygaze("stores", "repair", path, code=1)  # there is nobody to answer
     assert f"{count} row" in asked.stderr
     assert toys.contents(path) == before
