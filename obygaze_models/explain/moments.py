@@ -233,14 +233,13 @@ def find_moments(
         if not 0 <= seconds < math.inf:
             raise UsageError(f"the {name} must be 0 seconds or more (got {seconds:g})")
     frames = _reaching(frames, threshold)
+    frames["length"] = frames["end"] - frames["start"]
     by_axis = frames.groupby(AXIS, sort=False)
     middle = (by_axis["probability"].transform("median") + frames["threshold"]) / 2
     is_low = (frames["probability"] < middle) & ~frames["reaches"]
-    covered = by_axis["end"].cummax().groupby([frames[name] for name in AXIS]).shift()
-    frames["stretch"] = (~(frames["start"] - covered <= ROUNDING_S)).cumsum()
     frames["lows"] = is_low.cumsum()
-    frames["length"] = frames["end"] - frames["start"]
-    frames["step"] = frames.groupby(AXIS, sort=False)["length"].transform("median")
+    frames["stretch"] = (~(frames["start"] - frames["covered"] <= ROUNDING_S)).cumsum()
+    frames["step"] = by_axis["length"].transform("median")
 
     high = frames[frames["reaches"]]
     of_stretch = high.groupby("stretch", sort=False)
@@ -254,38 +253,46 @@ def find_moments(
         end=("end", "max"),
     )
     spans = spans[spans["end"] - spans["start"] >= min_length - EPSILON]
-    of_axis = dict(list(by_axis))
     rows = []
-    for span in spans.to_dict("records"):
-        own = of_axis[span["film"], span["own_clip"]]
-        rows.append(_moment(own, span["start"], span["end"]))
+    for axis, own in spans.groupby(AXIS, sort=False):
+        rows += _describe(by_axis.get_group(axis), own)
     columns = ["film", "start", "end", "score", "clips", "time_in", "seen_in_training", "media"]
     return pd.DataFrame(rows, columns=columns)
 
 
 def _reaching(frames: pd.DataFrame, threshold: float | None) -> pd.DataFrame:
-    """Return the frames in order of time axis and time, and whether each ``reaches`` its limit."""
+    """Return the frames in order of time axis and time, with two new columns.
+
+    ``reaches`` is True if the frame reaches its threshold, and ``covered`` is the time up to which
+    earlier frames of the axis reach.
+    """
     frames = frames.assign(own_clip=frames["id"].where(frames["time_in"] == "clip", ""))
     if threshold is not None:
         frames["threshold"] = threshold
     frames["reaches"] = frames["probability"] >= frames["threshold"] - EPSILON**2
-    return frames.sort_values([*AXIS, "start"], ignore_index=True)
+    frames = frames.sort_values([*AXIS, "start"], ignore_index=True)
+    axes = [frames[name] for name in AXIS]
+    frames["covered"] = frames.groupby(axes)["end"].cummax().groupby(axes).shift()
+    return frames
 
 
-def _moment(frames: pd.DataFrame, start: float, end: float) -> dict[str, object]:
-    """Return the row of a moment between two times of the axis that has these frames."""
-    seconds = (frames["end"].clip(upper=end) - frames["start"].clip(lower=start)).clip(lower=0)
-    inside = frames[seconds > 0]
-    return {
-        "film": inside["film"].iloc[0],
-        "start": start,
-        "end": end,
-        "score": float(np.average(inside["probability"], weights=seconds[seconds > 0])),
-        "clips": SEPARATOR.join(inside["id"].unique()),
-        "time_in": inside["time_in"].iloc[0],
-        "seen_in_training": max(inside["seen_in_training"], key=STATES.index),
-        "media": inside["media"].iloc[0],
-    }
+def _describe(frames: pd.DataFrame, spans: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of the moments of a time axis that has these frames."""
+    columns = {name: frames[name].to_numpy() for name in frames}
+    shared = {name: columns[name][0] for name in ("film", "time_in", "media")}
+    rows = []
+    for start, end in zip(spans["start"].tolist(), spans["end"].tolist(), strict=True):
+        seconds = np.minimum(columns["end"], end) - np.maximum(columns["start"], start)
+        inside = seconds > 0
+        row = {
+            "start": start,
+            "end": end,
+            "score": np.average(columns["probability"][inside], weights=seconds[inside]),
+            "clips": SEPARATOR.join(dict.fromkeys(columns["id"][inside])),
+            "seen_in_training": max(columns["seen_in_training"][inside], key=STATES.index),
+        }
+        rows.append(shared | row)
+    return rows
 
 
 def moment_shares(
@@ -297,8 +304,8 @@ def moment_shares(
     are counted together.
     """
     frames = _reaching(frames, threshold)
-    length = frames["end"] - frames["start"]
-    totals = length.groupby(frames["film"]).sum()
+    new = frames["end"] - frames["start"].clip(lower=frames["covered"].fillna(0))
+    totals = new.clip(lower=0).groupby(frames["film"]).sum()
     in_moments = (moments["end"] - moments["start"]).groupby(moments["film"]).sum()
     table = pd.DataFrame({"moments": moments.groupby("film").size().reindex(totals.index)})
     table["covered"] = in_moments / totals

@@ -60,6 +60,9 @@ def test_frames_of_one_time_are_averaged_and_overlapping_clips_join():
     assert (moment["start"], moment["end"], moment["clips"]) == (0, 4, "a|b")
     assert moment["seen_in_training"] == "clip"
     assert moment["score"] == close((4 * 0.8 + 2 * 0.4) / 6)
+    frames = om.frame_table(predict(clips), items)
+    moments = om.find_moments(frames, threshold=0.55)
+    assert moment_shares(frames, moments, 0.55)["covered"].tolist() == [close(4 / 6)]
 
 
 def test_a_clip_without_a_position_has_its_own_axis():
