@@ -60,7 +60,7 @@ from obygaze_models.experiments.tables import (
 )
 from obygaze_models.experiments.warnings import run_warnings
 from obygaze_models.saved.about import About, spans_of
-from obygaze_models.saved.model import ARRAYS, load_model, model_files, prediction_errors
+from obygaze_models.saved.model import ARRAYS, load_model, model_files
 from obygaze_models.saved.model import HEADER as MODEL
 
 IDENTITY = "identity.txt"
@@ -182,9 +182,7 @@ def _add_fit(
     if fold.tests:
         try:
             fit, not_saved = _fit(plan, planned, folder / planned.place, memo)
-            with prediction_errors(planned.place, fit.estimator):
-                outputs = fit.predict(data, fold.test_rows)
-                explained = explain_fit(plan, planned, fit)
+            outputs = fit.predict(data, fold.test_rows)
         except (ExperimentError, ValueError) as reason:  # scikit-learn raises ValueError
             reasons.append(one_line(reason))
             fold = replace(fold, tests={})
@@ -193,7 +191,7 @@ def _add_fit(
     if not fold.tests:
         return
     results.predictions += tabulate_tests(plan, planned.problem, planned.model, fold, outputs)
-    results.reasons += explained
+    results.reasons += explain_fit(plan, planned, fit)
     leaked = _leaks(plan, planned)
     results.leaked |= leaked
     tested, trained = data.groups[fold.test_rows], data.groups[fold.train]
