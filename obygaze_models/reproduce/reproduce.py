@@ -20,7 +20,6 @@ from obygaze_features.common.files import new_folder, read_json, to_json, write_
 from obygaze_features.common.package import need, usable_cores
 from obygaze_features.common.text import group_by, unknown_name
 from obygaze_features.errors import ExperimentError
-from obygaze_models.data.protocols import PROTOCOLS as KNOWN
 from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.experiments.experiment import Experiment
@@ -138,9 +137,7 @@ def reproduce(
     planned = [plan for need in needs.values() for plan in need.experiments.values()]
     experiments = {plan.folder: plan.experiment for plan in planned}
     processes = 1
-    # Worker processes do not know a protocol that a script or a notebook defines.
-    own = [kind for kind in KNOWN.values() if not kind.__module__.startswith("obygaze_models.")]
-    if len(names) > 1 and not own:
+    if len(names) > 1:
         processes = min(usable_cores(), MAX_PROCESSES)
     with new_folder(output, overwrite=overwrite, marker=MARKER, allow_missing=True) as folder:
         runs = _train(experiments, folder / "runs", processes, log)
