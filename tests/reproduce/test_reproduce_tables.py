@@ -328,3 +328,16 @@ def test_tables_are_escaped_and_rounded():
     text = render.to_text(created)
     assert re.search(r"0\.50 \(0\.10\) +0\.00 \[-1\.00, 0\.00\]\n", text)
     assert re.search(r" +theirs, and ours minus it +0\.60 -0\.10 +0\.00 0\.00\n", text)
+
+
+@pytest.mark.night
+def test_two_workers_write_what_one_process_writes(dataset, tmp_path, monkeypatch):
+    tables = []
+    for cores in (1, 2):
+        monkeypatch.setattr(module, "usable_cores", lambda cores=cores: cores)
+        folder = tmp_path / str(cores)
+        names = ["fig3", "fig5"]
+        om.reproduce(names, dataset.manifest, dataset.stores, folder, protocols=["leak-free"])
+        tables.append({path.name: path.read_bytes() for path in folder.glob("*.csv")})
+    assert tables[0] == tables[1]
+    assert len(tables[0]) == 2
