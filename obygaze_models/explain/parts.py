@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    pass
 
 INTERCEPT = "(intercept)"
 """The `concept` of rows with the intercept, whose `value` is missing."""
@@ -38,11 +35,8 @@ def questions(reasons: pd.DataFrame) -> pd.DataFrame:
 def measured(reasons: pd.DataFrame) -> pd.DataFrame:
     """Return a fit's scores as a table with a row per clip and a column per concept."""
     values = values_of(reasons)
-    rows, ids = pd.factorize(values["id"])
-    columns, concepts = pd.factorize(values["concept"])
-    table = np.full((len(ids), len(concepts)), np.nan)
-    table[rows, columns] = values["value"]
-    return pd.DataFrame(table, index=ids.tolist(), columns=concepts.tolist())
+    table = values.pivot(index="id", columns="concept", values="value")
+    return table.reindex(index=values["id"].unique(), columns=values["concept"].unique())
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,12 +57,6 @@ class MeanParts:
     values: NDArray[Any]
     amounts: NDArray[Any]
     intercept: NDArray[Any] | None
-
-    @property
-    def total(self) -> NDArray[Any]:
-        """The sum of the parts, [N]."""
-        rest = 0.0 if self.intercept is None else self.intercept
-        return np.asarray(self.amounts.sum(axis=1) + rest)
 
     @property
     def order(self) -> NDArray[Any]:
