@@ -53,16 +53,14 @@ PRODUCTS = {
         "way/report.html",
     ),
     "tutorials/senses": ("senses/adds.png",),
-    "how-to/association": ("eat/professions.svg",),
-    "how-to/captions": ("captions/rates.svg",),
-    "how-to/gender-score": ("gender/leanings.svg",),
-    "how-to/saliency": ("saliency/maps/groups/O.png",),
+    "how-to/bias": (
+        "eat/professions.svg", "captions/rates.svg", "gender/leanings.svg",
+        "saliency/maps/groups/O.png",
+    ),
 }  # fmt: skip
 #: Pages that continue in the same folder.
 COURSES = (("tutorials/real",), ("tutorials/videos", "tutorials/notebook"),
-           ("tutorials/scholars",), ("tutorials/senses",), ("how-to/association",),
-           ("how-to/captions",), ("how-to/gender-score",),
-           ("how-to/saliency",))  # fmt: skip
+           ("tutorials/scholars",), ("tutorials/senses",), ("how-to/bias",))  # fmt: skip
 #: Pictures of a report: width, height, the end of the address, the omitted parts, and the
 #: numbered parts. The first entry applies to each report.
 REST = "nav, nav ~ section, footer"
