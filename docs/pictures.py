@@ -139,7 +139,7 @@ def show(product: Path, pictures: Path, page: str) -> None:
         take_shot(product, picture, FIRST_SCREEN)
         for name in (name for name in SHOTS if name.startswith(picture.stem)):
             take_shot(product, pictures / f"{name}.png", SHOTS[name])
-    elif page == "saliency":  # a picture of a small network, whose input has 32 pixels
+    elif product.parent.name == "groups":  # saliency of a small network, which sees 32 pixels
         with Image.open(product) as image:
             image.resize((224, 224), Image.Resampling.NEAREST).save(picture)
     else:

@@ -240,9 +240,9 @@ PRINTED: dict[str | tuple[str, ...], str] = {
     "how-to/agreement": "",
     "how-to/bias": "d 1.506042, T 2.295120, p 0.05\n1.649786\n"
     "[('non-objectified', 1500.0), ('objectified', 0.0)]\n0.789474\n"
-    "True 1.0 True\n"
+    "(8, 4, 4) (4, 4) a photo of an angry person\n"
     "0.453207 0.399123 53.17275\n"
-    "(8, 4, 4) (4, 4) a photo of an angry person\n",
+    "True 1.0 True\n",
     "how-to/embeddings": "(2, 2)\n",
     "how-to/mediaeval": "violence 16 svm-own-data\n",
     "how-to/more-clips": "8\n",
