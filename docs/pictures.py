@@ -27,7 +27,6 @@ from click.testing import CliRunner
 from PIL import Image
 
 from docs.blocks import blocks
-from docs.diagrams import write_diagrams
 from obygaze_features.common.figures import save_figure
 from obygaze_features.items.films import film_titles
 from obygaze_features.manifests import Manifest
@@ -206,7 +205,7 @@ def ship(pictures: Path, shipped: Path) -> None:
 
 def write_pictures(folder: Path) -> None:
     """Write pictures and live pages, unless existing ones have the same sources."""
-    sources = [*(f"docs/{page}.md" for page in PRODUCTS), "docs/pictures.py", "docs/diagrams.py"]
+    sources = [*(f"docs/{page}.md" for page in PRODUCTS), "docs/pictures.py"]
     # A page can show the results of any room.
     sources += [f"obygaze_*/**/*.{kind}" for kind in ("py", "html", "css", "js", "json", "toml")]
     files = [path for names in sources for path in sorted(ROOT.glob(names))]
@@ -222,7 +221,6 @@ def write_pictures(folder: Path) -> None:
         jobs = [pool.submit(follow, pages, folder.resolve()) for pages in COURSES]
     for job in jobs:
         job.result()
-    write_diagrams(folder)
     if browser:
         mark.write_text(source)
     else:
