@@ -51,6 +51,7 @@ from obygaze_models.experiments.scores import (
     TestSet,
     score_models,
     score_test_sets,
+    scores_table,
 )
 from obygaze_models.saved.about import Features
 from obygaze_models.scoring.metrics import Array
@@ -533,19 +534,6 @@ def _format_labels(table: pd.DataFrame, tasks: Sequence[Task]) -> Any:
         task = task_of[str(test)]
         cells[rows] = task.target.format_labels(task, table["label"].to_numpy()[rows])
     return cells
-
-
-def scores_table(models: Sequence[ModelScores]) -> pd.DataFrame:
-    """Return the scores of models, with a row for each metric, over all groups and for each."""
-    rows = []
-    for own in models:
-        for metric, mean in own.mean.items():
-            low, high = own.interval[metric] or (None, None)
-            row: dict[str, Any] = {"model": own.model, "test": own.test, "metric": metric}
-            rows.append(row | {"group": "", "mean": mean, "low": low, "high": high})
-            for group, scores in own.groups.items():
-                rows.append(row | {"group": group, "mean": scores.get(metric)})
-    return pd.DataFrame(rows)
 
 
 def format_csv(table: pd.DataFrame) -> str:
