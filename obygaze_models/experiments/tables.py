@@ -35,7 +35,7 @@ from obygaze_features.common.text import counted, redact_url, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.films import film_titles
 from obygaze_features.items.items import group_noun
-from obygaze_features.manifests import LabelScheme, LabelSet, Manifest, obygaze_scheme
+from obygaze_features.manifests import Items, LabelScheme, LabelSet, Manifest, obygaze_scheme
 from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_features.store.files import is_url
 from obygaze_models.data.dataset import Joined
@@ -430,30 +430,22 @@ class Run:
         return table.assign(label=codes)
 
 
+def place_table(items: Items) -> pd.DataFrame:
+    """Return the film, file, start and end of each item."""
+    columns = {"id": items.ids, "film": items.films, "media": items.media}
+    return pd.DataFrame(columns | {"start": items.starts, "end": items.ends})
+
+
 def annotated_clips(manifest: Manifest, labels: LabelSet, groups: str = "film") -> pd.DataFrame:
     """Return all clips of a label set, in the manifest's order, in the form of `Run.clips`."""
     items = manifest.items
-    titles, group_of = film_titles(items), items.column(groups)
-    ids = [clip for clip in manifest.ids if clip in labels.level_of]
-    rows = [items.row(clip) for clip in ids]
-    films = [items.films[row] for row in rows]
-    return pd.DataFrame(
-        {
-            "id": ids,
-            "film": films,
-            "title": [titles.get(film, film) for film in films],
-            "media": [items.media[row] for row in rows],
-            "start": items.starts[rows],
-            "end": items.ends[rows],
-            "level": [labels.level_of[clip] for clip in ids],
-            "concepts": [SEPARATOR.join(labels.concepts_of[clip]) for clip in ids],
-            "fold": pd.array([None] * len(ids), dtype="Int64"),
-            "used": "",
-            "group": [group_of[row] for row in rows],
-            "leaked": False,
-            "blank": False,
-        }
-    )
+    table = place_table(items).assign(group=items.column(groups))
+    table = table[table["id"].isin(labels.ids)].reset_index(drop=True)
+    table["title"] = table["film"].map(film_titles(items)).fillna(table["film"])
+    table["level"] = table["id"].map(labels.level_of)
+    table["concepts"] = table["id"].map(labels.concepts_of).str.join(SEPARATOR)
+    table["fold"] = pd.array([None] * len(table), dtype="Int64")
+    return table.assign(used="", leaked=False, blank=False)[[*CLIPS]]
 
 
 def _check_fits(table: pd.DataFrame) -> pd.DataFrame:
