@@ -340,7 +340,6 @@ def _clips(plan: Plan, leaked: set[str]) -> pd.DataFrame:
 
 def _header(plan: Plan, results: Results, tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
     """Return the content of ``run.json``, without the time and the digests."""
-    attributes = plan.store.attributes
     store = plan.experiment.store
     redacted = redact_url(store) if isinstance(store, str) else tuple(map(redact_url, store))
     tested = {*tables["predictions"]["test"]}
@@ -352,9 +351,7 @@ def _header(plan: Plan, results: Results, tables: dict[str, pd.DataFrame]) -> di
         "experiment": msgspec.structs.replace(plan.experiment, store=redacted),
         "manifest": ManifestRecord.of(plan.manifest, plan.labels.name, plan.scheme),
         "store": StoreRecord(
-            name=attributes["name"],
-            items_digest=attributes["items_digest"],
-            precision=attributes["precision"],
+            name=plan.store.attributes["name"],
             fingerprint=fingerprint(plan.store),
         ),
         "features": plan.features(),
