@@ -165,10 +165,7 @@ def _compute(plan: Plan, folder: Path, log: Log, memo: FitMemo) -> Results:
     if not results.predictions:
         shutil.rmtree(folder)
         skip = results.skipped[-1]
-        raise ExperimentError(
-            f"no model could be trained: {skip.what}: {skip.why}. Clips of each class:\n"
-            f"{plan.class_table()}"
-        )
+        raise ExperimentError(f"no model could be trained: {skip.what}: {skip.why}")
     return results
 
 

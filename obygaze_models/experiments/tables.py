@@ -399,7 +399,7 @@ class Run:
         tasks = ", ".join(self.header.learned)
         return f"Run({str(self.folder)!r}, {tasks}: {', '.join(self.experiment.learners)})"
 
-    def _read(self, name: str, types: Mapping[str, str], check: Any = None) -> pd.DataFrame:
+    def _read(self, name: str, types: dict[str, str], check: Any = None) -> pd.DataFrame:
         """Read a table; raise `ExperimentError` if it is missing, was changed, or is invalid."""
         path = self.folder / f"{name}.csv"
         require_readable(path, ExperimentError)
@@ -524,18 +524,17 @@ def format_csv(table: pd.DataFrame) -> str:
     return table.to_csv(index=False, lineterminator="\n")
 
 
-def read_csv(path: Path, types: Mapping[str, str]) -> pd.DataFrame:
+def read_csv(path: Path, types: dict[str, str]) -> pd.DataFrame:
     """Read a table with columns of these types; other columns are texts."""
-    numbers = [name for name, kind in types.items() if kind not in ("str", "category")]
+    texts = [name for name, kind in types.items() if kind in ("str", "category")]
+    numbers = [*types.keys() - texts]
     table = pd.read_csv(
         path,
-        dtype=defaultdict(lambda: "str", types),
+        dtype=defaultdict(lambda: "str", types | dict.fromkeys(texts, "str")),
         keep_default_na=False,
         na_values=dict.fromkeys(numbers, ""),
         lineterminator="\n",  # a carriage return is a part of a text
     )
-    if not types.keys() <= {*table.columns}:
-        raise ValueError("a column is missing")
     if table.drop(columns=numbers).isna().any(axis=None):
         raise ValueError("a row is too short")
-    return table
+    return table.astype(types)
