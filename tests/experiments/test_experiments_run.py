@@ -432,22 +432,6 @@ def test_explanations_equal_those_of_the_saved_models(marked, make_run, tmp_path
     assert clip.concepts == concepts["tt2-007"]
 
 
-def test_a_model_that_rarely_predicts_positive_is_warned_of(experiment, tmp_path):
-    prior = {"name": "sklearn.dummy:DummyClassifier", "as": "prior"}
-    rare = structs.replace(experiment, estimators=[prior, "logistic", "majority"], balance="none",
-                    train_negatives=["EN", "HN"], test_negatives=())  # fmt: skip
-    run = om.run_experiment(rare, tmp_path / "run")
-    texts = {w.subject: w for w in run.warnings if w.code == "rare-verdicts"}
-    calls = {name: sum(int(fit.called.sum()) for fit in fits_of(run) if fit.model == name)
-             for name in ("prior", "logistic")}  # fmt: skip
-    fits = [fit for fit in fits_of(run) if fit.model == "prior"]
-    clips, positives = sum(len(fit.ids) for fit in fits), sum(fit.labels.sum() for fit in fits)
-    assert set(texts) == {name for name, called in calls.items() if called < 0.1 * positives}
-    text = texts["prior"].text
-    assert f"predicts S for 0 of {clips:,} test clips, but {positives:,} have this" in text
-    assert all(f"{key} = " in text for key in ("balance", "threshold"))
-
-
 LOGISTIC = "obygaze_models.estimators.logistic:LogisticProbe"
 #: A search, whose best estimator (the plain one) is saved.
 CUT = {"name": "sklearn.model_selection:GridSearchCV", "as": "cut", "threshold": "validation",

@@ -255,7 +255,7 @@ def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
     assert times == [(round(1000 * m.start), round(1000 * m.end)) for m in moments.itertuples()]
     words = ("models", "moments", lab.folder / "run", lab.store, "--threshold", 1)
     both = obygaze(*words, "-o", tmp_path / "m.csv", "--elan", tmp_path / "none")
-    refused(both, "there are no moments")
+    refused(both, "which ELAN needs")
     assert not (tmp_path / "m.csv").exists()
     obygaze(*words, "-o", tmp_path / "m.csv", code=0)
     assert not len(read_table(tmp_path / "m.csv"))
