@@ -50,7 +50,7 @@ def held_out(
             mean = mean.drop(columns="label")  # the level says it
         reasons = run.reasons
         is_own = (reasons["model"] == name) & (reasons["task"] == run.trained_on(test))
-        parts = mean_parts(reasons[is_own], mean["id"].tolist()).listed()
+        parts = mean_parts(reasons[is_own], mean["id"].tolist())
         mean["parts"] = [
             "|".join(f"{concept} {format_signed(amount)}" for concept, amount in own)
             for own in parts

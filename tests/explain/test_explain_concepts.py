@@ -121,10 +121,9 @@ def test_concepts_may_be_called_like_the_intercept():
     for fit, weights in enumerate((np.ones((2, 2)), np.full((2, 2), 3.0))):
         fitted = Attribution("sum", names, ["S", "S"], values, weights, weights[0] * rest)
         tables.append(tabulate_reasons(ids, ["S"] * 2, fitted).assign(model="", task="", fit=fit))
-    parts = mean_parts(join_reasons(tables), ids)
-    assert parts.concepts == [*names]
-    assert parts.intercept == close(2 * rest)
-    assert parts.amounts == close(2 * values)
+    first, second = mean_parts(join_reasons(tables), ids)
+    assert first == [("at rest (intercept)", 4), ("(intercept)", 2), ("at rest (intercept)", 1)]
+    assert second == [("at rest (intercept)", -8), ("(intercept)", 6), ("at rest (intercept)", -1)]
 
 
 def test_only_a_concept_in_use_has_a_significant_slope():
