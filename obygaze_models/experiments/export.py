@@ -59,7 +59,7 @@ def _mean_predictions(run: Run, model: str, test: str, fits: pd.DataFrame) -> pd
     reasons = run.reasons
     is_own = (reasons["model"] == model) & (reasons["task"] == run.trained_on(test))
     parts = []
-    for own in mean_parts(reasons[is_own], mean["id"].tolist()).listed():
+    for own in mean_parts(reasons[is_own], mean["id"].tolist()):
         parts.append("|".join(f"{concept} {format_signed(amount)}" for concept, amount in own))
     mean = mean.drop(columns=["called", "low", "high"])
     return mean.assign(parts=parts, model=model, test=test)

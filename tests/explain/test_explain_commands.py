@@ -90,7 +90,7 @@ def test_a_trees_questions_are_listed(explain, saved, world):
     step = why["steps"][0]
     assert (step["concept"], step["above"]) == (NAMES[root], bool(value > threshold))
     assert (step["value"], step["threshold"]) == close((value, threshold))
-    assert [*why["shares"].values()] == close(odds)
+    assert [*first["explanation"]["probabilities"].values()] == close(odds)
     printed = explain("tree", "tt0-003", code=0).stdout
     assert all(word in printed for word in ("tt0-003", "threshold", "cosine"))
 
