@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from obygaze_features.common.tables import Table, map_cells, read_mapped_table
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import ManifestError
@@ -30,6 +28,7 @@ from obygaze_features.manifests.importers.reading import (
     span_id,
 )
 from obygaze_features.manifests.labels import (
+    OWN_LEVELS,
     Concept,
     LabelScheme,
     LabelSet,
@@ -37,7 +36,6 @@ from obygaze_features.manifests.labels import (
     choose_scheme,
     map_column,
     obygaze_scheme,
-    suggest_levels,
 )
 from obygaze_features.manifests.manifest import Manifest
 
@@ -68,12 +66,6 @@ def import_manifest(
     notes = []
     if all_items.extra:
         notes.append(f"columns kept unchanged: {', '.join(all_items.extra)}")
-    repeats = _count_repeats(all_items)
-    if repeats:
-        notes.append(
-            f"warning: {repeats:,} items have the file and span of an earlier item. "
-            "If several people annotated the same clips, use: obygaze annotations import csv"
-        )
     manifest = Manifest(source.stem, all_items, chosen, source=source.name, notes=notes)
     if not labelled:
         return manifest
@@ -82,14 +74,6 @@ def import_manifest(
     label_name = safe_id(annotator or "annotations")
     label_set = _label_set(label_name, label_table, chosen, _made_by(annotator))
     return manifest.with_parts(labels=[label_set])
-
-
-def _count_repeats(all_items: Items) -> int:
-    """Return the number of items that have the file and span of another one."""
-    spans = np.stack([all_items.files, all_items.starts, all_items.ends])
-    spans = spans[:, ~np.isnan(all_items.starts)]
-    steps = np.diff(spans[:, np.lexsort(spans)])
-    return int((steps == 0).all(axis=0).sum())
 
 
 def read_labels(
@@ -266,7 +250,7 @@ def _label_set(
     except ManifestError as error:
         if all(map(scheme.has_level, table["level"])):
             raise
-        raise ManifestError(f"{error} ({suggest_levels(table['level'])})") from None
+        raise ManifestError(f"{error} ({OWN_LEVELS})") from None
 
 
 def _choose_scheme(table: Table, levels: OwnLevels) -> LabelScheme | None:
