@@ -25,7 +25,8 @@ from benchmarks.result import Result
 from benchmarks.store import make_store
 from obygaze_features.store import format as fmt
 from obygaze_features.store import open_store
-from obygaze_features.store.files import Part, Remote
+from obygaze_features.store.files import Part
+from obygaze_features.store.remote import Remote
 from obygaze_features.store.transfer import pull, push
 from tests.kit.servers import serve
 

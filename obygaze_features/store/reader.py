@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.errors import StoreError, UsageError, translate
 from obygaze_features.store import format as fmt
-from obygaze_features.store.files import Folder, Location, StoreFile, location_of
+from obygaze_features.store.files import Folder, Location, StoreFile
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.metadata import (
     DamagedFile,
@@ -26,6 +26,7 @@ from obygaze_features.store.metadata import (
     read_records,
     read_rows_table,
 )
+from obygaze_features.store.remote import location_of
 from obygaze_features.store.rows import RowReader
 
 if TYPE_CHECKING:

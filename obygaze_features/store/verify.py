@@ -24,10 +24,11 @@ from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.combine import NO_SOURCE, Plan, write_plan
-from obygaze_features.store.files import Folder, Location, is_store_name, location_of, sha256_at
+from obygaze_features.store.files import Folder, Location, is_store_name, sha256_at
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.metadata import DamagedFile, NewerStore, StoredArray, read_checksums
 from obygaze_features.store.reader import Rows, Store, open_store
+from obygaze_features.store.remote import location_of
 from obygaze_features.store.writer import StoreWriter, Values, append_to_log
 
 CHANGED = "it was changed"
