@@ -17,7 +17,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,9 +37,10 @@ from obygaze_features.common.files import (
     write_text,
 )
 from obygaze_features.common.package import obygaze_version
-from obygaze_features.common.text import counted, join_some
+from obygaze_features.common.text import counted
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
+from obygaze_features.store.diff import SAME_STORE, require_same
 from obygaze_features.store.files import Folder, require_store_name
 from obygaze_features.store.format import ArraySpec, BlockRecord, Recipe, Status
 from obygaze_features.store.metadata import check_attributes, final_error, read_attributes
@@ -50,12 +51,6 @@ if TYPE_CHECKING:
     import zarr
 
     from obygaze_features.items.items import Items, NamedItems
-
-SAME_RECIPE = ("backbone", "preprocessing", "precision", "arrays")
-"""The attributes that must be equal for rows to belong together."""
-SAME_STORE = ("items_digest", *SAME_RECIPE, "block_rows")
-"""The attributes that must be equal for runs to fill the same store."""
-
 
 Values = Mapping[str, NDArray[Any]]
 """A row: its value in each array."""
@@ -370,48 +365,6 @@ def require_resumable(
         "block_rows": block_rows or store.block_rows,
     }
     require_same(store.attributes, now, f"{store.path} cannot be continued", SAME_STORE)
-
-
-def require_same(
-    left: Mapping[str, Any],
-    right: Mapping[str, Any],
-    message: str,
-    names: Sequence[str] = SAME_RECIPE,
-) -> None:
-    """Raise `StoreError`, which says what differs, if two stores' attributes differ."""
-    parts = []
-    for name, (there, here) in differences(left, right, names).items():
-        parts.append(f"{name} ({there!s:.200} there, {here!s:.200} here)")
-    if parts:
-        raise StoreError(f"{message}: it was made with different {join_some(parts, 3)}")
-
-
-def differences(
-    left: Mapping[str, Any], right: Mapping[str, Any], names: Iterable[str] = SAME_RECIPE
-) -> dict[str, tuple[Any, Any]]:
-    """Return the left and the right value of each of these attributes that differs.
-
-    A dot joins the name of an attribute and a key in it. Backbones with equal weights and settings
-    are the same, whatever their names.
-
-    Examples
-    --------
-    >>> differences({"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 2}}, ["a", "b"])
-    {'b.d': (3, None)}
-    """
-    found = {}
-    for name in names:
-        there = left.get(name)
-        here = right.get(name)
-        if isinstance(there, Mapping) and isinstance(here, Mapping):
-            keys: Iterable[str] = {**there, **here}
-            if name == "backbone":
-                keys = ("weights_sha256", "config")
-            for key, pair in differences(there, here, keys).items():
-                found[f"{name}.{key}"] = pair
-        elif there != here:
-            found[name] = (there, here)
-    return found
 
 
 def is_in_part(blocks: Rows, part: str) -> NDArray[np.bool_]:
