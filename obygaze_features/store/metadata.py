@@ -100,17 +100,10 @@ class DamagedFile(StoreError):
     """The error for a damaged file of a store."""
 
     def __init__(self, where: StoreFile, reason: str) -> None:
-        location = where.location
-        remedy = "download the store again, or tell its owner"
-        if isinstance(location, Folder) and location.where == str(location.path):
-            remedy = f"restore the file from a copy, or run: obygaze stores repair {location.where}"
+        remedy = "restore the store from a copy, or run: obygaze stores repair"
         super().__init__(where, f": {reason}; {remedy}")
         self.file = where.name
         self.reason = reason
-
-
-class NewerStore(StoreError):
-    """The error for a store in a newer format than this version of obygaze can read."""
 
 
 def _read(file: StoreFile) -> bytes:
@@ -140,14 +133,11 @@ def read_attributes(location: Location) -> dict[str, Any]:
             "push again",
         ) from None
     ours = _decode(file, data, _Group).attributes.get(fmt.ATTRIBUTES)
-    if not isinstance(ours, dict):
-        raise StoreError(location.where, "is a Zarr group, but was not made by obygaze")
-    version = ours.get("format_version")
-    if version != fmt.FORMAT_VERSION:
-        raise NewerStore(
+    if not isinstance(ours, dict) or ours.get("format_version") != fmt.FORMAT_VERSION:
+        raise StoreError(
             location.where,
-            f"has format version {version!r:.20}, but this version of obygaze only reads up to "
-            f"{fmt.FORMAT_VERSION}; update obygaze, or ask the store's owner",
+            f"is not in format version {fmt.FORMAT_VERSION} of obygaze; if it is newer, update "
+            "obygaze",
         )
     check_attributes(file, ours)
     return ours

@@ -105,11 +105,7 @@ class Remote(Location):
         sha256 = self._checksums.get(name)
         if sha256 and hashlib.sha256(data).hexdigest() != sha256:
             self.refuse_if_changed()
-            raise StoreError(
-                self.join(name),
-                "does not match its checksum; tell the owner of the store, who can run: obygaze "
-                "stores repair",
-            )
+            raise StoreError(self.join(name), "does not match its checksum; tell its owner")
         return data
 
     def read_parts(self, parts: Sequence[Part], *, missing_ok: bool = False) -> list[Any]:

@@ -26,7 +26,7 @@ from obygaze_features.store import format as fmt
 from obygaze_features.store.combine import NO_SOURCE, Plan, write_plan
 from obygaze_features.store.files import Folder, Location, is_store_name, sha256_at
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
-from obygaze_features.store.metadata import DamagedFile, NewerStore, StoredArray, read_checksums
+from obygaze_features.store.metadata import DamagedFile, StoredArray, read_checksums
 from obygaze_features.store.reader import Rows, Store, open_store
 from obygaze_features.store.remote import location_of
 from obygaze_features.store.writer import StoreWriter, Values, append_to_log
@@ -62,7 +62,8 @@ def verify(store: Store | Path | str) -> list[Damage]:
             reasons = compare_list(opened) | reasons
         rows = [*_check_records(opened), *_check_shards(opened, reasons)]
     except StoreError as problem:
-        if isinstance(problem, NewerStore) or not location.exists(fmt.ITEMS):
+        is_damage = reasons or isinstance(problem, DamagedFile)
+        if not is_damage or not location.exists(fmt.ITEMS):
             raise
         reasons = _reason(problem) | reasons
     named = {entry.file for entry in rows}

@@ -121,9 +121,6 @@ class StoreWriter:
         """
         path = require_store_name(Path(path))
         n = len(manifest.items)
-        if not n:
-            raise StoreError(f"the manifest {manifest.name!r} has no items; add items first")
-
         attributes = {
             "format_version": fmt.FORMAT_VERSION,
             "state": "open",
@@ -223,7 +220,10 @@ def commit_block(
     with disk_errors(store.path, StoreError):
         if sync:
             _refuse_if_final(store)
-        shards = {spec.name: _stage(store, block, spec, outcomes, sync) for spec in store.specs}
+        shards: dict[str, str | None] = dict.fromkeys(store.arrays)
+        if Status.DONE in status:
+            for spec in store.specs:
+                shards[spec.name] = _stage(store, block, spec, outcomes, sync)
         record = BlockRecord(block, tuple(status), tuple(sources), failures, shards)
         path = store.path / fmt.record_name(block)
         if sync:
@@ -233,8 +233,8 @@ def commit_block(
         else:
             path.write_bytes(record.to_bytes())
         move_shards(store, record, sync=sync)
-        for spec in store.specs:
-            if shards[spec.name] is None:
+        if Status.DONE not in status:
+            for spec in store.specs:
                 (store.path / fmt.shard_name(spec, block)).unlink(missing_ok=True)
     return record
 
@@ -303,11 +303,9 @@ def _is_storable(content: NDArray[Any], spec: ArraySpec) -> bool:
 
 def _stage(
     store: Store, block: int, spec: ArraySpec, outcomes: Sequence[Outcome], sync: bool
-) -> str | None:
-    """Write the shard of one array; return its SHA-256, or None if no row is done."""
+) -> str:
+    """Write the shard of one array; return its SHA-256."""
     chunks = [row.values[spec.name] if isinstance(row, Done) else None for row in outcomes]
-    if all(chunk is None for chunk in chunks):
-        return None
     # The next attempt replaces what a killed writer left.
     temporary = store.path / fmt.staged_name(spec, block, "partial")
     sha256 = write_shard(temporary, chunks, fmt.shard_layout(spec, store.block_rows))
@@ -325,9 +323,8 @@ def _refuse_if_final(store: Store) -> None:
 
 def finish_moves(store: Store) -> None:
     """Finish commits whose writer was killed after writing the record."""
-    staged = (store.path / fmt.STAGING).glob("*")
-    numbers = {path.name.partition(".")[0] for path in staged}
-    blocks = [int(number) for number in numbers if number.isdecimal()]
+    staged = (store.path / fmt.STAGING).glob("[0-9]*.*.*")
+    blocks = sorted({int(path.name.partition(".")[0]) for path in staged})
     for record in store.read_records(blocks).values():
         move_shards(store, record)
 

@@ -138,9 +138,8 @@ def test_damage_is_named_as_on_disk(url, own):
     flip_bit(own / "frames/c/0/0/0", 5 * CHUNK + 5)
     store = open_store(url)
     line = f"{url}/frames/c/0/0/0: a checksum is wrong"
-    with pytest.raises(StoreError, match=line) as problem:
+    with pytest.raises(StoreError, match=line):
         store.read("frames", ["tt004", "tt005", "tt006"])
-    assert "repair" not in str(problem.value)
     for name in ("ids/c/0/0", "frames/zarr.json", "rows.csv", "items.csv"):
         flip_bit(own / name, 30)
         with pytest.raises(StoreError, match=f"{name} does not match its checksum"):
