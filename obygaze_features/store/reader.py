@@ -141,17 +141,16 @@ class Store:
     @cached_property
     def row_of(self) -> dict[str, int]:
         """The row number of each id, in the order of the rows."""
-        with translate(DamagedFile, self._ids_file):
-            ids = fmt.decode_ids(self.id_bytes)
-            row_of = dict(zip(ids, range(len(ids)), strict=True))
-            if len(row_of) < len(ids):
-                raise ValueError("duplicate id")
+        row_of = dict(zip(self.ids, range(len(self)), strict=True))
+        if len(row_of) < len(self):
+            raise DamagedFile(self._ids_file, "duplicate id")
         return row_of
 
     @cached_property
     def ids(self) -> list[str]:
         """The ids, in the order of the rows."""
-        return list(self.row_of)
+        with translate(DamagedFile, self._ids_file):
+            return fmt.decode_ids(self.id_bytes)
 
     @cached_property
     def id_bytes(self) -> NDArray[np.uint8]:
