@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 from zipfile import ZIP_STORED, ZipFile
 
 import numpy as np
@@ -29,6 +29,8 @@ PIECE_BYTES = 8 * 2**20
 """The size of one request for a large file; nearby parts are joined up to this size."""
 MAX_JSON_BYTES = 16 * 2**20
 _STORE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
+CUT_URL = re.compile(r"^(https?|s3|hf):/+")
+"""A pattern for the start of a URL, which lost a slash if it was passed as a path."""
 _ZIP_HEADER_BYTES = 30
 """The size of the part of a zip file's header that precedes the file name."""
 
@@ -206,6 +208,11 @@ class Zip(Location):
                 f"{self.join(name)} does not match its checksum in the zip file; copy the zip again"
             )
         return data
+
+
+def is_url(address: str | Path) -> TypeGuard[str]:
+    """Return True if an address is a URL rather than a path."""
+    return isinstance(address, str) and "://" in address
 
 
 def is_store_name(name: str) -> bool:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.errors import StoreError, UsageError, translate
 from obygaze_features.store import format as fmt
-from obygaze_features.store.files import Folder, Location, StoreFile
+from obygaze_features.store.files import CUT_URL, Folder, Location, StoreFile, Zip, is_url
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.metadata import (
     DamagedFile,
@@ -26,7 +26,6 @@ from obygaze_features.store.metadata import (
     read_records,
     read_rows_table,
 )
-from obygaze_features.store.remote import location_of
 from obygaze_features.store.rows import RowReader
 
 if TYPE_CHECKING:
@@ -396,3 +395,16 @@ def open_store(address: Path | str) -> Store:
         ``s3://...``, ``hf://...``). Raises `StoreError` if there is no complete store.
     """
     return Store(location_of(address))
+
+
+def location_of(address: str | Path) -> Location:
+    """Return the location of an address, without checking that it has a store."""
+    text = CUT_URL.sub(r"\1://", str(address))
+    if is_url(text):
+        from obygaze_features.store.remote import Remote
+
+        return Remote(text)
+    path = Path(address)
+    if path.suffix.lower() == ".zip" and path.is_file():
+        return Zip(path)
+    return Folder(path)

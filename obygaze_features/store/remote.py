@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Sequence
 from http.client import responses
 from pathlib import Path
-from typing import Any, BinaryIO, TypeGuard
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -27,14 +27,7 @@ from obygaze_features.common.progress import progress
 from obygaze_features.common.text import format_size, redact, redact_url, shorten
 from obygaze_features.errors import ObygazeError, StoreError, UsageError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.files import (
-    MAX_JSON_BYTES,
-    PIECE_BYTES,
-    Folder,
-    Location,
-    Part,
-    Zip,
-)
+from obygaze_features.store.files import MAX_JSON_BYTES, PIECE_BYTES, Location, Part
 
 SCHEMES = ("https", "http", "s3", "hf")
 """The schemes of URLs. Other schemes of fsspec are left out: some run code from a server."""
@@ -57,8 +50,6 @@ _REMEDY = (
 )
 _TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
 _HUB = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)/?")
-_CUT_URL = re.compile(r"^(https?|s3|hf):/+")
-"""A pattern for the start of a URL, which lost a slash if it was passed as a path."""
 
 Span = tuple[str, int, int | None]
 """What one request reads: the file's name, the start, and the end; None for the file's end."""
@@ -206,22 +197,6 @@ class Remote(Location):
         for start in progress(range(0, len(names), AT_ONCE), verb, unit="batch"):
             batch = names[start : start + AT_ONCE]
             yield list(map(self.path, batch)), [str(folder / name) for name in batch]
-
-
-def location_of(address: str | Path) -> Location:
-    """Return the location of an address, without checking that it has a store."""
-    text = _CUT_URL.sub(r"\1://", str(address))
-    if is_url(text):
-        return Remote(text)
-    path = Path(address)
-    if path.suffix.lower() == ".zip" and path.is_file():
-        return Zip(path)
-    return Folder(path)
-
-
-def is_url(address: str | Path) -> TypeGuard[str]:
-    """Return True if an address is a URL rather than a path."""
-    return isinstance(address, str) and "://" in address
 
 
 def hub_repository(address: str) -> str:

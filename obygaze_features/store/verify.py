@@ -27,8 +27,7 @@ from obygaze_features.store.combine import NO_SOURCE, Plan, write_plan
 from obygaze_features.store.files import Folder, Location, is_store_name, sha256_at
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.metadata import DamagedFile, StoredArray, read_checksums
-from obygaze_features.store.reader import Rows, Store, open_store
-from obygaze_features.store.remote import location_of
+from obygaze_features.store.reader import Rows, Store, location_of, open_store
 from obygaze_features.store.writer import StoreWriter, Values, append_to_log
 
 CHANGED = "it was changed"

@@ -18,7 +18,7 @@ from obygaze_features.common.files import describe_other_kind, read_toml
 from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import ExperimentError, errors_as
 from obygaze_features.manifests import LabelScheme
-from obygaze_features.store.remote import is_url
+from obygaze_features.store.files import is_url
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.targets import TARGETS, Classes, Number, Target
 from obygaze_models.data.tasks import (

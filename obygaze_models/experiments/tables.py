@@ -37,7 +37,7 @@ from obygaze_features.items.films import film_titles
 from obygaze_features.items.items import group_noun
 from obygaze_features.manifests import LabelScheme, LabelSet, Manifest, obygaze_scheme
 from obygaze_features.manifests.labels import SEPARATOR
-from obygaze_features.store.remote import is_url
+from obygaze_features.store.files import is_url
 from obygaze_models.data.dataset import Joined
 from obygaze_models.data.stores import Sources, Stores, open_stores
 from obygaze_models.data.tasks import Task
