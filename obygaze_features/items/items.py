@@ -306,23 +306,27 @@ class Items:
                 if problem := id_problem(identifier):
                     yield row, problem
 
-        lower = list(map(str.lower, self.ids))
-        if len(set(lower)) < len(lower):  # rarely, so that many items load fast
-            first_rows: dict[str, int] = {}
-            for row, identifier in enumerate(lower):
-                first = first_rows.setdefault(identifier, row)
-                if first != row:
-                    yield (
-                        row,
-                        f"duplicate id {self.ids[row]!r}; item {first + 1} is {self.ids[first]!r}",
-                    )
-
+        yield from self._repeated_ids()
         is_whole = np.isnan(self.starts) & np.isnan(self.ends)
         is_span = (self.starts >= 0) & (self.starts + MIN_SPAN_S <= self.ends)
         is_span &= self.ends <= MAX_TIME_S
         for row in np.flatnonzero(~(is_whole | is_span)).tolist():
             span = f"{self.starts[row]:g} to {self.ends[row]:g}"
             yield row, f"a span must end after it starts, from 0 to 1e9 seconds (got {span})"
+
+    def _repeated_ids(self) -> Iterator[tuple[int, str]]:
+        """Yield every row that repeats the id of an earlier row, ignoring case."""
+        lower = list(map(str.lower, self.ids))
+        if len(set(lower)) == len(lower):  # the fast way for a million items
+            return
+        first_rows: dict[str, int] = {}
+        for row, identifier in enumerate(lower):
+            first = first_rows.setdefault(identifier, row)
+            if first != row:
+                yield (
+                    row,
+                    f"duplicate id {self.ids[row]!r}; item {first + 1} is {self.ids[first]!r}",
+                )
 
 
 class NamedItems(Protocol):

@@ -15,11 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from obygaze_features.common.files import (
-    clear_unfinished,
-    disk_errors,
-    sync_path,
-)
+from obygaze_features.common.files import clear_unfinished
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
@@ -28,7 +24,7 @@ from obygaze_features.store.files import Folder, Location, is_store_name, sha256
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.metadata import DamagedFile, StoredArray, read_checksums
 from obygaze_features.store.reader import Rows, Store, location_of, open_store
-from obygaze_features.store.writer import StoreWriter, Values, append_to_log
+from obygaze_features.store.writer import Values
 
 CHANGED = "it was changed"
 """The reason given for a file that does not match its SHA-256."""
@@ -196,9 +192,9 @@ def repair(
 ) -> list[Damage]:
     """Drop the damaged rows of a store, so that the next extraction computes them again.
 
-    No process may be writing to the store. A damaged final store is replaced by an open store with
-    all intact rows. Raises `StoreUnreadable`, and changes nothing, if the system cannot read a
-    file. A repair that was interrupted can be repeated. Returns the damage that was repaired.
+    A damaged store is replaced by an open store with all intact rows. No process may be writing to
+    it. Raises `StoreUnreadable`, and changes nothing, if the system cannot read a file. A repair
+    that was interrupted can be repeated. Returns the damage that was repaired.
 
     Parameters
     ----------
@@ -209,62 +205,37 @@ def repair(
     reopen
         Reopen a final store even if it is undamaged, so that missing rows can be filled.
     """
-    with disk_errors(Path(path), StoreError):
-        store = open_store(path)
-        clear_unfinished(store.path)  # left over if an earlier repair was killed
-        if damage is None:
-            damage = verify(store)
-        _refuse_irreparable(store, damage)
-        ids = {item_id for entry in damage for item_id in entry.ids}
-        lost = np.flatnonzero([item_id in ids for item_id in store.ids])
-        if not store.is_final:
-            _drop_rows(store, lost, damage)
-        elif damage or reopen:
-            _reopen(store, lost, damage)
+    store = open_store(path)
+    clear_unfinished(store.path)  # left over if an earlier repair was killed
+    if damage is None:
+        damage = verify(store)
+    _refuse_irreparable(store, damage)
+    if damage or (reopen and store.is_final):
+        _check_records(store)
+        lost = {item_id for entry in damage for item_id in entry.ids}
+        source = np.zeros(len(store), np.intp)
+        source[[store.row_of[item_id] for item_id in lost]] = NO_SOURCE
+        probe: Values | None = None
+        if any(entry.file.startswith(f"{fmt.PROBE}/") for entry in damage):
+            probe = {}
+        write_plan(
+            store.path,
+            Plan(store.items, [store], source, np.arange(len(store))),
+            store.attributes,
+            "reopened",
+            probe=probe,
+            overwrite=True,
+            log=store.path / fmt.LOG,
+        )
     return list(damage)
 
 
 def _refuse_irreparable(store: Store, damage: Sequence[Damage]) -> None:
     """Raise `StoreError` if a damaged file can be neither recomputed nor rewritten."""
-    rewritten: tuple[str, ...] = ()
-    if store.is_final:
-        rewritten = (fmt.CARD, fmt.CROISSANT, fmt.PROBE, *fmt.COORDINATES)
+    rewritten = (fmt.CARD, fmt.CROISSANT, fmt.PROBE, *fmt.COORDINATES)
     for entry in damage:
         if not entry.ids and entry.file.partition("/")[0] not in rewritten:
             raise StoreError(
                 f"{store.path / entry.file} cannot be repaired ({entry.why}); pull the store "
                 "again, or restore the file from a copy"
             )
-
-
-def _drop_rows(store: Store, lost: Rows, damage: Sequence[Damage]) -> None:
-    """Remove the damaged records of an open store, and write its other damaged blocks again."""
-    for entry in damage:
-        if entry.file.startswith(f"{fmt.RECORDS}/"):
-            (store.path / entry.file).unlink()
-    sync_path(store.path / fmt.RECORDS)
-    writer = StoreWriter(store.refresh())  # finishes what a killed writer began
-    lost = lost[store.status[lost] == Status.DONE]
-    for block in np.unique(lost // store.block_rows).tolist():
-        rows = lost[lost // store.block_rows == block]
-        writer.rewrite(block, dict.fromkeys(rows.tolist()))
-    if damage:
-        append_to_log(store.path, "repaired", files=[entry.file for entry in damage])
-
-
-def _reopen(store: Store, lost: Rows, damage: Sequence[Damage]) -> None:
-    """Replace a final store with an open store that lacks the damaged rows."""
-    source = np.zeros(len(store), np.intp)
-    source[lost] = NO_SOURCE
-    probe: Values | None = None
-    if any(entry.file.startswith(f"{fmt.PROBE}/") for entry in damage):
-        probe = {}
-    write_plan(
-        store.path,
-        Plan(store.items, [store], source, np.arange(len(store))),
-        store.attributes,
-        "reopened",
-        probe=probe,
-        overwrite=True,
-        log=store.path / fmt.LOG,
-    )

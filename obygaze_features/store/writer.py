@@ -176,10 +176,7 @@ class StoreWriter:
         return commit_block(self.store, block, [check_row(self.store, row) for row in rows])
 
     def rewrite(self, block: int, rows: Mapping[int, Outcome]) -> BlockRecord:
-        """Write a block again with new outcomes for some rows; rows that are done are kept.
-
-        A row whose outcome is None is dropped without reading it, and is then to do.
-        """
+        """Write a block again with new outcomes for some rows; rows that are done are kept."""
         store = self.store
         record = store.read_records([block]).get(block)
         if record != store.records.get(block):  # written since the store was opened
@@ -188,7 +185,7 @@ class StoreWriter:
         after = {row: check_row(store, outcome) for row, outcome in rows.items()}
         kept = []
         for row in store.rows_of_block(block):
-            if row not in rows or (rows[row] and store.status[row] == Status.DONE):
+            if row not in rows or store.status[row] == Status.DONE:
                 kept.append(row)
         after.update(zip(kept, read_outcomes(store, np.array(kept, np.intp)), strict=True))
         return commit_block(store, block, [after[row] for row in store.rows_of_block(block)])
