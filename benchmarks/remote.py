@@ -61,7 +61,7 @@ def measure() -> Iterator[Result]:
 def _reads(label: str, url: str, proxy: _Proxy, ids: list[str]) -> Iterator[Result]:
     store = open_store(url)
     store.read("frames", ids[:1])
-    shard_rows = store.stored("frames").layout.shard_rows
+    shard_rows = store.stored("frames").shard_rows
     few = ids[1:shard_rows:3][:5]
     seconds, requests = _timed(proxy, lambda: [store.read("frames", [row]) for row in few])
     # Without versions, each read ends with a check that the store is still the same.

@@ -12,9 +12,9 @@ from obygaze_features.common.progress import progress
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.metadata import StoredArray
 from obygaze_features.store.reader import Store
 from obygaze_features.store.rows import Shard
+from obygaze_features.store.shards import ShardLayout
 
 SAME_RECIPE = ("backbone", "preprocessing", "precision", "arrays")
 """The attributes that must be equal for rows to belong together."""
@@ -126,9 +126,8 @@ def read_probe(store: Store) -> dict[str, NDArray[Any]]:
     probe = {}
     for spec in store.specs:
         name = f"{fmt.PROBE}/{fmt.shard_name(spec, 0)}"
-        array = StoredArray(spec, fmt.shard_layout(spec, 1))
         try:
-            shard = Shard(store.location, name, array)
+            shard = Shard(store.location, name, ShardLayout(spec, 1))
             probe[spec.name] = shard.read(np.zeros(1, np.intp))[0]
         except FileNotFoundError:
             continue

@@ -10,7 +10,6 @@ import hashlib
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -263,26 +262,7 @@ def read_checksums(location: Location) -> dict[str, str]:
     return _decode(file, _read(file), dict[str, str])
 
 
-@dataclass(frozen=True)
-class StoredArray:
-    """An array on disk.
-
-    Parameters
-    ----------
-    spec
-        The array's name, shape and dtype.
-    layout
-        The division of the rows into shards and chunks.
-    compressed
-        True if `finalise` compressed its chunks. Uncompressed arrays can be mapped.
-    """
-
-    spec: ArraySpec
-    layout: ShardLayout
-    compressed: bool = False
-
-
-def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any]) -> StoredArray:
+def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any]) -> ShardLayout:
     """Read an array's layout; raise `StoreError` if it is not as obygaze writes it."""
     file = StoreFile(location, f"{spec.name}/zarr.json")
     header = _decode(file, _read(file), dict[str, Any])
@@ -314,8 +294,7 @@ def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any
     }
     if not header.items() >= expected.items() or shard_rows % chunk_rows:
         raise DamagedFile(file, "it does not describe this store's array as obygaze writes it")
-    layout = ShardLayout(spec.shape, np.dtype(spec.dtype), shard_rows, chunk_rows)
-    return StoredArray(spec, layout, compressed)
+    return ShardLayout(spec, shard_rows, chunk_rows, compressed)
 
 
 def read_bytes_array(file: StoreFile, n: int, width: int | None = None) -> NDArray[np.uint8]:

@@ -17,7 +17,6 @@ from obygaze_features.store.files import CUT_URL, Folder, Location, StoreFile, Z
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.metadata import (
     DamagedFile,
-    StoredArray,
     final_error,
     read_array,
     read_attributes,
@@ -27,6 +26,7 @@ from obygaze_features.store.metadata import (
     read_rows_table,
 )
 from obygaze_features.store.rows import RowReader
+from obygaze_features.store.shards import ShardLayout
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +57,7 @@ class Store:
     """
 
     attributes: dict[str, Any]
-    _stored: dict[str, StoredArray]
+    _stored: dict[str, ShardLayout]
 
     def __init__(self, location: Location) -> None:
         self.location = location
@@ -116,7 +116,7 @@ class Store:
         """The name, shape, dtype and meaning of each array."""
         return fmt.specs_of(self.attributes)
 
-    def stored(self, array: str) -> StoredArray:
+    def stored(self, array: str) -> ShardLayout:
         """Return an array's layout on disk, which is read on first use."""
         if array not in self.arrays:
             raise StoreError(

@@ -22,8 +22,9 @@ from obygaze_features.store import format as fmt
 from obygaze_features.store.combine import NO_SOURCE, Plan, write_plan
 from obygaze_features.store.files import Folder, Location, is_store_name, sha256_at
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
-from obygaze_features.store.metadata import DamagedFile, StoredArray, read_checksums
+from obygaze_features.store.metadata import DamagedFile, read_checksums
 from obygaze_features.store.reader import Rows, Store, location_of, open_store
+from obygaze_features.store.shards import ShardLayout
 from obygaze_features.store.writer import Values
 
 CHANGED = "it was changed"
@@ -121,7 +122,7 @@ def _check_shards(store: Store, reasons: Mapping[str, str]) -> Iterator[Damage]:
     """Yield the damage to shards. The files that a final store lists have been compared."""
     done = np.flatnonzero(store.status == Status.DONE)
     for array in map(store.stored, store.arrays):
-        numbers, starts = np.unique(done // array.layout.shard_rows, return_index=True)
+        numbers, starts = np.unique(done // array.shard_rows, return_index=True)
         shards = zip(numbers.tolist(), np.split(done, starts[1:]), strict=False)
         for number, rows in progress(shards, f"Verifying {array.spec.name}", unit="shard"):
             name = fmt.shard_name(array.spec, number)
@@ -148,10 +149,10 @@ def _compare_shard(store: Store, spec: ArraySpec, block: int) -> tuple[str, str 
     return name, reason
 
 
-def _find_damaged(store: Store, array: StoredArray, rows: Rows) -> list[int]:
+def _find_damaged(store: Store, array: ShardLayout, rows: Rows) -> list[int]:
     """Return those rows of a shard that cannot be read."""
     damaged: list[int] = []
-    chunks = rows // array.layout.chunk_rows
+    chunks = rows // array.chunk_rows
     for chunk in np.unique(chunks).tolist():
         in_chunk = rows[chunks == chunk]
         try:
@@ -179,7 +180,7 @@ def compare_list(store: Store) -> dict[str, str]:
     done = np.flatnonzero(store.status == Status.DONE)
     for spec in store.specs:
         optional |= {f"{fmt.PROBE}/{spec.name}/zarr.json", f"{fmt.PROBE}/{fmt.shard_name(spec, 0)}"}
-        for shard in np.unique(done // store.stored(spec.name).layout.shard_rows).tolist():
+        for shard in np.unique(done // store.stored(spec.name).shard_rows).tolist():
             names.add(fmt.shard_name(spec, shard))
 
     wrong = names.symmetric_difference(read_checksums(store.location).keys() - optional)

@@ -45,7 +45,7 @@ from obygaze_features.store.files import Folder, require_store_name
 from obygaze_features.store.format import ArraySpec, BlockRecord, Recipe, Status
 from obygaze_features.store.metadata import check_attributes, final_error, read_attributes
 from obygaze_features.store.reader import Rows, Store, open_store
-from obygaze_features.store.shards import write_shard
+from obygaze_features.store.shards import ShardLayout, write_shard
 
 if TYPE_CHECKING:
     import zarr
@@ -305,7 +305,7 @@ def _stage(
     chunks = [row.values[spec.name] if isinstance(row, Done) else None for row in outcomes]
     # The next attempt replaces what a killed writer left.
     temporary = store.path / fmt.staged_name(spec, block, "partial")
-    sha256 = write_shard(temporary, chunks, fmt.shard_layout(spec, store.block_rows))
+    sha256 = write_shard(temporary, chunks, ShardLayout(spec, store.block_rows))
     if sync:
         sync_path(temporary)
     os.replace(temporary, store.path / fmt.staged_name(spec, block, sha256))
