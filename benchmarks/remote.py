@@ -25,7 +25,8 @@ from benchmarks.result import Result
 from benchmarks.store import make_store
 from obygaze_features.store import format as fmt
 from obygaze_features.store import open_store
-from obygaze_features.store.files import Part, Remote
+from obygaze_features.store.files import Part
+from obygaze_features.store.remote import Remote
 from obygaze_features.store.transfer import push
 from tests.kit.servers import serve
 
@@ -55,7 +56,7 @@ def measure() -> Iterator[Result]:
 def _reads(label: str, url: str, proxy: _Proxy, ids: list[str]) -> Iterator[Result]:
     store = open_store(url)
     store.read("frames", ids[:1])
-    few = ids[1 : store.stored("frames").layout.shard_rows : 3][:5]
+    few = ids[1 : store.stored("frames").shard_rows : 3][:5]
     _, requests = _timed(proxy, lambda: [store.read("frames", [row]) for row in few])
     name = f"{label}: requests for 5 rows of an open shard, one by one (limit)"
     yield Result(name, requests, "", len(few), requests / len(few), 1)

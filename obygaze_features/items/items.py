@@ -316,15 +316,17 @@ class Items:
 
     def _repeated_ids(self) -> Iterator[tuple[int, str]]:
         """Yield every row that repeats the id of an earlier row, ignoring case."""
-        lower = [identifier.lower() for identifier in self.ids]
+        lower = list(map(str.lower, self.ids))
         if len(set(lower)) == len(lower):  # the fast way for a million items
             return
         first_rows: dict[str, int] = {}
         for row, identifier in enumerate(lower):
-            first_row = first_rows.setdefault(identifier, row)
-            if first_row != row:
-                first = self.ids[first_row]
-                yield row, f"duplicate id {self.ids[row]!r}; item {first_row + 1} is {first!r}"
+            first = first_rows.setdefault(identifier, row)
+            if first != row:
+                yield (
+                    row,
+                    f"duplicate id {self.ids[row]!r}; item {first + 1} is {self.ids[first]!r}",
+                )
 
 
 class NamedItems(Protocol):

@@ -10,7 +10,6 @@ import hashlib
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -100,17 +99,10 @@ class DamagedFile(StoreError):
     """The error for a damaged file of a store."""
 
     def __init__(self, where: StoreFile, reason: str) -> None:
-        location = where.location
-        remedy = "download the store again, or tell its owner"
-        if isinstance(location, Folder) and location.where == str(location.path):
-            remedy = f"restore the file from a copy, or run: obygaze stores repair {location.where}"
+        remedy = "restore the store from a copy, or run: obygaze stores repair"
         super().__init__(where, f": {reason}; {remedy}")
         self.file = where.name
         self.reason = reason
-
-
-class NewerStore(StoreError):
-    """The error for a store in a newer format than this version of obygaze can read."""
 
 
 def _read(file: StoreFile) -> bytes:
@@ -140,14 +132,11 @@ def read_attributes(location: Location) -> dict[str, Any]:
             "push again",
         ) from None
     ours = _decode(file, data, _Group).attributes.get(fmt.ATTRIBUTES)
-    if not isinstance(ours, dict):
-        raise StoreError(location.where, "is a Zarr group, but was not made by obygaze")
-    version = ours.get("format_version")
-    if version != fmt.FORMAT_VERSION:
-        raise NewerStore(
+    if not isinstance(ours, dict) or ours.get("format_version") != fmt.FORMAT_VERSION:
+        raise StoreError(
             location.where,
-            f"has format version {version!r:.20}, but this version of obygaze only reads up to "
-            f"{fmt.FORMAT_VERSION}; update obygaze, or ask the store's owner",
+            f"is not in format version {fmt.FORMAT_VERSION} of obygaze; if it is newer, update "
+            "obygaze",
         )
     check_attributes(file, ours)
     return ours
@@ -273,26 +262,7 @@ def read_checksums(location: Location) -> dict[str, str]:
     return _decode(file, _read(file), dict[str, str])
 
 
-@dataclass(frozen=True)
-class StoredArray:
-    """An array on disk.
-
-    Parameters
-    ----------
-    spec
-        The array's name, shape and dtype.
-    layout
-        The division of the rows into shards and chunks.
-    compressed
-        True if `finalise` compressed its chunks. Uncompressed arrays can be mapped.
-    """
-
-    spec: ArraySpec
-    layout: ShardLayout
-    compressed: bool = False
-
-
-def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any]) -> StoredArray:
+def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any]) -> ShardLayout:
     """Read an array's layout; raise `StoreError` if it is not as obygaze writes it."""
     file = StoreFile(location, f"{spec.name}/zarr.json")
     header = _decode(file, _read(file), dict[str, Any])
@@ -324,8 +294,7 @@ def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any
     }
     if not header.items() >= expected.items() or shard_rows % chunk_rows:
         raise DamagedFile(file, "it does not describe this store's array as obygaze writes it")
-    layout = ShardLayout(spec.shape, np.dtype(spec.dtype), shard_rows, chunk_rows)
-    return StoredArray(spec, layout, compressed)
+    return ShardLayout(spec, shard_rows, chunk_rows, compressed)
 
 
 def read_bytes_array(file: StoreFile, n: int, width: int | None = None) -> NDArray[np.uint8]:

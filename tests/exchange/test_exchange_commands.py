@@ -24,7 +24,7 @@ URL = "https://ann:secret@lab.example/toy.zarr?token=secret"
 SLIPS = [
     *((2, command, "https://lab.example/toy.zarr is a URL", "stores pull")
       for command in (f"push {URL} output.zip", f"import {URL}", f"repair {URL}")),
-    (1, "push open.zarr output.zip", "is still open", "stores finalise open.zarr"),
+    (1, "push open.zarr output.zip", "is still open", "stores finalise"),
     (2, "push toy.zarr toy.zarr/output.zip", "inside the store"),
     (1, "push toy.zarr toy.zip", "toy.zip already exists; choose another name"),
     (1, "pull nowhere.zip -o output.zarr", "nowhere.zip does not exist"),
@@ -33,7 +33,7 @@ SLIPS = [
     (2, "push toy.zarr toy.zarr", "toy.zarr is the store itself"),
     (1, "push toy.zarr X.npy/output", "X.npy/output", "Not a directory"),
     (2, "push toy.zarr hf://models/x", "use hf://datasets/OWNER/NAME"),
-    (1, "pull open.zarr -o output.zarr", "is still open", "stores subset open.zarr --film"),
+    (1, "pull open.zarr -o output.zarr", "is still open", "stores subset"),
     (2, "export toy.zarr -o output.mat", "an export must end in .h5 or .hdf5"),
     (1, "export toy.zarr -o X.h5", "X.h5 already exists"),
     (2, "import nowhere", "nowhere: import a folder"),

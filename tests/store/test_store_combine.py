@@ -164,7 +164,7 @@ def test_damage_is_not_copied(tmp_path, path):
         lambda: merge([path, part], tmp_path / "all.zarr"),
         lambda: finalise(part, allow_incomplete=True),
     ):
-        with pytest.raises(StoreError, match=r"native/c/2/0: .* obygaze stores repair .*part"):
+        with pytest.raises(StoreError, match=r"native/c/2/0: .* obygaze stores repair"):
             change()
     assert toys.contents(part) == before
     # Films are not part of the items digest, so the checksum of the file must differ.
