@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from obygaze_features.common.files import (
-    clear_unfinished,
     disk_errors,
     sync_path,
 )
@@ -210,7 +209,6 @@ def repair(
     """
     with disk_errors(Path(path), StoreError):
         store = open_store(path)
-        clear_unfinished(store.path)  # left over if an earlier repair was killed
         if damage is None:
             damage = verify(store)
         _refuse_irreparable(store, damage)
