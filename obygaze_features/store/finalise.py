@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import (
-    clear_unfinished,
     disk_errors,
     make_read_only,
     new_folder,
@@ -71,7 +70,6 @@ def finalise(store: Store | Path | str, *, allow_incomplete: bool = False) -> St
     """
     store = store if isinstance(store, Store) else open_store(store)
     if store.is_final:
-        clear_unfinished(store.path)  # e.g. the open store, if an earlier swap was killed
         return store
     with disk_errors(store.path, StoreError):
         finish_moves(store)

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 
-from obygaze_features.common.files import clear_unfinished
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
@@ -207,7 +206,6 @@ def repair(
         Reopen a final store even if it is undamaged, so that missing rows can be filled.
     """
     store = open_store(path)
-    clear_unfinished(store.path)  # left over if an earlier repair was killed
     if damage is None:
         damage = verify(store)
     _refuse_irreparable(store, damage)

@@ -266,7 +266,8 @@ SLIPS = [
     (lambda: fit_mlp(OVERFLOW, np.arange(32) % 2, early_stopping=False), "overflowed in epoch"),
     (lambda: predict_frames(lambda X: X[:, :4]), "4 frames of 5 features"),
     (lambda: predict_frames(lambda X: np.where(CLIP_7, np.nan, X)), "clip 7 .* no frame"),
-    (lambda: predict_frames(lambda X: np.where(np.arange(5) == 1, np.nan, X)), "clip 0 .* not finite"),
+    (lambda: predict_frames(lambda X: np.where(np.arange(5) == 1, np.nan, X)),
+     "clip 0 .* not finite"),
     (lambda: baselines(0), "between 0 and 1"),
     (lambda: tree(left=[3, -1, -1]), "child must follow its parent among 3 nodes"),
     (lambda: tree(left=[0, -1, -1]), "child must follow its parent"),  # for ever
