@@ -249,7 +249,9 @@ def explain_rows(
     model, X = unfuse(model, X)
     labels = _class_names(model, classes)
     explanations = []
-    for row, own in enumerate(move_cut(model.predict_proba(X), cut)):
+    probabilities = move_cut(model.predict_proba(X), cut)
+    for row in range(len(X)):
+        own = probabilities[row]
         explanations.append(
             {
                 "label": labels[own.argmax()],
