@@ -257,34 +257,18 @@ def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any
     file = StoreFile(location, f"{spec.name}/zarr.json")
     header = _decode(file, _read(file), dict[str, Any])
     with translate(DamagedFile, file, "its content is not valid ({})"):
-        shard_shape = header["chunk_grid"]["configuration"]["chunk_shape"]
+        shard = header["chunk_grid"]["configuration"]["chunk_shape"]
         sharding = header["codecs"][0]["configuration"]
-        rows = [shard_shape[0], sharding["chunk_shape"][0]]
-        shard_rows, chunk_rows = msgspec.convert(rows, list[Count])
-        compressed = sharding["codecs"] == _COMPRESSED
-    codecs = _CHECKED
-    if compressed:
-        codecs = _COMPRESSED
+        chunk = sharding["chunk_shape"]
+        codecs = sharding["codecs"]
+        shard_rows, chunk_rows = msgspec.convert([shard[0], chunk[0]], list[Count])
+        found = [header["shape"], header["data_type"], shard, chunk]
 
     row = [*spec.shape]
-    sharding = {
-        "chunk_shape": [chunk_rows, *row],
-        "codecs": codecs,
-        "index_codecs": _CHECKED,
-        "index_location": "end",
-    }
-    expected = {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": [attributes["n"], *row],
-        "data_type": spec.dtype,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [shard_rows, *row]}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "codecs": [{"name": "sharding_indexed", "configuration": sharding}],
-    }
-    if not header.items() >= expected.items() or shard_rows % chunk_rows:
+    expected = [[attributes["n"], *row], spec.dtype, [shard_rows, *row], [chunk_rows, *row]]
+    if found != expected or shard_rows % chunk_rows or codecs not in (_CHECKED, _COMPRESSED):
         raise DamagedFile(file, "it does not describe this store's array as obygaze writes it")
-    return ShardLayout(spec, shard_rows, chunk_rows, compressed)
+    return ShardLayout(spec, shard_rows, chunk_rows, codecs == _COMPRESSED)
 
 
 def read_bytes_array(file: StoreFile, n: int, width: int | None = None) -> NDArray[np.uint8]:
