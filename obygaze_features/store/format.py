@@ -126,11 +126,6 @@ class ArraySpec:
         return ARRAYS.get(self.name)
 
     @property
-    def on_request(self) -> bool:
-        """True if the array is stored only when a user asks for it by name."""
-        return self.entry is not None and self.entry.on_request
-
-    @property
     def fill(self) -> float | int:
         """The value that fills a row that was not computed: NaN, or -1 for integers. Never zero."""
         return math.nan if np.issubdtype(self.dtype, np.floating) else -1

@@ -325,9 +325,14 @@ class Store:
         Columns have the array's column names, if it has any. If an array has several axes per row,
         such as ``frames``, the numbers of a row follow each other: read it as an array instead.
         """
-        from obygaze_features.store.views import to_pandas
+        from obygaze_features.common.package import need
 
-        return to_pandas(self, array)
+        pandas = need("pandas", extra="models")
+        ids = self.done_ids()
+        values = self.read(array, missing="drop").reshape(len(ids), -1)
+        columns = self.stored(array).spec.columns or None
+        frame: pd.DataFrame = pandas.DataFrame(values, pandas.Index(ids, name="id"), columns)
+        return frame
 
     def dataset(
         self,
