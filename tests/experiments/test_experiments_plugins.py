@@ -75,7 +75,9 @@ BROKEN = {
     "def fit(self, X, y): return self": "fit must set classes_",
     "def predict_proba(self, X):\n        raise RuntimeError('no')": r"RuntimeError: no \(mylab/",
     "predict_proba = lambda self, X: np.ones(len(X))": r"shape \((\d+),\), not \(\1, 2\)",
-    "predict_proba = lambda self, X: np.full((len(X), 2), np.nan)": "must return probabilities.*nan",
+    "predict_proba = lambda self, X: np.full((len(X), 2), np.nan)": (
+        "must return probabilities.*nan"
+    ),
     "predict_proba = lambda self, X: np.ones((len(X), 2))": "sum to 1 for each clip .got 1 to 1",
     "facts_ = {'rule': object()}": "facts_ must contain only JSON values .got object",
 }
