@@ -20,7 +20,6 @@ BENCHMARKS = (
     "cross_validation",
     "leaks",
     "reproduction",
-    "rehearsal",
     "scale",
 )
 

@@ -18,7 +18,7 @@ from obygaze_features.common.printer import align
 __all__ = ["Result", "Results", "side_by_side"]
 
 RESULTS = Path(__file__).with_name("results")
-HEADER = ("what (peer)", "ours", "peer", "ratio", "target", "holds")
+HEADER = ("what (peer)", "ours", "peer", "ratio", "at most")
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,15 @@ class Result:
 
     def cells(self) -> list[str]:
         """Return the cells of the printed row."""
+        target = ""
+        if self.target is not None:
+            target = f"{self.target:.3g}" if self.holds else f"{self.target:.3g}: MISSED"
         return [
             self.name,
             f"{self.value:.3g} {self.unit}",
             f"{self.peer:.3g} {self.unit}",
             f"{self.ratio:.3f}",
-            "" if self.target is None else f"<= {self.target:.3g}",
-            "yes" if self.holds else "NO",
+            target,
         ]
 
 

@@ -44,8 +44,6 @@ class Work:
         A description of the peer, and the limit for the ratio of our CPU time to the peer's.
     exponent
         The largest exponent that we promise; None if the work grows faster than its size.
-    limit_s
-        The limit for CPU seconds at the largest size.
     prepare
         A function that fills the output folder before the time is measured.
     """
@@ -59,7 +57,6 @@ class Work:
     beside: str = ""
     target: float | None = None
     exponent: float | None = LINEAR
-    limit_s: float | None = None
     prepare: Callable[[Path, Path], object] | None = None
 
 
@@ -87,9 +84,6 @@ def _results(work: Work, folder: Path) -> Iterator[Result]:
     yield Result(name, seconds[1], "s", peer, seconds[1] / peer, work.target)
     exponent = math.log(seconds[1] / seconds[0]) / math.log(sizes[1] / sizes[0])
     yield Result(f"{work.name}: exponent (linear)", exponent, "", 1, exponent, work.exponent)
-    if work.limit_s:
-        share = seconds[1] / work.limit_s
-        yield Result(f"{work.name}: time (limit)", seconds[1], "s", work.limit_s, share, 1)
 
 
 def _tiny_sizes(work: Work) -> tuple[int, int]:
@@ -250,7 +244,7 @@ WORKS = (
     Work("manifests import csv", "clips", (100_000, 1_000_000), table, _import_table,
          _pandas_table, "pandas: read, group, write", 4),
     Work("load a manifest", "clips", (100_000, 1_000_000), table, _load,
-         _pandas_load, "pandas: read the tables", limit_s=2),
+         _pandas_load, "pandas: read the tables"),
     Work("stores import npy", "clips", THOUSANDS, store, _import_npy,
          _write_zarr, "Zarr's own write", 3),
     Work("stores finalise", "clips", THOUSANDS, store, _finalise,
@@ -259,7 +253,7 @@ WORKS = (
     Work("models predict", "clips", THOUSANDS, store, _predict),
     Work("report of a run", "clips", CLIPS, run, _report),
     Work("leave-film-out, logistic", "films of 40 clips", (25, 100), films, _leave_film_out,
-         _plain_fits, "scikit-learn: one fit per film", exponent=None, limit_s=60),
+         _plain_fits, "scikit-learn: one fit per film", exponent=None),
 )  # fmt: skip
 
 

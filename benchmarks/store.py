@@ -62,9 +62,6 @@ def _clips(folder: Path) -> Iterator[Result]:
         with h5py.File(folder / f"{name}.h5", "w") as file:
             file.create_dataset("x", data=values, chunks=(1, *values.shape[1:]))
 
-    files = sum(path.is_file() for path in store.rglob("*"))
-    yield Result("files of 2,000 clips (limit)", files, "", 100, files / 100, 0.99)
-
     def all_of(name: str) -> NDArray[np.generic]:
         return open_store(store).read(name, missing="nan")
 
@@ -128,7 +125,6 @@ def _clips(folder: Path) -> Iterator[Result]:
     ours = min(repeat(lambda: opened.read("native", [one_id]), number=1000)) / 1000
     peer_s = min(repeat(lambda: tensors.get_tensor(one_id), number=1000)) / 1000
     yield Result("one clip by id (safetensors)", ours, "s", peer_s, ours / peer_s, None)
-    yield Result("one clip by id (limit)", ours * 1e6, "us", 25, ours * 1e6 / 25, 1)
 
 
 def _tokens(folder: Path) -> Iterator[Result]:
