@@ -24,6 +24,7 @@ extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
+    "sphinx_click",
     "sphinx_copybutton",
     "docs.docstrings",
     "docs.extension",
@@ -40,6 +41,7 @@ nb_execution_timeout = 120
 nb_merge_streams = True
 nb_output_stderr = "warn"
 highlight_language = "none"
+smartquotes_action = "qe"  # not dashes, which options begin with
 copybutton_prompt_text = r"\$ |>>> |\.\.\. "
 copybutton_prompt_is_regexp = True
 copybutton_only_copy_prompt_lines = True

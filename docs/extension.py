@@ -8,6 +8,7 @@ import shutil
 from importlib import import_module
 from pathlib import Path
 
+import click
 from docutils import nodes
 from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
@@ -15,7 +16,6 @@ from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
 import obygaze_features as of
-from docs.commands import write_pages
 from docs.docstrings import PACKAGES
 from docs.pictures import MADE, write_pictures
 
@@ -34,9 +34,8 @@ LINK = re.compile(r"\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def write_sources(app: Sphinx) -> None:
-    """Write the commands' pages and the live pages; copy the notebooks into the site's folder."""
+    """Write the live pages, and copy the notebooks into the site's folder."""
     docs = Path(app.srcdir)
-    write_pages(docs / "reference/commands")
     write_pictures(MADE)
     app.outdir.mkdir(parents=True, exist_ok=True)
     for page in MADE.glob("*.html"):
@@ -103,6 +102,17 @@ class Thesaurus(SphinxDirective):
         return self.parse_text_to_nodes(describe_scheme(), allow_section_headings=True)
 
 
+def quote_blocks(app: Sphinx, context: click.Context, lines: list[str]) -> None:
+    """Show the blocks of a command's help, such as examples, unchanged."""
+    quoted: list[str] = []
+    for line in lines:
+        is_block = line.startswith("| ")
+        if is_block and not (quoted and quoted[-1].startswith("    ")):
+            quoted += ["::", ""]
+        quoted.append(f"    {line[2:]}" if is_block else line)
+    lines[:] = quoted
+
+
 def check_site(app: Sphinx, exception: Exception | None) -> None:
     """Fail if a public name has no entry."""
     if exception or app.builder.name != "html":
@@ -121,4 +131,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("builder-inited", write_sources)
     app.connect("build-finished", check_site)
     app.connect("source-read", include_files)
+    app.connect("sphinx-click-process-description", quote_blocks)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

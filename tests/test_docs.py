@@ -24,7 +24,6 @@ from sklearn.model_selection import LeaveOneGroupOut
 import obygaze_models as om
 from docs import measured
 from docs.blocks import BLOCK, blocks
-from docs.commands import contexts
 from obygaze_features.backbones.weights import write_random_weights
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
@@ -33,6 +32,7 @@ from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.saved.model import load_model
 from tests.conftest import forget_package, run_obygaze
 from tests.kit.authors import make_dataset
+from tests.kit.commands import contexts
 from tests.kit.models import write_gpt2, write_sentence_encoder
 from tests.kit.predicted import fits_of
 from tests.kit.servers import bucket, serve

@@ -9,36 +9,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import numpy as np
 import pytest
 from PIL import Image
 
 import obygaze_features as of
-from docs.commands import anchor, contexts, write_pages
 from docs.extension import describe_scheme, redirect_links
 from docs.pictures import MADE, MAX_BYTES, SHIPPED, SHOTS, ship, write_pictures
 from obygaze_features.common.figures import COLOURS
 from tests.kit.page import open_tab
 
 ROOT = Path(__file__).parents[1]
-
-
-def test_every_command_and_option_is_on_a_page(tmp_path: Path) -> None:
-    (tmp_path / "gone.md").touch()
-    write_pages(tmp_path)
-    pages = {path.stem: path.read_text() for path in tmp_path.glob("*.md")}
-    assert "gone" not in pages
-    for context in contexts():
-        _, *words = context.command_path.split()
-        if not words:
-            continue
-        target = f"({anchor(context.command_path)})="
-        assert pages[words[0]].count(target) == 1
-        text = pages[words[0]].partition(target)[2].partition("\n(obygaze-")[0]
-        for option in context.command.params:
-            if isinstance(option, click.Option) and not option.hidden:
-                assert all(name in text for name in option.opts), context.command_path
 
 
 def test_links_to_files_of_the_repository_lead_to_pages() -> None:

@@ -14,9 +14,9 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from docs.commands import contexts
 from obygaze_features.common.cli import RootGroup, echo
 from obygaze_features.errors import ManifestError, UsageError
+from tests.kit.commands import contexts
 from tests.kit.files import refused
 from tests.kit.timelines import worked
 

@@ -6,8 +6,8 @@ import click
 import pytest
 
 import obygaze_features as of
-from docs.commands import contexts
 from obygaze_features.annotations.timelines import Film, Segment
+from tests.kit.commands import contexts
 from tests.kit.files import refused
 
 TITLES = {
