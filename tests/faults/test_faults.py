@@ -115,11 +115,13 @@ SCENARIOS = {
     "merge": Scenario("stores merge {data}/open.zarr {data}/more.zarr -o {out}/x.zarr", "x.zarr"),
     "subset": Scenario("stores subset {data}/final.zarr --film tt1 -o {out}/x.zarr", "x.zarr"),
     "subset open": Scenario("stores subset {data}/open.zarr --film tt1 -o {out}/x.zarr", "x.zarr"),
-    "repair open": Scenario("stores repair {out}/x.zarr --yes", "x.zarr", "damaged-open.zarr",
-                            keeps_intact_rows, code=3, at_every_call=True),
     # Between two renames it is gone, but beside it; the next repair puts it back.
-    "repair final": Scenario("stores repair {out}/x.zarr --yes", "x.zarr", "damaged-final.zarr",
-                             lambda path: not path.exists(), code=3, at_every_call=True),
+    **{
+        f"repair {state}": Scenario("stores repair {out}/x.zarr --yes", "x.zarr",
+                                    f"damaged-{state}.zarr", lambda path: not path.exists(),
+                                    code=3, at_every_call=True)
+        for state in ("open", "final")
+    },
     "split": Scenario(
         "manifests split {out}/manifest --name leak-free --folds 3 --seed 8 --overwrite",
         "manifest", "manifest", is_split_without_origin,
