@@ -86,11 +86,6 @@ _input_options = join_options(
     "--max-gpu-memory", metavar="SIZE", help="The most memory to use on a shared GPU, such as 20GB."
 )
 @click.option(
-    "--max-hours",
-    type=float,
-    help="Stop cleanly after this many hours; the same command resumes later.",
-)
-@click.option(
     "--workers",
     type=int,
     help="Number of decoding processes (threads for images).  [default: all cores but one, shared "
@@ -131,7 +126,7 @@ def extract(
     in OUTPUT/log.jsonl. Without a terminal, a line every 30 seconds reports progress, speed and the
     time left.
 
-    Exits with code 3 if clips failed, or if clips are left because --max-hours ended the run.
+    Exits with code 3 if clips failed.
 
     A manifest of images, texts or both needs backbones that accept them: clip, siglip and xclip
     embed both in one space; dinov2 and dinov3 accept only images. For texts, leave out --videos.
@@ -172,9 +167,9 @@ def extract(
         noun = "clips" if "clip" in loaded.items.kinds else "items"
         stores = ", ".join(map(str, summary.stores))
         echo(f"{summary.done} of {summary.wanted} {noun} done in {stores}")
-    if summary.clips and not any(summary.done_in.values()) and not summary.left:
+    if summary.clips and not any(summary.done_in.values()):
         raise VideoError(f"none of the {summary.wanted} items could be extracted")
-    exit_if(summary.failed or summary.left)
+    exit_if(summary.failed)
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from obygaze_features.errors import ObygazeError, UsageError
 MAX_ERROR = 1500
 """The maximum length of an error message in characters."""
 PARTLY_DONE = 3
-"""The exit code when something was left out or failed, or when time ran out."""
+"""The exit code when something was left out or failed."""
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 

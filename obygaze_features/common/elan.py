@@ -185,17 +185,12 @@ def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
         header.insert(0, Xml.Element("MEDIA_DESCRIPTOR", {**urls, "MIME_TYPE": kind}))
 
     writer = _TierWriter(vocabularies)
-    levels = writer.entries["segment"]
     types = {}
     for tier in document.tiers:
-        if not levels.keys().isdisjoint(note.value for note in tier.annotations):
-            writer.entries[tier.kind] = levels
         writer.add(tier)
         if tier.kind not in TYPES:
             about = {"TIME_ALIGNABLE": "true", "GRAPHIC_REFERENCES": "false"}
             about["LINGUISTIC_TYPE_ID"] = tier.kind
-            if tier.kind in writer.entries:
-                about["CONTROLLED_VOCABULARY_REF"] = "levels"
             types[tier.kind] = Xml.Element("LINGUISTIC_TYPE", about)
     for time, _, name in sorted(writer.slots, key=lambda slot: slot[:2]):
         Xml.SubElement(order, "TIME_SLOT", TIME_SLOT_ID=name, TIME_VALUE=str(time))
@@ -225,13 +220,14 @@ class _TierWriter:
 
     def add(self, tier: Tier) -> None:
         """Add a tier and its dependent tiers, and further tiers if annotations overlap."""
-        name = clean(tier.name)
-        while name in self.names:
-            name += " (new)"
-        self.names.add(name)
-        for number, group in enumerate(_without_overlaps(tier.annotations), start=1):
-            group_name = name if number == 1 else f"{name} ({number})"
-            self._add_group(tier, group_name, group)
+        for group in _without_overlaps(tier.annotations):
+            name = clean(tier.name)
+            number = 1
+            while name in self.names:
+                number += 1
+                name = clean(f"{tier.name} ({number})")
+            self.names.add(name)
+            self._add_group(tier, name, group)
 
     def _add_group(self, tier: Tier, name: str, annotations: Sequence[Annotation]) -> None:
         """Add a tier of annotations that do not overlap, and its dependent tiers."""

@@ -8,7 +8,6 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 _ZEROS = re.compile(r"(?<!\d)0+(?=\d)")
@@ -111,19 +110,6 @@ def join_some(names: Sequence[str], limit: int = 5) -> str:
 def sha256_of_text(text: str) -> str:
     """Return the SHA-256 of a text in UTF-8 as 64 hexadecimal digits."""
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def shorten_digest(digest: str) -> str:
-    """Shorten a digest; "unknown:..." is not shortened.
-
-    Examples
-    --------
-    >>> shorten_digest("ab" * 32), shorten_digest("unknown:vivit")
-    ('abababababab', 'unknown:vivit')
-    """
-    if digest.startswith("unknown"):
-        return digest
-    return digest[:12]
 
 
 def find_closest(typed: str, names: Iterable[str]) -> str | None:
@@ -242,17 +228,6 @@ def group_by(values: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
     for value in values:
         groups.setdefault(key(value), []).append(value)
     return groups
-
-
-def is_folder_of(path: Path, kind: str, inside: Path) -> str:
-    """Return the message that `path` is not a store, run etc., but contains one.
-
-    Examples
-    --------
-    >>> is_folder_of(Path("runs"), "run", Path("runs/first"))
-    'runs is not a run; did you mean runs/first?'
-    """
-    return f"{path} is not a {kind}; did you mean {inside}?"
 
 
 def first_line(problem: object) -> str:

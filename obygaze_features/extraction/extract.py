@@ -213,8 +213,6 @@ def fill(
     progress: Progress,
 ) -> Summary:
     """Compute the missing rows with an engine, and log the run."""
-    if options.max_hours is not None:
-        progress.end = progress.begin + 3600 * options.max_hours
     job = plan_job(manifest, media, backbones, output, options)
     writers = open_stores(job, backbones)
     if options.reuse and job.blocks:
@@ -231,8 +229,7 @@ def fill(
             summary = summarise(job, writers, progress, type(problem).__name__.strip("_"))
             log_run(summary, writers, progress.devices)
         raise
-    ended = "time" if progress.out_of_time else "done"
-    summary = summarise(job, writers, progress, ended)
+    summary = summarise(job, writers, progress, "done")
     if job.blocks:
         log_run(summary, writers, progress.devices)
     return summary

@@ -30,7 +30,6 @@ _NUMBERS = (
     "audio_track",
     "batch",
     "workers",
-    "max_hours",
     "stall_timeout",
 )
 """The options that are numbers above 0."""
@@ -79,8 +78,6 @@ class Options:
     workers
         The number of processes that decode clips, or threads that read images (default: all cores
         but one, shared among the GPUs; at most 32).
-    max_hours
-        Stop cleanly after this many hours; blocks that would take longer are not started.
     stall_timeout
         Give up decoding a file after this many seconds without progress.
     ray
@@ -103,7 +100,6 @@ class Options:
     max_gpu_memory: str | None = None
     batch: int | None = None
     workers: int | None = None
-    max_hours: float | None = None
     stall_timeout: float = STALL_TIMEOUT_S
     ray: str | None = None
     reuse: Sequence[str | Path] | str | Path = ()

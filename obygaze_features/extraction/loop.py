@@ -43,7 +43,7 @@ def run_local(
 
     Processes decode clips. Threads read images, and resize frames for each backbone. The calling
     thread embeds, and another thread commits each block while the next one is computed. After an
-    error or when time is up, the finished rows of the last block are committed, too.
+    error, the finished rows of the last block are committed, too.
     """
     items = job.manifest.items
     reader = ItemReader(job.media, backbones)
@@ -70,8 +70,6 @@ def run_local(
         try:
             for (block, row), item in reading:
                 progress.decode += time.monotonic() - begin
-                if progress.is_over():
-                    break
                 progress.count(item)
 
                 embedder.add(block.names(row), row, item)

@@ -53,8 +53,7 @@ def run_ray(
     workers = job.options.workers or max(1, min(cpus - 1, MAX_WORKERS))
     options = replace(job.options, ray=None, reuse=(), device=device, workers=workers)
     paths = [path.absolute() for path in (*job.paths.values(), job.media) if path]
-    end = time.time() + progress.end - time.monotonic()
-    shared = ray.put((extract_part, paths, Path.cwd(), version("obygaze"), end))
+    shared = ray.put((extract_part, paths, Path.cwd(), version("obygaze")))
     # By default (max_calls=1), a process would end after a task on a GPU, with its backbones.
     task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_calls=0, max_retries=3)(run_part)
     try:
@@ -88,10 +87,10 @@ def plan_tasks(nodes: Sequence[Mapping[str, float]], device: str | None) -> tupl
 
 
 def run_part(
-    shared: tuple[Callable[[Options], Progress], list[Path], Path, str, float], options: Options
+    shared: tuple[Callable[[Options], Progress], list[Path], Path, str], options: Options
 ) -> Progress:
     """Extract a part on a machine of the cluster, if the machine has what this needs."""
-    extract_part, paths, folder, software, end = shared
+    extract_part, paths, folder, software = shared
     if version("obygaze") != software or not all(path.exists() for path in paths):
         raise ClusterError(
             f"the machine {socket.gethostname()} must have obygaze {software}, and see these "
@@ -99,7 +98,7 @@ def run_part(
         )
     with contextlib.suppress(OSError):
         os.chdir(folder)  # to which the paths of checkpoints may be relative
-    return extract_part(replace(options, max_hours=max(1, end - time.time()) / 3600))
+    return extract_part(options)
 
 
 def connect(address: str) -> None:

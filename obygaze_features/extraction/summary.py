@@ -28,9 +28,8 @@ class Progress:
 
     Parameters
     ----------
-    begin, work_begin, end
-        The start of the run, the end of loading and planning, and the time limit, by the monotonic
-        clock.
+    begin, work_begin
+        The start of the run, and the end of loading and planning, by the monotonic clock.
     items, frames
         The number of items that were read or failed, and of frames or images that were read.
     notes
@@ -43,7 +42,6 @@ class Progress:
     """
 
     begin: float = field(default_factory=lambda: time.monotonic())
-    end: float = math.inf
     items: int = 0
     frames: int = 0
     notes: Counter[str] = field(default_factory=Counter)
@@ -52,7 +50,6 @@ class Progress:
     write: float = 0.0
     batches: dict[str, int] = field(default_factory=dict)
     devices: dict[str, str] = field(default_factory=dict)
-    out_of_time: bool = False
     work_begin: float = math.inf
 
     def count(self, item: ReadItem) -> None:
@@ -61,12 +58,6 @@ class Progress:
         self.frames += item.frames
         self.notes.update(item.notes)
 
-    def is_over(self) -> bool:
-        """Return True if the time is up."""
-        is_over = time.monotonic() > self.end
-        self.out_of_time |= is_over
-        return is_over
-
     def add(self, part: Progress) -> None:
         """Add the work of another process, whose own log says how it spent its time."""
         self.items += part.items
@@ -74,7 +65,6 @@ class Progress:
         self.notes += part.notes
         self.batches |= part.batches
         self.devices |= part.devices
-        self.out_of_time |= part.out_of_time
 
     def shares(self, seconds: float) -> dict[str, float]:
         """Return each stage's share of a total time; loading and planning take the rest."""
@@ -104,9 +94,8 @@ class Summary:
         The number of items that this run processed, and the number of frames or images in them.
     notes
         Sentences about items, such as "silent sound track", and the number of items of each.
-    done, done_in, left
-        The number of selected items done in every store, the number done in each store (by name),
-        and the number left because time was up.
+    done, done_in
+        The number of selected items done in every store, and in each store, by name.
     failed
         The reasons why selected items failed, by kind (``missing``, ``unreadable`` or
         ``not_finite``) and id; `done_in` tells how many each store has.
@@ -117,7 +106,7 @@ class Summary:
     batches
         The batch size of each backbone after any halving.
     ended
-        ``done``; ``time`` if ``max_hours`` ended the run early; or the name of an error.
+        ``done``, or the name of the error that ended the run.
     """
 
     stores: list[Path]
@@ -127,7 +116,6 @@ class Summary:
     notes: Mapping[str, int]
     done: int
     done_in: dict[str, int]
-    left: int
     failed: dict[str, dict[str, str]]
     seconds: float
     shares: dict[str, float]
@@ -148,9 +136,6 @@ def summarise(
     stores = {name: writer.store.refresh() for name, writer in writers.items()}
     status = np.array([store.status[rows] for store in stores.values()])
     is_done = status == Status.DONE
-    left = int((status == Status.TODO).any(axis=0).sum())
-    if ended == "time" and not left:
-        ended = "done"
     return Summary(
         stores=[store.path for store in stores.values()],
         wanted=len(rows),
@@ -159,7 +144,6 @@ def summarise(
         notes=dict(progress.notes),
         done=int(is_done.all(axis=0).sum()),
         done_in=dict(zip(stores, is_done.sum(axis=1).tolist(), strict=True)),
-        left=left,
         failed=_find_failures(stores, rows),
         seconds=seconds,
         shares=progress.shares(seconds),

@@ -202,7 +202,7 @@ SLIPS = {
 
 
 @pytest.mark.parametrize("name", [
-    "limit", "frames", "audio_track", "batch", "workers", "max_hours", "stall_timeout",
+    "limit", "frames", "audio_track", "batch", "workers", "stall_timeout",
 ])  # fmt: skip
 def test_numbers_out_of_range_are_refused(name):
     for number in (0, -1, float("nan")):

@@ -10,7 +10,6 @@ import weakref
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ import torch
 import obygaze_features as of
 from obygaze_features.backbones import devices
 from obygaze_features.errors import BackboneError, ObygazeError, StoreError
-from obygaze_features.extraction import summary as progress
 from obygaze_features.extraction.forward import Batch
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import StoreWriter
@@ -52,7 +50,7 @@ def test_an_interrupted_run_resumes_to_the_same_store(
         of.extract(manifest, films, replace(tiny, encode_clips=interrupted), tmp_path)
     assert (of.open_store(store).status == 1).sum() == 48
     entry = json.loads((tmp_path / "log.jsonl").read_text())
-    assert (entry["ended"], entry["done"], entry["left"]) == ("KeyboardInterrupt", 48, 22)
+    assert (entry["ended"], entry["done"], entry["failed"]) == ("KeyboardInterrupt", 48, {})
     assert of.extract(manifest, films, tiny, tmp_path, limit=56).clips == 8
     monkeypatch.setattr(store_format, "BLOCKS", 2)  # a store keeps its own blocks
     clips = [of.extract(manifest, films, tiny, tmp_path, part=f"{n}/2").clips for n in (1, 2)]
@@ -138,10 +136,10 @@ def test_names_and_string_paths_are_accepted(manifest, films, weights, whole_sto
     manifest.save(tmp_path / "manifest")
     summary = of.extract(
         str(tmp_path / "manifest"), str(films), [f"tiny={weights}"],
-        str(tmp_path / "stores"), limit=32, device="cpu", max_hours=1,
+        str(tmp_path / "stores"), limit=32, device="cpu",
     )  # fmt: skip
     assert summary.stores == [tmp_path / "stores/tiny.zarr"]
-    assert (summary.clips, summary.done, summary.left, summary.failed) == (32, 32, 0, {})
+    assert (summary.clips, summary.done, summary.failed) == (32, 32, {})
     assert sum(summary.shares.values()) == pytest.approx(1, abs=1e-6)
     first, complete = store_files(summary.stores[0]), store_files(whole_store)
     assert {name for name in first if complete.get(name) != first[name]} == set()
@@ -182,27 +180,6 @@ def test_runs_on_two_devices_fill_one_store(manifest, films, weights, whole_stor
     assert min(clips) > 0
     assert sum(clips) == len(manifest)
     assert store_files(tmp_path / "tiny.zarr") == store_files(whole_store)
-
-
-@pytest.mark.night
-def test_a_time_limit_keeps_finished_rows(films, tiny, tmp_path, monkeypatch):
-    """Part of a block is kept, and the rest stays to do. The clock jumps by an hour."""
-    computed, clock = [], time.monotonic
-
-    def slowly(pixels, present, names):
-        computed.append(len(pixels))
-        return tiny.embed_clips(pixels, present)
-
-    # After the store's probe and twenty clips.
-    late = Mock(monotonic=lambda: clock() + 3600 * (len(computed) > 20))
-    monkeypatch.setattr(progress, "time", late)
-    slow = replace(tiny, encode_clips=slowly)
-    summary = of.extract(rows(40), films, slow, tmp_path, batch=1, max_hours=0.9)
-    assert (summary.ended, summary.done, summary.left) == ("time", 20, 20)
-    monkeypatch.undo()
-    assert verify(tmp_path / "tiny.zarr") == []
-    rest = of.extract(rows(40), films, tiny, tmp_path)
-    assert (rest.clips, rest.done, rest.left, rest.ended) == (20, 40, 0, "done")
 
 
 def test_a_batch_that_does_not_fit_is_halved_until_it_does(films, tiny, whole_store, tmp_path):
