@@ -388,20 +388,6 @@ def own(make_run):
         table.update(before)
 
 
-REPEATED = """
-name = "Repeated"
-manifest = '{manifest}'
-store = '{store}'
-positives = ["S"]
-train_negatives = ["HN"]
-estimators = ["logistic"]
-
-[protocol]
-name = "repeated"
-parts = 3
-"""
-
-
 def test_a_protocol_of_a_function_runs(own, experiment, tmp_path):
     chosen = structs.replace(experiment, protocol="first-fold", estimators=("logistic",))
     run = om.run_experiment(chosen, tmp_path / "run")

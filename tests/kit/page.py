@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -125,11 +124,6 @@ class Tab:
         """Return the text, or another property, of each matching element."""
         elements = f"[...document.querySelectorAll({json.dumps(selector)})]"
         return list(self.run(f"{elements}.map(e => e.{attribute})"))
-
-    def roles(self) -> Counter[str]:
-        """Return the number of elements of each role that a screen reader sees."""
-        nodes = self._call("Accessibility.getFullAXTree")["nodes"]
-        return Counter(node["role"]["value"] for node in nodes if not node["ignored"])
 
     def _call(self, method: str, parameters: Any = None) -> Any:
         self._last += 1

@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from obygaze_models import Run
 
@@ -38,16 +37,3 @@ def fits_of(run: Run) -> list[FitOf]:
         ids = [row["id"] for row in own]
         fits.append(FitOf(*key, ids, labels, table[:, 0] if table.shape[1] == 1 else table))
     return fits
-
-
-def table_of(fits: list[FitOf]) -> pd.DataFrame:
-    """Return a table of predictions of two classes in the format of a run."""
-    parts = [
-        pd.DataFrame(
-            {"model": fit.model, "test": fit.test, "fit": fit.fit, "id": fit.ids}
-            | {"label": fit.labels, "probability": fit.probabilities}
-        )
-        for fit in fits
-    ]
-    joined = pd.concat(parts, ignore_index=True)
-    return joined.astype({"model": "category", "test": "category"})
