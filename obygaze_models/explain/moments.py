@@ -57,9 +57,6 @@ def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
 
     seen = np.zeros(len(ids), dtype=np.intp)
     np.maximum.at(seen, rows, [STATES.index(state) for part in parts for state in part.seen])
-    loudness = np.concatenate(
-        [np.full_like(p.times, np.nan) if p.loudness is None else p.loudness for p in parts]
-    )
     return replace(
         parts[0],
         ids=ids.tolist(),
@@ -68,7 +65,7 @@ def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
         threshold=average([np.broadcast_to(part.threshold, len(part.ids)) for part in parts]),
         seen=[STATES[code] for code in seen.tolist()],
         warnings=unique_warnings(warning for part in parts for warning in part.warnings),
-        loudness=None if np.isnan(loudness).all() else loudness[first],
+        loudness=np.concatenate([part.loudness for part in parts])[first],
     )
 
 
@@ -119,11 +116,10 @@ def frame_table(
             "seen_in_training": predictions.seen[row],
             "threshold": thresholds[row],
             "media": item.media,
+            "loudness": _average(predictions.loudness[row][present[row]], same),
         }
         if item.start is not None:
             part |= {"film": name_film(item.film, item.media), "time_in": "film"}
-        if predictions.loudness is not None:
-            part["loudness"] = _average(predictions.loudness[row][present[row]], same)
         parts.append(part)
     if not parts:
         raise ExperimentError(
@@ -131,6 +127,8 @@ def frame_table(
             "Extract the clips again: obygaze features extract"
         )
     frames = _stack(parts)
+    if frames["loudness"].isna().all():
+        del frames["loudness"]
     frames = frames[frames["end"] > frames["start"]].reset_index(drop=True)
     placed = frames[frames["time_in"] == "film"]
     for film, media in placed.groupby("film")["media"].unique().items():

@@ -132,10 +132,6 @@ def seen_in_training(about: About, items: Items, ids: Sequence[str]) -> list[str
 
 def model_card(name: str, about: About, manifest: Manifest, counts: Mapping[str, int]) -> str:
     """Return the text of a model card; `counts` are the numbers of clips by use."""
-    classes = " from ".join(about.learned.class_titles)
-    does = f"Tells {classes} apart"
-    if about.learned.target.is_numeric:
-        does = f"Predicts {about.learned.title}"
     facts: dict[str, Any] = dict(counts)
     for key, value in about.facts.items():
         if isinstance(value, str | int | float):
@@ -145,7 +141,6 @@ def model_card(name: str, about: About, manifest: Manifest, counts: Mapping[str,
         about=about,
         features=about.needs,
         manifest=manifest,
-        does=does,
         warnings="".join(f"\n**{warning}**\n" for warning in about.warnings),
         facts="".join(f"- {key}: {value}\n" for key, value in facts.items()),
     )

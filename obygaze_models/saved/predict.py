@@ -90,7 +90,7 @@ class FramePredictions:
     warnings
         Warnings about the predictions.
     loudness
-        The loudness at each time [N, T], in dB relative to full scale; None if it is unknown.
+        The loudness at each time [N, T], in dB relative to full scale; NaN if it is unknown.
     """
 
     about: About
@@ -100,7 +100,7 @@ class FramePredictions:
     threshold: float | Array
     seen: list[str]
     warnings: list[RunWarning]
-    loudness: Array | None = None
+    loudness: Array
 
 
 def predict(folder: str | Path, store: Stores, *, ids: Sequence[str] | None = None) -> Predictions:
@@ -127,7 +127,9 @@ def predict(folder: str | Path, store: Stores, *, ids: Sequence[str] | None = No
         for name, column in zip(task.class_titles, values.T, strict=True):
             table[f"probability_{name}"] = column
     table["seen"] = seen_in_training(about, opened.items, clips)
-    return Predictions(about, table, _origin(about, opened))
+    return Predictions(
+        about, table, origin_warnings(opened.items, opened.attributes, about.warnings)
+    )
 
 
 def predict_frames(
@@ -150,7 +152,6 @@ def predict_frames(
             table[np.isnan(frames).any(axis=2)] = np.nan
     times = read_frame_times(opened.stores[0], clips, X.shape[1])
     times[np.isnan(table).any(axis=2)] = np.nan
-    loudness = read_frame_times(opened.stores[0], clips, X.shape[1], "loudness")
     return FramePredictions(
         about=about,
         ids=clips,
@@ -158,8 +159,8 @@ def predict_frames(
         probabilities=table[..., 1] if table.shape[2] == 2 else table,
         threshold=float(getattr(estimator, "threshold_", 0.5)),
         seen=seen_in_training(about, opened.items, clips),
-        warnings=_origin(about, opened),
-        loudness=None if np.isnan(loudness).all() else loudness,
+        warnings=origin_warnings(opened.items, opened.attributes, about.warnings),
+        loudness=read_frame_times(opened.stores[0], clips, X.shape[1], "loudness"),
     )
 
 
@@ -195,9 +196,7 @@ def evaluate(
         raise ExperimentError(f"the store has no clip of {manifest.name} labelled for {task.key}")
     ids = table["id"].to_numpy()
     values, seen = predictions.values, table["seen"].to_numpy()
-    ranks = None
-    if official_measure(truth, scheme, [task]) == TREC:
-        ranks = trec_ranks(ids.tolist(), values[:, -1])
+    is_trec = official_measure(truth, scheme, [task]) == TREC
     parts = {
         "all clips": is_labelled,
         "unseen clips": is_labelled & (seen != CLIP),
@@ -209,10 +208,10 @@ def evaluate(
             continue
         labelled = codes[ids[chosen]].to_numpy()
         own = values[chosen] if values.shape[1] > 2 else values[chosen, -1]
-        own_ranks = None if ranks is None else ranks[chosen]
+        ranks = trec_ranks(ids[chosen].tolist(), own) if is_trec else None
         counts = task.target.count(task, labelled)
         size = {"on": name, "clips": counts.clips, "positives": counts.positives}
-        scores = score(labelled, own, own_ranks, task.target_key)
+        scores = score(labelled, own, ranks, task.target_key)
         rows.append(size | {"by": "the model"} | scores)
         one_class = counts.positives in (None, 0, counts.clips)
         if task.target.is_numeric or not one_class:
@@ -227,8 +226,6 @@ def open_for(about: About, store: Stores) -> Sources:
     if about.reads == "groups":
         raise ExperimentError("the model predicts from the film of a clip, not from features")
     shapes = {spec.name: list(spec.shape) for spec in opened.specs}
-    if needed.array not in shapes:
-        raise ExperimentError(f"{opened.where}: {unknown_name('array', needed.array, shapes)}")
     actual = {
         "weights": opened.attributes["backbone"]["weights_sha256"],
         f"shape of {needed.array}": shapes.get(needed.array),
@@ -277,7 +274,3 @@ def read_blocks(
         clips, features = read_input(about, store, ids[start : start + step])
         if clips:
             yield clips, features
-
-
-def _origin(about: About, store: Sources) -> list[RunWarning]:
-    return origin_warnings(store.items, store.attributes, about.warnings)

@@ -128,6 +128,6 @@ def test_moments_take_positions_of_the_same_clips(lab):
     items = of.Manifest.load("manifest").items
     times, chances = np.array([[1, 3]]), np.array([[0.2, 0.9]])
     about = {"estimator": "mil", "task": "a"}
-    frames = om.FramePredictions(about, items.ids[:1], times, chances, 0.5, ["no"], [])
+    frames = om.FramePredictions(about, items.ids[:1], times, chances, 0.5, ["no"], [], times)
     with pytest.raises(ManifestError, match="id walk-0-001"):
         om.frame_table(frames, items, "sorted")
