@@ -437,6 +437,6 @@ def audit(manifest: Path, as_json: bool, **options: Any) -> None:
     Example:
       obygaze manifests audit manifests/obygaze12 --train 02_HN_S --test 02_ENHN_S
     """
-    from obygaze_features.manifests.audit import audit, audit_rows
+    from obygaze_features.manifests.audit import audit
 
-    show(audit_rows(audit(of.Manifest.load(manifest), **options)), as_json)
+    show(audit(of.Manifest.load(manifest), **options), as_json)

@@ -316,11 +316,11 @@ def scheme_in(
 
 def origin_of(about: Mapping[str, Any]) -> Origin:
     """Return who or what made a label set, according to its JSON file."""
-    origin = about.get("origin")
-    if origin in get_args(Origin) and origin:
-        return cast(Origin, origin)
-    if origin:
+    origin = about.get("origin", "")
+    if origin not in get_args(Origin):
         raise ManifestError(unknown_name("origin", str(origin), get_args(Origin)[:-1]))
+    if origin:
+        return cast(Origin, origin)
 
     # Earlier versions wrote no origin.
     if "annotator" in about:

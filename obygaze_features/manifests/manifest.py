@@ -12,6 +12,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from obygaze_features.common.files import (
     new_folder,
     read_format,
@@ -197,10 +199,7 @@ class Manifest:
         if self.folder is not None:
             save_parts(self.folder, [part], overwrite=overwrite)
         elif part.name in self._names(part.KIND) and not overwrite:
-            raise UsageError(
-                f"the manifest {self.name!r} already has {part.KIND}/{part.name}. Choose another "
-                "name, or pass overwrite=True"
-            )
+            raise UsageError(f"the manifest {self.name!r} already has {part.KIND}/{part.name}")
         self._parts[part.KIND, part.name] = part
 
     def select(
@@ -371,21 +370,12 @@ class Manifest:
         folder = Path(folder)
         header = read_header(folder)
         items = Items.from_table(read_table(folder / "items.csv", required=["id"]))
-        default = header.get("default_labels")
         labels = [path.stem for path in (folder / "labels").glob("*.csv")]
         if len(labels) == 1:
-            default = default or labels[0]
-        return cls(
-            name=header["name"],
-            items=items,
-            scheme=scheme_in(header, folder / HEADER),
-            version=header.get("version", "1"),
-            source=header.get("source", ""),
-            licence=header.get("licence", ""),
-            citation=header.get("citation", ""),
-            default_labels=default,
-            folder=folder,
-        )
+            header["default_labels"] = header["default_labels"] or labels[0]
+        texts = {name: header[name] for name in _Header.__struct_fields__}
+        scheme = scheme_in(header, folder / HEADER)
+        return cls(items=items, scheme=scheme, folder=folder, **texts)
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
         """Write the whole manifest to a folder, which appears only when it is complete.
@@ -486,12 +476,21 @@ def read_header(folder: Path) -> dict[str, Any]:
     path = folder / HEADER
     make = "obygaze manifests import KIND SOURCE -o FOLDER"
     header = read_format(path, FORMAT, FORMAT_VERSION, ManifestError, make=make)
-    texts = {"version": "", "source": "", "licence": "", "citation": "", **header}
-    texts["default_labels"] = header.get("default_labels") or ""
-    for key in ("name", "version", "source", "licence", "citation", "default_labels"):
-        if not isinstance(texts.get(key), str):
-            raise ManifestError(f"{path}: {key} must be a string (got {texts.get(key)!r})")
-    return header
+    try:
+        return header | msgspec.structs.asdict(msgspec.convert(header, _Header))
+    except msgspec.ValidationError as error:
+        raise ManifestError(f"{path} is malformed ({error})") from None
+
+
+class _Header(msgspec.Struct):
+    """The texts of ``manifest.json``."""
+
+    name: str
+    version: str = "1"
+    source: str = ""
+    licence: str = ""
+    citation: str = ""
+    default_labels: str | None = None
 
 
 def read_about(path: Path) -> dict[str, Any]:

@@ -172,7 +172,7 @@ def _clips_with(line: Line, starts: np.ndarray, ends: np.ndarray) -> list[int]:
     """
     end = max(line.end, line.start + 1e-3)  # some subtitles have no duration
     shares = np.round(np.minimum(end, ends) - np.maximum(line.start, starts), 6)
-    best = int(np.nanargmax(np.nan_to_num(shares, nan=-np.inf)))
+    best = int(np.nan_to_num(shares, nan=-np.inf).argmax())
     if not shares[best] > 0:
         return []
     together = (np.minimum(ends, ends[best]) - np.maximum(starts, starts[best])) > 1e-6

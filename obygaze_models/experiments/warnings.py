@@ -11,7 +11,7 @@ import pandas as pd
 from obygaze_features.common.text import counted, group_by, join_some
 from obygaze_features.items.items import group_noun
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.audit import audit, audit_rows
+from obygaze_features.manifests.audit import audit
 from obygaze_models.data.protocols import FILM_CLIPS
 from obygaze_models.data.warnings import RunWarning, leak_warning, origin_warnings, unique_warnings
 from obygaze_models.estimators.outputs import Facts
@@ -184,8 +184,7 @@ def table_warnings(run: Run, where: str) -> list[RunWarning]:
 
 def released_leaks(manifest: Manifest) -> Iterator[RunWarning]:
     """Yield warnings about test clips of the released splits that are used in training."""
-    leaks = audit(manifest, train=[*RELEASED_POOLS], test=sorted(RELEASED.values()))
-    for row in audit_rows(leaks):
+    for row in audit(manifest, train=[*RELEASED_POOLS], test=sorted(RELEASED.values())):
         if row["leaked"]:
             text = (
                 f"in the released files, {row['leaked']} of the {row['tested']} test clips of "

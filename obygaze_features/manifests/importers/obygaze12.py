@@ -27,7 +27,8 @@ RULES = {
     "raw": "as annotated, including concepts that are not visual",
 }
 REQUIRED = ("clip", "label", "overlap_ratio", "concepts", "id", "movie", "video_name")
-UNUSED = ("idx", "util", "clip", "srt_name", "graph_number")
+OF_LABELS = ("label", "overlap_ratio", "concepts")
+RENAMED = {"movie": "film", "video_name": "media"}
 #: The split files that the released code trains on; it uses the others only for testing.
 TRAINED = ("02_EN_S", "02_HN_S")
 CLASSES = {"Easy Neg": "EN", "Hard Neg": "HN", "Sure": "S", "S": "S", "EN_HN": "EN_HN"}
@@ -37,10 +38,10 @@ def import_manifest(source: Path | str | None = None, *, rule: str = "paper") ->
     """Read the annotations of the ObyGaze12 paper."""
     with source_or_download("obygaze12", source) as path:
         table = read_table(path, delimiter=";", required=REQUIRED).without_blank_rows()
-    columns = {"id": table["id"], "film": table["movie"], "media": table["video_name"]}
-    for name in UNUSED:
-        if name in table.columns:
-            columns[name] = table[name]
+    columns = {}
+    for name, cells in table.columns.items():
+        if name not in OF_LABELS:
+            columns[RENAMED.get(name, name)] = cells
     scheme = obygaze_scheme()
     raw = _raw_labels(table, scheme)
     return Manifest(
