@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
-from obygaze_features.common.printer import align
 from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_models.data.targets import concept_targets
 from obygaze_models.data.tasks import Task
@@ -41,17 +43,6 @@ def votes_of(run: Run, task: Task) -> dict[str, Array]:
     return votes
 
 
-def differing_clips(run: Run, test: str) -> set[str]:
-    """Return the clips of a test set to which annotators assigned different classes."""
-    votes = votes_of(run, run.task(test)).values()
-    if not votes:
-        return set()
-    table = np.array([*votes])
-    highest = table.max(axis=0)
-    lowest = np.where(table < 0, highest, table).min(axis=0)
-    return {*run.clips.loc[lowest < highest, "id"]}
-
-
 def compare_with_each(run: Run) -> dict[str, AnnotatorComparison]:
     """Compare the models with each annotator on each test set; {} if there are no annotators."""
     clips = run.clips
@@ -76,12 +67,11 @@ def compare_with_each(run: Run) -> dict[str, AnnotatorComparison]:
     return compared
 
 
-def describe_annotators(comparison: AnnotatorComparison, title: str) -> str:
-    """Return a table of each rater's kappa with each annotator of a test set."""
+def annotator_rows(compared: Mapping[str, AnnotatorComparison]) -> list[dict[str, Any]]:
+    """Return a row for each model and annotator of a test set: its kappa with each annotator."""
     rows = []
-    for rater in comparison.raters:
-        kappas = [rater.kappa.get(who) for who in comparison.annotators]
-        rows.append([rater.name, *("-" if kappa is None else f"{kappa:.2f}" for kappa in kappas)])
-    columns = [f"kappa with {name}" for name in comparison.annotators]
-    head = f"{title}: compared with annotators, on {comparison.which_clips}"
-    return f"{head}\n{align(['', *columns], rows)}"
+    for test, comparison in compared.items():
+        for rater in comparison.raters:
+            kappas = {f"kappa with {who}": rater.kappa.get(who) for who in comparison.annotators}
+            rows.append({"test": test, "rater": rater.name, **kappas})
+    return rows

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -12,7 +14,7 @@ from obygaze_features.common.printer import align, fill
 from obygaze_features.common.text import counted, format_signed, group_by, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.warnings import RunWarning, leak_warning, unique_warnings
-from obygaze_models.experiments.scores import is_cross_validated, scored_clips, split_by
+from obygaze_models.experiments.scores import scored_clips, split_by
 from obygaze_models.experiments.tables import AnyRun, Run, as_run
 from obygaze_models.scoring.intervals import (
     CROSSED,
@@ -29,19 +31,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIGNIFICANT = 0.05
-WIDTH = 100
 
 
-@dataclass(frozen=True)
-class ModelRef:
-    """A model in a run. With several runs, `name` includes the run."""
+@dataclass(frozen=True, eq=False)
+class Entrant:
+    """A model of a run, with its predictions by test set. With several runs, `name` has the run."""
 
-    run: str
+    run: Run
+    place: str
     model: str
     name: str
+    tables: Mapping[str, pd.DataFrame]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Comparison:
     """A model compared with the reference, on the clips of a test set that both were tested on.
 
@@ -49,39 +52,33 @@ class Comparison:
     ----------
     test, model, reference
         The test set, and the models.
-    clips, class_counts
-        The number of clips that both were scored on, and of clips of each class.
+    class_counts
+        The number of compared clips of each class.
     scores
         A `Difference` for each metric: the model's score minus the reference's.
     warnings
         Notes on settings that differ and on clips that are left out, and warnings about leaks.
-    noun
-        The unit that clips are grouped by, such as "film".
     cross_validated
         True if fits of a model are trained on clips that its other fits test.
     """
 
     test: str
-    model: ModelRef
-    reference: ModelRef
-    clips: int
-    class_counts: tuple[int, ...]
+    model: Entrant
+    reference: Entrant
+    class_counts: Sequence[int]
     scores: dict[str, Difference]
-    warnings: tuple[RunWarning, ...]
-    noun: str
+    warnings: Sequence[RunWarning]
     cross_validated: bool
 
-    def certainty(self, key: str) -> str:
-        """Return the interval of a difference as text, or the reason why it has none."""
-        difference = self.scores[key].difference
-        if difference.interval is not None:
-            return " to ".join(format_signed(end, 3) for end in difference.interval)
-        return too_few(self.class_counts, difference.groups, key, noun=self.noun) or "-"
+    @property
+    def clips(self) -> int:
+        """The number of clips that both were scored on."""
+        return sum(self.class_counts)
 
-    def differs(self, key: str) -> bool:
-        """Return True if the models differ significantly, after adjusting for all comparisons."""
-        p_value = self.scores[key].p_value
-        return p_value is not None and p_value < SIGNIFICANT
+    @property
+    def heading(self) -> str:
+        """The test set and its number of clips, as the heading of a table."""
+        return f"{self.test}: {counted(self.clips, 'clip')}"
 
 
 @dataclass(frozen=True)
@@ -95,6 +92,16 @@ class Comparisons:
     metric: str
     warnings: list[RunWarning]
     pooled: bool = False
+
+    @property
+    def noun(self) -> str:
+        """The unit that clips are grouped by, such as "film"."""
+        return self.comparisons[0].model.run.noun
+
+    @property
+    def by_test(self) -> dict[str, list[Comparison]]:
+        """The comparisons on each test set."""
+        return group_by(self.comparisons, lambda own: own.test)
 
     def frame(self) -> pd.DataFrame:
         """Return a row for each comparison and metric."""
@@ -120,15 +127,39 @@ class Comparisons:
         return pd.DataFrame(rows)
 
     def __str__(self) -> str:
-        by_test: dict[str, list[Comparison]] = {}
-        for own in self.comparisons:
-            by_test.setdefault(own.test, []).append(own)
-        tables = [_ranked_table(pairs, self.metric) for pairs in by_test.values()]
-        return "\n\n".join([*tables, fill(self._legend(), WIDTH)])
+        tables = [self._ranked_table(pairs) for pairs in self.by_test.values()]
+        return "\n\n".join([*tables, fill(self._legend())])
+
+    def _ranked_table(self, pairs: Sequence[Comparison]) -> str:
+        """Return the table of a test set's models and the reference, best first."""
+        first = pairs[0]
+        metric = METRICS[self.metric]
+        if self.metric not in first.scores:
+            return f"{first.test}: {metric.title} is undefined for its classes"
+
+        name = first.reference.name
+        reference = first.scores[self.metric].reference
+        rows = []
+        for own in pairs:
+            score = own.scores[self.metric]
+            value, certainty = _cells(score.difference, partial(format_signed, digits=3))
+            if certainty == "-":
+                groups = score.difference.groups
+                lack = too_few(own.class_counts, groups, self.metric, noun=self.noun)
+                certainty = lack or "-"
+            cells = [own.model.name, *_cells(score.model), value, certainty]
+            rows.append((score.model.value, [*cells, _format_p(score.p_value)]))
+        rows.append((reference.value, [name, *_cells(reference), "-", "-", "-"]))
+        sign = 1 if metric.lower_is_better else -1
+        rows.sort(key=lambda row: math.inf if row[0] is None else sign * row[0])
+
+        header = ["", metric.title, "95%", f"minus {name}", "95%", "p"]
+        table = align(header, [cells for _, cells in rows])
+        return f"{first.heading}\n{table}"
 
     def _legend(self) -> str:
         """Return an explanation of the columns, which names the test that p is from."""
-        noun = self.comparisons[0].noun
+        noun = self.noun
         test = f"a paired t-test over {noun}s"
         text = f"Scores are means over {noun}s, and differences are paired by {noun}."
         if self.pooled:
@@ -147,20 +178,20 @@ class Comparisons:
 
         title = METRICS[self.metric].title
         rows: list[tuple[str, list[Dot]]] = []
-        for test, same in group_by(self.comparisons, lambda own: own.test).items():
-            rows.append((f"{test}: {counted(same[0].clips, 'clip')}", []))
-            for own in same:
+        for pairs in self.by_test.values():
+            rows.append((pairs[0].heading, []))
+            for own in pairs:
                 if self.metric in own.scores:
                     score = own.scores[self.metric].difference
                     dot = Dot(score.value, *(score.interval or ()))
                     rows.append((own.model.name, [dot]))
-        first = self.comparisons[0]
+        reference = self.comparisons[0].reference.name
         return dot_plot(
             rows,
             [Series("difference")],
             title=f"Differences in {title}",
-            axis=f"difference in {title}, model minus {first.reference.name}, with its 95% "
-            f"interval over {first.noun}s",
+            axis=f"difference in {title}, model minus {reference}, with its 95% "
+            f"interval over {self.noun}s",
             description=str(self),
             lines={"no difference": 0.0},
             signed=True,
@@ -189,108 +220,107 @@ def compare(
         Score all clips together instead of film by film. Probabilities from different fits are
         then ranked together, although their scales may differ.
     """
-    named = _by_name([as_run(run) for run in runs])
-    first = next(iter(named.values()))
-    if len({run.header.manifest.digest for run in named.values()}) > 1:
+    opened = [*{run.folder: run for run in map(as_run, runs)}.values()]
+    first = opened[0]
+    if len({run.header.manifest.digest for run in opened}) > 1:
         raise ExperimentError("the runs have different items. Run all on the same manifest")
-    tables = _tables(named, models)
-    refs = list(dict.fromkeys(ref for ref, _ in tables))
-    known = [ref.model for ref in refs]
-    chosen = [*models] or [first.main_model]
-    for name in chosen:
-        if name not in known:
-            raise ExperimentError(unknown_name("model", name, first.models))
-    reference = refs[known.index(chosen[0])]
-    rows = [
-        _compare((ref, reference), test, named, tables, pooled=pooled)
-        for ref in refs if ref != reference
-        for test in dict.fromkeys(test for own, test in tables if own in (ref, reference))
-    ]  # fmt: skip
-    compared = [row for row in rows if isinstance(row, Comparison)]
-    left_out = [row for row in rows if isinstance(row, RunWarning)]
+    entrants = _entrants(opened, models)
+    names = [entrant.model for entrant in entrants]
+    reference = entrants[names.index(models[0] if models else first.main_model)]
+
+    compared: list[Comparison] = []
+    left_out: list[RunWarning] = []
+    for model in entrants:
+        if model is reference:
+            continue
+        for test in {**reference.tables, **model.tables}:
+            try:
+                compared.append(compare_pair(model, reference, test, pooled=pooled))
+            except ExperimentError as reason:
+                left_out.append(RunWarning("left-out", test, str(reason)))
     if not compared:
         nothing = f"no model to compare with {reference.name}. Add a run or a model"
         raise ExperimentError(left_out[0].text if left_out else nothing)
     metric = metric or first.main_metric
     if metric not in compared[0].scores:
         raise ExperimentError(unknown_name("metric", metric, compared[0].scores))
-    voiding = [note for run in named.values() for note in run.warnings if note.voids_scores]
-    warnings = [*voiding, *(note for own in compared for note in own.warnings), *left_out]
-    return Comparisons(_adjust(compared), metric, unique_warnings(warnings), pooled)
+    _adjust(compared)
+
+    warnings = [note for run in opened for note in run.warnings if note.voids_scores]
+    for own in compared:
+        warnings += own.warnings
+    return Comparisons(compared, metric, unique_warnings([*warnings, *left_out]), pooled)
 
 
-def _tables(
-    runs: Mapping[str, Run], models: Sequence[str]
-) -> dict[tuple[ModelRef, str], pd.DataFrame]:
-    """Return the predictions of each model and test set, of all models if none are named."""
-    tables = {}
-    for name, run in runs.items():
-        for (model, test), table in split_by(run.predictions, "model", "test").items():
-            title = f"{name}: {model}" if len(runs) > 1 else model
+def _entrants(runs: Sequence[Run], models: Sequence[str]) -> list[Entrant]:
+    """Return the named models, or all. With several runs, names have the run's folder or path."""
+    places = [run.folder.name for run in runs]
+    if len({*places}) < len(places):
+        places = [run.folder.as_posix() for run in runs]
+    entrants = []
+    for run, place in zip(runs, places, strict=True):
+        for model, table in split_by(run.predictions, "model").items():
+            name = f"{place}: {model}" if len(runs) > 1 else model
             if not models or model in models:
-                tables[ModelRef(name, model, title), test] = table
-    return tables
+                entrants.append(Entrant(run, place, model, name, split_by(table, "test")))
+    for model in models:
+        if model not in [entrant.model for entrant in entrants]:
+            raise ExperimentError(unknown_name("model", model, runs[0].models))
+    return entrants
 
 
-def _by_name(runs: Sequence[Run]) -> dict[str, Run]:
-    """Return the runs by folder name, or by path if folder names are not unique."""
-    names = [run.folder.name for run in runs]
-    if len(set(names)) < len(names):
-        names = [run.folder.as_posix() for run in runs]
-    return dict(zip(names, runs, strict=True))
+def compare_pair(
+    model: Entrant, reference: Entrant, test: str, *, pooled: bool = False
+) -> Comparison:
+    """Compare a model with a reference on a test set.
 
-
-def _compare(
-    pair: tuple[ModelRef, ModelRef],
-    test: str,
-    runs: Mapping[str, Run],
-    tables: Mapping[tuple[ModelRef, str], pd.DataFrame],
-    *,
-    pooled: bool,
-) -> Comparison | RunWarning:
-    """Compare two models on a test set, or return a warning if they cannot be compared."""
-    names = f"{pair[0].name} and {pair[1].name}"
-    sides = [runs[ref.run] for ref in pair]
-    if any((ref, test) not in tables for ref in pair):
-        return RunWarning("left-out", test, f"{test} is not a test set of both {names}")
-    classes = [run.task(test).classes for run in sides]
-    if classes[0] != classes[1] or sides[0].by != sides[1].by:
-        text = f"{names} cannot be compared on {test}: other classes or groups"
-        return RunWarning("left-out", test, text)
-    own = [tables[ref, test] for ref in pair]
-    labels = [table.drop_duplicates("id").set_index("id")["label"] for table in own]
-    common = labels[0].index.intersection(labels[1].index)
-    ids = common[labels[0][common] == labels[1][common]]
+    Raise `ExperimentError` if they have no clips with the same classes and labels in common.
+    """
+    names = f"{model.name} and {reference.name}"
+    sides = [model, reference]
+    if any(test not in side.tables for side in sides):
+        raise ExperimentError(f"{test} is not a test set of both {names}")
+    classes = [side.run.task(test).classes for side in sides]
+    if classes[0] != classes[1] or model.run.by != reference.run.by:
+        raise ExperimentError(f"{names} cannot be compared on {test}: other classes or groups")
+    tables = [side.tables[test] for side in sides]
+    labels = [table.groupby("id")["label"].first() for table in tables]
+    same = labels[0].eq(labels[1])  # False for clips of only one table
+    ids = same.index[same]
     if not len(ids):
-        text = f"{names} have no clips of {test} with the same label in common"
-        return RunWarning("left-out", test, text)
+        raise ExperimentError(f"{names} have no clips of {test} with the same label in common")
+
     scored = []
-    for run, table in zip(sides, own, strict=True):
-        clips = scored_clips(table[table["id"].isin(ids)], run.group_of, run.header.measure)
+    warnings = _differences(*sides)
+    for side, table in zip(sides, tables, strict=True):
+        run = side.run
+        own = table[table["id"].isin(ids)]
+        clips = scored_clips(own, run.group_of, run.header.measure)
         scored.append(score_groups(clips, pooled=pooled))
-    warnings = [*_differences(pair, sides), *_leaks(pair, sides, test, ids)]
-    rest = labels[0].index.union(labels[1].index).size - len(ids)
+        leaked = int(run.clips.loc[run.clips["leaked"], "id"].isin(ids).sum())
+        if leaked:
+            used = f"{leaked} of these {len(ids)} clips"
+            warnings.append(leak_warning(test, used, side.place))
+    rest = len(same) - len(ids)
     if rest:
         text = f"left out: {counted(rest, 'clip')} of {test} that are not in both, or differ"
         warnings.append(RunWarning("left-out", test, text))
     return Comparison(
         test=test,
-        model=pair[0],
-        reference=pair[1],
-        clips=len(ids),
-        class_counts=tuple(scored[0].class_counts),
+        model=model,
+        reference=reference,
+        class_counts=scored[0].class_counts,
         scores=estimate_differences(*scored),
-        warnings=tuple(warnings),
-        noun=sides[0].noun,
-        cross_validated=any(map(is_cross_validated, own)),
+        warnings=warnings,
+        cross_validated=any(own.cross_validated for own in scored),
     )
 
 
-def _differences(pair: Sequence[ModelRef], sides: Sequence[Run]) -> Iterator[RunWarning]:
-    """Yield a note for each setting of the data or protocol that differs between two runs."""
+def _differences(model: Entrant, reference: Entrant) -> list[RunWarning]:
+    """Return a note for each setting of the data or protocol that differs between two runs."""
     settings = []
-    for run in sides:
-        header = run.header
+    for side in (model, reference):
+        header = side.run.header
         settings.append(
             {
                 "labels": header.manifest.labels,
@@ -301,66 +331,32 @@ def _differences(pair: Sequence[ModelRef], sides: Sequence[Run]) -> Iterator[Run
                 "learned": header.learned,
             }
         )
+    notes = []
     for key, value in settings[0].items():
         other = settings[1][key]
         if value != other:
-            text = f"{key}: {value or 'none'} in {pair[0].run}, {other or 'none'} in {pair[1].run}"
-            yield RunWarning("different", "", f"different {text}")
+            here = f"{value or 'none'} in {model.place}"
+            there = f"{other or 'none'} in {reference.place}"
+            notes.append(RunWarning("different", "", f"different {key}: {here}, {there}"))
+    return notes
 
 
-def _leaks(
-    pair: Sequence[ModelRef], sides: Sequence[Run], test: str, ids: pd.Index[Any]
-) -> Iterator[RunWarning]:
-    """Yield a warning for each run that was trained on some of the scored clips."""
-    for ref, run in zip(pair, sides, strict=True):
-        leaked = int(run.clips.loc[run.clips["leaked"], "id"].isin(ids).sum())
-        if leaked:
-            yield leak_warning(test, f"{leaked} of these {len(ids)} clips", ref.run)
-
-
-def _adjust(comparisons: Sequence[Comparison]) -> list[Comparison]:
+def _adjust(comparisons: Sequence[Comparison]) -> None:
     """Adjust the p-values of each metric for the number of comparisons, by Holm's method."""
-    for key in dict.fromkeys(key for own in comparisons for key in own.scores):
-        scored = [own for own in comparisons if key in own.scores]
-        p_values = holm([own.scores[key].p_value for own in scored])
-        for own, p_value in zip(scored, p_values, strict=True):
-            own.scores[key] = replace(own.scores[key], p_value=p_value)
-    return list(comparisons)
+    for key in {key for own in comparisons for key in own.scores}:
+        scores = [own.scores for own in comparisons if key in own.scores]
+        adjusted = holm([own[key].p_value for own in scores])
+        for own, p_value in zip(scores, adjusted, strict=True):
+            own[key] = replace(own[key], p_value=p_value)
 
 
-def _ranked_table(pairs: Sequence[Comparison], metric: str) -> str:
-    """Return the table of a test set's models and the reference, best first."""
-    first, title = pairs[0], METRICS[metric].title
-    if metric not in first.scores:
-        return f"{first.test}: {title} is undefined for its classes"
-    name = first.reference.name
-    rows = []
-    for own in pairs:
-        score = own.scores[metric]
-        cells = [own.model.name, *_cells(score.model), _signed(score.difference.value)]
-        rows.append((score.model.value, [*cells, own.certainty(metric), format_p(score.p_value)]))
-    reference = first.scores[metric].reference
-    rows.append((reference.value, [name, *_cells(reference), "-", "-", "-"]))
-    sign = 1 if METRICS[metric].lower_is_better else -1
-    rows.sort(key=lambda row: (row[0] is None, sign * (row[0] or 0.0)))
-    head = ["", title, "95%", f"minus {name}", "95%", "p"]
-    table = align(head, [cells for _, cells in rows])
-    return f"{first.test}: {counted(first.clips, 'clip')}\n{table}"
-
-
-def _cells(estimate: Estimate) -> list[str]:
+def _cells(estimate: Estimate, show: Callable[[float], str] = "{:.3f}".format) -> tuple[str, str]:
     """Return an estimate's value and interval as text."""
-    value = "-" if estimate.value is None else f"{estimate.value:.3f}"
-    interval = "{:.3f} to {:.3f}".format(*estimate.interval) if estimate.interval else "-"
-    return [value, interval]
+    value = "-" if estimate.value is None else show(estimate.value)
+    return value, " to ".join(map(show, estimate.interval or ())) or "-"
 
 
-def _signed(value: float | None) -> str:
-    return "-" if value is None else format_signed(value, 3)
-
-
-def format_p(value: float | None) -> str:
-    """Return a p-value as text."""
+def _format_p(value: float | None) -> str:
     if value is None:
         return "-"
     return "< .001" if value < 0.0005 else f"{value:.3f}"
