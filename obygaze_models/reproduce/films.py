@@ -19,10 +19,9 @@ from obygaze_models.experiments.scores import (
 )
 from obygaze_models.experiments.tables import Run
 from obygaze_models.experiments.warnings import notes, table_warnings
-from obygaze_models.explain.clips import clips_by_id
-from obygaze_models.explain.error_factors import factors_of_clips
+from obygaze_models.explain.error_factors import error_factors
+from obygaze_models.reproduce import drawings
 from obygaze_models.reproduce.context import Needs, ReproductionContext, Runs, Setting, Target
-from obygaze_models.reproduce.drawings import error_factors
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value, Values
 from obygaze_models.scoring.intervals import mean_scores
 from obygaze_models.scoring.metrics import baselines
@@ -67,9 +66,9 @@ def table4(context: ReproductionContext, runs: Runs) -> Artifacts:
         return Artifacts([Table()])
     run: Run = runs[TEST]
     scores_of_run = next(scores for scores in run.model_scores if scores.model == MODEL)
-    clips, table = clips_by_id(run.clips), run.predictions
+    clips, table = run.clips.set_index("id"), run.predictions
     first = table[table["model"] == MODEL].drop_duplicates("fit")
-    films = {fit: clips[clip].group for fit, clip in zip(first["fit"], first["id"], strict=True)}
+    films = {fit: clips.group[clip] for fit, clip in zip(first["fit"], first["id"], strict=True)}
     by_film = group_by(scores_of_run.by_fit.items(), lambda pair: films[pair[0]])
     papers = published.published_films() if context.is_published("xclip") else {}
     labels = _labels_by_film(run)
@@ -84,7 +83,7 @@ def table4(context: ReproductionContext, runs: Runs) -> Artifacts:
             values[column] = Value.of(mean[metric], std[metric])
             values[_GUESSES[column]] = Value.of(chance[metric])
         values |= {"clips": Value(len(labels[film])), "of them S": Value(positives)}
-        line = Line(clips[next(iter(labels[film]))].title, "ours", values)
+        line = Line(clips.title[next(iter(labels[film]))], "ours", values)
         lines += line.beside(_of_either_average(papers.get(film)))
     paper = published.published_average() if papers.keys() == by_film.keys() else None
     lines += Line("average", "ours", _average(lines)).beside(_of_either_average(paper))
@@ -122,10 +121,10 @@ def _average(lines: Sequence[Line]) -> Values:
 def _labels_by_film(run: Run) -> dict[str, dict[str, int]]:
     """Return the labels of each film's test clips, by id."""
     labels: dict[str, dict[str, int]] = {}
-    clips, table = clips_by_id(run.clips), run.predictions
+    film_of, table = run.clips.set_index("id")["film"], run.predictions
     own = table[table["model"] == MODEL]
     for clip, label in zip(own["id"], own["label"].tolist(), strict=True):
-        labels.setdefault(clips[clip].film, {})[clip] = label
+        labels.setdefault(film_of[clip], {})[clip] = label
     return labels
 
 
@@ -144,10 +143,9 @@ def fig6(context: ReproductionContext, runs: Runs) -> Artifacts:
     all_fits = run.predictions
     predictions_of_fits = all_fits[(all_fits["model"] == MODEL) & (all_fits["test"] == TEST)]
     predictions = average_over_fits(predictions_of_fits)
-    clip_of = clips_by_id(run.clips)
-    clips = [clip_of[clip] for clip in predictions["id"]]
+    clips = run.clips.set_index("id").loc[predictions["id"]]
     is_wrong = (predictions["called"] != predictions["label"]).to_numpy()
-    films = factors_of_clips(
+    films = error_factors(
         clips,
         is_wrong,
         context.manifest.scheme.codes,
@@ -176,7 +174,7 @@ def fig6(context: ReproductionContext, runs: Runs) -> Artifacts:
         f"{title}: {film.too_few}" for title, film in zip(names, films, strict=True) if film.too_few
     ]
     table_notes = [*notes(*texts), *_run_warnings(run), *notes(*too_few)]
-    figure = error_factors(
+    figure = drawings.error_factors(
         films,
         titles,
         title=f"Factors of the network's errors{context.title_suffix}",

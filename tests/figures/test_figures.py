@@ -46,7 +46,7 @@ def dots(limits: tuple[float, float] | None = None) -> Figure:
 
 
 def factors() -> Figure:
-    look, none = Factor("Look", 1.25, 0.5, 2.0, 12), Factor(LONG, None, None, None, 0)
+    look, none = Factor("Look", 1.25, 0.5, 2.0), Factor(LONG)
     films = [
         FilmFactors(None, 900, 300, (look, none)),
         FilmFactors("tt1", 60, 20, (look, none)),
