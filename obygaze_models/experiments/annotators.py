@@ -46,21 +46,22 @@ def votes_of(run: Run, task: Task) -> dict[str, Array]:
 def compare_with_each(run: Run) -> dict[str, AnnotatorComparison]:
     """Compare the models with each annotator on each test set; {} if there are no annotators."""
     clips = run.clips
-    row_of = dict(zip(clips["id"], range(len(clips)), strict=True))
     compared = {}
     for test, own in split_by(run.predictions, "test").items():
         task = run.task(test)
         if task.target.is_numeric:
             continue
-        called, crossed = {}, False
-        for model, fits in split_by(own, "model").items():
-            crossed |= is_cross_validated(fits)
-            mean = average_over_fits(fits)
-            called[model] = np.full(len(clips), np.nan)
-            called[model][[row_of[clip] for clip in mean["id"]]] = mean["called"]
-        films = clips["group"].tolist()
+        by_model = split_by(own, "model")
+        called = {}
+        for model, fits in by_model.items():
+            mean = average_over_fits(fits).set_index("id")["called"]
+            called[model] = clips["id"].map(mean).to_numpy(float)
         comparison = compare_with_annotators(
-            votes_of(run, task), called, films, task.class_titles, cross_validated=crossed
+            votes_of(run, task),
+            called,
+            clips["group"].tolist(),
+            task.class_titles,
+            cross_validated=any(map(is_cross_validated, by_model.values())),
         )
         if comparison is not None:
             compared[test] = comparison

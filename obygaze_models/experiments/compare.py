@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from obygaze_features.common.printer import align, fill
-from obygaze_features.common.text import counted, format_signed, group_by, unknown_name
+from obygaze_features.common.printer import align_rows, fill
+from obygaze_features.common.text import counted, group_by, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.warnings import RunWarning, leak_warning, unique_warnings
-from obygaze_models.experiments.scores import scored_clips, split_by
+from obygaze_models.experiments.scores import is_cross_validated, records, scored_clips, split_by
 from obygaze_models.experiments.tables import AnyRun, Run, as_run
 from obygaze_models.scoring.intervals import (
     CROSSED,
+    MIN_CLIPS,
+    MIN_GROUPS,
     Difference,
-    Estimate,
     estimate_differences,
     holm,
     score_groups,
-    too_few,
 )
 from obygaze_models.scoring.metrics import METRICS
 
@@ -45,132 +43,64 @@ class Entrant:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
-    """A model compared with the reference, on the clips of a test set that both were tested on.
+class Pair:
+    """A model and the reference, and the clips of a test set that both can be compared on.
+
+    `warnings` are notes on settings that differ and on clips that are left out, and warnings about
+    leaks.
+    """
+
+    model: Entrant
+    reference: Entrant
+    test: str
+    ids: Sequence[str]
+    warnings: Sequence[RunWarning]
+
+    def scores(self, ids: Sequence[str], *, pooled: bool = False) -> dict[str, Difference]:
+        """Return the scores and their difference on some of the clips, for each metric."""
+        scored = []
+        for side in (self.model, self.reference):
+            table = side.tables[self.test]
+            own = table[table["id"].isin(ids)]
+            clips = scored_clips(own, side.run.group_of, side.run.header.measure)
+            scored.append(score_groups(clips, pooled=pooled))
+        return estimate_differences(*scored)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparisons:
+    """Comparisons of models with a reference. `str` is a ranked table of the main metric.
 
     Parameters
     ----------
-    test, model, reference
-        The test set, and the models.
-    class_counts
-        The number of compared clips of each class.
-    scores
-        A `Difference` for each metric: the model's score minus the reference's.
+    table
+        A row for each test set, model and metric; with `by`, also for each ``value``.
+    metric
+        The score that ranks models.
+    legend
+        What the columns are, and which test p is from.
     warnings
-        Notes on settings that differ and on clips that are left out, and warnings about leaks.
-    cross_validated
-        True if fits of a model are trained on clips that its other fits test.
+        What limits the comparison.
     """
 
-    test: str
-    model: Entrant
-    reference: Entrant
-    class_counts: Sequence[int]
-    scores: dict[str, Difference]
-    warnings: Sequence[RunWarning]
-    cross_validated: bool
-
-    @property
-    def clips(self) -> int:
-        """The number of clips that both were scored on."""
-        return sum(self.class_counts)
-
-    @property
-    def heading(self) -> str:
-        """The test set and its number of clips, as the heading of a table."""
-        return f"{self.test}: {counted(self.clips, 'clip')}"
-
-
-@dataclass(frozen=True)
-class Comparisons:
-    """Comparisons of models with a reference. `str` is a ranked table for each test set.
-
-    `metric` is the score that ranks models. If `pooled` is True, all clips are scored together.
-    """
-
-    comparisons: list[Comparison]
+    table: pd.DataFrame
     metric: str
-    warnings: list[RunWarning]
-    pooled: bool = False
+    legend: str
+    warnings: Sequence[RunWarning]
 
     @property
-    def noun(self) -> str:
-        """The unit that clips are grouped by, such as "film"."""
-        return self.comparisons[0].model.run.noun
-
-    @property
-    def by_test(self) -> dict[str, list[Comparison]]:
-        """The comparisons on each test set."""
-        return group_by(self.comparisons, lambda own: own.test)
-
-    def frame(self) -> pd.DataFrame:
-        """Return a row for each comparison and metric."""
-        rows = []
-        for own in self.comparisons:
-            for key, score in own.scores.items():
-                low, high = score.difference.interval or (None, None)
-                rows.append(
-                    {
-                        "test": own.test,
-                        "model": own.model.name,
-                        "reference": own.reference.name,
-                        "metric": key,
-                        "score": score.model.value,
-                        "score_reference": score.reference.value,
-                        "difference": score.difference.value,
-                        "low": low,
-                        "high": high,
-                        "p_value": score.p_value,
-                        "films": score.difference.groups,
-                    }
-                )
-        return pd.DataFrame(rows)
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of the main metric, best first within each test set and value."""
+        own = self.table[self.table["metric"] == self.metric]
+        own = own.sort_values("score", ascending=METRICS[self.metric].lower_is_better)
+        groups = [name for name in ("test", "value") if name in own]
+        return records(own.sort_values(groups, kind="stable"))
 
     def __str__(self) -> str:
-        tables = [self._ranked_table(pairs) for pairs in self.by_test.values()]
-        return "\n\n".join([*tables, fill(self._legend())])
-
-    def _ranked_table(self, pairs: Sequence[Comparison]) -> str:
-        """Return the table of a test set's models and the reference, best first."""
-        first = pairs[0]
-        metric = METRICS[self.metric]
-        if self.metric not in first.scores:
-            return f"{first.test}: {metric.title} is undefined for its classes"
-
-        name = first.reference.name
-        reference = first.scores[self.metric].reference
-        rows = []
-        for own in pairs:
-            score = own.scores[self.metric]
-            value, certainty = _cells(score.difference, partial(format_signed, digits=3))
-            if certainty == "-":
-                groups = score.difference.groups
-                lack = too_few(own.class_counts, groups, self.metric, noun=self.noun)
-                certainty = lack or "-"
-            cells = [own.model.name, *_cells(score.model), value, certainty]
-            rows.append((score.model.value, [*cells, _format_p(score.p_value)]))
-        rows.append((reference.value, [name, *_cells(reference), "-", "-", "-"]))
-        sign = 1 if metric.lower_is_better else -1
-        rows.sort(key=lambda row: math.inf if row[0] is None else sign * row[0])
-
-        header = ["", metric.title, "95%", f"minus {name}", "95%", "p"]
-        table = align(header, [cells for _, cells in rows])
-        return f"{first.heading}\n{table}"
-
-    def _legend(self) -> str:
-        """Return an explanation of the columns, which names the test that p is from."""
-        noun = self.noun
-        test = f"a paired t-test over {noun}s"
-        text = f"Scores are means over {noun}s, and differences are paired by {noun}."
-        if self.pooled:
-            test = f"a t-test over a jackknife of {noun}s"
-            text = f"All clips are scored together, also clips of different {noun}s and fits."
-        if any(own.cross_validated for own in self.comparisons):
-            test += f" with {CROSSED}"
-        return (
-            f"{text} p is from {test}, adjusted by Holm's method for all comparisons. Intervals "
-            "are from the same test, and not adjusted."
-        )
+        title = METRICS[self.metric].title
+        rows = pd.DataFrame(self.rows).drop(columns=["metric", "reference"])
+        rows = rows.rename(columns={"score": title, "score_reference": "reference", "p_value": "p"})
+        return f"{align_rows(records(rows))}\n\n{fill(self.legend)}"
 
     def figure(self) -> Figure:
         """Draw the differences and their intervals."""
@@ -178,30 +108,31 @@ class Comparisons:
 
         title = METRICS[self.metric].title
         rows: list[tuple[str, list[Dot]]] = []
-        for pairs in self.by_test.values():
-            rows.append((pairs[0].heading, []))
-            for own in pairs:
-                if self.metric in own.scores:
-                    score = own.scores[self.metric].difference
-                    dot = Dot(score.value, *(score.interval or ()))
-                    rows.append((own.model.name, [dot]))
-        reference = self.comparisons[0].reference.name
+        for heading, same in group_by(self.rows, _heading).items():
+            rows.append((heading, []))
+            for row in same:
+                rows.append((row["model"], [Dot(row["difference"], row["low"], row["high"])]))
         return dot_plot(
             rows,
             [Series("difference")],
             title=f"Differences in {title}",
-            axis=f"difference in {title}, model minus {reference}, with its 95% "
-            f"interval over {self.noun}s",
+            axis=f"{title}, model minus {self.rows[0]['reference']}, with its 95% interval",
             description=str(self),
             lines={"no difference": 0.0},
             signed=True,
         )
 
 
+def _heading(row: Mapping[str, Any]) -> str:
+    """Return the test set of a row, and the value of the column (if any)."""
+    return ", ".join(filter(None, (row["test"], row.get("value"))))
+
+
 def compare(
     *runs: AnyRun,
     models: Sequence[str] = (),
     metric: str | None = None,
+    by: str | None = None,
     pooled: bool = False,
 ) -> Comparisons:
     """Compare models with a reference, on the clips that both were tested on.
@@ -216,6 +147,8 @@ def compare(
         Compare only models with these names, in all runs.
     metric
         The score that ranks models; by default the main metric of the first run.
+    by
+        A column of `Run.clips`, such as "film": compare on the clips of each value on their own.
     pooled
         Score all clips together instead of film by film. Probabilities from different fits are
         then ranked together, although their scales may differ.
@@ -226,30 +159,38 @@ def compare(
         raise ExperimentError("the runs have different items. Run all on the same manifest")
     entrants = _entrants(opened, models)
     names = [entrant.model for entrant in entrants]
-    reference = entrants[names.index(models[0] if models else first.main_model)]
+    reference = entrants.pop(names.index(models[0] if models else first.main_model))
 
-    compared: list[Comparison] = []
-    left_out: list[RunWarning] = []
+    rows: list[dict[str, Any]] = []
+    warnings = [note for run in opened for note in run.warnings if note.voids_scores]
+    left_out = []
     for model in entrants:
-        if model is reference:
-            continue
         for test in {**reference.tables, **model.tables}:
             try:
-                compared.append(compare_pair(model, reference, test, pooled=pooled))
+                pair = make_pair(model, reference, test)
             except ExperimentError as reason:
                 left_out.append(RunWarning("left-out", test, str(reason)))
-    if not compared:
+                continue
+            rows += _rows(pair, by, pooled=pooled)
+            warnings += pair.warnings
+    if not rows:
         nothing = f"no model to compare with {reference.name}. Add a run or a model"
         raise ExperimentError(left_out[0].text if left_out else nothing)
-    metric = metric or first.main_metric
-    if metric not in compared[0].scores:
-        raise ExperimentError(unknown_name("metric", metric, compared[0].scores))
-    _adjust(compared)
 
-    warnings = [note for run in opened for note in run.warnings if note.voids_scores]
-    for own in compared:
-        warnings += own.warnings
-    return Comparisons(compared, metric, unique_warnings([*warnings, *left_out]), pooled)
+    table = pd.DataFrame(rows)
+    table["p_value"] = table.groupby("metric")["p_value"].transform(holm)
+    metric = metric or first.main_metric
+    known = table["metric"].unique()
+    if metric not in known:
+        raise ExperimentError(unknown_name("metric", metric, known))
+    if by is None:
+        table = table.drop(columns="value")
+    return Comparisons(
+        table=table,
+        metric=metric,
+        legend=_legend([reference, *entrants], pooled=pooled),
+        warnings=unique_warnings([*warnings, *left_out]),
+    )
 
 
 def _entrants(runs: Sequence[Run], models: Sequence[str]) -> list[Entrant]:
@@ -269,35 +210,28 @@ def _entrants(runs: Sequence[Run], models: Sequence[str]) -> list[Entrant]:
     return entrants
 
 
-def compare_pair(
-    model: Entrant, reference: Entrant, test: str, *, pooled: bool = False
-) -> Comparison:
-    """Compare a model with a reference on a test set.
+def make_pair(model: Entrant, reference: Entrant, test: str) -> Pair:
+    """Return a model and the reference on the clips that both were tested on, with equal labels.
 
-    Raise `ExperimentError` if they have no clips with the same classes and labels in common.
+    Raise `ExperimentError` if there are none, or if the classes or groups are different.
     """
     names = f"{model.name} and {reference.name}"
-    sides = [model, reference]
+    sides = (model, reference)
     if any(test not in side.tables for side in sides):
         raise ExperimentError(f"{test} is not a test set of both {names}")
     classes = [side.run.task(test).classes for side in sides]
     if classes[0] != classes[1] or model.run.by != reference.run.by:
         raise ExperimentError(f"{names} cannot be compared on {test}: other classes or groups")
-    tables = [side.tables[test] for side in sides]
-    labels = [table.groupby("id")["label"].first() for table in tables]
+    labels = [side.tables[test].groupby("id")["label"].first() for side in sides]
     same = labels[0].eq(labels[1])  # False for clips of only one table
-    ids = same.index[same]
-    if not len(ids):
+    ids = same.index[same].tolist()
+    if not ids:
         raise ExperimentError(f"{names} have no clips of {test} with the same label in common")
 
-    scored = []
-    warnings = _differences(*sides)
-    for side, table in zip(sides, tables, strict=True):
-        run = side.run
-        own = table[table["id"].isin(ids)]
-        clips = scored_clips(own, run.group_of, run.header.measure)
-        scored.append(score_groups(clips, pooled=pooled))
-        leaked = int(run.clips.loc[run.clips["leaked"], "id"].isin(ids).sum())
+    warnings = _differences(model, reference)
+    for side in sides:
+        clips = side.run.clips
+        leaked = int(clips.loc[clips["leaked"], "id"].isin(ids).sum())
         if leaked:
             used = f"{leaked} of these {len(ids)} clips"
             warnings.append(leak_warning(test, used, side.place))
@@ -305,14 +239,49 @@ def compare_pair(
     if rest:
         text = f"left out: {counted(rest, 'clip')} of {test} that are not in both, or differ"
         warnings.append(RunWarning("left-out", test, text))
-    return Comparison(
-        test=test,
-        model=model,
-        reference=reference,
-        class_counts=scored[0].class_counts,
-        scores=estimate_differences(*scored),
-        warnings=warnings,
-        cross_validated=any(own.cross_validated for own in scored),
+    return Pair(model, reference, test, ids, warnings)
+
+
+def _rows(pair: Pair, by: str | None, *, pooled: bool) -> Iterator[dict[str, Any]]:
+    """Yield a row for each metric, on all clips of a pair or for each value of a column."""
+    parts = {"": pair.ids}
+    if by:
+        parts = group_by(pair.ids, pair.reference.run.column(by).__getitem__)
+    for value, ids in parts.items():
+        for key, score in pair.scores(ids, pooled=pooled).items():
+            low, high = score.difference.interval or (None, None)
+            yield {
+                "test": pair.test,
+                "value": value,
+                "model": pair.model.name,
+                "reference": pair.reference.name,
+                "metric": key,
+                "score": score.model.value,
+                "score_reference": score.reference.value,
+                "difference": score.difference.value,
+                "low": low,
+                "high": high,
+                "p_value": score.difference.p_value,
+                "clips": len(ids),
+                "films": score.difference.groups,
+            }
+
+
+def _legend(entrants: Sequence[Entrant], *, pooled: bool) -> str:
+    """Return an explanation of the columns, which names the test that p is from."""
+    noun = entrants[0].run.noun
+    test = f"a paired t-test over {noun}s"
+    text = f"Scores are means over {noun}s, and differences are paired by {noun}."
+    if pooled:
+        test = f"a t-test over a jackknife of {noun}s"
+        text = f"All clips are scored together, also clips of different {noun}s and fits."
+    tables = [table for entrant in entrants for table in entrant.tables.values()]
+    if any(map(is_cross_validated, tables)):
+        test += f" with {CROSSED}"
+    return (
+        f"{text} The reference is {entrants[0].name}. p is from {test}, adjusted by Holm's method "
+        "for all comparisons. Intervals are from the same test, and not adjusted. There is none "
+        f"for fewer than {MIN_GROUPS} {noun}s or {MIN_CLIPS} clips of a class."
     )
 
 
@@ -339,24 +308,3 @@ def _differences(model: Entrant, reference: Entrant) -> list[RunWarning]:
             there = f"{other or 'none'} in {reference.place}"
             notes.append(RunWarning("different", "", f"different {key}: {here}, {there}"))
     return notes
-
-
-def _adjust(comparisons: Sequence[Comparison]) -> None:
-    """Adjust the p-values of each metric for the number of comparisons, by Holm's method."""
-    for key in {key for own in comparisons for key in own.scores}:
-        scores = [own.scores for own in comparisons if key in own.scores]
-        adjusted = holm([own[key].p_value for own in scores])
-        for own, p_value in zip(scores, adjusted, strict=True):
-            own[key] = replace(own[key], p_value=p_value)
-
-
-def _cells(estimate: Estimate, show: Callable[[float], str] = "{:.3f}".format) -> tuple[str, str]:
-    """Return an estimate's value and interval as text."""
-    value = "-" if estimate.value is None else show(estimate.value)
-    return value, " to ".join(map(show, estimate.interval or ())) or "-"
-
-
-def _format_p(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return "< .001" if value < 0.0005 else f"{value:.3f}"

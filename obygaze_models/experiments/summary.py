@@ -3,73 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 from typing import Any
 
 import numpy as np
 
-from obygaze_features.common.printer import describe, fill
+from obygaze_features.common.printer import describe, fill, to_cell
 from obygaze_features.common.text import join_some
 from obygaze_features.items.items import group_noun
 from obygaze_models.experiments.annotators import annotator_rows, compare_with_each
+from obygaze_models.experiments.scores import records
 from obygaze_models.experiments.tables import Run
-from obygaze_models.scoring.intervals import (
-    CROSSED,
-    MIN_GROUPS,
-    estimate_mean,
-    holm,
-    too_few,
-)
+from obygaze_models.scoring.intervals import CROSSED, MIN_GROUPS, estimate_mean, holm, shortage
 from obygaze_models.scoring.metrics import METRICS, column_titles
 
-BALANCED = {
-    "": "the protocol fixes them",
-    "undersample": "each class is reduced to the size of the smallest",
-    "weights": "all are used, with each class weighted by the inverse of its size",
-    "none": "all are used, and classes are not balanced",
-}
 Rows = list[dict[str, Any]]
 
 
 def headline(run: Run) -> str:
     """Return the result of the run's first model as a sentence."""
-    model, main = run.main_model, run.main_metric
-    own = [scores for scores in run.model_scores if scores.model == model]
+    model = run.main_model
+    main = run.main_metric
     title = METRICS[main].title
+    own = [scores for scores in run.model_scores if scores.model == model]
     if len(own) > 1:
-        means = {each.test: each.mean[main] or 0.0 for each in own}
-        low = min(means, key=means.__getitem__)
-        high = max(means, key=means.__getitem__)
-        middle = median(means.values())
-        ends = f"from {means[low]:.2f} ({low}) to {means[high]:.2f} ({high})"
-        return f"{model}: {title} {ends}, median {middle:.2f}"
+        means = [scores.mean[main] or 0.0 for scores in own]
+        return f"{model}: {title} {min(means):.2f} to {max(means):.2f} on {len(own)} test sets"
+
     [scores] = own
-    task, mean = run.task(scores.test), scores.mean[main]
-    if mean is None:
-        return f"{model}: {title} is undefined on {task.title}"
+    task = run.task(scores.test)
+    mean = scores.mean[main]
     interval = scores.interval[main]
     if interval:
         certainty = "95% interval {:.2f} to {:.2f}".format(*interval)
     else:
         classes = run.tests[scores.test].classes.values()
-        certainty = too_few(classes, scores.films, main, noun=run.noun) or "no interval"
-    if main == "auroc" and task.is_binary:
+        lacks = shortage(classes, scores.films, main, noun=run.noun)
+        certainty = lacks or "no interval"
+    if main == "auroc" and task.is_binary and mean is not None:
         negative, positive = (kind.words for kind in task.classes)
         same = "" if scores.pooled else f" of the same {run.noun}"
         return (
             f"Given one {positive} and one {negative} clip{same}, {model} rates the {positive} "
             f"one higher {mean:.0%} of the time ({title} {mean:.2f}; {certainty}; chance is 0.50)"
         )
-    return f"{model}: {title} {mean:.2f} ({certainty}) on {task.title}"
+    return f"{model}: {title} {to_cell(mean)} ({certainty}) on {task.title}"
 
 
-def describe_run(run: Run, *, verbose: bool = False) -> str:
+def describe_run(run: Run) -> str:
     """Return the text that `obygaze models run` prints below the result, except for warnings."""
     compared = compare_with_each(run)
     tables = {"scores": _scores(run), "annotators": annotator_rows(compared)}
     if len(run.tests) > 1 and all(run.task(test).concept for test in run.tests):
         tables["concepts"] = _concepts(run)
-    tables["films"] = _films(run, verbose=verbose)
+    tables["films"] = _films(run)
 
     parts = [describe(tables)]
     for comparison in compared.values():
@@ -111,24 +97,18 @@ def _concepts(run: Run) -> Rows:
     ]
 
 
-def _films(run: Run, *, verbose: bool) -> Rows:
-    """Return the range of each model's AUROC over films, or a row for each film if `verbose`.
+def _films(run: Run) -> Rows:
+    """Return the range of each model's AUROC over films.
 
-    The metric is AUROC, or for numbers the one that ranks models. F1 is not used, because even
+    For numbers, it is the range of the metric that ranks models. F1 is not used, because even
     guesses can have a high F1 on films with many positive clips.
     """
     metric = run.ranking_metric if run.header.tasks[0].target.is_numeric else "auroc"
-    films = run.scores[run.scores["metric"] == metric]
-    films = films[films["group"] != ""]
-    films = films.assign(film=films["group"].map(run.titles), metric=METRICS[metric].title)
-    columns = ["test", "model", "metric"]
-    if verbose:
-        table = films[[*columns, "film", "mean"]]
-    else:
-        by_model = films.groupby(columns, sort=False)["mean"]
-        table = by_model.agg(lowest="min", median="median", highest="max").reset_index()
-    rows: Any = table.to_dict("records")
-    return list(rows)
+    scores = run.scores()
+    films = scores[(scores["metric"] == metric) & (scores["group"] != "")]
+    films = films.assign(metric=METRICS[metric].title)
+    by_model = films.groupby(["test", "model", "metric"], sort=False)["mean"]
+    return records(by_model.agg(lowest="min", median="median", highest="max").reset_index())
 
 
 def _describe_means(run: Run) -> str:
@@ -157,18 +137,20 @@ def _describe_means(run: Run) -> str:
 
 def _clips(run: Run) -> dict[str, Any]:
     """Return how many clips of each class were tested, and how models were trained."""
-    header, fits = run.header, run.fits
+    header = run.header
+    fits = run.fits
     facts: dict[str, Any] = {"protocol": header.protocol, "folds": header.split}
     for test, own in run.tests.items():
         names = run.task(test).titles()
         facts[test] = {names[key]: count for key, count in own.classes.items()}
     if header.also_trained:
         tested = len(run.tested_groups)
-        overlap = f"{header.also_trained} of {tested} tested {run.noun}s have clips in training"
-        facts["overlap"] = overlap
+        facts["overlap"] = (
+            f"{header.also_trained} of {tested} tested {run.noun}s have clips in training"
+        )
+    facts["balance"] = header.balance
     if len(fits):
-        trained = f"{span(fits['trained'].tolist())} training clips per fit"
-        facts["balance"] = f"{trained}: {BALANCED[header.balance]}"
+        facts["training clips"] = f"{span(fits['trained'].tolist())} per fit"
     for model, cuts in fits[fits["cut"].notna()].groupby("model")["cut"]:
         facts[f"threshold of {model}"] = f"{span(cuts.tolist(), '.2f')}, from validation clips"
     return facts

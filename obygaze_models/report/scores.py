@@ -12,7 +12,7 @@ import pandas as pd
 from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.tasks import Task
-from obygaze_models.experiments.compare import SIGNIFICANT, Entrant, compare_pair
+from obygaze_models.experiments.compare import SIGNIFICANT, Entrant, make_pair
 from obygaze_models.experiments.scores import ModelScores, average_over_fits, score_models
 from obygaze_models.experiments.tables import Run
 from obygaze_models.report.sources import Labels
@@ -340,11 +340,12 @@ def _differences(entries: Sequence[Tested]) -> Iterator[Row]:
         if other.reads == main.reads:
             continue
         try:
-            pair = compare_pair(main.entrant, other.entrant, main.task.key)
+            pair = make_pair(main.entrant, other.entrant, main.task.key)
         except ExperimentError:  # they share no clips
             continue
-        if main.metric in pair.scores and not pair.warnings:
-            difference = pair.scores[main.metric].difference
+        scores = pair.scores(pair.ids)
+        if main.metric in scores and not pair.warnings:
+            difference = scores[main.metric].difference
             yield Row(f"{main.reads} − {other.reads}", difference, kind=DIFFERENCE)
 
 
