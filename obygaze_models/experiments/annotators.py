@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
@@ -19,8 +16,8 @@ from obygaze_models.scoring.metrics import Array
 
 def annotators_of(clips: pd.DataFrame) -> list[str]:
     """Return the annotators whose labels are in a table of clips."""
-    names: list[str] = clips.columns.tolist()
-    return [name.removeprefix(LABEL_OF) for name in names if name.startswith(LABEL_OF)]
+    columns: list[str] = clips.filter(regex=f"^{LABEL_OF}").columns.tolist()
+    return [name.removeprefix(LABEL_OF) for name in columns]
 
 
 def votes_of(run: Run, task: Task) -> dict[str, Array]:
@@ -31,8 +28,8 @@ def votes_of(run: Run, task: Task) -> dict[str, Array]:
     for name in annotators_of(clips):
         levels = clips[f"{LABEL_OF}{name}"]
         if task.concept:
-            marked = clips[f"{CONCEPTS_OF}{name}"].str.split(SEPARATOR)
-            shows = np.array([[task.concept in own] for own in marked], dtype=bool)
+            marked = clips[f"{CONCEPTS_OF}{name}"].str.get_dummies(SEPARATOR)
+            shows = marked.reindex(columns=[task.concept], fill_value=0).to_numpy()
             is_obygaze = run.header.manifest.is_obygaze
             codes = concept_targets(levels.tolist(), shows, task.negatives, is_obygaze=is_obygaze)[
                 :, 0
@@ -66,13 +63,3 @@ def compare_with_each(run: Run) -> dict[str, AnnotatorComparison]:
         if comparison is not None:
             compared[test] = comparison
     return compared
-
-
-def annotator_rows(compared: Mapping[str, AnnotatorComparison]) -> list[dict[str, Any]]:
-    """Return a row for each model and annotator of a test set: its kappa with each annotator."""
-    rows = []
-    for test, comparison in compared.items():
-        for rater in comparison.raters:
-            kappas = {f"kappa with {who}": rater.kappa.get(who) for who in comparison.annotators}
-            rows.append({"test": test, "rater": rater.name, **kappas})
-    return rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -29,6 +30,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIGNIFICANT = 0.05
+SETTINGS = (
+    "manifest.labels",
+    "protocol",
+    "experiment.protocol_options",
+    "split",
+    "balance",
+    "learned",
+)
+"""What should be the same in two runs that are compared, in their headers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,8 +118,8 @@ class Comparisons:
 
         title = METRICS[self.metric].title
         rows: list[tuple[str, list[Dot]]] = []
-        for heading, same in group_by(self.rows, _heading).items():
-            rows.append((heading, []))
+        for heading, same in group_by(self.rows, _part).items():
+            rows.append((", ".join(filter(None, heading)), []))
             for row in same:
                 rows.append((row["model"], [Dot(row["difference"], row["low"], row["high"])]))
         return dot_plot(
@@ -123,9 +133,9 @@ class Comparisons:
         )
 
 
-def _heading(row: Mapping[str, Any]) -> str:
+def _part(row: Mapping[str, Any]) -> tuple[str, str]:
     """Return the test set of a row, and the value of the column (if any)."""
-    return ", ".join(filter(None, (row["test"], row.get("value"))))
+    return row["test"], row.get("value", "")
 
 
 def compare(
@@ -153,7 +163,7 @@ def compare(
         Score all clips together instead of film by film. Probabilities from different fits are
         then ranked together, although their scales may differ.
     """
-    opened = [*{run.folder: run for run in map(as_run, runs)}.values()]
+    opened = [as_run(run) for run in runs]
     first = opened[0]
     if len({run.header.manifest.digest for run in opened}) > 1:
         raise ExperimentError("the runs have different items. Run all on the same manifest")
@@ -244,7 +254,7 @@ def make_pair(model: Entrant, reference: Entrant, test: str) -> Pair:
 
 def _rows(pair: Pair, by: str | None, *, pooled: bool) -> Iterator[dict[str, Any]]:
     """Yield a row for each metric, on all clips of a pair or for each value of a column."""
-    parts = {"": pair.ids}
+    parts: Mapping[str, Sequence[str]] = {"": pair.ids}
     if by:
         parts = group_by(pair.ids, pair.reference.run.column(by).__getitem__)
     for value, ids in parts.items():
@@ -280,31 +290,19 @@ def _legend(entrants: Sequence[Entrant], *, pooled: bool) -> str:
         test += f" with {CROSSED}"
     return (
         f"{text} The reference is {entrants[0].name}. p is from {test}, adjusted by Holm's method "
-        "for all comparisons. Intervals are from the same test, and not adjusted. There is none "
-        f"for fewer than {MIN_GROUPS} {noun}s or {MIN_CLIPS} clips of a class."
+        "for all comparisons. Intervals are from the same test, and not adjusted. They need "
+        f"{MIN_GROUPS} {noun}s, and {MIN_CLIPS} clips of each class."
     )
 
 
 def _differences(model: Entrant, reference: Entrant) -> list[RunWarning]:
     """Return a note for each setting of the data or protocol that differs between two runs."""
-    settings = []
-    for side in (model, reference):
-        header = side.run.header
-        settings.append(
-            {
-                "labels": header.manifest.labels,
-                "protocol": header.protocol,
-                "options": header.experiment.protocol_options,
-                "split": header.split,
-                "balance": header.balance,
-                "learned": header.learned,
-            }
-        )
     notes = []
-    for key, value in settings[0].items():
-        other = settings[1][key]
+    for path in SETTINGS:
+        value, other = (attrgetter(path)(side.run.header) for side in (model, reference))
         if value != other:
             here = f"{value or 'none'} in {model.place}"
             there = f"{other or 'none'} in {reference.place}"
-            notes.append(RunWarning("different", "", f"different {key}: {here}, {there}"))
+            text = f"different {path.rpartition('.')[2]}: {here}, {there}"
+            notes.append(RunWarning("different", "", text))
     return notes

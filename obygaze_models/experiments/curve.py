@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -55,11 +56,9 @@ def learning_curve(
     tables = []
     with threadpool_limits(1):
         for planned in progress([*unbalanced.fits()], "train", unit="fit"):
-            for size in sorted({*(films or SIZES)}):
-                for draw in range(draws):
-                    part = _restrict(plan, planned, size, draw)
-                    if part is None:
-                        continue
+            for size, draw in product(sorted({*(films or SIZES)}), range(draws)):
+                part = _restrict(plan, planned, size, draw)
+                if part is not None:
                     outputs = fit_planned(unbalanced, part).predict(plan.data, part.fold.test_rows)
                     for own in tabulate_tests(plan, part.problem, part.model, part.fold, outputs):
                         tables.append(own.assign(films=size, draw=draw))

@@ -63,7 +63,7 @@ def _mean_predictions(run: Run, model: str, test: str, fits: pd.DataFrame) -> pd
     parts = []
     for own in mean_parts(reasons[is_own], mean["id"].tolist()):
         parts.append("|".join(f"{concept} {format_signed(amount)}" for concept, amount in own))
-    mean = mean.drop(columns=["called", "low", "high"])
+    mean = mean.drop(columns="called")
     return mean.assign(parts=parts, model=model, test=test)
 
 

@@ -23,7 +23,7 @@ from obygaze_models.scoring.intervals import (
     mean_scores,
     score_groups,
 )
-from obygaze_models.scoring.metrics import TREC, Array, Scores, score, trec_ranks
+from obygaze_models.scoring.metrics import Array, Scores, score
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class ModelScores:
     cross_validated
         True if fits are trained on clips that other fits test.
     by_fit
-        The scores of each fit, by its number.
+        The scores of each fit on all its clips together, by its number.
     """
 
     model: str
@@ -88,11 +88,6 @@ class TestSet:
     classes: dict[str, int]
     guesses: dict[str, Scores]
 
-    @property
-    def share(self) -> float | None:
-        """The share of positives; None unless there are two classes."""
-        return None if self.positives is None else self.positives / self.clips
-
 
 def split_by(table: pd.DataFrame, *columns: str) -> dict[Any, pd.DataFrame]:
     """Split a table by the values in some columns, in the table's order."""
@@ -117,26 +112,21 @@ def tabulate(
     task: Task, model: str, fit: int, ids: Sequence[str], labels: Array, table: Array
 ) -> pd.DataFrame:
     """Return a fit's table of predictions for a test set, from class probabilities [N, C]."""
-    names, values = task.target.columns(task.class_keys), task.target.to_columns(table)
     columns = {"id": ids, "model": model, "fit": fit, "test": task.key, "label": labels}
-    return pd.DataFrame(columns | dict(zip(names, values.T, strict=True)))
+    names = task.target.columns(task.class_keys)
+    return pd.DataFrame(columns).join(pd.DataFrame(task.target.to_columns(table), columns=names))
 
 
 def average_over_fits(table: pd.DataFrame) -> pd.DataFrame:
     """Return each clip's label and prediction, averaged over the fits of a model, by id.
 
     If a fit tested a clip in several test sets, its prediction counts once. `called` is the
-    predicted class, `fits` the number of fits; `low` and `high` are the lowest and highest last
-    probability.
+    predicted class, and `fits` the number of fits.
     """
     target = target_of_columns(table.columns)
     columns = target.columns_in(table.columns)
     once = table.drop_duplicates(["fit", "id"]).groupby("id", sort=True)
-    means = once[columns].mean()
-    last = once[columns[-1]]
-    means = means.assign(
-        label=once["label"].first(), low=last.min(), high=last.max(), fits=last.size()
-    )
+    means = once[columns].mean().assign(label=once["label"].first(), fits=once.size())
     return means.assign(called=target.called(values_of(means))).reset_index()
 
 
@@ -175,7 +165,10 @@ def score_models(
     for (model, test), own in split_by(table, "model", "test").items():
         scored = score_groups(scored_clips(own, group_of, measure))
         estimates = estimate_scores(scored)
-        fits = split_by(own, "fit")
+        kind = target_of_columns(own.columns).key
+        by_fit = {}
+        for fit, part in split_by(own, "fit").items():
+            by_fit[fit] = score(part["label"].to_numpy(), values_of(part), kind=kind)
         models.append(
             ModelScores(
                 model=model,
@@ -187,7 +180,7 @@ def score_models(
                 left_out=scored.left_out,
                 pooled=scored.pooled,
                 cross_validated=scored.cross_validated,
-                by_fit={fit: score_fit(part, measure) for fit, part in fits.items()},
+                by_fit=by_fit,
             )
         )
     return models
@@ -211,13 +204,6 @@ def scores_table(models: Sequence[ModelScores]) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"clips": "Int64", "films": "Int64"})
 
 
-def score_fit(table: pd.DataFrame, measure: str = "") -> Scores:
-    """Return the scores of a fit on a test set, with all its clips together."""
-    values = values_of(table)
-    ranks = trec_ranks(table["id"].tolist(), values) if measure == TREC else None
-    return score(table["label"].to_numpy(), values, ranks, target_of_columns(table.columns).key)
-
-
 def score_test_sets(
     table: pd.DataFrame,
     tasks: Sequence[Task],
@@ -226,8 +212,8 @@ def score_test_sets(
 ) -> dict[str, TestSet]:
     """Return each test set's size, and the scores of guesses on it.
 
-    Guesses are scored like the models: in each scored group, with the group's share of positives,
-    and then averaged over groups.
+    Guesses are scored like the first model: in each scored group, with the group's share of
+    positives, and then averaged over groups.
     """
     sets = {}
     for test, own in split_by(table, "test").items():
@@ -237,9 +223,9 @@ def score_test_sets(
         guesses: dict[str, Scores] = {}
         if counts.positives is not None or target.is_numeric:
             by_group = dict(iter(labels.groupby(labels.index.map(group_of))))
-            scored = {group for each in scores if each.test == test for group in each.groups}
+            first = next(each for each in scores if each.test == test)
             forms = []
-            for part in [by_group[group] for group in sorted(scored)] or [labels]:
+            for part in [by_group[group] for group in first.groups] or [labels]:
                 others = labels.drop(part.index)
                 forms.append(target.guesses(part.to_numpy(), others.to_numpy()))
             guesses = {name: mean_scores([form[name] for form in forms]) for name in forms[0]}

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from obygaze_features.common.printer import describe, fill, to_cell
 from obygaze_features.common.text import join_some
 from obygaze_features.items.items import group_noun
-from obygaze_models.experiments.annotators import annotator_rows, compare_with_each
+from obygaze_models.experiments.annotators import compare_with_each
 from obygaze_models.experiments.scores import records
 from obygaze_models.experiments.tables import Run
-from obygaze_models.scoring.intervals import CROSSED, MIN_GROUPS, estimate_mean, holm, shortage
+from obygaze_models.scoring.intervals import CROSSED, MIN_CLIPS, MIN_GROUPS, estimate_mean, holm
 from obygaze_models.scoring.metrics import METRICS, column_titles
 
 Rows = list[dict[str, Any]]
@@ -32,13 +32,10 @@ def headline(run: Run) -> str:
     [scores] = own
     task = run.task(scores.test)
     mean = scores.mean[main]
+    certainty = "no interval"
     interval = scores.interval[main]
     if interval:
         certainty = "95% interval {:.2f} to {:.2f}".format(*interval)
-    else:
-        classes = run.tests[scores.test].classes.values()
-        lacks = shortage(classes, scores.films, main, noun=run.noun)
-        certainty = lacks or "no interval"
     if main == "auroc" and task.is_binary and mean is not None:
         negative, positive = (kind.words for kind in task.classes)
         same = "" if scores.pooled else f" of the same {run.noun}"
@@ -52,10 +49,15 @@ def headline(run: Run) -> str:
 def describe_run(run: Run) -> str:
     """Return the text that `obygaze models run` prints below the result, except for warnings."""
     compared = compare_with_each(run)
-    tables = {"scores": _scores(run), "annotators": annotator_rows(compared)}
+    tables = {"scores": _scores(run)}
     if len(run.tests) > 1 and all(run.task(test).concept for test in run.tests):
         tables["concepts"] = _concepts(run)
     tables["films"] = _films(run)
+    raters: Rows = []
+    for test, comparison in compared.items():
+        for rater in comparison.raters:
+            raters.append({"test": test, "kappa of": rater.name, **rater.kappa})
+    tables["annotators"] = raters
 
     parts = [describe(tables)]
     for comparison in compared.values():
@@ -76,6 +78,7 @@ def _scores(run: Run) -> Rows:
                 low, high = scores.interval[run.main_metric] or (None, None)
                 row = {main: scores.mean[run.main_metric], "low": low, "high": high}
                 row |= {title: scores.mean[key] for key, title in titles.items()}
+                row["films"] = scores.films
                 rows.append({"test": test, "model": scores.model, **row})
         for name, guess in own.guesses.items():
             row = {title: guess.get(key) for key, title in titles.items()}
@@ -85,16 +88,14 @@ def _scores(run: Run) -> Rows:
 
 def _concepts(run: Run) -> Rows:
     """Return a row for each concept: p of the first model's AUROC against 0.5, by Holm's method."""
-    p_of = {}
-    for scores in run.model_scores:
-        if scores.model == run.main_model:
-            films = np.array([film["auroc"] for film in scores.groups.values()], float)
-            above = estimate_mean(films - 0.5, cross_validated=scores.cross_validated)
-            p_of[scores.test] = above.p_value if scores.interval["auroc"] else None
-    return [
-        {"test": test, "p of AUROC = 0.5": p}
-        for test, p in zip(p_of, holm([*p_of.values()]), strict=True)
-    ]
+    own = [scores for scores in run.model_scores if scores.model == run.main_model]
+    p_values = []
+    for scores in own:
+        films = np.array([film["auroc"] for film in scores.groups.values()], float)
+        above = estimate_mean(films - 0.5, cross_validated=scores.cross_validated)
+        p_values.append(above.p_value if scores.interval["auroc"] else None)
+    tests = [scores.test for scores in own]
+    return records(pd.DataFrame({"test": tests, "p of AUROC = 0.5": holm(p_values)}))
 
 
 def _films(run: Run) -> Rows:
@@ -117,17 +118,12 @@ def _describe_means(run: Run) -> str:
     means = [scores for scores in run.model_scores if not scores.pooled]
     if not means:
         return f"Scores are for all test clips together: fewer than two {noun}s can be scored."
-    counts = [scores.films for scores in means]
-    text = f"Scores are means over {span(counts)} {noun}s"
-    if max(counts) < MIN_GROUPS:
-        text += f"; there is no interval, because {MIN_GROUPS} {noun}s are needed."
-    elif any(scores.cross_validated for scores in means):
-        text += f"; the interval is a t interval over {noun}s, with {CROSSED}."
+    text = f"Scores are means over {noun}s, and low and high the ends of a 95% t interval"
+    if any(scores.cross_validated for scores in means):
+        text += f", with {CROSSED}."
     else:
-        text += (
-            f"; the interval is a t interval over {noun}s, and is of these trained models on "
-            f"other {noun}s."
-        )
+        text += f", which is of these trained models on other {noun}s."
+    text += f" It needs {MIN_GROUPS} {noun}s, and {MIN_CLIPS} clips of each class."
     left_out = dict.fromkeys(name for scores in means for name in scores.left_out)
     if left_out:
         names = join_some([run.titles.get(name, name) for name in left_out])
@@ -150,13 +146,5 @@ def _clips(run: Run) -> dict[str, Any]:
         )
     facts["balance"] = header.balance
     if len(fits):
-        facts["training clips"] = f"{span(fits['trained'].tolist())} per fit"
-    for model, cuts in fits[fits["cut"].notna()].groupby("model")["cut"]:
-        facts[f"threshold of {model}"] = f"{span(cuts.tolist(), '.2f')}, from validation clips"
+        facts["training clips"] = f"{int(fits['trained'].median()):,} in the median fit"
     return facts
-
-
-def span(numbers: Sequence[float], form: str = ",") -> str:
-    """Return the range of some numbers as text, or the number if they are all equal."""
-    low, high = f"{min(numbers):{form}}", f"{max(numbers):{form}}"
-    return low if low == high else f"{low} to {high}"
