@@ -289,7 +289,7 @@ def test_pages_run(
 def test_arrays_become_a_table(page: Page) -> None:
     page.run(read("how-to/arrays"))
     assert re.search(r"^ +logistic +0\.73 +0\.60 +0\.87$", page.printed, re.MULTILINE)
-    assert "minus logistic" in page.printed
+    assert "The reference is logistic" in page.printed
     assert Path("arrays/report.html").is_file()
 
 

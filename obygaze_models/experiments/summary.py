@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from obygaze_features.common.printer import describe, fill, to_cell
+from obygaze_features.common.printer import describe, fill
 from obygaze_features.common.text import join_some
 from obygaze_features.items.items import group_noun
 from obygaze_models.experiments.annotators import compare_with_each
@@ -36,14 +36,16 @@ def headline(run: Run) -> str:
     interval = scores.interval[main]
     if interval:
         certainty = "95% interval {:.2f} to {:.2f}".format(*interval)
-    if main == "auroc" and task.is_binary and mean is not None:
+    if mean is None:
+        return f"{model}: {title} is undefined on {task.title}"
+    if main == "auroc" and task.is_binary:
         negative, positive = (kind.words for kind in task.classes)
         same = "" if scores.pooled else f" of the same {run.noun}"
         return (
             f"Given one {positive} and one {negative} clip{same}, {model} rates the {positive} "
             f"one higher {mean:.0%} of the time ({title} {mean:.2f}; {certainty}; chance is 0.50)"
         )
-    return f"{model}: {title} {to_cell(mean)} ({certainty}) on {task.title}"
+    return f"{model}: {title} {mean:.2f} ({certainty}) on {task.title}"
 
 
 def describe_run(run: Run) -> str:
