@@ -169,23 +169,26 @@ def compare(
         raise ExperimentError("the runs have different items. Run all on the same manifest")
     entrants = _entrants(opened, models)
     names = [entrant.model for entrant in entrants]
+    for name in models:
+        if name not in names:
+            raise ExperimentError(unknown_name("model", name, first.models))
     reference = entrants.pop(names.index(models[0] if models else first.main_model))
 
     rows: list[dict[str, Any]] = []
     warnings = [note for run in opened for note in run.warnings if note.voids_scores]
-    left_out = []
     for model in entrants:
         for test in {**reference.tables, **model.tables}:
             try:
                 pair = make_pair(model, reference, test)
             except ExperimentError as reason:
-                left_out.append(RunWarning("left-out", test, str(reason)))
+                warnings.append(RunWarning("left-out", test, str(reason)))
                 continue
             rows += _rows(pair, by, pooled=pooled)
             warnings += pair.warnings
     if not rows:
-        nothing = f"no model to compare with {reference.name}. Add a run or a model"
-        raise ExperimentError(left_out[0].text if left_out else nothing)
+        reasons = [f"no model to compare with {reference.name}"]
+        reasons += [note.text for note in warnings if note.code == "left-out"]
+        raise ExperimentError("; ".join(reasons))
 
     table = pd.DataFrame(rows)
     table["p_value"] = table.groupby("metric")["p_value"].transform(holm)
@@ -199,7 +202,7 @@ def compare(
         table=table,
         metric=metric,
         legend=_legend([reference, *entrants], pooled=pooled),
-        warnings=unique_warnings([*warnings, *left_out]),
+        warnings=unique_warnings(warnings),
     )
 
 
@@ -214,9 +217,6 @@ def _entrants(runs: Sequence[Run], models: Sequence[str]) -> list[Entrant]:
             name = f"{place}: {model}" if len(runs) > 1 else model
             if not models or model in models:
                 entrants.append(Entrant(run, place, model, name, split_by(table, "test")))
-    for model in models:
-        if model not in [entrant.model for entrant in entrants]:
-            raise ExperimentError(unknown_name("model", model, runs[0].models))
     return entrants
 
 
@@ -227,11 +227,9 @@ def make_pair(model: Entrant, reference: Entrant, test: str) -> Pair:
     """
     names = f"{model.name} and {reference.name}"
     sides = (model, reference)
-    if any(test not in side.tables for side in sides):
-        raise ExperimentError(f"{test} is not a test set of both {names}")
-    classes = [side.run.task(test).classes for side in sides]
-    if classes[0] != classes[1] or model.run.by != reference.run.by:
-        raise ExperimentError(f"{names} cannot be compared on {test}: other classes or groups")
+    kinds = [(side.run.by, side.run.task(test).classes) for side in sides if test in side.tables]
+    if len(kinds) < 2 or kinds[0] != kinds[1]:
+        raise ExperimentError(f"{names} have different test sets, classes or groups ({test})")
     labels = [side.tables[test].groupby("id")["label"].first() for side in sides]
     same = labels[0].eq(labels[1])  # False for clips of only one table
     ids = same.index[same].tolist()

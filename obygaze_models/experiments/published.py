@@ -66,11 +66,10 @@ BACKBONES = {
 
 @dataclass(frozen=True)
 class Published:
-    """A number from the paper, with its standard deviation over runs (if any) and its row."""
+    """A number from the paper, with its standard deviation over runs (if any)."""
 
     mean: float
-    std: float | None
-    row: str
+    std: float | None = None
 
 
 def slot_of(backbone: Mapping[str, Any]) -> str | None:
@@ -88,7 +87,7 @@ def published_row(row: str, column: str) -> dict[str, Published]:
     tables = reference_json("published.json")
     entry = {**tables["table2"]["rows"], **tables["table5"]["rows"]}[row]
     number = entry["values"].get(column)
-    return {AVERAGES[entry["average"]]: _published(number, row)} if number else {}
+    return {AVERAGES[entry["average"]]: Published(**number)} if number else {}
 
 
 def chance_row(baseline: str, metric: str) -> str:
@@ -99,12 +98,12 @@ def chance_row(baseline: str, metric: str) -> str:
 def published_films() -> dict[str, Published]:
     """Return the numbers of Table 4 by film. The paper does not say how it averages F1."""
     rows = reference_json("published.json")["table4"]["rows"]
-    return {film: _published(number, "Table 4") for film, number in rows.items()}
+    return {film: Published(**number) for film, number in rows.items()}
 
 
 def published_average() -> Published:
     """Return the average of Table 4."""
-    return _published(reference_json("published.json")["table4"]["average"], "Table 4, average")
+    return Published(**reference_json("published.json")["table4"]["average"])
 
 
 def published_scores(run: Run, model: str, train: str, test: str) -> dict[str, Published]:
@@ -141,7 +140,3 @@ def paper_row(backbone: Mapping[str, Any]) -> str | None:
     expected = BACKBONES[slot].config
     same = all(config.get(key, value) == value for key, value in expected.items())
     return BACKBONES[slot].row if same else None
-
-
-def _published(number: Mapping[str, Any], row: str) -> Published:
-    return Published(number["mean"], number.get("std"), row)

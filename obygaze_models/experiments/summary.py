@@ -11,7 +11,7 @@ from obygaze_features.common.printer import describe, fill
 from obygaze_features.common.text import join_some
 from obygaze_features.items.items import group_noun
 from obygaze_models.experiments.annotators import compare_with_each
-from obygaze_models.experiments.scores import records
+from obygaze_models.experiments.scores import ModelScores, records
 from obygaze_models.experiments.tables import Run
 from obygaze_models.scoring.intervals import CROSSED, MIN_CLIPS, MIN_GROUPS, estimate_mean, holm
 from obygaze_models.scoring.metrics import METRICS, column_titles
@@ -20,32 +20,32 @@ Rows = list[dict[str, Any]]
 
 
 def headline(run: Run) -> str:
-    """Return the result of the run's first model as a sentence."""
-    model = run.main_model
+    """Return the result of the run's first model as a sentence for each test set."""
+    own = [scores for scores in run.model_scores if scores.model == run.main_model]
+    return "\n".join(_sentence(run, scores) for scores in own)
+
+
+def _sentence(run: Run, scores: ModelScores) -> str:
+    """Return a model's main score on a test set as a sentence."""
     main = run.main_metric
     title = METRICS[main].title
-    own = [scores for scores in run.model_scores if scores.model == model]
-    if len(own) > 1:
-        means = [scores.mean[main] or 0.0 for scores in own]
-        return f"{model}: {title} {min(means):.2f} to {max(means):.2f} on {len(own)} test sets"
-
-    [scores] = own
     task = run.task(scores.test)
     mean = scores.mean[main]
+    if mean is None:
+        return f"{scores.model}: {title} is undefined on {task.title}"
     certainty = "no interval"
     interval = scores.interval[main]
     if interval:
         certainty = "95% interval {:.2f} to {:.2f}".format(*interval)
-    if mean is None:
-        return f"{model}: {title} is undefined on {task.title}"
     if main == "auroc" and task.is_binary:
         negative, positive = (kind.words for kind in task.classes)
         same = "" if scores.pooled else f" of the same {run.noun}"
         return (
-            f"Given one {positive} and one {negative} clip{same}, {model} rates the {positive} "
-            f"one higher {mean:.0%} of the time ({title} {mean:.2f}; {certainty}; chance is 0.50)"
+            f"Given one {positive} and one {negative} clip{same}, {scores.model} rates the "
+            f"{positive} one higher {mean:.0%} of the time ({title} {mean:.2f}; {certainty}; "
+            "chance is 0.50)"
         )
-    return f"{model}: {title} {mean:.2f} ({certainty}) on {task.title}"
+    return f"{scores.model}: {title} {mean:.2f} ({certainty}) on {task.title}"
 
 
 def describe_run(run: Run) -> str:

@@ -324,9 +324,12 @@ def test_notes_say_how_runs_differ(run, world, tmp_path):
     assert f"left out: {left} clips of EN+HN vs S that are not in both, or differ" in texts
     assert "different labels: others in others, all in good" in texts
     assert "different protocol: split in others, leak-free in good" in texts
-    assert "EN vs S is not a test set of both others: logistic and good: logistic" in texts
+    assert (
+        "others: logistic and good: logistic have different test sets, classes or groups (EN vs S)"
+        in texts
+    )
     by_file = run("by-file", groups="media")
-    with pytest.raises(ExperimentError, match="other classes or groups"):
+    with pytest.raises(ExperimentError, match="different test sets, classes or groups"):
         om.compare(a, by_file, models=["logistic"])
 
 
