@@ -9,7 +9,7 @@ Import the most used names from here. Each is loaded on first use::
     data = om.load_dataset("manifests/mine", "stores/xclip.zarr", positives=["S"], negatives=["EN"])
     cross_val_score(om.MLPProbe(), data.X, data.y, groups=data.groups, cv=om.LeaveFilmOut())
     run = om.run_experiment("sure.toml", "runs/sure")
-    run.scores
+    run.scores()
     om.report(run, "report.html")
 """
 

@@ -125,7 +125,8 @@ def test_five_minute_tour_runs(tour: Page) -> None:
     assert tour.run(f"```console\n{info}{rest}") == "(6, 32)\n"
     run = om.load_run("tour/runs/first")
     assert sum(len(fit.ids) for fit in fits_of(run)) == 2 * 12  # of two models
-    means = run.scores.loc[run.scores["group"] == "", ["metric", "mean"]]
+    scores = run.scores()
+    means = scores.loc[scores["group"] == "", ["metric", "mean"]]
     aurocs = means.loc[means["metric"] == "auroc", "mean"].tolist()
     assert all(0.6 < score < 0.95 for score in aurocs), aurocs
 
@@ -278,7 +279,7 @@ def test_pages_run(
 def test_arrays_become_a_table(page: Page) -> None:
     page.run(read("how-to/arrays"))
     assert re.search(r"^ +logistic +0\.73 +0\.60 +0\.87$", page.printed, re.MULTILINE)
-    assert "minus logistic" in page.printed
+    assert "The reference is logistic" in page.printed
     assert Path("arrays/report.html").is_file()
 
 
@@ -326,7 +327,7 @@ def test_extending_page_runs(page: Page, tmp_path: Path, monkeypatch: pytest.Mon
 def test_senses_tutorial_runs(page: Page) -> None:
     """Sound helps, and six films cannot show it."""
     page.run(read("tutorials/senses"))
-    rows = om.compare("senses/runs/all", "senses/runs/silent").frame()
+    rows = om.compare("senses/runs/all", "senses/runs/silent").table
     [row] = rows[rows["metric"] == "auroc"].to_dict("records")
     assert row["score_reference"] > 0.9 > row["score"]
     assert row["difference"] < -0.05

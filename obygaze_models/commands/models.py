@@ -110,6 +110,7 @@ def run(
     Example:
       obygaze models run experiments/sure-against-easy.toml
     """
+    from obygaze_models.experiments.scores import records
     from obygaze_models.experiments.summary import describe_run, headline
 
     loaded = om.load_experiment(experiment, predictions=predictions)
@@ -124,12 +125,11 @@ def run(
     )
     echo_warnings(done.warnings, verbose=verbose)
     if as_json:
-        scores = done.scores.astype(object).where(done.scores.notna(), None)
-        echo_json(to_builtins(done.header) | {"scores": scores.to_dict("records")})
+        echo_json(to_builtins(done.header) | {"scores": records(done.scores())})
     else:
         echo(headline(done), bold=True)
         echo(f"Wrote {done.folder}")
-        echo(f"\n{describe_run(done, verbose=verbose)}")
+        echo(f"\n{describe_run(done)}")
     exit_if(done.header.skipped)
 
 
@@ -207,12 +207,18 @@ def list_models(folder: Path | None, as_json: bool) -> None:
     "balanced_accuracy, auroc, average_precision, brier, log_loss, r2, mae, "
     "spearman, pearson.  [default: the metric of the first run's experiment]",
 )
+@click.option(
+    "--by",
+    metavar="COLUMN",
+    help="Compare on the clips of each value of a column of clips.csv, such as a film or place.",
+)
 @output_options("A figure: .svg, .pdf or .png.", required=False)
 @json_option
 def compare(
     runs: tuple[Path, ...],
     models: tuple[str, ...],
     metric: str | None,
+    by: str | None,
     output: Path | None,
     overwrite: bool,
     as_json: bool,
@@ -225,16 +231,18 @@ def compare(
     the test that p is from.
 
     \b
-    Example:
+    Examples:
       obygaze models compare runs/xclip runs/vivit
+      obygaze models compare runs/xclip runs/vivit --by place
     """
+    from obygaze_models.experiments.scores import records
+
     if output:
         check_figure_path(output, overwrite=overwrite)
-    compared = om.compare(*runs, models=models, metric=metric)
+    compared = om.compare(*runs, models=models, metric=metric, by=by)
     echo_warnings(compared.warnings)
     if as_json:
-        table = compared.frame()
-        echo_json(table.astype(object).where(table.notna(), None).to_dict("records"))
+        echo_json(records(compared.table))
     else:
         echo(str(compared))
     if output:
@@ -263,9 +271,9 @@ def curve(experiment: Path, sizes: tuple[int, ...], as_json: bool) -> None:
     Example:
       obygaze models curve mobygaze/level.toml
     """
-    table = om.learning_curve(experiment, sizes or None)
-    rows: list[Any] = table.astype(object).where(table.notna(), None).to_dict("records")
-    show(rows, as_json)
+    from obygaze_models.experiments.scores import records
+
+    show(records(om.learning_curve(experiment, sizes or None)), as_json)
 
 
 for command in (train, evaluate, predict, moments, explain):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pandas as pd
+from msgspec import structs
 from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.progress import progress
@@ -17,13 +18,8 @@ from obygaze_models.data.folds import balanced
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import fit_planned, tabulate_tests
 from obygaze_models.experiments.plan import Plan, PlannedFit, make_plan
-from obygaze_models.experiments.scores import (
-    is_cross_validated,
-    score_models,
-    scores_table,
-    split_by,
-)
-from obygaze_models.scoring.intervals import estimate_mean, restrict
+from obygaze_models.experiments.scores import is_cross_validated, scored_clips, split_by
+from obygaze_models.scoring.intervals import estimate_mean, restrict, score_groups
 
 DRAWS = 5
 SIZES = (2, 5, 10, 15)
@@ -56,15 +52,13 @@ def learning_curve(
     plan = make_plan(experiment)
     unbalanced = plan
     if plan.balance == "undersample":  # the clips of drawn films are balanced below
-        unbalanced = make_plan(msgspec.structs.replace(plan.experiment, balance="none"))
+        unbalanced = replace(plan, experiment=structs.replace(plan.experiment, balance="none"))
     tables = []
     with threadpool_limits(1):
         for planned in progress([*unbalanced.fits()], "train", unit="fit"):
-            for size in sorted({*(films or SIZES)}):
-                for draw in range(draws):
-                    part = _restrict(plan, planned, size, draw)
-                    if part is None:
-                        continue
+            for size, draw in product(sorted({*(films or SIZES)}), range(draws)):
+                part = _restrict(plan, planned, size, draw)
+                if part is not None:
                     outputs = fit_planned(unbalanced, part).predict(plan.data, part.fold.test_rows)
                     for own in tabulate_tests(plan, part.problem, part.model, part.fold, outputs):
                         tables.append(own.assign(films=size, draw=draw))
@@ -95,18 +89,13 @@ def _score(plan: Plan, predictions: pd.DataFrame) -> pd.DataFrame:
     data, test = plan.data, plan.tests[0]
     group_of = dict(zip(data.ids, data.groups.tolist(), strict=True))
     metric = plan.experiment.score or test.target.default_score(test)
-    parts = []
-    for (size, _), table in split_by(predictions, "films", "draw").items():
-        parts.append(scores_table(score_models(table, group_of)).assign(films=size))
-    scores = pd.concat(parts)
-    scores = scores[scores["metric"] == metric]
     crossed = is_cross_validated(predictions)
     rows = []
-    for key, own in scores.groupby(["model", "test", "films"]):
-        is_film = own["group"] != ""
-        if is_film.any():  # otherwise all clips are scored together
-            own = own[is_film]
-        means = own.groupby("group")["mean"].mean().to_numpy()
+    for key, own in predictions.groupby(["model", "test", "films"]):
+        draws = []
+        for table in split_by(own, "draw").values():
+            draws.append(score_groups(scored_clips(table, group_of)).values[metric])
+        means = pd.concat(draws).groupby(level=0).mean().to_numpy()
         estimate = restrict(estimate_mean(means, cross_validated=crossed), metric, [len(data)])
         rows.append((*key, metric, estimate.value, *(estimate.interval or (None, None))))
     return pd.DataFrame(rows, columns=["model", "test", "films", "metric", "mean", "low", "high"])

@@ -15,11 +15,13 @@ from obygaze_features.items.items import media_stem
 from obygaze_features.manifests import Items
 from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.experiments.scores import average_over_fits, split_by, target_of
+from obygaze_models.experiments.scores import average_over_fits, split_by
 from obygaze_models.experiments.tables import Run, place_table
 from obygaze_models.explain.parts import mean_parts
 from obygaze_models.saved.predict import Predictions
 
+PLACES = "^(id|film|title|media|start|end|level|concepts|group|(label|concepts) of .*)$"
+"""A pattern for the columns of ``clips.csv`` that are written beside predictions."""
 SHARES = "^(probability|value)"
 """A pattern for the columns with predicted numbers."""
 
@@ -34,7 +36,7 @@ def held_out(
     """
     if model is not None and model not in run.models:
         raise ExperimentError(unknown_name("model", model, run.models))
-    clips = run.clips.drop(columns=["fold", "used", "leaked", "blank"])
+    clips = run.clips.filter(regex=PLACES)
     if ids is not None:
         for clip in ids:
             if clip not in run.group_of:
@@ -52,7 +54,7 @@ def _mean_predictions(run: Run, model: str, test: str, fits: pd.DataFrame) -> pd
     """Return a model's mean prediction of each clip of a test set, and its reasons."""
     mean = average_over_fits(fits)
     mean["prediction"] = mean["called"]
-    if not target_of(fits).is_numeric:
+    if not run.task(test).target.is_numeric:
         titles = np.array(run.task(test).class_titles, dtype=object)
         mean["prediction"] = titles[mean["called"]]
         mean = mean.drop(columns="label")  # the level says it
@@ -61,7 +63,7 @@ def _mean_predictions(run: Run, model: str, test: str, fits: pd.DataFrame) -> pd
     parts = []
     for own in mean_parts(reasons[is_own], mean["id"].tolist()):
         parts.append("|".join(f"{concept} {format_signed(amount)}" for concept, amount in own))
-    mean = mean.drop(columns=["called", "low", "high"])
+    mean = mean.drop(columns="called")
     return mean.assign(parts=parts, model=model, test=test)
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.common.package import reference_json
-from obygaze_models.data.tasks import Task
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.tables import Run
@@ -67,11 +66,10 @@ BACKBONES = {
 
 @dataclass(frozen=True)
 class Published:
-    """A number from the paper, with its standard deviation over runs (if any) and its row."""
+    """A number from the paper, with its standard deviation over runs (if any)."""
 
     mean: float
-    std: float | None
-    row: str
+    std: float | None = None
 
 
 def slot_of(backbone: Mapping[str, Any]) -> str | None:
@@ -84,17 +82,12 @@ def slot_of(backbone: Mapping[str, Any]) -> str | None:
     return next((slot for slot in BACKBONES if family in BACKBONES[slot].names), None)
 
 
-def is_checkpoint_of_paper(backbone: Mapping[str, Any]) -> bool:
-    """Return True if the paper has numbers for the checkpoint of a store's backbone."""
-    return _backbone_row(backbone) is not None
-
-
 def published_row(row: str, column: str) -> dict[str, Published]:
     """Return a row's numbers from Table 2 or 5 in a column such as ``HN-S/EN-S``, by metric."""
     tables = reference_json("published.json")
     entry = {**tables["table2"]["rows"], **tables["table5"]["rows"]}[row]
     number = entry["values"].get(column)
-    return {AVERAGES[entry["average"]]: _published(number, row)} if number else {}
+    return {AVERAGES[entry["average"]]: Published(**number)} if number else {}
 
 
 def chance_row(baseline: str, metric: str) -> str:
@@ -105,12 +98,12 @@ def chance_row(baseline: str, metric: str) -> str:
 def published_films() -> dict[str, Published]:
     """Return the numbers of Table 4 by film. The paper does not say how it averages F1."""
     rows = reference_json("published.json")["table4"]["rows"]
-    return {film: _published(number, "Table 4") for film, number in rows.items()}
+    return {film: Published(**number) for film, number in rows.items()}
 
 
 def published_average() -> Published:
     """Return the average of Table 4."""
-    return _published(reference_json("published.json")["table4"]["average"], "Table 4, average")
+    return Published(**reference_json("published.json")["table4"]["average"])
 
 
 def published_scores(run: Run, model: str, train: str, test: str) -> dict[str, Published]:
@@ -118,34 +111,26 @@ def published_scores(run: Run, model: str, train: str, test: str) -> dict[str, P
     column = _column(run, train, test)
     if column is None or run.header.protocol not in _ONE_FOLD:
         return {}
-    backbone = _backbone_row(run.header.features.backbone)
-    estimator = _estimator(run, model)
-    if backbone and estimator in NETWORKS:
-        return published_row(backbone, column)
-    if backbone == BACKBONES["xclip"].row and estimator in BOTTLENECKS:
-        return published_row(BOTTLENECKS[estimator], column)
-    return {}
+    backbone = paper_row(run.header.features.backbone)
+    rows = dict.fromkeys(NETWORKS, backbone)
+    if backbone == BACKBONES["xclip"].row:
+        rows |= BOTTLENECKS
+    learner = run.experiment.learners.get(model)
+    row = rows.get(learner.name) if learner else None
+    return published_row(row, column) if row else {}
 
 
 def _column(run: Run, train: str, test: str) -> str | None:
     """Return the paper's column for a training task and a test set, such as ``HN-S/ENHN-S``."""
-    tasks = run.task(train), run.task(test)
-    if run.header.manifest.name != DATASET or not all(map(_tells_sure, tasks)):
-        return None
-    return "/".join(f"{''.join(sorted(task.classes[0].levels))}-S" for task in tasks)
+    names = []
+    for task in (run.task(train), run.task(test)):
+        if not task.is_binary or task.classes[1].levels != ("S",):
+            return None
+        names.append(f"{''.join(sorted(task.classes[0].levels))}-S")
+    return "/".join(names) if run.header.manifest.name == DATASET else None
 
 
-def _estimator(run: Run, model: str) -> str:
-    """Return the estimator of a model, or "" if the model is from elsewhere."""
-    learners = run.experiment.learners
-    return learners[model].name if model in learners else ""
-
-
-def _tells_sure(task: Task) -> bool:
-    return task.is_binary and task.classes[1].levels == ("S",)
-
-
-def _backbone_row(backbone: Mapping[str, Any]) -> str | None:
+def paper_row(backbone: Mapping[str, Any]) -> str | None:
     """Return the paper's row for a store's backbone, or None if its checkpoint is different."""
     slot = slot_of(backbone)
     if slot is None:
@@ -155,7 +140,3 @@ def _backbone_row(backbone: Mapping[str, Any]) -> str | None:
     expected = BACKBONES[slot].config
     same = all(config.get(key, value) == value for key, value in expected.items())
     return BACKBONES[slot].row if same else None
-
-
-def _published(number: Mapping[str, Any], row: str) -> Published:
-    return Published(number["mean"], number.get("std"), row)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from obygaze_models.data.targets import Target, target_of_columns
+from obygaze_models.data.targets import target_of_columns
 from obygaze_models.data.tasks import Task
 from obygaze_models.scoring.intervals import (
     ScoredClips,
@@ -23,7 +23,7 @@ from obygaze_models.scoring.intervals import (
     mean_scores,
     score_groups,
 )
-from obygaze_models.scoring.metrics import TREC, Array, Scores, score, trec_ranks
+from obygaze_models.scoring.metrics import Array, Scores, score
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,14 +39,14 @@ class ModelScores:
         scores if `pooled`, are computed on all clips together instead.
     groups
         The scores of each group; {} if all clips are scored together.
-    left_out, unnamed
-        The groups that lack clips of a class, and the number of clips that are in no group.
+    clips, left_out
+        The number of clips, and the groups that lack clips of a class.
     pooled
         True if all clips are scored together, because fewer than two groups can be scored.
     cross_validated
         True if fits are trained on clips that other fits test.
     by_fit
-        The scores of each fit, by its number.
+        The scores of each fit on all its clips together, by its number.
     """
 
     model: str
@@ -54,8 +54,8 @@ class ModelScores:
     mean: Scores
     interval: dict[str, tuple[float, float] | None]
     groups: dict[str, Scores]
+    clips: int
     left_out: list[str]
-    unnamed: int
     pooled: bool
     cross_validated: bool
     by_fit: dict[int, Scores]
@@ -88,11 +88,6 @@ class TestSet:
     classes: dict[str, int]
     guesses: dict[str, Scores]
 
-    @property
-    def share(self) -> float | None:
-        """The share of positives; None unless there are two classes."""
-        return None if self.positives is None else self.positives / self.clips
-
 
 def split_by(table: pd.DataFrame, *columns: str) -> dict[Any, pd.DataFrame]:
     """Split a table by the values in some columns, in the table's order."""
@@ -100,47 +95,39 @@ def split_by(table: pd.DataFrame, *columns: str) -> dict[Any, pd.DataFrame]:
     return dict(iter(table.groupby(by, sort=False, observed=True)))
 
 
-def target_of(table: pd.DataFrame) -> Target:
-    """Return the target that a table's predictions are for."""
-    return target_of_columns(table.columns)
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a table, with None for missing values."""
+    rows: list[Any] = table.astype(object).where(table.notna(), None).to_dict("records")
+    return rows
 
 
 def values_of(table: pd.DataFrame) -> Array:
     """Return the probabilities of the second of two classes [N], of all [N, C], or numbers [N]."""
-    columns = target_of(table).columns_in(table.columns)
+    columns = target_of_columns(table.columns).columns_in(table.columns)
     values = table[columns].to_numpy(dtype=np.float64)
     return values[:, 0] if len(columns) == 1 else values
-
-
-def called_of(table: pd.DataFrame) -> Array:
-    """Return the predicted class or number of each row."""
-    return target_of(table).called(values_of(table))
 
 
 def tabulate(
     task: Task, model: str, fit: int, ids: Sequence[str], labels: Array, table: Array
 ) -> pd.DataFrame:
     """Return a fit's table of predictions for a test set, from class probabilities [N, C]."""
-    names, values = task.target.columns(task.class_keys), task.target.to_columns(table)
     columns = {"id": ids, "model": model, "fit": fit, "test": task.key, "label": labels}
-    return pd.DataFrame(columns | dict(zip(names, values.T, strict=True)))
+    names = task.target.columns(task.class_keys)
+    return pd.DataFrame(columns).join(pd.DataFrame(task.target.to_columns(table), columns=names))
 
 
 def average_over_fits(table: pd.DataFrame) -> pd.DataFrame:
     """Return each clip's label and prediction, averaged over the fits of a model, by id.
 
     If a fit tested a clip in several test sets, its prediction counts once. `called` is the
-    predicted class, `fits` the number of fits; `low` and `high` are the lowest and highest last
-    probability.
+    predicted class, and `fits` the number of fits.
     """
-    columns = target_of(table).columns_in(table.columns)
+    target = target_of_columns(table.columns)
+    columns = target.columns_in(table.columns)
     once = table.drop_duplicates(["fit", "id"]).groupby("id", sort=True)
-    means = once[columns].mean()
-    last = once[columns[-1]]
-    means = means.assign(
-        label=once["label"].first(), low=last.min(), high=last.max(), fits=last.size()
-    )
-    return means.assign(called=called_of(means)).reset_index()
+    means = once[columns].mean().assign(label=once["label"].first(), fits=once.size())
+    return means.assign(called=target.called(values_of(means))).reset_index()
 
 
 def is_cross_validated(table: pd.DataFrame) -> bool:
@@ -156,7 +143,8 @@ def scored_clips(
     table: pd.DataFrame, group_of: Mapping[str, str], measure: str = ""
 ) -> ScoredClips:
     """Convert a model's predictions on a test set to `ScoredClips`."""
-    ids, target = table["id"].tolist(), target_of(table)
+    ids = table["id"].tolist()
+    target = target_of_columns(table.columns)
     return ScoredClips(
         ids=ids,
         labels=table["label"].to_numpy(),
@@ -175,22 +163,23 @@ def score_models(
     """Score each model on each test set."""
     models = []
     for (model, test), own in split_by(table, "model", "test").items():
-        groups = score_groups(scored_clips(own, group_of, measure))
-        estimates = estimate_scores(groups)
+        scored = score_groups(scored_clips(own, group_of, measure))
+        estimates = estimate_scores(scored)
+        kind = target_of_columns(own.columns).key
         by_fit = {}
         for fit, part in split_by(own, "fit").items():
-            by_fit[fit] = score_fit(part, measure)
+            by_fit[fit] = score(part["label"].to_numpy(), values_of(part), kind=kind)
         models.append(
             ModelScores(
                 model=model,
                 test=test,
                 mean={key: estimate.value for key, estimate in estimates.items()},
                 interval={key: estimate.interval for key, estimate in estimates.items()},
-                groups={} if groups.pooled else groups.by_name(),
-                left_out=groups.left_out,
-                unnamed=groups.unnamed,
-                pooled=groups.pooled,
-                cross_validated=groups.cross_validated,
+                groups={} if scored.pooled else scored.by_name(),
+                clips=sum(scored.class_counts),
+                left_out=scored.left_out,
+                pooled=scored.pooled,
+                cross_validated=scored.cross_validated,
                 by_fit=by_fit,
             )
         )
@@ -200,24 +189,19 @@ def score_models(
 def scores_table(models: Sequence[ModelScores]) -> pd.DataFrame:
     """Return the scores of models, with a row for each metric, over all groups and for each.
 
-    Rows without a group have the mean over groups, and its 95% interval.
+    Rows without a group have the mean over groups, its 95% interval, and the number of clips and of
+    films (or other groups).
     """
     rows = []
     for own in models:
         for metric, mean in own.mean.items():
             low, high = own.interval[metric] or (None, None)
             row: dict[str, Any] = {"model": own.model, "test": own.test, "metric": metric}
-            rows.append(row | {"group": "", "mean": mean, "low": low, "high": high})
+            size = {"clips": own.clips, "films": own.films}
+            rows.append(row | {"group": "", "mean": mean, "low": low, "high": high} | size)
             for group, scores in own.groups.items():
                 rows.append(row | {"group": group, "mean": scores.get(metric)})
-    return pd.DataFrame(rows)
-
-
-def score_fit(table: pd.DataFrame, measure: str = "") -> Scores:
-    """Return the scores of a fit on a test set, with all its clips together."""
-    values = values_of(table)
-    ranks = trec_ranks(table["id"].tolist(), values) if measure == TREC else None
-    return score(table["label"].to_numpy(), values, ranks, target_of(table).key)
+    return pd.DataFrame(rows).astype({"clips": "Int64", "films": "Int64"})
 
 
 def score_test_sets(
@@ -228,31 +212,22 @@ def score_test_sets(
 ) -> dict[str, TestSet]:
     """Return each test set's size, and the scores of guesses on it.
 
-    Guesses are scored like the models: in each scored group, with the group's share of positives,
-    and then averaged over groups.
+    Guesses are scored like the first model: in each scored group, with the group's share of
+    positives, and then averaged over groups.
     """
-    task_of = {task.key: task for task in tasks}
     sets = {}
     for test, own in split_by(table, "test").items():
-        task, clips = task_of[test], own.drop_duplicates("id")
-        labels = pd.Series(clips["label"].to_numpy(), clips["id"].to_numpy())
-        counts = task.target.count(task, labels.to_numpy())
+        target = target_of_columns(own.columns)
+        labels = own.drop_duplicates("id").set_index("id")["label"]
+        counts = target.count(next(task for task in tasks if task.key == test), labels.to_numpy())
         guesses: dict[str, Scores] = {}
-        if counts.positives is not None or task.target.is_numeric:
-            scored = [group for each in scores if each.test == test for group in each.groups]
-            by_group = labels.groupby([group_of[clip] for clip in labels.index])
-            parts = [by_group.get_group(name) for name in dict.fromkeys(scored)] or [labels]
-            guesses = score_guesses(task.target, parts, labels)
-        sets[test] = TestSet(counts.clips, counts.positives, counts.classes, guesses)
+        if counts.positives is not None or target.is_numeric:
+            by_group = dict(iter(labels.groupby(labels.index.map(group_of))))
+            first = next(each for each in scores if each.test == test)
+            forms = []
+            for part in [by_group[group] for group in first.groups] or [labels]:
+                others = labels.drop(part.index)
+                forms.append(target.guesses(part.to_numpy(), others.to_numpy()))
+            guesses = {name: mean_scores([form[name] for form in forms]) for name in forms[0]}
+        sets[test] = TestSet(*counts, guesses)
     return sets
-
-
-def score_guesses(
-    target: Target, parts: Sequence[pd.Series[Any]], every: pd.Series[Any]
-) -> dict[str, Scores]:
-    """Return the scores of each kind of guess, as means over groups of labels."""
-    forms = []
-    for labels in parts:
-        others = every.drop(labels.index)
-        forms.append(target.guesses(labels.to_numpy(), others.to_numpy()))
-    return {name: mean_scores([form[name] for form in forms]) for name in forms[0]}

@@ -37,7 +37,7 @@ from obygaze_features.common.files import (
     write_text,
 )
 from obygaze_features.common.plugins import one_line
-from obygaze_features.common.text import redact_url
+from obygaze_features.common.text import redact_url, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.films import film_titles
 from obygaze_features.items.items import group_noun
@@ -240,7 +240,13 @@ class Run:
     @cached_property
     def group_of(self) -> dict[str, str]:
         """The film, or other group, of each clip."""
-        return dict(zip(self.clips["id"], self.clips["group"], strict=True))
+        return self.column("group")
+
+    def column(self, name: str) -> dict[str, str]:
+        """Return each clip's value in a column of `clips`, as text."""
+        if name not in self.clips:
+            raise ExperimentError(unknown_name("column", name, self.clips.columns))
+        return dict(zip(self.clips["id"], self.clips[name].astype(str), strict=True))
 
     @cached_property
     def model_scores(self) -> list[ModelScores]:
@@ -254,13 +260,21 @@ class Run:
             self.predictions, self.header.tasks, self.model_scores, self.group_of
         )
 
-    @property
-    def scores(self) -> pd.DataFrame:
-        """The scores as a table: model, test, metric, group, mean, low and high.
+    def scores(self, by: str | None = None) -> pd.DataFrame:
+        """Return the scores as a table.
 
-        Rows without a group have the mean over films or other groups, and its 95% interval.
+        The columns are ``model``, ``test``, ``metric``, ``group``, ``mean``, ``low`` and ``high``.
+        Rows without a group have the mean over films or other groups, its 95% interval, and the
+        number of ``clips`` and of ``films`` or other groups. If `by` is a column of `clips`, such
+        as "film", the rows are these means on the clips of each ``value`` of that column.
         """
-        return scores_table(self.model_scores)
+        if by is None:
+            return scores_table(self.model_scores)
+        parts = []
+        for value, own in self.predictions.groupby(self.predictions["id"].map(self.column(by))):
+            scores = scores_table(score_models(own, self.group_of, self.header.measure))
+            parts.append(scores[scores["group"] == ""].assign(value=value))
+        return pd.concat(parts, ignore_index=True)
 
     @property
     def models(self) -> list[str]:
@@ -447,7 +461,11 @@ def annotated_clips(manifest: Manifest, labels: LabelSet, groups: str = "film") 
     table["level"] = table["id"].map(labels.level_of)
     table["concepts"] = table["id"].map(labels.concepts_of).str.join(SEPARATOR)
     table["fold"] = pd.array([None] * len(table), dtype="Int64")
-    return table.assign(used="", leaked=False, blank=False)[[*CLIPS]]
+    table = table.assign(used="", leaked=False, blank=False)[[*CLIPS]]
+    for name, cells in items.extra.items():
+        if name not in CLIPS and not name.startswith((LABEL_OF, CONCEPTS_OF)):
+            table[name] = table["id"].map(dict(zip(items.ids, cells, strict=True)))
+    return table
 
 
 def _check_fits(table: pd.DataFrame) -> pd.DataFrame:
@@ -502,7 +520,7 @@ def write_run(folder: Path, tables: Mapping[str, pd.DataFrame], header: dict[str
         write_text(path, format_csv(table))
         files[path.name] = sha256_of(path)
     written = Header(**header, files=files)
-    scores = Run(folder, written).scores
+    scores = Run(folder, written).scores()
     write_text(folder / "scores.csv", format_csv(scores))
     write_text(folder / HEADER, to_json(msgspec.to_builtins(written)))
 

@@ -12,7 +12,7 @@ import pandas as pd
 from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.tasks import Task
-from obygaze_models.experiments.compare import SIGNIFICANT, compare
+from obygaze_models.experiments.compare import SIGNIFICANT, Entrant, make_pair
 from obygaze_models.experiments.scores import ModelScores, average_over_fits, score_models
 from obygaze_models.experiments.tables import Run
 from obygaze_models.report.sources import Labels
@@ -128,6 +128,12 @@ class Tested:
     def metric(self) -> str:
         """The metric that the page shows."""
         return self.run.main_metric
+
+    @property
+    def entrant(self) -> Entrant:
+        """The model, to be compared with others."""
+        tables = {self.task.key: self.table}
+        return Entrant(self.run, self.run.folder.name, self.model, self.reads, tables)
 
     @property
     def kind(self) -> str:
@@ -334,25 +340,13 @@ def _differences(entries: Sequence[Tested]) -> Iterator[Row]:
         if other.reads == main.reads:
             continue
         try:
-            compared = compare(main.run, other.run, models=[main.model, other.model])
+            pair = make_pair(main.entrant, other.entrant, main.task.key)
         except ExperimentError:  # they share no clips
             continue
-        for pair in compared.comparisons:
-            names = pair.reference.model, pair.model.model
-            is_pair = names == (main.model, other.model) and pair.test == main.task.key
-            if not is_pair or pair.warnings or main.metric not in pair.scores:
-                continue
-            difference = _negative(pair.scores[main.metric].difference)
+        scores = pair.scores(pair.ids)
+        if main.metric in scores and not pair.warnings:
+            difference = scores[main.metric].difference
             yield Row(f"{main.reads} − {other.reads}", difference, kind=DIFFERENCE)
-
-
-def _negative(estimate: Estimate) -> Estimate:
-    """Return an estimate of the opposite difference."""
-    interval = estimate.interval
-    if interval is not None:
-        interval = -interval[1], -interval[0]
-    value = None if estimate.value is None else -estimate.value
-    return replace(estimate, value=value, interval=interval)
 
 
 def _untested(entry: Tested, labels: Labels) -> Iterator[Row]:

@@ -125,7 +125,8 @@ def _scores_of_concepts(runs: Iterable[Run]) -> tuple[_Values, _Numbers, _Number
     for run in runs:
         for scores in run.model_scores:
             concept = run.task(scores.test).concept
-            share = run.tests[scores.test].share or 0.0
+            test = run.tests[scores.test]
+            share = (test.positives or 0) / test.clips
             ours[concept] = Value.of(scores.mean_of_fits["f1"], scores.std_of_fits["f1"])
             # This is for all clips together, whereas the run records the mean over films.
             chance[concept] = baselines(share)["all positive"]["f1"]

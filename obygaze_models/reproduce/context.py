@@ -15,7 +15,7 @@ from obygaze_features.store import Store, open_store
 from obygaze_models.data.warnings import origin_warnings, unique_warnings
 from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.published import BACKBONES, DATASET, is_checkpoint_of_paper, slot_of
+from obygaze_models.experiments.published import BACKBONES, DATASET, paper_row, slot_of
 from obygaze_models.experiments.tables import Run
 from obygaze_models.reproduce.render import Artifacts, Missing, without_vain_comparison
 
@@ -261,7 +261,7 @@ class ReproductionContext:
     def is_published(self, slot: str) -> bool:
         """Return True if the paper has numbers for these clips and the store's checkpoint."""
         backbone = self.stores[slot].attributes["backbone"]
-        return self.has_papers_clips and is_checkpoint_of_paper(backbone)
+        return self.has_papers_clips and paper_row(backbone) is not None
 
     def require_feature(self, slot: str, name: str) -> None:
         """Raise `Unavailable` unless a slot has a store with the array."""

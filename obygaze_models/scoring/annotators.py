@@ -15,7 +15,12 @@ import numpy as np
 
 from obygaze_features.annotations.measures import cohen_kappas
 from obygaze_features.common.text import counted, format_signed
-from obygaze_models.scoring.intervals import estimate_weighted, group_columns, too_few, weigh_groups
+from obygaze_models.scoring.intervals import (
+    estimate_weighted,
+    group_columns,
+    shortage,
+    weigh_groups,
+)
 from obygaze_models.scoring.values import Array, none_if_nan
 
 
@@ -177,7 +182,7 @@ def compare_with_annotators(
         classes=[*classes],
         clips=len(rows),
         films=count,
-        too_few=too_few(np.min(counts, axis=0).tolist(), count),
+        too_few=shortage(np.min(counts, axis=0).tolist(), count),
         agreement=none_if_nan(agreement[0]),
         raters=raters,
     )

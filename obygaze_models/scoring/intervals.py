@@ -15,7 +15,7 @@ fewer than two films remain, all clips are scored together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -124,8 +124,6 @@ class GroupScores:
         clips are scored together, there is a single row named "".
     left_out
         The groups that are left out because they lack clips of a class.
-    unnamed
-        The number of clips that are left out because they have no group.
     class_counts
         The number of clips of each class.
     together
@@ -136,7 +134,6 @@ class GroupScores:
 
     values: pd.DataFrame
     left_out: list[str]
-    unnamed: int
     class_counts: list[int]
     together: Mapping[str, Array]
     cross_validated: bool
@@ -177,15 +174,11 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Difference:
-    """The scores of a model and a reference on the same groups, and their difference.
-
-    `p_value` is for the difference. It is adjusted if there are several comparisons.
-    """
+    """The scores of a model and a reference on the same groups, and their difference."""
 
     model: Estimate
     reference: Estimate
     difference: Estimate
-    p_value: float | None
 
 
 def score_groups(clips: ScoredClips, *, pooled: bool = False) -> GroupScores:
@@ -209,16 +202,13 @@ def score_groups(clips: ScoredClips, *, pooled: bool = False) -> GroupScores:
         names, members, complete, left_out = np.array([""]), np.zeros_like(members), [0], []
     by_group = [_score_rounds(clips, members == number) for number in complete]
     values = pd.DataFrame(by_group, index=names[complete], dtype=np.float64)  # None becomes NaN
-    unnamed = len({clip for clip, group in zip(clips.ids, clips.groups, strict=True) if not group})
-    scored = GroupScores(
+    return GroupScores(
         values=values,
         left_out=names[left_out].tolist(),
-        unnamed=unnamed,
         class_counts=clips.class_counts,
         together=together,
         cross_validated=clips.cross_validated,
     )
-    return replace(scored, unnamed=0) if scored.pooled else scored
 
 
 def _score_rounds(clips: ScoredClips, chosen: Array) -> Scores:
@@ -286,7 +276,7 @@ def estimate_differences(model: GroupScores, reference: GroupScores) -> dict[str
             by_group = (model.values[key] - reference.values[key]).to_numpy()
             estimate = estimate_mean(by_group, cross_validated=crossed)
         estimate = restrict(estimate, key, model.class_counts, least=-1.0)
-        differences[key] = Difference(first[key], second[key], estimate, estimate.p_value)
+        differences[key] = Difference(first[key], second[key], estimate)
     return differences
 
 
@@ -297,7 +287,7 @@ def restrict(
 
     The interval of a bounded score is clipped to the range from `least` to 1.
     """
-    if too_few(class_counts, estimate.groups, key):
+    if shortage(class_counts, estimate.groups, key):
         return replace(estimate, interval=None, p_value=None)
     return clip_interval(estimate, least) if METRICS[key].bounded else estimate
 
@@ -442,27 +432,20 @@ def estimate_weighted(values: Array, *, cross_validated: bool = False) -> Estima
     return replace(estimate, value=none_if_nan(values[0]))
 
 
-def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Adjust p-values for multiple comparisons by Holm's method. None is left unchanged.
+def holm(p_values: Iterable[float | None]) -> Array:
+    """Adjust p-values for multiple comparisons by Holm's method. Missing ones are NaN.
 
     Examples
     --------
     >>> holm([0.01, None, 0.04, 0.03])
-    [0.03, None, 0.06, 0.06]
+    array([0.03,  nan, 0.06, 0.06])
     """
-    defined = [(value, row) for row, value in enumerate(p_values) if value is not None]
-    adjusted: list[float | None] = [None] * len(p_values)
-    highest = 0.0
-    for rank, (value, row) in enumerate(sorted(defined)):
-        highest = max(highest, min(1.0, value * (len(defined) - rank)))
-        adjusted[row] = highest
+    values = np.array([*p_values], dtype=np.float64)
+    order = np.argsort(values)  # NaN last
+    remaining = np.count_nonzero(~np.isnan(values)) - np.arange(len(values))
+    adjusted = np.empty_like(values)
+    adjusted[order] = np.minimum(1, np.maximum.accumulate(values[order] * remaining))
     return adjusted
-
-
-def too_few(classes: Collection[int], groups: int, metric: str = "", *, noun: str = "film") -> str:
-    """Return the reason why there is no interval, or "" (see `shortage`)."""
-    lacks = shortage(classes, groups, metric, noun=noun)
-    return f"{lacks} for an interval" if lacks else ""
 
 
 def shortage(classes: Collection[int], groups: int, metric: str = "", *, noun: str = "film") -> str:

@@ -83,7 +83,8 @@ def fused(senses, tmp_path_factory):
 
 
 def auroc(run):
-    rows = run.scores[run.scores["group"] == ""]
+    scores = run.scores()
+    rows = scores[scores["group"] == ""]
     return {row["model"]: row for row in rows.to_dict("records") if row["metric"] == "auroc"}
 
 

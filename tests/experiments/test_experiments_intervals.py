@@ -89,7 +89,7 @@ def test_differences_are_paired_by_film():
     )
     comparison = estimate_differences(score_groups(first), score_groups(second))["auroc"]
     test = stats.ttest_rel(by_film(first, roc_auc_score), by_film(second, roc_auc_score))
-    assert comparison.p_value == close(test.pvalue)
+    assert comparison.difference.p_value == close(test.pvalue)
     assert comparison.difference.interval == close(tuple(test.confidence_interval(0.95)))
 
 
@@ -125,7 +125,7 @@ def test_films_without_clips_of_each_class_do_not_count():
     assert estimate_scores(parts)["auroc"].groups == 7
     unnamed = ["" if film == "film 3" else film for film in clips.groups]
     parts = score_groups(ScoredClips(clips.ids, clips.labels, clips.probabilities, unnamed))
-    assert (parts.unnamed, len(parts.values)) == (30, 7)
+    assert len(parts.values) == 7
 
 
 @pytest.mark.parametrize("films", [[""] * 240, ["only"] * 240])
@@ -168,8 +168,8 @@ def test_holm_equals_statsmodels():
     for size in range(1, 21):
         p_values = [*chance.random(size).round(2).tolist(), 0.0, 1.0]
         expected = multipletests(p_values, method="holm")[1]
-        assert holm(p_values) == close(expected.tolist())
-        assert holm([*p_values, None])[-1] is None
+        assert holm(p_values).tolist() == close(expected.tolist())
+        assert np.isnan(holm([None, *p_values])[0])
 
 
 def test_texts_name_the_test_and_what_an_interval_is_about(make_run):

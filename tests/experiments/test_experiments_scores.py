@@ -24,7 +24,7 @@ from obygaze_models.scoring.metrics import score, weighted_scores
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows
 from tests.kit.floats import close
-from tests.kit.intervals import cross_validated_interval
+from tests.kit.intervals import cross_validated_interval, cross_validated_p
 from tests.kit.run import write_store
 
 BINARY = {
@@ -196,27 +196,65 @@ def auroc_by_film(run, model, test):
 def test_models_are_compared_with_the_first_one(good, noisy):
     compared = om.compare(good, str(noisy.folder))
     names = ["good-films: majority", "noisy: logistic", "noisy: majority"]
-    assert [(row.model.name, row.test) for row in compared.comparisons] == [
+    table = compared.table[compared.table["metric"] == "auroc"]
+    assert [*zip(table["model"], table["test"], strict=True)] == [
         (name, test) for name in names for test in ("HN vs S", "EN+HN vs S")
     ]
-    assert {row.reference.name for row in compared.comparisons} == {"good-films: logistic"}
+    assert {*table["reference"]} == {"good-films: logistic"}
     assert compared.warnings == []
-    listed = compared.frame().set_index(["model", "test", "metric"])
-    for row in compared.comparisons:
+    raw = []
+    for row in table.itertuples():
         first = auroc_by_film(good, "logistic", row.test)
-        run = good if row.model.run == "good-films" else noisy
-        second = auroc_by_film(run, row.model.model, row.test)
-        score = row.scores["auroc"]
-        assert score.reference.value == close(np.mean([*first.values()]))
-        assert score.model.value == close(np.mean([*second.values()]))
+        run, model = row.model.split(": ")
+        second = auroc_by_film(good if run == "good-films" else noisy, model, row.test)
         differences = [second[film] - first[film] for film in first]
-        assert score.difference.interval == close(cross_validated_interval(differences))
-        assert listed.loc[(row.model.name, row.test, "auroc"), "p_value"] == score.p_value
-    raw = [row.scores["auroc"].difference.p_value for row in compared.comparisons]
-    adjusted = multipletests(raw, method="holm")[1]
-    own = [row.scores["auroc"].p_value for row in compared.comparisons]
-    assert own == close(adjusted.tolist())
-    assert [row.differs("auroc") for row in compared.comparisons] == (adjusted < 0.05).tolist()
+        assert row.score_reference == close(np.mean([*first.values()]))
+        assert row.score == close(np.mean([*second.values()]))
+        assert (row.low, row.high) == close(cross_validated_interval(differences))
+        raw.append(cross_validated_p(differences))
+    assert table["p_value"].tolist() == close(multipletests(raw, method="holm")[1].tolist())
+
+
+def test_models_are_compared_on_the_clips_of_each_value(good, noisy):
+    table = om.compare(good, noisy, models=["logistic"], by="film").table
+    own = table[(table["metric"] == "auroc") & (table["test"] == "HN vs S")]
+    areas = [auroc_by_film(run, "logistic", "HN vs S") for run in (good, noisy)]
+    assert dict(zip(own["value"], own["score_reference"], strict=True)) == close(areas[0])
+    assert dict(zip(own["value"], own["score"], strict=True)) == close(areas[1])
+    assert own["low"].isna().all()
+    assert {*own["films"]} == {1}
+    assert {*own["clips"]} == {20}
+    with pytest.raises(ExperimentError, match="unknown column 'films'; did you mean film"):
+        om.compare(good, noisy, by="films")
+
+
+def test_scores_are_given_for_each_value_of_a_column_of_the_clips(world, make_run, tmp_path):
+    manifest = Manifest.load(world.manifest)
+    film = dict(zip(world.ids, manifest.items.films, strict=True))
+    # Outside has all films; inside has four, so no interval.
+    place = ["inside" if row % 3 == 0 and film[clip] != "tt2" else "outside"
+             for row, clip in enumerate(world.ids)]  # fmt: skip
+    extra = {**manifest.items.extra, "place": place, "model": place, "label of ada": place}
+    items = replace(manifest.items, extra=extra)
+    replace(manifest, items=items).save(tmp_path / "m")
+    run = make_run("places", manifest=tmp_path / "m", protocol="leave-film-out",
+                   test_negatives=(("HN",),))  # fmt: skip
+    assert run.clips["place"].tolist() == place
+    assert "label of ada" not in run.clips
+    table = run.scores(by="place").set_index(["value", "metric"])
+    areas = defaultdict(list)
+    tested = run.predictions.assign(film=run.predictions["id"].map(film))
+    tested["place"] = tested["id"].map(dict(zip(world.ids, place, strict=True)))
+    for (value, _), own in tested.groupby(["place", "film"]):
+        areas[value].append(roc_auc_score(own["label"], own["probability"]))
+    for value, films in areas.items():
+        row = table.loc[value, "auroc"]
+        assert row["mean"] == close(np.mean(films))
+        assert (row["clips"], row["films"]) == ((tested["place"] == value).sum(), len(films))
+        assert (row[["low", "high"]].isna().all()) == (value == "inside")
+    held_out = tmp_path / "p.csv"
+    run_obygaze("models", "predict", run.folder, "-o", held_out, code=0)
+    assert {row["model"] for row in csv_rows(held_out)} == {"logistic"}
 
 
 def test_the_table_names_the_test_that_p_is_from(run, good, noisy):
@@ -224,8 +262,6 @@ def test_the_table_names_the_test_that_p_is_from(run, good, noisy):
     assert "p is from a paired t-test over films with the variance of Nadeau and Bengio" in text
     fixed = " ".join(str(om.compare(run("good"))).split())
     assert "p is from a paired t-test over films, adjusted" in fixed
-    by_f1 = str(om.compare(good, noisy, metric="f1"))
-    assert by_f1 != str(om.compare(good, noisy))
     with pytest.raises(ExperimentError, match="did you mean f1"):
         om.compare(good, noisy, metric="f11")
 
@@ -241,21 +277,19 @@ def test_pooled_scores_use_the_clips_of_all_films(tmp_path):
                       [float(row["probability"]) for row in rows])
         for rows in (rows_of(run, "logistic", "EN vs S") for run in (length, words))
     ]  # fmt: skip
-    [by_film], [pooled] = (
-        om.compare(length, words, pooled=pooled).comparisons for pooled in (False, True)
+    by_film, pooled = (
+        om.compare(length, words, pooled=pooled).table.set_index("metric").loc["auroc"]
+        for pooled in (False, True)
     )
-    score = pooled.scores["auroc"]
-    assert (score.reference.value, score.model.value) == close(areas)
-    assert score.difference.value == close(areas[1] - areas[0]) == pytest.approx(0.0639, abs=5e-5)
-    assert by_film.scores["auroc"].difference.value == pytest.approx(0.0411, abs=5e-4)
+    assert (pooled["score_reference"], pooled["score"]) == close(areas)
+    assert pooled["difference"] == close(areas[1] - areas[0]) == pytest.approx(0.0639, abs=5e-5)
+    assert by_film["difference"] == pytest.approx(0.0411, abs=5e-4)
 
 
 def test_models_are_compared_within_and_across_runs(run, good, noisy):
-    [comparison, _] = om.compare(good).comparisons
-    assert (comparison.model.name, comparison.reference.name) == ("majority", "logistic")
-    named = om.compare(good, noisy, models=["majority"]).comparisons
-    assert {row.model.name for row in named} == {"noisy: majority"}
-    assert {row.reference.name for row in named} == {"good-films: majority"}
+    table = om.compare(good, noisy, models=["majority"]).table
+    assert {*table["model"]} == {"noisy: majority"}
+    assert {*table["reference"]} == {"good-films: majority"}
     for runs, models, fact in (
         ([good, noisy], ["logistics"], "did you mean logistic"),
         ([good], ["logistic"], "no model to compare with logistic"),
@@ -280,19 +314,22 @@ def test_notes_say_how_runs_differ(run, world, tmp_path):
         estimators=("logistic", "knn"), test_negatives=(("HN",), ("EN", "HN"), ("EN",)),
     )  # fmt: skip
     compared = om.compare(a, b, models=["logistic"])
-    [_, full] = compared.comparisons
+    clips = compared.table.set_index("test")["clips"].to_dict()["EN+HN vs S"]
     tested, there = (
         {row["id"] for row in rows_of(run, "logistic", "EN+HN vs S")} for run in (a, b)
     )
-    assert full.clips == len(tested) - 3
-    left = len(there | tested) - full.clips
+    assert clips == len(tested) - 3
+    left = len(there | tested) - clips
     texts = [warning.text for warning in compared.warnings]
     assert f"left out: {left} clips of EN+HN vs S that are not in both, or differ" in texts
     assert "different labels: others in others, all in good" in texts
     assert "different protocol: split in others, leak-free in good" in texts
-    assert "EN vs S is not a test set of both others: logistic and good: logistic" in texts
+    assert (
+        "others: logistic and good: logistic have different test sets, classes or groups (EN vs S)"
+        in texts
+    )
     by_file = run("by-file", groups="media")
-    with pytest.raises(ExperimentError, match="other classes or groups"):
+    with pytest.raises(ExperimentError, match="different test sets, classes or groups"):
         om.compare(a, by_file, models=["logistic"])
 
 
@@ -307,9 +344,9 @@ def test_only_shared_clips_are_compared(run, world, tmp_path):
     replace(manifest, items=manifest.items.take(order)).save(tmp_path / "other")
     a = run("guess", **guess)
     fewer = run("fewer", store=tmp_path / "part.zarr", **guess)
-    [comparison, *_] = om.compare(a, fewer).comparisons
+    clips = om.compare(a, fewer).table.iloc[0]["clips"]
     tested = {row["id"] for row in rows_of(a, "majority", "HN vs S")}
-    assert comparison.clips == sum(clip[:3] != "tt3" for clip in tested) < len(tested)
+    assert clips == sum(clip[:3] != "tt3" for clip in tested) < len(tested)
     elsewhere = run("turned", manifest=tmp_path / "turned", split="turned", **guess)
     with pytest.raises(ExperimentError, match="no clips of HN vs S with the same label"):
         om.compare(a, elsewhere)
@@ -319,9 +356,10 @@ def test_only_shared_clips_are_compared(run, world, tmp_path):
 
 def test_compare_prints_and_draws_the_comparison(good, noisy, tmp_path):
     a, b = good.folder, noisy.folder
-    result = run_obygaze("models", "compare", a, b, "-o", tmp_path / "d.svg", code=0)
-    compared = om.compare(a, b)
+    options = ("--by", "level", "--metric", "f1")
+    result = run_obygaze("models", "compare", a, b, *options, "-o", tmp_path / "d.svg", code=0)
+    compared = om.compare(a, b, by="level", metric="f1")
     assert str(compared) in result.stdout
     assert "<svg" in (tmp_path / "d.svg").read_text()
     printed = json.loads(run_obygaze("models", "compare", a, b, "--json", code=0).stdout)
-    assert len(printed) == len(compared.frame())
+    assert len(printed) == len(om.compare(a, b).table)
