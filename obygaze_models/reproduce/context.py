@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -172,10 +172,11 @@ class ReproductionContext:
         """
         found = []
         for setting in SETTINGS:
-            has_labels = setting.labels in (None, self.released_labels)
+            is_possible = setting.labels in (None, self.released_labels)
             if setting.protocol == "released":
-                has_labels = self.has_released_splits
-            if has_labels and setting.protocol in self.protocols:
+                setting = replace(setting, labels=self.released_labels)
+                is_possible = self.has_released_splits
+            if is_possible and setting.protocol in self.protocols:
                 found.append(setting)
         return found
 
