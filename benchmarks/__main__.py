@@ -10,22 +10,17 @@ from benchmarks.result import Results
 #: Modules in this folder; each room adds its own.
 BENCHMARKS = (
     "manifests",
-    "annotations",
-    "captions",
     "store",
     "search",
-    "travel",
     "remote",
     "extraction",
     "gpu",
     "zoo",
     "intervals",
     "cross_validation",
-    "sequences",
     "leaks",
     "reproduction",
     "rehearsal",
-    "association",
     "scale",
 )
 

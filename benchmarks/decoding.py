@@ -1,4 +1,4 @@
-"""The cost of decoding, compared with decord, torchcodec, and decoding everything in order.
+"""The cost of decoding, compared with decord and torchcodec.
 
 Each side uses one thread. The film is generated and encoded here: a camera that pans over noise,
 with cuts, and with the number of each frame in its picture.
@@ -13,7 +13,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import partial
@@ -47,7 +46,7 @@ def measure() -> Iterator[Result]:
 
 
 def _decode(folder: Path, torchcodec: Peer | None) -> Iterator[Result]:
-    """Decode 32 of 3,000 frames with obygaze, with other libraries, and by decoding everything."""
+    """Decode 32 of 3,000 frames with obygaze and with other libraries."""
     numbers = uniform_indices(FRAMES, WANTED)
     for gop, target in ((25, 1.0), (250, 1 / 1.3)):
         film = folder / f"gop{gop}.mp4"
@@ -65,19 +64,7 @@ def _decode(folder: Path, torchcodec: Peer | None) -> Iterator[Result]:
                 partial(_ours, film, numbers), partial(torchcodec, film, numbers),
                 target=1.0,
             )  # fmt: skip
-        in_order = side_by_side(
-            f"{label} (all in order)",
-            partial(_ours, film, numbers), partial(_in_order, film, numbers),
-            target=None, runs=3,
-        )  # fmt: skip
-        yield in_order
-        rate = FRAMES / in_order.value, FRAMES / in_order.peer
-        yield Result(
-            f"{label}: frames passed per second and core (all in order)",
-            rate[0], "1/s", rate[1], rate[0] / rate[1], None,
-        )  # fmt: skip
-        ours, in_sequence = _ours(film, numbers), _in_order(film, numbers)
-        yield _differing(f"{label}: frames that differ (of, all in order)", ours, in_sequence)
+        ours = _ours(film, numbers)
         yield _differing(f"{label}: frames that differ (of, decord)", ours, _decord(film, numbers))
         if torchcodec:
             theirs = np.load(torchcodec(film, numbers, folder / "theirs.npy"))
@@ -98,9 +85,7 @@ def _span(folder: Path) -> Iterator[Result]:
     begin, length = 3600, 60
     _repeat(folder / "gop250.mp4", film, HOURS * 3600 * 25 // FRAMES)
     _cut(film, scene, begin, begin + length)
-    start = time.perf_counter()
     film_index = index_file(film)
-    seconds = time.perf_counter() - start
     scene_index = index_file(scene)
 
     def of_the_film() -> NDArray[np.uint8]:
@@ -117,7 +102,6 @@ def _span(folder: Path) -> Iterator[Result]:
         of_the_film, of_the_scene, target=1.2,
     )  # fmt: skip
     yield _differing("its frames that differ (of)", of_the_film(), of_the_scene())
-    yield Result(f"index of a film of {HOURS} h", seconds, "s", seconds, 1, None)
 
 
 def _ours(film: Path, numbers: NDArray[np.int32]) -> NDArray[np.uint8]:
@@ -184,19 +168,6 @@ def _torchcodec(folder: Path) -> Iterator[Peer | None]:
             print("torchcodec cannot be used here, so it is left out")
         yield decode if is_ready else None
         questions.close()
-
-
-def _in_order(film: Path, numbers: NDArray[np.int32]) -> NDArray[np.uint8]:
-    pictures = {}
-    with av.open(film) as container:
-        stream = container.streams.video[0]
-        stream.thread_type = "SLICE"
-        stream.codec_context.thread_count = 1
-        requested = set(numbers.tolist())
-        for number, frame in enumerate(container.decode(stream)):
-            if number in requested:
-                pictures[number] = frame.to_ndarray(format="rgb24")
-    return np.stack([pictures[number] for number in numbers.tolist()])
 
 
 def _differing(name: str, ours: NDArray[np.uint8], peer: NDArray[np.uint8]) -> Result:

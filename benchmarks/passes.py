@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +14,16 @@ import av
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn.functional import interpolate
 
 from benchmarks.memory import peak_mib
 from benchmarks.result import Result, side_by_side
-from obygaze_features.backbones import Backbone, load_backbone
+from obygaze_features.backbones import load_backbone
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.sound import SoundPreprocessing, SoundSampling
 from obygaze_features.extraction import Options, extract
 from obygaze_features.extraction.decoder import Decoder, map_items
 from obygaze_features.extraction.forward import Forward
-from obygaze_features.extraction.reader import ItemReader, ReadItem, ask_decoder
-from obygaze_features.items.media import MEDIA_SUFFIXES, MediaFolder
+from obygaze_features.extraction.reader import ask_decoder
+from obygaze_features.items.media import MediaFolder
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.video.sound import decode_sound
 from tests.kit.films import write_clip, write_sound
@@ -39,8 +31,7 @@ from tests.kit.models import write_checkpoint
 
 FULL = "random-xclip"
 """The name of a network of the size of xclip-kinetics, with random weights."""
-BESIDE_COPIES, REST = 0.3, 0.15
-"""Limits for processors with and without AMX, which speeds up the peers more than our code."""
+REST = 0.15
 
 
 def measure() -> Iterator[Result]:
@@ -48,12 +39,9 @@ def measure() -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         yield _three_in_one(folder)
-        yield _beside_the_networks(folder)
         yield _not_the_network(folder)
         yield _memory(folder)
         yield _sound_alone(folder)
-        yield _windows_ready(folder)
-        yield _sound_beside(folder)
 
 
 def _three_in_one(folder: Path) -> Result:
@@ -90,118 +78,6 @@ def _three_in_one(folder: Path) -> Result:
         "saved by one pass for three backbones (decoding twice)",
         saved, "s", 2 * decoding, 2 * decoding / saved, 1,
     )  # fmt: skip
-
-
-def _beside_the_networks(folder: Path) -> Result:
-    """Measure the steps from decoded frames to rows, for three backbones, one with other sampling.
-
-    Frames and network outputs are prepared beforehand. The peer is the earlier implementation. It
-    gathers the frames of each backbone, one clip at a time, and normalises with a copy per step.
-    """
-    videos = folder / "beside"
-    (item,) = _clips(videos, 1, seconds=20, width=1280, height=720).items
-    backbones = []
-    for name, sampling in zip(
-        _three(folder), (Sampling(32), Sampling(32), Sampling(12, 1.0)), strict=True
-    ):
-        tiny = load_backbone(name, "cpu")
-        ready = {spec.name: torch.zeros(spec.shape) for spec in tiny.arrays}
-        resizing = replace(tiny.preprocessing, shortest_edge=224, crop=(224, 224))
-        backbones.append(
-            replace(
-                tiny, sampling=sampling, preprocessing=resizing,
-                encode_clips=partial(_ready_outputs, ready),
-            )
-        )  # fmt: skip
-    reader = ItemReader(videos, backbones)
-    forwards = {backbone.name: Forward(backbone) for backbone in backbones}
-    decoder = Decoder(60)
-    media = MediaFolder(videos, MEDIA_SUFFIXES)
-    samplings = [backbone.sampling for backbone in backbones]
-    answers = []
-    pictures = []
-    for answer in ask_decoder(decoder, "decode", media, item, samplings):
-        answers.append(answer)
-        if "frames" in answer:
-            pictures.append(decoder.pictures(answer["shape"]).copy())
-    clip, *rest = answers
-    numbers = np.concatenate([answer["frames"] for answer in rest])
-    frames = torch.from_numpy(np.concatenate(pictures))
-    parts = {part.shape: part for part in pictures}
-    rows = [np.searchsorted(numbers, picked) for picked in clip["numbers"]]
-    decoder.answers = lambda request: iter(answers)  # type: ignore[method-assign]  # decoded already
-    decoder.pictures = lambda shape: parts[tuple(shape)]  # type: ignore[method-assign]
-    one_at_a_time = threading.Lock()
-
-    def read(_: int) -> Mapping[str, Any]:
-        clip = reader.read(decoder, item, list(forwards))
-        assert isinstance(clip, ReadItem)
-        return clip.inputs
-
-    def gather(_: int) -> list[Tensor]:
-        with one_at_a_time:
-            return [
-                _resize_together(frames[picked], backbone)
-                for backbone, picked in zip(backbones, rows, strict=True)
-            ]
-
-    cores = os.cpu_count() or 1
-    with ThreadPoolExecutor(cores) as pool:
-
-        def ours() -> object:
-            clips = list(pool.map(read, range(cores)))
-            batches = []
-            for name, forward in forwards.items():
-                batches.append(forward.start([clip[name] for clip in clips]).rows())
-            return batches
-
-        def peer() -> object:
-            clips = pool.map(gather, range(cores))
-            return [
-                _embed_with_copies(backbone, inputs)
-                for backbone, inputs in zip(backbones, zip(*clips, strict=True), strict=True)
-            ]
-
-        name = (
-            f"{cores} clips for three backbones, without decoding and networks (gathered, locked)"
-        )
-        try:
-            return side_by_side(name, ours, peer, target=BESIDE_COPIES)
-        finally:
-            decoder.discard()
-
-
-def _ready_outputs(
-    rows: Mapping[str, Tensor], pixels: Tensor, present: Tensor, names: frozenset[str]
-) -> dict[str, Tensor]:
-    return {name: row.expand(len(pixels), *row.shape) for name, row in rows.items()}
-
-
-def _resize_together(frames: Tensor, backbone: Backbone) -> Tensor:
-    how = backbone.preprocessing
-    width = how.crop[0] * frames.shape[2] // frames.shape[1]
-    left = (width - how.crop[1]) // 2
-    pixels = interpolate(
-        frames.permute(0, 3, 1, 2), size=(how.crop[0], width), mode=how.filter, antialias=True
-    )
-    return pixels[..., left : left + how.crop[1]].contiguous()
-
-
-def _embed_with_copies(backbone: Backbone, clips: Sequence[Tensor]) -> list[dict[str, Any]]:
-    how = backbone.preprocessing
-    stacked = clips[0].new_zeros(len(clips), backbone.sampling.frames, *clips[0].shape[1:])
-    present = torch.zeros(stacked.shape[:2], dtype=torch.bool)
-    for i, clip in enumerate(clips):
-        stacked[i, : len(clip)] = clip
-        present[i, : len(clip)] = True
-    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (how.mean, how.std))
-    pixels = (stacked.float() * how.scale - how.offset - mean) / std
-    pixels[~present] = 0
-    outputs = backbone.embed_clips(pixels, present)
-    return [
-        {spec.name: outputs[spec.name].numpy()[i].astype(spec.dtype) for spec in backbone.arrays}
-        for i in range(len(clips))
-    ]
 
 
 def _not_the_network(folder: Path) -> Result:
@@ -267,44 +143,6 @@ def _sound_alone(folder: Path) -> Result:
     name = f"sound of {seconds} s in clips, on one core (av's plain loop); share of 1/{least}"
     timed = side_by_side(name, ours, peer, target=1, runs=3)
     return replace(timed, ratio=timed.value / (seconds / least))
-
-
-def _windows_ready(folder: Path) -> Result:
-    """Measure how many windows CLAP's preprocessing can decode and prepare per second."""
-    seconds, cores, least = 120, 16, 200
-    film = write_sound(folder / "windows.mp4", "aac", _noise(seconds))
-    sampling = SoundSampling(48_000, 10, 10)
-    settings = {"truncation": "rand_trunc", "frequency_min": 50}
-    steps = SoundPreprocessing(sampling, settings)
-    times = []
-    for _ in range(4):
-        begin = time.process_time()
-        count = len(steps.inputs(decode_sound(film, None, None, [48_000]).samples[48_000]))
-        times.append(time.process_time() - begin)
-    value = cores * count / min(times)
-    name = f"CLAP windows decoded and prepared by {cores} cores (at least)"
-    return Result(name, value, "1/s", least, least / value, 1)
-
-
-def _sound_beside(folder: Path) -> Result:
-    """Compare X-CLIP with and without a tiny network for sound, to show the cost of sound."""
-    videos, count = folder / "beside-sound", 2
-    videos.mkdir()
-    for number in range(count):
-        write_sound(videos / f"clip{number}.mp4", "aac", _noise(10), pictures=10)
-    items = [Item(f"clip-{row}", media=f"clip{row}.mp4") for row in range(count)]
-    manifest = Manifest("clips", Items.of(items))
-    if not (folder / FULL).exists():
-        write_checkpoint(FULL, folder / FULL)
-    write_checkpoint("tiny-clap", folder / "tiny-clap")
-    sees, hears = (load_backbone(str(folder / name), "cpu") for name in (FULL, "tiny-clap"))
-    runs = itertools.count()
-
-    def fill(*backbones: Backbone) -> object:
-        return extract(manifest, videos, backbones, folder / f"run{next(runs)}")
-
-    name = f"{count} clips of 10 s, full-size X-CLIP on CPU, with sound (without)"
-    return side_by_side(name, partial(fill, sees, hears), partial(fill, sees), target=1.1, runs=2)
 
 
 def _noise(seconds: int) -> NDArray[Any]:

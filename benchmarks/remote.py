@@ -25,8 +25,9 @@ from benchmarks.result import Result
 from benchmarks.store import make_store
 from obygaze_features.store import format as fmt
 from obygaze_features.store import open_store
-from obygaze_features.store.files import Part, Remote
-from obygaze_features.store.transfer import pull, push
+from obygaze_features.store.files import Part
+from obygaze_features.store.remote import Remote
+from obygaze_features.store.transfer import push
 from tests.kit.servers import serve
 
 CLIPS, FRAMES, DIM = 4000, 16, 512
@@ -36,36 +37,30 @@ _METHODS = (b"GET ", b"HEAD ", b"PUT ", b"POST ", b"DELETE ")
 
 
 def measure() -> Iterator[Result]:
-    """Measure rows and whole stores over HTTP (with and without file versions) and S3."""
+    """Measure reading rows over HTTP and S3."""
     chance = np.random.default_rng(0)
     frames = chance.standard_normal((CLIPS, FRAMES, DIM), np.float32).astype(np.float16)
     ids = [f"tt{row // 100:07d}-{row % 100:03d}" for row in range(CLIPS)]
     with tempfile.TemporaryDirectory() as name, patch.object(fmt, "SHARD_BYTES", SHARD_BYTES):
         folder = Path(name)
         make_store(folder / "s.zarr", ids, {"frames": frames})
-        for label, hide_versions in (("HTTP", False), ("HTTP without versions", True)):
-            with _http(folder, hide_versions=hide_versions) as (url, proxy):
-                yield from _reads(label, f"{url}/s.zarr", proxy, ids)
-                yield from _pull(label, f"{url}/s.zarr", proxy, folder / f"{label}.zarr")
+        with serve(folder) as served:
+            served.name_versions()
+            with _Proxy(served.url) as proxy:
+                yield from _reads("HTTP", f"{proxy.url}/s.zarr", proxy, ids)
         with _s3() as proxy:
-            store, url = open_store(folder / "s.zarr"), "s3://lab/s.zarr"
-            pushed = _timed(proxy, lambda: push(store, url))
-            yield from _lines("S3: push", *pushed, None)
-            again = _timed(proxy, lambda: push(store, url))
-            yield from _lines("S3: push again, nothing to send", *again, None)
-            yield from _reads("S3", url, proxy, ids)
-            yield from _pull("S3", url, proxy, folder / "S3.zarr")
+            push(open_store(folder / "s.zarr"), "s3://lab/s.zarr")
+            yield from _reads("S3", "s3://lab/s.zarr", proxy, ids)
 
 
 def _reads(label: str, url: str, proxy: _Proxy, ids: list[str]) -> Iterator[Result]:
     store = open_store(url)
     store.read("frames", ids[:1])
-    shard_rows = store.stored("frames").layout.shard_rows
-    few = ids[1:shard_rows:3][:5]
-    seconds, requests = _timed(proxy, lambda: [store.read("frames", [row]) for row in few])
-    # Without versions, each read ends with a check that the store is still the same.
-    limit = len(few) * (2 if "without" in label else 1)
-    yield from _lines(f"{label}: 5 rows of an open shard, one by one", seconds, requests, limit)
+    few = ids[1 : store.stored("frames").shard_rows : 3][:5]
+    _, requests = _timed(proxy, lambda: [store.read("frames", [row]) for row in few])
+    name = f"{label}: requests for 5 rows of an open shard, one by one (limit)"
+    yield Result(name, requests, "", len(few), requests / len(few), 1)
+
     noted: list[Part] = []
     read_parts = Remote.read_parts
 
@@ -76,17 +71,13 @@ def _reads(label: str, url: str, proxy: _Proxy, ids: list[str]) -> Iterator[Resu
     rows = np.random.default_rng(1).integers(0, len(ids), 1000)
     store.read("frames", ids[::10])  # each shard is open
     with patch.object(Remote, "read_parts", note):
-        ours = _timed(proxy, lambda: store.read("frames", [ids[row] for row in rows]))
-    yield from _lines(f"{label}: 1,000 random rows", *ours, None, _obstore(url, proxy, noted))
+        ours, _ = _timed(proxy, lambda: store.read("frames", [ids[row] for row in rows]))
+    peer, _ = _timed(proxy, _obstore(url, noted))
+    yield Result(f"{label}: 1,000 random rows (obstore)", ours, "s", peer, ours / peer, None)
 
 
-def _pull(label: str, url: str, proxy: _Proxy, output: Path) -> Iterator[Result]:
-    pulled = _timed(proxy, lambda: pull(url, output))
-    yield from _lines(f"{label}: pull", *pulled, None)
-
-
-def _obstore(url: str, proxy: _Proxy, parts: Sequence[Part]) -> tuple[float, int]:
-    """Read the same ranges with obstore, which checks neither checksums nor versions."""
+def _obstore(url: str, parts: Sequence[Part]) -> Callable[[], None]:
+    """Return a function that reads the same ranges with obstore, which checks nothing."""
     import obstore
     from obstore.store import from_url
 
@@ -98,7 +89,7 @@ def _obstore(url: str, proxy: _Proxy, parts: Sequence[Part]) -> tuple[float, int
             _, starts, lengths = zip(*of_file, strict=True)
             obstore.get_ranges(store, name, starts=starts, lengths=lengths)
 
-    return _timed(proxy, read)
+    return read
 
 
 def _timed(proxy: _Proxy, action: Callable[[], object]) -> tuple[float, int]:
@@ -106,20 +97,6 @@ def _timed(proxy: _Proxy, action: Callable[[], object]) -> tuple[float, int]:
     before, begin = proxy.requests, time.perf_counter()
     action()
     return time.perf_counter() - begin, proxy.requests - before
-
-
-def _lines(
-    name: str,
-    seconds: float,
-    requests: int,
-    limit: int | None,
-    peer: tuple[float, int] | None = None,
-) -> Iterator[Result]:
-    peer_s, peer_requests = peer or (seconds, limit or requests)
-    kind = "obstore" if peer else "limit" if limit else "no peer"
-    yield Result(f"{name} ({kind})", seconds, "s", peer_s, seconds / peer_s, None)
-    ratio = requests / peer_requests
-    yield Result("its requests", requests, "", peer_requests, ratio, 1 if limit else None)
 
 
 class _Proxy:
@@ -175,15 +152,6 @@ class _Proxy:
             writer.write(data)
             await writer.drain()
         writer.close()
-
-
-@contextlib.contextmanager
-def _http(folder: Path, *, hide_versions: bool) -> Iterator[tuple[str, _Proxy]]:
-    with serve(folder) as served:
-        if not hide_versions:
-            served.name_versions()
-        with _Proxy(served.url) as proxy:
-            yield proxy.url, proxy
 
 
 @contextlib.contextmanager

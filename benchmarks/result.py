@@ -26,7 +26,6 @@ class Result:
     """A measurement, compared with a peer or a limit.
 
     `ratio` is our value divided by the peer's. It must be at most `target`, if there is one.
-    `curve` has sizes, each with its CPU seconds and MiB.
     """
 
     name: str
@@ -35,7 +34,6 @@ class Result:
     peer: float
     ratio: float
     target: float | None
-    curve: tuple[tuple[int, float, float], ...] = ()
 
     @property
     def holds(self) -> bool:

@@ -1,8 +1,7 @@
-"""Synthetic inputs of any size for `benchmarks.scale`: tables, stores, runs and timelines."""
+"""Synthetic inputs of any size for `benchmarks.scale`: tables, stores and runs."""
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.annotations import Film, Segment, Timelines
-from obygaze_features.annotations.project import project
-from obygaze_features.manifests import Item, Items, Manifest, obygaze_scheme
+from obygaze_features.manifests import Manifest
 from obygaze_features.store import ArraySpec
 from tests.kit.run import LEVELS, RECIPE, labelled, write_experiment, write_rows
 
 CLIPS_A_FILM, FOLDS, DIM, SECONDS = 150, 10, 512, 10
-HOURS, SEGMENTS, ANNOTATORS = 2, 300, ("annotator1", "annotator2")
 CONCEPTS = ("Look", "Body", "Posture")
 
 
@@ -71,29 +67,6 @@ def films(folder: Path, count: int) -> None:
         store=folder / "s.zarr", protocol="leave-film-out", positives=["S"],
         train_negatives=["HN"], estimators=["logistic"],
     )  # fmt: skip
-
-
-def segments(folder: Path, count: int) -> None:
-    """Write timelines of two annotators, also as a table, and a labelled grid of minutes."""
-    scheme, chance = obygaze_scheme(), random.Random(8)
-    names = {f"tt{number:07d}": Film(end=HOURS * 3600.0) for number in range(count)}
-    made = []
-    for film in names:
-        for annotator in ANNOTATORS:
-            ends = sorted(chance.sample(range(1, HOURS * 3600 * 24), SEGMENTS))
-            for start, end in zip([0, *ends], ends, strict=False):
-                level = chance.choice(scheme.codes)
-                shown = chance.sample(scheme.concept_names, 0 if level == "EN" else 2)
-                times = round(start / 24, 6), round(end / 24, 6)
-                made.append(Segment(film, annotator, *times, level, scheme.in_order(shown)))
-    timelines = Timelines.of("made up", made, films=names)
-    timelines.save(folder / "timelines")
-    minutes = [
-        Item(f"{film}-{start // 60:03d}", film=film, media=film, start=start, end=start + 60)
-        for film in names
-        for start in range(0, HOURS * 3600, 60)
-    ]
-    project(timelines, Manifest("grid", Items.of(minutes))).save(folder / "grid")
 
 
 def _ids(clips: int) -> list[str]:

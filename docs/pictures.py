@@ -27,7 +27,6 @@ from click.testing import CliRunner
 from PIL import Image
 
 from docs.blocks import blocks
-from docs.diagrams import write_diagrams
 from obygaze_features.common.figures import save_figure
 from obygaze_features.items.films import film_titles
 from obygaze_features.manifests import Manifest
@@ -53,16 +52,14 @@ PRODUCTS = {
         "way/report.html",
     ),
     "tutorials/senses": ("senses/adds.png",),
-    "how-to/association": ("eat/professions.svg",),
-    "how-to/captions": ("captions/rates.svg",),
-    "how-to/gender-score": ("gender/leanings.svg",),
-    "how-to/saliency": ("saliency/maps/groups/O.png",),
+    "how-to/bias": (
+        "eat/professions.svg", "captions/rates.svg", "gender/leanings.svg",
+        "saliency/maps/groups/O.png",
+    ),
 }  # fmt: skip
 #: Pages that continue in the same folder.
 COURSES = (("tutorials/real",), ("tutorials/videos", "tutorials/notebook"),
-           ("tutorials/scholars",), ("tutorials/senses",), ("how-to/association",),
-           ("how-to/captions",), ("how-to/gender-score",),
-           ("how-to/saliency",))  # fmt: skip
+           ("tutorials/scholars",), ("tutorials/senses",), ("how-to/bias",))  # fmt: skip
 #: Pictures of a report: width, height, the end of the address, the omitted parts, and the
 #: numbered parts. The first entry applies to each report.
 REST = "nav, nav ~ section, footer"
@@ -141,7 +138,7 @@ def show(product: Path, pictures: Path, page: str) -> None:
         take_shot(product, picture, FIRST_SCREEN)
         for name in (name for name in SHOTS if name.startswith(picture.stem)):
             take_shot(product, pictures / f"{name}.png", SHOTS[name])
-    elif page == "saliency":  # a picture of a small network, whose input has 32 pixels
+    elif product.parent.name == "groups":  # saliency of a small network, which sees 32 pixels
         with Image.open(product) as image:
             image.resize((224, 224), Image.Resampling.NEAREST).save(picture)
     else:
@@ -208,7 +205,7 @@ def ship(pictures: Path, shipped: Path) -> None:
 
 def write_pictures(folder: Path) -> None:
     """Write pictures and live pages, unless existing ones have the same sources."""
-    sources = [*(f"docs/{page}.md" for page in PRODUCTS), "docs/pictures.py", "docs/diagrams.py"]
+    sources = [*(f"docs/{page}.md" for page in PRODUCTS), "docs/pictures.py"]
     # A page can show the results of any room.
     sources += [f"obygaze_*/**/*.{kind}" for kind in ("py", "html", "css", "js", "json", "toml")]
     files = [path for names in sources for path in sorted(ROOT.glob(names))]
@@ -224,7 +221,6 @@ def write_pictures(folder: Path) -> None:
         jobs = [pool.submit(follow, pages, folder.resolve()) for pages in COURSES]
     for job in jobs:
         job.result()
-    write_diagrams(folder)
     if browser:
         mark.write_text(source)
     else:

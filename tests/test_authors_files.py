@@ -118,12 +118,8 @@ def test_a_reproduction_has_the_published_counts(authors, tmp_path):
     clips = values("table2", "Released: ", "Clips scored").values()
     assert [*clips] == [75, 75, 103, 103]
     leaks = [note.text for note in done.tables[0].notes if note.code == "leak"]
-    for facts in (
-        ("105 test clips", "(31 of them Sure), 54 (26 Sure)", "(13 to 17 Sure)"),
-        ("(31 of them Sure), 67 (29 Sure)", "(17 to 24 Sure)"),
-        ("75 test clips", "(31 of them Sure), 26 (26 Sure)"),
-    ):
-        assert any(all(fact in text for fact in facts) for text in leaks), leaks
+    for fact in ("54 of the 105 test clips", "67 of the 105 test clips", "26 of the 75 test clips"):
+        assert any(fact in text for text in leaks), leaks
     share = values("fig2", "Levels", "share of clips")
     assert [round(share[code], 2) for code in ("EN", "HN")] == [0.52, 0.16]
     concepts = values("fig2", "Levels", "concepts a clip")

@@ -221,42 +221,36 @@ def test_videos_tutorial_runs(page: Page, tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.gate
 def test_sharing_pages_run(tour: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The recipe of docs/how-to/import-features.md is tested on a separate import."""
+    """The page's recipe is tested on a separate import."""
     tour.console("$ obygaze stores finalise tour/stores/tiny-xclip.zarr")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     text = read("how-to/share")
     with serve(tmp_path) as served, bucket("lab-features"):
         printed = tour.run(text.replace("https://lab.example", served.url))
     assert printed.splitlines() == [
-        "(12, 32) final", "(2, 8, 32)", "('frame', 'feature') tt0000001",
-        "torch.Size([8, 8, 32]) 8", "torch.Size([4, 8, 32]) 4", "(8, 32)",
+        "(2, 8, 32)", "('frame', 'feature') tt0000001", "torch.Size([8, 8, 32]) 8",
+        "torch.Size([4, 8, 32]) 4", "(12, 32) final", "(8, 32)", "True []", "8",
     ]  # fmt: skip
-    assert tour.run(read("how-to/import-features")).endswith("\nTrue []\n")
     arguments = "import features --manifest tour/manifest -o recipe.zarr --recipe made.toml"
     result = tour.obygaze("stores", *arguments.split())
     assert (result.exit_code, "unknown" in result.output) == (0, False)
 
 
 PRINTED: dict[str | tuple[str, ...], str] = {
-    "how-to/agreement": "",
-    "how-to/association": "d 1.506042, T 2.295120, p 0.05\n1.649786\n",
-    "how-to/caption-scores": "True 1.0 True\n",
-    "how-to/captions": "[('non-objectified', 1500.0), ('objectified', 0.0)]\n0.789474\n",
-    "how-to/embeddings": "(2, 2)\n",
-    "how-to/gender-score": "0.453207 0.399123 53.17275\n",
+    "how-to/bias": "d 1.506042, T 2.295120, p 0.05\n1.649786\n"
+    "[('non-objectified', 1500.0), ('objectified', 0.0)]\n0.789474\n"
+    "(8, 4, 4) (4, 4) a photo of an angry person\n"
+    "0.453207 0.399123 53.17275\n"
+    "True 1.0 True\n",
     "how-to/mediaeval": "violence 16 svm-own-data\n",
-    "how-to/more-clips": "8\n",
     "how-to/moments": "film1 True\nfilm2 True\nfilm3 True\nfilm4 True\nTrue\n",
     "how-to/papers": "",
-    "how-to/search": "3 True\nTrue\n(12, 2)\n",
-    "how-to/saliency": "(8, 4, 4) (4, 4) a photo of an angry person\n",
-    "explanation/scores": "F1 of the positive class 0.50, weighted F1 0.80\n"
-    "F1 of the positive class 0.00, weighted F1 0.71\n",
+    "how-to/search": "3 True\nTrue\n(12, 2)\n(2, 2)\n",
 }
 
 
 #: Pages on experiments, runs, models and concepts; each continues the previous page.
-ZOO = ("reference/configuration", "reference/run", "reference/model", "explanation/concept-vectors")
+ZOO = ("reference/configuration", "reference/run", "explanation/scores")
 PRINTED[ZOO] = """True ['concepts', 'films', 'synthetic']
 5
 (1, 8) (1, 8)
@@ -267,6 +261,8 @@ PRINTED[ZOO] = """True ['concepts', 'films', 'synthetic']
 1  all clips        random     24    0.5
 2  all clips  all positive     24    0.5
 3  all clips      majority     24    0.5
+F1 of the positive class 0.50, weighted F1 0.80
+F1 of the positive class 0.00, weighted F1 0.71
 Look True
 Body False
 True
@@ -278,9 +274,9 @@ True
 def test_pages_run(
     names: str | tuple[str, ...], page: Page, request: pytest.FixtureRequest
 ) -> None:
-    if names in ("how-to/search", "how-to/more-clips"):
+    if names == "how-to/search":
         request.getfixturevalue("tour")
-    if names == "how-to/caption-scores":
+    if names == "how-to/bias":
         for model, write in (("gpt2", write_gpt2), ("encoder", write_sentence_encoder)):
             write_random_weights(write, Path("models") / model)
     for name in [names] if isinstance(names, str) else names:
@@ -447,7 +443,7 @@ def test_measured_numbers_match_the_results(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.gate
 def test_scores_of_each_balance_are_those_on_the_page(tmp_path: Path) -> None:
-    text = " ".join((ROOT / "docs/explanation/protocols.md").read_text().split())
+    text = " ".join((ROOT / "docs/explanation/scores.md").read_text().split())
     pattern = r"(\.\d\d) in F1 of .* `undersample`, (\.\d\d) .* (\.\d\d) .* AUROC is (\.\d\d) with"
     *stated, auroc = map(float, re.findall(pattern, text)[0])
     for balance, f1 in zip(("undersample", "weights", "none"), stated, strict=True):

@@ -16,7 +16,7 @@ from PIL import Image
 
 import obygaze_features as of
 from docs.commands import anchor, contexts, write_pages
-from docs.extension import describe_scheme, foreign_addresses, redirect_links
+from docs.extension import describe_scheme, redirect_links
 from docs.pictures import MADE, MAX_BYTES, SHIPPED, SHOTS, ship, write_pictures
 from obygaze_features.common.figures import COLOURS
 from tests.kit.page import open_tab
@@ -79,8 +79,7 @@ def test_the_site_works_in_a_browser() -> None:
             assert all(tab.texts("article img", "naturalWidth") or [0]), page
         tab.open(site / "search.html", fragment="?q=prevalence")
         tab.run("new Promise((resolve) => setTimeout(resolve, 3000))")
-        (excerpt, *_) = tab.texts("#search-results p.context")
-        assert "prevalence" in excerpt.lower()
+        assert any("glossary.html" in link for link in tab.texts("#search-results a", "href"))
 
 
 def test_pictures_of_pages_are_in_the_checkout_and_small() -> None:
@@ -128,30 +127,6 @@ def test_the_site_uses_only_the_reports_colours() -> None:
     style, icon = ((ROOT / "docs/_static" / name).read_text() for name in ("site.css", "icon.svg"))
     assert re.findall("#[0-9a-f]{6}", style) == []
     assert set(re.findall("#[0-9a-f]{6}", icon)) <= set(re.findall("#[0-9a-f]{6}", report))
-
-
-@pytest.mark.parametrize(
-    "page",
-    [
-        '<link rel="stylesheet" href="https://h.example/a">',
-        "<script src=https://h.example/a></script>",
-        "<IMG SRC = 'HTTPS://h.example/a'>",
-        "<video src='https://h.example/a'></video>",
-        "<img srcset='b.png 1x, https://h.example/a 2x'>",
-        "<style>@import url(https://h.example/a);</style>",
-        "<p style=\"background: url('http://h.example/a')\">",
-    ],
-)
-def test_every_load_from_another_host_is_found(page) -> None:
-    (address,) = foreign_addresses(page)
-    assert re.fullmatch("(https?:)?//h.example/a", address, re.IGNORECASE)
-    assert foreign_addresses(re.sub("(https?:)?//h.example/", "", page, flags=re.IGNORECASE)) == []
-
-
-def test_addresses_in_text_are_not_loaded() -> None:
-    page = """<a href="https://h.example/a">a</a><code>url(https://h.example/a)</code>
-    <pre>&lt;img src="https://h.example/a"&gt;</pre><img src="data:image/svg+xml,http://w3.example">"""
-    assert foreign_addresses(page) == []
 
 
 def test_the_glossary_includes_the_thesaurus() -> None:

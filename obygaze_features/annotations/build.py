@@ -23,11 +23,11 @@ from obygaze_features.errors import AnnotationError
 from obygaze_features.items.items import id_problem, safe_id
 from obygaze_features.manifests.importers.reading import at_row, film_of_file, parse_time
 from obygaze_features.manifests.labels import (
+    OWN_LEVELS,
     Concept,
     LabelScheme,
     name_key,
     obygaze_scheme,
-    suggest_levels,
 )
 
 FILM_COLUMNS = ("film", "title", "end")
@@ -83,7 +83,7 @@ def build_timelines(
     levels = {row.segment.level for row in found}
     if levels and not any(map(scheme.has_level, levels)):
         problem = f"no row has a known level ({scheme.order})"
-        raise AnnotationError(f"{problem}; {suggest_levels(levels)}")
+        raise AnnotationError(f"{problem}; {OWN_LEVELS}")
 
     film_ids = _ids("film", Counter(row.segment.film for row in found))
     annotator_ids = _ids("annotator", Counter(row.segment.annotator for row in found))

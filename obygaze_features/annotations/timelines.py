@@ -12,27 +12,27 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 
 from obygaze_features.annotations.remarks import Remark, read_remarks, remarks_csv
 from obygaze_features.common.files import new_folder, read_format, to_json, write_text
-from obygaze_features.common.tables import format_table, map_cells, read_table
+from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.common.text import MAX_TIME_S, counted, sha256_of_text
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.items.films import known_titles
 from obygaze_features.items.items import format_seconds, id_problem
-from obygaze_features.manifests.importers.reading import at_row, parse_time
+from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.labels import (
     SEPARATOR,
     LabelScheme,
     OwnLevels,
+    map_column,
     obygaze_scheme,
     split_concepts,
 )
 
-T = TypeVar("T")
 FORMAT = "obygaze-timelines"
 FORMAT_VERSION = 1
 HEADER = "timelines.json"
@@ -257,9 +257,17 @@ class Timelines:
             times = s.start, s.end, level_rank[s.level]
             return film_rank[s.film], s.annotator, *times, s.concepts, s.comment
 
-        ordered = tuple(sorted(segments, key=key))
-        about = source, licence, citation
-        return cls(name, ordered, scheme, films, remarks, *about, names or {})
+        return cls(
+            name,
+            tuple(sorted(segments, key=key)),
+            scheme,
+            films,
+            tuple(remarks),
+            source,
+            licence,
+            citation,
+            dict(names or {}),
+        )
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
         """Write the timelines to a folder, which appears only when it is complete."""
@@ -329,31 +337,22 @@ def _covered(segments: Iterable[Segment]) -> float:
 def _read_segments(path: Path, scheme: LabelScheme) -> list[Segment]:
     table = read_table(path, required=COLUMNS[:5])
 
-    def column(name: str, convert: Callable[[list[str]], list[T]]) -> list[T]:
-        cells = table.get(name)
-        try:
-            return convert(cells)
-        except (AnnotationError, ManifestError):
-            for row, cell in enumerate(cells):
-                with at_row(table, row):
-                    convert([cell])
-            raise
-
     def concepts_of(cell: str) -> tuple[str, ...]:
         return scheme.in_order(map(scheme.concept, split_concepts(cell)))
 
-    starts = column("start", lambda cells: [parse_time(cell, "start") for cell in cells])
-    ends = column("end", lambda cells: [parse_time(cell, "end") for cell in cells])
+    starts = map_column(table, "start", partial(parse_time, column="start"))
+    ends = map_column(table, "end", partial(parse_time, column="end"))
     for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
         if start >= end:
             raise table.problem(row, f"the end ({end:g}) must be after the start")
+
     columns = (
-        column("film", partial(map_cells, _checked_id)),
-        column("annotator", partial(map_cells, _checked_id)),
+        map_column(table, "film", _checked_id),
+        map_column(table, "annotator", _checked_id),
         starts,
         ends,
-        column("level", partial(map_cells, scheme.level)),
-        column("concepts", partial(map_cells, concepts_of)),
+        map_column(table, "level", scheme.level),
+        map_column(table, "concepts", concepts_of),
         table.get("comment"),
     )
     return list(map(Segment, *columns))
@@ -362,7 +361,7 @@ def _read_segments(path: Path, scheme: LabelScheme) -> list[Segment]:
 def _checked_id(name: str) -> str:
     problem = id_problem(name)
     if problem:
-        raise AnnotationError(problem)
+        raise ManifestError(problem)
     return name
 
 

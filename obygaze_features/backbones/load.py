@@ -165,7 +165,7 @@ def choose_arrays(
 ) -> tuple[ArraySpec, ...]:
     """Return the requested arrays; raise `UsageError` if there are none or if one is unknown."""
     if requested is None:
-        return tuple(spec for spec in available if not spec.on_request)
+        return tuple(spec for spec in available if not (spec.entry and spec.entry.on_request))
     by_name = {spec.name: spec for spec in available}
     chosen = set()
     for entry in requested:

@@ -175,17 +175,15 @@ def _require_numbers(own: Preprocessing, path: Path) -> None:
 
 def resize_and_crop(frames: Tensor, preprocessing: Preprocessing) -> Tensor:
     """Scale and crop frames on the CPU, from uint8 ``[T,H,W,3]`` to uint8 ``[T,3,h,w]``."""
+    return torch.stack([resize_frame(frame, preprocessing) for frame in frames]).contiguous()
+
+
+def resize_frame(frame: Tensor, preprocessing: Preprocessing) -> Tensor:
+    """Scale and crop a frame, from ``[H,W,3]`` to ``[3,h,w]``; its memory may be in any order."""
     if preprocessing.transform:
-        transform = preprocessing.transform
-        return torch.stack([transform(frame.permute(2, 0, 1)) for frame in frames])
-    pixels = frames.new_empty((len(frames), 3, *preprocessing.crop))
-    # Stacking frames takes longer than resizing them one by one.
-    for row, frame in enumerate(frames):
-        pixels[row] = _resize_and_crop(frame[None].permute(0, 3, 1, 2), preprocessing)[0]
-    return pixels
-
-
-def _resize_and_crop(pixels: Tensor, preprocessing: Preprocessing) -> Tensor:
+        own: Tensor = preprocessing.transform(frame.permute(2, 0, 1))
+        return own.float()
+    pixels = frame[None].permute(0, 3, 1, 2)
     if preprocessing.squash:
         pixels = interpolate(pixels, size=preprocessing.squash, mode="bilinear")
     height, width = pixels.shape[-2:]
@@ -199,7 +197,7 @@ def _resize_and_crop(pixels: Tensor, preprocessing: Preprocessing) -> Tensor:
     top = _margin(size[0] - preprocessing.crop[0], preprocessing.middle)
     left = _margin(size[1] - preprocessing.crop[1], preprocessing.middle)
     height, width = preprocessing.crop
-    return pixels[..., top : top + height, left : left + width]
+    return pixels[0, :, top : top + height, left : left + width]
 
 
 def normalise(pixels: Tensor, preprocessing: Preprocessing, out: Tensor | None = None) -> Tensor:

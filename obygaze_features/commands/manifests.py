@@ -192,6 +192,7 @@ def csv(source: Path, output: Path, overwrite: bool, **options: Any) -> None:
     and concepts are recognised; map other names with --column. If there are no ids, or they are
     file names, ids are made from the file names. Times are in seconds or h:mm:ss. Separate several
     concepts in a cell with bars, commas or semicolons. A row without a level is an unlabelled clip.
+    If several people annotated the same clips, use `obygaze annotations import csv`.
 
     \b
     Example:
@@ -422,9 +423,8 @@ def split(
     default=5.0,
     help="The largest gap between neighbouring clips of a file, in seconds.",
 )
-@click.option("--ids", "with_ids", is_flag=True, help="List the clips instead of counting them.")
 @json_option
-def audit(manifest: Path, with_ids: bool, as_json: bool, **options: Any) -> None:
+def audit(manifest: Path, as_json: bool, **options: Any) -> None:
     """Find test clips that are also training clips.
 
     Searches the training pools of splits and the training sets of runs. Also counts test clips
@@ -435,12 +435,8 @@ def audit(manifest: Path, with_ids: bool, as_json: bool, **options: Any) -> None
 
     \b
     Example:
-      obygaze manifests audit manifests/obygaze12 --train 02_HN_S --test 02_ENHN_S --ids
+      obygaze manifests audit manifests/obygaze12 --train 02_HN_S --test 02_ENHN_S
     """
     from obygaze_features.manifests.audit import audit, audit_rows
 
-    leaks = audit(of.Manifest.load(manifest), **options)
-    if with_ids:
-        show([row for leak in leaks for row in leak.items()], as_json)
-    else:
-        show(audit_rows(leaks), as_json)
+    show(audit_rows(audit(of.Manifest.load(manifest), **options)), as_json)

@@ -1,8 +1,8 @@
 """Write files and folders atomically, and read and check files.
 
 Everything is written next to its destination under a temporary name, flushed to disk, and renamed.
-A reader sees either the old or the new file, even after a power failure. Temporary files of killed
-processes are removed when the same path is written again.
+A reader sees either the old or the new file, even after a power failure. A killed process may leave
+a hidden temporary file, which nothing reads.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import glob
 import hashlib
 import json
 import os
-import platform
-import re
 import secrets
 import shutil
 import stat
@@ -134,23 +132,19 @@ def describe_absent(path: Path, wish: str) -> str:
     near = find_closest(path.name, [sibling.name for sibling in path.absolute().parent.glob("*")])
     if near:
         hint = f"did you mean {path.parent / near}?"
-    for aside in path.parent.glob(f"{glob.escape(_start(path))}*{ASIDE}"):
+    for aside in path.parent.glob(f".{glob.escape(path.name)}.*{ASIDE}"):
         hint = f"a killed command left it as {aside}: rename it"
     return f"{path} does not exist; {hint}"
 
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace a file atomically."""
-    _prepare(path)
-    with _beside(path) as temporary:
-        _write(temporary, data)
-        os.replace(temporary, path)
-    sync_path(path.parent)
+    with new_file(path, overwrite=True) as temporary:
+        temporary.write_bytes(data)
 
 
 def write_text(path: Path, text: str) -> None:
     """Replace a file atomically with text in UTF-8, with Unix line endings."""
-    clear_unfinished(path)
     write_bytes(path, text.encode())
 
 
@@ -169,10 +163,9 @@ def write_files(
     with contextlib.ExitStack() as stack:
         temporaries = {}
         for path, text in files.items():
-            _prepare(path)
-            clear_unfinished(path)
             temporaries[path] = stack.enter_context(_beside(path))
-            _write(temporaries[path], text.encode())
+            temporaries[path].write_bytes(text.encode())
+            sync_path(temporaries[path])
 
         for folder in sorted({path.parent for path in files}):
             stack.enter_context(_alone_in(folder))
@@ -186,28 +179,33 @@ def write_files(
             sync_path(path.parent)
 
 
-def _prepare(path: Path) -> None:
-    """Create the folder of a new file; raise `OutputExists` if the file's path is a folder."""
-    if path.is_dir():
-        raise OutputExists(f"{path} is a folder; pass the name of a file")
-    path.parent.mkdir(parents=True, exist_ok=True)
+@contextlib.contextmanager
+def new_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Yield the path of a file to write, which becomes `path` if the ``with`` block succeeds."""
+    refuse_to_overwrite(path, overwrite=overwrite)
+    with _beside(path) as temporary:
+        yield temporary
+        sync_path(temporary)
+        with _alone_in(path.parent):
+            refuse_to_overwrite(path, overwrite=overwrite)
+            os.replace(temporary, path)
+    sync_path(path.parent)
 
 
 @contextlib.contextmanager
 def _beside(path: Path) -> Iterator[Path]:
-    """Yield a temporary name next to a file, and remove a file that has it afterwards."""
+    """Yield a temporary name next to a file, and remove a file that has it afterwards.
+
+    The folder is created. Raises `OutputExists` if the file's path is a folder.
+    """
+    if path.is_dir():
+        raise OutputExists(f"{path} is a folder; pass the name of a file")
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary_name(path)
     try:
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _write(temporary: Path, data: bytes) -> None:
-    with temporary.open("xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 @contextlib.contextmanager
@@ -231,20 +229,8 @@ def _alone_in(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-@contextlib.contextmanager
-def new_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Yield the path of an empty file that becomes `path` if the ``with`` block succeeds."""
-    refuse_to_overwrite(path, overwrite=overwrite)
-    _prepare(path)
-    clear_unfinished(path)
-    with _beside(path) as temporary:
-        temporary.touch()
-        yield temporary
-        sync_path(temporary)
-        with _alone_in(path.parent):
-            refuse_to_overwrite(path, overwrite=overwrite)
-            os.replace(temporary, path)
-    sync_path(path.parent)
+def _temporary_name(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}{SUFFIX}")
 
 
 def make_read_only(path: Path) -> None:
@@ -305,7 +291,6 @@ def check_new_folder(path: Path, *, overwrite: bool = False, marker: str | None 
         remedy = "remove it yourself, or choose another name"
         raise OutputExists(f"{path} was not made by obygaze; {remedy}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    clear_unfinished(path)
 
 
 def publish_folder(folder: Path, path: Path) -> None:
@@ -404,43 +389,6 @@ def parse_json(data: bytes, where: object, error: type[ObygazeError]) -> Any:
         value = json.loads(data)
         json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate cannot be written
     return value
-
-
-def prefix(path: Path) -> str:
-    """Return the prefix of this process's temporary names for `path`."""
-    return f"{_start(path)}{os.getpid()}_"
-
-
-def _start(path: Path) -> str:
-    """Return the start of temporary names; a process id is only unique on its own machine."""
-    machine = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
-    return f".{path.name}.{machine}_"
-
-
-def _temporary_name(path: Path) -> Path:
-    return path.with_name(f"{prefix(path)}{secrets.token_hex(4)}{SUFFIX}")
-
-
-def clear_unfinished(path: Path) -> None:
-    """Remove temporary files for `path` that dead processes on this machine left behind."""
-    pattern = re.compile(rf"{re.escape(_start(path))}([0-9]+)_[a-z0-9_]+\{SUFFIX}")
-    with contextlib.suppress(OSError):  # the caller will report the folder
-        for entry in path.parent.iterdir():
-            match = pattern.fullmatch(entry.name)
-            if match and not entry.is_symlink() and not _is_alive(int(match[1])):
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-
-
-def _is_alive(process: int) -> bool:
-    """Return True if a process on this host is running, or if this is unknown."""
-    if sys.platform != "win32":
-        try:
-            os.kill(process, 0)
-        except ProcessLookupError:
-            return False
-        except (PermissionError, OverflowError):
-            pass
-    return True
 
 
 def read_format(

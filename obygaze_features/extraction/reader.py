@@ -14,7 +14,7 @@ from torch import Tensor
 
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.devices import explain_out_of_memory
-from obygaze_features.backbones.preprocess import Preprocessing, resize_and_crop
+from obygaze_features.backbones.preprocess import Preprocessing, resize_frame
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.sound import SoundSampling, is_silent
 from obygaze_features.common.package import need
@@ -79,12 +79,13 @@ class View:
         rows = np.flatnonzero(self._numbers == number).tolist()
         if not rows:
             return
-        resized = resize_and_crop(picture[None], self._preprocessing)[0]
+        resized = resize_frame(picture, self._preprocessing)
         if self.pixels is None:  # only now, because a user's transform decides the shape
             shape = (len(self._numbers), *resized.shape)
             self.pixels = torch.empty(shape, dtype=resized.dtype, pin_memory=self._pinned)
         for row in rows:
-            self.pixels[row] = resized
+            # Not copied by torch, whose threads would take the cores from decoding.
+            self.pixels[row].numpy()[:] = resized.numpy()
 
 
 class ItemReader:

@@ -16,7 +16,8 @@ from obygaze_features.extraction.job import Job
 from obygaze_features.extraction.loop import write
 from obygaze_features.items.media import locate
 from obygaze_features.store import Done, Status, Store, StoreWriter, open_store
-from obygaze_features.store.writer import append_to_log, differences
+from obygaze_features.store.diff import differences
+from obygaze_features.store.writer import append_to_log
 from obygaze_features.video.index import fingerprint
 
 logger = logging.getLogger(__name__)

@@ -6,14 +6,13 @@ A MovieGraphs scene gets the same id from an annotation, a file name or a folder
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from obygaze_features.common.files import VIDEO_SUFFIXES, require_folder
 from obygaze_features.errors import VideoError, translate
-from obygaze_features.items.films import without_year
 from obygaze_features.items.items import Item, media_stem
 
 IMAGE_SUFFIXES = frozenset([".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"])
@@ -78,8 +77,7 @@ class MediaFolder:
         if files:
             names = " and ".join(str(file.relative_to(self.root)) for file in files)
             raise VideoError(f"{item.id}:", f"{names} match; keep only one of these files")
-        noun = "image" if item.kind == "image" else "video"
-        raise VideoError(f"{item.id}, in {self.root}:", f"no {noun} matches {self.pattern(item)}")
+        raise VideoError(f"{item.id}, in {self.root}:", f"no file matches {self.pattern(item)}")
 
     def pattern(self, item: Item) -> str:
         """Return the names that an item's file may have, for messages."""
@@ -157,28 +155,23 @@ def locate(items: Iterable[Item], root: Path) -> Located:
     return result
 
 
-def find_videos(items: Iterable[Item], titles: Mapping[str, str], root: Path) -> dict[str, Path]:
+def find_videos(items: Sequence[Item], root: Path) -> dict[str, Path]:
     """Return the video of each item that has one: its own file, or its film's file.
 
-    Spans of a film are also searched for by the film's title. If there are several files, return
-    the one that most browsers play. Raise `VideoError` if no item has a video.
+    If there are several files, return the one that most browsers play. Raise `VideoError` if no
+    item has a video.
     """
     folder = MediaFolder(root, VIDEO_SUFFIXES)
-    videos: dict[str, Path] = {}
-    searched = ""
+    videos = {}
     for item in items:
-        tries = [item]
-        title = titles.get(item.film, "")
-        if item.start is not None and title and "/" not in title:
-            tries += [replace(item, media=title), replace(item, media=without_year(title))]
-        files = next(filter(None, map(folder.candidates, tries)), None)
+        files = folder.candidates(item)
         if files:
             played = [file for end in PLAYED for file in files if file.suffix.lower() == end]
             videos[item.id] = (played or files)[0]
-        else:
-            searched = searched or folder.pattern(tries[-1])
     if not videos:
-        raise VideoError(f"{root} has no video of these films (searched for {searched})")
+        raise VideoError(
+            f"{root} has no video of these films (searched for {folder.pattern(items[0])})"
+        )
     return videos
 
 

@@ -7,7 +7,7 @@ a published protocol is sound, training on one split and testing on another may 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,18 +35,6 @@ class Leak:
     ids: list[str]
     by_class: Mapping[str, tuple[int, int]]
     neighbours: list[str]
-
-    def items(self) -> Iterator[dict[str, str]]:
-        """Yield a row for each leaked test item and each neighbour."""
-        for kind, ids in (("leaked", self.ids), ("neighbour", self.neighbours)):
-            for name in ids:
-                yield {
-                    "id": name,
-                    "kind": kind,
-                    "test": self.test,
-                    "train": self.train,
-                    "where": self.where,
-                }
 
 
 def audit(

@@ -17,7 +17,7 @@ import msgspec
 from obygaze_features.common.files import read_json, read_toml
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, format_table, map_cells
-from obygaze_features.common.text import join_some, shorten, unknown_name
+from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ManifestError, errors_as
 from obygaze_features.items.items import pick_rows
 
@@ -25,7 +25,8 @@ COLUMNS = ("id", "level", "concepts", "ratio")
 #: The keys of levels and concepts that describe them, and are ignored in comparisons.
 DESCRIPTIONS = ("sense", "about", "source", "instances", "examples", "further")
 SEPARATOR = "|"
-MAX_LEVELS_SHOWN = 8
+#: How to pass levels that are not in the scheme.
+OWN_LEVELS = "to use your own levels, list them in order: --levels LOWEST,...,HIGHEST"
 V = TypeVar("V")
 #: The origin of a label set; empty if unknown.
 Origin = Literal["annotator", "merge", "rule", ""]
@@ -299,14 +300,6 @@ def choose_scheme(name: str, levels: OwnLevels) -> LabelScheme | None:
     return scheme_in({"label_scheme": {"name": path.stem, **about}, **about}, path)
 
 
-def suggest_levels(texts: Iterable[str]) -> str:
-    """Return a hint on how to pass levels that are not in the scheme."""
-    levels = join_some([shorten(level) for level in sorted({*texts} - {""})], MAX_LEVELS_SHOWN)
-    return (
-        f"to use your own levels, list them in order: --levels LOWEST,...,HIGHEST (found: {levels})"
-    )
-
-
 def scheme_in(
     about: Mapping[str, Any], path: Path, default: LabelScheme | None = None
 ) -> LabelScheme:
@@ -496,16 +489,3 @@ def parse_concepts(text: str) -> tuple[str, ...]:
     """
     parts = text.split(SEPARATOR) if SEPARATOR in text else _COMMA_OR_SEMICOLON.split(text)
     return tuple(name for part in parts if (name := " ".join(part.split())))
-
-
-def format_concepts(names: Sequence[str]) -> str:
-    """Join concepts for `parse_concepts`: with commas, or with bars if a name has a comma.
-
-    Examples
-    --------
-    >>> format_concepts(["Body", "Look"]), format_concepts(["Sex, drugs"])
-    ('Body, Look', 'Sex, drugs|')
-    """
-    if any(map(_COMMA_OR_SEMICOLON.search, names)):
-        return SEPARATOR.join(names) + (SEPARATOR if len(names) == 1 else "")
-    return ", ".join(names)

@@ -20,7 +20,7 @@ from obygaze_features.errors import StoreError, UsageError, errors_as
 from obygaze_features.items.films import find_films, titles_in
 from obygaze_features.items.items import Item, Items
 from obygaze_features.store import format as fmt
-from obygaze_features.store.diff import read_probe
+from obygaze_features.store.diff import read_probe, require_same
 from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import Status
 from obygaze_features.store.reader import Rows, Store, open_store
@@ -30,7 +30,6 @@ from obygaze_features.store.writer import (
     append_to_log,
     commit_block,
     read_outcomes,
-    require_same,
     write_empty_store,
 )
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.progress import progress
+from obygaze_features.common.text import join_some
+from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.metadata import StoredArray
 from obygaze_features.store.reader import Store
 from obygaze_features.store.rows import Shard
-from obygaze_features.store.writer import SAME_STORE, differences
+from obygaze_features.store.shards import ShardLayout
 
+SAME_RECIPE = ("backbone", "preprocessing", "precision", "arrays")
+"""The attributes that must be equal for rows to belong together."""
+SAME_STORE = ("items_digest", *SAME_RECIPE, "block_rows")
+"""The attributes that must be equal for runs to fill the same store."""
 BATCH_ROWS = 64
 _NAMES = (*SAME_STORE, "name", "manifest", "n", "licence", "citation", "software")
 """The attributes to compare."""
@@ -74,14 +79,55 @@ def diff(left: Store, right: Store) -> dict[str, Any]:
     }
 
 
+def require_same(
+    left: Mapping[str, Any],
+    right: Mapping[str, Any],
+    message: str,
+    names: Sequence[str] = SAME_RECIPE,
+) -> None:
+    """Raise `StoreError`, which says what differs, if two stores' attributes differ."""
+    parts = []
+    for name, (there, here) in differences(left, right, names).items():
+        parts.append(f"{name} ({there!s:.200} there, {here!s:.200} here)")
+    if parts:
+        raise StoreError(f"{message}: it was made with different {join_some(parts, 3)}")
+
+
+def differences(
+    left: Mapping[str, Any], right: Mapping[str, Any], names: Iterable[str] = SAME_RECIPE
+) -> dict[str, tuple[Any, Any]]:
+    """Return the left and the right value of each of these attributes that differs.
+
+    A dot joins the name of an attribute and a key in it. Backbones with equal weights and settings
+    are the same, whatever their names.
+
+    Examples
+    --------
+    >>> differences({"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 2}}, ["a", "b"])
+    {'b.d': (3, None)}
+    """
+    found = {}
+    for name in names:
+        there = left.get(name)
+        here = right.get(name)
+        if isinstance(there, Mapping) and isinstance(here, Mapping):
+            keys: Iterable[str] = {**there, **here}
+            if name == "backbone":
+                keys = ("weights_sha256", "config")
+            for key, pair in differences(there, here, keys).items():
+                found[f"{name}.{key}"] = pair
+        elif there != here:
+            found[name] = (there, here)
+    return found
+
+
 def read_probe(store: Store) -> dict[str, NDArray[Any]]:
     """Return the features of a store's probe by array; empty if the store has no probe."""
     probe = {}
     for spec in store.specs:
         name = f"{fmt.PROBE}/{fmt.shard_name(spec, 0)}"
-        array = StoredArray(spec, fmt.shard_layout(spec, 1))
         try:
-            shard = Shard(store.location, name, array)
+            shard = Shard(store.location, name, ShardLayout(spec, 1))
             probe[spec.name] = shard.read(np.zeros(1, np.intp))[0]
         except FileNotFoundError:
             continue

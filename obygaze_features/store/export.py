@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from obygaze_features.common.files import disk_errors, new_file
-from obygaze_features.common.progress import meter
+from obygaze_features.common.progress import progress
 from obygaze_features.common.text import format_size
 from obygaze_features.errors import StoreError, UsageError, translate
 from obygaze_features.store import format as fmt
@@ -43,7 +43,7 @@ def export(store: Store, output: Path | str, *, overwrite: bool = False) -> Path
         free = shutil.disk_usage(temporary.parent).free
         if free < size:
             raise StoreError(output, f"needs {format_size(size)}; there is {format_size(free)}")
-        with h5py.File(temporary, "w") as file, meter(len(ids), "Exporting", unit="row") as advance:
+        with h5py.File(temporary, "w") as file:
             file["obygaze.json"] = json.dumps(store.attributes, ensure_ascii=False)
             file.create_dataset(fmt.IDS, data=ids, dtype=h5py.string_dtype())
             for spec in store.specs:
@@ -58,10 +58,9 @@ def export(store: Store, output: Path | str, *, overwrite: bool = False) -> Path
                 if spec.padded:
                     dataset.attrs["padded"] = True
             rows = max(1, PART_BYTES // sum(spec.row_bytes for spec in store.specs))
-            for start in range(0, len(ids), rows):
+            for start in progress(range(0, len(ids), rows), "Exporting", unit="part"):
                 batch = ids[start : start + rows]
                 for name in store.arrays:
                     file[name][start : start + len(batch)] = store.read(name, batch)
                 store.forget()
-                advance(len(batch))
     return output

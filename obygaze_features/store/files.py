@@ -1,82 +1,41 @@
-"""The files of a store: in a folder or a zip file on this machine, or behind a URL.
+"""The files of a store in a folder or a zip file on this machine, mapped into memory.
 
-Local files are mapped into memory; fsspec reads the others. Credentials come from the usual places:
-for S3, ``AWS_ACCESS_KEY_ID`` and ``~/.aws``; for a web server, the URL
-(``https://USER:PASSWORD@HOST/...``); for the Hub, the login that ``hf auth login`` saved.
+Files behind a URL are in `store.remote`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
-import io
 import mmap
 import os
 import re
 import struct
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from http.client import responses
 from pathlib import Path
-from typing import Any, BinaryIO, TypeGuard
-from urllib.parse import urlsplit
-from urllib.request import getproxies
+from typing import Any, TypeGuard
 from zipfile import ZIP_STORED, ZipFile
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.package import need
 from obygaze_features.common.progress import progress
-from obygaze_features.common.text import format_size, redact, redact_url, shorten
-from obygaze_features.errors import (
-    ObygazeError,
-    StoreError,
-    StoreUnreadable,
-    UsageError,
-    translate,
-)
-from obygaze_features.store import format as fmt
+from obygaze_features.errors import StoreError, StoreUnreadable, UsageError, translate
 
-SCHEMES = ("https", "http", "s3", "hf")
-"""The schemes of URLs. Other schemes of fsspec are left out: some run code from a server."""
-PAUSES_S = (0.1, 0.5, 1.5, 4.0)
-"""Seconds to wait before each retry of a request that may succeed later."""
-TIMEOUT_S = 30
-"""Seconds without any data after which a connection counts as lost."""
-AT_ONCE = 8
-"""The maximum number of simultaneous requests."""
 PIECE_BYTES = 8 * 2**20
 """The size of one request for a large file; nearby parts are joined up to this size."""
-GAP_BYTES = 128 * 2**10
-"""The largest gap in bytes between two parts that are read with one request."""
 MAX_JSON_BYTES = 16 * 2**20
-MAX_FILE_BYTES = 2**30
-"""The largest file that is read into memory, so that a server cannot exhaust the memory."""
-MAX_SHARD_BYTES = 2**33
-"""The most that is fetched of a file, so that a server cannot fill the disk."""
-_REMEDY = (
-    "check the address, the network and the credentials (https://USER:PASSWORD@HOST/...; for S3, "
-    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; for the Hub, hf auth login), and run the same "
-    "command again"
-)
-_TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
-_HUB = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)/?")
 _STORE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
-_CUT_URL = re.compile(r"^(https?|s3|hf):/+")
+CUT_URL = re.compile(r"^(https?|s3|hf):/+")
 """A pattern for the start of a URL, which lost a slash if it was passed as a path."""
 _ZIP_HEADER_BYTES = 30
 """The size of the part of a zip file's header that precedes the file name."""
 
 Part = tuple[str, int, int]
 """A part of a file: its name, start and length. A negative start counts from the file's end."""
-
-Span = tuple[str, int, int | None]
-"""What one request reads: the file's name, the start, and the end; None for the file's end."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,167 +210,6 @@ class Zip(Location):
         return data
 
 
-class Remote(Location):
-    """A folder behind a URL, read in ranges through fsspec.
-
-    A password or query (``?token=...``) in the URL is sent with each request, and never shown.
-    """
-
-    address: str
-    is_local = False
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.where = redact_url(address).rstrip("/")
-        self._checksums: dict[str, str] = {}
-        self._systems: dict[int, Any] = {}
-        self.connect()
-
-    def connect(self) -> Any:
-        """Return this process's file system, because connections do not survive a fork."""
-        process = os.getpid()
-        if process not in self._systems:
-            with one_line_errors(self.where):
-                system, self._root, self._query = _open_system(self.address)
-            system.versions = set()
-            system.checked = 0
-            self._systems[process] = system
-        return self._systems[process]
-
-    def path(self, name: str) -> str:
-        """Return a file's path in the file system."""
-        return f"{self._root}/{name}{self._query}"
-
-    def read(self, name: str) -> bytes:
-        """Read a whole file, and check it against the store's list of checksums."""
-        if name == fmt.CHECKSUMS and isinstance(self.identity, bytes):
-            return self.identity
-        data = self._read_whole(name)
-        assert data is not None
-        sha256 = self._checksums.get(name)
-        if sha256 is None:
-            self._refuse_new_versions()
-        elif hashlib.sha256(data).hexdigest() != sha256:
-            self.refuse_if_changed()
-            raise StoreError(
-                self.join(name),
-                "does not match its checksum; tell the owner of the store, who can run: obygaze "
-                "stores repair",
-            )
-        return data
-
-    def read_parts(self, parts: Sequence[Part], *, missing_ok: bool = False) -> list[Any]:
-        """Read several parts of files in parallel; nearby parts share one request."""
-        spans: list[Span] = []
-        number_of = {}
-        for part in sorted(set(parts)):
-            name, start, length = part
-            if spans and _is_near(spans[-1], part):
-                spans[-1] = (name, spans[-1][1], start + length)
-            else:
-                spans.append((name, start, None if start < 0 else start + length))
-            number_of[part] = len(spans) - 1
-
-        answers = self._request(spans, missing_ok=missing_ok)
-        self._refuse_new_versions()
-        read = []
-        for part in parts:
-            number = number_of[part]
-            data = answers[number]
-            if data is not None:
-                start = part[1] - spans[number][1]
-                data = data[start : start + part[2]]
-            read.append(data)
-        return read
-
-    def fetch(self, names: Sequence[str], folder: Path) -> None:
-        """Download files into a folder, several at a time."""
-        with one_line_errors(self.where):
-            for batch in _batches(names, "Fetching"):
-                paths = [str(folder / name) for name in batch]
-                self.connect().get(list(map(self.path, batch)), paths)
-
-    def send(self, names: Sequence[str], folder: Path) -> None:
-        """Upload files from a folder, several at a time."""
-        with one_line_errors(self.where):
-            for batch in _batches(names, "Sending"):
-                paths = [str(folder / name) for name in batch]
-                self.connect().put(paths, list(map(self.path, batch)))
-
-    def identify(self) -> object:
-        """Return the list of checksums, which identifies the store; None if there is no list."""
-        return self._read_whole(fmt.CHECKSUMS, missing_ok=True)
-
-    def pin(self) -> None:
-        """Remember the store's list of checksums, which `read` compares files with."""
-        system = self.connect()
-        system.versions.clear()
-        system.checked = 0
-        super().pin()
-        self._checksums = {}
-        if isinstance(self.identity, bytes):
-            with contextlib.suppress(ValueError):  # `verify` reports a damaged list
-                self._checksums = msgspec.json.decode(self.identity, type=dict[str, str])
-
-    def _read_whole(self, name: str, *, missing_ok: bool = False) -> bytes | None:
-        """Read a whole file, unless it is larger than the limit."""
-        limit = MAX_FILE_BYTES
-        if name.endswith(".json"):
-            limit = MAX_JSON_BYTES
-        # With a range of the limit, a longer file would arrive cut, and without an error.
-        data: bytes | None
-        [data] = self._request([(name, 0, limit + 1)], missing_ok=missing_ok)
-        if data and len(data) > limit:
-            raise StoreError(f"{self.join(name)} is larger than {format_size(limit)}")
-        return data
-
-    def _refuse_new_versions(self) -> None:
-        """Raise `StoreUnreadable` if files that were read may belong to a store that replaced this.
-
-        Most servers state the version of a file. After a version that was not seen before, another
-        request compares the store's list of checksums.
-        """
-        system = self.connect()
-        count = len(system.versions)
-        if system.checked != count:
-            self.refuse_if_changed()
-            system.checked = count
-
-    def _request(self, spans: Sequence[Span], *, missing_ok: bool = False) -> list[Any]:
-        """Request spans of files; with `missing_ok`, a span of a missing file is None."""
-        answers: list[Any] = self.connect().cat_ranges(
-            [self.path(name) for name, _, _ in spans],
-            [start for _, start, _ in spans],
-            [end for _, _, end in spans],
-            batch_size=AT_ONCE,
-            on_error="return",
-        )
-        for number, answer in enumerate(answers):
-            where = self.join(spans[number][0])
-            if isinstance(answer, FileNotFoundError):
-                if not missing_ok:
-                    self.refuse_if_changed()
-                    raise FileNotFoundError(where)
-                answers[number] = None
-            elif isinstance(answer, OSError) and "not satisfiable" in str(answer):
-                answers[number] = b""  # on S3, the file was read to its end
-            elif isinstance(answer, Exception):
-                with one_line_errors(where):
-                    raise answer
-        return answers
-
-
-def location_of(address: str | Path) -> Location:
-    """Return the location of an address, without checking that it has a store."""
-    text = _CUT_URL.sub(r"\1://", str(address))
-    if is_url(text):
-        return Remote(text)
-    path = Path(address)
-    if path.suffix.lower() == ".zip" and path.is_file():
-        return Zip(path)
-    return Folder(path)
-
-
 def is_url(address: str | Path) -> TypeGuard[str]:
     """Return True if an address is a URL rather than a path."""
     return isinstance(address, str) and "://" in address
@@ -442,169 +240,6 @@ def sha256_at(location: Location, name: str) -> str:
     return digest.hexdigest()
 
 
-def hub_repository(address: str) -> str:
-    """Return OWNER/NAME from the address of a dataset on the Hugging Face Hub."""
-    parts = _HUB.fullmatch(address)
-    if not parts:
-        where = redact_url(address)
-        raise UsageError(f"{where} is not a valid Hub address; use hf://datasets/OWNER/NAME")
-    return parts[1]
-
-
-def _batches(names: Sequence[str], verb: str) -> Iterator[Sequence[str]]:
-    """Yield names, as many as are transferred at once, and show the progress."""
-    for start in progress(range(0, len(names), AT_ONCE), verb, unit="batch"):
-        yield names[start : start + AT_ONCE]
-
-
-@contextlib.contextmanager
-def one_line_errors(where: str) -> Iterator[None]:
-    """Turn a file system's exceptions into FileNotFoundError or a one-line `StoreError`."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise FileNotFoundError(where) from None
-    except ObygazeError:
-        raise
-    except Exception as problem:  # each file system has its own errors, often not OSError
-        raise StoreError(f"{where}: {_describe(problem)}") from None
-
-
-def _describe(problem: Exception) -> str:
-    """Describe a failure and what to do, without the user, password and query of any URL."""
-    message = redact(" ".join(str(problem).split())) or type(problem).__name__
-    response = getattr(problem, "response", None)  # of the Hub's client
-    status = getattr(problem, "status", getattr(response, "status_code", None))
-    if isinstance(status, int):  # the server's own message may repeat secrets from the request
-        message = f"the server answered {status} {responses.get(status, '')}".strip()
-    return f"{message}; {_REMEDY}"
-
-
-def _open_system(address: str) -> tuple[Any, str, str]:
-    """Return an fsspec file system, the path of a URL's folder in it, and the URL's query."""
-    scheme = address.partition("://")[0]
-    where = redact_url(address)
-    if scheme not in SCHEMES:
-        raise UsageError(
-            f"{where}: stores cannot be read from or written to {shorten(scheme)} addresses; use "
-            f"{', '.join(SCHEMES)}"
-        )
-    if where.lower().endswith(".zip"):
-        raise StoreError(where, "is a zip file behind a URL; download it first")
-    if scheme == "s3":
-        bucket = urlsplit(address).netloc
-        if not bucket or "@" in bucket or ":" in bucket:  # its client would repeat a password
-            raise UsageError(f"{where}: use s3://BUCKET/NAME.zarr, without a password")
-        # `fsspec.url_to_fs` would also accept chained file systems.
-        system = _open_s3()
-        return system, system._strip_protocol(address).rstrip("/"), ""
-
-    headers = {"Accept-Encoding": "identity"}
-    if scheme == "hf":
-        hub = need("huggingface_hub", extra="remote")
-        if hub.constants.HF_HUB_OFFLINE:
-            raise StoreError(f"{where} cannot be reached: HF_HUB_OFFLINE is set; unset it")
-        endpoint = os.environ.get("HF_ENDPOINT") or hub.constants.ENDPOINT
-        address = f"{endpoint.rstrip('/')}/datasets/{hub_repository(address)}/resolve/main"
-        if token := hub.get_token():
-            headers["Authorization"] = f"Bearer {token}"
-    root, mark, query = address.partition("?")
-    return _open_http(headers), root.rstrip("/"), f"{mark}{query}"
-
-
-def _open_s3() -> Any:
-    """Return fsspec's S3 file system, which notes the version of each file that it reads."""
-    s3fs = need("s3fs", extra="remote")
-
-    class VersionedS3(s3fs.S3FileSystem):  # type: ignore[misc,name-defined]
-        async def _call_s3(self, method: str, *arguments: Any, **options: Any) -> Any:
-            sent = await super()._call_s3(method, *arguments, **options)
-            if method == "get_object":
-                self.versions.add((options["Bucket"], options["Key"], sent["ETag"]))
-            return sent
-
-    # Without these limits, s3fs takes 30 s to give up on a dead endpoint, and gigabytes of memory.
-    config = {"connect_timeout": 2, "retries": {"total_max_attempts": 2}}
-    return VersionedS3(config_kwargs=config, max_concurrency=1, skip_instance_cache=True)
-
-
-def _open_http(headers: dict[str, str]) -> Any:
-    """Return fsspec's HTTP file system, which reads no more of an answer than was asked for."""
-    http = need("fsspec.implementations.http", extra="remote")
-    aiohttp = need("aiohttp", extra="remote")
-
-    class BoundedHttp(http.HTTPFileSystem):  # type: ignore[misc,name-defined]
-        has_answered = False
-
-        async def _cat_file(self, url: str, start: int = 0, end: Any = None, **_: Any) -> bytes:
-            asked = f"bytes={start}"  # a negative start counts from the end
-            limit = -start
-            if end is not None:
-                asked = f"bytes={start}-{end - 1}"
-                limit = end - start
-            data = io.BytesIO()
-            await self._receive(url, data, limit, start, Range=asked)
-            return data.getvalue()[:limit]
-
-        async def _get_file(self, url: str, path: str, **_: Any) -> None:
-            with Path(path).open("wb") as file:
-                await self._receive(url, file, MAX_SHARD_BYTES)
-
-        async def _receive(
-            self, url: str, file: BinaryIO, limit: int, start: int = 0, **headers: str
-        ) -> None:
-            """Write a file's content until the limit; repeat requests that may succeed later."""
-            session = await self.set_session()
-            for pause in (*PAUSES_S, None):
-                file.seek(0)
-                file.truncate()
-                try:
-                    async with session.get(self.encode_url(url), headers=headers) as sent:
-                        self.has_answered = True
-                        if sent.status == 416:  # the file is empty, or was read to its end
-                            return
-                        self._raise_not_found_for_status(sent, url)
-                        _require_range(sent, start)
-                        version = sent.headers.get("ETag") or sent.headers.get("Last-Modified")
-                        self.versions.add((url, version or object()))
-                        await _write_answer(sent, file, limit)
-                        return
-                except aiohttp.ClientError as problem:
-                    # An address that never answered may be wrong.
-                    status = getattr(problem, "status", 503)
-                    if pause is None or not self.has_answered or status not in _TRY_AGAIN:
-                        raise
-                await asyncio.sleep(pause)
-
-    options = {
-        "headers": headers,
-        "timeout": aiohttp.ClientTimeout(sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S),
-        "trust_env": bool(getproxies()),  # uses one thread per request
-    }
-    return BoundedHttp(client_kwargs=options, skip_instance_cache=True)
-
-
-async def _write_answer(sent: Any, file: BinaryIO, limit: int) -> None:
-    """Write the content of an answer to a file until the limit."""
-    async for part in sent.content.iter_any():
-        file.write(part)
-        if file.tell() >= limit:
-            break
-
-
-def _require_range(sent: Any, start: int) -> None:
-    """Raise `StoreError` if an answer does not begin where it was asked to."""
-    begins = sent.headers.get("Content-Range", "bytes 0-")  # a whole file has no range
-    is_right = begins.startswith(f"bytes {start}-")
-    if start < 0:
-        is_right = "Content-Range" in sent.headers
-    if not is_right:
-        raise StoreError(
-            f"{redact_url(str(sent.url))}: the server does not support range requests. Download "
-            "the store with: obygaze stores pull URL -o NAME.zarr"
-        )
-
-
 def _map_file(path: Path) -> MappedFile:
     """Map a file; raise `StoreUnreadable` if the system cannot read a file that exists."""
     try:
@@ -620,12 +255,3 @@ def _map_file(path: Path) -> MappedFile:
             "Check the disk, the permissions and the limits (ulimit), then run the command again"
         ) from problem
     return MappedFile(np.frombuffer(memory or b"", np.uint8), memory)
-
-
-def _is_near(span: Span, part: Part) -> bool:
-    """Return True if one request can read a part together with the span before it."""
-    name, start, length = part
-    before, begin, end = span
-    if name != before or end is None:
-        return False
-    return start - end <= GAP_BYTES and start + length - begin <= PIECE_BYTES

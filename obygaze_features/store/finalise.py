@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import (
-    clear_unfinished,
     disk_errors,
     make_read_only,
     new_folder,
@@ -71,7 +70,6 @@ def finalise(store: Store | Path | str, *, allow_incomplete: bool = False) -> St
     """
     store = store if isinstance(store, Store) else open_store(store)
     if store.is_final:
-        clear_unfinished(store.path)  # e.g. the open store, if an earlier swap was killed
         return store
     with disk_errors(store.path, StoreError):
         finish_moves(store)
@@ -179,7 +177,7 @@ def _consolidate(folder: Path) -> None:
 
 def _write_shards(folder: Path, store: Store, spec: ArraySpec) -> dict[str, str]:
     """Write an array's rows; return the SHA-256 of each shard file by name."""
-    layout = fmt.shard_layout(spec, *fmt.final_rows(spec, len(store)))
+    layout = ShardLayout(spec, *fmt.final_rows(spec, len(store)))
     checksums = {}
     firsts = range(0, len(store), layout.shard_rows)
     for shard, first in enumerate(progress(firsts, f"Writing {spec.name}", unit="shard")):

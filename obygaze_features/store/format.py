@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.store.arrays import ARRAYS, FRAME_NUMBERS, StoredArray
-from obygaze_features.store.shards import ShardLayout
 
 FORMAT_VERSION = 1
 BLOCK_ROWS = 32
@@ -125,11 +124,6 @@ class ArraySpec:
     def entry(self) -> StoredArray | None:
         """The array's entry in `ARRAYS`; None for arrays that a backbone or an import defines."""
         return ARRAYS.get(self.name)
-
-    @property
-    def on_request(self) -> bool:
-        """True if the array is stored only when a user asks for it by name."""
-        return self.entry is not None and self.entry.on_request
 
     @property
     def fill(self) -> float | int:
@@ -282,11 +276,6 @@ def staged_name(spec: ArraySpec, block: int, sha256: str) -> str:
     The name follows from the record, so the next process that opens the store can finish the move.
     """
     return f"{STAGING}/{block:06d}.{spec.name}.{sha256[:16]}"
-
-
-def shard_layout(spec: ArraySpec, shard_rows: int, chunk_rows: int = 1) -> ShardLayout:
-    """Return the layout that `array_layout` sets, to read and write shards without Zarr."""
-    return ShardLayout(spec.shape, np.dtype(spec.dtype), shard_rows, chunk_rows)
 
 
 def array_layout(

@@ -10,7 +10,6 @@ import hashlib
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -100,17 +99,10 @@ class DamagedFile(StoreError):
     """The error for a damaged file of a store."""
 
     def __init__(self, where: StoreFile, reason: str) -> None:
-        location = where.location
-        remedy = "download the store again, or tell its owner"
-        if isinstance(location, Folder) and location.where == str(location.path):
-            remedy = f"restore the file from a copy, or run: obygaze stores repair {location.where}"
+        remedy = "restore the store from a copy, or run: obygaze stores repair"
         super().__init__(where, f": {reason}; {remedy}")
         self.file = where.name
         self.reason = reason
-
-
-class NewerStore(StoreError):
-    """The error for a store in a newer format than this version of obygaze can read."""
 
 
 def _read(file: StoreFile) -> bytes:
@@ -140,14 +132,11 @@ def read_attributes(location: Location) -> dict[str, Any]:
             "push again",
         ) from None
     ours = _decode(file, data, _Group).attributes.get(fmt.ATTRIBUTES)
-    if not isinstance(ours, dict):
-        raise StoreError(location.where, "is a Zarr group, but was not made by obygaze")
-    version = ours.get("format_version")
-    if version != fmt.FORMAT_VERSION:
-        raise NewerStore(
+    if not isinstance(ours, dict) or ours.get("format_version") != fmt.FORMAT_VERSION:
+        raise StoreError(
             location.where,
-            f"has format version {version!r:.20}, but this version of obygaze only reads up to "
-            f"{fmt.FORMAT_VERSION}; update obygaze, or ask the store's owner",
+            f"is not in format version {fmt.FORMAT_VERSION} of obygaze; if it is newer, update "
+            "obygaze",
         )
     check_attributes(file, ours)
     return ours
@@ -214,29 +203,26 @@ def _parse_record(
     return record
 
 
-def _read_table(location: Location, name: str, columns: Sequence[str]) -> tuple[Table, str]:
-    """Return a store's CSV table, and the SHA-256 of its file."""
+def _parse_table(file: StoreFile, data: bytes, columns: Sequence[str]) -> Table:
+    """Parse the content of a store's CSV table."""
     from obygaze_features.common.tables import parse_table
 
-    file = StoreFile(location, name)
-    data = _read(file)
     try:
         text = io.StringIO(data.decode(), newline="")
-        table = parse_table(Path(name), text, required=columns)
+        return parse_table(Path(file.name), text, required=columns)
     except ValueError as problem:
         reason = f"the table has changed since it was written ({problem!s:.100})"
         raise DamagedFile(file, reason) from problem
-    return table, hashlib.sha256(data).hexdigest()
 
 
 def read_rows_table(
     location: Location, ids: Sequence[str], status: NDArray[np.uint8]
 ) -> dict[str, list[str]]:
     """Return the columns ``source`` and ``reason`` of a final store's table of rows."""
-    table, _ = _read_table(location, fmt.ROWS, ("id", "status", "source", "reason"))
+    file = StoreFile(location, fmt.ROWS)
+    table = _parse_table(file, _read(file), ("id", "status", "source", "reason"))
     if table["id"] != ids or table["status"] != [str(code) for code in status.tolist()]:
-        reason = "the table does not match the store's ids and status"
-        raise DamagedFile(StoreFile(location, fmt.ROWS), reason)
+        raise DamagedFile(file, "the table does not match the store's ids and status")
     return {"source": table["source"], "reason": table["reason"]}
 
 
@@ -248,22 +234,15 @@ def read_items(location: Location, attributes: Mapping[str, Any]) -> Items:
     """
     from obygaze_features.items.items import Items
 
-    table, sha256 = _read_table(location, fmt.ITEMS, ("id",))
+    file = StoreFile(location, fmt.ITEMS)
+    data = _read(file)
     with errors_as(StoreError):
-        items = Items.from_table(table)
-    checksums: dict[str, str] = {}
+        items = Items.from_table(_parse_table(file, data, ("id",)))
+    expected = attributes["items_digest"]
     with contextlib.suppress(StoreError):  # `verify` reports a damaged checksums.json
-        checksums = read_checksums(location)
-    if fmt.ITEMS in checksums:
-        is_intact = checksums[fmt.ITEMS] == sha256
-    else:
-        is_intact = items.digest == attributes["items_digest"]
-    if not is_intact:
-        raise StoreError(
-            location.join(fmt.ITEMS),
-            "has changed since the store was made; restore it from the manifest or from another "
-            "copy of the store",
-        )
+        expected = read_checksums(location).get(fmt.ITEMS, expected)
+    if hashlib.sha256(data).hexdigest() != expected and items.digest != expected:
+        raise DamagedFile(file, "the table has changed since it was written")
     return items
 
 
@@ -273,59 +252,23 @@ def read_checksums(location: Location) -> dict[str, str]:
     return _decode(file, _read(file), dict[str, str])
 
 
-@dataclass(frozen=True)
-class StoredArray:
-    """An array on disk.
-
-    Parameters
-    ----------
-    spec
-        The array's name, shape and dtype.
-    layout
-        The division of the rows into shards and chunks.
-    compressed
-        True if `finalise` compressed its chunks. Uncompressed arrays can be mapped.
-    """
-
-    spec: ArraySpec
-    layout: ShardLayout
-    compressed: bool = False
-
-
-def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any]) -> StoredArray:
+def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any]) -> ShardLayout:
     """Read an array's layout; raise `StoreError` if it is not as obygaze writes it."""
     file = StoreFile(location, f"{spec.name}/zarr.json")
     header = _decode(file, _read(file), dict[str, Any])
     with translate(DamagedFile, file, "its content is not valid ({})"):
-        shard_shape = header["chunk_grid"]["configuration"]["chunk_shape"]
+        shard = header["chunk_grid"]["configuration"]["chunk_shape"]
         sharding = header["codecs"][0]["configuration"]
-        rows = [shard_shape[0], sharding["chunk_shape"][0]]
-        shard_rows, chunk_rows = msgspec.convert(rows, list[Count])
-        compressed = sharding["codecs"] == _COMPRESSED
-    codecs = _CHECKED
-    if compressed:
-        codecs = _COMPRESSED
+        chunk = sharding["chunk_shape"]
+        codecs = sharding["codecs"]
+        shard_rows, chunk_rows = msgspec.convert([shard[0], chunk[0]], list[Count])
+        found = [header["shape"], header["data_type"], shard, chunk]
 
     row = [*spec.shape]
-    sharding = {
-        "chunk_shape": [chunk_rows, *row],
-        "codecs": codecs,
-        "index_codecs": _CHECKED,
-        "index_location": "end",
-    }
-    expected = {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": [attributes["n"], *row],
-        "data_type": spec.dtype,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [shard_rows, *row]}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "codecs": [{"name": "sharding_indexed", "configuration": sharding}],
-    }
-    if not header.items() >= expected.items() or shard_rows % chunk_rows:
+    expected = [[attributes["n"], *row], spec.dtype, [shard_rows, *row], [chunk_rows, *row]]
+    if found != expected or shard_rows % chunk_rows or codecs not in (_CHECKED, _COMPRESSED):
         raise DamagedFile(file, "it does not describe this store's array as obygaze writes it")
-    layout = ShardLayout(spec.shape, np.dtype(spec.dtype), shard_rows, chunk_rows)
-    return StoredArray(spec, layout, compressed)
+    return ShardLayout(spec, shard_rows, chunk_rows, codecs == _COMPRESSED)
 
 
 def read_bytes_array(file: StoreFile, n: int, width: int | None = None) -> NDArray[np.uint8]:

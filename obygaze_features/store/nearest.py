@@ -118,9 +118,8 @@ def _direction(query: NDArray[Any], store: Store, array: str) -> NDArray[np.floa
     width = store.stored(array).spec.shape[-1]
     vector = np.asarray(query, np.float64)
     if vector.shape != (width,):
-        shape = " x ".join(map(str, vector.shape))
         raise UsageError(
-            store.where, f": {array} has vectors of length {width} (got a query of {shape})"
+            store.where, f": {array} has vectors of length {width} (got a query of {vector.shape})"
         )
     length = float(np.linalg.norm(vector))
     if not (0 < length < math.inf):

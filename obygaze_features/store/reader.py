@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from obygaze_features.errors import StoreError, UsageError, translate
 from obygaze_features.store import format as fmt
-from obygaze_features.store.files import Folder, Location, StoreFile, location_of
+from obygaze_features.store.files import CUT_URL, Folder, Location, StoreFile, Zip, is_url
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.metadata import (
     DamagedFile,
-    StoredArray,
     final_error,
     read_array,
     read_attributes,
@@ -27,6 +26,7 @@ from obygaze_features.store.metadata import (
     read_rows_table,
 )
 from obygaze_features.store.rows import RowReader
+from obygaze_features.store.shards import ShardLayout
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +57,7 @@ class Store:
     """
 
     attributes: dict[str, Any]
-    _stored: dict[str, StoredArray]
+    _stored: dict[str, ShardLayout]
 
     def __init__(self, location: Location) -> None:
         self.location = location
@@ -116,7 +116,7 @@ class Store:
         """The name, shape, dtype and meaning of each array."""
         return fmt.specs_of(self.attributes)
 
-    def stored(self, array: str) -> StoredArray:
+    def stored(self, array: str) -> ShardLayout:
         """Return an array's layout on disk, which is read on first use."""
         if array not in self.arrays:
             raise StoreError(
@@ -140,17 +140,16 @@ class Store:
     @cached_property
     def row_of(self) -> dict[str, int]:
         """The row number of each id, in the order of the rows."""
-        with translate(DamagedFile, self._ids_file):
-            ids = fmt.decode_ids(self.id_bytes)
-            row_of = dict(zip(ids, range(len(ids)), strict=True))
-            if len(row_of) < len(ids):
-                raise ValueError("duplicate id")
+        row_of = dict(zip(self.ids, range(len(self)), strict=True))
+        if len(row_of) < len(self):
+            raise DamagedFile(self._ids_file, "duplicate id")
         return row_of
 
     @cached_property
     def ids(self) -> list[str]:
         """The ids, in the order of the rows."""
-        return list(self.row_of)
+        with translate(DamagedFile, self._ids_file):
+            return fmt.decode_ids(self.id_bytes)
 
     @cached_property
     def id_bytes(self) -> NDArray[np.uint8]:
@@ -326,9 +325,14 @@ class Store:
         Columns have the array's column names, if it has any. If an array has several axes per row,
         such as ``frames``, the numbers of a row follow each other: read it as an array instead.
         """
-        from obygaze_features.store.views import to_pandas
+        from obygaze_features.common.package import need
 
-        return to_pandas(self, array)
+        pandas = need("pandas", extra="models")
+        ids = self.done_ids()
+        values = self.read(array, missing="drop").reshape(len(ids), -1)
+        columns = self.stored(array).spec.columns or None
+        frame: pd.DataFrame = pandas.DataFrame(values, pandas.Index(ids, name="id"), columns)
+        return frame
 
     def dataset(
         self,
@@ -396,3 +400,16 @@ def open_store(address: Path | str) -> Store:
         ``s3://...``, ``hf://...``). Raises `StoreError` if there is no complete store.
     """
     return Store(location_of(address))
+
+
+def location_of(address: str | Path) -> Location:
+    """Return the location of an address, without checking that it has a store."""
+    text = CUT_URL.sub(r"\1://", str(address))
+    if is_url(text):
+        from obygaze_features.store.remote import Remote
+
+        return Remote(text)
+    path = Path(address)
+    if path.suffix.lower() == ".zip" and path.is_file():
+        return Zip(path)
+    return Folder(path)

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.files import Location, MappedFile, Part, StoreFile
-from obygaze_features.store.metadata import DamagedFile, StoredArray
-from obygaze_features.store.shards import CHECKSUM_BYTES, checksum
+from obygaze_features.store.metadata import DamagedFile
+from obygaze_features.store.shards import CHECKSUM_BYTES, ShardLayout, checksum
 
 if TYPE_CHECKING:
     from obygaze_features.store.reader import Store
@@ -46,13 +46,10 @@ class Shard:
     """
 
     def __init__(
-        self, location: Location, name: str, array: StoredArray, tail: bytes | None = None
+        self, location: Location, name: str, array: ShardLayout, tail: bytes | None = None
     ) -> None:
         self.file = StoreFile(location, name)
-        self.layout = array.layout
-        self.compressed = array.compressed
-        self._dtype = self.layout.dtype.newbyteorder("<")
-
+        self.layout = array
         self._mapped: MappedFile | None = None
         size = self.layout.index_bytes
         if location.is_local:
@@ -72,7 +69,7 @@ class Shard:
         With `out`, the rows are written into this array.
         """
         if out is None:
-            out = np.empty((len(rows), *self.layout.row_shape), self.layout.dtype)
+            out = np.empty((len(rows), *self.layout.spec.shape), self.layout.dtype)
         chunks, within = np.divmod(rows, self.layout.chunk_rows)
         places = self._places[chunks]
         if (places < 0).any():
@@ -107,7 +104,7 @@ class Shard:
         """Return the part of the file that holds a chunk."""
         start, length = self._index[chunk].tolist()
         smallest = largest = self.layout.chunk_bytes + CHECKSUM_BYTES
-        if self.compressed:  # data that cannot be compressed grows a little
+        if self.layout.compressed:  # data that cannot be compressed grows a little
             smallest = CHECKSUM_BYTES
             largest += largest // 128 + 1024
         if not smallest <= length <= largest or start >= 2**62:
@@ -119,7 +116,7 @@ class Shard:
         content = data[:-CHECKSUM_BYTES]
         if len(data) != self._index[chunk, 1] or checksum(content) != bytes(data[-CHECKSUM_BYTES:]):
             raise DamagedFile(self.file, "a checksum is wrong")
-        if self.compressed:
+        if self.layout.compressed:
             from numcodecs.zstd import decompress
 
             # The buffer has the right size, so a chunk that claims more cannot take more memory.
@@ -129,7 +126,7 @@ class Shard:
             except (RuntimeError, ValueError) as problem:
                 raise DamagedFile(self.file, f"it cannot be decoded ({problem})") from None
             content = values
-        return np.ndarray(self.layout.chunk_shape, self._dtype, content)
+        return np.ndarray(self.layout.chunk_shape, self.layout.dtype, content)
 
     def forget(self) -> None:
         """Release the memory of pages that were read."""
@@ -140,14 +137,16 @@ class Shard:
     def _chunks(self) -> NDArray[Any]:
         """The file as evenly spaced chunks, each with its checksum."""
         assert self._mapped is not None
-        chunk = np.dtype([("values", self._dtype, self.layout.chunk_shape), ("checksum", "<u4")])
+        chunk = np.dtype(
+            [("values", self.layout.dtype, self.layout.chunk_shape), ("checksum", "<u4")]
+        )
         return np.frombuffer(self._mapped.bytes, chunk, len(self._mapped.bytes) // chunk.itemsize)
 
     @cached_property
     def _places(self) -> Rows:
         """The place of each chunk among evenly spaced ones; -1 if it must be found or decoded."""
         places = np.full(self.layout.chunks, -1)
-        if self._mapped is not None and not self.compressed:
+        if self._mapped is not None and not self.layout.compressed:
             starts, lengths = self._index.T
             found, rest = np.divmod(starts, self._chunks.itemsize)
             is_even = (rest == 0) & (lengths == self._chunks.itemsize)
@@ -196,12 +195,12 @@ class RowReader:
         self.store = store
         self._shards: dict[tuple[str, int], Shard] = {}
 
-    def read(self, array: StoredArray, rows: Rows) -> NDArray[Any]:
+    def read(self, array: ShardLayout, rows: Rows) -> NDArray[Any]:
         """Read rows of an array, in any order."""
         into = np.empty((len(rows), *array.spec.shape), array.spec.dtype)
         if not len(rows):
             return into
-        numbers = rows // array.layout.shard_rows
+        numbers = rows // array.shard_rows
         if not self.store.location.is_local:
             shards = self._open(array, np.unique(numbers).tolist())
             read_chunks(shards, rows, into)
@@ -211,16 +210,16 @@ class RowReader:
         needed, starts = np.unique(numbers[order], return_index=True)
         for number, at in zip(needed.tolist(), np.split(order, starts[1:]), strict=True):
             shard = self._open(array, [number])[number]
-            within = rows[at] % array.layout.shard_rows
+            within = rows[at] % array.shard_rows
             if _is_run(at):
                 shard.read(within, into[at[0] : at[-1] + 1])
             else:
                 into[at] = shard.read(within)
         return into
 
-    def read_row(self, array: StoredArray, row: int) -> NDArray[Any]:
+    def read_row(self, array: ShardLayout, row: int) -> NDArray[Any]:
         """Read one row of an array."""
-        number, within = divmod(row, array.layout.shard_rows)
+        number, within = divmod(row, array.shard_rows)
         shard = self._shards.get((array.spec.name, number))
         if shard is None:
             shard = self._open(array, [number])[number]
@@ -231,14 +230,14 @@ class RowReader:
         for shard in list(self._shards.values()):
             shard.forget()
 
-    def _open(self, array: StoredArray, numbers: Sequence[int]) -> dict[int, Shard]:
+    def _open(self, array: ShardLayout, numbers: Sequence[int]) -> dict[int, Shard]:
         """Return shards by number, and keep the most recently used ones open.
 
         There is no lock, so threads and forked processes never wait for each other. At worst, a
         shard is opened twice.
         """
         location = self.store.location
-        size = array.layout.index_bytes
+        size = array.index_bytes
         shards = {}
         parts = []
         for number in numbers:
@@ -257,11 +256,11 @@ class RowReader:
         return shards
 
     def _open_first(
-        self, array: StoredArray, number: int, tails: Mapping[Part, bytes | None]
+        self, array: ShardLayout, number: int, tails: Mapping[Part, bytes | None]
     ) -> Shard:
         """Open the first file that exists of those that a shard may have."""
         location = self.store.location
-        size = array.layout.index_bytes
+        size = array.index_bytes
         for name in self._names(array, number):
             tail = tails.get((name, -size, size))
             if tail is not None or location.is_local:
@@ -270,7 +269,7 @@ class RowReader:
         file = StoreFile(location, fmt.shard_name(array.spec, number))
         raise DamagedFile(file, "it is missing")
 
-    def _names(self, array: StoredArray, number: int) -> list[str]:
+    def _names(self, array: ShardLayout, number: int) -> list[str]:
         """Return the names that a shard's file may have."""
         names = [fmt.shard_name(array.spec, number)]
         record = self.store.records.get(number)

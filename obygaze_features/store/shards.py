@@ -10,16 +10,18 @@ compare both with Zarr's own codecs.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from obygaze_features.store.format import ArraySpec
 
 CHECKSUM_BYTES = 4
 BUFFER_BYTES = 1 << 20
@@ -33,16 +35,23 @@ class ShardLayout:
 
     Parameters
     ----------
-    row_shape, dtype
-        The shape and dtype of one row.
+    spec
+        The array's name, shape and dtype.
     shard_rows, chunk_rows
         The rows per shard and per chunk; `shard_rows` is a multiple of `chunk_rows`.
+    compressed
+        True if versions up to 0.3 compressed the chunks. Other arrays can be mapped.
     """
 
-    row_shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    spec: ArraySpec
     shard_rows: int
-    chunk_rows: int
+    chunk_rows: int = 1
+    compressed: bool = False
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the numbers on disk."""
+        return np.dtype(self.spec.dtype).newbyteorder("<")
 
     @property
     def chunks(self) -> int:
@@ -52,7 +61,7 @@ class ShardLayout:
     @cached_property
     def chunk_shape(self) -> tuple[int, ...]:
         """The shape of one chunk."""
-        return (self.chunk_rows, *self.row_shape)
+        return (self.chunk_rows, *self.spec.shape)
 
     @property
     def index_bytes(self) -> int:
@@ -62,7 +71,7 @@ class ShardLayout:
     @cached_property
     def chunk_bytes(self) -> int:
         """The size of one chunk in bytes, without its checksum."""
-        return math.prod(self.chunk_shape) * self.dtype.itemsize
+        return self.chunk_rows * self.spec.row_bytes
 
 
 def write_shard(path: Path, chunks: Iterable[NDArray[Any] | None], layout: ShardLayout) -> str:
@@ -87,11 +96,10 @@ def _shard_pieces(
 ) -> Iterator[Any]:
     """Yield the bytes of a shard in order, filling in `index`, which comes last."""
     offset = 0
-    dtype = layout.dtype.newbyteorder("<")
     for number, chunk in enumerate(chunks):
         if chunk is None:
             continue
-        data = np.ascontiguousarray(chunk, dtype).reshape(-1).view(np.uint8)
+        data = np.ascontiguousarray(chunk, layout.dtype).reshape(-1).view(np.uint8)
         data.flags.writeable = False  # as `checksum` requires
         yield data
         yield checksum(data)

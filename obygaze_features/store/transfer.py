@@ -35,17 +35,10 @@ from obygaze_features.common.resume import is_resumable, only_process
 from obygaze_features.common.text import redact_url
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.files import (
-    Folder,
-    Location,
-    Remote,
-    hub_repository,
-    is_url,
-    one_line_errors,
-    require_store_name,
-)
+from obygaze_features.store.files import Folder, Location, is_url, require_store_name
 from obygaze_features.store.metadata import read_checksums
 from obygaze_features.store.reader import Store, open_store
+from obygaze_features.store.remote import Remote, hub_repository, one_line_errors
 from obygaze_features.store.verify import compare_files, compare_list
 
 GROUP = "zarr.json"
@@ -114,12 +107,8 @@ def _list_files(store: Store) -> dict[str, int]:
 
     The list of checksums, which identifies the store, comes first, and ``zarr.json`` last.
     """
-    if not store.is_final:
-        raise StoreError(
-            f"{store.path} cannot be packed or pushed because it is still open; run: "
-            f"obygaze stores finalise {store.path}"
-        )
-    for name, reason in (compare_list(store) | compare_files(store.location)).items():
+    _require_listed(store)
+    for name, reason in compare_files(store.location).items():
         raise StoreError(
             f"{store.location.join(name)} cannot be copied: {reason}; "
             f"run: obygaze stores verify {store.path}"
@@ -127,6 +116,18 @@ def _list_files(store: Store) -> dict[str, int]:
     names = [fmt.CHECKSUMS, fmt.LOG, *sorted(read_checksums(store.location), key=GROUP.__eq__)]
     paths = {name: store.path / name for name in names}
     return {name: path.stat().st_size for name, path in paths.items() if path.is_file()}
+
+
+def _require_listed(store: Store) -> None:
+    """Raise `StoreError` unless a store is final, and its list names its files and no others."""
+    if not store.is_final:
+        raise StoreError(
+            store.where,
+            "is still open, so its files may change; run obygaze stores finalise, or copy finished "
+            "films with obygaze stores subset",
+        )
+    for reason in compare_list(store).values():
+        raise StoreError(f"{store.where}: {reason}")
 
 
 def _find_unsent(
@@ -214,14 +215,8 @@ def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> di
     output = require_store_name(Path(path))
     refuse_to_overwrite(output, overwrite=overwrite)
     store = open_store(source)
-    if not store.is_final:
-        raise StoreError(
-            f"{store.where} is still open, so its files may change. Copy finished films with: "
-            f"obygaze stores subset {store.where} --film FILM,... -o {output}"
-        )
+    _require_listed(store)
     location = store.location
-    for reason in compare_list(store).values():  # the names are about to become paths
-        raise StoreError(f"{store.where}: {reason}")
 
     folder = output.with_name(f".{output.name}.pulling")
     lock = folder.with_name(f"{folder.name}.lock")
@@ -272,10 +267,10 @@ def _fetch(location: Location, folder: Path) -> int:
     try:
         location.fetch(wrong, folder)
     except FileNotFoundError:
-        absent = next((name for name in wrong if not location.exists(name)), "a file")
         raise StoreError(
-            f"{location.join(absent)} is listed in {fmt.CHECKSUMS} but missing; tell the owner of "
-            "the store"
+            location.where,
+            f"lacks a file that {fmt.CHECKSUMS} lists; to name it, run: obygaze stores verify "
+            f"{location.where}",
         ) from None
     fetched = sum((folder / name).stat().st_size for name in wrong)
     for name in compare_files(Folder(folder)):

@@ -15,20 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
-from obygaze_features.common.files import (
-    clear_unfinished,
-    disk_errors,
-    sync_path,
-)
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.combine import NO_SOURCE, Plan, write_plan
-from obygaze_features.store.files import Folder, Location, is_store_name, location_of, sha256_at
+from obygaze_features.store.files import Folder, Location, is_store_name, sha256_at
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
-from obygaze_features.store.metadata import DamagedFile, NewerStore, StoredArray, read_checksums
-from obygaze_features.store.reader import Rows, Store, open_store
-from obygaze_features.store.writer import StoreWriter, Values, append_to_log
+from obygaze_features.store.metadata import DamagedFile, read_checksums
+from obygaze_features.store.reader import Rows, Store, location_of, open_store
+from obygaze_features.store.shards import ShardLayout
+from obygaze_features.store.writer import Values
 
 CHANGED = "it was changed"
 """The reason given for a file that does not match its SHA-256."""
@@ -61,7 +57,8 @@ def verify(store: Store | Path | str) -> list[Damage]:
             reasons = compare_list(opened) | reasons
         rows = [*_check_records(opened), *_check_shards(opened, reasons)]
     except StoreError as problem:
-        if isinstance(problem, NewerStore) or not location.exists(fmt.ITEMS):
+        is_damage = reasons or isinstance(problem, DamagedFile)
+        if not is_damage or not location.exists(fmt.ITEMS):
             raise
         reasons = _reason(problem) | reasons
     named = {entry.file for entry in rows}
@@ -124,7 +121,7 @@ def _check_shards(store: Store, reasons: Mapping[str, str]) -> Iterator[Damage]:
     """Yield the damage to shards. The files that a final store lists have been compared."""
     done = np.flatnonzero(store.status == Status.DONE)
     for array in map(store.stored, store.arrays):
-        numbers, starts = np.unique(done // array.layout.shard_rows, return_index=True)
+        numbers, starts = np.unique(done // array.shard_rows, return_index=True)
         shards = zip(numbers.tolist(), np.split(done, starts[1:]), strict=False)
         for number, rows in progress(shards, f"Verifying {array.spec.name}", unit="shard"):
             name = fmt.shard_name(array.spec, number)
@@ -151,10 +148,10 @@ def _compare_shard(store: Store, spec: ArraySpec, block: int) -> tuple[str, str 
     return name, reason
 
 
-def _find_damaged(store: Store, array: StoredArray, rows: Rows) -> list[int]:
+def _find_damaged(store: Store, array: ShardLayout, rows: Rows) -> list[int]:
     """Return those rows of a shard that cannot be read."""
     damaged: list[int] = []
-    chunks = rows // array.layout.chunk_rows
+    chunks = rows // array.chunk_rows
     for chunk in np.unique(chunks).tolist():
         in_chunk = rows[chunks == chunk]
         try:
@@ -182,7 +179,7 @@ def compare_list(store: Store) -> dict[str, str]:
     done = np.flatnonzero(store.status == Status.DONE)
     for spec in store.specs:
         optional |= {f"{fmt.PROBE}/{spec.name}/zarr.json", f"{fmt.PROBE}/{fmt.shard_name(spec, 0)}"}
-        for shard in np.unique(done // store.stored(spec.name).layout.shard_rows).tolist():
+        for shard in np.unique(done // store.stored(spec.name).shard_rows).tolist():
             names.add(fmt.shard_name(spec, shard))
 
     wrong = names.symmetric_difference(read_checksums(store.location).keys() - optional)
@@ -195,9 +192,9 @@ def repair(
 ) -> list[Damage]:
     """Drop the damaged rows of a store, so that the next extraction computes them again.
 
-    No process may be writing to the store. A damaged final store is replaced by an open store with
-    all intact rows. Raises `StoreUnreadable`, and changes nothing, if the system cannot read a
-    file. A repair that was interrupted can be repeated. Returns the damage that was repaired.
+    A damaged store is replaced by an open store with all intact rows. No process may be writing to
+    it. Raises `StoreUnreadable`, and changes nothing, if the system cannot read a file. A repair
+    that was interrupted can be repeated. Returns the damage that was repaired.
 
     Parameters
     ----------
@@ -208,62 +205,36 @@ def repair(
     reopen
         Reopen a final store even if it is undamaged, so that missing rows can be filled.
     """
-    with disk_errors(Path(path), StoreError):
-        store = open_store(path)
-        clear_unfinished(store.path)  # left over if an earlier repair was killed
-        if damage is None:
-            damage = verify(store)
-        _refuse_irreparable(store, damage)
-        ids = {item_id for entry in damage for item_id in entry.ids}
-        lost = np.flatnonzero([item_id in ids for item_id in store.ids])
-        if not store.is_final:
-            _drop_rows(store, lost, damage)
-        elif damage or reopen:
-            _reopen(store, lost, damage)
+    store = open_store(path)
+    if damage is None:
+        damage = verify(store)
+    _refuse_irreparable(store, damage)
+    if damage or (reopen and store.is_final):
+        _check_records(store)
+        lost = {item_id for entry in damage for item_id in entry.ids}
+        source = np.zeros(len(store), np.intp)
+        source[[store.row_of[item_id] for item_id in lost]] = NO_SOURCE
+        probe: Values | None = None
+        if any(entry.file.startswith(f"{fmt.PROBE}/") for entry in damage):
+            probe = {}
+        write_plan(
+            store.path,
+            Plan(store.items, [store], source, np.arange(len(store))),
+            store.attributes,
+            "reopened",
+            probe=probe,
+            overwrite=True,
+            log=store.path / fmt.LOG,
+        )
     return list(damage)
 
 
 def _refuse_irreparable(store: Store, damage: Sequence[Damage]) -> None:
     """Raise `StoreError` if a damaged file can be neither recomputed nor rewritten."""
-    rewritten: tuple[str, ...] = ()
-    if store.is_final:
-        rewritten = (fmt.CARD, fmt.CROISSANT, fmt.PROBE, *fmt.COORDINATES)
+    rewritten = (fmt.CARD, fmt.CROISSANT, fmt.PROBE, *fmt.COORDINATES)
     for entry in damage:
         if not entry.ids and entry.file.partition("/")[0] not in rewritten:
             raise StoreError(
                 f"{store.path / entry.file} cannot be repaired ({entry.why}); pull the store "
                 "again, or restore the file from a copy"
             )
-
-
-def _drop_rows(store: Store, lost: Rows, damage: Sequence[Damage]) -> None:
-    """Remove the damaged records of an open store, and write its other damaged blocks again."""
-    for entry in damage:
-        if entry.file.startswith(f"{fmt.RECORDS}/"):
-            (store.path / entry.file).unlink()
-    sync_path(store.path / fmt.RECORDS)
-    writer = StoreWriter(store.refresh())  # finishes what a killed writer began
-    lost = lost[store.status[lost] == Status.DONE]
-    for block in np.unique(lost // store.block_rows).tolist():
-        rows = lost[lost // store.block_rows == block]
-        writer.rewrite(block, dict.fromkeys(rows.tolist()))
-    if damage:
-        append_to_log(store.path, "repaired", files=[entry.file for entry in damage])
-
-
-def _reopen(store: Store, lost: Rows, damage: Sequence[Damage]) -> None:
-    """Replace a final store with an open store that lacks the damaged rows."""
-    source = np.zeros(len(store), np.intp)
-    source[lost] = NO_SOURCE
-    probe: Values | None = None
-    if any(entry.file.startswith(f"{fmt.PROBE}/") for entry in damage):
-        probe = {}
-    write_plan(
-        store.path,
-        Plan(store.items, [store], source, np.arange(len(store))),
-        store.attributes,
-        "reopened",
-        probe=probe,
-        overwrite=True,
-        log=store.path / fmt.LOG,
-    )

@@ -1,27 +1,12 @@
-"""Views of the rows of a store that are done, for pandas and PyTorch."""
+"""The rows of a store that are done, as a dataset for PyTorch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.common.package import need
-
 if TYPE_CHECKING:
-    import pandas as pd
-
     from obygaze_features.store.reader import Store
-
-
-def to_pandas(store: Store, array: str = "native") -> pd.DataFrame:
-    """Return an array as a table; see `Store.to_pandas`."""
-    pandas = need("pandas", extra="models")
-    ids = store.done_ids()
-    values = store.read(array, missing="drop").reshape(len(ids), -1)
-    index = pandas.Index(ids, name="id")
-    columns = store.stored(array).spec.columns or None
-    frame: pd.DataFrame = pandas.DataFrame(values, index, columns)
-    return frame
 
 
 class StoreDataset:

@@ -17,7 +17,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,25 +37,20 @@ from obygaze_features.common.files import (
     write_text,
 )
 from obygaze_features.common.package import obygaze_version
-from obygaze_features.common.text import counted, join_some
+from obygaze_features.common.text import counted
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
+from obygaze_features.store.diff import SAME_STORE, require_same
 from obygaze_features.store.files import Folder, require_store_name
 from obygaze_features.store.format import ArraySpec, BlockRecord, Recipe, Status
 from obygaze_features.store.metadata import check_attributes, final_error, read_attributes
 from obygaze_features.store.reader import Rows, Store, open_store
-from obygaze_features.store.shards import write_shard
+from obygaze_features.store.shards import ShardLayout, write_shard
 
 if TYPE_CHECKING:
     import zarr
 
     from obygaze_features.items.items import Items, NamedItems
-
-SAME_RECIPE = ("backbone", "preprocessing", "precision", "arrays")
-"""The attributes that must be equal for rows to belong together."""
-SAME_STORE = ("items_digest", *SAME_RECIPE, "block_rows")
-"""The attributes that must be equal for runs to fill the same store."""
-
 
 Values = Mapping[str, NDArray[Any]]
 """A row: its value in each array."""
@@ -126,9 +121,6 @@ class StoreWriter:
         """
         path = require_store_name(Path(path))
         n = len(manifest.items)
-        if not n:
-            raise StoreError(f"the manifest {manifest.name!r} has no items; add items first")
-
         attributes = {
             "format_version": fmt.FORMAT_VERSION,
             "state": "open",
@@ -184,10 +176,7 @@ class StoreWriter:
         return commit_block(self.store, block, [check_row(self.store, row) for row in rows])
 
     def rewrite(self, block: int, rows: Mapping[int, Outcome]) -> BlockRecord:
-        """Write a block again with new outcomes for some rows; rows that are done are kept.
-
-        A row whose outcome is None is dropped without reading it, and is then to do.
-        """
+        """Write a block again with new outcomes for some rows; rows that are done are kept."""
         store = self.store
         record = store.read_records([block]).get(block)
         if record != store.records.get(block):  # written since the store was opened
@@ -196,7 +185,7 @@ class StoreWriter:
         after = {row: check_row(store, outcome) for row, outcome in rows.items()}
         kept = []
         for row in store.rows_of_block(block):
-            if row not in rows or (rows[row] and store.status[row] == Status.DONE):
+            if row not in rows or store.status[row] == Status.DONE:
                 kept.append(row)
         after.update(zip(kept, read_outcomes(store, np.array(kept, np.intp)), strict=True))
         return commit_block(store, block, [after[row] for row in store.rows_of_block(block)])
@@ -228,7 +217,10 @@ def commit_block(
     with disk_errors(store.path, StoreError):
         if sync:
             _refuse_if_final(store)
-        shards = {spec.name: _stage(store, block, spec, outcomes, sync) for spec in store.specs}
+        shards: dict[str, str | None] = dict.fromkeys(store.arrays)
+        if Status.DONE in status:
+            for spec in store.specs:
+                shards[spec.name] = _stage(store, block, spec, outcomes, sync)
         record = BlockRecord(block, tuple(status), tuple(sources), failures, shards)
         path = store.path / fmt.record_name(block)
         if sync:
@@ -238,8 +230,8 @@ def commit_block(
         else:
             path.write_bytes(record.to_bytes())
         move_shards(store, record, sync=sync)
-        for spec in store.specs:
-            if shards[spec.name] is None:
+        if Status.DONE not in status:
+            for spec in store.specs:
                 (store.path / fmt.shard_name(spec, block)).unlink(missing_ok=True)
     return record
 
@@ -308,14 +300,12 @@ def _is_storable(content: NDArray[Any], spec: ArraySpec) -> bool:
 
 def _stage(
     store: Store, block: int, spec: ArraySpec, outcomes: Sequence[Outcome], sync: bool
-) -> str | None:
-    """Write the shard of one array; return its SHA-256, or None if no row is done."""
+) -> str:
+    """Write the shard of one array; return its SHA-256."""
     chunks = [row.values[spec.name] if isinstance(row, Done) else None for row in outcomes]
-    if all(chunk is None for chunk in chunks):
-        return None
     # The next attempt replaces what a killed writer left.
     temporary = store.path / fmt.staged_name(spec, block, "partial")
-    sha256 = write_shard(temporary, chunks, fmt.shard_layout(spec, store.block_rows))
+    sha256 = write_shard(temporary, chunks, ShardLayout(spec, store.block_rows))
     if sync:
         sync_path(temporary)
     os.replace(temporary, store.path / fmt.staged_name(spec, block, sha256))
@@ -330,9 +320,8 @@ def _refuse_if_final(store: Store) -> None:
 
 def finish_moves(store: Store) -> None:
     """Finish commits whose writer was killed after writing the record."""
-    staged = (store.path / fmt.STAGING).glob("*")
-    numbers = {path.name.partition(".")[0] for path in staged}
-    blocks = [int(number) for number in numbers if number.isdecimal()]
+    staged = (store.path / fmt.STAGING).glob("[0-9]*.*.*")
+    blocks = sorted({int(path.name.partition(".")[0]) for path in staged})
     for record in store.read_records(blocks).values():
         move_shards(store, record)
 
@@ -370,48 +359,6 @@ def require_resumable(
         "block_rows": block_rows or store.block_rows,
     }
     require_same(store.attributes, now, f"{store.path} cannot be continued", SAME_STORE)
-
-
-def require_same(
-    left: Mapping[str, Any],
-    right: Mapping[str, Any],
-    message: str,
-    names: Sequence[str] = SAME_RECIPE,
-) -> None:
-    """Raise `StoreError`, which says what differs, if two stores' attributes differ."""
-    parts = []
-    for name, (there, here) in differences(left, right, names).items():
-        parts.append(f"{name} ({there!s:.200} there, {here!s:.200} here)")
-    if parts:
-        raise StoreError(f"{message}: it was made with different {join_some(parts, 3)}")
-
-
-def differences(
-    left: Mapping[str, Any], right: Mapping[str, Any], names: Iterable[str] = SAME_RECIPE
-) -> dict[str, tuple[Any, Any]]:
-    """Return the left and the right value of each of these attributes that differs.
-
-    A dot joins the name of an attribute and a key in it. Backbones with equal weights and settings
-    are the same, whatever their names.
-
-    Examples
-    --------
-    >>> differences({"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 2}}, ["a", "b"])
-    {'b.d': (3, None)}
-    """
-    found = {}
-    for name in names:
-        there = left.get(name)
-        here = right.get(name)
-        if isinstance(there, Mapping) and isinstance(here, Mapping):
-            keys: Iterable[str] = {**there, **here}
-            if name == "backbone":
-                keys = ("weights_sha256", "config")
-            for key, pair in differences(there, here, keys).items():
-                found[f"{name}.{key}"] = pair
-        elif there != here:
-            found[name] = (there, here)
-    return found
 
 
 def is_in_part(blocks: Rows, part: str) -> NDArray[np.bool_]:

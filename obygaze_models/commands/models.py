@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -252,15 +251,8 @@ def compare(
     multiple=True,
     help="A number of films to train on; repeatable.  [default: 2, 5, 10, 15]",
 )
-@output_options("A figure: .svg, .pdf or .png.", required=False)
 @json_option
-def curve(
-    experiment: Path,
-    sizes: tuple[int, ...],
-    output: Path | None,
-    overwrite: bool,
-    as_json: bool,
-) -> None:
+def curve(experiment: Path, sizes: tuple[int, ...], as_json: bool) -> None:
     """Score an EXPERIMENT with fewer annotated films.
 
     For each number of films, films are drawn at random from each training set. Each model is
@@ -271,16 +263,9 @@ def curve(
     Example:
       obygaze models curve mobygaze/level.toml
     """
-    if output:
-        check_figure_path(output, overwrite=overwrite)
-    drawn = om.learning_curve(experiment, sizes or None)
-    if as_json:
-        echo_json(asdict(drawn))
-    else:
-        echo(str(drawn))
-    if output:
-        save_figure(drawn.figure(), output, overwrite=overwrite)
-        echo(f"Wrote {output}", err=True)
+    table = om.learning_curve(experiment, sizes or None)
+    rows: list[Any] = table.astype(object).where(table.notna(), None).to_dict("records")
+    show(rows, as_json)
 
 
 for command in (train, evaluate, predict, moments, explain):

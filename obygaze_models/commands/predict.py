@@ -19,8 +19,12 @@ from obygaze_features.common.cli import (
     show,
 )
 from obygaze_features.common.files import write_files
+from obygaze_features.common.tables import format_rows
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import echo_warnings, path_option, stores_argument
+
+SHOWN = "^(id|model|test|prediction|probability.*|value|seen)$"
+"""A pattern for the columns of predictions that are printed."""
 
 
 @click.command()
@@ -95,13 +99,7 @@ def predict(
       obygaze models predict models/sure stores/xclip-kinetics.zarr -o predictions.csv
     """
     from obygaze_models.data.stores import open_stores
-    from obygaze_models.experiments.export import (
-        first_rows,
-        format_predictions,
-        held_out,
-        to_elan,
-        with_places,
-    )
+    from obygaze_models.experiments.export import held_out, to_elan, with_places
     from obygaze_models.experiments.tables import HEADER
 
     is_run = (model / HEADER).is_file()
@@ -115,19 +113,22 @@ def predict(
         predictions = om.predict(model, list(stores), ids=ids)
         table, warnings = predictions.table, predictions.warnings
         placed = with_places(predictions, open_stores(list(stores)).items)
+    rows: list[Any] = table.astype(object).where(table.notna(), None).to_dict("records")
     files = {}
     if output:
-        files[output] = format_predictions(table)
+        files[output] = format_rows(rows)
     if elan:
         files |= {elan / name: text for name, text in to_elan(placed, warnings).items()}
     write_files(files, overwrite=overwrite)
     if as_json:
-        echo_json(table.astype(object).where(table.notna(), None).to_dict("records"))
+        echo_json(rows)
     else:
         counts = table["prediction"].value_counts().head(10).to_dict()
-        facts = {"predictions": len(table), "by_class": counts}
+        facts: dict[str, Any] = {"predictions": len(table), "by_class": counts}
         facts |= {"wrote": [str(path) for path in files]}
-        show(facts if files else facts | {"first": first_rows(table)})
+        if not files:
+            facts["first"] = table.filter(regex=SHOWN).head(20).to_dict("records")
+        show(facts)
     echo_warnings(warnings)
 
 

@@ -21,8 +21,6 @@ from obygaze_models.scoring.metrics import Array
 Chance = int | np.random.RandomState | None
 CLIPS_PER_STEP = 64
 """The maximum number of clips whose frames are in memory at a time."""
-TOLERANCE = 1e-3
-"""The tolerance for probabilities below 0, and for the distance of their sums from 1."""
 
 
 def find_classes(y: Array) -> tuple[Array, Array]:
@@ -128,18 +126,6 @@ def best_cut(scores: Array, positive: Array) -> float:
     return float(best[np.abs(best - 0.5).argmin()]) if hits.any() else 0.5
 
 
-def check_probabilities(table: Array, shape: tuple[int, int], where: str = "predict_proba") -> None:
-    """Raise unless a table has this shape and its rows are probabilities that sum to 1."""
-    if table.shape != shape:
-        raise ExperimentError(f"{where} returned shape {table.shape}, not {shape}")
-    if not (table >= -TOLERANCE).all() or not (abs(table.sum(axis=1) - 1) < TOLERANCE).all():
-        raise ExperimentError(
-            f"{where} returned values that are not probabilities. The values range from "
-            f"{table.min():.3g} to {table.max():.3g}, and rows sum to "
-            f"{table.sum(axis=1).min():.3g} to {table.sum(axis=1).max():.3g}, not 1"
-        )
-
-
 def move_cut(table: Array, cut: float) -> Array:
     """Shift the log-odds of probabilities [N, 2] so that a probability of `cut` becomes one half.
 
@@ -219,22 +205,15 @@ def keywords(method: Any) -> frozenset[str]:
 
 def check_frames(X: Array, ids: Sequence[str] = ()) -> None:
     """Raise if a frame is partly NaN or infinite, or if a clip has no frame."""
-
-    def name_of(clip: int) -> str:
-        return ids[clip] if len(ids) else f"{clip} (counted from 0)"
-
     for start in range(0, len(X), CLIPS_PER_STEP):
         part = X[start : start + CLIPS_PER_STEP]
-        absent = np.isnan(part).sum(axis=2)
-        partly = ((absent > 0) & (absent < X.shape[2])) | np.isinf(part).any(axis=2)
-        if partly.any():
-            clip, frame = (int(index[0]) for index in np.nonzero(partly))
+        is_absent = np.isnan(part).all(axis=2)
+        is_present = np.isfinite(part).all(axis=2)
+        is_sound = np.all(is_absent | is_present, axis=1) & np.any(is_present, axis=1)
+        if not is_sound.all():
+            clip = start + int(is_sound.argmin())
+            name = ids[clip] if len(ids) else f"{clip} (counted from 0)"
             raise ExperimentError(
-                f"frame {frame} of clip {name_of(start + clip)} has features that are not finite. "
-                "Verify the store and extract the clip again"
-            )
-        empty = np.flatnonzero((absent > 0).all(axis=1))
-        if len(empty):
-            raise ExperimentError(
-                f"clip {name_of(start + int(empty[0]))} has no frames (all NaN). Omit it"
+                f"clip {name} has no frames (all NaN), or features that are not finite. "
+                "Verify the store, and extract the clip again or omit it"
             )

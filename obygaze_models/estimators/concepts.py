@@ -25,9 +25,9 @@ from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.classes import Chance, check_both
 from obygaze_models.estimators.svm_solver import (
     DEFAULT_CS,
+    FOLDS,
     LinearSVMFit,
     as_cs,
-    as_cv,
     choose_svm,
     clip_weights,
     fit_svm,
@@ -91,8 +91,7 @@ class ConceptBank(_Directions):
     refit
         If C was chosen on validation clips, fit again on all clips, as the released code does.
     cv
-        The folds on which C is chosen if there are no validation clips: their number (None: 5), a
-        splitter, or the training and test rows of each fold.
+        The number of folds on which C is chosen if there are no validation clips.
     random_state
         The seed for drawing clips.
 
@@ -135,7 +134,7 @@ class ConceptBank(_Directions):
         "balance": [StrOptions({"weights", "subsample"})],
         "output": [StrOptions({"distance", "decision"})],
         "refit": ["boolean"],
-        "cv": ["cv_object"],
+        "cv": [FOLDS],
         "random_state": ["random_state"],
     }
 
@@ -144,7 +143,7 @@ class ConceptBank(_Directions):
     balance: Literal["weights", "subsample"] = "weights"
     output: Output = "distance"
     refit: bool = False
-    cv: Any = 5
+    cv: int = 5
     random_state: Chance = None
 
     def fit(
@@ -300,9 +299,6 @@ class ConceptBank(_Directions):
         groups: Any,
     ) -> tuple[LinearSVMFit, dict[str, Any], list[str]]:
         """Return a concept's hyperplane and quality, and the reasons why it is unreliable."""
-        cv = as_cv(self.cv)
-        if isinstance(cv, list):
-            cv = [tuple(np.flatnonzero(np.isin(rows, part)) for part in fold) for fold in cv]
         choice = choose_svm(
             X,
             y == 1,
@@ -310,7 +306,7 @@ class ConceptBank(_Directions):
             class_weight=self._class_weight,
             products=products,
             validation=validation,
-            cv=cv,
+            cv=self.cv,
             groups=None if groups is None else np.asarray(groups)[rows],
         )
         fit = choice.fit

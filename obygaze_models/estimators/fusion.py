@@ -108,24 +108,19 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def check_fitted_parts(self) -> None:
         """Raise `ExperimentError` unless stores, scales and models match."""
-        sizes = self.stores
-        is_layout = isinstance(sizes, Mapping) and all(
-            isinstance(name, str) and type(size) is int and size > 0 for name, size in sizes.items()
-        )
-        if not is_layout or not sizes:
-            raise ExperimentError("a fusion's stores must map names to numbers of columns")
-        used = self.use or ()
-        if not isinstance(used, list | tuple) or not sizes.keys() >= {*map(str, used)}:
-            raise ExperimentError("a fusion must only use stores that it has")
-        shape = (sum(sizes.values()),)
-        if not shape == self.means_.shape == self.scales_.shape or (self.scales_ <= 0).any():
-            raise ExperimentError("a fusion needs one positive scale per column")
-        if len(self.models_) != 1:
-            raise ExperimentError("a fusion must have one model")
+        sizes = self.stores.values()
         own = np.asarray(self.classes_)
         codes = np.asarray(self.models_[0].classes_)
-        if own.dtype != codes.dtype or not np.array_equal(own, codes):
-            raise ExperimentError("a fusion's model must have the same classes as the fusion")
+        matching = (
+            all(type(size) is int and size > 0 for size in sizes),
+            self.stores.keys() >= {*(self.use or ())},
+            (sum(sizes),) == self.means_.shape == self.scales_.shape,
+            (self.scales_ > 0).all(),
+            own.dtype == codes.dtype,
+            np.array_equal(own, codes),
+        )
+        if not all(matching):
+            raise ExperimentError("a fusion needs a scale for each column and the model's classes")
 
     @property
     def _columns(self) -> list[Array]:

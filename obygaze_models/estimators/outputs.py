@@ -8,53 +8,43 @@ import msgspec
 import numpy as np
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.classes import check_probabilities
-from obygaze_models.scoring.metrics import CLASSES, Array
+from obygaze_models.data.warnings import RunWarning
+from obygaze_models.scoring.metrics import Array
 from obygaze_models.scoring.values import NUMBER
 
+TOLERANCE = 1e-3
+"""The tolerance for probabilities below 0, and for the distance of their sums from 1."""
 
-def predict_outputs(
-    estimator: Any, X: Any, kind: str, classes: int, where: str = "", **arguments: Any
-) -> Array:
+
+def predict_outputs(estimator: Any, X: Any, kind: str, classes: int, **arguments: Any) -> Array:
     """Return the probability of each class, [N, classes], or numbers, [N, 1]."""
-    start = f"{where}: " if where else ""
     if kind == NUMBER:
         values = np.asarray(estimator.predict(X), dtype=np.float64).reshape(-1, 1)
-        check_outputs(values, (len(X), 1), kind, f"{start}predict")
+        if len(values) != len(X) or not np.isfinite(values).all():
+            raise ExperimentError("predict must return a finite number for each clip")
         return values
+
     shares = np.asarray(estimator.predict_proba(X, **arguments), dtype=np.float64)
-    check_probabilities(shares, (len(X), len(estimator.classes_)), f"{start}predict_proba")
+    shape = (len(X), len(estimator.classes_))
+    if shares.shape != shape:
+        raise ExperimentError(f"predict_proba returned shape {shares.shape}, not {shape}")
+    sums_to_1 = abs(shares.sum(axis=1) - 1) < TOLERANCE
+    if not (shares >= -TOLERANCE).all() or not sums_to_1.all():
+        raise ExperimentError(
+            "predict_proba must return probabilities that sum to 1 for each clip "
+            f"(got {shares.min():.3g} to {shares.max():.3g})"
+        )
     table = np.zeros((len(X), classes))
     table[:, estimator.classes_] = shares
     return table
 
 
-def check_outputs(table: Array, shape: tuple[int, int], kind: str, where: str = "predict") -> None:
-    """Raise unless a table has this shape and valid values for this kind of target."""
-    if kind == CLASSES:
-        check_probabilities(table, shape, where)
-    elif table.shape != shape or not np.isfinite(table).all():
-        raise ExperimentError(
-            f"{where} returned shape {table.shape}, or numbers that are not finite. "
-            f"Return finite numbers of shape {shape}"
-        )
-
-
-class _FactsWarning(msgspec.Struct):
-    subject: str
-    text: str
-
-
-class _Quality(msgspec.Struct):
-    auc: float
-
-
 class Facts(msgspec.Struct):
     """An estimator's facts about concepts. All other facts are only shown to readers."""
 
-    concepts: dict[str, _Quality] = {}
+    concepts: dict[str, Any] = {}
     skipped: dict[str, str] = {}
-    warnings: list[_FactsWarning] = []
+    warnings: list[RunWarning] = []
 
     @property
     def unreliable(self) -> list[str]:

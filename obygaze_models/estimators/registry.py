@@ -162,7 +162,6 @@ def make_estimator(
     options: Mapping[str, Any] | None = None,
     *,
     random_state: Chance = None,
-    numbers: bool = False,
 ) -> Any:
     """Return an unfitted estimator with checked options; raise `PluginError` if a plug-in fails.
 
@@ -175,8 +174,6 @@ def make_estimator(
         ``module:Class``.
     random_state
         The random state of the estimator and its parts, unless the options set it.
-    numbers
-        Allow regressors, which predict numbers.
 
     Examples
     --------
@@ -188,13 +185,11 @@ def make_estimator(
     paths = (entry.path, *entry.parameters.values(), *options.values())
     with plugin_errors([str(path).partition(":")[0] for path in paths if _is_class(path)]):
         estimator = _make(name, entry, options)
-        has_numbers = is_regressor(estimator) and (numbers or name in REGRESSORS)
         has_classes = is_classifier(estimator) and hasattr(estimator, "predict_proba")
-        if not (has_numbers or has_classes):
+        if not (has_classes or is_regressor(estimator)):
             raise ExperimentError(
-                f"estimator {name!r} ({entry.path}) is not a classifier with predict_proba, which "
-                "experiments need. Use sklearn.calibration:CalibratedClassifierCV, or another "
-                "classifier"
+                f"estimator {name!r} ({entry.path}) is neither a regressor nor a classifier with "
+                "predict_proba. Use sklearn.calibration:CalibratedClassifierCV, or another one"
             )
         return set_seed(estimator, random_state)
 

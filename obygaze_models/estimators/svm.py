@@ -24,8 +24,8 @@ from obygaze_models.estimators.classes import (
 )
 from obygaze_models.estimators.svm_solver import (
     DEFAULT_CS,
+    FOLDS,
     as_cs,
-    as_cv,
     choose_svm,
     inner_products,
 )
@@ -51,8 +51,7 @@ class LinearSVMProbe(LinearClassifier):
         ``"balanced"`` makes the clips of the rarer side cost more. None makes all clips cost the
         same. A mapping gives the weight of each class's clips.
     cv
-        The folds on which C is chosen: their number (None: 5), a splitter, or the training and
-        test rows of each fold.
+        The number of folds on which C is chosen.
 
     Attributes
     ----------
@@ -75,13 +74,13 @@ class LinearSVMProbe(LinearClassifier):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "C": [Interval(Real, 0, None, closed="neither"), "array-like"],
         "class_weight": [StrOptions({"balanced"}), dict, None],
-        "cv": ["cv_object"],
+        "cv": [FOLDS],
     }
 
     C: float | Sequence[float] = DEFAULT_CS
     _: KW_ONLY
     class_weight: str | Mapping[Any, float] | None = "balanced"
-    cv: Any = 5
+    cv: int = 5
 
     def fit(
         self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None, groups: Any = None
@@ -99,7 +98,7 @@ class LinearSVMProbe(LinearClassifier):
         """
         self._validate_params()
         check_both(X_val, y_val)
-        Cs, cv = as_cs(self.C), as_cv(self.cv)
+        Cs = as_cs(self.C)
         X, y = validate_data(self, X, y, dtype=np.float64)
         self.classes_, codes = find_classes(y)
         if X_val is not None:
@@ -119,7 +118,7 @@ class LinearSVMProbe(LinearClassifier):
                 class_weight=weight,
                 products=products,
                 validation=validation,
-                cv=cv,
+                cv=self.cv,
                 groups=groups,
             )
             if choice.by == "default":

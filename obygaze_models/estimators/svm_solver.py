@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from sklearn import config_context
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from sklearn.svm import SVC, LinearSVC
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.class_weight import compute_sample_weight
 
 from obygaze_features.errors import ExperimentError
@@ -24,6 +25,7 @@ from obygaze_models.scoring.metrics import Array, auroc
 
 # The values from which C is chosen by default.
 DEFAULT_CS = (0.01, 0.05, 0.1, 0.5, 1.0, 10.0)
+FOLDS = Interval(Integral, 2, None, closed="left")
 # The maximum number of clips whose inner products are computed: they take 0.8 GB.
 GRAM_ROWS = 10_000
 # The maximum number of libsvm's steps per clip. Informative features take 1 to 10.
@@ -144,7 +146,7 @@ def choose_svm(
     class_weight: Any = "balanced",
     products: Array | None = None,
     validation: tuple[Array, Array] | None = None,
-    cv: Any = 5,
+    cv: int = 5,
     groups: Array | None = None,
 ) -> ChosenSVM:
     """Fit an SVM with the C that ranks held-out clips best.
@@ -167,8 +169,8 @@ def choose_svm(
     validation
         The features and labels of validation clips; by default, C is chosen by cross-validation.
     cv, groups
-        The folds of cross-validation (see `as_cv`), and the group of each clip, so that each group
-        stays in a single fold.
+        The number of folds of cross-validation, and the group of each clip. Each group stays in a
+        single fold.
     """
     Cs = sorted(Cs)
     weights = clip_weights(class_weight, y)
@@ -217,24 +219,16 @@ def clip_weights(class_weight: Any, y: Array) -> Array:
     return np.asarray(compute_sample_weight(class_weight, y))
 
 
-def split_folds(y: Array, cv: Any, groups: Array | None) -> list[tuple[Array, Array]]:
+def split_folds(y: Array, cv: int, groups: Array | None) -> list[tuple[Array, Array]]:
     """Return each fold's training and test rows, or [] if there are too few clips for two folds."""
-    if isinstance(cv, Integral):
-        count = min(int(cv), int(np.bincount(y, minlength=2).min()))
-        if groups is not None:
-            count = min(count, len(np.unique(groups)))
-        if count < 2:
-            return []
-        cv = StratifiedKFold(count) if groups is None else StratifiedGroupKFold(count)
-    folds = check_cv(cv).split(np.zeros((len(y), 1)), y, groups)
+    count = min(cv, int(np.bincount(y, minlength=2).min()))
+    if groups is not None:
+        count = min(count, len(np.unique(groups)))
+    if count < 2:
+        return []
+    splitter = StratifiedKFold(count) if groups is None else StratifiedGroupKFold(count)
+    folds = splitter.split(np.zeros((len(y), 1)), y, groups)
     return [fold for fold in folds if all(_has_both(y[part]) for part in fold)]
-
-
-def as_cv(cv: Any) -> Any:
-    """Convert a `cv` parameter to a number of folds, a splitter, or a list of the folds' rows."""
-    if cv is None:
-        return 5
-    return cv if isinstance(cv, Integral) or hasattr(cv, "split") else list(cv)
 
 
 def as_cs(C: float | Sequence[float]) -> list[float]:

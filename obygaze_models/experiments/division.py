@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from obygaze_features.errors import ExperimentError
-from obygaze_features.items.items import group_noun
 from obygaze_features.manifests import Manifest, RunSet, Split, stratified
 from obygaze_features.manifests.splits import cut_files, describe_neighbours
 from obygaze_models.data.folds import N_FOLDS
@@ -59,17 +60,12 @@ def make_division(
     if not (experiment.split or PROTOCOLS[name].by_folds):
         return Division(name)
     split = _find_split(experiment, manifest, name)
-    empty = [fold for fold, clips in enumerate(split.sizes) if not clips]
-    if empty:
-        raise ExperimentError(
-            f"no clip is in fold {empty[0]} of the split {split.name!r}. Split the clips again: "
-            "obygaze manifests split MANIFEST --overwrite"
-        )
     least = 2 if name == OFFICIAL else 3
-    if len(split.sizes) < least:
+    if len(split.sizes) < least or 0 in split.sizes:
+        sizes = ", ".join(map(str, split.sizes))
         raise ExperimentError(
-            f"the split {split.name!r} has {len(split.sizes)} folds, but the protocol {name} needs "
-            f'{least}. Use another split, or split = "" and gap = 5'
+            f"the protocol {name} needs {least} folds with clips in each, but the folds of the "
+            f'split {split.name!r} have {sizes}. Use another split, or split = "" and gap = 5'
         )
     near = ""
     if split.name not in manifest.split_names and not experiment.groups and not experiment.gap:
@@ -107,9 +103,9 @@ def _find_split(experiment: Experiment, manifest: Manifest, protocol: str) -> Sp
 def _by_film(experiment: Experiment, manifest: Manifest) -> Division:
     """Return a division in which each film or other group is a fold."""
     films = manifest.items.groups(experiment.groups or "film", manifest.ids)
-    number = {film: fold for fold, film in enumerate(sorted(set(films)))}
-    fold_of = {clip: number[film] for clip, film in zip(manifest.ids, films, strict=True)}
-    division = Division("leave-film-out", "", fold_of, len(number) - 1)
+    names, numbers = np.unique(films, return_inverse=True)
+    fold_of = dict(zip(manifest.ids, numbers.tolist(), strict=True))
+    division = Division("leave-film-out", "", fold_of, len(names) - 1)
     if not experiment.split:
         return division
     split = manifest.split(experiment.split)
@@ -130,12 +126,6 @@ def _draw_split(experiment: Experiment, manifest: Manifest) -> Split:
         folds = min(folds, max(3, len({*groups}) // 2))
     kind = "stretches of files" if gap else "stratified"
     by_column = f" by {column}" if column else ""
-    if folds < 3:
-        noun = group_noun(column) if column else "stretch"
-        raise ExperimentError(
-            f"there are too few folds by {noun} ({folds}); training, validation and test need "
-            'three. Use a smaller gap, or split = "" and gap = 5 without groups'
-        )
     return stratified(
         manifest,
         folds=folds,

@@ -177,8 +177,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 msgspec.json.encode(options)
             except (msgspec.MsgspecError, TypeError) as problem:
                 raise ExperimentError(f"{self.name!r}: {listed}: {problem}") from None
-            numbers = bool(self.column)
-            learners[listed] = Learner(name, options, own.negatives, own.threshold, numbers)
+            learners[listed] = Learner(name, options, own.negatives, own.threshold)
         return learners
 
     @property
@@ -241,21 +240,20 @@ class Settings(msgspec.Struct):
 class Learner:
     """An entry in the list of estimators: its name, its options and what it learns from.
 
-    `negatives` are those of its concepts. If `numbers` is True, it can be a regressor.
+    `negatives` are those of its concepts.
     """
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
     negatives: str = "a"
     threshold: str | None = None
-    numbers: bool = False
 
     @cached_property
     def estimator(self) -> Any:
         """The unfitted estimator."""
         if not self.name:
             raise ExperimentError(f"an estimator has no name. {NO_PIPELINE}")
-        return make_estimator(self.name, self.options, numbers=self.numbers)
+        return make_estimator(self.name, self.options)
 
     @cached_property
     def reads(self) -> str:

@@ -175,9 +175,7 @@ def tabulate_tests(
 def _make_model(plan: Plan, planned: PlannedFit, memo: FitMemo | None) -> Any:
     """Return the unfitted estimator of a fit; with several stores, one that scales each of them."""
     learner, seed = planned.learner, planned.fold.seed
-    model = make_estimator(
-        learner.name, learner.options, random_state=seed, numbers=learner.numbers
-    )
+    model = make_estimator(learner.name, learner.options, random_state=seed)
     if plan.experiment.balance == "weights" and not learner.is_guess:
         parameters = model.get_params(deep=True)
         for key in WEIGHTS:

@@ -13,10 +13,9 @@ from typing import Any
 import joblib
 import msgspec
 import numpy as np
+import pandas as pd
 
-from obygaze_features.common.printer import align
 from obygaze_features.errors import ExperimentError
-from obygaze_features.items.items import group_noun
 from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
 from obygaze_features.manifests.splits import meet_in_time
 from obygaze_models.data.dataset import ClipDataset, Join, join_clips, with_numbers
@@ -35,9 +34,6 @@ from obygaze_models.experiments.experiment import (
 )
 from obygaze_models.saved.about import Features
 from obygaze_models.scoring.metrics import Array
-
-MAX_ROWS = 20
-"""The maximum number of folds or films that an error lists."""
 
 
 @dataclass(frozen=True)
@@ -197,15 +193,21 @@ class Plan:
 
     def counts(self) -> list[dict[str, Any]]:
         """Return a row for each model and task: its fits, training clips, and skipped parts."""
-        rows: dict[tuple[str, str], dict[str, Any]] = {}
+        rows = []
         for planned in self.fits():
-            key = planned.model, planned.task.key
-            row: dict[str, Any] = {"model": key[0], "task": key[1], "fits": 0, "trained": 0}
-            row = rows.setdefault(key, row)
-            row["fits"] += bool(planned.fold.tests)
-            row["trained"] = max(row["trained"], len(planned.fold.train))
-            row["skipped"] = "; ".join(planned.skips) or row.get("skipped", "")
-        return [*rows.values()]
+            rows.append(
+                {
+                    "model": planned.model,
+                    "task": planned.task.key,
+                    "fits": int(bool(planned.fold.tests)),
+                    "trained": len(planned.fold.train),
+                    "skipped": "; ".join(planned.skips),
+                }
+            )
+        by_model = pd.DataFrame(rows).groupby(["model", "task"], sort=False, as_index=False)
+        counts = by_model.agg({"fits": "sum", "trained": "max", "skipped": "max"})
+        counted: list[Any] = counts.to_dict("records")
+        return counted
 
     def versions(self) -> dict[str, str]:
         """Return the versions of Python and of the packages that the results depend on."""
@@ -241,19 +243,6 @@ class Plan:
             array=array,
             shape=list(spec.shape),
         )
-
-    def class_table(self) -> str:
-        """Return the number of clips per class in each fold, film or other group, as text."""
-        task, data = self.problems[0].train, self.data
-        head, units = "fold", data.folds
-        if self.division.protocol == "leave-film-out":
-            head, units = group_noun(data.grouped_by), data.groups
-        strata = task.target.strata(self.labels_of(task))
-        rows = []
-        for unit in np.unique(units[strata >= 0])[:MAX_ROWS].tolist():
-            own = strata[(units == unit) & (strata >= 0)]
-            rows.append([unit, *np.bincount(own, minlength=len(task.classes))])
-        return align([head, *task.class_titles], rows)
 
 
 def make_plan(experiment: Experiment | str | Path) -> Plan:

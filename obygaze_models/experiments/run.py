@@ -165,10 +165,7 @@ def _compute(plan: Plan, folder: Path, log: Log, memo: FitMemo) -> Results:
     if not results.predictions:
         shutil.rmtree(folder)
         skip = results.skipped[-1]
-        raise ExperimentError(
-            f"no model could be trained: {skip.what}: {skip.why}. Clips of each class:\n"
-            f"{plan.class_table()}"
-        )
+        raise ExperimentError(f"no model could be trained: {skip.what}: {skip.why}")
     return results
 
 
@@ -340,7 +337,6 @@ def _clips(plan: Plan, leaked: set[str]) -> pd.DataFrame:
 
 def _header(plan: Plan, results: Results, tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
     """Return the content of ``run.json``, without the time and the digests."""
-    attributes = plan.store.attributes
     store = plan.experiment.store
     redacted = redact_url(store) if isinstance(store, str) else tuple(map(redact_url, store))
     tested = {*tables["predictions"]["test"]}
@@ -352,9 +348,7 @@ def _header(plan: Plan, results: Results, tables: dict[str, pd.DataFrame]) -> di
         "experiment": msgspec.structs.replace(plan.experiment, store=redacted),
         "manifest": ManifestRecord.of(plan.manifest, plan.labels.name, plan.scheme),
         "store": StoreRecord(
-            name=attributes["name"],
-            items_digest=attributes["items_digest"],
-            precision=attributes["precision"],
+            name=plan.store.attributes["name"],
             fingerprint=fingerprint(plan.store),
         ),
         "features": plan.features(),

@@ -197,6 +197,22 @@ def score_models(
     return models
 
 
+def scores_table(models: Sequence[ModelScores]) -> pd.DataFrame:
+    """Return the scores of models, with a row for each metric, over all groups and for each.
+
+    Rows without a group have the mean over groups, and its 95% interval.
+    """
+    rows = []
+    for own in models:
+        for metric, mean in own.mean.items():
+            low, high = own.interval[metric] or (None, None)
+            row: dict[str, Any] = {"model": own.model, "test": own.test, "metric": metric}
+            rows.append(row | {"group": "", "mean": mean, "low": low, "high": high})
+            for group, scores in own.groups.items():
+                rows.append(row | {"group": group, "mean": scores.get(metric)})
+    return pd.DataFrame(rows)
+
+
 def score_fit(table: pd.DataFrame, measure: str = "") -> Scores:
     """Return the scores of a fit on a test set, with all its clips together."""
     values = values_of(table)

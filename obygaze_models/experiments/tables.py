@@ -16,11 +16,11 @@ computed from the predictions when they are needed.
 
 from __future__ import annotations
 
-import csv
 import json
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,19 +29,25 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from obygaze_features.common.files import read_format, require_readable, sha256_of, write_text
+from obygaze_features.common.files import (
+    read_format,
+    require_readable,
+    sha256_of,
+    to_json,
+    write_text,
+)
 from obygaze_features.common.plugins import one_line
-from obygaze_features.common.text import counted, redact_url, unknown_name
+from obygaze_features.common.text import redact_url
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.films import film_titles
 from obygaze_features.items.items import group_noun
-from obygaze_features.manifests import LabelScheme, LabelSet, Manifest, obygaze_scheme
+from obygaze_features.manifests import Items, LabelScheme, LabelSet, Manifest, obygaze_scheme
 from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_features.store.files import is_url
 from obygaze_models.data.dataset import Joined
 from obygaze_models.data.stores import Sources, Stores, open_stores
 from obygaze_models.data.tasks import Task
-from obygaze_models.data.warnings import RunWarning, unique_warnings
+from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.outputs import Facts
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.reasons import COLUMNS as REASONS
@@ -51,6 +57,7 @@ from obygaze_models.experiments.scores import (
     TestSet,
     score_models,
     score_test_sets,
+    scores_table,
 )
 from obygaze_models.saved.about import Features
 from obygaze_models.scoring.metrics import Array
@@ -123,8 +130,6 @@ class StoreRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The feature store, and a digest of its content."""
 
     name: str
-    items_digest: str
-    precision: str
     fingerprint: str
 
 
@@ -337,34 +342,32 @@ class Run:
         from obygaze_models.explain.moments import average_frames
         from obygaze_models.saved.predict import predict_frames
 
-        saved = [line for line in self.saved if line["reads"] == "frames"]
-        for kind, name in (("model", model), ("task", task)):
-            names = list(dict.fromkeys(line[kind] for line in saved))
-            if not names:
-                raise ExperimentError(
-                    f"{self.folder}: no saved model reads frames. Add frame-mil to the "
-                    "experiment's estimators, and run it again"
-                )
-            if name not in names and (name or len(names) > 1):
-                raise ExperimentError(f"{self.folder}: {unknown_name(kind, str(name), names)}")
-            saved = [line for line in saved if line[kind] == (name or names[0])]
+        saved = [row for row in self.saved if row["reads"] == "frames"]
+        if model:
+            saved = [row for row in saved if row["model"] == model]
+        if task:
+            saved = [row for row in saved if row["task"] == task]
+        names = {(row["model"], row["task"]) for row in saved}
+        if len(names) != 1:
+            raise ExperimentError(
+                f"{self.folder}: choose one saved model and task that read frames, such as those "
+                f"of frame-mil (got {len(names)})"
+            )
         opened, table = self._open_stores(store), self.predictions
         parts = []
-        for line in saved:
-            own = table[(table["model"] == line["model"]) & (table["fit"] == line["fit"])]
-            of_task = own["test"].map(self.trained_on) == line["task"]
+        for row in saved:
+            own = table[(table["model"] == row["model"]) & (table["fit"] == row["fit"])]
+            of_task = own["test"].map(self.trained_on) == row["task"]
             tested = own.loc[of_task, "id"].unique().tolist()
             present = [clip for clip in tested if clip in opened]
             if present:
-                parts.append(predict_frames(line["folder"], opened, present))
+                parts.append(predict_frames(row["folder"], opened, present))
         if not parts:
             raise ExperimentError(
                 f"{opened.where} has none of the run's test clips, and a run predicts only these. "
                 "Train a model with obygaze models train, and pass it instead of the run"
             )
-        averaged = average_frames(parts)
-        warnings = [*averaged.warnings, *_untested(opened, averaged.ids)]
-        return replace(averaged, warnings=unique_warnings(warnings))
+        return average_frames(parts)
 
     def moments(
         self,
@@ -396,7 +399,7 @@ class Run:
         tasks = ", ".join(self.header.learned)
         return f"Run({str(self.folder)!r}, {tasks}: {', '.join(self.experiment.learners)})"
 
-    def _read(self, name: str, types: Mapping[str, str], check: Any = None) -> pd.DataFrame:
+    def _read(self, name: str, types: dict[str, str], check: Any = None) -> pd.DataFrame:
         """Read a table; raise `ExperimentError` if it is missing, was changed, or is invalid."""
         path = self.folder / f"{name}.csv"
         require_readable(path, ExperimentError)
@@ -429,30 +432,22 @@ class Run:
         return table.assign(label=codes)
 
 
+def place_table(items: Items) -> pd.DataFrame:
+    """Return the film, file, start and end of each item."""
+    columns = {"id": items.ids, "film": items.films, "media": items.media}
+    return pd.DataFrame(columns | {"start": items.starts, "end": items.ends})
+
+
 def annotated_clips(manifest: Manifest, labels: LabelSet, groups: str = "film") -> pd.DataFrame:
     """Return all clips of a label set, in the manifest's order, in the form of `Run.clips`."""
     items = manifest.items
-    titles, group_of = film_titles(items), items.column(groups)
-    ids = [clip for clip in manifest.ids if clip in labels.level_of]
-    rows = [items.row(clip) for clip in ids]
-    films = [items.films[row] for row in rows]
-    return pd.DataFrame(
-        {
-            "id": ids,
-            "film": films,
-            "title": [titles.get(film, film) for film in films],
-            "media": [items.media[row] for row in rows],
-            "start": items.starts[rows],
-            "end": items.ends[rows],
-            "level": [labels.level_of[clip] for clip in ids],
-            "concepts": [SEPARATOR.join(labels.concepts_of[clip]) for clip in ids],
-            "fold": pd.array([None] * len(ids), dtype="Int64"),
-            "used": "",
-            "group": [group_of[row] for row in rows],
-            "leaked": False,
-            "blank": False,
-        }
-    )
+    table = place_table(items).assign(group=items.column(groups))
+    table = table[table["id"].isin(labels.ids)].reset_index(drop=True)
+    table["title"] = table["film"].map(film_titles(items)).fillna(table["film"])
+    table["level"] = table["id"].map(labels.level_of)
+    table["concepts"] = table["id"].map(labels.concepts_of).str.join(SEPARATOR)
+    table["fold"] = pd.array([None] * len(table), dtype="Int64")
+    return table.assign(used="", leaked=False, blank=False)[[*CLIPS]]
 
 
 def _check_fits(table: pd.DataFrame) -> pd.DataFrame:
@@ -471,18 +466,6 @@ def _check_fits(table: pd.DataFrame) -> pd.DataFrame:
 def is_remote(address: str) -> bool:
     """Return True if an address is on another machine: a URL, or ``//HOST/...``."""
     return is_url(address) or bool(re.match(r"[\\/]{2}", address))
-
-
-def _untested(store: Sources, tested: Sequence[str]) -> list[RunWarning]:
-    """Return a warning that counts the tested clips, or [] if all clips were tested."""
-    clips = len(store.ids)
-    if len(tested) == clips:
-        return []
-    text = (
-        f"the run tested {len(tested):,} of the store's {counted(clips, 'clip')}; the rest have "
-        "no frame probabilities and no moments."
-    )
-    return [RunWarning("untested", "", text)]
 
 
 AnyRun = Run | str | Path
@@ -521,8 +504,7 @@ def write_run(folder: Path, tables: Mapping[str, pd.DataFrame], header: dict[str
     written = Header(**header, files=files)
     scores = Run(folder, written).scores
     write_text(folder / "scores.csv", format_csv(scores))
-    encoded = msgspec.json.format(msgspec.json.encode(written), indent=2)
-    write_text(folder / HEADER, encoded.decode() + "\n")
+    write_text(folder / HEADER, to_json(msgspec.to_builtins(written)))
 
 
 def _format_labels(table: pd.DataFrame, tasks: Sequence[Task]) -> Any:
@@ -535,44 +517,24 @@ def _format_labels(table: pd.DataFrame, tasks: Sequence[Task]) -> Any:
     return cells
 
 
-def scores_table(models: Sequence[ModelScores]) -> pd.DataFrame:
-    """Return the scores of models, with a row for each metric, over all groups and for each."""
-    rows = []
-    for own in models:
-        for metric, mean in own.mean.items():
-            low, high = own.interval[metric] or (None, None)
-            row: dict[str, Any] = {"model": own.model, "test": own.test, "metric": metric}
-            rows.append(row | {"group": "", "mean": mean, "low": low, "high": high})
-            for group, scores in own.groups.items():
-                rows.append(row | {"group": group, "mean": scores.get(metric)})
-    return pd.DataFrame(rows)
-
-
 def format_csv(table: pd.DataFrame) -> str:
-    """Format a table as CSV, the same on every machine, with missing values as empty cells."""
+    """Format a table as CSV, with missing values as empty cells."""
     for name in JSON.keys() & {*table.columns}:
         table = table.assign(**{name: table[name].map(json.dumps)})
-    texts = table.select_dtypes(exclude=["number", "bool", "boolean"])
-    # An unquoted carriage return would be read as the end of a line.
-    returns = any("\r" in str(cell) for name in texts for cell in texts[name].unique())
-    return table.to_csv(
-        index=False,
-        lineterminator="\n",
-        quoting=csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL,
-    )
+    return table.to_csv(index=False, lineterminator="\n")
 
 
-def read_csv(path: Path, types: Mapping[str, str]) -> pd.DataFrame:
+def read_csv(path: Path, types: dict[str, str]) -> pd.DataFrame:
     """Read a table with columns of these types; other columns are texts."""
-    names = pd.read_csv(path, nrows=0).columns
-    types = dict.fromkeys(names, "str") | dict(types)
     texts = [name for name, kind in types.items() if kind in ("str", "category")]
+    numbers = [*types.keys() - texts]
     table = pd.read_csv(
         path,
-        dtype=types | dict.fromkeys(texts, "str"),
+        dtype=defaultdict(lambda: "str", types | dict.fromkeys(texts, "str")),
         keep_default_na=False,
-        na_values={name: [""] for name in names if name not in texts},
+        na_values=dict.fromkeys(numbers, ""),
+        lineterminator="\n",  # a carriage return is a part of a text
     )
-    if table[texts].isna().any(axis=None):
+    if table.drop(columns=numbers).isna().any(axis=None):
         raise ValueError("a row is too short")
-    return table[[*types]].astype(types)
+    return table.astype(types)

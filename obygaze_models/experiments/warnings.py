@@ -11,14 +11,14 @@ import pandas as pd
 from obygaze_features.common.text import counted, group_by, join_some
 from obygaze_features.items.items import group_noun
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.audit import audit
+from obygaze_features.manifests.audit import audit, audit_rows
 from obygaze_models.data.protocols import FILM_CLIPS
 from obygaze_models.data.warnings import RunWarning, leak_warning, origin_warnings, unique_warnings
 from obygaze_models.estimators.outputs import Facts
 from obygaze_models.estimators.registry import plugins
 from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.fit import WEIGHTS
-from obygaze_models.experiments.scores import called_of, split_by
+from obygaze_models.experiments.scores import split_by
 from obygaze_models.experiments.tables import Run, Skipped
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 SHOWN = 10
 """The maximum number of warnings about skipped fits. run.json has all of them."""
-RARE = 0.1
-"""The minimum number of positive predictions per positive clip. Below it, there is a warning."""
 RELEASED_POOLS = ("02_EN_S", "02_HN_S")
 """The split files that the released networks were trained on."""
 
@@ -51,7 +49,6 @@ def run_warnings(
             *_untested(plan, tables),
             *skipped_warnings(results.skipped),
             *_concepts(plan, tables["fits"]),
-            *_rare_verdicts(plan, predictions),
             *results.notes,
             *_models(plan, tables),
         ]
@@ -114,22 +111,16 @@ def _untested(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWar
         )
         yield RunWarning("zeros", "", text)
     noun = group_noun(plan.data.grouped_by)
-    usable = clips[(clips["used"] == "") & (clips["group"] != "")]
+    usable = clips[(clips["used"] == "") & (clips["group"] != "")].sort_values("group")
     groups = {*clips.loc[tested, "group"]} - {""}
-    lacking = []
-    for group, own in usable.groupby("group", sort=True):
-        if group not in groups:
-            lacking.append(str(own["title"].iloc[0]) if noun == "film" else str(group))
-    if lacking:
+    lacking = usable.loc[~usable["group"].isin(groups), "title" if noun == "film" else "group"]
+    if len(lacking):
         needed = plan.experiment.protocol_options.get("min_clips", FILM_CLIPS)
         reason = f" (fewer than min_clips = {needed} clips of a class, or in no test fold)"
-        total = counted(len(groups) + len(lacking), noun)
-        text = f"This tests {len(groups)} of {total}, not {join_some(lacking, 3)}{reason}."
+        total = counted(usable["group"].nunique(), noun)
+        named = join_some(lacking.unique().tolist(), 3)
+        text = f"This tests {len(groups)} of {total}, not {named}{reason}."
         yield RunWarning("films", "", text)
-    unnamed = int((tested & (clips["group"] == "")).sum())
-    if unnamed:
-        total = counted(int(tested.sum()), "test clip")
-        yield RunWarning("unnamed", "", f"{unnamed:,} of {total} have no {noun}.")
     division = plan.division
     lost = [
         clip
@@ -168,23 +159,6 @@ def _concepts(plan: Plan, fits: pd.DataFrame) -> Iterator[RunWarning]:
         yield RunWarning("released-concepts", "", text)
 
 
-def _rare_verdicts(plan: Plan, predictions: pd.DataFrame) -> Iterator[RunWarning]:
-    """Yield a warning for each model that rarely predicts the positive class of a test set."""
-    learners = plan.experiment.learners
-    for (test, model), own in split_by(predictions, "test", "model").items():
-        [task] = [task for task in plan.tests if task.key == test]
-        if not task.is_binary or (model in learners and learners[model].is_guess):
-            continue
-        called, positive = int(called_of(own).sum()), int(own["label"].sum())
-        if called < RARE * positive:
-            text = (
-                f"{model} predicts {task.classes[1].title} for {called:,} of {len(own):,} test "
-                f"clips, but {positive:,} have this label. Look at AUROC rather than F1. "
-                'balance = "weights", or threshold = "validation" for this estimator, may help.'
-            )
-            yield RunWarning("rare-verdicts", model, text)
-
-
 def _models(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWarning]:
     """Yield warnings about models that were not saved, and about models from elsewhere."""
     fits = tables["fits"]
@@ -211,17 +185,12 @@ def table_warnings(run: Run, where: str) -> list[RunWarning]:
 def released_leaks(manifest: Manifest) -> Iterator[RunWarning]:
     """Yield warnings about test clips of the released splits that are used in training."""
     leaks = audit(manifest, train=[*RELEASED_POOLS], test=sorted(RELEASED.values()))
-    for (test, train), (pool, *runs) in group_by(leaks, lambda x: (x.test, x.train)).items():
-        if not pool.ids:
-            continue
-        positive = next(name for name in pool.by_class if name in ("S", "Sure"))
-        clips = [len(leak.ids) for leak in runs]
-        sure = [leak.by_class[positive][0] for leak in runs]
-        text = (
-            f"in the released files, of the {len(pool.tested)} test clips of {test} "
-            f"({pool.by_class[positive][1]} of them Sure), {len(pool.ids)} "
-            f"({pool.by_class[positive][0]} Sure) are also in the training pool of {train}. Each "
-            f"of its runs trains on {min(clips)} to {max(clips)} ({min(sure)} to {max(sure)} Sure) "
-            "of them. (These counts include clips without a video, which are not scored.)"
-        )
-        yield RunWarning("leak", test, text)
+    for row in audit_rows(leaks):
+        if row["leaked"]:
+            text = (
+                f"in the released files, {row['leaked']} of the {row['tested']} test clips of "
+                f"{row['test']} are also in the training pool of {row['train']}, and "
+                f"{row['least_in_a_run']} to {row['most_in_a_run']} in the training set of each of "
+                "its runs. (These counts include clips without a video, which are not scored.)"
+            )
+            yield RunWarning("leak", row["test"], text)

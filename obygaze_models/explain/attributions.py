@@ -12,7 +12,7 @@ from scipy.special import logit as log_odds
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.store.nearest import Match, find_nearest
-from obygaze_models.data.stores import Sources, Stores
+from obygaze_models.data.stores import Stores
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck
 from obygaze_models.estimators.classes import move_cut
 from obygaze_models.estimators.concepts import RandomDirections
@@ -23,7 +23,6 @@ from obygaze_models.saved.model import load_model, prediction_errors
 from obygaze_models.saved.predict import clips_of, open_for, read_input
 from obygaze_models.scoring.metrics import Array
 
-Kind = Literal["sum", "path"]
 NEAREST = 5
 """The number of most similar clips that are listed for a clip."""
 
@@ -58,25 +57,41 @@ class Attribution:
         The increase of the logit with each concept, [N, K]; None for a tree.
     intercept, logit
         The logit without the concepts and the logit with them, each [N]; None for a tree.
-    steps, leaves
-        The questions on each clip's path in a tree, and the path's last node; None if the model is
-        not a tree.
+    steps
+        The questions on each clip's path in a tree; None if the model is not a tree.
     """
 
-    kind: Kind
-    concepts: tuple[str, ...]
-    labels: list[str]
+    kind: Literal["sum", "path"]
+    concepts: Sequence[str]
+    labels: Sequence[str]
     values: Array
-    weights: Array | None = None
-    intercept: Array | None = None
-    logit: Array | None = None
+    weights: Any = None
+    intercept: Any = None
+    logit: Any = None
     steps: Sequence[Sequence[Step]] | None = None
-    leaves: list[int] | None = None
 
     @property
     def amounts(self) -> Array | None:
         """The contribution of each concept, [N, K]."""
         return None if self.weights is None else np.asarray(self.weights * self.values)
+
+    def of_clip(self, row: int) -> dict[str, Any]:
+        """Return a clip's reasons; see `explain_rows`."""
+        if self.steps is not None:
+            return {"steps": self.steps[row]}
+        contributions = []
+        for concept, value, weight in zip(
+            self.concepts, self.values[row].tolist(), self.weights[row].tolist(), strict=True
+        ):
+            part = {"concept": concept, "value": value, "weight": weight}
+            contributions.append({**part, "amount": value * weight})
+        contributions.sort(key=lambda part: -abs(part["amount"]))
+        return {
+            "label": self.labels[row],
+            "contributions": contributions,
+            "intercept": float(self.intercept[row]),
+            "logit": float(self.logit[row]),
+        }
 
 
 def bank_of(model: Any) -> Any:
@@ -106,64 +121,47 @@ def attribute(
         The threshold for the second of two classes. Its log-odds are subtracted from the intercept.
     """
     model, X = unfuse(model, X)
+    if not isinstance(model, ConceptBottleneck):
+        return None
     names = _class_names(model, classes)
-    if isinstance(model, ConceptBottleneck):
-        measured = model.concept_scores(X)
-        if (tree := tree_of(model)) is not None:
-            concepts, labels = model.concept_names(), names[-1:] * len(X)
-            steps = [_trace(tree, scores, concepts) for scores in measured]
-            leaves = tree.apply(measured).tolist()
-            return Attribution("path", concepts, labels, measured, steps=steps, leaves=leaves)
-        if hasattr(model.head_, "coef_"):  # other kinds of heads have no contributions to show
-            return _sums(model, measured, X, names, cut)
-    return None
+    concepts = model.concept_names()
+    measured = model.concept_scores(X)
+    head = model.head_
+    tree = as_tree(head)
+    if tree is not None:
+        steps = [_trace(tree, scores, concepts) for scores in measured]
+        return Attribution("path", concepts, names[-1:] * len(X), measured, steps=steps)
+    if not hasattr(head, "coef_"):  # other kinds of heads have no contributions to show
+        return None
+
+    towards = np.ones(len(X), dtype=np.int64)
+    if len(names) > 2:
+        towards = model.predict_proba(X).argmax(axis=1)
+    rows = towards if len(head.coef_) > 1 else 0 * towards  # two classes share a row
+    scale = getattr(head, "temperature_", 1.0)
+    weights = head.coef_[rows] / scale
+    intercept = head.intercept_[rows] / scale - log_odds(cut)
+    logit = (weights * measured).sum(axis=1) + intercept
+    labels = [names[code] for code in towards.tolist()]
+    return Attribution("sum", concepts, labels, measured, weights, intercept, logit)
 
 
 def _class_names(model: Any, classes: Sequence[str] | None) -> list[str]:
     return [str(c) if classes is None else classes[c] for c in model.classes_.tolist()]
 
 
-def tree_of(model: Any) -> TreeArrays | None:
-    """Return the tree of a bottleneck, or None if the model is not a bottleneck with a tree."""
-    is_bottleneck = isinstance(model, ConceptBottleneck)
-    return as_tree(model.head_) if is_bottleneck else None
-
-
-def _trace(tree: TreeArrays, scores: Array, concepts: Sequence[str]) -> tuple[Step, ...]:
+def _trace(tree: TreeArrays, scores: Array, concepts: Sequence[str]) -> list[Step]:
     """Return the questions on the path of a clip with these scores [K]."""
-    compared = _as_compared(scores)
-    steps, node = [], 0
+    compared = scores.astype(np.float32)  # as trees round them before they compare
+    steps = []
+    node = 0
     while tree.left[node] != -1:
-        column, threshold = int(tree.feature[node]), float(tree.threshold[node])
-        above = bool(compared[column] > threshold)
+        column = int(tree.feature[node])
+        threshold = float(tree.threshold[node])
+        above = float(compared[column]) > threshold
         steps.append(Step(concepts[column], float(scores[column]), threshold, above))
         node = int(tree.right[node] if above else tree.left[node])
-    return tuple(steps)
-
-
-def _as_compared(scores: Array) -> Array:
-    """Return the scores rounded to float32, as trees round them before they compare."""
-    return scores.astype(np.float32).astype(np.float64)
-
-
-def _sums(
-    model: ConceptBottleneck, measured: Array, X: Array, names: list[str], cut: float
-) -> Attribution:
-    towards = _towards(model, X)
-    head = model.head_
-    rows = np.zeros_like(towards) if len(head.coef_) == 1 else towards  # two classes share a row
-    scale = getattr(head, "temperature_", 1.0)
-    weights, intercept = head.coef_[rows] / scale, head.intercept_[rows] / scale - log_odds(cut)
-    logit = (weights * measured).sum(axis=1) + intercept
-    labels = [names[code] for code in towards.tolist()]
-    return Attribution("sum", model.concept_names(), labels, measured, weights, intercept, logit)
-
-
-def _towards(model: Any, X: Array) -> Array:
-    """Return the class that each clip's logit is for: the second of two, else the predicted."""
-    if len(model.classes_) == 2:
-        return np.ones(len(X), dtype=np.int64)
-    return np.asarray(model.predict_proba(X).argmax(axis=1))
+    return steps
 
 
 def explain_clips(folder: Path, store: Stores, ids: Sequence[str]) -> list[dict[str, Any]]:
@@ -200,8 +198,7 @@ def explain_clips(folder: Path, store: Stores, ids: Sequence[str]) -> list[dict[
     with prediction_errors(folder, fitted):
         explanations = explain_rows(fitted, features, classes=titles, cut=about.cut)
     seen = seen_in_training(about, opened.items, ids)
-    is_one = "parts" not in about.needs.backbone
-    lists_nearest = is_one and _has_vectors(opened, array)
+    lists_nearest = "parts" not in about.needs.backbone and len(about.needs.shape) == 1
     explained = []
     for clip, vector, explanation, state in zip(ids, features, explanations, seen, strict=True):
         is_silent = not np.nan_to_num(vector).any()
@@ -217,11 +214,6 @@ def explain_clips(folder: Path, store: Stores, ids: Sequence[str]) -> list[dict[
             }
         )
     return explained
-
-
-def _has_vectors(store: Sources, array: str) -> bool:
-    """Return True if the store has one vector per row in an array."""
-    return any(spec.name == array and len(spec.shape) == 1 for spec in store.specs)
 
 
 def explain_rows(
@@ -248,42 +240,23 @@ def explain_rows(
     -------
     list of dict
         For each clip, the predicted ``label``, the ``probabilities`` of the classes, and ``why``.
-        For a tree, ``why`` has the ``steps`` of the path from the root, the last node (``leaf``),
-        and the ``shares`` of the classes in that node. For a sum over concepts, ``why`` has the
-        ``label`` of the logit (the second of two classes, or else the predicted class), the
+        For a tree, ``why`` has the ``steps`` of the path from the root. For a sum over concepts, it
+        has the ``label`` of the logit (the second of two classes, or else the predicted class), the
         ``contributions``, largest first, the ``intercept``, and their sum, the ``logit``. For other
         models, such as networks, ``why`` is None.
     """
+    attribution = attribute(model, X, classes=classes, cut=cut)
     model, X = unfuse(model, X)
     labels = _class_names(model, classes)
-    tree = tree_of(model)
-    probabilities = move_cut(model.predict_proba(X), cut)
-    attribution = attribute(model, X, classes=classes, cut=cut)
     explanations = []
+    probabilities = move_cut(model.predict_proba(X), cut)
     for row in range(len(X)):
-        own = dict(zip(labels, probabilities[row].tolist(), strict=True))
-        reasons = None if attribution is None else _why(attribution, row, tree, labels)
-        label = labels[int(probabilities[row].argmax())]
-        explanations.append({"label": label, "probabilities": own, "why": reasons})
-    return explanations
-
-
-def _why(
-    parts: Attribution, row: int, tree: TreeArrays | None, labels: Sequence[str]
-) -> dict[str, Any]:
-    if tree is not None and parts.steps is not None and parts.leaves is not None:
-        steps, leaf = parts.steps[row], parts.leaves[row]
-        shares = dict(zip(labels, tree.value[leaf].tolist(), strict=True))
-        return {"steps": steps, "leaf": leaf, "shares": shares}
-    own: dict[str, Any] = {
-        name: None if (column := getattr(parts, name)) is None else column[row].tolist()
-        for name in ("values", "weights", "intercept", "logit")
-    }
-    contributions = [
-        {"concept": name, "value": value, "weight": weight, "amount": value * weight}
-        for name, value, weight in zip(
-            parts.concepts, own.pop("values"), own.pop("weights"), strict=True
+        own = probabilities[row]
+        explanations.append(
+            {
+                "label": labels[own.argmax()],
+                "probabilities": dict(zip(labels, own.tolist(), strict=True)),
+                "why": None if attribution is None else attribution.of_clip(row),
+            }
         )
-    ]
-    contributions.sort(key=lambda part: -abs(part["amount"]))
-    return {"label": parts.labels[row], "contributions": contributions, **own}
+    return explanations

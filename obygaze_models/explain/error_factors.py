@@ -6,23 +6,17 @@ intervals come from resampling clips, or, for all films together, from the jackk
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import csr_array
+import pandas as pd
 from scipy.special import expit
 
+from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_models.scoring.intervals import LEVEL, estimate_weighted, group_columns, weigh_groups
 from obygaze_models.scoring.metrics import Array
 
-if TYPE_CHECKING:
-    from obygaze_models.explain.clips import Clip
-
-
-DIFFER = "annotators differ"
-"""The name of the factor that clips have if annotators differ on them."""
 MAX_STEPS, MAX_HALVINGS, MAX_SLOPE = 100, 30, 1e-11
 """The limits of Newton's method. It stops if no loss has a slope per clip above `MAX_SLOPE`."""
 
@@ -38,10 +32,9 @@ class Factor:
     """
 
     name: str
-    coefficient: float | None
-    low: float | None
-    high: float | None
-    clips: int
+    coefficient: float | None = None
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -51,100 +44,55 @@ class FilmFactors:
     film: str | None
     clips: int
     wrong: int
-    factors: tuple[Factor, ...]
+    factors: Sequence[Factor] = ()
     too_few: str = ""
 
 
 def error_factors(
+    clips: pd.DataFrame,
     wrong: Array,
-    factors: Array,
-    names: Sequence[str],
-    films: Sequence[str],
+    levels: Sequence[str],
     *,
     penalty: float = 1.0,
     draws: int = 500,
     seed: int = 0,
-    by_film: bool = True,
     cross_validated: bool = False,
 ) -> list[FilmFactors]:
-    """Regress errors on factors, for all films together and then for each film.
+    """Regress errors on concepts and levels, for all films together and then for each film.
 
     Parameters
     ----------
+    clips
+        The test clips, with the columns ``film``, ``level`` and ``concepts`` of `Run.clips`.
     wrong
-        True for each clip that the model got wrong, [N].
-    factors
-        The annotations of each clip, such as concepts and levels, [N, F].
-    names
-        The names of the factors.
-    films
-        The film of each clip; "" if the clip has no film.
+        True for each clip that the model got wrong.
+    levels
+        The codes of the levels, in order. Levels without clips are left out.
     penalty
         The ridge penalty on the coefficients; the intercept has no penalty.
     draws
         The number of bootstrap samples for the intervals.
     seed
         The seed of the bootstrap samples.
-    by_film
-        If False, regress only for all films together.
     cross_validated
         See `estimate_mean`. It widens the intervals for all films together.
     """
-    wrong, factors = np.asarray(wrong, dtype=bool), np.asarray(factors, dtype=bool)
-    chance = np.random.default_rng(seed)
+    concepts = clips["concepts"].str.get_dummies(SEPARATOR)
+    own_levels = pd.get_dummies(clips["level"]).reindex(columns=[*levels]).dropna(axis=1)
+    names = [*concepts, *own_levels]
+    factors = np.hstack([concepts, own_levels]).astype(bool)
 
-    def draw(count: int) -> Array:
-        """Return the number of times that each clip is drawn in each sample, [draws, count]."""
-        return chance.multinomial(count, np.full(count, 1 / count), size=draws)
-
+    films = clips["film"].tolist()
     column, count = group_columns(films)
-    weights = weigh_groups(count)[1:, column]
-    results = [_film(None, wrong, factors, names, weights, penalty, cross_validated)]
-    for number, film in enumerate(sorted({*films} - {""}) if by_film else ()):
-        rows = column == number
-        drawn = draw(int(rows.sum()))
+    without_one = weigh_groups(count)[1:, column]
+    results = [_film(None, wrong, factors, names, without_one, penalty, cross_validated)]
+    chance = np.random.default_rng(seed)
+    for film in sorted({*films} - {""}):
+        rows = clips["film"].to_numpy() == film
+        size = int(rows.sum())
+        drawn = chance.multinomial(size, np.full(size, 1 / size), size=draws)
         results.append(_film(film, wrong[rows], factors[rows], names, drawn, penalty))
     return results
-
-
-def factors_of_clips(
-    clips: Sequence[Clip],
-    wrong: Array,
-    levels: Sequence[str],
-    *,
-    by_film: bool = True,
-    cross_validated: bool = False,
-    differing: Container[str] = (),
-) -> list[FilmFactors]:
-    """Compute `error_factors` for the concepts and levels of the clips' annotations.
-
-    Parameters
-    ----------
-    clips
-        The test clips, without duplicates.
-    wrong
-        True for each clip that the model got wrong.
-    levels
-        The codes of the levels, in order. Levels without clips are left out.
-    by_film, cross_validated
-        See `error_factors`.
-    differing
-        The ids of the clips on which annotators differ (see `differing_clips`). They have the
-        factor `DIFFER`.
-    """
-    differs = [DIFFER] if any(clip.id in differing for clip in clips) else []
-    concepts = sorted({name for clip in clips for name in clip.concepts})
-    codes = [code for code in levels if any(clip.level == code for clip in clips)]
-    marks = [
-        [*(name in clip.concepts for name in concepts), *(clip.level == code for code in codes)]
-        + [clip.id in differing for _ in differs]
-        for clip in clips
-    ]
-    factors = np.array(marks, dtype=bool).reshape(len(clips), -1)
-    names, films = [*concepts, *codes, *differs], [clip.film for clip in clips]
-    return error_factors(
-        wrong, factors, names, films, by_film=by_film, cross_validated=cross_validated
-    )
 
 
 def _film(
@@ -161,31 +109,28 @@ def _film(
     `drawn` [draws, N] has the number of times that each clip is in each sample. For all films, it
     has rows from `weigh_groups`, which leave out one film at a time.
     """
-    clips, errors = len(wrong), int(wrong.sum())
-    if errors in (0, clips):
-        missing = "wrong" if errors == 0 else "right"
-        return FilmFactors(film, clips, errors, (), f"no {missing} clip to compare with")
+    clips = len(wrong)
+    errors = int(wrong.sum())
+    if errors == 0:
+        return FilmFactors(film, clips, errors, too_few="no wrong clip to compare with")
+    if errors == clips:
+        return FilmFactors(film, clips, errors, too_few="no right clip to compare with")
+
     have = factors.sum(axis=0)
     varies = (have > 0) & (have < clips)
     usable = (drawn[:, wrong].sum(axis=1) > 0) & (drawn[:, ~wrong].sum(axis=1) > 0)
     weights = np.vstack([np.ones((1, clips)), drawn[usable]])
     fitted = _fit(factors[:, varies].astype(float), wrong, weights, penalty)
-    columns = [fitted[0]]
-    if film is None and usable.all():
-        estimates = [estimate_weighted(v, cross_validated=cross_validated) for v in fitted.T]
-        intervals = [e.interval for e in estimates if e.interval is not None]
-        if len(intervals) == fitted.shape[1]:
-            columns += [*np.transpose(intervals)]
-    elif film is not None and usable.sum() > len(drawn) / 2:
-        columns += [*np.quantile(fitted[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)]
-    values = iter(np.transpose(columns).tolist())  # for the factors that vary
-    nothing: list[float | None] = [None] * 3
-    rows = [[*next(values), *nothing] if varying else nothing for varying in varies]
-    described = [
-        Factor(name, row[0], row[1], row[2], int(count))
-        for name, row, count in zip(names, rows, have, strict=True)
-    ]
-    return FilmFactors(film, clips, errors, tuple(described))
+
+    described = [Factor(name) for name in names]
+    for place, values in zip(np.flatnonzero(varies).tolist(), fitted.T, strict=True):
+        interval = None
+        if film is not None and usable.sum() > len(drawn) / 2:
+            interval = np.quantile(values[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
+        elif film is None and usable.all():
+            interval = estimate_weighted(values, cross_validated=cross_validated).interval
+        described[place] = Factor(names[place], float(values[0]), *(interval or ()))
+    return FilmFactors(film, clips, errors, described)
 
 
 def _fit(X: Array, y: Array, weights: Array, penalty: float) -> Array:
@@ -196,10 +141,9 @@ def _fit(X: Array, y: Array, weights: Array, penalty: float) -> Array:
     of a film, this is 100 times as fast as running scikit-learn's solver once per sample.
     """
     kinds, kind_of = np.unique(np.column_stack([X, y]), axis=0, return_inverse=True)
-    clips = np.arange(len(X))
-    is_of_kind = csr_array((np.ones(len(X)), (clips, kind_of.ravel())))
-    weights, y = weights @ is_of_kind, kinds[:, -1]
+    weights = np.array([np.bincount(kind_of.ravel(), row) for row in weights])
     largest = MAX_SLOPE * weights.sum(axis=1).max()
+    y = kinds[:, -1]
     X = np.column_stack([kinds[:, :-1], np.ones(len(kinds))])
     ridge = np.append(np.full(X.shape[1] - 1, penalty), 0.0)
     products = (X[:, :, None] * X[:, None, :]).reshape(len(X), -1)
@@ -219,19 +163,12 @@ def _fit(X: Array, y: Array, weights: Array, penalty: float) -> Array:
         curves = (weights * chances * (1 - chances)) @ products
         curves = curves.reshape(len(coefs), *ridge.shape * 2) + np.diag(ridge)
         steps = np.linalg.solve(curves, slopes[:, :, None])[:, :, 0]
-        coefs, losses = _descend(loss, coefs, losses, steps)
+        for _ in range(MAX_HALVINGS):  # until no loss rises
+            after = loss(coefs - steps)
+            rises = after > losses * (1 + 1e-12)
+            if not rises.any():
+                break
+            steps[rises] /= 2
+        coefs = coefs - steps
+        losses = after
     return coefs[:, :-1]
-
-
-def _descend(
-    loss: Callable[[Array], Array], coefs: Array, losses: Array, steps: Array
-) -> tuple[Array, Array]:
-    """Take a step in each regression, halved until the loss does not rise."""
-    share = np.ones((len(coefs), 1))
-    for _ in range(MAX_HALVINGS):
-        after = loss(coefs - share * steps)
-        rises = after > losses * (1 + 1e-12)
-        if not rises.any():
-            break
-        share[rises] /= 2
-    return coefs - share * steps, after

@@ -5,13 +5,11 @@ A part is a concept's contribution to the log-odds of a class. A positive part f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 INTERCEPT = "(intercept)"
 """The `concept` of rows with the intercept, whose `value` is missing."""
@@ -39,62 +37,30 @@ def measured(reasons: pd.DataFrame) -> pd.DataFrame:
     return table.reindex(index=values["id"].unique(), columns=values["concept"].unique())
 
 
-@dataclass(frozen=True, eq=False)
-class MeanParts:
-    """The scores of N clips on K concepts, and the parts of their log-odds.
+def mean_parts(reasons: pd.DataFrame, ids: list[str]) -> list[list[tuple[str, float]]]:
+    """Return the parts of the clips `ids`, averaged over fits: the largest first.
 
-    Parameters
-    ----------
-    concepts
-        The names of the concepts.
-    values, amounts
-        The clips' scores on the concepts, and the concepts' parts, [N, K].
-    intercept
-        The intercept's part, [N]; None if the model has no intercept.
-    """
-
-    concepts: list[str]
-    values: NDArray[Any]
-    amounts: NDArray[Any]
-    intercept: NDArray[Any] | None
-
-    @property
-    def order(self) -> NDArray[Any]:
-        """The indices of each clip's concepts, [N, K], by absolute part, largest first."""
-        return np.argsort(-np.abs(self.amounts), axis=1, kind="stable")
-
-    def listed(self) -> list[list[tuple[str, float]]]:
-        """Return each clip's parts with their names, the largest first, then the intercept.
-
-        The list of a clip is empty if its parts are NaN.
-        """
-        lists = []
-        for row, indices in enumerate(self.order.tolist()):
-            parts = [(self.concepts[i], float(self.amounts[row, i])) for i in indices]
-            if self.intercept is not None:
-                parts.append(("at rest (intercept)", float(self.intercept[row])))
-            lists.append([] if np.isnan([amount for _, amount in parts]).any() else parts)
-        return lists
-
-
-def mean_parts(reasons: pd.DataFrame, ids: list[str]) -> MeanParts:
-    """Return the scores of the clips `ids`, and the parts of their log-odds, averaged over fits.
-
-    A clip's parts are NaN if no fit explains the clip, or if the clip's fits explain different
-    classes (of more than two).
+    The intercept's part is the last. The list of a clip is empty if no fit explains the clip, or if
+    the clip's fits explain different classes (of more than two).
     """
     sums = reasons[reasons["kind"] == "sum"]
     concepts = values_of(sums)["concept"].unique().tolist()
     own = sums[(sums["class"] != "") & sums["id"].isin(ids)]
     of_clip = own.groupby("id", observed=True)
     fits = of_clip["fit"].nunique().where(of_clip["class"].nunique() == 1).reindex(ids)
-    cells = values_of(own).groupby(["id", "concept"], observed=True)
-    values, amounts = (
-        table.unstack().reindex(index=ids, columns=concepts).fillna(0)
-        for table in (cells["value"].mean(), cells["part"].sum())
-    )
-    intercept = None
-    if sums["value"].isna().any():
-        at_rest = own[own["value"].isna()].groupby("id", observed=True)["part"].sum()
-        intercept = at_rest.reindex(ids).fillna(0).div(fits).to_numpy()
-    return MeanParts(concepts, values.to_numpy(), amounts.div(fits, axis=0).to_numpy(), intercept)
+    cells = values_of(own).groupby(["id", "concept"], observed=True)["part"].sum().unstack()
+    amounts = cells.reindex(index=ids, columns=concepts).fillna(0).div(fits, axis=0).to_numpy()
+    at_rest = own[own["value"].isna()].groupby("id", observed=True)["part"].sum()
+    intercepts = at_rest.reindex(ids).fillna(0).div(fits).tolist()
+
+    has_intercept = sums["value"].isna().any()
+    lists: list[list[tuple[str, float]]] = []
+    for own_amounts, intercept in zip(amounts, intercepts, strict=True):
+        parts = []
+        if not math.isnan(intercept):
+            for column in np.argsort(-np.abs(own_amounts), kind="stable").tolist():
+                parts.append((concepts[column], float(own_amounts[column])))
+            if has_intercept:
+                parts.append(("at rest (intercept)", intercept))
+        lists.append(parts)
+    return lists

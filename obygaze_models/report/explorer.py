@@ -152,8 +152,7 @@ def _reasons(entry: Tested, reasons: pd.DataFrame, ids: list[str]) -> dict[str, 
     if not len(steps):
         names = [kind.words for kind in entry.task.classes]
         parts = [
-            [[name, _rounded(part, 3)] for name, part in own]
-            for own in mean_parts(reasons, ids).listed()
+            [[name, _rounded(part, 3)] for name, part in own] for own in mean_parts(reasons, ids)
         ]
         return {"of": name_log_odds(names), "parts": parts}
     first = steps.groupby("id")["fit"].transform("min")

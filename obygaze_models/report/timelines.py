@@ -125,8 +125,7 @@ def video_data(labels: Labels, folder: str | Path | None, page: Path) -> dict[st
         Item(clip.id, film=clip.film, media=clip.media, start=clip.start, end=clip.end)
         for clip in labels.clips
     ]
-    titles = {clip.film: clip.title for clip in labels.clips if clip.film}
-    videos = find_videos(items, titles, Path(folder))
+    videos = find_videos(items, Path(folder))
     addresses: dict[str, str] = {}
     missing = []
     for film, clips in labels.films.items():

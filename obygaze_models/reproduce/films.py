@@ -12,8 +12,7 @@ from obygaze_models.experiments import published
 from obygaze_models.experiments.published import AVERAGES
 from obygaze_models.experiments.scores import average_over_fits, is_cross_validated
 from obygaze_models.experiments.warnings import notes
-from obygaze_models.explain.clips import clips_by_id
-from obygaze_models.explain.error_factors import factors_of_clips
+from obygaze_models.explain.error_factors import error_factors
 from obygaze_models.figures.dots import Dot, Series, dot_plot
 from obygaze_models.reproduce.context import Needs, ReproductionContext, Runs, Setting
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value, Values
@@ -108,9 +107,8 @@ def make_figure6(context: ReproductionContext, runs: Runs) -> Artifacts:
     [run] = runs.values()
     of_fits = run.predictions[run.predictions["model"] == MODEL]
     predictions = average_over_fits(of_fits)
-    clip_of = clips_by_id(run.clips)
-    films = factors_of_clips(
-        [clip_of[clip] for clip in predictions["id"]],
+    films = error_factors(
+        run.clips.set_index("id").loc[predictions["id"]],
         (predictions["called"] != predictions["label"]).to_numpy(),
         context.manifest.scheme.codes,
         cross_validated=is_cross_validated(of_fits),

@@ -14,7 +14,7 @@ from obygaze_features.annotations.build import SourceRow, build_timelines, read_
 from obygaze_features.common.tables import escape_formula, unescape_formula
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.items.media import MediaFolder
-from obygaze_features.manifests.labels import format_concepts, parse_concepts
+from obygaze_features.manifests.labels import parse_concepts
 from tests.kit.authors import make_authors
 from tests.kit.files import refused, touch, write
 
@@ -210,7 +210,7 @@ def test_the_order_of_rows_does_not_matter(rows, chance):
     st.text(alphabet="'=+-@\t\rab"),
 )
 def test_cells_survive_a_round_trip(names, text):
-    assert list(parse_concepts(format_concepts(names))) == names
+    assert list(parse_concepts("|".join([*names, ""]))) == names
     assert unescape_formula(escape_formula(text)) == text
     assert not escape_formula(text).startswith(("=", "+", "-", "@", "\t", "\r"))
 

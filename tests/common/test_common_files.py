@@ -128,28 +128,6 @@ def test_a_folder_that_a_killed_process_moved_aside_is_whole_and_named(tmp_path)
     put(path, "newer")
     assert (path / "marker").read_text() == "newer"
     assert (aside / "marker").read_text() == "old"
-    assert len(list(tmp_path.iterdir())) == 2
-
-
-@pytest.mark.parametrize("make", ["new_file", "new_folder"])
-def test_leftovers_of_a_killed_run_are_removed_by_the_next(make, tmp_path):
-    """Files of active writers, and files with similar names, stay."""
-    make_new = getattr(files, make)
-    killed = (
-        "import os, pathlib, sys; from obygaze_features.common import files\n"
-        f"with files.{make}(pathlib.Path(sys.argv[1])):\n    os.kill(os.getpid(), 9)"
-    )
-    for _ in range(2):
-        subprocess.run([sys.executable, "-c", killed, tmp_path / "x.made"], check=False)
-        [left] = tmp_path.iterdir()
-    (tmp_path / f"{left.name[:-8]}-copy.partial").touch()
-    (tmp_path / left.name.replace("x.made", "y.made")).touch()
-    with make_new(tmp_path / "x.made") as first:
-        assert not left.exists()
-        with contextlib.suppress(RuntimeError), make_new(tmp_path / "x.made"):
-            raise RuntimeError
-        assert first.exists()
-    assert len(list(tmp_path.iterdir())) == 3
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

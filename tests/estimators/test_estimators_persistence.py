@@ -282,6 +282,14 @@ def manhattan(header, arrays):
     arrays["model._y"][:] = 10**9
 
 
+def nest(header, arrays):
+    """Each pipeline would double the time to predict."""
+    for _ in range(30):
+        steps = [{"tuple": ["step", header["model"]]}]
+        parts = {"parameters": {"steps": steps}, "fitted": {}}
+        header["model"] = {"class": "sklearn.pipeline:Pipeline"} | parts
+
+
 def reshape(name, *shape):
     return lambda header, arrays: arrays.update({name: np.resize(arrays[name], shape)})
 
@@ -318,6 +326,8 @@ FORGERIES = [
     ("fusion", "no model", lambda h, a: h["model"]["fitted"]["models_"].pop()),
     # Changes that would crash a process or exhaust its memory.
     ("knn", "labels", manhattan),
+    ("logistic", "nested pipelines", nest),
+    ("mlp", "not a number", lambda h, a: a["model.coefs_.0"].fill(np.nan)),
     ("majority", "a text", lambda h, a: learned(h, more_={"texts": ["a" * 10**6, *"b" * 10**6]})),
 ]  # fmt: skip
 SIZES = [

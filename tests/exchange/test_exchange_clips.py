@@ -1,21 +1,17 @@
 """Imports of one file per clip: which files match, what is refused, and that none is executed."""
 
-import json
 import os
 import pickle
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
-from obygaze_features.backbones.preprocess import CLIP_TORCHVISION
 from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.store import ArraySpec, Done, StoreWriter, open_store
+from obygaze_features.store import open_store
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.imports import import_features, read_recipe
 from obygaze_features.store.metadata import unknown_parts
@@ -191,10 +187,6 @@ def test_a_recipe_is_read_from_a_file(tmp_path):
     for recipe in (read_recipe(other, "clip"), read_recipe(None, "vivit")):
         assert recipe.backbone["weights_sha256"] == "unknown:vivit"
     assert unknown_parts(vars(recipe)) == ["weights", "preprocessing", "precision"]
-    # A recipe may say all that an extraction would.
-    stated = json.loads(json.dumps({"sampling": "all", **CLIP_TORCHVISION.attributes()}))
-    write(tmp_path / "made.json", json.dumps({"preprocessing": stated}))
-    assert read_recipe(tmp_path / "made.json").preprocessing == stated
 
 
 def test_several_arrays_come_from_several_folders(tmp_path):
@@ -222,42 +214,9 @@ def test_rows_share_large_blocks_and_fail_alone(tmp_path):
         save(tmp_path / "x.npy", values), items, tmp_path / "s.zarr", ids=items.ids
     )
     assert store.blocks == 40
-    wide = save(tmp_path / "wide.npy", np.zeros((40, 2**18), np.float32))  # of one MiB each
-    ids = items.ids[:40]
-    assert import_features(wide, items, tmp_path / "wide.zarr", ids=ids).block_rows == 32
     assert list(store.failures) == ["c7"]
     assert np.array_equal(
         store.read(missing="nan"),
         np.where(np.arange(20_000)[:, None] == 7, np.nan, values),
         equal_nan=True,
     )
-    numbers = np.full((3, 2), 5)
-    numbers[1] = 2**40
-    path = save(tmp_path / "whole.npy", numbers)
-    imported = import_features(path, named("a", "b", "c"), tmp_path / "w.zarr", ids=["c", "a", "b"])
-    assert imported.failures.keys() == {"a"}
-    assert imported.read(ids=["b", "c"]).tolist() == [[5, 5], [5, 5]]
-
-
-@pytest.mark.parametrize("kind", [tuple, np.array, pd.Series, pd.Index, iter])
-def test_ids_are_any_sequence_of_texts(kind, tmp_path):
-    path = save(tmp_path / "x.npy", np.arange(3, dtype=np.float32).reshape(3, 1))
-    ids = kind(["c", "a", "b"])
-    both = {"native": path, "other": path}
-    store = import_features(both, named("a", "b", "c"), tmp_path / "s.zarr", ids=ids)
-    for array in both:
-        assert store.read(array, ["a", "b", "c"]).tolist() == [[1], [2], [0]]
-    with pytest.raises(StoreError, match="its ids are like"):
-        import_features(path, named("a", "b", "c"), tmp_path / "t.zarr", ids=kind([1, 2, 3]))
-
-
-def test_an_import_with_smaller_blocks_is_resumed(tmp_path):
-    items = named(*(f"c{row}" for row in range(20_000)))
-    path = save(tmp_path / "x.npy", np.zeros((20_000, 2), np.float32))
-    spec = ArraySpec("native", (2,), "float32", "imported")
-    recipe = replace(read_recipe(None), name="s", arrays=(spec,))
-    begun = StoreWriter.create(tmp_path / "s.zarr", items, recipe, block_rows=64)
-    begun.write_block(0, [Done({"native": np.zeros(2, np.float32)}, None)] * 64)
-    store = import_features(path, items, tmp_path / "s.zarr", ids=items.ids)
-    assert store.block_rows == 64
-    assert store.status.all()

@@ -8,47 +8,39 @@ import numpy as np
 import pytest
 
 import obygaze_features as of
-from obygaze_features.errors import UsageError
 from obygaze_features.store.export import export
 from tests.kit.files import refused, write
 from tests.kit.store import Malice, a_manifest, a_store, pack
 
 RECIPES = {
-    "text.toml": "x",
     "key.toml": "precison = 'x'",
     "digest.toml": "[backbone]\nweights_sha256 = 'ab'",
-    "made.toml": "precision = 'float32'",
 }
 URL = "https://ann:secret@lab.example/toy.zarr?token=secret"
 #: Exit code, command, facts. An import without -o writes output.zarr for the manifest.
 SLIPS = [
     *((2, command, "https://lab.example/toy.zarr is a URL", "stores pull")
       for command in (f"push {URL} output.zip", f"import {URL}", f"repair {URL}")),
-    (1, "push open.zarr output.zip", "is still open", "stores finalise open.zarr"),
+    (1, "push open.zarr output.zip", "is still open", "stores finalise"),
     (2, "push toy.zarr toy.zarr/output.zip", "inside the store"),
     (1, "push toy.zarr toy.zip", "toy.zip already exists; choose another name"),
     (1, "pull nowhere.zip -o output.zarr", "nowhere.zip does not exist"),
     (1, "push toy.zip output.zarr", "is read-only", "stores pull toy.zip"),
     (2, "push toy.zarr https://lab.example/x.zarr", "cannot push over HTTP"),
     (2, "push toy.zarr toy.zarr", "toy.zarr is the store itself"),
-    (1, "push toy.zarr X.npy/output", "X.npy/output", "Not a directory"),
     (2, "push toy.zarr hf://models/x", "use hf://datasets/OWNER/NAME"),
-    (1, "pull open.zarr -o output.zarr", "is still open", "stores subset open.zarr --film"),
+    (1, "pull open.zarr -o output.zarr", "is still open", "stores subset"),
     (2, "export toy.zarr -o output.mat", "an export must end in .h5 or .hdf5"),
-    (1, "export toy.zarr -o X.h5", "X.h5 already exists"),
     (2, "import nowhere", "nowhere: import a folder"),
     (1, "import empty", "none of the 40 items", "name one tt1/tt1-000.npy"),
     (1, "import text", "none of the 40 items", "text/tt1/tt1_0.pth is not a file of PyTorch"),
     (1, "import features -o toy.zarr", "toy.zarr cannot be continued", "different items"),
-    (2, "import features --recipe nowhere.toml", "nowhere.toml cannot be read"),
     (2, "import X.npy", "X.npy: import", "with ids (--ids)"),
     (1, "import objects.npy --ids manifest/items.csv", "objects.npy cannot be read as NumPy"),
     (1, "import X.npy --ids short.csv", "for each of 2 ids", "(40, 3)"),
-    (1, "import X.npy --ids wide.csv", "wide.csv", "id"),
-    (1, "import X.npy --ids nowhere.csv", "nowhere.csv does not exist"),
     (1, "import flat.npy --ids manifest/items.csv", "one row for each", "(40,)"),
     *((2, f"import features --recipe {name}", name, fact) for name, fact in (
-        ("text.toml", "not valid TOML"), ("key.toml", "unknown field `precison`"),
+        ("key.toml", "unknown field `precison`"),
         ("digest.toml", "$.backbone.weights_sha256"))),
 ]  # fmt: skip
 
@@ -75,7 +67,6 @@ def workspace(final_store, tmp_path_factory):
     }.items():  # fmt: skip
         np.save(folder / f"{name}.npy", values)
     write(folder / "short.csv", "id", "tt1-001", "tt1-002")
-    write(folder / "wide.csv", "clip,label", "tt1-001,1")
     return folder
 
 
@@ -97,18 +88,6 @@ def test_user_errors_are_one_line(code, command, facts, workspace, obygaze, monk
     result = obygaze("stores", *words)
     refused(result, *facts, code=code)
     assert "secret" not in result.output
-    assert names_in(workspace) == before
-
-
-@pytest.mark.parametrize(("source", "options", "fact"), [
-    ({"native": "X.h5", "frames": "Y.h5"}, {}, "X.h5: import"),
-    ("X.h5", {"ids": ["tt1-001"]}, "X.h5: import"),
-], ids=str)  # fmt: skip
-def test_invalid_arguments_write_nothing(source, options, fact, workspace, monkeypatch):
-    monkeypatch.chdir(workspace)
-    before = names_in(workspace)
-    with pytest.raises(UsageError, match=fact):
-        of.import_features(source, a_manifest(40), "output.zarr", **options)
     assert names_in(workspace) == before
 
 

@@ -20,20 +20,6 @@ IDS = [f"tt{row:03}" for row in ORDER]
 THEIRS, THEIR_FRAMES = (np.ascontiguousarray(rows[ORDER]) for rows in (ROWS, FRAMES))
 
 
-@pytest.fixture
-def bring(obygaze, tmp_path, monkeypatch):
-    plain_manifest(N).save(tmp_path / "manifest")
-    monkeypatch.chdir(tmp_path)
-    Path("ids.csv").write_text("\n".join(["id", *IDS]))
-
-    def run(arguments, code=3):
-        words = [*arguments.split(), "--manifest", "manifest", "-o", "made.zarr"]
-        result = obygaze("stores", "import", *words, code=code)
-        return open_store("made.zarr") if code in (0, 3) else result
-
-    return run
-
-
 def check(store, **arrays):
     assert set(store.arrays) == set(arrays)
     for name, rows in arrays.items():
@@ -42,16 +28,6 @@ def check(store, **arrays):
         assert values.dtype == rows.dtype
     [(item, reason)] = store.failures.items()
     assert (item, reason[:12]) == (f"tt{ABSENT:03}", "it is not in")
-
-
-@pytest.mark.parametrize("ids", ["ids.csv", "more.csv"])
-def test_a_numpy_matrix_with_ids_becomes_a_store(bring, ids):
-    np.save("X.npy", THEIRS)
-    lines = [f"{item},{number}" for number, item in enumerate(IDS)]
-    Path("more.csv").write_text("\ufeffid,number\r\n" + "\r\n".join(lines), encoding="utf-8")
-    store = bring(f"X.npy --ids {ids} --backbone vivit")
-    check(store, native=ROWS)
-    assert store.attributes["backbone"]["name"] == "vivit"
 
 
 def test_numpy_matrices_become_arrays_and_resume(tmp_path, monkeypatch):
@@ -71,7 +47,8 @@ def test_numpy_matrices_become_arrays_and_resume(tmp_path, monkeypatch):
     check(bring(), native=ROWS, frames=FRAMES)
 
 
-def test_columns_have_names_and_rows_are_in_order(bring, tmp_path):
+def test_columns_have_names_and_rows_are_in_order(obygaze, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     np.save("X.npy", ROWS)
     manifest, names = plain_manifest(N), ["a", "b", "c", "d", "e", "f"]
     with pytest.raises(StoreError, match="2 column names for rows"):
@@ -79,4 +56,8 @@ def test_columns_have_names_and_rows_are_in_order(bring, tmp_path):
     store = import_features("X.npy", manifest, "x.zarr", ids=manifest.ids, columns=names)
     assert store.to_pandas().columns.tolist() == names
     np.testing.assert_array_equal(store.read("native"), ROWS)
-    np.testing.assert_array_equal(bring("X.npy --ids manifest/items.csv", code=0).read(), ROWS)
+    manifest.save("manifest")
+    ids, about = ("--ids", "manifest/items.csv"), ("--manifest", "manifest", "--backbone", "vivit")
+    obygaze("stores", "import", "X.npy", *ids, *about, "-o", "made.zarr", code=0)
+    np.testing.assert_array_equal(open_store("made.zarr").read(), ROWS)
+    assert open_store("made.zarr").attributes["backbone"]["name"] == "vivit"

@@ -106,7 +106,7 @@ HOSTILE = {
     "other shard": (replace(SHARD, lambda data: data[:-1] + b"?"),
                     f"{SHARD} does not match its checksum"),
     "lost file": (replace("rows.csv", lambda data: None),
-                  "rows.csv is listed in checksums.json but missing"),
+                  "lacks a file that checksums.json lists"),
 }  # fmt: skip
 
 

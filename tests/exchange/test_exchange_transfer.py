@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import OutputExists, StoreError
-from obygaze_features.store import files, open_store
+from obygaze_features.store import files, open_store, remote
 from obygaze_features.store.diff import diff
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.transfer import pull
@@ -60,7 +60,7 @@ def test_a_pushed_store_reads_the_same(target, final_store, own, other_store, tm
 @pytest.mark.parametrize("target", [pytest.param("s3", marks=pytest.mark.gate)], indirect=True)
 def test_an_interrupted_push_is_resumed(target, final_store, other_store):
     push(final_store, target)
-    there = files.Remote(target)
+    there = remote.Remote(target)
     system = there.connect()
     for name in ("zarr.json", "native/c/0/0"):
         system.rm_file(there.path(name))
@@ -157,10 +157,10 @@ def test_a_server_without_ranges_is_pulled_from_and_not_read(tmp_path, status):
     with in_a_thread(served):
         url = f"http://127.0.0.1:{served.server_port}/x.zarr"
         assert files_of(pull(url, tmp_path / "x.zarr")["path"]) == files_of(store.path)
-        remote = files.Remote(url)
+        there = remote.Remote(url)
         # It sends the whole shard, of which no more is read than was asked for.
-        assert len(remote.connect().cat_file(remote.path(SHARD), start=0, end=10)) == 10
-        for read in (open_store(url).read, partial(files.sha256_at, remote, SHARD)):
+        assert len(there.connect().cat_file(there.path(SHARD), start=0, end=10)) == 10
+        for read in (open_store(url).read, partial(files.sha256_at, there, SHARD)):
             with pytest.raises(StoreError, match="does not support range requests"):
                 read()
 
@@ -168,7 +168,7 @@ def test_a_server_without_ranges_is_pulled_from_and_not_read(tmp_path, status):
 def test_files_of_an_interrupted_pull_are_checked_again(
     server, final_store, other_store, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(files, "PAUSES_S", ())
+    monkeypatch.setattr(remote, "PAUSES_S", ())
     url, output = f"{server.url}/toy.zarr", tmp_path / "here/x.zarr"
 
     def interrupt(name: str) -> Path:

@@ -182,8 +182,6 @@ def test_a_run_predicts_the_frames_of_its_test_clips(planted, run):
     shows = planted.shows[order][present]
     assert average_precision_score(shows, frames.probabilities[present]) >= 0.8
     assert set(frames.seen) == {"no"}
-    [warning] = [warning for warning in frames.warnings if warning.code == "untested"]
-    assert "tested 20 of the store's 80 clips" in warning.text
     # By hand: the mean over the three fits, computed from the frames.
     lines = [line for line in run.saved if line["model"] == "frame-mil"]
     models = [om.load_model(line["folder"])[0] for line in lines]

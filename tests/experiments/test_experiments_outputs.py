@@ -198,29 +198,22 @@ def test_clips_without_times_have_no_elan(make_run, tmp_path):
     assert "has a start and an end in a film, which ELAN needs" in result.stderr
 
 
-@pytest.fixture(scope="module")
-def curve(experiment):
+def test_the_curve_at_all_films_equals_the_run(experiment, world, tmp_path):
     asked = structs.replace(
         experiment, protocol="leave-film-out", split=None, estimators=("logistic",),
         test_negatives=(),
     )  # fmt: skip
-    return om.learning_curve(asked, (2, 4), draws=2), asked
-
-
-def test_the_curve_at_all_films_equals_the_run(curve, tmp_path):
-    drawn, asked = curve
-    [few, all_films] = drawn.points
-    run = om.run_experiment(asked, tmp_path / "run")
-    assert (few.films, all_films.films) == (2, 4)
-    assert all_films.score.value == close(run.model_scores[0].mean["auroc"])
-    assert few.score.value < 1
-    with pytest.raises(ExperimentError, match="9 training films"):
+    drawn = om.learning_curve(asked, (2, 4), draws=2)
+    assert drawn["films"].tolist() == [2, 4]
+    few, every = drawn["mean"]
+    [scores] = om.run_experiment(asked, tmp_path / "run").model_scores
+    assert every == close(scores.mean["auroc"])
+    assert (drawn["low"][1], drawn["high"][1]) == close(scores.interval["auroc"])
+    assert few < every
+    with pytest.raises(ExperimentError, match="training films"):
         om.learning_curve(asked, (9,))
-
-
-def test_the_curve_is_printed_and_drawn(world, tmp_path):
     toml = write_experiment(tmp_path / "e.toml", world, split=None, protocol="leave-film-out",
                             estimators=["majority"])  # fmt: skip
-    result = run_obygaze("models", "curve", toml, "--films", "2", "-o", tmp_path / "c.svg", code=0)
-    assert "majority" in result.stdout
-    assert (tmp_path / "c.svg").exists()
+    printed = run_obygaze("models", "curve", toml, "--films", "2", "--json", code=0).stdout
+    [row] = json.loads(printed)
+    assert (row["model"], row["films"], row["mean"]) == ("majority", 2, 0.5)

@@ -45,6 +45,25 @@ class Base(ClassifierMixin, BaseEstimator):
     def predict(self, X):
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 """
+NEAR = """
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils.validation import validate_data
+
+class NearConcepts(ClassifierMixin, BaseEstimator):
+    def fit(self, X, y, *, concepts):
+        X, y = validate_data(self, X, y)
+        shown = [column == 1 for column in concepts.T if (column == 1).any()]
+        self.means_ = np.stack([X[rows].mean(axis=0) for rows in shown])
+        self.head_ = LogisticRegression().fit(X @ self.means_.T, y)
+        self.classes_ = self.head_.classes_
+        return self
+
+    def predict_proba(self, X):
+        X = validate_data(self, X, reset=False)
+        return self.head_.predict_proba(X @ self.means_.T)
+"""
 FLIP = f"{HEAD}\nclass Flip(Base):\n    pass\n"
 POINT = {"flip": "mylab.flip:Flip"}
 STOP = "class Stop(Base):\n    def fit(self, X, y): raise KeyboardInterrupt\n"
@@ -57,8 +76,10 @@ BROKEN = {
     "def fit(self, X, y): return self": "fit must set classes_",
     "def predict_proba(self, X):\n        raise RuntimeError('no')": r"RuntimeError: no \(mylab/",
     "predict_proba = lambda self, X: np.ones(len(X))": r"shape \((\d+),\), not \(\1, 2\)",
-    "predict_proba = lambda self, X: np.full((len(X), 2), np.nan)": "not probabilities.*nan",
-    "predict_proba = lambda self, X: np.ones((len(X), 2))": "rows sum to 2 to 2, not 1",
+    "predict_proba = lambda self, X: np.full((len(X), 2), np.nan)": (
+        "must return probabilities.*nan"
+    ),
+    "predict_proba = lambda self, X: np.ones((len(X), 2))": "sum to 1 for each clip .got 1 to 1",
     "facts_ = {'rule': object()}": "facts_ must contain only JSON values .got object",
 }
 
@@ -104,12 +125,9 @@ def test_changing_the_working_folder_moves_no_output(install, tmp_path, write, m
     assert list(elsewhere.iterdir()) == []
 
 
-def test_the_concept_model_of_the_docs_runs(install, tmp_path, write):
-    how_to = (Path(__file__).parents[2] / "docs/how-to/extend.md").read_text()
-    [code] = re.findall(r"```python\n(# film_lab/near.py.*?)```", how_to, re.DOTALL)
-    install({"near.py": code}, {"near-concepts": "mylab.near:NearConcepts"})
-    [table] = re.findall(r"`\{name = \"(near-concepts)\", negatives = \"(b)\"\}`", how_to)
-    toml = write(dict(zip(("name", "negatives"), table, strict=True)))
+def test_a_model_of_ours_gets_the_concepts(install, tmp_path, write):
+    install({"near.py": NEAR}, {"near-concepts": "mylab.near:NearConcepts"})
+    toml = write({"name": "near-concepts", "negatives": "b"})
     result = run_obygaze("models", "run", toml, "-o", tmp_path / "run", code=0)
     assert re.search(r"near-concepts +0\.[6-9]", result.stdout)
     assert "was not saved" not in result.output

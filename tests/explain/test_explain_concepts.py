@@ -1,6 +1,7 @@
 """Concepts: their part in a prediction, chance, corrections, and errors."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
@@ -17,8 +18,7 @@ import obygaze_models as om
 from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.experiments.reasons import join_reasons, tabulate_reasons
 from obygaze_models.explain.attributions import Attribution, explain_rows
-from obygaze_models.explain.clips import Clip
-from obygaze_models.explain.error_factors import error_factors
+from obygaze_models.explain.error_factors import Factor, error_factors
 from obygaze_models.explain.parts import mean_parts
 from obygaze_models.explain.tcav import logits_and_gradients, random_label_cavs
 from obygaze_models.scoring.intervals import holm
@@ -87,7 +87,7 @@ def test_a_path_agrees_with_its_branches(scores, thresholds, asked):
             # scikit-learn's trees compare float32 values.
             assert step.above == (np.float64(np.float32(step.value)) > step.threshold)
             node = (right if step.above else left)[node]
-        assert result["why"]["leaf"] == node == tree.apply(scores)[row]
+        assert node == tree.apply(scores)[row]
 
 
 @pytest.mark.parametrize("several", [False, True])
@@ -114,17 +114,6 @@ def test_models_without_concepts_have_no_reasons(clips, network):
         assert [*result["probabilities"].values()] == model.predict_proba(clips.X[:1])[0].tolist()
 
 
-#: Level and concepts of each clip. Clip e counts neither as with nor as without Look.
-MARKED = {
-    "a": ("S", "Look", "Body"), "b": ("HN", "Look"), "c": ("S", "Body"), "d": ("EN",),
-    "e": ("EN", "Look"), "f": ("NS", "Look"), "g": ("HN",),
-}  # fmt: skip
-CLIPS = {
-    name: Clip(name, "tt1", "A film", "", None, None, level, concepts, 9, "")
-    for name, (level, *concepts) in MARKED.items()
-}
-
-
 def test_concepts_may_be_called_like_the_intercept():
     ids, names = ["a", "b"], ("(intercept)", "at rest (intercept)")
     values, rest = np.array([[1.0, 2.0], [3.0, -4.0]]), np.array([0.5, -0.5])
@@ -132,10 +121,9 @@ def test_concepts_may_be_called_like_the_intercept():
     for fit, weights in enumerate((np.ones((2, 2)), np.full((2, 2), 3.0))):
         fitted = Attribution("sum", names, ["S", "S"], values, weights, weights[0] * rest)
         tables.append(tabulate_reasons(ids, ["S"] * 2, fitted).assign(model="", task="", fit=fit))
-    parts = mean_parts(join_reasons(tables), ids)
-    assert parts.concepts == [*names]
-    assert parts.intercept == close(2 * rest)
-    assert parts.amounts == close(2 * values)
+    first, second = mean_parts(join_reasons(tables), ids)
+    assert first == [("at rest (intercept)", 4), ("(intercept)", 2), ("at rest (intercept)", 1)]
+    assert second == [("at rest (intercept)", -8), ("(intercept)", 6), ("at rest (intercept)", -1)]
 
 
 def test_only_a_concept_in_use_has_a_significant_slope():
@@ -190,11 +178,21 @@ def test_a_clip_without_gradient_counts_half(clips):
     assert {*table["p"]} == {1.0}
 
 
-NAMES = ["Look", "Body", "Posture", "EN", "HN", "S"]
+NAMES = ["Body", "Look", "Posture", "EN", "HN", "S"]
+LEVELS = ["EN", "HN", "NS", "S"]  # no clip is NS
+
+
+def regress(wrong, marks, films, names=NAMES, **options):
+    """Return the factors of errors, from marks that are a column for each name."""
+    own = [[name for name, has in zip(names, row, strict=True) if has] for row in marks]
+    level = ["".join(name for name in row if name in LEVELS) for row in own]
+    concepts = ["|".join(name for name in row if name not in LEVELS) for row in own]
+    clips = pd.DataFrame({"film": films, "level": level, "concepts": concepts})
+    return error_factors(clips, wrong, LEVELS, **options)
 
 
 def draw_clips(clips=400, films=4):
-    """Return clips of films with marks; Look causes errors and S prevents them."""
+    """Return clips of films with marks; the first concept causes errors and S prevents them."""
     chance = np.random.default_rng(0)
     levels = np.eye(3, dtype=bool)[chance.choice(3, clips, p=[0.6, 0.2, 0.2])]
     marks = np.column_stack([chance.random((clips, 3)) < 0.3, levels])
@@ -227,27 +225,24 @@ def values(of_film, attribute="coefficient"):
 
 @pytest.mark.parametrize("penalty", [0.01, 20.0])
 def test_coefficients_minimise_the_penalised_loss(penalty):
-    result = error_factors(WRONG, MARKS, NAMES, FILMS, penalty=penalty, draws=20)
+    result = regress(WRONG, MARKS, FILMS, penalty=penalty, draws=20)
     assert [entry.film for entry in result] == [None, "tt0", "tt1", "tt2", "tt3"]
     for entry in result:
         rows = np.array([entry.film in (None, film) for film in FILMS])
         assert (entry.clips, entry.wrong) == (rows.sum(), WRONG[rows].sum())
+        assert values(entry, "name") == NAMES
         expected = minimised(WRONG[rows], MARKS[rows], penalty)
         assert values(entry) == pytest.approx(expected, abs=1e-4)
-        assert values(entry, "clips") == MARKS[rows].sum(axis=0).tolist()
-    second = error_factors(WRONG, MARKS, NAMES, FILMS, penalty=penalty, draws=20, seed=1)
-    assert values(second[0]) == values(result[0])
-    assert second != result  # the intervals come from different draws
     # Nearly separable: only the penalty keeps the coefficient finite.
     wrong = np.arange(1500) == 7
     marks = np.column_stack([wrong, np.arange(1500) % 2 == 0])
-    result = error_factors(wrong, marks, ["a", "b"], ["tt1"] * 1500, penalty=0.001, draws=2)
+    result = regress(wrong, marks, ["tt1"] * 1500, ["a", "b"], penalty=0.001, draws=2)
     assert values(result[1]) == pytest.approx(minimised(wrong, marks, 0.001), abs=1e-4)
 
 
 def test_intervals_resample_clips_or_films():
     wrong, marks, films = draw_clips(150, 1)
-    total, of_film = error_factors(wrong, marks, NAMES, films, draws=800)
+    total, of_film = regress(wrong, marks, films, draws=800)
     chance = np.random.default_rng(99)
     draws = [chance.integers(0, 150, 150) for _ in range(150)]
     drawn = [minimised(wrong[rows], marks[rows]) for rows in draws]
@@ -259,7 +254,7 @@ def test_intervals_resample_clips_or_films():
     assert values(total) == close(values(of_film))
     # Over all films, the interval is a jackknife with a t interval.
     wrong, marks, films = draw_clips(600, 6)
-    total, *_ = error_factors(wrong, marks, NAMES, films, draws=100, by_film=False)
+    total = regress(wrong, marks, films, draws=1)[0]
     films = np.array(films)
     without = [minimised(wrong[films != f], marks[films != f]) for f in np.unique(films)]
     error = (5 / 6 * ((without - np.mean(without, axis=0)) ** 2).sum(axis=0)) ** 0.5
@@ -267,7 +262,7 @@ def test_intervals_resample_clips_or_films():
     assert values(total, "low") == pytest.approx(np.array(values(total)) - half, abs=1e-3)
     assert values(total, "high") == pytest.approx(np.array(values(total)) + half, abs=1e-3)
     # In cross-validation, the variance is 1 + 6 / 5 times as large.
-    crossed, *_ = error_factors(wrong, marks, NAMES, films, by_film=False, cross_validated=True)
+    crossed = regress(wrong, marks, films, draws=1, cross_validated=True)[0]
     assert values(crossed) == values(total)
     wider = np.array(values(total)) + 2.2**0.5 * half
     assert values(crossed, "high") == pytest.approx(wider, abs=1e-3)
@@ -277,25 +272,22 @@ def test_a_film_without_errors_or_without_variety_says_so():
     films, wrong, marks = np.array(FILMS), WRONG.copy(), MARKS.copy()
     wrong[films == "tt1"], wrong[films == "tt2"] = False, True
     marks[films == "tt3", 0], marks[films == "tt3", 1] = False, True
-    result = error_factors(wrong, marks, NAMES, FILMS, draws=20)
-    assert (result[2].factors, result[2].wrong) == ((), 0)
-    assert result[2].too_few == "no wrong clip to compare with"
-    assert (result[3].factors, result[3].wrong) == ((), result[3].clips)
-    assert result[3].too_few == "no right clip to compare with"
+    total, _, faultless, hopeless, uniform = regress(wrong, marks, FILMS, draws=20)
+    assert (faultless.factors, faultless.too_few) == ((), "no wrong clip to compare with")
+    assert (hopeless.factors, hopeless.too_few) == ((), "no right clip to compare with")
+    assert (faultless.wrong, hopeless.wrong) == (0, hopeless.clips)
     here = films == "tt3"
-    assert values(result[4], "clips")[:2] == [0, here.sum()]
-    assert [values(result[4], name)[0] for name in ("coefficient", "low", "high")] == [None] * 3
+    assert uniform.factors[:2] == [Factor(name) for name in NAMES[:2]]
     expected = minimised(wrong[here], marks[here][:, 2:])
-    assert values(result[4])[1] is None
-    assert values(result[4])[2:] == pytest.approx(expected, abs=1e-4)
-    assert result[0].factors[0].coefficient is not None
+    assert values(uniform)[2:] == pytest.approx(expected, abs=1e-4)
+    assert total.factors[0].coefficient is not None
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_degenerate_draws_give_no_interval(seed):
     """With one film all wrong and one all right, half of the draws contain both."""
     wrong, marks = np.array([True, True, False, False]), np.array([[1, 0, 1, 0]]).T
-    total = error_factors(wrong, marks, ["a"], ["x", "x", "y", "y"], draws=5, seed=seed)[0]
+    total = regress(wrong, marks, ["x", "x", "y", "y"], ["a"], draws=5, seed=seed)[0]
     [factor] = total.factors
     assert factor.coefficient == pytest.approx(0, abs=1e-9)
-    assert (factor.low, factor.high) in [(None, None), pytest.approx((0, 0), abs=1e-9)]
+    assert (factor.low, factor.high) == (None, None)

@@ -39,14 +39,14 @@ def rename_codec(path: Path) -> None:
 
 BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty.mp4": (Path.touch, "empty.mp4 is empty"),
-    "missing.mp4": (lambda path: None, "no video matches missing.*"),
+    "missing.mp4": (lambda path: None, "no file matches missing.*"),
     "words.mp4": (lambda path: path.write_bytes(b"no film " * 1000),
                   "words.mp4 cannot be decoded: Invalid data found when processing input"),
     "garbage.mkv": (put_garbage, "garbage.mkv is damaged: "),
     "nonsense.mp4": (put_garbage, "nonsense.mp4 cannot be decoded at frame"),
     "codec.mp4": (rename_codec, "codec.mp4 cannot be decoded: FFmpeg does not know its codec"),
     "fifo.mp4": (os.mkfifo, "fifo.mp4 is not a file"),
-    "folder.mp4": (Path.mkdir, "no video matches folder.*"),
+    "folder.mp4": (Path.mkdir, "no file matches folder.*"),
 }  # fmt: skip
 
 

@@ -71,7 +71,7 @@ def damaged(library):
 
 
 EMPTY = "tt0000002-001: tt0000002/tt0000002_scene_1.mp4 is empty"
-GONE = "tt0000002-002: no video matches tt0000002/tt0000002_scene_2.*"
+GONE = "tt0000002-002: no file matches tt0000002/tt0000002_scene_2.*"
 
 
 def test_options_of_arrays_are_recorded_and_kept(command, library):

@@ -80,7 +80,7 @@ BROKEN = {
     "words": (Status.UNREADABLE, "cannot identify image file 'words.jpg'"),
     "deep": (Status.UNREADABLE, "deep.png has more than 8 bits per channel; save it with 8 bits"),
     "drawing": (Status.UNREADABLE, "drawing.png cannot be read as an image: cannot identify"),
-    "gone": (Status.MISSING, "no image matches gone.*"),
+    "gone": (Status.MISSING, "no file matches gone.*"),
     "twice": (Status.MISSING, "twice.gif and twice.png match"),
 }
 

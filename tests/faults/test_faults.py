@@ -59,8 +59,6 @@ class Scenario:
     #: Whether an output between the old and the new state loses nothing.
     is_sound: Callable[[Path], bool] = lambda path: False
     code: int = 0
-    #: Whether what a killed writer left stays, until the store is finalised or repaired.
-    keeps_leftovers: bool = False
     #: Whether a fault is tried at every call.
     at_every_call: bool = False
 
@@ -100,7 +98,7 @@ SCENARIOS = {
     "extract": Scenario(
         "features extract {data}/photos --images {data}/images --backbone {data}/tiny-clip "
         "--device cpu -o {out}",
-        "tiny-clip.zarr", is_sound=has_right_rows, keeps_leftovers=True,
+        "tiny-clip.zarr", is_sound=has_right_rows,
     ),
     "finalise": Scenario("stores finalise {out}/x.zarr", "x.zarr", "open.zarr"),
     **{
@@ -117,11 +115,13 @@ SCENARIOS = {
     "merge": Scenario("stores merge {data}/open.zarr {data}/more.zarr -o {out}/x.zarr", "x.zarr"),
     "subset": Scenario("stores subset {data}/final.zarr --film tt1 -o {out}/x.zarr", "x.zarr"),
     "subset open": Scenario("stores subset {data}/open.zarr --film tt1 -o {out}/x.zarr", "x.zarr"),
-    "repair open": Scenario("stores repair {out}/x.zarr --yes", "x.zarr", "damaged-open.zarr",
-                            keeps_intact_rows, code=3, keeps_leftovers=True, at_every_call=True),
     # Between two renames it is gone, but beside it; the next repair puts it back.
-    "repair final": Scenario("stores repair {out}/x.zarr --yes", "x.zarr", "damaged-final.zarr",
-                             lambda path: not path.exists(), code=3, at_every_call=True),
+    **{
+        f"repair {state}": Scenario("stores repair {out}/x.zarr --yes", "x.zarr",
+                                    f"damaged-{state}.zarr", lambda path: not path.exists(),
+                                    code=3, at_every_call=True)
+        for state in ("open", "final")
+    },
     "split": Scenario(
         "manifests split {out}/manifest --name leak-free --folds 3 --seed 8 --overwrite",
         "manifest", "manifest", is_split_without_origin,
@@ -133,11 +133,10 @@ LONG = {
     "extract films": Scenario(
         "features extract {data}/films --videos {data}/videos --backbone {data}/tiny-clap "
         "--backbone {data}/tiny-xclip --device cpu --workers 2 -o {out}",
-        "tiny-xclip.zarr", is_sound=is_readable, keeps_leftovers=True,
+        "tiny-xclip.zarr", is_sound=is_readable,
     ),
     "import": Scenario("stores import {data}/theirs.h5 --manifest {data}/eight "
-                       "-o {out}/x.zarr", "x.zarr", is_sound=is_readable, code=3,
-                       keeps_leftovers=True),
+                       "-o {out}/x.zarr", "x.zarr", is_sound=is_readable, code=3),
     "import annotations": Scenario("annotations import csv {data}/segments.csv -o {out}/x", "x"),
     "pull": Scenario("stores pull {url}/final.zarr -o {out}/x.zarr", "x.zarr"),
     "models train": Scenario("models train {data}/three.toml -o {out}/x", "x"),
@@ -339,14 +338,14 @@ class Trial:
     def run(self, point: int, mode: int, moment: float = 0) -> int | None:
         return self._run(self.arguments, self.out, point, mode, self.log, moment)
 
-    def read(self, *, leftovers: bool = True) -> dict[str, bytes] | None:
+    def read(self) -> dict[str, bytes] | None:
         """Return the content to compare, without logs and times; None if there is none."""
         path = self.out / self.scenario.output
         if not path.is_dir():
             return {"": path.read_bytes()} if path.is_file() else None
         contents = {
             name: data for name, data in toys.contents(path).items()
-            if name not in TIMED and (leftovers or "/." not in f"/{name}")
+            if name not in TIMED and "/." not in f"/{name}"
         }  # fmt: skip
         for name in [name for name in contents if name.endswith("run.json")]:
             values = json.loads(contents[name])
@@ -369,7 +368,7 @@ class Trial:
             return f"leaves the processes {left}"
         if code == 1 and text.count("Error: ") != 1:
             return f"says {text[-600:]!r}"
-        state = self.read(leftovers=False)
+        state = self.read()
         is_done = state == self.new
         if code in (0, self.scenario.code) and not is_done:
             return f"ended with {code}, and the output is not whole: {text[-300:]}"
@@ -381,9 +380,9 @@ class Trial:
             code = self._run_again()
             if code not in (0, self.scenario.code):
                 return f"does not go on ({code}): {self.log.read_text()[-600:]}"
-            if (state := self.read(leftovers=not self.scenario.keeps_leftovers)) != self.new:
+            if (state := self.read()) != self.new:
                 return f"goes on to another output ({differing(state, self.new)})"
-        if is_done and not self.scenario.keeps_leftovers:
+        if is_done:
             self._run_again()  # which may say that the output exists
             if left := self._leftovers():
                 return f"is complete, and a repeated command leaves {left}"
@@ -395,12 +394,9 @@ class Trial:
         return self.run(-1, 0)
 
     def _leftovers(self) -> list[str]:
-        """Return hidden files in or next to the output, and files of unfinished outputs."""
-        names, unfinished = toys.contents(self.out), f"{self.scenario.output}.partial/"
-        return [
-            name for name in names
-            if ("/." in f"/{name}" and ".replaced/" not in name) or name.startswith(unfinished)
-        ]  # fmt: skip
+        """Return locks, and what an unfinished run or pull keeps for the next command."""
+        kept = (".lock", ".pulling/", f"{self.scenario.output}.partial/")
+        return [name for name in toys.contents(self.out) if any(part in name for part in kept)]
 
 
 def decoding_processes(folder: Path) -> list[str]:

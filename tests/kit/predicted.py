@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 
 from obygaze_models import Run
-from obygaze_models.explain.clips import Clip, clips_by_id
 
 
 class FitOf(NamedTuple):
@@ -24,11 +23,6 @@ class FitOf(NamedTuple):
         if self.probabilities.ndim == 2:
             return self.probabilities.argmax(axis=1)
         return (self.probabilities > 0.5).astype(int)
-
-
-def clips_of(run: Run) -> dict[str, Clip]:
-    """Return the clips by id, in the order of the table."""
-    return clips_by_id(run.clips)
 
 
 def fits_of(run: Run) -> list[FitOf]:

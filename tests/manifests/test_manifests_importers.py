@@ -113,15 +113,6 @@ def test_csv_tables_are_imported_with_and_without_labels(tmp_path):
     assert manifest.items.films == ["a walk", "tt1", ""]
 
 
-def test_a_table_of_two_annotators_is_no_table_of_clips(tmp_path, obygaze):
-    rows = [f"{who}{n},a b,{n},{n + 9},calm" for who in ("ann", "ben") for n in (0, 9, 18)]
-    path = write(tmp_path / "t.csv", "id,film,start,end,level", *rows)
-    command = ("manifests", "import", "csv", path, "--levels", "calm,tense", "-o", tmp_path / "m")
-    text = obygaze(*command, code=0).output
-    assert "3 items" in text
-    assert "obygaze annotations import csv" in text
-
-
 def test_ids_of_spans_do_not_depend_on_other_rows(tmp_path):
     rows = ["a.mp4,0:10,0:20,S", "a.mp4,0,10,EN", "b c.mp4,1:00:00,1:00:10.5,S"]
     path = tmp_path / "t.csv"

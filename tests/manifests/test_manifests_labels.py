@@ -80,7 +80,7 @@ def test_folders_are_imported_however_deep(films, tmp_path):
     assert len({identifier for identifier in second.ids if identifier.isascii()}) == 4
     assert second["tt0108160-001"].film == "Ma vie"
     (films / "S1/extra/ep 1.mkv").unlink()
-    with pytest.raises(VideoError, match=r"in .*: no video matches S1/extra/ep 1\.\*"):
+    with pytest.raises(VideoError, match=r"in .*: no file matches S1/extra/ep 1\.\*"):
         MediaFolder(films).find(manifest["S1-extra-ep_1"])
 
 

@@ -76,7 +76,7 @@ def test_a_damaged_index_gives_no_traceback(path, offset, size):
 def test_a_lost_shard_is_named(path, spoil):
     spoil(path / SHARD)
     for ids in (None, ["tt001"], ["tt000", "tt002"]):
-        with pytest.raises(StoreError, match=f"{path / SHARD}: .*stores repair {path}"):
+        with pytest.raises(StoreError, match=f"{path / SHARD}: .*stores repair"):
             open_store(path).read("native", ids, missing="nan")
     open_store(path).read("frames", missing="nan")
 
@@ -102,7 +102,7 @@ def test_a_damaged_record_is_named(path):
         flip_bit(record, position)
         store = open_store(path)
         for _ in range(2):  # the second look says the same as the first
-            with pytest.raises(StoreError, match=f"{record}: .*block 1 .*stores repair {path}"):
+            with pytest.raises(StoreError, match=f"{record}: .*block 1 .*stores repair"):
                 store.read("native", ["tt000"])
     record.write_bytes(before)
     shutil.copy(path / "blocks/000000.json", path / "blocks/000002.json")
@@ -159,14 +159,11 @@ def metadata(name, **values):
 
 
 FORGED = {
-    "newer": (
-        *attribute(format_version=2),
-        "format version 2, but this version of obygaze only reads up to",
-    ),
+    "newer": (*attribute(format_version=2), "is not in format version 1 of obygaze"),
     "other rows": (*attribute(n=8), "ids/c/0/0: it has the wrong length"),
     "escape": (*attribute(arrays={"../x": {}}), r"matching regex .*\$.arrays"),
     "array codecs": (*metadata("native", codecs=[]), "native/zarr.json: its content is not valid"),
-    "a group": (*metadata("native", node_type="group"), "native/zarr.json: it does not describe"),
+    "other shape": (*metadata("native", shape=[8, 3]), "native/zarr.json: it does not describe"),
 }
 
 

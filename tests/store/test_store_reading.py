@@ -87,7 +87,7 @@ def test_every_reader_agrees_on_any_store(
             np.testing.assert_array_equal(plain[:], expected)
             # In ranges, like compressed and remote stores.
             stored = store.stored("native")
-            size = stored.layout.shard_rows
+            size = stored.shard_rows
             for shard in {row // size for row in done}:
                 rows = np.array([row % size for row in done if row // size == shard], np.intp)
                 name = fmt.shard_name(stored.spec, shard)

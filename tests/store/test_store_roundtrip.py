@@ -83,7 +83,7 @@ SLIPS = {
         lambda w: StoreWriter.create(
             w.store.path / "x.zarr", Manifest("made-up", Items.of([])), plain_recipe()
         ),
-        "'made-up' has no items",
+        r"at `\$\.n`",
     ),
     **{
         f"array {spec.name} {spec.shape} {spec.dtype}": (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from obygaze_features.errors import StoreError, StoreUnreadable, UsageError
-from obygaze_features.store import files, open_store, subset
+from obygaze_features.store import files, open_store, remote, subset
 from obygaze_features.store.transfer import pull
 from obygaze_features.store.verify import verify
 from tests.kit.servers import bucket
@@ -93,7 +93,7 @@ def test_a_file_is_read_to_its_end(url, stores, monkeypatch):
     data = (stores / name).read_bytes()
     monkeypatch.setattr(files, "PIECE_BYTES", len(data) // 2)
     assert len(data) % 2 == 0
-    sha256 = files.sha256_at(files.Remote(url), name)
+    sha256 = files.sha256_at(remote.Remote(url), name)
     assert sha256 == hashlib.sha256(data).hexdigest()
 
 

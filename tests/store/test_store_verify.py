@@ -8,18 +8,16 @@ import os
 import random
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
 from obygaze_features.errors import StoreError, StoreUnreadable
-from obygaze_features.store import ArraySpec, Done, StoreWriter, open_store
 from obygaze_features.store import format as fmt
+from obygaze_features.store import open_store
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.verify import repair, verify
 from tests.kit import store as toys
@@ -163,28 +161,6 @@ def test_damage_outside_the_rows_costs_no_row(final, sound, name):
         assert toys.contents(final) == toys.contents(sound / "final.zarr")
 
 
-def test_repair_keeps_intact_rows_of_a_final_store(tmp_path):
-    path, manifest = tmp_path / "toy.zarr", toys.a_manifest(10)
-    recipe = replace(toys.RECIPE, arrays=(ArraySpec("tokens", (80, 128), "float16", "large"),))
-    writer = StoreWriter.create(path, manifest, recipe, block_rows=4)
-
-    def compute(row):
-        return Done({"tokens": np.random.default_rng(row).normal(size=(80, 128))}, "ab")
-
-    toys.fill(writer, None, compute)
-    before = toys.contents(path)
-    finalise(path)
-    flip_bit(path / "tokens/c/0/0/0", 5 * (80 * 128 * 2 + 4) + 17)
-    [entry] = verify(path)
-    assert entry.ids == ("tt1-005",)
-    assert repair(path, [entry]) == [entry]
-    store = open_store(path)
-    left = [item_id for item_id in store.ids if item_id != "tt1-005"]
-    assert store.done_ids() == left
-    toys.fill(StoreWriter.resume(path, manifest, recipe, block_rows=4), None, compute)
-    assert toys.contents(path) == before
-
-
 def test_a_damaged_list_of_checksums_costs_no_row(copy, sound):
     """Nothing covers checksums.json itself, so the error says to pull the store again."""
     path, expected = copy("final"), toys.contents(sound / "final.zarr")
@@ -258,17 +234,6 @@ def test_repair_drops_no_row_that_can_be_read(path, sound):
     store = open_store(path)
     assert [store.ids[row] for row in store.missing_rows()] == list(lost)
     assert store.done_ids() == [item_id for item_id in store.ids if item_id not in lost]
-    toys.fill(toys.resume(path))
-    assert toys.contents(path) == toys.contents(sound / "open.zarr")
-
-
-def test_a_block_without_rows_has_no_shard(path, sound):
-    """Readers of plain Zarr never see a row that is to do."""
-    for name in ("native/c/4/0", "frames/c/4/0/0"):
-        flip_bit(path / name, -1)  # the index, so that no chunk can be found
-    assert {entry.ids for entry in repair(path)} == {("tt1-016", "tt1-017")}
-    assert not (path / "native/c/4/0").exists()
-    assert np.isnan(zarr.open_array(path / "native", mode="r")[16:]).all()
     toys.fill(toys.resume(path))
     assert toys.contents(path) == toys.contents(sound / "open.zarr")
 

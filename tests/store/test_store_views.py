@@ -14,7 +14,6 @@ from obygaze_features.store.diff import diff
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.transfer import pull
 from obygaze_features.store.verify import verify
-from obygaze_features.store.views import to_pandas
 from tests.kit import store as toys
 from tests.kit.servers import serve
 from tests.kit.store import open_state, pack
@@ -37,12 +36,12 @@ def path(stores, request):
 
 def test_a_table_has_a_line_per_finished_row(path):
     pytest.importorskip("pandas")
-    table = to_pandas(open_store(path))
+    table = open_store(path).to_pandas()
     assert table.index.name == "id"
     assert table.index.tolist() == [f"tt{row:03}" for row in DONE]
     np.testing.assert_array_equal(table.to_numpy(), VALUES["native"][DONE])
     assert table.to_numpy().dtype == "float32"
-    frames = to_pandas(open_store(path), "frames")
+    frames = open_store(path).to_pandas("frames")
     np.testing.assert_array_equal(frames.loc["tt004"], VALUES["frames"][4].ravel())
     assert len(frames) == len(DONE)
 

@@ -9,7 +9,6 @@ import pytest
 from obygaze_features.errors import StoreError
 from obygaze_features.store import open_store, subset
 from obygaze_features.store.verify import verify
-from tests.kit.servers import serve
 from tests.kit.store import STATES, assert_alike, in_all_states, numbers
 
 VALUES = {"native": numbers(60, (3,), "float32"), "frames": numbers(60, (32, 64), "float16")}
@@ -45,14 +44,6 @@ def test_a_zip_file_reads_as_its_store(stores, tmp_path, name):
     assert selection.done_ids() == ["tt001", "tt009"]
     with pytest.raises(StoreError, match=r"is read-only\. .* stores pull"):
         _ = store.path
-    with serve(stores) as served:  # elsewhere it is to be pulled first
-        url = f"{served.url}/{name}.zip"
-        for read in (open_store, verify):
-            with pytest.raises(
-                StoreError, match=f"{url} is a zip file behind a URL; download it first"
-            ):
-                read(f"{url}?token=hush")
-        assert served.requests == []
 
 
 def test_zip64_archives_are_read(stores, tmp_path, monkeypatch):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-
-import numpy as np
 
 from obygaze_features.common.tables import Table, map_cells, read_mapped_table
 from obygaze_features.common.text import join_some
@@ -30,6 +29,7 @@ from obygaze_features.manifests.importers.reading import (
     span_id,
 )
 from obygaze_features.manifests.labels import (
+    OWN_LEVELS,
     Concept,
     LabelScheme,
     LabelSet,
@@ -37,7 +37,6 @@ from obygaze_features.manifests.labels import (
     choose_scheme,
     map_column,
     obygaze_scheme,
-    suggest_levels,
 )
 from obygaze_features.manifests.manifest import Manifest
 
@@ -59,37 +58,22 @@ def import_manifest(
     """Read any CSV table of clips, with or without labels."""
     source = Path(source)
     table = _with_items(_read(source, columns))
-    labelled = "level" in table.columns
     label_columns: set[str] = set()
-    if labelled:
+    if "level" in table.columns:
         label_columns = set(labels.COLUMNS) - {"id"}
     all_items = Items.from_table(table.select(c for c in table.columns if c not in label_columns))
-    chosen = _choose_scheme(table, levels) or obygaze_scheme()
+    scheme = _choose_scheme(table, levels) or obygaze_scheme()
     notes = []
     if all_items.extra:
         notes.append(f"columns kept unchanged: {', '.join(all_items.extra)}")
-    repeats = _count_repeats(all_items)
-    if repeats:
-        notes.append(
-            f"warning: {repeats:,} items have the file and span of an earlier item. "
-            "If several people annotated the same clips, use: obygaze annotations import csv"
-        )
-    manifest = Manifest(source.stem, all_items, chosen, source=source.name, notes=notes)
-    if not labelled:
+    manifest = Manifest(source.stem, all_items, scheme, source=source.name, notes=notes)
+    if not label_columns:
         return manifest
-    present = [column for column in labels.COLUMNS if column in table.columns]
-    label_table = table.select(present, _labelled_rows(table))
-    label_name = safe_id(annotator or "annotations")
-    label_set = _label_set(label_name, label_table, chosen, _made_by(annotator))
+
+    label_table = _labelled(table.select(c for c in labels.COLUMNS if c in table.columns))
+    about = _made_by(annotator)
+    label_set = _label_set(safe_id(annotator or "annotations"), label_table, scheme, about)
     return manifest.with_parts(labels=[label_set])
-
-
-def _count_repeats(all_items: Items) -> int:
-    """Return the number of items that have the file and span of another one."""
-    spans = np.stack([all_items.files, all_items.starts, all_items.ends])
-    spans = spans[:, ~np.isnan(all_items.starts)]
-    steps = np.diff(spans[:, np.lexsort(spans)])
-    return int((steps == 0).all(axis=0).sum())
 
 
 def read_labels(
@@ -119,8 +103,7 @@ def read_labels(
     annotator
         The annotator, if one person made all labels.
     """
-    table = _read(source, columns, "level")
-    table = table.select(table.columns, _labelled_rows(table))
+    table = _labelled(_read(source, columns, "level"))
     names = table.columns.get("id") or table["media"]
     ids_of = _ids_by_name(manifest.items)
     ids = []
@@ -141,23 +124,23 @@ def read_labels(
             f"the manifest has ids such as {join_some(manifest.ids, 2)}); choose the column of ids "
             "or files with --column id=NAME"
         )
+
     label_table = table.select((c for c in table.columns if c not in items.COLUMNS), rows)
     label_table = replace(label_table, columns={"id": ids, **label_table.columns})
-    own = _choose_scheme(table, levels)
     about = _made_by(annotator)
-    if own:
-        about["label_scheme"] = own.to_json()
+    scheme = _choose_scheme(table, levels)
+    if scheme:
+        about["label_scheme"] = scheme.to_json()
     name = name or safe_id(annotator or source.stem)
-    return _label_set(name, label_table, own or manifest.scheme, about), unmatched
+    return _label_set(name, label_table, scheme or manifest.scheme, about), unmatched
 
 
 def _read(source: Path, columns: Mapping[str, str] | None, *required: str) -> Table:
     """Read a table that has the `required` columns, and ids or file names."""
     table = read_mapped_table(source, MEANINGS, columns, required=[*required, ("id", "media")])
-    if not {"level", "concepts"} <= {*table.columns}:
-        return table
-    concepts = map_cells(_join_concepts, table["concepts"])
-    return replace(table, columns={**table.columns, "concepts": concepts})
+    if "level" in table.columns and "concepts" in table.columns:
+        table.columns["concepts"] = map_cells(_join_concepts, table["concepts"])
+    return table
 
 
 def _join_concepts(cell: str) -> str:
@@ -169,60 +152,48 @@ def _with_items(table: Table) -> Table:
     columns = dict(table.columns)
     for name in ("start", "end"):
         if name in columns:
-
-            def read_seconds(cell: str, name: str = name) -> str:
-                if not cell.strip():
-                    return ""
-                return format_seconds(parse_time(cell, name, table.delimiter))
-
-            columns[name] = map_column(table, name, read_seconds)
-    table = replace(table, columns=columns)
-    columns |= _plain_names(table) or _safe_names(table)
+            read = partial(_read_seconds, column=name, delimiter=table.delimiter)
+            columns[name] = map_column(table, name, read)
+    columns |= _names(replace(table, columns=columns))
     suffixes = set(map(_suffix, set(columns["media"])))
     if "kind" not in columns and suffixes and suffixes <= IMAGE_SUFFIXES:
         columns["kind"] = ["image"] * len(table)
     return replace(table, columns=columns)
 
 
-def _plain_names(table: Table) -> dict[str, list[str]] | None:
-    """Return ids, films and files; None if an id is unsafe or a file name has folders."""
-    ids, films = table.get("id"), table.get("film")
+def _read_seconds(cell: str, column: str, delimiter: str) -> str:
+    if not cell.strip():
+        return ""
+    return format_seconds(parse_time(cell, column, delimiter))
+
+
+def _names(table: Table) -> dict[str, list[str]]:
+    """Return columns of safe ids, films and files."""
+    ids = list(table.get("id"))
+    films = list(table.get("film"))
     media = map_cells(relative_path, table.get("media"))
-    if not are_ids(ids) or "." in "".join(ids) or any("/" in name for name in {*media}):
-        return None
+    starts = table.get("start")
+    is_plain = are_ids(ids) and "." not in "".join(ids)
+    if not is_plain or any("/" in name for name in {*media}):
+        for row, name in enumerate(map(relative_path, ids)):
+            is_file = not name or "/" in name or _suffix(name) in MEDIA_SUFFIXES
+            ids[row] = name
+            if is_file:
+                ids[row] = item_of_file(name or media[row], films[row]).id
+                if starts[row]:
+                    ids[row] = span_id(ids[row], float(starts[row]))
+            elif id_problem(name):
+                ids[row] = safe_id(name)
+            if is_file or id_problem(name):
+                media[row] = media[row] or name
+            if is_file or "/" in media[row]:
+                item = item_of_file(media[row], films[row])
+                films[row] = item.film
+                media[row] = item.media
     if not all(films):
-        places = zip(films, media, table.get("start"), strict=True)
+        places = zip(films, media, starts, strict=True)
         films = [name_film(film, name) if start else film for film, name, start in places]
     return {"id": ids, "film": films, "media": media}
-
-
-def _safe_names(table: Table) -> dict[str, list[str]]:
-    """Return columns of safe ids, films and files, made row by row."""
-    columns: dict[str, list[str]] = {"id": [], "film": [], "media": []}
-    cells = map(table.get, ("id", "film", "media", "start"))
-    for name, film, file, start in zip(*cells, strict=True):
-        identifier = relative_path(name)
-        media = relative_path(file)
-        is_file = "/" in identifier or _suffix(identifier) in MEDIA_SUFFIXES
-        safe = identifier
-        if is_file or not identifier:
-            safe = item_of_file(identifier or media, film).id
-            media = media or identifier
-            if start:
-                safe = span_id(safe, float(start))
-        elif id_problem(identifier):
-            safe = safe_id(identifier)
-            media = media or identifier
-        if "/" in media or is_file or not identifier:
-            item = item_of_file(media, film)
-            film = item.film
-            media = item.media
-        if start:
-            film = name_film(film, media)
-        columns["id"].append(safe)
-        columns["film"].append(film)
-        columns["media"].append(media)
-    return columns
 
 
 def _suffix(name: str) -> str:
@@ -249,12 +220,15 @@ def _plain_path(film: str, media: str) -> str:
     return path
 
 
-def _labelled_rows(table: Table) -> list[int]:
-    return [row for row, level in enumerate(table["level"]) if level]
+def _labelled(table: Table) -> Table:
+    """Return the rows that have a level."""
+    return table.select(table.columns, [row for row, level in enumerate(table["level"]) if level])
 
 
 def _made_by(annotator: str | None) -> dict[str, object]:
-    return {"origin": "annotator", "annotator": annotator} if annotator else {}
+    if annotator:
+        return {"origin": "annotator", "annotator": annotator}
+    return {}
 
 
 def _label_set(
@@ -266,7 +240,7 @@ def _label_set(
     except ManifestError as error:
         if all(map(scheme.has_level, table["level"])):
             raise
-        raise ManifestError(f"{error} ({suggest_levels(table['level'])})") from None
+        raise ManifestError(f"{error} ({OWN_LEVELS})") from None
 
 
 def _choose_scheme(table: Table, levels: OwnLevels) -> LabelScheme | None:

@@ -12,7 +12,7 @@ import msgspec
 from obygaze_features.common.files import read_json
 from obygaze_features.common.package import reference_file
 from obygaze_features.common.tables import Table, read_table
-from obygaze_features.common.text import as_list, sha256_of_text, shorten
+from obygaze_features.common.text import as_list, sha256_of_text
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items import items
 from obygaze_features.items.items import MAX_ID_LENGTH, Item, Items, safe_id
@@ -42,18 +42,13 @@ def import_manifest(
         raise ManifestError(f"{source}, line 1: column {min(reserved)!r} is reserved; rename it")
     made: list[Item] = []
     extra: dict[str, list[str]] = {"template": [], **{column: [] for column in table.columns}}
-    ids: set[str] = set()
     for row, cells in enumerate(table.rows()):
         cells["stimulus"] = cells["stimulus"].strip()
         if not cells["stimulus"]:
             raise table.problem(row, "the stimulus is empty")
         for template in templates:
             text = with_article(template, cells["stimulus"], article)
-            identifier = _id(cells.get("set", ""), text)
-            if identifier.lower() in ids:
-                raise table.problem(row, f"{shorten(text)} gets an id that is used: {identifier}")
-            ids.add(identifier.lower())
-            made.append(Item(identifier, kind="text", text=text))
+            made.append(Item(_id(cells.get("set", ""), text), kind="text", text=text))
             for column, cell in {"template": template, **cells}.items():
                 extra[column].append(cell)
     return Manifest(name=source.stem, items=Items.of(made, extra), source=source.name)

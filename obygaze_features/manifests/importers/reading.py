@@ -153,9 +153,7 @@ def at_row(table: Table, row: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def source_or_download(
-    dataset: str, source: Path | str | None, url: str | None = None
-) -> Iterator[Path]:
+def source_or_download(dataset: str, source: Path | str | None) -> Iterator[Path]:
     """Yield the path of the source, or of the downloaded public file if `source` is None."""
     if source is not None:
         yield Path(source)
@@ -163,7 +161,7 @@ def source_or_download(
     about = reference_json("sources.json")[dataset]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, Path(about["file"]).name)
-        path.write_bytes(download_pinned(url or about["url"], sha256=about["sha256"]))
+        path.write_bytes(download_pinned(about["url"], sha256=about["sha256"]))
         yield path
 
 
