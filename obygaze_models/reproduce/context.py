@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import Store, open_store
 from obygaze_models.data.warnings import origin_warnings
-from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.published import BACKBONES, DATASET, is_checkpoint_of_paper, slot_of
 from obygaze_models.experiments.tables import Run
@@ -20,7 +19,6 @@ from obygaze_models.reproduce.render import Artifacts
 
 PROTOCOLS = ("released", "leak-free", "paper")
 """The paper's three protocols, in the order of the tables."""
-LEVELS = ("EN", "HN", "S")
 RELEASED_LABELS = "released"
 SAME_LABELS = "leak-free-released-labels"
 """The key of the setting that differs from the released setting only in its folds."""
@@ -90,15 +88,15 @@ class Target:
     title
         A description of the content.
     make
-        A function that makes the tables and figures from the runs. If the target has experiments
-        and none could be run, it is not called.
+        A function that makes the tables and figures from the runs. If parts are missing and no
+        experiment could be run, it is not called.
     plan
         A function that returns the target's experiments. By default, nothing is trained.
     """
 
     title: str
     make: Callable[[ReproductionContext, Runs], Artifacts]
-    plan: Callable[[ReproductionContext], Needs] | None = None
+    plan: Callable[[ReproductionContext], Needs] = lambda _: Needs()
 
 
 class ReproductionContext:
@@ -127,8 +125,8 @@ class ReproductionContext:
 
     def __init__(
         self,
-        manifest: Path,
-        stores: Mapping[str, Path],
+        manifest: str | Path,
+        stores: Mapping[str, str | Path],
         *,
         protocols: Sequence[str] = PROTOCOLS,
         seed: int = 0,
@@ -138,31 +136,23 @@ class ReproductionContext:
         self.protocols = protocols
         self.seed = seed
         self.has_papers_clips = self.manifest.name == DATASET
-        splits = {*self.manifest.split_names}
-        has_splits = splits.issuperset([*RELEASED.values(), RELEASED_CONCEPTS])
-        self.has_released_splits = has_splits and bool(self.manifest.run_names)
+        self.has_released_splits = bool(self.manifest.run_names)
         self.stores: dict[str, Store] = {}
         for name, path in stores.items():
             store = open_store(path)
             backbone = store.attributes["backbone"]
             slot = slot_of(backbone)
-            names = [backbone["name"]]
-            if slot:
-                names += BACKBONES[slot].names
-            if slot is None or slot in self.stores or name not in names:
+            if (
+                slot is None
+                or slot in self.stores
+                or name not in (backbone["name"], *BACKBONES[slot].names)
+            ):
                 accepted = ", ".join(each.names[0] for each in BACKBONES.values())
                 raise ExperimentError(
                     f"--store {name}={path} is a store of {backbone['name']}. Pass at most one "
                     f"store of each of {accepted}, under its own name"
                 )
             self.stores[slot] = store
-
-    @property
-    def released_labels(self) -> str | None:
-        """The label set of the released splits, if the manifest has it."""
-        if RELEASED_LABELS in self.manifest.label_names:
-            return RELEASED_LABELS
-        return None
 
     def settings(self) -> list[Setting]:
         """Return the settings of the chosen protocols, if the manifest has the labels and splits.
@@ -172,11 +162,9 @@ class ReproductionContext:
         """
         found = []
         for setting in SETTINGS:
-            is_possible = setting.labels in (None, self.released_labels)
-            if setting.protocol == "released":
-                setting = replace(setting, labels=self.released_labels)
-                is_possible = self.has_released_splits
-            if is_possible and setting.protocol in self.protocols:
+            has_labels = setting.labels in (None, *self.manifest.label_names)
+            has_splits = setting.protocol != "released" or self.has_released_splits
+            if has_labels and has_splits and setting.protocol in self.protocols:
                 found.append(setting)
         return found
 

@@ -18,12 +18,12 @@ from obygaze_features.common.figures import (
     wrap,
 )
 from obygaze_features.common.text import format_number
+from obygaze_models.figures.dots import Series, add_legend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from obygaze_models.estimators.trees import TreeArrays
-    from obygaze_models.figures.dots import Series
 
 DEPTH = 4
 """The number of levels of a tree to show."""
@@ -45,9 +45,7 @@ class Node(NamedTuple):
     path: str = ""
 
 
-def first_nodes(
-    head: TreeArrays, concepts: Sequence[str], clips: NDArray[Any], depth: int = DEPTH
-) -> list[Node]:
+def first_nodes(head: TreeArrays, concepts: Sequence[str], clips: NDArray[Any]) -> list[Node]:
     """Return the nodes of the first levels in preorder; "not above" comes before "above".
 
     Parameters
@@ -56,15 +54,13 @@ def first_nodes(
         The tree, and the names of its columns.
     clips
         The clips' scores [N, concepts].
-    depth
-        The number of levels, including the root.
     """
     nodes: list[Node] = []
     waiting = [Node(0, 0, clips.astype(np.float32))]
     while waiting:
         node = waiting.pop()
         nodes.append(node)
-        if head.left[node.number] == -1 or node.level + 1 == depth:
+        if head.left[node.number] == -1 or node.level + 1 == DEPTH:
             continue
         column = head.feature[node.number]
         threshold = head.threshold[node.number]
@@ -109,7 +105,6 @@ def tree_outline(
         The figure's title, and a description for those who cannot see it.
     """
     from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
 
     width = figure_width(WIDTH_IN)
     rows = [*range(len(nodes))]
@@ -125,7 +120,9 @@ def tree_outline(
         left = np.zeros(len(nodes))
         for place, kind in enumerate(classes):
             shares = head.value[[node.number for node in nodes], place]
-            bars = axes.barh(rows, shares, left=left, color=kind.colour, edgecolor=PAPER)
+            bars = axes.barh(
+                rows, shares, left=left, color=kind.colour, edgecolor=PAPER, label=kind.label
+            )
             texts = [format_number(share, percent=True) for share in shares]
             shown = np.where(shares >= 0.25, texts, "").tolist()
             axes.bar_label(bars, shown, label_type="center", color=ink_on(kind.colour), size=9)
@@ -142,12 +139,5 @@ def tree_outline(
         beside.spines["right"].set_visible(False)
         beside.set_yticks(rows, [f"{len(node.clips):,}" for node in nodes])
         beside.set_ylabel("test clips")
-        figure.legend(
-            handles=[Patch(facecolor=kind.colour, label=kind.label) for kind in classes],
-            loc="outside upper left",
-            ncols=2,
-            alignment="left",
-            title="\n".join(wrap(title, 72 * width - 20, 12.6, 3)),
-            title_fontproperties={"size": 11, "weight": "bold"},
-        )
+        add_legend(figure, axes, (), wrap(title, 72 * width - 20, 12.6, 3))
     return figure

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from obygaze_features.items.films import film_titles
@@ -14,12 +12,18 @@ from obygaze_models.experiments.scores import average_over_fits, is_cross_valida
 from obygaze_models.experiments.warnings import notes
 from obygaze_models.explain.error_factors import error_factors
 from obygaze_models.figures.dots import Dot, Series, dot_plot
-from obygaze_models.reproduce.context import Needs, ReproductionContext, Runs, Setting
+from obygaze_models.reproduce.context import (
+    RELEASED_LABELS,
+    Needs,
+    ReproductionContext,
+    Runs,
+    Setting,
+)
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value, Values
 from obygaze_models.scoring.intervals import mean_scores
 from obygaze_models.scoring.metrics import baselines
 
-FILMS_LEFT_OUT = Setting("leave-film-out", "leave-film-out", None, "Each film left out")
+PROTOCOL = "leave-film-out"
 TEST = "EN+HN vs S"
 MODEL = "mlp"
 TITLE = f"{TEST}, trained on HN vs S"
@@ -32,13 +36,15 @@ _COLUMNS = [*AVERAGES, "clips", "of them S", *_GUESSES.values()]
 def plan_films(context: ReproductionContext) -> Needs:
     """Plan the experiment that leaves out each film."""
     needs = Needs()
-    split = None
+    labels = split = None
+    if RELEASED_LABELS in context.manifest.label_names:
+        labels = RELEASED_LABELS
     if _CLIPS in context.manifest.split_names:
         split = _CLIPS
     context.plan(
         needs,
         "all films",
-        replace(FILMS_LEFT_OUT, labels=context.released_labels),
+        Setting(PROTOCOL, PROTOCOL, labels, "Each film left out"),
         "xclip",
         "native",
         "HN",
@@ -91,7 +97,7 @@ def make_table4(context: ReproductionContext, runs: Runs) -> Artifacts:
         "films": len(films),
         "absent": [film for film in papers if film not in films],
     }
-    block = Block(TITLE, FILMS_LEFT_OUT.protocol, "f1", lines)
+    block = Block(TITLE, PROTOCOL, "f1", lines)
     return Artifacts([Table(_COLUMNS, [block])], facts=facts)
 
 
@@ -131,7 +137,7 @@ def make_figure6(context: ReproductionContext, runs: Runs) -> Artifacts:
         if film.too_few:
             unfit.append(f"{name}: {film.too_few}")
     columns = ["clips", "wrong", *(factor.name for factor in films[0].factors)]
-    block = Block(TITLE, FILMS_LEFT_OUT.protocol, "coefficient", lines)
+    block = Block(TITLE, PROTOCOL, "coefficient", lines)
     figure = dot_plot(
         rows,
         [Series("coefficient")],

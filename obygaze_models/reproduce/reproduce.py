@@ -32,7 +32,6 @@ from obygaze_models.experiments.warnings import notes, table_warnings
 from obygaze_models.reproduce.annotation import make_figure2
 from obygaze_models.reproduce.concepts import make_figure3, make_figure5, plan_trees, plan_vectors
 from obygaze_models.reproduce.context import (
-    LEVELS,
     PROTOCOLS,
     Needs,
     ReproductionContext,
@@ -144,22 +143,12 @@ def reproduce(
     _require_known("protocol", protocols, PROTOCOLS)
     for module in ("jinja2", "matplotlib"):
         need(module, extra="report")  # before the long runs
-    paths = {name: Path(store) for name, store in stores.items()}
-    context = ReproductionContext(Path(manifest), paths, protocols=protocols, seed=seed)
-    levels = set(context.manifest.labels().levels)
+    context = ReproductionContext(manifest, stores, protocols=protocols, seed=seed)
     needs = {}
     experiments: dict[str, Experiment] = {}
     missing: dict[str, list[str]] = {}
     for name in names:
-        needs[name] = Needs()
-        plan = TARGETS[name].plan
-        if plan:
-            if not levels.issuperset(LEVELS):
-                raise ExperimentError(
-                    f"{manifest} has clips of levels {', '.join(sorted(levels))}, but the paper's "
-                    f"tables need {', '.join(LEVELS)}"
-                )
-            needs[name] = plan(context)
+        needs[name] = TARGETS[name].plan(context)
         experiments |= needs[name].experiments
         for lack, parts in needs[name].missing.items():
             missing.setdefault(lack, []).append(f"{name}: {', '.join(parts)}")
@@ -210,8 +199,6 @@ def _train(
             log(f"run: {experiment.name}")
             yield delayed(make_run)(experiment, folder / name)
 
-    for name in experiments:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
     try:
         Parallel(n_jobs=processes)(jobs())
     except BrokenProcessPool:
@@ -238,7 +225,7 @@ def _make(
     target = TARGETS[name]
     runs = {key: all_runs[key] for key in needs.experiments}
     artifacts = Artifacts([Table()])
-    if runs or not target.plan:
+    if runs or not needs.missing:
         artifacts = target.make(context, runs)
     warnings = origin_warnings(context.manifest.items)
     for run in runs.values():

@@ -252,19 +252,17 @@ def _guesses_where_scored(
 
     The released bottlenecks and networks have different test folds, so guessing scores differently.
     """
-    folds: dict[tuple[tuple[str, int, int], ...], str] = {}
+    folds: dict[tuple[tuple[int, float], ...], str] = {}
     for row in rows:
-        run = runs[f"{row.source(setting.key)}-EN"]
-        counts = []
-        for key, test in run.tests.items():
-            negatives = "".join(run.task(key).classes[0].levels)
-            counts.append((f"{negatives}-S", test.clips, test.positives or 0))
-        folds.setdefault(tuple(counts), row.kind)
-    for scored, kind in folds.items():
-        where = f", {kind}' fold" if len(folds) > 1 else ""
-        clips = {test: count for test, count, _ in scored}
-        shares = {test: sure / count for test, count, sure in scored}
-        yield Line(f"Clips scored{where}", "count", _by_column(clips))
+        tests = runs[f"{row.source(setting.key)}-EN"].tests
+        scored = [tests["+".join(_negatives(column)) + " vs S"] for column in COLUMNS]
+        folds.setdefault(tuple((test.clips, test.share or 0.0) for test in scored), row.kind)
+    for fold, kind in folds.items():
+        where = ""
+        if len(folds) > 1:
+            where = f", {kind}' fold"
+        clips, shares = (dict(zip(COLUMNS, own, strict=True)) for own in zip(*fold, strict=True))
+        yield Line(f"Clips scored{where}", "count", plain(clips))
         yield from _guesses(shares, metric, where, at=", at that share")
 
 
@@ -272,13 +270,13 @@ def _guesses_of_paper(context: ReproductionContext) -> Iterator[Block]:
     """Yield the paper's baselines at the positives' share in the dataset and in released folds."""
     levels = context.manifest.labels().levels
     whole, folds = {}, {}
-    for test, negatives in TESTS.items():
-        kept = [level for level in levels if level in (*negatives, "S")]
-        whole[test] = kept.count("S") / len(kept)
+    for column in COLUMNS:
+        kept = [*_negatives(column), "S"]
+        whole[column] = levels.count("S") / sum(level in kept for level in levels)
         if context.has_released_splits:
-            split = context.manifest.split(RELEASED[frozenset({*negatives, "S"})])
+            split = context.manifest.split(RELEASED[frozenset(kept)])
             classes = [split.class_of[clip] for clip in split.fold(split.last_fold)]
-            folds[test] = classes.count("S") / len(classes)
+            folds[column] = classes.count("S") / len(classes)
     for title, shares in (
         ("Guesses at the whole dataset's share of positives", whole),
         ("Guesses at the released test folds, all of their clips", folds),
@@ -286,6 +284,11 @@ def _guesses_of_paper(context: ReproductionContext) -> Iterator[Block]:
         for metric, words in F1_TITLES.items():
             lines = list(_guesses(shares, metric, is_papers=context.has_papers_clips))
             yield Block(f"{title}: {words}", "", metric, lines)
+
+
+def _negatives(column: str) -> tuple[str, ...]:
+    """Return the negatives of a column's test set."""
+    return TESTS[column.partition("/")[2]]
 
 
 def _guesses(
@@ -297,21 +300,11 @@ def _guesses(
     is_papers: bool = False,
 ) -> Iterator[Line]:
     """Yield a line of the shares of positives, and a line for each baseline at these shares."""
-    yield Line(f"Share of positives{where}", "count", _by_column(shares))
+    yield Line(f"Share of positives{where}", "count", plain(shares))
     for key, title in published.CHANCE.items():
-        scores = {test: baselines(share)[key][metric] for test, share in shares.items()}
-        line = Line(f"{title}{at}{where}", "guess", _by_column(scores))
+        scores = {column: baselines(share)[key][metric] for column, share in shares.items()}
+        line = Line(f"{title}{at}{where}", "guess", plain(scores))
         paper: Values = {}
         if is_papers:
             paper = _published(published.chance_row(key, metric), metric)
         yield from line.beside(paper, f"published in {published.CHANCE_VERSIONS[metric]}")
-
-
-def _by_column(numbers: Mapping[str, float | None]) -> dict[str, Value]:
-    """Return the numbers of test sets as values of the columns with these test sets."""
-    values = {}
-    for column in COLUMNS:
-        _, _, test = column.partition("/")
-        if test in numbers:
-            values[column] = Value(numbers[test])
-    return values

@@ -22,7 +22,7 @@ from obygaze_features.manifests.statistics import statistics, statistics_figure
 from obygaze_models.estimators.trees import as_tree
 from obygaze_models.figures import dots as plots
 from obygaze_models.figures.dots import Dot, Series
-from obygaze_models.reproduce.drawings import first_nodes, tree_outline
+from obygaze_models.reproduce.drawings import DEPTH, first_nodes, tree_outline
 from tests.kit.files import texts, title
 from tests.kit.floats import close
 from tests.kit.timelines import FIRST, SECOND, segments
@@ -54,10 +54,10 @@ def grow() -> tuple[DecisionTreeClassifier, np.ndarray]:
 SHORT = ["Shot", "Look", "Body", "Voice"]
 
 
-def outline(names: list[str], depth: int = 4) -> Figure:
+def outline(names: list[str]) -> Figure:
     tree, Z = grow()
     head = as_tree(tree)
-    nodes = first_nodes(head, names, Z[:50], depth)
+    nodes = first_nodes(head, names, Z[:50])
     leaf = head.apply(Z[:50])
     for node in nodes:
         below = {node.number}
@@ -96,16 +96,15 @@ def test_dots_are_at_their_values_with_their_numbers() -> None:
     assert {"0.40", "0.20", "0.05", "Concepts of the films", "Look", "guess"} <= {*words(figure)}
 
 
-@pytest.mark.parametrize("depth", [2, 4])
-def test_a_trees_first_levels_equal_scikit_learns(depth) -> None:
-    listed = export_text(grow()[0], feature_names=SHORT, max_depth=depth - 2, decimals=12)
+def test_a_trees_first_levels_equal_scikit_learns() -> None:
+    listed = export_text(grow()[0], feature_names=SHORT, max_depth=DEPTH - 2, decimals=12)
     expected = []
     for line in listed.splitlines():
         bare = line.lstrip("|- ")
         if " <= " in bare or " > " in bare:
             name, sign, at = bare.replace(" <= ", "~≤~").replace(" >  ", "~>~").split("~")
             expected.append(f"{name} {sign} {float(at):.3g}".replace("-", "−"))
-    figure = outline(SHORT, depth)
+    figure = outline(SHORT)
     drawn = [label.get_text().strip() for label in figure.axes[0].get_yticklabels()]
     assert [text for text in drawn if "≤" in text or ">" in text] == expected
     assert "50" in words(figure)
