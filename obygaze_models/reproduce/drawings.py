@@ -18,7 +18,7 @@ from obygaze_features.common.figures import (
     wrap,
 )
 from obygaze_features.common.text import format_number
-from obygaze_models.figures.dots import Series, add_legend
+from obygaze_models.figures.dots import WIDTH_IN, Series, add_legend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 DEPTH = 4
 """The number of levels of a tree to show."""
-WIDTH_IN, ROW, HEAD = 4.6, 16.0, 90.0
-"""The usual width of a tree, and the heights of a node and of the title, in points."""
+ROW, HEAD = 16.0, 90.0
+"""The heights of a node and of the title, in points."""
 
 
 class Node(NamedTuple):

@@ -13,7 +13,6 @@ from obygaze_models.experiments.warnings import notes
 from obygaze_models.explain.error_factors import error_factors
 from obygaze_models.figures.dots import Dot, Series, dot_plot
 from obygaze_models.reproduce.context import (
-    RELEASED_LABELS,
     Needs,
     ReproductionContext,
     Runs,
@@ -36,15 +35,13 @@ _COLUMNS = [*AVERAGES, "clips", "of them S", *_GUESSES.values()]
 def plan_films(context: ReproductionContext) -> Needs:
     """Plan the experiment that leaves out each film."""
     needs = Needs()
-    labels = split = None
-    if RELEASED_LABELS in context.manifest.label_names:
-        labels = RELEASED_LABELS
+    split = None
     if _CLIPS in context.manifest.split_names:
         split = _CLIPS
     context.plan(
         needs,
         "all films",
-        Setting(PROTOCOL, PROTOCOL, labels, "Each film left out"),
+        Setting(PROTOCOL, PROTOCOL, context.released_labels, "Each film left out"),
         "xclip",
         "native",
         "HN",
