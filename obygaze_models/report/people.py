@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from obygaze_features.annotations.measures import cohen_kappas, distances_of, gamma
@@ -44,7 +45,7 @@ class Marked:
     """
 
     name: str
-    counts: tuple[int, int, int]
+    counts: Sequence[int]
     kappa: Estimate
     sense: str = ""
     shares: Mapping[str, float] = field(default_factory=dict)
@@ -133,25 +134,16 @@ class People:
         left_out = np.tensordot(leave_each_out(len(counts)), counts[:, used], axes=1)
         return clip_interval(jackknife(cohen_kappas(left_out).mean(axis=1)), least=-1.0)
 
-    def marked(self, marks: NDArray[np.bool_]) -> tuple[tuple[int, int, int], Estimate]:
+    def marked(self, marks: NDArray[np.bool_]) -> tuple[list[int], Estimate]:
         """Count the clips that annotators marked, [annotators, clips], and compare their marks."""
         own = np.where(self.codes == ABSENT, ABSENT, marks.astype(np.int64))
         votes = (own == 1)[:, self.shared]
         by = votes.sum(axis=0)
-        if len(self.names) == 2:
-            first, second = votes
-            counts = (
-                int((first & ~second).sum()),
-                int((first & second).sum()),
-                int((second & ~first).sum()),
-            )
-        else:
-            everyone = len(self.names)
-            counts = (
-                int((by == 1).sum()),
-                int(((by > 1) & (by < everyone)).sum()),
-                int((by == everyone).sum()),
-            )
+        everyone = len(self.names)
+        parts = [by == 1, (by > 1) & (by < everyone), by == everyone]
+        if everyone == 2:
+            parts = [votes[0] & (by == 1), by == 2, votes[1] & (by == 1)]
+        counts = [int(part.sum()) for part in parts]
         films = np.unique(self.film[self.shared][by > 0])
         if sum(counts) < MIN_MARKED or len(films) < MIN_GROUPS:
             return counts, Estimate(None)
@@ -235,7 +227,7 @@ def concept_table(labels: Labels, people: People | None) -> MarkedTable:
         for code, own in of_level.items():
             shares[code] = fmean(name in clip.concepts for clip in own)
         marked = sum(name in clip.concepts for clip in labels.clips)
-        counts, kappa = (marked, 0, 0), Estimate(None)
+        counts, kappa = [marked, 0, 0], Estimate(None)
         if people is not None:
             counts, kappa = people.marked(concept_marks(people, name))
         rows.append(Marked(name, counts, kappa, labels.senses.get(name, ""), shares))
@@ -257,26 +249,18 @@ def concepts_by_film(
     labels: Labels, people: People | None, names: Sequence[str]
 ) -> dict[str, list[float]]:
     """Return the share of each film's clips with each concept, as a mean of the annotators."""
-    shares: dict[str, list[float]] = {}
-    ends = np.cumsum([len(clips) for clips in labels.films.values()])
-    for name in names:
-        marks = np.array([[name in clip.concepts for clip in labels.clips]])
-        present = np.ones_like(marks)
-        if people is not None:
-            marks, present = concept_marks(people, name), people.codes != ABSENT
-        parts = np.split(marks, ends[:-1], axis=1), np.split(present, ends[:-1], axis=1)
-        for (film, clips), own, there in zip(labels.films.items(), *parts, strict=True):
-            shares.setdefault(clips[0].title or film, []).append(_mean_share(own, there))
-    return shares
-
-
-def _mean_share(marks: NDArray[np.bool_], present: NDArray[np.bool_]) -> float:
-    """Return the mean of the annotators' shares of marked clips, among those that each labelled."""
-    labelled = present.any(axis=1)
-    if not labelled.any():
-        return np.nan
-    marks, present = marks[labelled], present[labelled]
-    return float(((marks & present).sum(axis=1) / present.sum(axis=1)).mean())
+    sets = [{clip.id: clip.concepts for clip in labels.clips}]
+    if people is not None:
+        sets = [own.concepts_of for own in labels.annotators.values()]
+    tables = []
+    for concepts_of in sets:
+        clips = [clip for clip in labels.clips if clip.id in concepts_of]
+        marks = {name: [name in concepts_of[clip.id] for clip in clips] for name in names}
+        films = [clip.film or clip.media for clip in clips]
+        tables.append(pd.DataFrame(marks, index=films).groupby(level=0).mean())
+    shares = pd.concat(tables).groupby(level=0).mean().reindex([*labels.films])
+    titles = [clips[0].title or film for film, clips in labels.films.items()]
+    return dict(zip(titles, shares.to_numpy().tolist(), strict=True))
 
 
 def stretches(people: People) -> list[Stretch]:
