@@ -73,7 +73,7 @@ def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Fil
         max(clip.end or 0.0 for clip in own) if timed else float(len(own))
         for own in labels.films.values()
     )
-    scores = entry.groups if entry else {}
+    scores = entry.scores.groups if entry else {}
     lanes = _lanes(labels, people, entry)
     rows = []
     for number, (film, clips) in enumerate(labels.films.items()):

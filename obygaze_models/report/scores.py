@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from obygaze_models.experiments.scores import ModelScores, average_over_fits, sc
 from obygaze_models.experiments.tables import Run
 from obygaze_models.report.sources import Labels
 from obygaze_models.scoring.intervals import Estimate, estimate_mean, holm, restrict, shortage
-from obygaze_models.scoring.metrics import METRICS, baselines
+from obygaze_models.scoring.metrics import METRICS, Array, baselines
 
 SUBSET, DIFFERENCE, UNTESTED = "subset", "difference", "untested"
 """The kinds of rows beside scores: on fewer clips, of two runs, and of levels without a test."""
@@ -143,16 +143,6 @@ class Tested:
         """Each clip's prediction, averaged over the fits that tested it."""
         return average_over_fits(self.table)
 
-    @property
-    def groups(self) -> Mapping[str, Mapping[str, float | None]]:
-        """The scores of each film; {} if all clips are scored together."""
-        return self.scores.groups
-
-    @property
-    def noun(self) -> str:
-        """The noun for groups of clips."""
-        return self.run.noun
-
 
 def tested(runs: Sequence[Run]) -> list[Tested]:
     """Return every model on every test set, those of each run's first model first."""
@@ -273,8 +263,8 @@ def score_row(entry: Tested, scores: ModelScores, table: pd.DataFrame, name: str
     """Return the row of a model's scores on the clips of a table of predictions."""
     metric = entry.metric
     test = entry.run.tests[entry.task.key]
-    few = shortage(test.classes.values(), scores.films, metric, noun=entry.noun)
-    above = np.array(_above_guess(entry, scores, table, metric))
+    few = shortage(test.classes.values(), scores.films, metric, noun=entry.run.noun)
+    above = _above_guess(entry, scores, table, metric)
     estimate = estimate_mean(above, cross_validated=scores.cross_validated)
     always = test.guesses.get("all positive", {})
     return Row(
@@ -290,29 +280,22 @@ def score_row(entry: Tested, scores: ModelScores, table: pd.DataFrame, name: str
     )
 
 
-def _above_guess(
-    entry: Tested, scores: ModelScores, table: pd.DataFrame, metric: str
-) -> list[float]:
+def _above_guess(entry: Tested, scores: ModelScores, table: pd.DataFrame, metric: str) -> Array:
     """Return the difference between each film's score and the best guess's; NaN if undefined.
 
     The guess that is best overall guesses at the film's share of positives.
     """
     guesses = entry.run.tests[entry.task.key].guesses
     values = {name: own[metric] or 0.0 for name, own in guesses.items() if metric in own}
-    if not values:
-        return []
+    if not values or not entry.task.is_binary:
+        return np.array([])
     best = max(values, key=values.__getitem__)
     once = table.drop_duplicates("id")
     shares = once["label"].groupby(once["id"].map(entry.run.group_of)).mean()
-    differences = []
-    for group, own in scores.groups.items():
-        score = own.get(metric)
-        guess = baselines(float(shares[group]))[best][metric] if entry.task.is_binary else None
-        if score is None or guess is None:
-            differences.append(math.nan)
-        else:
-            differences.append(score - guess)
-    return differences
+    own = [group.get(metric) for group in scores.groups.values()]
+    guess = [baselines(float(shares[group]))[best][metric] for group in scores.groups]
+    above: Array = np.array(own, dtype=float) - np.array(guess, dtype=float)
+    return above
 
 
 def _without_empty(entry: Tested) -> Iterator[Row]:
@@ -334,25 +317,15 @@ def _differences(entries: Sequence[Tested]) -> Iterator[Row]:
         if other.reads == main.reads:
             continue
         try:
-            compared = compare(main.run, other.run, models=[main.model, other.model])
+            compared = compare(other.run, main.run, models=[other.model, main.model])
         except ExperimentError:  # they share no clips
             continue
         for pair in compared.comparisons:
-            names = pair.reference.model, pair.model.model
-            is_pair = names == (main.model, other.model) and pair.test == main.task.key
-            if not is_pair or pair.warnings or main.metric not in pair.scores:
-                continue
-            difference = _negative(pair.scores[main.metric].difference)
-            yield Row(f"{main.reads} − {other.reads}", difference, kind=DIFFERENCE)
-
-
-def _negative(estimate: Estimate) -> Estimate:
-    """Return an estimate of the opposite difference."""
-    interval = estimate.interval
-    if interval is not None:
-        interval = -interval[1], -interval[0]
-    value = None if estimate.value is None else -estimate.value
-    return replace(estimate, value=value, interval=interval)
+            is_main = pair.model.model == main.model and pair.model.run != pair.reference.run
+            is_tested = pair.test == main.task.key and main.metric in pair.scores
+            if is_main and is_tested and not pair.warnings:
+                difference = pair.scores[main.metric].difference
+                yield Row(f"{main.reads} − {other.reads}", difference, kind=DIFFERENCE)
 
 
 def _untested(entry: Tested, labels: Labels) -> Iterator[Row]:
@@ -395,26 +368,20 @@ def axis_of(
     for estimate in estimates:
         if estimate.value is not None:
             values += [estimate.value, *(estimate.interval or ())]
-    low = max(math.floor(10 * min(values) - 0.5) / 10, -1.0)
-    high = min(math.ceil(10 * max(values) + 0.5) / 10, 1.0)
-    step = 0.1
-    if high - low > 0.1 * ticks:
-        step = 0.2
-    if high - low > 0.2 * ticks:
-        step = 0.5
-    first = math.ceil(low / step - 1e-9)
-    last = math.floor(high / step + 1e-9)
-    return Axis(low, high, [round(step * n, 1) for n in range(first, last + 1)], guess)
+    low = max(math.floor(10 * min(values) - 0.5), -10)
+    high = min(math.ceil(10 * max(values) + 0.5), 10)
+    for step in (1, 2, 5):
+        if high - low <= ticks * step:
+            break
+    marks = [tick / 10 for tick in range(-10, 11, step) if low <= tick <= high]
+    return Axis(low / 10, high / 10, marks, guess)
 
 
 def verdicts(entry: Tested) -> list[tuple[str, list[int]]] | None:
     """Count a model's verdicts on the clips of each class; None for more than two classes."""
     if not entry.task.is_binary:
         return None
-    means = entry.means
-    names = [kind.words for kind in entry.task.classes]
-    rows = []
-    for code in (1, 0):
-        called = means["called"][means["label"] == code]
-        rows.append((names[code], [int((called == 1).sum()), int((called == 0).sum())]))
-    return rows
+    counts = pd.crosstab(entry.means["label"], entry.means["called"])
+    counts = counts.reindex(index=[1, 0], columns=[1, 0], fill_value=0)
+    names = [kind.words for kind in reversed(entry.task.classes)]
+    return [*zip(names, counts.to_numpy().tolist(), strict=True)]
