@@ -168,7 +168,7 @@ class People:
         defined = [value for value in values if value is not None]
         return fmean(defined) if defined else None
 
-    def share(self, clips: Sequence[int]) -> list[float | None]:
+    def share(self, clips: slice) -> list[float | None]:
         """Return each annotator's share of some clips at the levels that the page counts."""
         ranks = [[*self.labels.levels].index(code) for code in self.labels.positives]
         shares: list[float | None] = []
