@@ -215,26 +215,21 @@ def concept_table(labels: Labels, people: People | None) -> MarkedTable:
     The shares are those of the three highest levels that have concepts.
     """
     names = sorted({name for clip in labels.clips for name in clip.concepts})
-    of_level: dict[str, list[Clip]] = {}
-    for code in labels.levels:
-        own = [clip for clip in labels.clips if clip.level == code]
-        if any(clip.concepts for clip in own):
-            of_level[code] = own
-    of_level = dict([*of_level.items()][-MAX_SHARES:])
+    marks = {name: [name in clip.concepts for clip in labels.clips] for name in names}
+    levels = [clip.level for clip in labels.clips]
+    of_level = pd.DataFrame(marks, index=levels).groupby(level=0).mean()
+    of_level = of_level[of_level.any(axis=1)].reindex([*labels.levels]).dropna()[-MAX_SHARES:]
+    codes = of_level.index.tolist()
     rows = []
     for name in names:
-        shares = {}
-        for code, own in of_level.items():
-            shares[code] = fmean(name in clip.concepts for clip in own)
-        marked = sum(name in clip.concepts for clip in labels.clips)
-        counts, kappa = [marked, 0, 0], Estimate(None)
+        counts, kappa = [sum(marks[name]), 0, 0], Estimate(None)
         if people is not None:
             counts, kappa = people.marked(concept_marks(people, name))
+        shares = dict(zip(codes, of_level[name].tolist(), strict=True))
         rows.append(Marked(name, counts, kappa, labels.senses.get(name, ""), shares))
-    if of_level:
-        highest = [*of_level][-1]
-        rows.sort(key=lambda row: row.shares[highest], reverse=True)
-    return MarkedTable(rows, kappa_axis(rows), {code: labels.levels[code] for code in of_level})
+    if codes:
+        rows.sort(key=lambda row: row.shares[codes[-1]], reverse=True)
+    return MarkedTable(rows, kappa_axis(rows), {code: labels.levels[code] for code in codes})
 
 
 def concept_marks(people: People, concept: str) -> NDArray[np.bool_]:
@@ -272,16 +267,12 @@ def stretches(people: People) -> list[Stretch]:
     for a, b in combinations(range(len(people.names)), 2):
         first, second = people.codes[[a, b]]
         differ = (first != second) & (first != ABSENT) & (second != ABSENT)
-        begins = np.flatnonzero(differ & ~(follows & np.append(False, differ[:-1])))
-        for row in begins.tolist():
-            end = row + 1
-            while end < len(clips) and differ[end] and follows[end]:
-                end += 1
-            pair = [
-                [levels[code] for code, _ in groupby(codes[row:end])] for codes in (first, second)
-            ]
+        number = np.cumsum(~(follows & np.append(False, differ[:-1])))
+        for _, group in groupby(np.flatnonzero(differ).tolist(), key=number.__getitem__):
+            rows = [*group]
+            pair = [[levels[code] for code, _ in groupby(codes[rows])] for codes in (first, second)]
             names = people.names[a], people.names[b]
-            found.append(Stretch(clips[row], end - row, names, pair))
+            found.append(Stretch(clips[rows[0]], len(rows), names, pair))
     return sorted(found, key=lambda stretch: -stretch.clips)
 
 

@@ -214,8 +214,9 @@ def results(entries: Sequence[Tested], labels: Labels) -> list[Results]:
         own = [*_rows(same, labels)]
         rows += own
         by_metric.setdefault(metric, []).append(Question(kind, answers, own))
-    for row, is_clear in zip(rows, _verdicts(rows), strict=True):
-        row.is_clear = is_clear
+    for row, p_value in zip(rows, holm([row.above.p_value for row in rows]), strict=True):
+        is_above = (row.above.value or 0.0) > 0
+        row.is_clear = p_value is not None and p_value < SIGNIFICANT and is_above
     found = []
     for metric, questions in by_metric.items():
         found.append(Results(metric, _axis(metric, questions), questions))
@@ -335,15 +336,6 @@ def _untested(entry: Tested, labels: Labels) -> Iterator[Row]:
     if clips:
         names = ", ".join(labels.levels[code] for code in codes)
         yield Row(names, Estimate(None), of=clips, kind=UNTESTED)
-
-
-def _verdicts(rows: Sequence[Row]) -> list[bool]:
-    """Return whether each score is clearly above its guess, corrected for all rows by Holm."""
-    adjusted = holm([row.above.p_value for row in rows])
-    return [
-        p_value is not None and p_value < SIGNIFICANT and (row.above.value or 0.0) > 0
-        for row, p_value in zip(rows, adjusted, strict=True)
-    ]
 
 
 def _axis(metric: str, questions: Sequence[Question]) -> Axis:
