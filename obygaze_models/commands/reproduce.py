@@ -85,13 +85,12 @@ def reproduce(
         echo_json({table.name: to_frame(table).to_dict("records") for table in tables})
     else:
         for table in tables:
-            echo(f"{reproduction.folder / table.name}.txt: {table.heading}", bold=True)
-        if len(reproduction.artifacts) == 1 and tables[-1].has_results:
+            echo(f"{reproduction.folder / table.name}.txt: {table.title}", bold=True)
+        if target != "all" and tables[-1].has_results:
             echo(f"\n{to_text(leak_free_part(tables[-1]))}", nl=False)
 
-    for need, rows in reproduction.needs.items():
-        of_tables = "; ".join(f"{table}: {', '.join(names)}" for table, names in rows.items())
-        echo(f"MISSING: {need} ({of_tables})", fg="yellow", bold=True, err=True)
+    for need, parts in reproduction.missing.items():
+        echo(f"MISSING: {need} ({'; '.join(parts)})", fg="yellow", bold=True, err=True)
     cautions = []
     for table in tables:
         cautions += [n for n in table.notes if n.code != "note" and not n.voids_scores]

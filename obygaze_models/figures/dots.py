@@ -149,7 +149,7 @@ def dot_plot(
         beside = axes.secondary_yaxis("right")
         beside.spines["right"].set_visible(False)
         beside.set_yticks([*numbers], [*numbers.values()], color=INK)
-        _add_legend(figure, axes, series, heading)
+        add_legend(figure, axes, series, heading)
     return figure
 
 
@@ -161,7 +161,7 @@ def _draw(axes: Axes, value: float, dot: Dot, y: float, kind: Series) -> None:
     axes.errorbar([value], [y], xerr=ends, **kind.style)
 
 
-def _add_legend(
+def add_legend(
     figure: Figure, axes: Axes, series: Sequence[Series], heading: Sequence[str]
 ) -> None:
     """Write the title, and the names of the series (if there are several) and of the lines."""

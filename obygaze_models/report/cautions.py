@@ -25,8 +25,7 @@ class Caution:
 def alarms(runs: Sequence[Run]) -> list[str]:
     """Return the warnings that void scores, as the runs recorded them."""
     warnings = [warning for run in runs for warning in run.warnings]
-    grave = [str(w) for w in warnings if w.voids_scores or w.code == LEAK]
-    return list(dict.fromkeys(grave))
+    return list(dict.fromkeys(str(warning) for warning in warnings if _is_grave(warning)))
 
 
 def cautions(labels: Labels, runs: Sequence[Run]) -> list[Caution]:
@@ -34,14 +33,14 @@ def cautions(labels: Labels, runs: Sequence[Run]) -> list[Caution]:
     by_text: dict[str, list[str]] = {}
     for run in runs:
         for warning in run.warnings:
-            if _is_caution(warning):
+            if not _is_grave(warning):
                 by_text.setdefault(warning.text, []).append(run.experiment.name)
     found = [Caution(text, join_some(names)) for text, names in by_text.items()]
     return [*found, *_remarks(labels)]
 
 
-def _is_caution(warning: RunWarning) -> bool:
-    return not warning.voids_scores and warning.code != LEAK
+def _is_grave(warning: RunWarning) -> bool:
+    return warning.voids_scores or warning.code == LEAK
 
 
 def _remarks(labels: Labels) -> Iterator[Caution]:

@@ -127,8 +127,7 @@ def _view(entry: Tested, row_of: Mapping[str, int]) -> dict[str, Any]:
     """
     means = entry.means
     means = means[means["id"].isin([*row_of])]
-    values = probabilities_of(means)
-    columns = values.T if values.ndim == 2 else values[None]
+    columns = np.atleast_2d(probabilities_of(means).T)
     view: dict[str, Any] = {
         "run": entry.run.experiment.name,
         "model": entry.model,

@@ -208,9 +208,9 @@ def _learned(
     keys = dict.fromkeys(key for entry in entries for key in entry.scores.mean)
     values |= {
         "results": results(entries, labels),
-        "protocol": find_protocol(run.header.protocol).short.replace("{group}", main.noun),
+        "protocol": find_protocol(run.header.protocol).short.replace("{group}", run.noun),
         "is_apart": not run.header.also_trained and not run.leaked,
-        "feature": feature(main.run),
+        "feature": feature(run),
         "metrics": {key: METRICS[key].title for key in keys},
         "published": published if any(published) else [],
         "verdicts": verdicts(main),

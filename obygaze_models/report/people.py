@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from obygaze_features.annotations.measures import cohen_kappas, distances_of, gamma
@@ -44,7 +45,7 @@ class Marked:
     """
 
     name: str
-    counts: tuple[int, int, int]
+    counts: Sequence[int]
     kappa: Estimate
     sense: str = ""
     shares: Mapping[str, float] = field(default_factory=dict)
@@ -133,25 +134,16 @@ class People:
         left_out = np.tensordot(leave_each_out(len(counts)), counts[:, used], axes=1)
         return clip_interval(jackknife(cohen_kappas(left_out).mean(axis=1)), least=-1.0)
 
-    def marked(self, marks: NDArray[np.bool_]) -> tuple[tuple[int, int, int], Estimate]:
+    def marked(self, marks: NDArray[np.bool_]) -> tuple[list[int], Estimate]:
         """Count the clips that annotators marked, [annotators, clips], and compare their marks."""
         own = np.where(self.codes == ABSENT, ABSENT, marks.astype(np.int64))
         votes = (own == 1)[:, self.shared]
         by = votes.sum(axis=0)
-        if len(self.names) == 2:
-            first, second = votes
-            counts = (
-                int((first & ~second).sum()),
-                int((first & second).sum()),
-                int((second & ~first).sum()),
-            )
-        else:
-            everyone = len(self.names)
-            counts = (
-                int((by == 1).sum()),
-                int(((by > 1) & (by < everyone)).sum()),
-                int((by == everyone).sum()),
-            )
+        everyone = len(self.names)
+        parts = [by == 1, (by > 1) & (by < everyone), by == everyone]
+        if everyone == 2:
+            parts = [votes[0] & (by == 1), by == 2, votes[1] & (by == 1)]
+        counts = [int(part.sum()) for part in parts]
         films = np.unique(self.film[self.shared][by > 0])
         if sum(counts) < MIN_MARKED or len(films) < MIN_GROUPS:
             return counts, Estimate(None)
@@ -176,7 +168,7 @@ class People:
         defined = [value for value in values if value is not None]
         return fmean(defined) if defined else None
 
-    def share(self, clips: Sequence[int]) -> list[float | None]:
+    def share(self, clips: slice) -> list[float | None]:
         """Return each annotator's share of some clips at the levels that the page counts."""
         ranks = [[*self.labels.levels].index(code) for code in self.labels.positives]
         shares: list[float | None] = []
@@ -223,26 +215,21 @@ def concept_table(labels: Labels, people: People | None) -> MarkedTable:
     The shares are those of the three highest levels that have concepts.
     """
     names = sorted({name for clip in labels.clips for name in clip.concepts})
-    of_level: dict[str, list[Clip]] = {}
-    for code in labels.levels:
-        own = [clip for clip in labels.clips if clip.level == code]
-        if any(clip.concepts for clip in own):
-            of_level[code] = own
-    of_level = dict([*of_level.items()][-MAX_SHARES:])
+    marks = {name: [name in clip.concepts for clip in labels.clips] for name in names}
+    levels = [clip.level for clip in labels.clips]
+    of_level = pd.DataFrame(marks, index=levels).groupby(level=0).mean()
+    of_level = of_level[of_level.any(axis=1)].reindex([*labels.levels]).dropna()[-MAX_SHARES:]
+    codes = of_level.index.tolist()
     rows = []
     for name in names:
-        shares = {}
-        for code, own in of_level.items():
-            shares[code] = fmean(name in clip.concepts for clip in own)
-        marked = sum(name in clip.concepts for clip in labels.clips)
-        counts, kappa = (marked, 0, 0), Estimate(None)
+        counts, kappa = [sum(marks[name]), 0, 0], Estimate(None)
         if people is not None:
             counts, kappa = people.marked(concept_marks(people, name))
+        shares = dict(zip(codes, of_level[name].tolist(), strict=True))
         rows.append(Marked(name, counts, kappa, labels.senses.get(name, ""), shares))
-    if of_level:
-        highest = [*of_level][-1]
-        rows.sort(key=lambda row: row.shares[highest], reverse=True)
-    return MarkedTable(rows, kappa_axis(rows), {code: labels.levels[code] for code in of_level})
+    if codes:
+        rows.sort(key=lambda row: row.shares[codes[-1]], reverse=True)
+    return MarkedTable(rows, kappa_axis(rows), {code: labels.levels[code] for code in codes})
 
 
 def concept_marks(people: People, concept: str) -> NDArray[np.bool_]:
@@ -257,26 +244,18 @@ def concepts_by_film(
     labels: Labels, people: People | None, names: Sequence[str]
 ) -> dict[str, list[float]]:
     """Return the share of each film's clips with each concept, as a mean of the annotators."""
-    shares: dict[str, list[float]] = {}
-    ends = np.cumsum([len(clips) for clips in labels.films.values()])
-    for name in names:
-        marks = np.array([[name in clip.concepts for clip in labels.clips]])
-        present = np.ones_like(marks)
-        if people is not None:
-            marks, present = concept_marks(people, name), people.codes != ABSENT
-        parts = np.split(marks, ends[:-1], axis=1), np.split(present, ends[:-1], axis=1)
-        for (film, clips), own, there in zip(labels.films.items(), *parts, strict=True):
-            shares.setdefault(clips[0].title or film, []).append(_mean_share(own, there))
-    return shares
-
-
-def _mean_share(marks: NDArray[np.bool_], present: NDArray[np.bool_]) -> float:
-    """Return the mean of the annotators' shares of marked clips, among those that each labelled."""
-    labelled = present.any(axis=1)
-    if not labelled.any():
-        return np.nan
-    marks, present = marks[labelled], present[labelled]
-    return float(((marks & present).sum(axis=1) / present.sum(axis=1)).mean())
+    sets = [{clip.id: clip.concepts for clip in labels.clips}]
+    if people is not None:
+        sets = [own.concepts_of for own in labels.annotators.values()]
+    tables = []
+    for concepts_of in sets:
+        clips = [clip for clip in labels.clips if clip.id in concepts_of]
+        marks = {name: [name in concepts_of[clip.id] for clip in clips] for name in names}
+        films = [clip.film or clip.media for clip in clips]
+        tables.append(pd.DataFrame(marks, index=films).groupby(level=0).mean())
+    shares = pd.concat(tables).groupby(level=0).mean().reindex([*labels.films])
+    titles = [clips[0].title or film for film, clips in labels.films.items()]
+    return dict(zip(titles, shares.to_numpy().tolist(), strict=True))
 
 
 def stretches(people: People) -> list[Stretch]:
@@ -288,16 +267,12 @@ def stretches(people: People) -> list[Stretch]:
     for a, b in combinations(range(len(people.names)), 2):
         first, second = people.codes[[a, b]]
         differ = (first != second) & (first != ABSENT) & (second != ABSENT)
-        begins = np.flatnonzero(differ & ~(follows & np.append(False, differ[:-1])))
-        for row in begins.tolist():
-            end = row + 1
-            while end < len(clips) and differ[end] and follows[end]:
-                end += 1
-            pair = [
-                [levels[code] for code, _ in groupby(codes[row:end])] for codes in (first, second)
-            ]
+        number = np.cumsum(~(follows & np.append(False, differ[:-1])))
+        for _, group in groupby(np.flatnonzero(differ).tolist(), key=number.__getitem__):
+            rows = [*group]
+            pair = [[levels[code] for code, _ in groupby(codes[rows])] for codes in (first, second)]
             names = people.names[a], people.names[b]
-            found.append(Stretch(clips[row], end - row, names, pair))
+            found.append(Stretch(clips[rows[0]], len(rows), names, pair))
     return sorted(found, key=lambda stretch: -stretch.clips)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from obygaze_models.experiments.scores import ModelScores, average_over_fits, sc
 from obygaze_models.experiments.tables import Run
 from obygaze_models.report.sources import Labels
 from obygaze_models.scoring.intervals import Estimate, estimate_mean, holm, restrict, shortage
-from obygaze_models.scoring.metrics import METRICS, baselines
+from obygaze_models.scoring.metrics import METRICS, Array, baselines
 
 SUBSET, DIFFERENCE, UNTESTED = "subset", "difference", "untested"
 """The kinds of rows beside scores: on fewer clips, of two runs, and of levels without a test."""
@@ -149,16 +149,6 @@ class Tested:
         """Each clip's prediction, averaged over the fits that tested it."""
         return average_over_fits(self.table)
 
-    @property
-    def groups(self) -> Mapping[str, Mapping[str, float | None]]:
-        """The scores of each film; {} if all clips are scored together."""
-        return self.scores.groups
-
-    @property
-    def noun(self) -> str:
-        """The noun for groups of clips."""
-        return self.run.noun
-
 
 def tested(runs: Sequence[Run]) -> list[Tested]:
     """Return every model on every test set, those of each run's first model first."""
@@ -230,8 +220,9 @@ def results(entries: Sequence[Tested], labels: Labels) -> list[Results]:
         own = [*_rows(same, labels)]
         rows += own
         by_metric.setdefault(metric, []).append(Question(kind, answers, own))
-    for row, is_clear in zip(rows, _verdicts(rows), strict=True):
-        row.is_clear = is_clear
+    for row, p_value in zip(rows, holm([row.above.p_value for row in rows]), strict=True):
+        is_above = (row.above.value or 0.0) > 0
+        row.is_clear = p_value is not None and p_value < SIGNIFICANT and is_above
     found = []
     for metric, questions in by_metric.items():
         found.append(Results(metric, _axis(metric, questions), questions))
@@ -279,8 +270,8 @@ def score_row(entry: Tested, scores: ModelScores, table: pd.DataFrame, name: str
     """Return the row of a model's scores on the clips of a table of predictions."""
     metric = entry.metric
     test = entry.run.tests[entry.task.key]
-    few = shortage(test.classes.values(), scores.films, metric, noun=entry.noun)
-    above = np.array(_above_guess(entry, scores, table, metric))
+    few = shortage(test.classes.values(), scores.films, metric, noun=entry.run.noun)
+    above = _above_guess(entry, scores, table, metric)
     estimate = estimate_mean(above, cross_validated=scores.cross_validated)
     always = test.guesses.get("all positive", {})
     return Row(
@@ -296,29 +287,22 @@ def score_row(entry: Tested, scores: ModelScores, table: pd.DataFrame, name: str
     )
 
 
-def _above_guess(
-    entry: Tested, scores: ModelScores, table: pd.DataFrame, metric: str
-) -> list[float]:
+def _above_guess(entry: Tested, scores: ModelScores, table: pd.DataFrame, metric: str) -> Array:
     """Return the difference between each film's score and the best guess's; NaN if undefined.
 
     The guess that is best overall guesses at the film's share of positives.
     """
     guesses = entry.run.tests[entry.task.key].guesses
     values = {name: own[metric] or 0.0 for name, own in guesses.items() if metric in own}
-    if not values:
-        return []
+    if not values or not entry.task.is_binary:
+        return np.array([])
     best = max(values, key=values.__getitem__)
     once = table.drop_duplicates("id")
     shares = once["label"].groupby(once["id"].map(entry.run.group_of)).mean()
-    differences = []
-    for group, own in scores.groups.items():
-        score = own.get(metric)
-        guess = baselines(float(shares[group]))[best][metric] if entry.task.is_binary else None
-        if score is None or guess is None:
-            differences.append(math.nan)
-        else:
-            differences.append(score - guess)
-    return differences
+    own = [group.get(metric) for group in scores.groups.values()]
+    guess = [baselines(float(shares[group]))[best][metric] for group in scores.groups]
+    above: Array = np.array(own, dtype=float) - np.array(guess, dtype=float)
+    return above
 
 
 def _without_empty(entry: Tested) -> Iterator[Row]:
@@ -358,15 +342,6 @@ def _untested(entry: Tested, labels: Labels) -> Iterator[Row]:
         yield Row(names, Estimate(None), of=clips, kind=UNTESTED)
 
 
-def _verdicts(rows: Sequence[Row]) -> list[bool]:
-    """Return whether each score is clearly above its guess, corrected for all rows by Holm."""
-    adjusted = holm([row.above.p_value for row in rows])
-    return [
-        p_value is not None and p_value < SIGNIFICANT and (row.above.value or 0.0) > 0
-        for row, p_value in zip(rows, adjusted, strict=True)
-    ]
-
-
 def _axis(metric: str, questions: Sequence[Question]) -> Axis:
     """Return the axis of all scores: around a half for AUROC, around 0 for others."""
     guess = 0.5 if metric == "auroc" else 0.0
@@ -389,26 +364,20 @@ def axis_of(
     for estimate in estimates:
         if estimate.value is not None:
             values += [estimate.value, *(estimate.interval or ())]
-    low = max(math.floor(10 * min(values) - 0.5) / 10, -1.0)
-    high = min(math.ceil(10 * max(values) + 0.5) / 10, 1.0)
-    step = 0.1
-    if high - low > 0.1 * ticks:
-        step = 0.2
-    if high - low > 0.2 * ticks:
-        step = 0.5
-    first = math.ceil(low / step - 1e-9)
-    last = math.floor(high / step + 1e-9)
-    return Axis(low, high, [round(step * n, 1) for n in range(first, last + 1)], guess)
+    low = max(math.floor(10 * min(values) - 0.5), -10)
+    high = min(math.ceil(10 * max(values) + 0.5), 10)
+    for step in (1, 2, 5):
+        if high - low <= ticks * step:
+            break
+    marks = [tick / 10 for tick in range(-10, 11, step) if low <= tick <= high]
+    return Axis(low / 10, high / 10, marks, guess)
 
 
 def verdicts(entry: Tested) -> list[tuple[str, list[int]]] | None:
     """Count a model's verdicts on the clips of each class; None for more than two classes."""
     if not entry.task.is_binary:
         return None
-    means = entry.means
-    names = [kind.words for kind in entry.task.classes]
-    rows = []
-    for code in (1, 0):
-        called = means["called"][means["label"] == code]
-        rows.append((names[code], [int((called == 1).sum()), int((called == 0).sum())]))
-    return rows
+    counts = pd.crosstab(entry.means["label"], entry.means["called"])
+    counts = counts.reindex(index=[1, 0], columns=[1, 0], fill_value=0)
+    names = [kind.words for kind in reversed(entry.task.classes)]
+    return [*zip(names, counts.to_numpy().tolist(), strict=True)]

@@ -145,7 +145,7 @@ def open_sources(sources: Origin | Sequence[Origin]) -> tuple[Labels, list[Run]]
         sources = [sources]
     opened = [_open(source) for source in sources]
     runs = [source for source in opened if isinstance(source, Run)]
-    if len(opened) == 1 and not runs:
+    if len(opened) == 1 and not isinstance(opened[0], Run):
         return _labels_of(opened[0]), []
     if not runs or len(runs) < len(opened):
         raise ExperimentError("a page needs a manifest, timelines, or one or more runs")
@@ -172,27 +172,27 @@ def _open(source: Origin) -> Run | Manifest | Timelines:
     return as_run(folder)
 
 
-def _labels_of(source: Run | Manifest | Timelines) -> Labels:
+def _labels_of(manifest: Manifest | Timelines) -> Labels:
     """Return the labels of a manifest, merging annotators' labels, or of timelines by minute."""
-    assert not isinstance(source, Run)
-    timelines = source if isinstance(source, Timelines) else None
-    manifest = project(source, GRID_S).manifest if isinstance(source, Timelines) else source
+    timelines = None
+    if isinstance(manifest, Timelines):
+        timelines = manifest
+        manifest = project(timelines, GRID_S).manifest
     name = manifest.default_labels or [*manifest.annotators, *manifest.label_names, ""][0]
-    annotators = _annotators(manifest, name)
-    if name in annotators and len(annotators) > 1:
-        merged = merge_labels([*annotators.values()], manifest, MERGED)
-        manifest, name = manifest.with_parts(labels=[merged]), MERGED
     labels = manifest.labels(name)
-    levels = manifest.shared_scheme([labels]).name_of
+    annotators = _annotators(manifest, labels)
+    if name in annotators and len(annotators) > 1:
+        labels = merge_labels([*annotators.values()], manifest, MERGED)
+    scheme = manifest.label_scheme(name)
     return Labels(
         name=manifest.name,
-        labels=name,
-        levels=levels,
-        positives=[*levels][-1:],
+        labels=labels.name,
+        levels=scheme.name_of,
+        positives=scheme.codes[-1:],
         clips=_clips_of(annotated_clips(manifest, labels)),
         annotators=annotators,
         citation=manifest.citation,
-        senses=manifest.shared_scheme([labels]).senses,
+        senses=scheme.senses,
         about=labels.about,
         timelines=timelines,
     )
@@ -274,15 +274,15 @@ def _manifest_of(run: Run) -> Manifest | None:
     return manifest if manifest and manifest.digest == run.header.manifest.digest else None
 
 
-def _annotators(manifest: Manifest, name: str) -> dict[str, LabelSet]:
+def _annotators(manifest: Manifest, labels: LabelSet) -> dict[str, LabelSet]:
     """Return the labels that a label set was merged from, or else all annotators' labels."""
-    merged = manifest.labels(name).merged_annotators if name in manifest.label_names else []
-    names = [each for each in merged if each in manifest.annotators] or manifest.annotators
-    sets = {each: manifest.labels(each) for each in names}
-    if name not in manifest.label_names:
-        return sets
-    scheme = manifest.shared_scheme([manifest.labels(name)])
-    return {key: own for key, own in sets.items() if manifest.shared_scheme([own]) == scheme}
+    merged = [name for name in labels.merged_annotators if name in manifest.annotators]
+    scheme = manifest.label_scheme(labels.name)
+    sets = {}
+    for name in merged or manifest.annotators:
+        if manifest.label_scheme(name) == scheme:
+            sets[name] = manifest.labels(name)
+    return sets
 
 
 def is_timed(clips: Sequence[Clip]) -> bool:
@@ -291,16 +291,12 @@ def is_timed(clips: Sequence[Clip]) -> bool:
 
 
 def in_scene_order(clips: Sequence[Clip]) -> list[Clip]:
-    """Sort each film's clips by time if all are timed, else by number; give films unique titles."""
+    """Sort each film's clips by time and number, and give films unique titles."""
     titles = distinct_titles({clip.film: clip.title for clip in clips if clip.film})
     named = [replace(clip, title=titles.get(clip.film, clip.title)) for clip in clips]
     ordered = []
     for same in group_by(named, lambda clip: clip.film or clip.media).values():
-        if all(clip.start is not None for clip in same):
-            same.sort(key=lambda clip: clip.start or 0.0)
-        elif all(clip.number is not None for clip in same):
-            same.sort(key=lambda clip: clip.number or 0)
-        ordered += same
+        ordered += sorted(same, key=lambda clip: (clip.start or 0.0, clip.number or 0))
     return ordered
 
 

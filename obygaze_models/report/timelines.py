@@ -42,17 +42,18 @@ def film_lanes(
     if moments is not None and frames is None:
         raise UsageError("moments need the probabilities of frames; add --frames frames.csv")
     starts = _starts(labels)
-    lanes: dict[str, dict[str, Any]] = {}
+    kinds: dict[str, Mapping[str, Any]] = {}
     if timelines is not None:
-        for film, segments in _segments(labels, timelines).items():
-            lanes.setdefault(film, {})["segments"] = segments
+        kinds["segments"] = _segments(labels, timelines)
     if frames is not None:
-        for film, rows in _spans(frames, FRAMES, starts).items():
-            lanes.setdefault(film, {})["frames"] = rows
+        kinds["frames"] = _spans(frames, FRAMES, starts)
     if moments is not None:
-        for film, rows in _spans(moments, MOMENTS, starts).items():
-            lanes.setdefault(film, {})["moments"] = rows
-    if (frames or timelines) and not lanes:
+        kinds["moments"] = _spans(moments, MOMENTS, starts)
+    lanes: dict[str, dict[str, Any]] = {}
+    for kind, of_films in kinds.items():
+        for film, marks in of_films.items():
+            lanes.setdefault(film, {})[kind] = marks
+    if kinds and not lanes:
         film = next(iter(labels.films))
         raise ExperimentError(f"{frames or timelines} has none of the page's films, such as {film}")
     return lanes
@@ -78,17 +79,18 @@ def _spans(
         table = pd.read_csv(path, usecols=[*columns], dtype=dict(columns), keep_default_na=False)
     except (OSError, ValueError) as problem:
         raise ExperimentError(f"{path}: not a table of obygaze models moments: {problem}") from None
-    by_film: dict[str, list[list[float]]] = {}
+    by_film: dict[str, list[list[float]]] = {film: [] for film, _ in starts.values()}
     for row in table.to_dict("records"):
         clip = row["id"] if "id" in row else row["clips"].split(SEPARATOR)[0]
         film, start = starts.get(clip, (row["film"], 0.0))
-        offset = start if row["time_in"] == "clip" else 0.0
-        span = [round(row[key] + offset, 2) for key in ("start", "end")]
-        if "probability" in columns:
+        if row["time_in"] != "clip":
+            start = 0.0
+        span = [round(start + row["start"], 2), round(start + row["end"], 2)]
+        if "probability" in row:
             span.append(round(row["probability"], 3))
-        by_film.setdefault(film, []).append(span)
-    films = {film for film, _ in starts.values()}
-    return {film: sorted(spans) for film, spans in by_film.items() if film in films}
+        if film in by_film:
+            by_film[film].append(span)
+    return {film: sorted(spans) for film, spans in by_film.items() if spans}
 
 
 def _segments(labels: Labels, timelines: Timelines | str | Path) -> dict[str, list[Any]]:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from itertools import product
+from typing import Any
 
 from obygaze_features.common.figures import SERIES, SOFT
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.text import group_by
 from obygaze_models.data.targets import NEGATIVES
-from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.experiments.division import RELEASED_CONCEPTS
-from obygaze_models.experiments.tables import Run
-from obygaze_models.experiments.warnings import notes, table_warnings
 from obygaze_models.explain.parts import measured
 from obygaze_models.figures.dots import Dot, Series, dot_plot, level_series
-from obygaze_models.reproduce.context import Needs, ReproductionContext, Runs, Target, Unavailable
-from obygaze_models.reproduce.drawings import DEPTH, count_visits, first_nodes, tree_outline
-from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
-from obygaze_models.reproduce.table2 import HEADS, READINGS, bottlenecks, model_name
+from obygaze_models.reproduce.context import Needs, ReproductionContext, Runs
+from obygaze_models.reproduce.drawings import DEPTH, Node, first_nodes, tree_outline
+from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value, plain
+from obygaze_models.reproduce.table2 import HEADS, READINGS, model_name, plan_bottlenecks
 from obygaze_models.saved.model import load_model
 from obygaze_models.scoring.metrics import baselines
 
@@ -31,75 +29,67 @@ _METHODS = {
     "paper": "negatives of some folds, C chosen on validation",
 }
 """The method by which each protocol trains the vectors."""
-_Values = dict[str, Value | None]
-_Numbers = dict[str, float | None]
 TREE_COLUMNS = ["threshold", "share of S where not above", "share of S where above"]
 
 
-def _vectors(context: ReproductionContext) -> Needs:
+def plan_vectors(context: ReproductionContext) -> Needs:
     """Plan an experiment for each setting, set of negatives and C, with the concepts for this C.
 
     Only the released protocol fixes the C of each concept.
     """
     needs = context.needs()
-    with needs.lacking("all bars"):
-        scheme = context.manifest.scheme
-        if not scheme.visual_concepts:
-            raise Unavailable("the label scheme has no visual concepts")
-        for setting, negatives in product(context.settings(), BARS):
-            released = setting.protocol == "released"
-            C_of = context.concept_costs("code") if released else {}
-            for C, concepts in group_by(scheme.visual_concepts, C_of.get).items():
-                against = f"Concepts against {NEGATIVES[negatives]}, {setting.key}"
-                needs.experiments[setting.key, negatives, C] = context.plan(
-                    setting,
-                    "xclip",
-                    "native",
-                    f"concepts-{negatives}" if C is None else f"concepts-{negatives}-C{C:g}",
-                    name=against if C is None else f"{against}, C = {C:g}",
-                    concepts=tuple(concepts),
-                    negatives=negatives,
-                    split=RELEASED_CONCEPTS if released else "",
-                    estimators=("svm" if C is None else {"name": "svm", "C": C},),
-                )
+    for setting, negatives in product(context.settings(), BARS):
+        C_of: dict[str, float] = {}
+        if setting.protocol == "released":
+            C_of = context.concept_costs("code")
+        for C, concepts in group_by(context.manifest.scheme.visual_concepts, C_of.get).items():
+            suffix = f"concepts-{negatives}"
+            name = f"Concepts against {NEGATIVES[negatives]}, {setting.key}"
+            estimator: dict[str, Any] = {"name": "svm"}
+            if C is not None:
+                suffix += f"-C{C:g}"
+                name += f", C = {C:g}"
+                estimator["C"] = C
+            context.plan(
+                needs,
+                "all bars",
+                setting,
+                "xclip",
+                "native",
+                suffix,
+                name=name,
+                concepts=tuple(concepts),
+                negatives=negatives,
+                split=RELEASED_CONCEPTS,
+                estimators=(estimator,),
+            )
     return needs
 
 
-@Target(
-    "fig3",
-    "Figure 3",
-    "concept activation vectors, F1 of the positive class",
-    needs=_vectors,
-    draws=True,
-)
-def fig3(context: ReproductionContext, runs: Runs) -> Artifacts:
+def make_figure3(context: ReproductionContext, runs: Runs) -> Artifacts:
     """Tabulate and draw the F1 of a linear SVM for each concept on X-CLIP, by protocol."""
     concepts = list(context.manifest.scheme.visual_concepts)
+    series = []
+    for negatives in BARS:
+        is_hollow = negatives == "b"
+        series.append(Series(f"against {NEGATIVES[negatives]}", SERIES[0], hollow=is_hollow))
+        series.append(Series("calling all clips positive", SOFT, "|"))
     blocks, figures = [], {}
-    warnings: list[RunWarning] = []
-    for setting in context.settings() if runs else ():
+    for setting in context.settings():
         lines: list[Line] = []
         dots: dict[str, list[Dot]] = {concept: [] for concept in concepts}
         for negatives, bars in BARS.items():
-            of_bars = [run for key, run in runs.items() if key[:2] == (setting.key, negatives)]
-            against = f"against {NEGATIVES[negatives]}"
-            for run in of_bars:
-                warnings += table_warnings(run, f"concepts {against}, {setting.key}")
-            ours, chance, shares = _scores_of_concepts(of_bars)
+            ours, guess, shares = _scores(runs, f"{setting.key}/xclip-native-concepts-{negatives}")
             lines += [
-                Line(f"{against} ({bars})", "ours", ours),
-                Line.of("all positive, at that share", "guess", chance),
-                Line.of("share of positives, scored", "count", shares),
+                Line(f"against {NEGATIVES[negatives]} ({bars})", "ours", ours),
+                Line("all positive, at that share", "guess", guess),
+                Line("share of positives, scored", "count", shares),
             ]
             for concept in concepts:
-                dots[concept].append(_dot(ours.get(concept)))
-                dots[concept].append(Dot(chance.get(concept)))
-        block_title = f"{setting.title}; {_METHODS[setting.protocol]}"
-        blocks.append(Block(block_title, setting.protocol, "f1", lines))
-        series = []
-        for key in BARS:
-            series.append(Series(f"against {NEGATIVES[key]}", SERIES[0], hollow=key == "b"))
-            series.append(Series("calling all clips positive", SOFT, "|"))
+                dots[concept].append(_dot(ours.get(concept, Value(None))))
+                dots[concept].append(_dot(guess.get(concept, Value(None))))
+        title = f"{setting.title}; {_METHODS[setting.protocol]}"
+        blocks.append(Block(title, setting.protocol, "f1", lines))
         figures[f"fig3-{setting.key}"] = dot_plot(
             [*dots.items()],
             series,
@@ -109,104 +99,75 @@ def fig3(context: ReproductionContext, runs: Runs) -> Artifacts:
             "against all clips without the concept.",
             limits=(0, 1),
         )
-    text = (
-        "Scores are means over fits, as in the paper. The paper chose C by cross-validation. The "
-        "paper's figure has no numbers to compare with."
-    )
-    table_notes = [*warnings, *notes(text)]
-    return Artifacts([Table(concepts, blocks, table_notes)], figures)
+    return Artifacts([Table(concepts, blocks)], figures)
 
 
-def _scores_of_concepts(runs: Iterable[Run]) -> tuple[_Values, _Numbers, _Numbers]:
+def _scores(runs: Runs, prefix: str) -> tuple[dict[str, Value], dict[str, Value], dict[str, Value]]:
     """Return each concept's F1, the F1 of calling all clips positive, and the positives' share."""
-    ours: _Values = {}
-    chance: _Numbers = {}
-    shares: _Numbers = {}
-    for run in runs:
+    ours, guess, shares = {}, {}, {}
+    for folder, run in runs.items():
+        if not folder.startswith(prefix):
+            continue
         for scores in run.model_scores:
             concept = run.task(scores.test).concept
             test = run.tests[scores.test]
             share = (test.positives or 0) / test.clips
-            ours[concept] = Value.of(scores.mean_of_fits["f1"], scores.std_of_fits["f1"])
+            ours[concept] = Value(scores.mean_of_fits["f1"], scores.std_of_fits["f1"])
             # This is for all clips together, whereas the run records the mean over films.
-            chance[concept] = baselines(share)["all positive"]["f1"]
-            shares[concept] = share
-    return ours, chance, shares
+            guess[concept] = Value(baselines(share)["all positive"]["f1"])
+            shares[concept] = Value(share)
+    return ours, guess, shares
 
 
-def _dot(value: Value | None) -> Dot:
-    if value is None:
-        return Dot(None)
-    std = value.std or 0.0
-    return Dot(value.mean, max(0.0, value.mean - std), min(1.0, value.mean + std))
+def _dot(value: Value) -> Dot:
+    if value.mean is None or value.std is None:
+        return Dot(value.mean)
+    return Dot(value.mean, max(0.0, value.mean - value.std), min(1.0, value.mean + value.std))
 
 
-def _trees(context: ReproductionContext) -> Needs:
+def plan_trees(context: ReproductionContext) -> Needs:
     """Plan the bottlenecks for the first available setting."""
     needs = context.needs()
-    with needs.lacking("all trees"):
-        for setting in context.settings()[:1]:
-            needs.experiments.update(bottlenecks(context, setting).items())
+    for setting in context.settings()[:1]:
+        plan_bottlenecks(context, needs, "all trees", setting)
     return needs
 
 
-@Target(
-    "fig5",
-    "Figure 5",
-    f"decision trees on concepts, the first {DEPTH} levels",
-    needs=_trees,
-    draws=True,
-)
-def fig5(context: ReproductionContext, runs: Runs) -> Artifacts:
+def make_figure5(context: ReproductionContext, runs: Runs) -> Artifacts:
     """Draw the trees for both readings and both training sets."""
-    if not runs:
-        return Artifacts([Table(TREE_COLUMNS)])
     setting = context.settings()[0]
     blocks, figures = [], {}
-    warnings: list[RunWarning] = []
-    for (level,), run in runs.items():
-        warnings += table_warnings(run, f"PCBM, {level}-S, {setting.key}")
-        for reading in READINGS:
-            name = model_name(HEADS["tree"][1], reading)
-            saved = next((row for row in run.saved if row["model"] == name), None)
-            if saved is None:
-                continue
-            model, _ = load_model(saved["folder"])
-            concepts = [str(concept) for concept in model.bank_.get_feature_names_out()]
-            title = f"{level} against S, {reference_json('readings.json')[reading]['title']}"
-            block_title = f"{title}; {setting.key}, run {saved['fit']}"
-            lines = list(_questions(model.head_, concepts))
-            key = f"fig5-{reading}-{level}"
-            blocks.append(Block(block_title, setting.protocol, "threshold", lines))
-            reasons = run.reasons
-            of_tree = (reasons["model"] == name) & (reasons["fit"] == saved["fit"])
-            values = measured(reasons[of_tree]).to_numpy()
-            figures[key] = tree_outline(
-                model.head_,
-                concepts,
-                level_series({code: code for code in (level, "S")}),
-                title=f"{title}; {setting.key} protocol{context.title_suffix}",
-                description="The first questions of the tree, and the classes of the training "
-                "clips that reached each node.",
-                counts=count_visits(model.head_, values),
-                count="test clips",
-            )
-    text = (
-        f"{setting.title}. In trees that follow the paper's text, thresholds are signed distances "
-        "from the concepts' hyperplanes; in trees that follow its code, they are raw decision "
-        "values. Trees of different fits ask different questions, so check how much scores vary "
-        "before you rely on a tree."
-    )
-    table_notes = [*notes(text), *warnings]
-    return Artifacts([Table(TREE_COLUMNS, blocks, table_notes)], figures)
+    for (folder, run), reading in product(runs.items(), READINGS):
+        level = folder.rpartition("-")[2]
+        name = model_name(HEADS["tree"][1], reading)
+        saved = next((row for row in run.saved if row["model"] == name), None)
+        if saved is None:
+            continue
+        model, _ = load_model(saved["folder"])
+        concepts = [str(concept) for concept in model.bank_.get_feature_names_out()]
+        reasons = run.reasons
+        of_tree = (reasons["model"] == name) & (reasons["fit"] == saved["fit"])
+        nodes = first_nodes(model.head_, concepts, measured(reasons[of_tree]).to_numpy())
+        title = f"{level} against S, {reference_json('readings.json')[reading]['title']}"
+        about = f"{title}; {setting.key}, run {saved['fit']}"
+        lines = list(_questions(model.head_, concepts, nodes))
+        blocks.append(Block(about, setting.protocol, "threshold", lines))
+        figures[f"fig5-{reading}-{level}"] = tree_outline(
+            model.head_,
+            nodes,
+            level_series({code: code for code in (level, "S")}),
+            title=f"{title}; {setting.key} protocol{context.title_suffix}",
+            description="The first questions of the tree, and the classes of the training "
+            "clips that reached each node.",
+        )
+    return Artifacts([Table(TREE_COLUMNS, blocks)], figures, {"setting": setting.title})
 
 
-def _questions(head: TreeArrays, concepts: Sequence[str]) -> Iterator[Line]:
+def _questions(head: TreeArrays, concepts: list[str], nodes: list[Node]) -> Iterator[Line]:
     """Yield a line for each question in a tree's first levels, parents first."""
-    for node in first_nodes(head, concepts, DEPTH - 1):
+    for node in nodes:
         left, right = head.left[node.number], head.right[node.number]
-        if left != -1:
-            name = f"{node.path}{concepts[head.feature[node.number]]}"
-            shares = head.value[left, 1], head.value[right, 1]
-            numbers = map(float, (head.threshold[node.number], *shares))
-            yield Line.of(name, "ours", dict(zip(TREE_COLUMNS, numbers, strict=True)))
+        if left != -1 and node.level < DEPTH - 1:
+            numbers = (head.threshold[node.number], head.value[left, 1], head.value[right, 1])
+            values = plain(dict(zip(TREE_COLUMNS, map(float, numbers), strict=True)))
+            yield Line(f"{node.path}{concepts[head.feature[node.number]]}", "ours", values)

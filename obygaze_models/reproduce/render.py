@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pandas import DataFrame
 
@@ -18,37 +18,39 @@ if TYPE_CHECKING:
 
 Kind = Literal["ours", "published", "guess", "difference", "count", "beside"]
 """The source of a line's numbers. ``beside`` has our numbers from a second protocol."""
-
-_LATEX = str.maketrans({
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
-    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-})  # fmt: skip
-_COLUMNS = [
-    "table", "block", "protocol", "score", "row", "kind", "column", "mean", "std",
-    "low", "high", "ours_minus_published",
-]  # fmt: skip
+INDENTED = ("published", "difference", "beside")
+"""The kinds of lines that belong to the line above with our numbers."""
+TEXTS = ["table", "block", "protocol", "score", "row", "kind", "column"]
+COLUMNS = [*TEXTS, "mean", "std", "low", "high", "ours_minus_published"]
 
 
-@dataclass(frozen=True)
-class Value:
-    """A number with its standard deviation over fits, or with its interval.
+class Value(NamedTuple):
+    """A number (None if it is undefined) with its deviation over fits, or with its interval.
 
     `difference`, for published numbers only, is our number minus the published number.
     """
 
-    mean: float
+    mean: float | None
     std: float | None = None
+    low: float | None = None
+    high: float | None = None
     difference: float | None = None
-    interval: tuple[float, float] | None = None
-
-    @classmethod
-    def of(cls, mean: float | None, std: float | None = None) -> Value | None:
-        """Return a number as a value, or None if it is undefined."""
-        return None if mean is None else cls(mean, std)
 
 
-Values = Mapping[str, Value | None]
-"""Numbers by column. Empty cells are absent; an undefined number is None."""
+Values = Mapping[str, Value]
+"""Numbers by column."""
+
+
+def plain(numbers: Mapping[str, float | None]) -> dict[str, Value]:
+    """Return numbers without deviations or intervals as values."""
+    return {column: Value(number) for column, number in numbers.items()}
+
+
+def minus(first: float | None, second: float | None) -> float | None:
+    """Return the difference of two numbers, or None if one of them is undefined."""
+    if first is None or second is None:
+        return None
+    return first - second
 
 
 @dataclass(frozen=True)
@@ -59,31 +61,13 @@ class Line:
     kind: Kind
     values: Values
 
-    @classmethod
-    def of(cls, name: str, kind: Kind, numbers: Mapping[str, float | None]) -> Line:
-        """Make a line from numbers without deviations or intervals."""
-        return cls(name, kind, {column: Value.of(n) for column, n in numbers.items()})
-
     def beside(self, paper: Values, name: str = "published") -> list[Line]:
-        """Return the line, followed by a line with the paper's numbers if there are any."""
-        values: dict[str, Value | None] = {}
-        for column, value in self.values.items():
-            if published := paper.get(column):
-                difference = value.mean - published.mean if value else None
-                values[column] = replace(published, difference=difference)
-        return [self, Line(name, "published", values)] if values else [self]
-
-    @property
-    def title(self) -> str:
-        """The name, with a note if our numbers are compared with the published numbers."""
-        differences = [value.difference for value in self.values.values() if value]
-        compared = any(difference is not None for difference in differences)
-        return f"{self.name}, and ours minus it" if compared else self.name
-
-    @property
-    def is_indented(self) -> bool:
-        """True if the line belongs to the line above with our numbers."""
-        return self.kind in ("published", "difference", "beside")
+        """Return the line, followed by a line with the paper's numbers."""
+        values = {}
+        for column, number in paper.items():
+            ours = self.values.get(column, Value(None))
+            values[column] = number._replace(difference=minus(ours.mean, number.mean))
+        return [self, Line(name, "published", values)]
 
 
 @dataclass(frozen=True)
@@ -99,24 +83,13 @@ class Block:
     score
         The key of the metric, such as ``f1_weighted``.
     lines
-        The rows.
+        The rows. A line without numbers is left out.
     """
 
     title: str
     protocol: str
     score: str
     lines: Sequence[Line]
-
-
-@dataclass(frozen=True)
-class Missing:
-    """A part that a table lacks, and what the part needs."""
-
-    part: str
-    need: str
-
-    def __str__(self) -> str:
-        return f"{self.part}: {self.need}"
 
 
 @dataclass(frozen=True)
@@ -129,25 +102,16 @@ class Table:
         The content.
     notes
         Limits of the comparison, in the order in which they are printed.
-    missing
-        The parts that are not in the table.
-    name, title, about
-        The stem of the table's file names, the title in the paper, such as "Table 2", and a
-        description of the content.
+    name, title
+        The stem of the table's file names, and a description of the content. A target's `make`
+        names only its second table: this is the end of the name.
     """
 
     columns: Sequence[str] = ()
     blocks: Sequence[Block] = ()
     notes: Sequence[RunWarning] = ()
-    missing: Sequence[Missing] = ()
     name: str = ""
     title: str = ""
-    about: str = ""
-
-    @property
-    def heading(self) -> str:
-        """The title, with the description of the content."""
-        return f"{self.title}: {self.about}" if self.about else self.title
 
     @property
     def alarms(self) -> list[RunWarning]:
@@ -160,126 +124,100 @@ class Table:
         return any(line.kind == "ours" for block in self.blocks for line in block.lines)
 
 
-def without_vain_comparison(table: Table) -> Table:
-    """Remove the differences from the paper if alarms make our numbers meaningless."""
-    if not table.alarms:
-        return table
-
-    def alone(line: Line) -> Line:
-        values = {name: v and replace(v, difference=None) for name, v in line.values.items()}
-        return replace(line, values=values)
-
-    blocks = [replace(block, lines=list(map(alone, block.lines))) for block in table.blocks]
-    return replace(table, blocks=blocks)
-
-
 @dataclass(frozen=True)
 class Artifacts:
-    """The tables and figures that reproduce a table or figure of the paper."""
+    """The tables and figures that reproduce a table or figure of the paper.
+
+    `facts` are the values that the target's notes in ``notes.txt`` name.
+    """
 
     tables: Sequence[Table]
     figures: Mapping[str, Figure] = field(default_factory=dict)
-
-
-def to_text(table: Table) -> str:
-    """Format the table for a terminal."""
-    parts = ["\n".join([table.heading, *map(str, table.alarms)])]
-    if table.missing:
-        parts.append("\n".join(f"MISSING: {item}" for item in table.missing))
-    for block in table.blocks:
-        rows = []
-        for line in block.lines:
-            name = f"  {line.title}" if line.is_indented else line.title
-            rows.append([name, *_cells(table, line)])
-        parts.append(f"{block.title}\n{align(['', *table.columns], rows)}")
-    if table.notes:
-        parts.append("Before you compare\n" + "\n".join(f"- {note}" for note in table.notes))
-    return "\n\n".join(parts) + "\n"
-
-
-def leak_free_part(table: Table) -> Table:
-    """Return the leak-free blocks, or all if there are none, with no notes but the alarms."""
-    blocks = [block for block in table.blocks if block.protocol == "leak-free"]
-    return replace(table, blocks=blocks or table.blocks, notes=table.alarms, missing=())
+    facts: Mapping[str, object] = field(default_factory=dict)
 
 
 def to_frame(table: Table) -> DataFrame:
-    """Return the table as a frame with a row for each number, without the notes."""
-    rows = []
-    for block in table.blocks:
-        for line in block.lines:
-            for column in table.columns:
-                value = line.values.get(column)
-                if value is None:
-                    continue
-                low, high = value.interval or (None, None)
-                rows.append({
-                    "table": table.name,
-                    "block": block.title,
-                    "protocol": block.protocol,
-                    "score": block.score,
-                    "row": line.title,
-                    "kind": line.kind,
-                    "column": column,
-                    "mean": value.mean,
-                    "std": value.std,
-                    "low": low,
-                    "high": high,
-                    "ours_minus_published": value.difference,
-                })  # fmt: skip
+    """Return the table as a frame with a row for each number; the index is the line's number.
+
+    If alarms make our numbers meaningless, they are not compared with the paper's.
+    """
+    rows: list[tuple[Any, ...]] = []
+    lines = [(block, line) for block in table.blocks for line in block.lines]
+    for number, (block, line) in enumerate(lines):
+        values, name = line.values, line.name
+        if table.alarms:
+            values = {column: own._replace(difference=None) for column, own in values.items()}
+        if any(own.difference is not None for own in values.values()):
+            name += ", and ours minus it"
+        about = (table.name, block.title, block.protocol, block.score, name, line.kind)
+        for column in table.columns:
+            if column in values and values[column].mean is not None:
+                rows.append((number, *about, column, *values[column]))
     # Counts stay whole numbers in a column of objects, and absent numbers stay None.
-    return DataFrame(rows, columns=_COLUMNS, dtype=object)
+    return DataFrame(rows, columns=["line", *COLUMNS], dtype=object).set_index("line")
 
 
 def to_csv(table: Table) -> str:
     """Format the table as CSV with a row for each number, without the notes."""
     frame = to_frame(table)
-    texts = frame[_COLUMNS[:7]].map(escape_formula)
-    return frame.assign(**texts).to_csv(index=False, lineterminator="\n")
+    frame[TEXTS] = frame[TEXTS].map(escape_formula)
+    return frame.to_csv(index=False, lineterminator="\n")
+
+
+def to_text(table: Table) -> str:
+    """Format the table for a terminal."""
+    parts = ["\n".join([f"{table.name}: {table.title}", *map(str, table.alarms)])]
+    for title, cells in _cells(table).groupby(level="block", sort=False):
+        rows = cells.droplevel("block").reset_index().to_numpy().tolist()
+        parts.append(f"{title}\n{align(['', *table.columns], rows)}")
+    if table.notes:
+        parts.append("Before you compare\n" + "\n".join(f"- {note}" for note in table.notes))
+    return "\n\n".join(parts) + "\n"
 
 
 def to_latex(table: Table) -> str:
     """Format the table as a LaTeX tabular with booktabs. The notes are comments above it."""
     # Each text must be a single line, because a line break would end the comment.
-    texts = (table.heading, *table.missing, *table.notes)
-    lines = [f"% {' '.join(str(text).split())}" for text in texts]
-    lines += [rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule"]
-    lines.append(_latex_row("", *table.columns))
-    for block in table.blocks:
-        title = block.title.translate(_LATEX)
-        lines += [r"\midrule", rf"\multicolumn{{{len(table.columns) + 1}}}{{l}}{{{title}}} \\"]
-        for line in block.lines:
-            indent = r"\quad " if line.is_indented else ""
-            lines.append(indent + _latex_row(line.title, *_cells(table, line)))
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
-
-
-def _latex_row(*cells: str) -> str:
-    return " & ".join(cell.translate(_LATEX) for cell in cells) + r" \\"
+    texts = [table.title, *map(str, table.notes)]
+    lines = [f"% {' '.join(text.split())}" for text in texts]
+    layout = "ll" + "r" * len(table.columns)
+    body = _cells(table).to_latex(
+        escape=True, multirow=False, index_names=False, column_format=layout
+    )
+    return "\n".join([*lines, body])
 
 
 FORMS: dict[str, Callable[[Table], str]] = {"txt": to_text, "csv": to_csv, "tex": to_latex}
 """The function that formats a table, by the suffix of its file."""
 
 
-def _cells(table: Table, line: Line) -> list[str]:
-    cells = []
-    for column in table.columns:
-        cells.append(_cell(line, column) if column in line.values else "")
-    return cells
+def leak_free_part(table: Table) -> Table:
+    """Return the leak-free blocks, or all if there are none, with no notes but the alarms."""
+    blocks = [block for block in table.blocks if block.protocol == "leak-free"]
+    return replace(table, blocks=blocks or table.blocks, notes=table.alarms)
 
 
-def _cell(line: Line, column: str) -> str:
-    value = line.values[column]
-    if value is None:
-        return "-"
-    if isinstance(value.mean, int):
-        return f"{value.mean:,}"
-    text = format_signed(value.mean) if line.kind == "difference" else f"{value.mean:z.2f}"
-    if value.std is not None:
-        text += f" ({value.std:.2f})"
-    if value.interval is not None:
-        text += " [{:z.2f}, {:z.2f}]".format(*value.interval)
-    if value.difference is not None:
-        text += f" {format_signed(value.difference)}"
+def _cells(table: Table) -> DataFrame:
+    """Return the printed cells: a row for each block and line, with a dash for absent numbers."""
+    frame = to_frame(table)
+    indents = frame["kind"].isin(INDENTED).map({True: "  ", False: ""})
+    frame["row"] = indents + frame["row"]
+    frame["cell"] = [_cell(row) for row in frame.itertuples()]
+    cells = frame.set_index(["block", "row", "column"], append=True)["cell"].unstack()
+    cells = cells.reindex(columns=list(table.columns)).rename_axis(columns=None)
+    return cells.fillna("-").droplevel("line")
+
+
+def _cell(row: Any) -> str:
+    if isinstance(row.mean, int):
+        return f"{row.mean:,}"
+    text = f"{row.mean:z.2f}"
+    if row.kind == "difference":
+        text = format_signed(row.mean)
+    if row.std is not None:
+        text += f" ({row.std:.2f})"
+    if row.low is not None:
+        text += f" [{row.low:z.2f}, {row.high:z.2f}]"
+    if row.ours_minus_published is not None:
+        text += f" {format_signed(row.ours_minus_published)}"
     return text

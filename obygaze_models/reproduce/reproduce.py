@@ -2,39 +2,73 @@
 
 from __future__ import annotations
 
-import platform
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
-from importlib.util import find_spec
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from joblib import Parallel, delayed
 
 from obygaze_features.common.figures import save_figure
-from obygaze_features.common.files import new_folder, read_json, to_json, write_text
-from obygaze_features.common.package import need, usable_cores
-from obygaze_features.common.text import group_by, unknown_name
+from obygaze_features.common.files import new_folder, to_json, write_text
+from obygaze_features.common.package import (
+    need,
+    obygaze_version,
+    reference_json,
+    usable_cores,
+)
+from obygaze_features.common.text import as_list, group_by, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.stores import store_fingerprint
-from obygaze_models.data.warnings import RunWarning, unique_warnings
+from obygaze_models.data.warnings import RunWarning, origin_warnings, unique_warnings
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import FitMemo
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.tables import Run, load_run
-from obygaze_models.reproduce import annotation, concepts, films  # noqa: F401
-from obygaze_models.reproduce.context import LEVELS, PROTOCOLS, TARGETS, Needs, ReproductionContext
+from obygaze_models.experiments.warnings import notes, table_warnings
+from obygaze_models.reproduce.annotation import make_figure2
+from obygaze_models.reproduce.concepts import make_figure3, make_figure5, plan_trees, plan_vectors
+from obygaze_models.reproduce.context import (
+    PROTOCOLS,
+    Needs,
+    ReproductionContext,
+    Target,
+)
+from obygaze_models.reproduce.films import make_figure6, make_table4, plan_films
 from obygaze_models.reproduce.render import FORMS, Artifacts, Table
+from obygaze_models.reproduce.table2 import make_table, plan_table
 
 MARKER = "reproduction.json"
 MAX_PROCESSES = 4
 """The maximum number of worker processes. Each has torch and features in memory."""
 _MEMO = FitMemo()
 """The concept banks that a process keeps between runs."""
+
+TARGETS = {
+    "fig2": Target("levels and concepts", make_figure2),
+    "table2": Target(
+        "from a backbone's features to objectification",
+        partial(make_table, name="table2"),
+        partial(plan_table, name="table2"),
+    ),
+    "table5": Target(
+        "X-CLIP retrained on LSMDC",
+        partial(make_table, name="table5"),
+        partial(plan_table, name="table5"),
+    ),
+    "fig3": Target(
+        "concept activation vectors, F1 of the positive class", make_figure3, plan_vectors
+    ),
+    "fig5": Target("decision trees on concepts, the first levels", make_figure5, plan_trees),
+    "table4": Target("each film left out in turn, X-CLIP, HN-S/ENHN-S", make_table4, plan_films),
+    "fig6": Target(
+        "the factors of the network's errors (X-CLIP, native), by film", make_figure6, plan_films
+    ),
+}
+"""The tables and figures of the paper, by name."""
 
 
 @dataclass(frozen=True)
@@ -45,38 +79,23 @@ class Reproduction:
     ----------
     folder
         The folder of all files.
-    artifacts
-        The tables and figures by name.
+    tables
+        All tables, with their notes.
     reports
-        A page of runs for each label set; empty if the page's packages are not installed.
-    seconds
-        The duration of the reproduction.
+        A page of runs for each label set.
+    missing
+        The missing parts of the tables, by what they need.
     """
 
     folder: Path
-    artifacts: Mapping[str, Artifacts]
+    tables: Sequence[Table]
     reports: Sequence[Path]
-    seconds: float
-
-    @property
-    def tables(self) -> list[Table]:
-        """All tables."""
-        return [table for artifacts in self.artifacts.values() for table in artifacts.tables]
-
-    @property
-    def needs(self) -> dict[str, dict[str, list[str]]]:
-        """The missing parts of each table, by what they need."""
-        needs: dict[str, dict[str, list[str]]] = {}
-        for table in self.tables:
-            for missing in table.missing:
-                parts = needs.setdefault(missing.need, {}).setdefault(table.name, [])
-                parts.append(missing.part)
-        return needs
+    missing: Mapping[str, Sequence[str]]
 
     @property
     def warnings(self) -> list[RunWarning]:
-        """The warnings that make numbers meaningless, without duplicates."""
-        return unique_warnings([note for table in self.tables for note in table.alarms])
+        """The warnings that make numbers meaningless."""
+        return [note for table in self.tables for note in table.alarms]
 
     @property
     def empty(self) -> list[str]:
@@ -113,76 +132,55 @@ def reproduce(
     seed
         The seed of all experiments.
     overwrite
-        Replace an earlier reproduction at `output`. A reproduction that has no computed
-        numbers, only the paper's, is always replaced.
+        Replace an earlier reproduction at `output`.
     log
         A function that is called with the name of each run, target or page before it is made.
     """
-    names = _chosen_names([targets] if isinstance(targets, str) else targets, protocols)
-    if any(TARGETS[name].draws for name in names):
-        need("matplotlib", extra="report")  # before the long runs
-    manifest, output = Path(manifest), Path(output)
-    if not overwrite and (earlier := output / MARKER).is_file():
-        overwrite = not read_json(earlier, ExperimentError).get("results", True)
-    began, clock = datetime.now(UTC), time.monotonic()
-    paths = {name: Path(store) for name, store in stores.items()}
-    context = ReproductionContext(manifest, paths, protocols=protocols, seed=seed)
-    needs = {name: list_needs(context) for name in names if (list_needs := TARGETS[name].needs)}
-    levels = set(context.manifest.labels().levels)
-    if needs and not levels.issuperset(LEVELS):
-        raise ExperimentError(
-            f"{manifest} has clips of levels {', '.join(sorted(levels))}, but the paper's tables "
-            f"need {', '.join(LEVELS)}"
-        )
-    planned = [plan for need in needs.values() for plan in need.experiments.values()]
-    experiments = {plan.folder: plan.experiment for plan in planned}
+    names = list(dict.fromkeys(as_list(targets)))
+    if "all" in names:
+        names = list(TARGETS)
+    _require_known("table or figure", names, TARGETS)
+    _require_known("protocol", protocols, PROTOCOLS)
+    for module in ("jinja2", "matplotlib"):
+        need(module, extra="report")  # before the long runs
+    context = ReproductionContext(manifest, stores, protocols=protocols, seed=seed)
+    needs = {}
+    experiments: dict[str, Experiment] = {}
+    missing: dict[str, list[str]] = {}
+    for name in names:
+        needs[name] = TARGETS[name].plan(context)
+        experiments |= needs[name].experiments
+        for lack, parts in needs[name].missing.items():
+            missing.setdefault(lack, []).append(f"{name}: {', '.join(parts)}")
     processes = 1
     if len(names) > 1:
         processes = min(usable_cores(), MAX_PROCESSES)
+    output = Path(output)
     with new_folder(output, overwrite=overwrite, marker=MARKER, allow_missing=True) as folder:
         runs = _train(experiments, folder / "runs", processes, log)
-        artifacts = {}
+        tables = []
         for name in names:
             log(name)
-            artifacts[name] = TARGETS[name].make(context, needs.get(name, Needs()), runs)
-            _write(artifacts[name], folder)
-        pages = []
-        if find_spec("jinja2"):
-            pages = _write_pages(runs.values(), folder, _title(artifacts), log)
-        reports = [output / name for name in pages]
-        done = Reproduction(output, artifacts, reports, round(time.monotonic() - clock, 1))
-        about = _about(context, done, list(runs)) | {"started": began.isoformat(timespec="seconds")}
+            tables += _make(name, context, needs[name], runs, folder)
+        title = f"Reproduction of {', '.join(names)}"
+        pages = _write_pages(runs.values(), folder, title, log)
+        about = {
+            "what": names,
+            "manifest": {"name": context.manifest.name, "digest": context.manifest.digest},
+            "stores": {slot: store_fingerprint(store) for slot, store in context.stores.items()},
+            "protocols": list(protocols),
+            "seed": seed,
+            "runs": list(runs),
+            "obygaze": obygaze_version(),
+        }
         write_text(folder / MARKER, to_json(about))
-    return done
+    return Reproduction(output, tables, [output / page for page in pages], missing)
 
 
-def _chosen_names(targets: Sequence[str], protocols: Sequence[str]) -> list[str]:
-    """Return the targets' names without duplicates; raise `ExperimentError` for unknown names."""
-    names = list(TARGETS) if "all" in targets else list(dict.fromkeys(targets))
-    for kind, chosen, options in (
-        ("table or figure", names, TARGETS),
-        ("protocol", protocols, PROTOCOLS),
-    ):
-        for name in chosen:
-            if name not in options:
-                raise ExperimentError(unknown_name(kind, name, options))
-    return names
-
-
-def _about(context: ReproductionContext, done: Reproduction, runs: list[str]) -> dict[str, Any]:
-    """Describe the input of a reproduction, for its JSON file."""
-    return {
-        "what": list(done.artifacts),
-        "manifest": {"name": context.manifest.name, "digest": context.manifest.digest},
-        "stores": {slot: store_fingerprint(store) for slot, store in context.stores.items()},
-        "protocols": list(context.protocols),
-        "seed": context.seed,
-        "results": [table.name for table in done.tables if table.has_results],
-        "runs": runs,
-        "versions": {name: version(name) for name in ("obygaze", "scikit-learn", "torch")},
-        "machine": platform.platform(),
-        "seconds": done.seconds,
-    }
+def _require_known(kind: str, chosen: Iterable[str], names: Iterable[str]) -> None:
+    for name in chosen:
+        if name not in names:
+            raise ExperimentError(unknown_name(kind, name, names))
 
 
 def _train(
@@ -201,8 +199,6 @@ def _train(
             log(f"run: {experiment.name}")
             yield delayed(make_run)(experiment, folder / name)
 
-    for name in experiments:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
     try:
         Parallel(n_jobs=processes)(jobs())
     except BrokenProcessPool:
@@ -218,6 +214,57 @@ def make_run(experiment: Experiment, folder: Path) -> None:
     run_experiment(experiment, folder, memo=_MEMO)
 
 
+def _make(
+    name: str,
+    context: ReproductionContext,
+    needs: Needs,
+    all_runs: Mapping[str, Run],
+    folder: Path,
+) -> list[Table]:
+    """Make and write a target's tables and figures, and return the tables with their notes."""
+    target = TARGETS[name]
+    runs = {key: all_runs[key] for key in needs.experiments}
+    artifacts = Artifacts([Table()])
+    if runs or not needs.missing:
+        artifacts = target.make(context, runs)
+    warnings = origin_warnings(context.manifest.items)
+    for run in runs.values():
+        for warning in table_warnings(run, run.experiment.name):
+            # `released_leaks` says more about the leaks in the authors' splits.
+            if warning.code != "leak" or run.header.protocol != "released":
+                warnings.append(warning)
+
+    tables = []
+    for table in artifacts.tables:
+        table = replace(table, name=name + table.name, title=target.title)
+        all_notes = [*_notes(table, context, needs, artifacts.facts), *table.notes, *warnings]
+        table = replace(table, notes=unique_warnings(all_notes))
+        for suffix, to_form in FORMS.items():
+            write_text(folder / f"{table.name}.{suffix}", to_form(table))
+        tables.append(table)
+    for key, figure in artifacts.figures.items():
+        for suffix in ("svg", "pdf"):
+            save_figure(figure, folder / f"{key}.{suffix}")
+    return tables
+
+
+def _notes(
+    table: Table, context: ReproductionContext, needs: Needs, facts: Mapping[str, object]
+) -> list[RunWarning]:
+    """Return the notes of a table, one for each line of the template."""
+    jinja2 = need("jinja2", extra="report")
+    text = (files("obygaze_models.reproduce") / "notes.txt").read_text(encoding="utf-8")
+    rendered = jinja2.Template(text, trim_blocks=True, undefined=jinja2.StrictUndefined).render(
+        facts,
+        table=table,
+        manifest=context.manifest.name,
+        is_papers=context.has_papers_clips,
+        published=reference_json("published.json"),
+        missing=needs.missing,
+    )
+    return notes(*filter(None, rendered.splitlines()))
+
+
 def _write_pages(
     runs: Iterable[Run], folder: Path, title: str, log: Callable[[str], None]
 ) -> list[str]:
@@ -231,23 +278,3 @@ def _write_pages(
         report(of_labels, folder / name, title=f"{title} (labels: {labels})")
         names.append(name)
     return names
-
-
-def _title(artifacts: Mapping[str, Artifacts]) -> str:
-    """Return the page's title, with the number of complete tables and figures."""
-    complete = sum(
-        all(table.has_results and not table.missing for table in artifact.tables)
-        for artifact in artifacts.values()
-    )
-    if complete == len(TARGETS):
-        return "The paper, reproduced"
-    return f"The paper, reproduced in part: {complete} of {len(TARGETS)} tables and figures"
-
-
-def _write(artifacts: Artifacts, folder: Path) -> None:
-    for table in artifacts.tables:
-        for suffix, to_form in FORMS.items():
-            write_text(folder / f"{table.name}.{suffix}", to_form(table))
-    for name, figure in artifacts.figures.items():
-        for suffix in ("svg", "pdf"):
-            save_figure(figure, folder / f"{name}.{suffix}")

@@ -20,10 +20,9 @@ from obygaze_features.annotations.figures import film_figure
 from obygaze_features.common import figures as common
 from obygaze_features.manifests.statistics import statistics, statistics_figure
 from obygaze_models.estimators.trees import as_tree
-from obygaze_models.explain.error_factors import Factor, FilmFactors
 from obygaze_models.figures import dots as plots
 from obygaze_models.figures.dots import Dot, Series
-from obygaze_models.reproduce.drawings import count_visits, error_factors, tree_outline
+from obygaze_models.reproduce.drawings import DEPTH, first_nodes, tree_outline
 from tests.kit.files import texts, title
 from tests.kit.floats import close
 from tests.kit.timelines import FIRST, SECOND, segments
@@ -45,16 +44,6 @@ def dots(limits: tuple[float, float] | None = None) -> Figure:
     return plots.dot_plot(rows, sides, axis=AXIS, limits=limits, lines={"guess": 0.3}, **TEXT)
 
 
-def factors() -> Figure:
-    look, none = Factor("Look", 1.25, 0.5, 2.0), Factor(LONG)
-    films = [
-        FilmFactors(None, 900, 300, (look, none)),
-        FilmFactors("tt1", 60, 20, (look, none)),
-        FilmFactors("tt2", 9, 1, (), "one clip is wrong"),
-    ]
-    return error_factors(films, {"tt1": "Sleepless in Seattle"}, **TEXT)
-
-
 def grow() -> tuple[DecisionTreeClassifier, np.ndarray]:
     chance = np.random.default_rng(3)
     Z = chance.normal(size=(400, 4))
@@ -65,16 +54,22 @@ def grow() -> tuple[DecisionTreeClassifier, np.ndarray]:
 SHORT = ["Shot", "Look", "Body", "Voice"]
 
 
-def outline(names: list[str], depth: int = 4) -> Figure:
+def outline(names: list[str]) -> Figure:
     tree, Z = grow()
     head = as_tree(tree)
-    counts = count_visits(head, Z[:50])
-    assert counts[0] == 50 == counts[head.left[0]] + counts[head.right[0]]
-    return tree_outline(head, names, CLASSES, depth=depth, counts=counts, count="clips", **TEXT)
+    nodes = first_nodes(head, names, Z[:50])
+    leaf = head.apply(Z[:50])
+    for node in nodes:
+        below = {node.number}
+        for parent in range(len(head.left)):
+            if parent in below and head.left[parent] != -1:
+                below |= {int(head.left[parent]), int(head.right[parent])}
+        assert len(node.clips) == np.isin(leaf, [*below]).sum()
+    return tree_outline(head, nodes, CLASSES, **TEXT)
 
 
 def kinds() -> list[Figure]:
-    return [dots(), factors(), outline(["Type of shot", "Look", LONG, "Voice"])]
+    return [dots(), outline(["Type of shot", "Look", LONG, "Voice"])]
 
 
 def marks(figure: Figure) -> dict[float, tuple[float, list[float]]]:
@@ -101,24 +96,15 @@ def test_dots_are_at_their_values_with_their_numbers() -> None:
     assert {"0.40", "0.20", "0.05", "Concepts of the films", "Look", "guess"} <= {*words(figure)}
 
 
-def test_factors_have_a_heading_per_film() -> None:
-    figure = factors()
-    assert [value for value, _ in marks(figure).values()] == [1.25, 1.25]
-    text = " ".join(words(figure)).replace("\n", " ")
-    names = "All films: 300 of 900 wrong", "Sleepless in Seattle: 20 of 60 wrong", "+1.25"
-    assert all(part in text for part in names)
-
-
-@pytest.mark.parametrize("depth", [2, 4])
-def test_a_trees_first_levels_equal_scikit_learns(depth) -> None:
-    listed = export_text(grow()[0], feature_names=SHORT, max_depth=depth - 2, decimals=12)
+def test_a_trees_first_levels_equal_scikit_learns() -> None:
+    listed = export_text(grow()[0], feature_names=SHORT, max_depth=DEPTH - 2, decimals=12)
     expected = []
     for line in listed.splitlines():
         bare = line.lstrip("|- ")
         if " <= " in bare or " > " in bare:
             name, sign, at = bare.replace(" <= ", "~≤~").replace(" >  ", "~>~").split("~")
             expected.append(f"{name} {sign} {float(at):.3g}".replace("-", "−"))
-    figure = outline(SHORT, depth)
+    figure = outline(SHORT)
     drawn = [label.get_text().strip() for label in figure.axes[0].get_yticklabels()]
     assert [text for text in drawn if "≤" in text or ">" in text] == expected
     assert "50" in words(figure)
