@@ -165,7 +165,7 @@ def test_p_counts_random_directions_at_least_as_far(clips, network):
         as_steep = sum(abs((gradients @ v).mean()) >= steep - 1e-9 for v in null)
         assert concept.slope_p == close((1 + as_steep) / 61)
         assert abs(concept.slope) == close(steep)
-    assert table["p_holm"].tolist() == holm(table["p"].tolist())
+    assert table["p_holm"].tolist() == holm(table["p"].tolist()).tolist()
 
 
 def test_a_clip_without_gradient_counts_half(clips):

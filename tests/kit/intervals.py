@@ -12,6 +12,11 @@ def cross_validated_interval(scores: Sequence[float]) -> tuple[float, float]:
     return float(ends[0]), float(ends[1])
 
 
+def cross_validated_p(scores: Sequence[float]) -> float:
+    """Return the p value of the t test that the mean of film scores is 0."""
+    return float(2 * stats.t.sf(abs(np.mean(scores)) / _error(scores), len(scores) - 1))
+
+
 def _error(scores: Sequence[float]) -> float:
     films = len(scores)
     return float(np.var(scores, ddof=1) * (1 / films + 1 / (films - 1))) ** 0.5
