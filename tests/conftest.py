@@ -6,8 +6,6 @@ import importlib
 import os
 import shutil
 import sys
-import time
-import tomllib
 
 # No downloads from a hub, and scikit-learn checks array inputs of every type.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -17,7 +15,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers that all use all cores slow each other down; set before NumPy is imported.
     os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
-from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
@@ -39,17 +36,9 @@ if TYPE_CHECKING:  # a small installation has no scikit-learn
     from obygaze_models.experiments.experiment import Experiment
     from obygaze_models.experiments.tables import Run
 
-#: Seconds of computing that each room's tests may take, of `make test`, on a machine that takes
-#: `REFERENCE_S` for `reference_seconds`; slower ones get more.
-BUDGETS = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
-SECONDS: dict[str, int] = BUDGETS["tool"]["budget"]["seconds"]
-REFERENCE_S = 0.1
 for tier, examples in {"test": 25, "night": 500}.items():
     settings.register_profile(tier, deadline=None, max_examples=examples)
 settings.load_profile(os.environ.get("OBYGAZE_TIER", "test"))
-
-STARTED = pytest.StashKey[float]()
-USED: Counter[str] = Counter()  # seconds of computing of each room
 
 #: Files and folders whose tests are independent of each other and long: each test is its own group.
 SPLIT = {"test_docs", "faults", "fuzz"}
@@ -106,64 +95,15 @@ def other_last_bits() -> Generator[None]:
         yield
 
 
-def cpu_seconds() -> float:
-    return sum(os.times()[:4])
-
-
-def reference_seconds() -> float:
-    """Return the best time for a million steps of a plain loop on this machine."""
-
-    def loop() -> float:
-        begin = time.process_time()
-        sum(number * number % 7 for number in range(1_000_000))
-        return time.process_time() - begin
-
-    return min(loop() for _ in range(3))
-
-
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    item.stash[STARTED] = cpu_seconds()
-    return (yield)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item,
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Fail skipped tests if OBYGAZE_NO_SKIPS is set, as in the gate."""
     report = yield
     expected_failure = hasattr(report, "wasxfail")
     if report.skipped and not expected_failure and os.environ.get("OBYGAZE_NO_SKIPS"):
         report.outcome = "failed"
         report.longrepr = f"skipped, but OBYGAZE_NO_SKIPS is set: {report.longrepr}"
-    if report.when == "teardown":
-        report.user_properties.append(("cpu", cpu_seconds() - item.stash[STARTED]))
     return report
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    parts = report.nodeid.partition("::")[0].split("/")
-    USED[parts[1]] += sum(value for name, value in report.user_properties if name == "cpu")
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Print the computing time of each room, and fail in the gate at twice the budget."""
-    if hasattr(session.config, "workerinput") or session.config.args_source.name != "TESTPATHS":
-        return
-    if "not gate" not in session.config.option.markexpr:
-        return
-    slower = max(1.0, reference_seconds() / REFERENCE_S)
-    used = {room: seconds / slower for room, seconds in sorted(USED.items())}
-    shares = ", ".join(f"{room} {used[room]:.0f} of {SECONDS.get(room, 0)}" for room in used)
-    total = f"{sum(used.values()):.0f} of {sum(SECONDS.values())}"
-    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
-    terminal.write_line(f"\nSeconds of computing: {total} ({shares})")
-    slow = [room for room in used if used[room] > max(10, 2 * SECONDS.get(room, 0))]
-    if slow and os.environ.get("OBYGAZE_GATE"):
-        terminal.write_line(f"Over twice the budget: {', '.join(slow)}", red=True)
-        if session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def run_obygaze(*arguments: object, code: int | None = None) -> Result:
