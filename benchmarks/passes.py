@@ -8,15 +8,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import av
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from benchmarks.memory import peak_mib
-from benchmarks.result import Result, side_by_side
+from benchmarks.result import Result
 from obygaze_features.backbones import load_backbone
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.extraction import Options, extract
@@ -25,8 +21,7 @@ from obygaze_features.extraction.forward import Forward
 from obygaze_features.extraction.reader import ask_decoder
 from obygaze_features.items.media import MediaFolder
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.video.sound import decode_sound
-from tests.kit.films import write_clip, write_sound
+from tests.kit.films import write_clip
 from tests.kit.models import write_checkpoint
 
 FULL = "random-xclip"
@@ -41,7 +36,6 @@ def measure() -> Iterator[Result]:
         yield _three_in_one(folder)
         yield _not_the_network(folder)
         yield _memory(folder)
-        yield _sound_alone(folder)
 
 
 def _three_in_one(folder: Path) -> Result:
@@ -121,32 +115,6 @@ def _memory(folder: Path) -> Result:
     return Result(
         "peak memory at 500 clips (at 50)", peaks[0], "MiB", peaks[1], peaks[0] / peaks[1], 1.10
     )
-
-
-def _sound_alone(folder: Path) -> Result:
-    """Decode a film in clips of ten seconds with seeks; the peer decodes it once and cuts."""
-    seconds, rate, least = 300, 16_000, 50
-    film = write_sound(folder / "sound.mp4", "aac", _noise(seconds), pictures=seconds)
-    starts = range(0, seconds, 10)
-
-    def ours() -> object:
-        return [decode_sound(film, start, start + 10, [rate]) for start in starts]
-
-    def peer() -> object:
-        resampler, pieces = av.AudioResampler("flt", "mono", rate), []
-        with av.open(film) as container:
-            for frame in container.decode(audio=0):
-                pieces += [part.to_ndarray()[0] for part in resampler.resample(frame)]
-        sound = np.concatenate(pieces)
-        return [sound[start * rate : (start + 10) * rate].copy() for start in starts]
-
-    name = f"sound of {seconds} s in clips, on one core (av's plain loop); share of 1/{least}"
-    timed = side_by_side(name, ours, peer, target=1, runs=3)
-    return replace(timed, ratio=timed.value / (seconds / least))
-
-
-def _noise(seconds: int) -> NDArray[Any]:
-    return np.random.default_rng(0).normal(0, 0.1, (48_000 * seconds, 2))
 
 
 def _clips(

@@ -1,6 +1,6 @@
 """Stores over HTTP and S3 with 20 ms per request, compared with obstore on the same ranges.
 
-Servers are on loopback (S3: moto), behind a proxy that delays and counts requests.
+Servers are on loopback (S3: moto), behind a proxy that delays requests.
 """
 
 from __future__ import annotations
@@ -47,20 +47,14 @@ def measure() -> Iterator[Result]:
         with serve(folder) as served:
             served.name_versions()
             with _Proxy(served.url) as proxy:
-                yield from _reads("HTTP", f"{proxy.url}/s.zarr", proxy, ids)
-        with _s3() as proxy:
+                yield _reads("HTTP", f"{proxy.url}/s.zarr", ids)
+        with _s3():
             push(open_store(folder / "s.zarr"), "s3://lab/s.zarr")
-            yield from _reads("S3", "s3://lab/s.zarr", proxy, ids)
+            yield _reads("S3", "s3://lab/s.zarr", ids)
 
 
-def _reads(label: str, url: str, proxy: _Proxy, ids: list[str]) -> Iterator[Result]:
+def _reads(label: str, url: str, ids: list[str]) -> Result:
     store = open_store(url)
-    store.read("frames", ids[:1])
-    few = ids[1 : store.stored("frames").shard_rows : 3][:5]
-    _, requests = _timed(proxy, lambda: [store.read("frames", [row]) for row in few])
-    name = f"{label}: requests for 5 rows of an open shard, one by one (limit)"
-    yield Result(name, requests, "", len(few), requests / len(few), 1)
-
     noted: list[Part] = []
     read_parts = Remote.read_parts
 
@@ -71,9 +65,9 @@ def _reads(label: str, url: str, proxy: _Proxy, ids: list[str]) -> Iterator[Resu
     rows = np.random.default_rng(1).integers(0, len(ids), 1000)
     store.read("frames", ids[::10])  # each shard is open
     with patch.object(Remote, "read_parts", note):
-        ours, _ = _timed(proxy, lambda: store.read("frames", [ids[row] for row in rows]))
-    peer, _ = _timed(proxy, _obstore(url, noted))
-    yield Result(f"{label}: 1,000 random rows (obstore)", ours, "s", peer, ours / peer, None)
+        ours = _timed(lambda: store.read("frames", [ids[row] for row in rows]))
+    peer = _timed(_obstore(url, noted))
+    return Result(f"{label}: 1,000 random rows (obstore)", ours, "s", peer, ours / peer, None)
 
 
 def _obstore(url: str, parts: Sequence[Part]) -> Callable[[], None]:
@@ -92,20 +86,19 @@ def _obstore(url: str, parts: Sequence[Part]) -> Callable[[], None]:
     return read
 
 
-def _timed(proxy: _Proxy, action: Callable[[], object]) -> tuple[float, int]:
-    """Return the seconds and the requests that an action takes."""
-    before, begin = proxy.requests, time.perf_counter()
+def _timed(action: Callable[[], object]) -> float:
+    """Return the seconds that an action takes."""
+    begin = time.perf_counter()
     action()
-    return time.perf_counter() - begin, proxy.requests - before
+    return time.perf_counter() - begin
 
 
 class _Proxy:
-    """A threaded proxy for one server that delays and counts each request."""
+    """A threaded proxy for one server that delays each request."""
 
     def __init__(self, address: str) -> None:
         split = urlsplit(address)
         self.target = split.hostname, split.port
-        self.requests = 0
         self.url, self._loop = "", asyncio.new_event_loop()
         self._ready = threading.Event()
 
@@ -141,7 +134,6 @@ class _Proxy:
     async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(2**16):
             if data.startswith(_METHODS):
-                self.requests += 1
                 await asyncio.sleep(LATENCY_S)
             writer.write(data)
             await writer.drain()
@@ -155,7 +147,7 @@ class _Proxy:
 
 
 @contextlib.contextmanager
-def _s3() -> Iterator[_Proxy]:
+def _s3() -> Iterator[None]:
     import boto3  # type: ignore[import-untyped]
     from moto.server import ThreadedMotoServer
 
@@ -172,5 +164,5 @@ def _s3() -> Iterator[_Proxy]:
         }
         with patch.dict(os.environ, settings):
             boto3.client("s3", endpoint_url=address).create_bucket(Bucket="lab")
-            yield proxy
+            yield
     server.stop()

@@ -1,4 +1,4 @@
-"""Growth of costs: each command at two sizes, compared with a peer that does less.
+"""Costs of large data: each command, compared with a peer that does less.
 
 A figure is the CPU time of a separate process on one thread. The process first does
 the same work on a few rows, to load the libraries. For quick work, the best of three is used. With
@@ -8,7 +8,6 @@ itself.
 
 from __future__ import annotations
 
-import math
 import os
 import resource
 import shutil
@@ -23,13 +22,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.result import Result
-from benchmarks.scale_inputs import films, run, store, table
+from benchmarks.scale_inputs import films, store, table
 
 SMALL = "OBYGAZE_BENCH_SMALL"
-LINEAR = 1.15
-"""The maximum exponent of a linear cost."""
 ENOUGH_S, MOST_RUNS = 1.0, 3
-THOUSANDS, CLIPS = (10_000, 100_000), (15_000, 100_000)
+TINY = {"clips": 60, "films of 40 clips": 4}
+"""The sizes of the first, unmeasured work."""
 
 
 @dataclass(frozen=True)
@@ -42,52 +40,35 @@ class Work:
         A function that fills the folder of inputs for a size.
     beside, target
         A description of the peer, and the limit for the ratio of our CPU time to the peer's.
-    exponent
-        The largest exponent that we promise; None if the work grows faster than its size.
     prepare
         A function that fills the output folder before the time is measured.
     """
 
     name: str
     unit: str
-    sizes: tuple[int, int]
+    size: int
     make: Callable[[Path, int], None]
     ours: Callable[[Path, Path], object]
-    peer: Callable[[Path, Path], object] | None = None
-    beside: str = ""
+    peer: Callable[[Path, Path], object]
+    beside: str
     target: float | None = None
-    exponent: float | None = LINEAR
     prepare: Callable[[Path, Path], object] | None = None
 
 
-def measure(only: str = "") -> Iterator[Result]:
-    """Measure the tasks whose names contain `only`."""
+def measure() -> Iterator[Result]:
+    """Measure all tasks."""
     with tempfile.TemporaryDirectory() as name:
         for work in WORKS:
-            if only in work.name:
-                yield from _results(work, Path(name))
+            yield _result(work, Path(name))
 
 
-def _results(work: Work, folder: Path) -> Iterator[Result]:
-    tiny, sizes = _inputs(work, folder, _tiny_sizes(work)[0]), work.sizes
-    if os.environ.get(SMALL):
-        sizes = _tiny_sizes(work)
-    seconds: list[float] = []
-    for size in sizes:
-        inputs = _inputs(work, folder, size)
-        seconds.append(_spend(work, "ours", inputs, tiny))
-    peer, beside = seconds[0], f"{sizes[0]:,}"
-    if work.peer:
-        peer, beside = _spend(work, "peer", inputs, tiny), work.beside
-    label = f"{work.name}, {sizes[1]:,} {work.unit}"
-    name = f"{label} ({beside})"
-    yield Result(name, seconds[1], "s", peer, seconds[1] / peer, work.target)
-    exponent = math.log(seconds[1] / seconds[0]) / math.log(sizes[1] / sizes[0])
-    yield Result(f"{work.name}: exponent (linear)", exponent, "", 1, exponent, work.exponent)
-
-
-def _tiny_sizes(work: Work) -> tuple[int, int]:
-    return (60, 80) if work.unit == "clips" else (4, 5)
+def _result(work: Work, folder: Path) -> Result:
+    tiny = _inputs(work, folder, TINY[work.unit])
+    inputs = tiny if os.environ.get(SMALL) else _inputs(work, folder, work.size)
+    ours = _spend(work, "ours", inputs, tiny)
+    peer = _spend(work, "peer", inputs, tiny)
+    name = f"{work.name}, {work.size:,} {work.unit} ({work.beside})"
+    return Result(name, ours, "s", peer, ours / peer, work.target)
 
 
 def _inputs(work: Work, folder: Path, size: int) -> Path:
@@ -212,17 +193,6 @@ def _half_a_copy(inputs: Path, output: Path) -> float:
     return (_cpu_s() - begin) / 2
 
 
-def _predict(inputs: Path, output: Path) -> None:
-    _obygaze(
-        "models", "predict", inputs.with_name("model"), inputs / "s.zarr",
-        "-o", output / "p.csv",
-    )  # fmt: skip
-
-
-def _report(inputs: Path, output: Path) -> None:
-    _obygaze("report", inputs / "run", "-o", output / "r.html")
-
-
 def _leave_film_out(inputs: Path, output: Path) -> None:
     _obygaze("models", "run", inputs / "films.toml", "-o", output / "run")
 
@@ -241,19 +211,17 @@ def _plain_fits(inputs: Path, output: Path) -> None:
 
 
 WORKS = (
-    Work("manifests import csv", "clips", (100_000, 1_000_000), table, _import_table,
+    Work("manifests import csv", "clips", 1_000_000, table, _import_table,
          _pandas_table, "pandas: read, group, write", 4),
-    Work("load a manifest", "clips", (100_000, 1_000_000), table, _load,
+    Work("load a manifest", "clips", 1_000_000, table, _load,
          _pandas_load, "pandas: read the tables"),
-    Work("stores import npy", "clips", THOUSANDS, store, _import_npy,
+    Work("stores import npy", "clips", 100_000, store, _import_npy,
          _write_zarr, "Zarr's own write", 3),
-    Work("stores finalise", "clips", THOUSANDS, store, _finalise,
+    Work("stores finalise", "clips", 100_000, store, _finalise,
          _copy_again, "a copy", 5, prepare=_copy_store),
-    Work("stores subset, half", "clips", THOUSANDS, store, _subset, _half_a_copy, "half a copy", 5),
-    Work("models predict", "clips", THOUSANDS, store, _predict),
-    Work("report of a run", "clips", CLIPS, run, _report),
-    Work("leave-film-out, logistic", "films of 40 clips", (25, 100), films, _leave_film_out,
-         _plain_fits, "scikit-learn: one fit per film", exponent=None),
+    Work("stores subset, half", "clips", 100_000, store, _subset, _half_a_copy, "half a copy", 5),
+    Work("leave-film-out, logistic", "films of 40 clips", 100, films, _leave_film_out,
+         _plain_fits, "scikit-learn: one fit per film"),
 )  # fmt: skip
 
 

@@ -1,10 +1,9 @@
-"""Synthetic inputs of any size for `benchmarks.scale`: tables, stores and runs."""
+"""Synthetic inputs of any size for `benchmarks.scale`: tables, stores and films."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,25 +28,11 @@ def table(folder: Path, clips: int) -> None:
 
 
 def store(folder: Path, clips: int) -> None:
-    """Write labelled clips with ten folds, their features as a matrix and a store, and a model."""
+    """Write labelled clips with ten folds, their features as a matrix and a store."""
     manifest, values = _labelled(folder, clips), _features(clips)
     np.save(folder / "x.npy", values)
     _write_store(folder, manifest, values)
     (folder / "half.txt").write_text("\n".join(manifest.ids[: clips // 2]), encoding="utf-8")
-    model = folder.with_name("model")
-    if not model.exists():
-        import obygaze_models as om
-
-        om.train_model(_experiment(folder, "logistic"), model)
-
-
-def run(folder: Path, clips: int) -> None:
-    """Write a run whose model is quick to fit and slightly better than chance."""
-    import obygaze_models as om
-
-    manifest = _labelled(folder, clips)
-    _write_store(folder, manifest, _features(clips)[:, :16])
-    om.run_experiment(_experiment(folder, "random-directions"), folder / "run")
 
 
 def films(folder: Path, count: int) -> None:
@@ -97,13 +82,3 @@ def _write_store(folder: Path, manifest: Manifest, values: NDArray[np.float16]) 
     spec = ArraySpec("native", values.shape[1:], "float16", "made up")
     recipe = replace(RECIPE, arrays=(spec,))
     write_rows(folder / "s.zarr", manifest, {"native": values}, recipe, block_rows=1024)
-
-
-def _experiment(folder: Path, estimator: str) -> Any:
-    from obygaze_models.experiments.experiment import Experiment
-
-    return Experiment(
-        name="scale", manifest=str(folder / "manifest"), store=str(folder / "s.zarr"), split="ten",
-        protocol="leak-free", positives=("S",), train_negatives=("HN",),
-        test_negatives=(("EN", "HN", "NS"),), estimators=(estimator,),
-    )  # fmt: skip

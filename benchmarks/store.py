@@ -85,10 +85,6 @@ def _clips(folder: Path) -> Iterator[Result]:
         "open, all of native (memmap)", partial(all_of, "native"), partial(memmap, "native"),
         target=10,
     )  # fmt: skip
-    yield side_by_side(
-        "open, all of native (one .pth file per clip)", partial(all_of, "native"),
-        partial(pth, "native", ids), target=1 / 20,
-    )  # fmt: skip
     save_file({"frames": frames}, folder / "frames.safetensors")
     save_file(dict(zip(ids, native, strict=True)), folder / "native.safetensors")
     flat = pa.FixedSizeListArray.from_arrays(pa.array(frames.reshape(-1)), FRAMES * DIM)
@@ -114,12 +110,6 @@ def _clips(folder: Path) -> Iterator[Result]:
         )  # fmt: skip
     wanted = [ids[row] for row in np.random.default_rng(1).integers(0, CLIPS, RANDOM)]
     opened = open_store(store)
-    yield side_by_side(
-        "200 random clips one at a time, checksums on (one .pth file per clip)",
-        lambda: [opened.read("frames", [one]) for one in wanted],
-        partial(pth, "frames", wanted),
-        target=1 / 3,
-    )
     tensors: Any = safe_open(folder / "native.safetensors", "numpy")
     one_id = wanted[0]
     ours = min(repeat(lambda: opened.read("native", [one_id]), number=1000)) / 1000
