@@ -162,7 +162,7 @@ def repair(store: Path, yes: bool, as_json: bool) -> None:
 @stores.command()
 @click.argument("store", type=ADDRESS)
 @film_option("Keep the items of these films.")
-@names_option("--ids", multiple=True, metavar="ID,...", help="Keep these items.")
+@names_option("--ids", metavar="ID,...", help="Keep these items.")
 @output_options("The new store, NAME.zarr.")
 @json_option
 def subset(

@@ -17,7 +17,7 @@ import click
 
 from obygaze_features.common.package import OPTIONAL, missing
 from obygaze_features.common.printer import Result, describe
-from obygaze_features.common.text import as_list, printable, redact_url
+from obygaze_features.common.text import printable, redact_url
 from obygaze_features.errors import ObygazeError, UsageError
 
 MAX_ERROR = 1500
@@ -69,25 +69,16 @@ def join_options(*options: Callable[[Any], Any]) -> Callable[[Command], Command]
     return add
 
 
-def split_names(
-    ctx: click.Context, param: click.Parameter, value: str | Sequence[str] | None
+def _split_names(
+    ctx: click.Context, param: click.Parameter, values: Sequence[str]
 ) -> list[str] | None:
-    """Split an option's values at commas."""
-    if not value:
-        return None
-    names = ",".join(as_list(value)).split(",")
-    return [name.strip() for name in names if name.strip()]
+    """Split an option's values at commas; return None if there are none."""
+    names = [name.strip() for name in ",".join(values).split(",")]
+    return list(filter(None, names)) or None
 
 
-names_option = functools.partial(click.option, callback=split_names)
-"""An option that takes several names, which `split_names` reads."""
-
-
-def _film_names(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> Sequence[str]:
-    """Keep the values of ``--film`` whole, because titles may contain commas."""
-    if values and split_names(ctx, param, values) == []:
-        raise UsageError("--film is empty; pass the id or title of a film")
-    return values
+names_option = functools.partial(click.option, multiple=True, callback=_split_names)
+"""An option that takes several names, separated by commas or in several options."""
 
 
 def film_option(text: str) -> Callable[[Command], Command]:
@@ -98,7 +89,6 @@ def film_option(text: str) -> Callable[[Command], Command]:
         "films",
         multiple=True,
         metavar="FILM,...",
-        callback=_film_names,
         help=f"{text} {ways}",
     )
 

@@ -268,13 +268,12 @@ def new_folder(
         yield temporary
         if path.exists() and not allow_missing:
             _refuse_to_lose(path, temporary)
-        sync_folder(temporary)
-        with _alone_in(path.parent):
-            if overwrite and path.exists():
-                _exchange(temporary, path)
-                sync_path(path.parent)
-            else:
-                _rename_folder(temporary, path)
+        if overwrite and path.exists():
+            sync_folder(temporary)
+            _exchange(temporary, path)
+            sync_path(path.parent)
+        else:
+            publish_folder(temporary, path)
     finally:
         # Remove the failed attempt, or the folder that was replaced.
         shutil.rmtree(temporary, ignore_errors=True)
@@ -296,10 +295,6 @@ def check_new_folder(path: Path, *, overwrite: bool = False, marker: str | None 
 def publish_folder(folder: Path, path: Path) -> None:
     """Flush a folder and all its files to disk, and rename it to a path that is still free."""
     sync_folder(folder)
-    _rename_folder(folder, path)
-
-
-def _rename_folder(folder: Path, path: Path) -> None:
     try:
         os.rename(folder, path)
     except OSError:
@@ -402,25 +397,15 @@ def read_format(
     if not path.is_file():
         kind = KINDS[path.name]
         require_folder(folder, kind, error)
-        reason = describe_other_kind(folder, kind)
-        inside = sorted(folder.glob(f"*/{path.name}"))
-        if not reason and inside:
-            reason = f"{folder} is not {kind}; did you mean {inside[0].parent}?"
         missing = f"{folder} is not {kind}: it has no {path.name} (create one with: {make})"
-        raise error(reason or missing)
-    return check_format(read_json(path, error), folder, name, version, error)
-
-
-def check_format(
-    content: Any, where: object, name: str, version: int, error: type[ObygazeError]
-) -> dict[str, Any]:
-    """Return a JSON header; raise `error` if its format or version cannot be read."""
+        raise error(describe_other_kind(folder, kind) or missing)
+    content: Any = read_json(path, error)
     if not isinstance(content, dict) or content.get("format") != name:
-        raise error(f'{where} does not have the format "{name}"')
+        raise error(f'{folder} does not have the format "{name}"')
     number = content.get("format_version")
     if type(number) is not int or not 1 <= number <= version:
         raise error(
-            f"{where} has format version {number!r}, but this version of obygaze only reads up to "
+            f"{folder} has format version {number!r}, but this version of obygaze only reads up to "
             f"{version}; update obygaze (pip install --upgrade obygaze)"
         )
     return content

@@ -67,11 +67,10 @@ def package_of(path: str) -> str:
 def describe_error(problem: BaseException) -> str:
     """Return an error's type and message, and the line of the guest's file that led to it."""
     frames = traceback.extract_tb(problem.__traceback__)
-    entry = next((frame for frame in frames if "obygaze_" not in frame.filename), frames[-1])
-    last = [frame for frame in frames if frame.filename == entry.filename][-1]
-    file = "/".join(Path(last.filename).parts[-2:])
+    frame = next((frame for frame in frames if "obygaze_" not in frame.filename), frames[-1])
+    file = "/".join(Path(frame.filename).parts[-2:])
     text = f"{type(problem).__name__}: {one_line(problem)}".removesuffix(": ")
-    return f"{text} ({file}:{last.lineno})"
+    return f"{text} ({file}:{frame.lineno})"
 
 
 def one_line(problem: object) -> str:

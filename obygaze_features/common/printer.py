@@ -14,6 +14,8 @@ Result = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """The result of a command: facts and rows, or only rows."""
 MAX_ENTRIES = 20
 """The maximum number of entries of a mapping in a cell; ``--json`` has all."""
+WIDTH = 100
+"""The maximum width of sentences."""
 
 
 def describe(result: Result) -> str:
@@ -113,11 +115,9 @@ def _number(value: float) -> str:
 
 
 def align(
-    header: Sequence[str], rows: Iterable[Sequence[object]], *, left: int | Collection[int] = 1
+    header: Sequence[str], rows: Iterable[Sequence[object]], *, left: Collection[int] = (0,)
 ) -> str:
-    """Format rows for a terminal, under a header and a rule.
-
-    `left` says how many of the first columns are left-aligned, or which ones are.
+    """Format rows for a terminal, under a header and a rule; `left` lists left-aligned columns.
 
     Examples
     --------
@@ -127,8 +127,6 @@ def align(
     Juno     74
     Up        9
     """
-    if isinstance(left, int):
-        left = range(left)
     table = [header, *(list(map(str, row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     table.insert(1, ["-" * width for width in widths])
@@ -142,7 +140,7 @@ def align(
     return "\n".join(lines)
 
 
-def fill(text: str, width: int = 100, **options: Any) -> str:
-    """Wrap text at `width`, or at the terminal's width if that is narrower."""
-    columns = shutil.get_terminal_size((width, 0)).columns
-    return textwrap.fill(text, min(width, columns), **options)
+def fill(text: str) -> str:
+    """Wrap text at 100 letters, or at the terminal's width if that is narrower."""
+    columns = shutil.get_terminal_size((WIDTH, 0)).columns
+    return textwrap.fill(text, min(WIDTH, columns))

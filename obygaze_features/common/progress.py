@@ -23,7 +23,7 @@ def progress(
 @contextlib.contextmanager
 def meter(total: int | None, label: str, *, unit: str) -> Iterator[Callable[..., None]]:
     """Show a progress bar, and yield the function that advances it, ``advance(steps, note)``."""
-    with _bar(None, label, total, unit=unit, unit_scale=unit == "B") as bar:
+    with _bar(None, label, total, unit=unit) as bar:
 
         def advance(steps: int, note: str = "") -> None:
             bar.set_postfix_str(note, refresh=False)

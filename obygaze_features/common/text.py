@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
-import shlex
 import unicodedata
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import TypeVar
@@ -14,7 +13,7 @@ _ZEROS = re.compile(r"(?<!\d)0+(?=\d)")
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _NOT_IN_FILES = re.compile(r'[<>:"/\\|?*]+')
 _KEPT_BY_WINDOWS = re.compile(r"(con|prn|aux|nul|(com|lpt)[1-9¹²³]) *(\.|$)", re.IGNORECASE)
-_MAX_FILE_BYTES = 200
+_MAX_STEM_BYTES = 180
 MAX_NAMES_COMPARED = 1000
 """The number of names above which only case and leading zeros are compared, so that it is fast."""
 MAX_TIME_S = 1e9
@@ -143,23 +142,18 @@ def file_names(names: Iterable[str], suffix: str) -> list[str]:
     for name in names:
         text = _NOT_IN_FILES.sub("-", unicodedata.normalize("NFC", name))
         stem = "".join(letter if letter.isprintable() else "-" for letter in text)
-        stem = stem.strip(" .") or "-"
+        stem = stem.encode()[:_MAX_STEM_BYTES].decode(errors="ignore").strip(" .") or "-"
         if _KEPT_BY_WINDOWS.match(stem):
             stem = f"_{stem}"
+
+        file = f"{stem}{suffix}"
         number = 1
-        end = suffix
-        while (file := _fit(stem, end)).casefold() in used:
+        while file.casefold() in used:
             number += 1
-            end = f"-{number}{suffix}"
+            file = f"{stem}-{number}{suffix}"
         used.add(file.casefold())
         files.append(file)
     return files
-
-
-def _fit(stem: str, end: str) -> str:
-    """Return a file name of at most `_MAX_FILE_BYTES`."""
-    room = _MAX_FILE_BYTES - len(end.encode())
-    return stem.encode()[:room].decode(errors="ignore").rstrip(" .") + end
 
 
 def did_you_mean(unknown: Iterable[str], names: Iterable[str]) -> str:
@@ -190,14 +184,11 @@ def unknown_name(kind: str, name: str, names: Iterable[str]) -> str:
     "unknown array 'natve'; did you mean native?"
     >>> unknown_name("array", "x", ["native", "frames"])
     "unknown array 'x'; choose from native, frames"
-    >>> unknown_name("film", "x", ["Juno", "Crazy, Stupid, Love"])
-    "unknown film 'x'; choose from Juno, 'Crazy, Stupid, Love'"
     """
     names = list(names)
     remedy = did_you_mean([name], names)
     if not remedy:
-        choices = [repr(name) if "," in name else name for name in names]
-        remedy = f"; choose from {join_some(choices, 30)}"
+        remedy = f"; choose from {join_some(names, 30)}"
     return f"unknown {kind} {shorten(name)}{remedy}"
 
 
@@ -298,14 +289,3 @@ def redact(message: str) -> str:
     message = re.sub(r"\?[^\s=\"'<>]*=[^\"'<>]*", "", message)
     message = _URL.sub(lambda url: redact_url(url[0]), message)
     return re.sub(r"[^\s/:\"']+:[^\s\"']*@", "", message)
-
-
-def for_shell(path: object) -> str:
-    """Quote a path or URL for use in a shell command, without secrets.
-
-    Examples
-    --------
-    >>> for_shell("my films/m"), for_shell("stores/x.zarr")
-    ("'my films/m'", 'stores/x.zarr')
-    """
-    return shlex.quote(redact_url(path))

@@ -99,6 +99,8 @@ def find_films(names: Collection[str] | str, titles: Mapping[str, str]) -> list[
     chosen: list[str] = []
     left_out: list[str] = []
     parts = [part.strip() for name in as_list(names) for part in name.split(",")]
+    if not any(parts):
+        raise UsageError("no film is named; pass the id or title of a film")
     for name in filter(None, parts):
         wish = name.removeprefix("!")
         films = _find(wish, titles)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -11,13 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from obygaze_features.common.files import new_file
-from obygaze_features.common.text import (
-    counted,
-    did_you_mean,
-    for_shell,
-    format_time,
-    shorten,
-)
+from obygaze_features.common.text import counted, did_you_mean, format_time, shorten
 from obygaze_features.errors import BackboneError, StoreError, UsageError, translate
 from obygaze_features.items.films import distinct_titles, film_titles, find_films
 from obygaze_features.page.html import Html, document, html, read_thumbnails
@@ -257,7 +252,7 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
         spec = name
     if spec is None:
         if ":" in family:
-            typed = for_shell(f"{name}={family}")
+            typed = shlex.quote(f"{name}={family}")
             give = f"if you trust {shorten(family)}, run its code with: --backbone {typed}"
         raise BackboneError(f"{store.where}: no backbone {shorten(name)} is installed; {give}")
     network = load_backbone(spec, "cpu")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -21,8 +21,6 @@ from obygaze_models.bias.inputs import Vectors, read_struct
 from obygaze_models.bias.measured import Drawing, Measured, Rows
 from obygaze_models.scoring.metrics import Array
 
-FORMAT = "obygaze-battery"
-FORMAT_VERSION = 1
 SHIPPED = ("emotion", "professions")
 """The batteries that come with obygaze, by name."""
 _DRAWING = Drawing(
@@ -80,8 +78,8 @@ class Battery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: dict[str, _Ids] = {}
     templates: _Ids = ()
     sets: dict[str, _Ids | _Columns] = {}
-    format: str = FORMAT
-    format_version: int = FORMAT_VERSION
+    format: Literal["obygaze-battery"] = "obygaze-battery"
+    format_version: Literal[1] = 1
 
 
 def read_battery(name: str | Path) -> Battery:
@@ -92,7 +90,7 @@ def read_battery(name: str | Path) -> Battery:
     elif not path.is_file():
         unknown = unknown_name("battery", str(name), SHIPPED)
         raise BiasError(f"{unknown} (or pass your own JSON file)")
-    return read_struct(path, Battery, FORMAT, FORMAT_VERSION)
+    return read_struct(path, Battery)
 
 
 def select(selector: Selector, battery: Battery, tables: _Tables) -> list[str]:

@@ -45,7 +45,7 @@ _DRAWING = Drawing(
 )
 
 
-def gender_scores(path: str | Path, *, baseline: bool = False) -> Measured:
+def gender_scores(path: str | Path) -> Measured:
     """Score a table of captions, and measure the lean of each object towards man or woman.
 
     There is a row for each object and measure, objects with the most captions first, and at the end
@@ -62,20 +62,19 @@ def gender_scores(path: str | Path, *, baseline: bool = False) -> Measured:
     Parameters
     ----------
     path
-        A CSV table with a ``confidence`` column. To score original captions, it needs
-        ``probability``, ``similarity``, and ``group`` (man or woman) or ``caption``. To score both
-        variants, it needs ``probability_man``, ``similarity_man``, ``probability_woman`` and
-        ``similarity_woman``. ``id``, ``caption`` and ``object`` are kept.
-    baseline
-        Only count co-occurrence, from ``object`` and either ``group`` or ``caption``.
+        A CSV table with ``group`` (man or woman) or ``caption``, from which co-occurrence is
+        counted. To score original captions, it also needs ``probability``, ``similarity`` and
+        ``confidence``. To score both variants, it needs ``probability_man``, ``similarity_man``,
+        ``probability_woman``, ``similarity_woman`` and ``confidence``. ``id``, ``caption`` and
+        ``object`` are kept.
     """
     import pandas as pd
 
-    table = read_rows(path, ["object"] if baseline else [])
+    table = read_rows(path)
     check_cells(table, "object", unique="id")
-    has_variants = "probability_man" in table.columns and not baseline
+    has_variants = "probability_man" in table.columns
     scores: dict[str, Array] = {}
-    if not baseline and ("probability" in table.columns or not has_variants):
+    if "probability" in table.columns:
         scores["score"] = _score(table)
     if has_variants:
         for gender in GENDERS:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
 
-from obygaze_features.common.files import check_format, read_json
+from obygaze_features.common.files import read_json
 from obygaze_features.common.package import reference_file
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import shorten, unknown_name
@@ -25,16 +25,13 @@ from obygaze_models.data.stores import Sources, read_features
 from obygaze_models.scoring.metrics import Array
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
-FORMAT = "obygaze-lexicon"
-FORMAT_VERSION = 1
 _Lists = Annotated[dict[str, tuple[str, ...]], msgspec.Meta(min_length=1)]
 
 
-def read_struct(path: Path, kind: type[Struct], name: str, version: int) -> Struct:
-    """Read a JSON file as a typed struct; raise `BiasError` if it does not have the format."""
-    content = check_format(read_json(path, BiasError), path, name, version, BiasError)
-    with translate(BiasError, path, foreign=msgspec.ValidationError):
-        return msgspec.convert(content, kind)
+def read_struct(path: Path, kind: type[Struct]) -> Struct:
+    """Read a JSON file as a typed struct; raise `BiasError` if it is not one."""
+    with translate(BiasError, path, ": {}", foreign=msgspec.ValidationError):
+        return msgspec.convert(read_json(path, BiasError), kind)
 
 
 def read_rows(path: str | Path, required: Sequence[str] = ()) -> Table:
@@ -84,8 +81,8 @@ def tokens(text: str) -> list[str]:
 class Lexicon(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Word lists by name, and for each column, the names of its groups with their aliases."""
 
-    format: str
-    format_version: int
+    format: Literal["obygaze-lexicon"]
+    format_version: Literal[1]
     name: Annotated[str, msgspec.Meta(min_length=1)]
     words: _Lists
     groups: dict[str, _Lists]
@@ -107,7 +104,7 @@ def shipped_lexicon(name: str) -> Lexicon:
 
 def read_lexicon(path: str | Path) -> Lexicon:
     """Read a lexicon in the form of manifests/lexicons/emotions.json."""
-    lexicon = read_struct(Path(path), Lexicon, FORMAT, FORMAT_VERSION)
+    lexicon = read_struct(Path(path), Lexicon)
     for word in chain.from_iterable(lexicon.words.values()):
         if tokens(word) != [word]:
             raise BiasError(
@@ -189,12 +186,9 @@ def _read_file(path: Path, ids: Sequence[str]) -> dict[str, Array]:
         path.open(encoding="utf-8-sig", newline="\n") as file,
     ):
         lines: Iterator[list[str]] = (line.split(" ", 1) for line in file)
-        first = 1
         if path.suffix == ".csv":
             lines = csv.reader(file, strict=True)
-            first = 2
-            next(lines, None)
-        for number, row in enumerate(lines, first):
+        for number, row in enumerate(lines, start=1):
             if not row or row[0] not in wanted:
                 continue
             where = f"{path}, line {number}"

@@ -167,18 +167,15 @@ def ratings(table: Path, raters: tuple[str, ...]) -> Measured:
 
 @bias.command("gender-score")
 @folder_argument("scores")
-@click.option(
-    "--cooccurrence", is_flag=True, help="Count co-occurrence only, which needs no scores."
-)
 @_with_outputs
-def gender_score(scores: Path, cooccurrence: bool) -> Measured:
+def gender_score(scores: Path) -> Measured:
     """Measure the gender score of captions and objects.
 
     SCORES is a CSV table, your own or from obygaze features caption-scores, with the columns
     confidence, probability and similarity, and a group (man or woman) or a caption. To score both
     variants of a caption, it needs probability_man, similarity_man, probability_woman and
-    similarity_woman. There is a row for each object and measure; a .json output also has the scores
-    of each caption.
+    similarity_woman. Without scores, only co-occurrence is counted. There is a row for each object
+    and measure; a .json output also has the scores of each caption.
 
     \b
     Example:
@@ -186,4 +183,4 @@ def gender_score(scores: Path, cooccurrence: bool) -> Measured:
     """
     from obygaze_models.bias.gender_score import gender_scores
 
-    return gender_scores(scores, baseline=cooccurrence)
+    return gender_scores(scores)

@@ -7,7 +7,6 @@ topic, a constant, the clip, its rank, its score, and the run's tag. Tags that o
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -74,17 +73,16 @@ def write_run(
             f"highest level of {truth.name} from all others"
         )
     ids = predictions.table["id"].tolist()
-    seen = predictions.table["seen"]
-    data = "own-data"
+    origin = "own-data"
     if uses_external_data(predictions.about.needs.backbone):
-        data = "external-data"
-    tag = f"{folder_name(predictions.about.model)}-{data}"
+        origin = "external-data"
+    tag = f"{folder_name(predictions.about.model)}-{origin}"
     write_text(output, format_run(truth.name, ids, predictions.values[:, 1], tag))
     return {
         "clips": len(ids),
         "tag": tag,
         "missing": missing_from(ids, tested),
-        "trained_on": int((seen == "clip").sum()),
+        "trained_on": int((predictions.table["seen"] == "clip").sum()),
         "warnings": list(map(str, predictions.warnings)),
     }
 
@@ -115,10 +113,12 @@ def read_run_file(path: Path) -> Table:
         cells = line.split()
         if not cells:
             continue
-        score = math.nan
-        with contextlib.suppress(IndexError, ValueError):
-            score = float(cells[4])
-        if len(cells) != len(COLUMNS) or not math.isfinite(score):
+        try:
+            _, _, _, _, score, _ = cells
+            is_valid = math.isfinite(float(score))
+        except ValueError:
+            is_valid = False
+        if not is_valid:
             raise ExperimentError(
                 f"{path}, line {number}: a line of a run file has six columns (topic, Q0, id, "
                 f"rank, score, tag) and a finite score (got {shorten(line)})"
@@ -126,8 +126,8 @@ def read_run_file(path: Path) -> Table:
         rows.append(cells)
         numbers.append(number)
     columns = {name: [cells[at] for cells in rows] for at, name in enumerate(COLUMNS)}
-    if len(set(columns["topic"])) != 1 or len(set(columns["tag"])) != 1:
-        raise ExperimentError(f"{path}: a run file has lines of one topic and one tag")
+    if len(set(columns["topic"])) != 1:
+        raise ExperimentError(f"{path}: a run file has lines of one topic")
     return Table(path, " ", columns, numbers)
 
 

@@ -159,8 +159,8 @@ def test_only_films_beside_the_file_are_linked(media, link):
 
 def test_unusable_timelines_are_not_exported(marked, tmp_path, obygaze):
     marked.save(tmp_path / "all/mine")
-    near = f"all is not a folder of timelines; did you mean {tmp_path}/all/mine?"
-    refused(obygaze("annotations", "show", tmp_path / "all"), near)
+    missing = "all is not a folder of timelines: it has no timelines.json"
+    refused(obygaze("annotations", "show", tmp_path / "all"), missing)
 
 
 def test_show_summarises_timelines(marked, tmp_path, obygaze):

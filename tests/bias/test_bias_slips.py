@@ -49,7 +49,7 @@ SLIPS = {
     ],
     "captions f/readme.md": [("x", "a folder of .txt files")],
     "captions f --lexicon own.json": [
-        ({"words": {}}, 'own.json does not have the format "obygaze-lexicon"'),
+        (HEAD | {"format": "x", "words": {"a": []}}, "Invalid enum value 'x' - at `$.format`"),
         (HEAD | {"words": {"a": []}, "word": {}}, "unknown field `word`"),
         (HEAD | {"words": {"a": ["blue sea"]}}, "'blue sea' is not a single token"),
     ],

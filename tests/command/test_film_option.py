@@ -43,7 +43,7 @@ def timelines(tmp_path):
         (["f?"], "unknown film 'f?'"),
         (["z*"], "unknown film 'z*'; choose from"),
         (["juno,Pulp Fictoin"], "did you mean Pulp Fiction?"),
-        ([" ,"], "--film is empty"),
+        ([" ,"], "no film is named"),
     ],
 )
 def test_films_are_named_by_id_title_or_pattern(obygaze, timelines, values, films):

@@ -173,17 +173,12 @@ def test_a_shift_is_a_number_of_seconds(films, tmp_path, obygaze, shift):
     assert not (tmp_path / "words").exists()
 
 
-@pytest.mark.parametrize("extra", [0, 1])
-def test_every_written_manifest_of_words_can_be_read(tmp_path, obygaze, extra):
+def test_every_written_manifest_of_words_can_be_read(tmp_path, obygaze):
     film = of.Manifest("m", Items.of([Item("whole", film=JUNO, media="a.mp4", start=0, end=9999)]))
     film.save(tmp_path / "m")
-    text = "a" * (131_072 + extra)
+    text = "a" * 131_073  # more than Python's csv module reads by default
     source = write(tmp_path / f"{JUNO}.srt", f"00:00:01,000 --> 00:00:02,000\n{text}\n")
     output = tmp_path / "words"
-    result = obygaze("manifests", "subtitles", tmp_path / "m", source, "-o", output, code=extra)
-    if extra:
-        assert "a cell of text has more than 131,072 characters" in result.stderr
-        assert not output.exists()
-    else:
-        obygaze("manifests", "check", output, code=0)
-        assert of.Manifest.load(output).items.texts == [text]
+    obygaze("manifests", "subtitles", tmp_path / "m", source, "-o", output, code=0)
+    obygaze("manifests", "check", output, code=0)
+    assert of.Manifest.load(output).items.texts == [text]

@@ -10,7 +10,7 @@ from pathlib import Path
 from obygaze_features.annotations.build import SourceRow, build_timelines
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Films, Segment, Timelines
-from obygaze_features.common.tables import Table, map_cells, map_columns, read_mapped_table
+from obygaze_features.common.tables import Table, map_cells, read_mapped_table
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.items.items import safe_id
 from obygaze_features.manifests.importers.reading import film_of_file, parse_time
@@ -41,8 +41,8 @@ def import_timelines(
 
 def _read_source(source: Path, columns: Mapping[str, str] | None) -> Table:
     """Return a table whose columns are named after their meanings."""
-    table = read_mapped_table(source, MEANINGS, columns)
-    table = map_columns(table, MEANINGS, required=("film", "annotator", *TIMES, "level"))
+    required = ("film", "annotator", *TIMES, "level")
+    table = read_mapped_table(source, MEANINGS, columns, required=required)
     films_of_rows = map_cells(film_of_file, table["film"])
     return replace(table, columns={**table.columns, "film": films_of_rows})
 
