@@ -28,10 +28,9 @@ from PIL import Image
 
 from docs.blocks import blocks
 from obygaze_features.common.figures import save_figure
-from obygaze_features.items.films import film_titles
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.statistics import statistics, statistics_figure
 from obygaze_models.commands.main import main
+from obygaze_models.reproduce.annotation import levels_figure
 
 ROOT = Path(__file__).parents[1]
 README_PICTURE = ROOT / "docs/report.png"
@@ -238,5 +237,5 @@ if __name__ == "__main__":
             labels = f"{data}/obygaze12/ObyGaze12_thresh_02.csv -o {work}/paper"
             run_command(f"manifests import obygaze12 {labels}")
             paper = Manifest.load(Path(work, "paper"))
-            figure = statistics_figure(statistics(paper), film_titles(paper.items))
+            figure = levels_figure(paper, "Levels of objectification")
             save_figure(figure, ROOT / "docs/obygaze12.png", overwrite=True)

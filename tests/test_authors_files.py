@@ -41,14 +41,14 @@ def test_levels_and_concepts_match_the_paper(obygaze12):
         "released": [453, 309, 292, 310],
         "raw": [453, 711, 397, 353],
     }.items():
-        result = statistics(obygaze12, rule).all
-        assert [result.levels[code] for code in LEVELS] == counts
-    result = statistics(obygaze12).all
-    assert [f"{result.share(code):.1%}" for code in LEVELS] == ["52.4%", "16.1%", "15.3%", "16.2%"]
-    means = [f"{result.concepts_per_item(code):.4f}" for code in ("HN", "NS", "S")]
-    assert means == ["1.2557", "1.7089", "2.6032"]
-    fewer = statistics(obygaze12.select(ids=obygaze12.split("02_EN_HN_S").ids), "released").all
-    assert [fewer.levels[code] for code in LEVELS] == [436, 304, 0, 308]
+        assert [row["clips"] for row in statistics(obygaze12, rule)["levels"]] == counts
+    levels = statistics(obygaze12)["levels"]
+    assert [row["level"] for row in levels] == list(LEVELS)
+    assert [f"{row['share']:.1%}" for row in levels] == ["52.4%", "16.1%", "15.3%", "16.2%"]
+    means = [f"{row['concepts_per_clip']:.4f}" for row in levels]
+    assert means == ["0.0000", "1.2557", "1.7089", "2.6032"]
+    fewer = statistics(obygaze12.select(ids=obygaze12.split("02_EN_HN_S").ids), "released")
+    assert [row["clips"] for row in fewer["levels"]] == [436, 304, 0, 308]
     assert sum(not name for name in obygaze12.items.media) == 75
 
 

@@ -183,15 +183,6 @@ def name_rows(axes: Axes, names: Sequence[str]) -> None:
     axes.set_ylim(0.6 - max(1, len(names)), 0.6)
 
 
-def add_heading(axes: Axes, title: str, about: str = "") -> None:
-    """Write a title above axes, and an explanation in small text below it."""
-    style: Any = {"textcoords": "offset points", "fontsize": 8.5, "color": SOFT}
-    axes.annotate(about, (0, 1), (0, 6), xycoords="axes fraction", **style)
-    width = (1 - NAMES) * 72 * _figure_of(axes).get_figwidth()
-    heading = "\n".join(wrap(title, width, 10))
-    axes.set_title(heading, loc="left", fontsize=10, pad=18 if about else 6)
-
-
 def caption(figure: Figure, title: str, text: str = "", keys: Mapping[str, str] = {}) -> None:
     """Add a title and a legend above all axes, a text at the bottom, and a description."""
     from matplotlib.patches import Patch

@@ -2,42 +2,66 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from obygaze_features.common.package import reference_json
-from obygaze_features.items.films import film_titles
-from obygaze_features.manifests.statistics import statistics, statistics_figure
+from obygaze_features.manifests.manifest import Manifest
+from obygaze_features.manifests.statistics import statistics
+from obygaze_models.figures.dots import Dot, dot_plot, level_series
 from obygaze_models.reproduce.context import ReproductionContext, Runs
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, plain
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 def make_figure2(context: ReproductionContext, runs: Runs) -> Artifacts:
-    """Tabulate levels, next to the paper's numbers, and concepts; draw levels by film."""
+    """Tabulate and draw levels, next to the paper's numbers, and concepts."""
     counts = statistics(context.manifest)
-    total = counts.all
-    codes = [code for code in context.manifest.scheme.codes if total.levels[code]]
+    levels = [row for row in counts["levels"] if row["clips"]]
+    codes = [row["level"] for row in levels]
     published = {}
     if context.has_papers_clips:
         published = reference_json("published.json")["figure2"]
 
-    lines = [Line("clips", "count", plain({code: total.levels[code] for code in codes}))]
-    for name, key, measure in (
-        ("share of clips", "shares", total.share),
-        ("concepts a clip", "concepts_per_clip", total.concepts_per_item),
+    lines = [Line("clips", "count", plain({row["level"]: row["clips"] for row in levels}))]
+    for name, measure, key in (
+        ("share of clips", "share", "shares"),
+        ("concepts a clip", "concepts_per_clip", "concepts_per_clip"),
     ):
-        numbers = {code: number for code in codes if (number := measure(code))}
-        ours = Line(name, "ours", plain(numbers))
-        lines += ours.beside(plain(published.get(key, {})))
+        numbers = {row["level"]: row[measure] for row in levels if row[measure]}
+        lines += Line(name, "ours", plain(numbers)).beside(plain(published.get(key, {})))
     rates = []
-    for concept in counts.concepts:
-        numbers = {code: total.concept_rate(code, concept) for code in codes}
-        rates.append(Line(concept, "ours", plain(numbers)))
+    for row in counts["concepts"]:
+        rates.append(Line(row["concept"], "ours", plain({code: row[code] for code in codes})))
     blocks = [
         Block("Levels", "", "share", lines),
         Block("Share of the level's clips that show a concept", "", "share", rates),
     ]
-    figure = statistics_figure(
-        counts,
-        film_titles(context.manifest.items),
-        by_film=True,
-        title=f"Levels of objectification{context.title_suffix}",
+
+    figure = levels_figure(context.manifest, f"Levels of objectification{context.title_suffix}")
+    labels = context.manifest.labels().name
+    return Artifacts([Table(codes, blocks)], {"fig2": figure}, {"labels": labels})
+
+
+def levels_figure(manifest: Manifest, title: str) -> Figure:
+    """Draw the share of each level, and of each level's clips that have each concept."""
+    counts = statistics(manifest)
+    # The highest level comes first, and levels without concepts come last, so they have no dots.
+    levels = [row for row in reversed(counts["levels"]) if row["clips"]]
+    levels.sort(key=lambda row: row["concepts_per_clip"] == 0)
+    with_concepts = [row["level"] for row in levels if row["concepts_per_clip"]]
+    rows = [("share of clips", [Dot(row["share"]) for row in levels])]
+    for row in counts["concepts"]:
+        rows.append((row["concept"], [Dot(row[code]) for code in with_concepts]))
+
+    names = manifest.label_scheme().name_of
+    series = dict(zip(names, level_series(names), strict=True))
+    return dot_plot(
+        rows,
+        [series[row["level"]] for row in levels],
+        title=title,
+        axis="share of all clips (first row), and of each level's clips that have the concept",
+        description="The share of each level, and of each level's clips that have a concept.",
+        limits=(0, 1),
     )
-    return Artifacts([Table(codes, blocks)], {"fig2": figure}, {"labels": counts.labels})

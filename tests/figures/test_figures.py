@@ -18,10 +18,10 @@ import obygaze_features as of
 from obygaze_features.annotations import Film
 from obygaze_features.annotations.figures import film_figure
 from obygaze_features.common import figures as common
-from obygaze_features.manifests.statistics import statistics, statistics_figure
 from obygaze_models.estimators.trees import as_tree
 from obygaze_models.figures import dots as plots
 from obygaze_models.figures.dots import Dot, Series
+from obygaze_models.reproduce.annotation import levels_figure
 from obygaze_models.reproduce.drawings import DEPTH, first_nodes, tree_outline
 from tests.kit.files import texts, title
 from tests.kit.floats import close
@@ -194,7 +194,7 @@ def annotated() -> Iterator[Figure]:
     projected = of.project(timelines, 60)
     manifest = projected.manifest.with_parts(labels=[projected.merge_labels()])
     yield film_figure(timelines, manifest, "a")
-    yield statistics_figure(statistics(manifest), FILMS, by_film=True)
+    yield levels_figure(manifest, FILMS["b"])
 
 
 GATE = [pytest.param(width, marks=pytest.mark.gate) for width in (6.5, 11.0)]
