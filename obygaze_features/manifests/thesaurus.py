@@ -1,4 +1,4 @@
-"""The thesaurus of a scheme: sub-constructs, levels and concepts, with their sources."""
+"""The thesaurus of a scheme: levels and concepts, with their sources."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from obygaze_features.manifests.labels import LabelScheme
 def thesaurus_rows(scheme: LabelScheme) -> list[dict[str, str]]:
     """Return a row for each definition, instance and example, and for the sources."""
     rows: list[tuple[str, str, str]] = []
-    for name, text in scheme.sub_constructs.items():
-        rows.append((name, "sub-construct", text))
     for level in scheme.levels:
         rows.append((level.name, "level", level.about))
     sources = {concept.source for concept in scheme.concepts}
