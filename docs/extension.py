@@ -18,6 +18,7 @@ from sphinx.util.docutils import SphinxDirective
 import obygaze_features as of
 from docs.docstrings import PACKAGES
 from docs.pictures import MADE, write_pictures
+from obygaze_features.common.package import reference_json
 
 ROOT = Path(__file__).parents[1]
 #: Files elsewhere in the repository that are pages of the site.
@@ -80,8 +81,8 @@ def describe_scheme() -> str:
     for level in scheme.levels:
         lines += [f"{level.name} ({level.code})", f": {level.about}", ""]
     lines += ["### Sub-constructs of objectification", ""]
-    for name, about in scheme.sub_constructs.items():
-        lines += [name, f": {about}", ""]
+    for entry in reference_json("scheme-obygaze.json")["sub_constructs"]["entries"]:
+        lines += [entry["name"], f": {entry['line']}", ""]
     titles = {True: "Concepts of the paper, which can be seen", False: "Further concepts"}
     for concept in sorted(scheme.concepts, key=lambda concept: not concept.visual):
         lines += [f"### {titles.pop(concept.visual)}", ""] if concept.visual in titles else []

@@ -6,7 +6,6 @@ a published protocol is sound, training on one split and testing on another may 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
@@ -54,8 +53,9 @@ def _audit_pair(manifest: Manifest, train: Split, test: Split, gap: float) -> di
     class_of = test.class_of
     if not class_of and manifest.default_labels:
         class_of = manifest.labels().level_of
-    by_class = Counter(class_of.get(i, "unlabelled") for i in leaked)
-    classes = {class_of.get(i, "unlabelled") for i in tested}
+    by_class = {class_of.get(i, "unlabelled"): 0 for i in tested}
+    for identifier in leaked:
+        by_class[class_of.get(identifier, "unlabelled")] += 1
     return {
         "test": test.name,
         "fold": test.last_fold,
@@ -65,5 +65,5 @@ def _audit_pair(manifest: Manifest, train: Split, test: Split, gap: float) -> di
         "least_in_a_run": min(in_runs, default=None),
         "most_in_a_run": max(in_runs, default=None),
         "neighbours": len(near) - len(leaked),
-        "leaked_by_class": {name: by_class[name] for name in sorted(classes)},
+        "leaked_by_class": dict(sorted(by_class.items())),
     }

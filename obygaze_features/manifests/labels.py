@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar, cast, get_args
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import msgspec
 
@@ -84,18 +84,11 @@ class Concept:
 
 @dataclass(frozen=True)
 class LabelScheme:
-    """The levels, from lowest to highest, and the concepts of a label set.
-
-    `sub_constructs` maps the name of each part of the annotated construct to a one-line
-    description, as in the paper's table 1.
-    """
+    """The levels, from lowest to highest, and the concepts of a label set."""
 
     name: str
     levels: tuple[Level, ...]
-    concepts: tuple[Concept, ...] = field(default=())
-    sub_constructs: Mapping[str, str] = field(
-        default_factory=dict, compare=False, repr=False, hash=False
-    )
+    concepts: tuple[Concept, ...] = ()
 
     @property
     def codes(self) -> tuple[str, ...]:
@@ -126,11 +119,9 @@ class LabelScheme:
         >>> [obygaze_scheme().senses[name] for name in ("Look", "Speech", "Narratology")]
         ['seen', 'said', 'told']
         """
-        shipped = {concept.name: concept.sense for concept in obygaze_scheme().concepts}
         senses: dict[str, str] = {}
         for concept in self.concepts:
-            seen = "seen" if concept.visual else ""
-            senses[concept.name] = concept.sense or seen or shipped.get(concept.name, "")
+            senses[concept.name] = concept.sense or ("seen" if concept.visual else "")
         return senses
 
     @property
@@ -218,8 +209,6 @@ class LabelScheme:
             for key in DESCRIPTIONS:
                 if is_shipped or not entry.get(key):
                     entry.pop(key, None)
-        if is_shipped or not self.sub_constructs:
-            del value["sub_constructs"]
         return value
 
 
@@ -251,9 +240,7 @@ def obygaze_scheme() -> LabelScheme:
     >>> look.name, look.about, look.instances
     ('Look', "characters' gaze", ('voyeurism', 'a gaze that is not returned'))
     """
-    shipped = reference_json("scheme-obygaze.json")
-    parts = {entry["name"]: entry["line"] for entry in shipped["sub_constructs"]["entries"]}
-    return msgspec.convert(shipped | {"sub_constructs": parts}, LabelScheme)
+    return msgspec.convert(reference_json("scheme-obygaze.json"), LabelScheme)
 
 
 #: An argument of `choose_scheme`: levels, a scheme, a path to a scheme, or None for the default.
@@ -314,37 +301,35 @@ def scheme_in(
         return LabelScheme.from_json(value)
 
 
-def origin_of(about: Mapping[str, Any]) -> Origin:
-    """Return who or what made a label set, according to its JSON file."""
-    origin = about.get("origin", "")
-    if origin not in get_args(Origin):
-        raise ManifestError(unknown_name("origin", str(origin), get_args(Origin)[:-1]))
-    if origin:
-        return cast(Origin, origin)
+class _Made(msgspec.Struct):
+    """The fields of a label set's JSON file that say who or what made the labels.
 
-    # Earlier versions wrote no origin.
-    if "annotator" in about:
-        return "annotator"
-    if _sources_of(about):
-        return "merge"
-    if "rule" in about and not str(about["rule"]).startswith("as in "):
-        return "rule"
-    return ""
+    `of` describes the label sets that were merged.
+    """
 
+    origin: Origin = ""
+    annotator: str = ""
+    of: dict[str, _Made] = {}
+    rule: str = ""
 
-def _sources_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
-    sources = about.get("of")
-    return sources if isinstance(sources, Mapping) else {}
+    def __post_init__(self) -> None:
+        if self.origin:
+            return
+        # Versions before 0.3 wrote no origin.
+        if self.annotator:
+            self.origin = "annotator"
+        elif self.of:
+            self.origin = "merge"
+        elif self.rule and not self.rule.startswith("as in "):
+            self.origin = "rule"
 
-
-def _annotators_in(about: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the annotators' label sets that a merge includes, directly or through other merges."""
-    for name, source in _sources_of(about).items():
-        origin = origin_of(source) if isinstance(source, Mapping) else ""
-        if origin == "merge":
-            yield from _annotators_in(source)
-        elif origin != "rule":
-            yield name
+    def annotators(self) -> Iterator[str]:
+        """Yield the annotators' label sets that a merge includes, also through other merges."""
+        for name, source in self.of.items():
+            if source.origin == "merge":
+                yield from source.annotators()
+            elif source.origin != "rule":
+                yield name
 
 
 def map_column(table: Table, column: str, function: Callable[[str], V]) -> list[V]:
@@ -410,17 +395,21 @@ class LabelSet(IdTable):
     @property
     def origin(self) -> Origin:
         """The origin of the labels: an annotator, a merge or a rule; empty if unknown."""
-        return origin_of(self.about)
+        return self._made.origin
 
     @property
     def merged_from(self) -> list[str]:
         """The names of the label sets that this label set was merged from, if any."""
-        return list(_sources_of(self.about))
+        return list(self._made.of)
 
     @property
     def merged_annotators(self) -> list[str]:
         """The annotators' label sets that this set was merged from, directly or indirectly."""
-        return list(dict.fromkeys(_annotators_in(self.about)))
+        return list(dict.fromkeys(self._made.annotators()))
+
+    @cached_property
+    def _made(self) -> _Made:
+        return msgspec.convert(self.about, _Made)
 
     @cached_property
     def level_of(self) -> dict[str, str]:
@@ -445,9 +434,11 @@ class LabelSet(IdTable):
         `default` is the scheme of the manifest, for labels without their own.
         """
         path = table.path.with_suffix(".json")
-        with errors_as(ManifestError, str(path)):
-            origin_of(about)
         scheme = scheme_in(about, path, default)
+        try:
+            msgspec.convert(about, _Made)
+        except msgspec.ValidationError as error:
+            raise ManifestError(f"{path} is malformed ({error})") from None
 
         def read_concepts(text: str) -> tuple[str, ...]:
             return tuple(map(scheme.concept, split_concepts(text)))

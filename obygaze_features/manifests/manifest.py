@@ -108,14 +108,11 @@ class Manifest:
     def annotators(self) -> list[str]:
         """The names of the label sets that were each made by a single annotator."""
         sets = [self.labels(name) for name in self.label_names]
-        merged: set[str] = set()
-        for labels in sets:
-            merged.update(labels.merged_annotators)
+        merged = {name for labels in sets for name in labels.merged_annotators}
         names = []
         for labels in sets:
-            # Earlier versions saved no origin.
-            is_vouched_for = labels.name in merged and not labels.origin
-            if labels.origin == "annotator" or is_vouched_for:
+            # Whoever merges labels of unknown origin says that they are an annotator's.
+            if labels.origin == "annotator" or (not labels.origin and labels.name in merged):
                 names.append(labels.name)
         return names
 
@@ -236,18 +233,15 @@ class Manifest:
             chosen = [i for i in chosen if names.intersection(concepts_of.get(i, ()))]
         items = self.items.select(ids=chosen)
 
-        keep = items.row_of.__contains__
-        splits = []
-        for name in self.split_names:
-            split = self.split(name)
-            selected = split.where(keep)
-            if set(selected.folds) == set(split.folds):
-                splits.append(selected)
-        return replace(self, items=items, folder=None, _parts={}).with_parts(
-            labels=[self.labels(name).where(keep) for name in self.label_names],
-            splits=splits,
-            runs=[self.runs(name).where(keep) for name in self.run_names],
-        )
+        parts: dict[tuple[str, str], Any] = {}
+        for kind, cls in PARTS.items():
+            for name in self._names(kind):
+                part: Any = self._part(cls, name)
+                selected = part.where(items.row_of.__contains__)
+                if kind == Split.KIND and set(selected.folds) != set(part.folds):
+                    continue
+                parts[kind, name] = selected
+        return replace(self, items=items, folder=None, _parts=parts)
 
     def locate(self, videos: Path | str) -> Located:
         """Find each item's file in a folder of videos or images."""
@@ -513,13 +507,9 @@ def check(folder: Path) -> list[str]:
         return [str(error)]
 
     problems = []
-    header = read_header(folder)
-    for key in ("items", "digest"):
-        expected = manifest.header()[key]
-        if header.get(key) != expected:
-            problems.append(
-                f"{folder / HEADER}: {key} is {header.get(key)}, but {expected} in items.csv"
-            )
+    digest = read_header(folder).get("digest")
+    if digest != manifest.digest:
+        problems.append(f"{folder / HEADER}: items.csv has the digest {manifest.digest}")
     if manifest.default_labels not in (None, *manifest.label_names):
         problems.append(f"{folder / HEADER}: there is no labels/{manifest.default_labels}.csv")
     for kind, part in PARTS.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import contextlib
 import html
 import re
 from collections.abc import Sequence
@@ -188,10 +187,10 @@ def _decode(path: Path) -> str:
         encoding = "utf-16"
     elif b"\0" in data:
         raise ManifestError(path, "is not a text file")
-    for name in (encoding, "cp1252"):
-        with contextlib.suppress(UnicodeDecodeError):
-            return data.decode(name)
-    return data.decode("latin-1")
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError:
+        return data.decode("cp1252", errors="replace")
 
 
 def _plain(text: str) -> str:

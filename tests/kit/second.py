@@ -22,7 +22,6 @@ SCHEME = LabelScheme(
         Concept("him vs her", visual=False, sense="told", about="who is in the light"),
         Concept("hum/none", visual=False, aliases=("drone",), sense="heard"),
     ),
-    sub_constructs={"key": "how the scene is lit", "fill": "what lightens its shadows"},
 )
 #: Films by id. The first name is a number, and the second is not a valid id.
 FILMS = {

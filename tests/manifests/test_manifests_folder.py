@@ -57,7 +57,7 @@ def test_other_items_than_the_header_says_are_a_problem(manifest):
     path.write_text(items.replace("scene_1.avi", "scene_1.mp4"))
     assert check(manifest) == []  # another extension, the same item
     path.write_text("".join(items.splitlines(keepends=True)[:-1]))
-    assert any("items is 6" in problem for problem in check(manifest))
+    assert "digest" in check(manifest)[0]
     for rows, fact in (
         (["a,x,2"], "line 2: start 'x' is not a number"),
         (["a,1,"], "line 2: a span must end"),

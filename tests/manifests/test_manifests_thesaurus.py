@@ -25,7 +25,6 @@ def test_the_thesaurus_has_the_papers_counts():
     paper = [concept for concept in scheme.concepts if concept.source == "paper"]
     assert {concept.name: len(concept.instances) for concept in paper} == PAPER
     assert sum(len(concept.instances) for concept in paper) == 22
-    assert all(scheme.sub_constructs.values())
     assert all(concept.about and concept.examples for concept in paper)
     assert tuple(concept.name for concept in paper) == scheme.visual_concepts
     # No instance twice, and what MObyGaze adds is not the paper's.
@@ -43,7 +42,7 @@ def test_other_texts_for_the_papers_levels_are_kept():
 
 def test_the_command_prints_the_scheme(obygaze):
     text = obygaze("manifests", "thesaurus").output
-    for fact in ("male gaze", "a man's point of view on a woman", "voyeurism", "Narratology"):
+    for fact in ("none of the concepts is seen", "voyeurism", "Narratology"):
         assert fact in text
 
 

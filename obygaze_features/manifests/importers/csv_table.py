@@ -71,7 +71,7 @@ def import_manifest(
         return manifest
 
     label_table = _labelled(table.select(c for c in labels.COLUMNS if c in table.columns))
-    about = _made_by(annotator)
+    about = _about(table, annotator)
     label_set = _label_set(safe_id(annotator or "annotations"), label_table, scheme, about)
     return manifest.with_parts(labels=[label_set])
 
@@ -127,7 +127,7 @@ def read_labels(
 
     label_table = table.select((c for c in table.columns if c not in items.COLUMNS), rows)
     label_table = replace(label_table, columns={"id": ids, **label_table.columns})
-    about = _made_by(annotator)
+    about = _about(table, annotator)
     scheme = _choose_scheme(table, levels)
     if scheme:
         about["label_scheme"] = scheme.to_json()
@@ -139,12 +139,9 @@ def _read(source: Path, columns: Mapping[str, str] | None, *required: str) -> Ta
     """Read a table that has the `required` columns, and ids or file names."""
     table = read_mapped_table(source, MEANINGS, columns, required=[*required, ("id", "media")])
     if "level" in table.columns and "concepts" in table.columns:
-        table.columns["concepts"] = map_cells(_join_concepts, table["concepts"])
+        concepts = map_cells(labels.parse_concepts, table["concepts"])
+        table.columns["concepts"] = map_cells(labels.SEPARATOR.join, concepts)
     return table
-
-
-def _join_concepts(cell: str) -> str:
-    return labels.SEPARATOR.join(labels.parse_concepts(cell))
 
 
 def _with_items(table: Table) -> Table:
@@ -225,16 +222,16 @@ def _labelled(table: Table) -> Table:
     return table.select(table.columns, [row for row, level in enumerate(table["level"]) if level])
 
 
-def _made_by(annotator: str | None) -> dict[str, object]:
+def _about(table: Table, annotator: str | None) -> dict[str, object]:
+    about: dict[str, object] = {"rule": f"as in {table.path.name}"}
     if annotator:
-        return {"origin": "annotator", "annotator": annotator}
-    return {}
+        about |= {"origin": "annotator", "annotator": annotator}
+    return about
 
 
 def _label_set(
     name: str, table: Table, scheme: LabelScheme, about: Mapping[str, object]
 ) -> LabelSet:
-    about = {"rule": f"as in {table.path.name}", **about}
     try:
         return LabelSet.from_table(name, table, about, scheme)
     except ManifestError as error:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from obygaze_features.common.tables import Table, read_table
-from obygaze_features.common.text import shorten, unknown_name
+from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ManifestError
 from obygaze_features.items.items import Items
 from obygaze_features.manifests.importers.reading import parse_list, published, source_or_download
@@ -104,6 +104,7 @@ def read_released_splits(source: Path, manifest: Manifest) -> tuple[list[Split],
 
 def _read_split(path: Path, manifest: Manifest) -> Split:
     table = read_table(path, delimiter=";", required=["id", "label", "fold"])
+    map_column(table, "id", manifest.items.row)  # raises if an id is unknown
     name = path.stem
     class_of = CLASSES
     if path.parent.name == "movieset":
@@ -111,9 +112,6 @@ def _read_split(path: Path, manifest: Manifest) -> Split:
         negative, _, positive = name.replace("ENHN", "EN+HN").partition("_")
         class_of = {"0": negative.replace("+", "_"), "1": positive}
         name = f"movieset_{name}"
-    for row, identifier in enumerate(table["id"]):
-        if identifier not in manifest:
-            raise table.problem(row, f"id {shorten(identifier)} is not in the manifest")
 
     def read_class(label: str) -> str:
         if label not in class_of:

@@ -40,8 +40,8 @@ def import_manifest(
     reserved = {*items.COLUMNS, "template"} & set(table.columns)
     if reserved:
         raise ManifestError(f"{source}, line 1: column {min(reserved)!r} is reserved; rename it")
-    made: list[Item] = []
-    extra: dict[str, list[str]] = {"template": [], **{column: [] for column in table.columns}}
+    made = []
+    rows = []
     for row, cells in enumerate(table.rows()):
         cells["stimulus"] = cells["stimulus"].strip()
         if not cells["stimulus"]:
@@ -49,8 +49,8 @@ def import_manifest(
         for template in templates:
             text = with_article(template, cells["stimulus"], article)
             made.append(Item(_id(cells.get("set", ""), text), kind="text", text=text))
-            for column, cell in {"template": template, **cells}.items():
-                extra[column].append(cell)
+            rows.append({"template": template, **cells})
+    extra = {column: [row[column] for row in rows] for column in ("template", *table.columns)}
     return Manifest(name=source.stem, items=Items.of(made, extra), source=source.name)
 
 
