@@ -44,10 +44,8 @@ def measure() -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as name, patch.object(fmt, "SHARD_BYTES", SHARD_BYTES):
         folder = Path(name)
         make_store(folder / "s.zarr", ids, {"frames": frames})
-        with serve(folder) as served:
-            served.name_versions()
-            with _Proxy(served.url) as proxy:
-                yield from _reads("HTTP", f"{proxy.url}/s.zarr", proxy, ids)
+        with serve(folder) as served, _Proxy(served.url) as proxy:
+            yield from _reads("HTTP", f"{proxy.url}/s.zarr", proxy, ids)
         with _s3() as proxy:
             push(open_store(folder / "s.zarr"), "s3://lab/s.zarr")
             yield from _reads("S3", "s3://lab/s.zarr", proxy, ids)
