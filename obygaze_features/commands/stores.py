@@ -246,10 +246,10 @@ def export(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> N
 @click.argument("target", type=ADDRESS)
 @json_option
 def push(store: Path, target: Path | str, as_json: bool) -> None:
-    """Send a final STORE to a zip file, a folder, S3 or the Hub.
+    """Send a final STORE to a zip file, S3 or the Hub.
 
-    TARGET is NAME.zip, or a folder or URL that gets a copy of the store: under its own name, or
-    NAME.zarr. Every file is verified. The same command resumes an interrupted push.
+    TARGET is NAME.zip, or a URL that gets a copy of the store: under its own name, or NAME.zarr.
+    Every file is verified. The same command resumes an interrupted push.
 
     \b
     Example:
@@ -275,7 +275,7 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
 @output_options("The new store, NAME.zarr.")
 @json_option
 def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> None:
-    """Download a final STORE from a URL, or unpack it from a zip file.
+    """Copy a final STORE from a URL, a zip file or a folder.
 
     Every file is verified. The same command resumes an interrupted download.
 
@@ -299,7 +299,7 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
     help="The id of each row of a matrix: a CSV file with a column id.",
 )
 @click.option(
-    "--recipe", type=PATH, help="How the features were made: TOML or JSON with backbone, "
+    "--recipe", type=PATH, help="How the features were made: TOML with backbone, "
     "preprocessing and precision."
 )  # fmt: skip
 @click.option("--backbone", metavar="NAME", help="The backbone's name.")

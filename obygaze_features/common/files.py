@@ -326,18 +326,17 @@ def _refuse_to_lose(old: Path, new: Path) -> None:
 
 
 def _exchange(new: Path, path: Path) -> None:
-    """Swap two folders; if the second cannot take the first one's name, undo it.
+    """Swap two folders; if this is interrupted, either of them has the name.
 
     A process that is killed in between leaves the old folder aside, where nothing removes it.
     """
     aside = new.with_suffix(ASIDE)
-    os.rename(path, aside)
     try:
+        os.rename(path, aside)
         os.rename(new, path)
-    except BaseException:
-        os.rename(aside, path)
-        raise
-    os.rename(aside, new)
+    finally:
+        if aside.exists():
+            os.rename(aside, path if new.exists() else new)
 
 
 def sha256_of(path: Path) -> str:

@@ -65,13 +65,11 @@ def subset(
     output
         The path of the new store, ``NAME.zarr``.
     ids, films
-        The ids to include (each must exist), or films whose items are all included. With both,
-        only items that match both are included.
+        The ids to include (each must exist), or films whose items are all included (default: all).
+        With both, only items that match both are included.
     overwrite
         Replace an existing store at `output`.
     """
-    if ids is None and films is None:
-        raise UsageError("a subset needs ids or films; pass either or both")
     output = _check_output(output, [store])
     films = films and find_films(films, titles_in(store.items))
     items = store.items.select(ids=ids, films=films)
@@ -83,7 +81,7 @@ def subset(
 
 
 def merge(stores: Sequence[Store], output: Path | str, *, overwrite: bool = False) -> Store:
-    """Merge partial copies of one store, or stores of different films.
+    """Merge partial copies of one store, or stores of different films. One store is copied.
 
     If all stores have the same items, each row is taken from the first store in which it is done.
     If the stores have no ids in common, the new store has all their items, store by store.
@@ -91,15 +89,12 @@ def merge(stores: Sequence[Store], output: Path | str, *, overwrite: bool = Fals
     Parameters
     ----------
     stores
-        Two or more stores, open or final, with the same backbone, preprocessing, precision and
-        arrays.
+        Stores, open or final, with the same backbone, preprocessing, precision and arrays.
     output
         The path of the new store, ``NAME.zarr``.
     overwrite
         Replace an existing store at `output`.
     """
-    if len(stores) < 2:
-        raise UsageError(f"pass two or more stores to merge (got {stores!r:.200})")
     output = _check_output(output, stores)
     first = stores[0]
     for store in stores[1:]:

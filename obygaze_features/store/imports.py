@@ -16,13 +16,13 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.files import read_json, read_toml
+from obygaze_features.common.files import read_toml
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import shorten
@@ -70,7 +70,7 @@ class _Backbone(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     name: str = ""
     family: str = ""
     revision: Any = None
-    weights_sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")] = ""
+    weights_sha256: str = ""
     config: dict[str, Any] = {}
 
 
@@ -105,7 +105,7 @@ def import_features(
         The id of each row of ``.npy`` files: a sequence of ids, such as a column of a table, or
         the path of a CSV table with a column ``id``. Pass ``manifest.ids`` if row i is item i.
     recipe
-        A TOML or JSON file that describes how the features were made.
+        A TOML file that describes how the features were made.
     backbone
         The name of the backbone, if the recipe does not state it.
     columns
@@ -369,16 +369,13 @@ def _find_datasets(path: Path, file: Any) -> dict[str, Any]:
 
 
 def read_recipe(path: Path | str | None, backbone: str | None = None) -> Recipe:
-    """Read a recipe from a TOML or JSON file with the same keys as a store's attributes.
+    """Read a recipe from a TOML file with the same keys as a store's attributes.
 
     Whatever is not stated is unknown. `backbone` is the name if the file does not state it.
     """
     stated = _Recipe()
     if path is not None:
-        read = read_toml
-        if Path(path).suffix.lower() == ".json":
-            read = read_json
-        table = read(Path(path), UsageError)
+        table = read_toml(Path(path), UsageError)
         with translate(UsageError, path, "is not a valid recipe ({})"):
             stated = msgspec.json.decode(json.dumps(table), type=_Recipe)
     name = stated.backbone.name or backbone or UNKNOWN

@@ -69,8 +69,6 @@ class Remote(Location):
         self.where = redact_url(address).rstrip("/")
         self._checksums: dict[str, str] = {}
         self._systems: dict[int, Any] = {}
-        self._versions: set[object] = set()
-        self._checked = 0
         self.connect()
 
     def connect(self) -> Any:
@@ -79,7 +77,6 @@ class Remote(Location):
         if process not in self._systems:
             with one_line_errors(self.where):
                 system, self._root, self._query = _open_system(self.address)
-            system.versions = self._versions
             self._systems[process] = system
         return self._systems[process]
 
@@ -112,9 +109,6 @@ class Remote(Location):
             number_of[part] = len(spans) - 1
 
         answers = self._request(spans, missing_ok=missing_ok)
-        if len(self._versions) != self._checked:
-            self.refuse_if_changed()
-            self._checked = len(self._versions)
         read = []
         for part in parts:
             number = number_of[part]
@@ -142,13 +136,7 @@ class Remote(Location):
         return self._read_whole(fmt.CHECKSUMS, missing_ok=True)
 
     def pin(self) -> None:
-        """Remember the store's list of checksums, which `read` compares files with.
-
-        Most servers state the version of a file. After a version that was not seen before,
-        `read_parts` compares the list again.
-        """
-        self._versions.clear()
-        self._checked = 0
+        """Remember the store's list of checksums, which `read` compares files with."""
         super().pin()
         self._checksums = {}
         if isinstance(self.identity, bytes):
@@ -244,37 +232,27 @@ def _open_system(address: str) -> tuple[Any, str, str]:
         bucket = urlsplit(address).netloc
         if not bucket or "@" in bucket or ":" in bucket:  # its client would repeat a password
             raise UsageError(f"{where}: use s3://BUCKET/NAME.zarr, without a password")
-        # `fsspec.url_to_fs` would also accept chained file systems.
-        system = _open_s3()
+        # Without these limits, s3fs takes 30 s to give up on a dead endpoint, and gigabytes of
+        # memory. `fsspec.url_to_fs` would also accept chained file systems.
+        config = {"connect_timeout": 2, "retries": {"total_max_attempts": 2}}
+        s3fs = need("s3fs", extra="remote")
+        system = s3fs.S3FileSystem(
+            config_kwargs=config, max_concurrency=1, skip_instance_cache=True
+        )
         return system, system._strip_protocol(address).rstrip("/"), ""
 
     headers = {"Accept-Encoding": "identity"}
     if scheme == "hf":
+        repository = hub_repository(address)
         hub = need("huggingface_hub", extra="remote")
         if hub.constants.HF_HUB_OFFLINE:
             raise StoreError(f"{where} cannot be reached: HF_HUB_OFFLINE is set; unset it")
         endpoint = os.environ.get("HF_ENDPOINT") or hub.constants.ENDPOINT
-        address = f"{endpoint.rstrip('/')}/datasets/{hub_repository(address)}/resolve/main"
+        address = f"{endpoint.rstrip('/')}/datasets/{repository}/resolve/main"
         if token := hub.get_token():
             headers["Authorization"] = f"Bearer {token}"
     root, mark, query = address.partition("?")
     return _open_http(headers), root.rstrip("/"), f"{mark}{query}"
-
-
-def _open_s3() -> Any:
-    """Return fsspec's S3 file system, which notes the version of each file that it reads."""
-    s3fs = need("s3fs", extra="remote")
-
-    class VersionedS3(s3fs.S3FileSystem):  # type: ignore[misc,name-defined]
-        async def _call_s3(self, method: str, *arguments: Any, **options: Any) -> Any:
-            sent = await super()._call_s3(method, *arguments, **options)
-            if method == "get_object":
-                self.versions.add((options["Bucket"], options["Key"], sent["ETag"]))
-            return sent
-
-    # Without these limits, s3fs takes 30 s to give up on a dead endpoint, and gigabytes of memory.
-    config = {"connect_timeout": 2, "retries": {"total_max_attempts": 2}}
-    return VersionedS3(config_kwargs=config, max_concurrency=1, skip_instance_cache=True)
 
 
 def _open_http(headers: dict[str, str]) -> Any:
@@ -314,8 +292,6 @@ def _open_http(headers: dict[str, str]) -> Any:
                             return
                         self._raise_not_found_for_status(sent, url)
                         _require_range(sent, start)
-                        version = sent.headers.get("ETag") or sent.headers.get("Last-Modified")
-                        self.versions.add((url, version or object()))
                         await _write_answer(sent, file, limit)
                         return
                 except aiohttp.ClientError as problem:

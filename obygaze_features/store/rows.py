@@ -247,6 +247,8 @@ class RowReader:
             elif not location.is_local:
                 parts += [(name, -size, size) for name in self._names(array, number)]
         tails = dict(zip(parts, location.read_parts(parts, missing_ok=True), strict=True))
+        if parts:
+            location.refuse_if_changed()
         for number in numbers:
             if number not in shards:
                 shards[number] = self._open_first(array, number, tails)

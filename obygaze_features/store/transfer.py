@@ -10,7 +10,6 @@ compressed, so that they can be mapped. Equal stores give equal zip files, excep
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import stat
 import zipfile
@@ -52,8 +51,6 @@ def pack(store: Store, output: Path | str) -> dict[str, Any]:
     or damaged.
     """
     output = Path(output)
-    if output.suffix.lower() != ".zip":
-        raise UsageError(f"{output}: the name of a packed store must end in .zip")
     store.location.refuse_as_output(output)
     sizes = _list_files(store)
     with (
@@ -70,7 +67,7 @@ def pack(store: Store, output: Path | str) -> dict[str, Any]:
 
 
 def push(store: Store, target: Path | str) -> dict[str, Any]:
-    """Upload or copy a final store; a second push sends only what is missing.
+    """Upload a final store; a second push sends only what is missing.
 
     Returns the address, the number of files, their size, and how many were sent this time. Files in
     the store's folder that do not belong to the store are left out.
@@ -80,26 +77,25 @@ def push(store: Store, target: Path | str) -> dict[str, Any]:
     store
         The store to push. The checksum of each file is verified first.
     target
-        A folder or a URL such as ``s3://bucket/lab``, where the store keeps its name (to rename it,
-        end the folder or URL in ``NAME.zarr``), or ``hf://datasets/OWNER/NAME``, a dataset on the
-        Hugging Face Hub. Raises `StoreError` if the target has other content.
+        A URL such as ``s3://bucket/lab``, where the store keeps its name (to rename it, end the URL
+        in ``NAME.zarr``), or ``hf://datasets/OWNER/NAME``, a dataset on the Hugging Face Hub.
+        Raises `StoreError` if the target has other content.
     """
     where = str(target).rstrip("/")
-    if where.startswith(("http://", "https://")):
+    if not is_url(where) or where.startswith("http"):
         raise UsageError(
-            f"{redact_url(where)}: cannot push over HTTP; use a folder, s3:// or hf://"
+            f"{redact_url(where)}: push to NAME.zip, s3:// or hf://datasets/OWNER/NAME, or copy "
+            "the store into a folder with: obygaze stores pull STORE -o NAME.zarr"
         )
-    if not where.startswith("hf://") and not where.endswith(".zarr"):
-        where = f"{where}/{store.path.resolve().name}"
-    sizes = _list_files(store)
+    send = _push_to_bucket
     if where.startswith("hf://"):
-        sent = _push_to_hub(store, sizes, where)
-    elif is_url(where):
-        sent = _push_to_bucket(store, sizes, where)
-    else:
-        sent = _push_to_folder(store, sizes, Path(where))
-    size = sum(sizes.values())
-    return {"where": redact_url(where), "files": len(sizes), "size": size, "sent": sent}
+        send = _push_to_hub
+    elif not where.endswith(".zarr"):
+        where = f"{where}/{store.path.resolve().name}"
+    there = Remote(where)
+    sizes = _list_files(store)
+    sent = send(store, sizes, there)
+    return {"where": there.where, "files": len(sizes), "size": sum(sizes.values()), "sent": sent}
 
 
 def _list_files(store: Store) -> dict[str, int]:
@@ -131,36 +127,18 @@ def _require_listed(store: Store) -> None:
 
 
 def _find_unsent(
-    store: Store, sizes: Mapping[str, int], there: Location, sizes_there: Mapping[str, int]
+    store: Store, sizes: Mapping[str, int], there: Remote, sizes_there: Mapping[str, int]
 ) -> list[str]:
-    """Return the files that are missing or have another size elsewhere."""
-    if sizes_there:
-        _require_same(store, there, fmt.CHECKSUMS)
+    """Return the files that are missing or have another size elsewhere; refuse another store."""
+    if sizes_there and there.identify() != store.location.read(fmt.CHECKSUMS):
+        raise StoreError(
+            f"{there.where} holds another store or other files; choose an empty target"
+        )
     return [name for name, size in sizes.items() if sizes_there.get(name) != size]
 
 
-def _require_same(store: Store, there: Location, *names: str) -> None:
-    """Raise `StoreError` unless these files of a store are also elsewhere."""
-    for name in names:
-        if not there.exists(name) or there.read(name) != store.location.read(name):
-            raise StoreError(
-                f"{there.where} holds another store or other files; choose an empty target"
-            )
-
-
-def _push_to_folder(store: Store, sizes: Mapping[str, int], target: Path) -> int:
-    """Copy a store into a folder unless it is there; return the number of files copied."""
-    store.location.refuse_as_output(target)
-    if os.path.lexists(target):
-        _require_same(store, Folder(target), fmt.CHECKSUMS, GROUP)
-        return 0
-    pull(store.path, target)
-    return len(sizes)
-
-
-def _push_to_bucket(store: Store, sizes: Mapping[str, int], where: str) -> int:
+def _push_to_bucket(store: Store, sizes: Mapping[str, int], there: Remote) -> int:
     """Upload the files that are missing or have other sizes; return their number."""
-    there = Remote(where)
     root = there.path("").rstrip("/")
     try:
         with one_line_errors(there.where):
@@ -176,13 +154,12 @@ def _push_to_bucket(store: Store, sizes: Mapping[str, int], where: str) -> int:
     return len(unsent)
 
 
-def _push_to_hub(store: Store, sizes: Mapping[str, int], where: str) -> int:
+def _push_to_hub(store: Store, sizes: Mapping[str, int], there: Remote) -> int:
     """Push a store to a dataset on the Hub in one commit; return the number of files sent."""
-    dataset = {"repo_id": hub_repository(where), "repo_type": "dataset"}
-    there = Remote(where)
     hub = need("huggingface_hub", extra="remote")
+    dataset = {"repo_id": hub_repository(there.address), "repo_type": "dataset"}
     api = hub.HfApi()
-    with one_line_errors(where):
+    with one_line_errors(there.where):
         api.create_repo(**dataset, private=True, exist_ok=True)
         tree = api.list_repo_tree(**dataset, recursive=True)
         files = {file.path: file.size for file in tree if isinstance(file, hub.RepoFile)}

@@ -139,7 +139,7 @@ def refused(fact: str, store: Path, *ways: str) -> None:
     output = store.parent / "output"
     calls = {
         "pack": lambda: pack(store, output / "toy.zip"),
-        "push": lambda: push(store, output / "toy.zarr"),
+        "push": lambda: push(store, "s3://lab/toy.zarr"),
         "pull": lambda: pull(store, output / "toy.zarr"),
         "unpack": lambda: pull(
             write_zip(store.parent / "toy.zip", files_of(store)), output / "toy.zarr"
@@ -197,7 +197,7 @@ def test_a_link_instead_of_the_log_is_not_followed(store, tmp_path):
     (store / "log.jsonl").unlink()
     (store / "log.jsonl").symlink_to(tmp_path / "secret")
     for send in (
-        lambda: push(store, tmp_path / "there.zarr"),
+        lambda: push(store, "s3://lab/toy.zarr"),
         lambda: pack(store, tmp_path / "toy.zip"),
         lambda: pull(store, tmp_path / "copy.zarr"),
         lambda: repair(store, reopen=True),

@@ -57,7 +57,7 @@ def test_a_log_has_lines_of_progress(command, library, obygaze, monkeypatch):
 
     store = library / "stores/tiny.zarr"
     assert re.search(r"Writing \w+: 100%", obygaze("stores", "finalise", store).stderr)
-    sent = obygaze("stores", "push", store, library / "there").stderr
+    sent = obygaze("stores", "pull", store, "-o", library / "there.zarr").stderr
     assert re.search(r"Copying: 100%.* (\d+)/\1 ", sent)
 
 

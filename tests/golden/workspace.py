@@ -45,7 +45,6 @@ COMMANDS = {
     "stores-merge": "stores merge open.zarr final.zarr -o out/merged.zarr",
     "stores-subset": "stores subset final.zarr --film tt0000002 -o out/subset.zarr",
     "stores-push-zip": "stores push final.zarr out/packed.zip",
-    "stores-push": "stores push final.zarr out/pushed.zarr",
     "stores-pull": "stores pull packed.zip -o out/pulled.zarr",
     "stores-export-hdf5": "stores export final.zarr -o out/final.h5",
     "stores-import-npy": "stores import features --manifest eight -o out/imported.zarr "

