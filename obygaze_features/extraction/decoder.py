@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -63,8 +63,6 @@ class Decoder:
                 answer = self._ask(request)
                 while answer:
                     yield answer
-                    if "error" in answer:
-                        return
                     answer = self._ask(MORE)
                 return
             except TimeoutError:
@@ -120,7 +118,11 @@ class Decoder:
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
     def _start(self) -> subprocess.Popen[bytes]:
-        _refuse_windows()
+        if sys.platform == "win32":  # it cannot pass open sockets and files to a new process
+            raise VideoError(
+                "clips cannot be decoded on Windows. Extract on Linux or macOS, or in the Windows "
+                "Subsystem for Linux"
+            )
         # The process imports from the same folders as this one, except the current folder.
         search_path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
         self._channel, worker_channel = socket.socketpair()
@@ -150,8 +152,6 @@ class Decoder:
         if line != READY:
             ended = self._end()
             self.discard()
-            if self._stopped:
-                raise _WorkerDied("stopped")
             raise VideoError(  # not the fault of the file
                 f"could not start a decoding process ({ended}); check the "
                 "installation with: obygaze doctor"
@@ -191,25 +191,20 @@ class Decoders:
 
     def map(
         self, do: Callable[[Decoder, Task], Result], tasks: Iterable[Task], *, ahead: int
-    ) -> Generator[tuple[Task, Result], None, None]:
+    ) -> Iterator[tuple[Task, Result]]:
         """Yield each task with the result of `do`, in order.
 
         In addition to one task per process, `ahead` tasks are started before their results are
         consumed.
         """
         waiting: deque[tuple[Task, Future[Result]]] = deque()
-        limit = len(self._decoders) + ahead
-        try:
-            for task in tasks:
-                waiting.append((task, self._threads.submit(self._work, do, task)))
-                if len(waiting) >= limit:
-                    done, reading = waiting.popleft()
-                    yield done, reading.result()
-            for done, reading in waiting:
+        for task in tasks:
+            waiting.append((task, self._threads.submit(self._work, do, task)))
+            if len(waiting) >= len(self._decoders) + ahead:
+                done, reading = waiting.popleft()
                 yield done, reading.result()
-        finally:
-            for _, reading in waiting:
-                reading.cancel()
+        for done, reading in waiting:
+            yield done, reading.result()
 
     def _work(self, do: Callable[[Decoder, Task], Result], task: Task) -> Result:
         decoder = self._idle.get()
@@ -227,12 +222,3 @@ def map_items(
     with Decoders(count, options.stall_timeout) as decoders:
         results = decoders.map(do, items, ahead=count)
         yield from progress(results, label, unit="clip", total=len(items))
-
-
-def _refuse_windows() -> None:
-    """Raise `VideoError` on Windows, which cannot pass open sockets and files to a new process."""
-    if sys.platform == "win32":
-        raise VideoError(
-            "clips cannot be decoded on Windows. Extract on Linux or macOS, or in the Windows "
-            "Subsystem for Linux"
-        )

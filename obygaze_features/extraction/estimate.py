@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.extraction.extract import check_kinds, load
+from obygaze_features.extraction.extract import load
 from obygaze_features.extraction.job import Options, plan_job, recipe_of
 from obygaze_features.items.media import Located, locate
 from obygaze_features.manifests import Manifest
@@ -19,7 +19,7 @@ def estimate(
     media: Path | None,
     backbones: Sequence[str | Backbone],
     output: Path,
-    options: Options | None = None,
+    options: Options,
 ) -> dict[str, Any]:
     """Return what an extraction would do; the parameters are as for `extract`.
 
@@ -31,10 +31,8 @@ def estimate(
       that have no file or several files;
     - ``free``: the free bytes on the stores' disk.
     """
-    settings = options or Options()
-    kinds = check_kinds(manifest, media)
-    loaded = load(backbones, settings, kinds)
-    job = plan_job(manifest, media, loaded, output, settings)
+    loaded = load(manifest, media, backbones, options)
+    job = plan_job(manifest, media, loaded, output, options)
 
     stores = {}
     for backbone in loaded:
@@ -47,8 +45,7 @@ def estimate(
             "bytes": to_do * row_bytes,
         }
 
-    lacking = {row for block in job.blocks for row in block.rows}
-    items = [manifest.items[row] for row in sorted(lacking)]
+    items = [manifest.items[row] for row in job.to_do]
     located = locate(items, media) if media else Located()
     parent = next(path for path in (output, *output.absolute().parents) if path.exists())
     return {

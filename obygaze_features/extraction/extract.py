@@ -9,42 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-
 from obygaze_features.backbones import Backbone, load_backbone
-from obygaze_features.backbones.devices import (
-    describe_device,
-    explain_out_of_memory,
-    limit_gpu_memory,
-)
-from obygaze_features.backbones.preprocess import resize_and_crop
+from obygaze_features.backbones.devices import describe_device, limit_gpu_memory
 from obygaze_features.backbones.resample import resample
 from obygaze_features.backbones.sampling import read_sampling
-from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.common.files import require_folder_name
-from obygaze_features.errors import (
-    ObygazeError,
-    OutputExists,
-    UsageError,
-)
-from obygaze_features.extraction.forward import Forward
-from obygaze_features.extraction.job import (
-    Job,
-    Options,
-    check_items,
-    plan_job,
-    recipe_of,
-)
+from obygaze_features.errors import ObygazeError, OutputExists, UsageError
+from obygaze_features.extraction.job import Job, Options, check_items, plan_job, recipe_of
 from obygaze_features.extraction.loop import run_local
+from obygaze_features.extraction.probe import embed_probe
 from obygaze_features.extraction.reuse import reuse_rows
-from obygaze_features.extraction.summary import (
-    Progress,
-    Summary,
-    log_run,
-    summarise,
-)
+from obygaze_features.extraction.summary import Progress, Summary, log_run, summarise
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import StoreWriter
 
@@ -52,11 +27,6 @@ logger = logging.getLogger(__name__)
 
 Engine = Callable[[Job, Sequence[Backbone], Mapping[str, StoreWriter], Progress], None]
 """A function that computes a job's blocks and commits them to the backbones' stores."""
-
-PROBE_FRAMES = 64
-"""The maximum number of frames in the probe."""
-PROBE_TEXT = "She looked at the street. He said: look at her, she looks tired!"
-"""The probe for text backbones."""
 
 
 def extract(
@@ -102,18 +72,20 @@ def extract(
         media = Path(media)
     output = Path(output)
     require_folder_name(output)
-    kinds = check_kinds(manifest, media)
     if isinstance(backbones, str) or not isinstance(backbones, Sequence):
         backbones = [backbones]
     engine: Engine = run_local
     if settings.ray is not None:
         engine = use_cluster(manifest, media, backbones, output, settings)
-    loaded = load(backbones, settings, kinds)
+    loaded = load(manifest, media, backbones, settings)
     return fill(manifest, media, loaded, output, settings, engine, progress)
 
 
-def load(backbones: Sequence[Any], options: Options, kinds: Sequence[str]) -> list[Backbone]:
-    """Load the backbones for items of these `kinds`."""
+def load(
+    manifest: Manifest, media: Path | None, backbones: Sequence[Any], options: Options
+) -> list[Backbone]:
+    """Load the backbones for a manifest's items."""
+    kinds = check_kinds(manifest, media)
     if not backbones:
         raise UsageError("no backbones; pass at least one")
     sampling = read_sampling(options.sampling, options.frames)
@@ -181,7 +153,7 @@ def extract_part(
     """Extract a part in a process of a Ray cluster, which keeps the backbones for its next part."""
     progress = Progress()
     if not _loaded:
-        _loaded.extend(load(backbones, options, check_kinds(manifest, media)))
+        _loaded.extend(load(manifest, media, backbones, options))
     fill(manifest, media, _loaded, output, options, run_local, progress)
     return progress
 
@@ -215,23 +187,23 @@ def fill(
     """Compute the missing rows with an engine, and log the run."""
     job = plan_job(manifest, media, backbones, output, options)
     writers = open_stores(job, backbones)
-    if options.reuse and job.blocks:
+    if options.reuse and job.to_do:
         job = reuse_rows(job, writers)
     progress.devices = {backbone.name: describe_device(backbone.device) for backbone in backbones}
+    progress.lap("start")
     try:
-        if job.blocks:
+        if job.to_do:
             names = ", ".join(job.paths)
             logger.info(f"Extracting {len(job.rows)} items of {manifest.name} with {names}")
             engine(job, backbones, writers, progress)
-    except BaseException as problem:
+    except BaseException:
         # Finished work is logged even after an error, if the disk still works.
         with contextlib.suppress(OSError, ObygazeError):
-            summary = summarise(job, writers, progress, type(problem).__name__.strip("_"))
-            log_run(summary, writers, progress.devices)
+            log_run(summarise(job, writers, progress))
         raise
-    summary = summarise(job, writers, progress, "done")
-    if job.blocks:
-        log_run(summary, writers, progress.devices)
+    summary = summarise(job, writers, progress)
+    if job.to_do:
+        log_run(summary)
     return summary
 
 
@@ -266,44 +238,3 @@ def check_kinds(manifest: Manifest, media: Path | None) -> list[str]:
     if media is None and kinds != ["text"]:
         raise UsageError(f"pass the folder of {manifest.name}'s {kinds[0]}s: --videos or --images")
     return kinds
-
-
-def probe_frames(count: int) -> NDArray[np.uint8]:
-    """Return the frames of the probe, a synthetic clip, as ``[count, 240, 320, 3]``.
-
-    Every store keeps the probe's features in the group ``probe``. If two labs have the same probe
-    features, they have the same backbone. The frames are computed rather than decoded, so codecs
-    make no difference.
-    """
-    time, y, x = np.ogrid[:count, :240, :320]
-    moving = x + 7 * time
-    frames = np.empty((count, 240, 320, 3), np.uint8)
-    frames[..., 0] = (moving * 3 + y) % 256
-    frames[..., 1] = (moving ^ y) * 2 % 256
-    frames[..., 2] = (x * y // 16 + 11 * time) % 256
-    return frames
-
-
-def probe_sound(seconds: float, rate: int) -> NDArray[np.float32]:
-    """Return the probe's sound: a rising tone, computed with integers like the frames."""
-    number = np.arange(round(seconds * rate), dtype=np.int64)
-    return ((number * number // rate % 256 - 128) / 256).astype(np.float32)
-
-
-def embed_probe(backbone: Backbone) -> dict[str, NDArray[Any]]:
-    """Embed the probe (its frames, one frame, sound or text), and return its row in each array."""
-    with explain_out_of_memory(f"the probe of {backbone.name}", backbone.device):
-        sampling = backbone.sampling
-        inputs: Any
-        if not backbone.for_clips and not backbone.encode_images:
-            inputs = PROBE_TEXT
-        elif isinstance(sampling, SoundSampling):
-            sound = probe_sound(1.5 * sampling.window, sampling.rate)
-            inputs = backbone.preprocessing.inputs(sound)
-        elif backbone.for_clips:
-            count = min(sampling.frames, PROBE_FRAMES)
-            inputs = resize_and_crop(torch.from_numpy(probe_frames(count)), backbone.preprocessing)
-        else:
-            frame = torch.from_numpy(probe_frames(1))
-            inputs = resize_and_crop(frame, backbone.preprocessing)[0]
-        return Forward(backbone, 1).start([inputs]).rows()[0]

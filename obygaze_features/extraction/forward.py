@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -121,13 +120,8 @@ def _default_batch(backbone: Backbone) -> int:
     return max(1, min(CLIPS_PER_BATCH, frames // backbone.sampling.frames))
 
 
-@dataclass
-class _Pending:
-    """An item that waits for its batch, or for the result of its batch."""
-
-    row: int
-    item: ReadItem
-    value: Any
+Pending = list[tuple[int, ReadItem]]
+"""The rows and items that wait for their batch, or for its result."""
 
 
 class Embedder:
@@ -135,12 +129,8 @@ class Embedder:
 
     def __init__(self, backbones: Sequence[Backbone], batch: int | None) -> None:
         self._forwards = {backbone.name: Forward(backbone, batch) for backbone in backbones}
-        self.notes: Counter[str] = Counter()
-        """Sentences about texts that were cut, and their numbers."""
-        self.seconds = 0.0
-        """The seconds spent in `run`, which waits for the devices."""
-        self._pending: dict[tuple[str, bool], list[_Pending]] = defaultdict(list)
-        self._running: tuple[str, list[_Pending], Batch] | None = None
+        self._pending: dict[tuple[str, bool], Pending] = defaultdict(list)
+        self._running: tuple[str, Pending, Batch] | None = None
         self._outcomes: dict[str, dict[int, Done | Failed]] = defaultdict(dict)
 
     @property
@@ -153,9 +143,14 @@ class Embedder:
         for name in names:
             if name in item.failures:
                 self._outcomes[name][row] = item.failures[name]
-            else:
-                value = item.inputs.pop(name)  # so that it is freed once its backbone has used it
-                self._pending[name, isinstance(value, str)].append(_Pending(row, item, value))
+                continue
+            value = item.inputs[name]
+            is_text = isinstance(value, str)
+            if is_text:
+                tokenizer = self._forwards[name].backbone.tokenizer
+                if tokenizer.count([value])[0] > tokenizer.max_tokens:
+                    item.notes.add(f"text cut to {tokenizer.max_tokens} tokens")
+            self._pending[name, is_text].append((row, item))
 
     def run(self, *, is_last: bool) -> None:
         """Start the batches that are full.
@@ -163,36 +158,33 @@ class Embedder:
         After the last item of a group, run all batches, so that a resumed run forms the same. A
         batch starts before the previous one is awaited, so that a GPU is never idle.
         """
-        begin = time.monotonic()
         for (name, _), pending in self._pending.items():
             forward = self._forwards[name]
             while len(pending) >= forward.batch or (pending and is_last):
-                items = pending[: forward.batch]
-                batch = run_if_it_fits(partial(forward.start, [item.value for item in items]))
+                started = pending[: forward.batch]
+                inputs = [item.inputs[name] for _, item in started]
+                batch = run_if_it_fits(partial(forward.start, inputs))
                 if batch is None:
                     if not self.collect():
-                        forward.make_room(len(items))
+                        forward.make_room(len(started))
                     free_memory(forward.backbone.device)
                     continue
-                del pending[: len(items)]
+                del pending[: len(started)]
                 self.collect()
-                self._count_cut(forward.backbone, items)
-                for item in items:
-                    item.value = None
-                self._running = (name, items, batch)
+                for _, item in started:
+                    del item.inputs[name]  # the backbone has used it
+                self._running = (name, started, batch)
         if is_last:
             self.collect()
-        self.seconds += time.monotonic() - begin
 
     def collect(self) -> bool:
         """Wait for the running batch; return False if no batch is running."""
         if not self._running:
             return False
-        name, items, batch = self._running
-        for pending, values in zip(items, batch.rows(), strict=True):
-            item = pending.item
+        name, started, batch = self._running
+        for (row, item), values in zip(started, batch.rows(), strict=True):
             arrays = {**values, **item.sampled.get(name, {})}
-            self._outcomes[name][pending.row] = Done(arrays, item.source)
+            self._outcomes[name][row] = Done(arrays, item.source)
         self._running = None  # only now, because Ctrl-C during the wait must not lose the batch
         return True
 
@@ -201,10 +193,3 @@ class Embedder:
         outcomes = dict(self._outcomes)
         self._outcomes.clear()
         return outcomes
-
-    def _count_cut(self, backbone: Backbone, items: Sequence[_Pending]) -> None:
-        texts = [item.value for item in items if isinstance(item.value, str)]
-        if texts:
-            most = backbone.tokenizer.max_tokens
-            cut = sum(count > most for count in backbone.tokenizer.count(texts))
-            self.notes.update({f"text cut to {most} tokens": cut} if cut else {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -111,38 +112,13 @@ class Options:
             if value is not None and not value > 0:
                 raise UsageError(f"{name} must be above 0 (got {value!r})")
 
-    def select(self, manifest: Manifest, block_rows: int | None = None) -> Rows:
-        """Return the selected rows, done or not. A part is made of blocks of `block_rows` rows."""
-        films = np.array([item.film for item in manifest])
-        rows = np.arange(len(films))
+    def select(self, manifest: Manifest) -> Rows:
+        """Return the rows of the selected films, up to the limit, done or not."""
+        rows = np.arange(len(manifest))
         if self.films:
-            chosen_films = find_films(self.films, titles_in(manifest.items))
-            rows = np.flatnonzero(np.isin(films, chosen_films))
-        rows = rows[: self.limit]
-        blocks = rows // (block_rows or default_block_rows(len(films)))
-        return rows[is_in_part(blocks, self.part)] if self.part else rows
-
-
-@dataclass(frozen=True)
-class Block:
-    """The number of a block, and the rows in it that each store lacks, by store name."""
-
-    number: int
-    missing: dict[str, list[int]]
-
-    @cached_property
-    def rows(self) -> list[int]:
-        """The rows that any store lacks, in order."""
-        return sorted(set().union(*self.missing.values()))
-
-    def names(self, row: int) -> list[str]:
-        """Return the stores that lack a row."""
-        return [name for name, rows in self.missing.items() if row in rows]
-
-    @cached_property
-    def last_rows(self) -> set[int]:
-        """The last row in each group of `BLOCK_ROWS` rows; batches do not span these groups."""
-        return set({row // BLOCK_ROWS: row for row in self.rows}.values())
+            films = find_films(self.films, titles_in(manifest.items))
+            rows = np.flatnonzero(np.isin(manifest.items.films, films))
+        return rows[: self.limit]
 
 
 @dataclass(frozen=True)
@@ -180,14 +156,17 @@ class Job:
         return missing
 
     @cached_property
-    def blocks(self) -> list[Block]:
-        """The blocks in which any store lacks rows, in order."""
-        lacking: dict[int, dict[str, list[int]]] = {}
+    def to_do(self) -> dict[int, list[str]]:
+        """The rows that any store lacks, in order, and the names of the stores that lack each."""
+        names: dict[int, list[str]] = defaultdict(list)
         for name, rows in self.missing.items():
             for row in rows.tolist():
-                missing = lacking.setdefault(row // self.block_rows, {})
-                missing.setdefault(name, []).append(row)
-        return [Block(number, lacking[number]) for number in sorted(lacking)]
+                names[row].append(name)
+        return dict(sorted(names.items()))
+
+    def last_rows(self, size: int) -> set[int]:
+        """Return the last row to do in each group of `size` rows."""
+        return set({row // size: row for row in self.to_do}.values())
 
 
 def plan_job(
@@ -206,7 +185,9 @@ def plan_job(
     paths = {backbone.name: output / f"{backbone.name}.zarr" for backbone in backbones}
     stores = {name: open_store(path) for name, path in paths.items() if path.exists()}
     block_rows = _choose_block_rows(stores.values(), backbones, len(manifest))
-    rows = options.select(manifest, block_rows)
+    rows = options.select(manifest)
+    if options.part:
+        rows = rows[is_in_part(rows // block_rows, options.part)]
     if media:
         check_media(manifest, rows, media)
     for backbone in backbones:
@@ -288,7 +269,7 @@ def recipe_of(backbone: Backbone) -> Recipe:
         preprocessing["orientation"] = "upright, by the image's EXIF data"
         if not backbone.encode_images:
             preprocessing = {}
-        if backbone.text_tower or not backbone.encode_images:
+        if backbone.text_tower:
             preprocessing["texts"] = backbone.tokenizer.attributes()
     return Recipe(
         name=backbone.name,

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
 import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.devices import default_workers
-from obygaze_features.backbones.preprocess import resize_and_crop
-from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.common.progress import meter
 from obygaze_features.extraction.decoder import Decoder, Decoders
 from obygaze_features.extraction.forward import Embedder
-from obygaze_features.extraction.job import Block, Job
+from obygaze_features.extraction.job import Job
+from obygaze_features.extraction.probe import probe_input
 from obygaze_features.extraction.reader import ItemReader, ReadItem
 from obygaze_features.extraction.summary import Progress
 from obygaze_features.store import Done, Failed, StoreWriter
+from obygaze_features.store.format import BLOCK_ROWS
 
 READ_AHEAD = 16
 READ_AHEAD_BYTES = 2 * 2**30
@@ -49,68 +43,58 @@ def run_local(
     reader = ItemReader(job.media, backbones)
     embedder = Embedder(backbones, job.options.batch)
 
-    def read(decoder: Decoder, task: tuple[Block, int]) -> ReadItem:
-        block, row = task
-        return reader.read(decoder, items[row], block.names(row))
+    def read(decoder: Decoder, row: int) -> ReadItem:
+        return reader.read(decoder, items[row], job.to_do[row])
 
     workers = job.options.workers or default_workers(backbones[0].device)
-    to_do = [(block, row) for block in job.blocks for row in block.rows]
+    last_of_blocks = job.last_rows(job.block_rows)
+    last_of_groups = job.last_rows(BLOCK_ROWS)
     ahead = min(READ_AHEAD, READ_AHEAD_BYTES // bytes_per_item(backbones))
     with (
         warnings.catch_warnings(),
         ThreadPoolExecutor(1, "write") as thread,
-        meter(len(to_do), "Extracting", unit="item") as advance,
+        meter(len(job.to_do), "Extracting", unit="item") as advance,
         Decoders(workers, job.options.stall_timeout) as decoders,
-        contextlib.closing(decoders.map(read, to_do, ahead=ahead)) as reading,
     ):
         # Warnings about images that can be read would clutter the progress output.
         warnings.filterwarnings("ignore", module=r"PIL\.")
         commit: Future[None] = thread.submit(write, {}, {})
-        progress.work_begin = begin = time.monotonic()
         try:
-            for (block, row), item in reading:
-                progress.decode += time.monotonic() - begin
-                progress.count(item)
+            for row, item in decoders.map(read, job.to_do, ahead=ahead):
+                progress.lap("decode")
 
-                embedder.add(block.names(row), row, item)
-                embedder.run(is_last=row in block.last_rows)
-                progress.device = embedder.seconds
+                # Batches do not span groups of rows, so that a resumed run forms the same.
+                embedder.add(job.to_do[row], row, item)
+                embedder.run(is_last=row in last_of_groups)
+                progress.lap("device")
 
-                if row == block.rows[-1]:
-                    begin = time.monotonic()
+                if row in last_of_blocks:
                     commit.result()
                     commit = thread.submit(write, writers, embedder.take())
-                    progress.write += time.monotonic() - begin
+                    progress.lap("write")
+                progress.items += 1
+                progress.frames += item.frames
+                progress.notes.update(item.notes)
                 advance(1, progress.note())
-                begin = time.monotonic()
         finally:
             try:
                 embedder.collect()
             finally:
                 progress.batches = embedder.batches
-                progress.notes += embedder.notes
                 last_commit = thread.submit(write, writers, embedder.take())
         commit.result()
         last_commit.result()
+        progress.lap("write")
 
 
 def bytes_per_item(backbones: Sequence[Backbone]) -> int:
     """Return the size of an item's frames and windows of sound in memory."""
     total = 1
     for backbone in backbones:
-        total += backbone.sampling.frames * one_input(backbone).nbytes
+        if backbone.for_clips:
+            frame = probe_input(backbone, frames=1)[0]
+            total += backbone.sampling.frames * frame.nbytes
     return total
-
-
-def one_input(backbone: Backbone) -> Tensor:
-    """Return a black frame or a silent window of sound, as the backbone takes it."""
-    sampling = backbone.sampling
-    if isinstance(sampling, SoundSampling):
-        silence = np.zeros(round(sampling.window * sampling.rate), np.float32)
-        windows: Tensor = backbone.preprocessing.inputs(silence)
-        return windows
-    frame = torch.zeros(1, 240, 320, 3, dtype=torch.uint8)
-    return resize_and_crop(frame, backbone.preprocessing)
 
 
 def write(writers: Mapping[str, StoreWriter], outcomes: Outcomes) -> None:

@@ -44,10 +44,10 @@ def run_ray(
     ray = need("ray", extra="ray")
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     cpus, gpus, slots = plan_tasks(nodes, job.options.device)
-    left = sum(len(block.rows) for block in job.blocks)
+    left = len(job.to_do)
     # About four parts for each task that can run at a time, so that fast machines can do more.
     count = max(1, min(4 * slots, left // PART_ROWS))
-    parts = sorted({block.number % count + 1 for block in job.blocks})
+    parts = sorted({row // job.block_rows % count + 1 for row in job.to_do})
 
     device = job.options.device or ("cuda" if gpus else "cpu")
     workers = job.options.workers or max(1, min(cpus - 1, MAX_WORKERS))
@@ -61,6 +61,7 @@ def run_ray(
         with meter(left, "Extracting", unit="item") as advance:
             while tasks:
                 time.sleep(5)  # not in Ray, where a signal could be lost
+                progress.lap("device")
                 finished, tasks = ray.wait(tasks, num_returns=len(tasks), timeout=0)
                 for part in ray.get(finished):
                     progress.add(part)

@@ -134,7 +134,7 @@ class ItemReader:
         views: Mapping[str, View] = {}
         for answer in ask_decoder(decoder, "decode", self._folders["clip"], item, samplings):
             if "error" in answer:
-                read.fail(names, _failed(answer))
+                read.fail(names, Failed(answer["status"], answer["error"], answer["source"]))
                 return
             if "frames" in answer:
                 pictures = torch.from_numpy(decoder.pictures(answer["shape"]))
@@ -172,7 +172,7 @@ class ItemReader:
         samplings: list[Any] = [self._backbones[name].sampling for name in names]
         answer = next(ask_decoder(decoder, "hear", self._folders["clip"], item, samplings))
         if "error" in answer:
-            read.fail(names, _failed(answer))
+            read.fail(names, Failed(answer["status"], answer["error"], answer["source"]))
             return
         read.source = read.source or answer["source"]
         if answer["track"]:
@@ -193,16 +193,14 @@ class ItemReader:
     def _read_image(self, item: Item, names: Sequence[str], read: ReadItem) -> None:
         media = self._folders["image"]
         status = Status.MISSING
-        source = None
         try:
             path = media.find(item)
             status = Status.UNREADABLE
             picture = torch.from_numpy(read_picture(path))
-            source = fingerprint(path)
+            read.source = fingerprint(path)
         except VideoError as problem:
-            read.fail(names, Failed(status, portable_reason(problem, media.root), source))
+            read.fail(names, Failed(status, portable_reason(problem, media.root)))
             return
-        read.source = source
         read.frames = 1
         views = self._make_views(dict.fromkeys(names, (0,)))
         for name, view in views.items():
@@ -210,11 +208,6 @@ class ItemReader:
                 view.put(0, picture)
             assert view.pixels is not None
             read.inputs[name] = view.pixels[0]
-
-
-def _failed(answer: Mapping[str, Any]) -> Failed:
-    status = Status.UNREADABLE if answer["file"] else Status.MISSING
-    return Failed(status, answer["error"], answer["source"])
 
 
 def ask_decoder(
@@ -226,12 +219,13 @@ def ask_decoder(
 ) -> Iterator[dict[str, Any]]:
     """Ask `video.worker` to ``decode`` or ``hear`` an item's file, and yield its answers.
 
-    An answer has the ``file`` (None if the item has no file), and an ``error`` if the task failed.
+    If the task fails, an answer has the ``error``, and its ``status``.
     """
     try:
         path = media.find(item)
     except VideoError as problem:
-        yield {"file": None, "source": None, "error": portable_reason(problem, media.root)}
+        reason = portable_reason(problem, media.root)
+        yield {"status": Status.MISSING, "source": None, "error": reason}
         return
     request = {
         "task": task,
@@ -242,8 +236,8 @@ def ask_decoder(
     }
     file = str(path.relative_to(media.root))
     for answer in decoder.answers(request):
-        answer["file"] = file
         if "error" in answer:
+            answer["status"] = Status.UNREADABLE
             answer["error"] = at(file, answer["error"])
         yield answer
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -51,18 +52,13 @@ def reuse_rows(job: Job, writers: Mapping[str, StoreWriter]) -> Job:
 
 
 def _copy_rows(job: Job, name: str, writer: StoreWriter, old: Store, ids: set[str]) -> int:
-    """Copy the rows of these ids that a writer lacks; return their number."""
-    count = 0
-    for block in job.blocks:
-        rows = {}
-        for row in block.missing.get(name, []):
-            item_id = job.manifest.ids[row]
-            if item_id in ids:
-                rows[row] = Done(old[item_id], old.sources[item_id])
-        if rows:
-            write({name: writer}, {name: rows})
-        count += len(rows)
-    return count
+    """Copy the rows of these ids that a writer lacks, block by block; return their number."""
+    id_of = {row: job.manifest.ids[row] for row in job.missing[name].tolist()}
+    rows = [row for row, item_id in id_of.items() if item_id in ids]
+    for _, block in groupby(rows, key=lambda row: row // job.block_rows):
+        copied = {row: Done(old[id_of[row]], old.sources[id_of[row]]) for row in block}
+        write({name: writer}, {name: copied})
+    return len(rows)
 
 
 def unchanged_ids(job: Job, old: Store) -> set[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -15,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from obygaze_features.extraction.job import Job, Rows
-from obygaze_features.extraction.reader import ReadItem
 from obygaze_features.store import Status, Store, StoreWriter
 from obygaze_features.store.writer import append_to_log
 
-logger = logging.getLogger(__name__)
+STAGES = ("decode", "device", "write", "start")
+"""The stages of a run: waiting for frames, the device and the disk, and loading and planning."""
 
 
 @dataclass
@@ -28,35 +26,29 @@ class Progress:
 
     Parameters
     ----------
-    begin, work_begin
-        The start of the run, and the end of loading and planning, by the monotonic clock.
     items, frames
         The number of items that were read or failed, and of frames or images that were read.
     notes
         Sentences about items, and the number of items of each.
-    decode, device, write
-        The seconds spent waiting for frames, for the device (on a CPU, computing), and for the
-        disk.
+    seconds
+        The seconds spent in each of the `STAGES`.
     batches, devices
         The batch size and the device of each backbone.
     """
 
-    begin: float = field(default_factory=lambda: time.monotonic())
     items: int = 0
     frames: int = 0
     notes: Counter[str] = field(default_factory=Counter)
-    decode: float = 0.0
-    device: float = 0.0
-    write: float = 0.0
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
     batches: dict[str, int] = field(default_factory=dict)
     devices: dict[str, str] = field(default_factory=dict)
-    work_begin: float = math.inf
+    _lap: float = field(default_factory=time.monotonic)
 
-    def count(self, item: ReadItem) -> None:
-        """Count an item that was read or failed."""
-        self.items += 1
-        self.frames += item.frames
-        self.notes.update(item.notes)
+    def lap(self, stage: str) -> None:
+        """Count the time since the last lap, or since the start, for a stage."""
+        now = time.monotonic()
+        self.seconds[stage] += now - self._lap
+        self._lap = now
 
     def add(self, part: Progress) -> None:
         """Add the work of another process, whose own log says how it spent its time."""
@@ -66,18 +58,16 @@ class Progress:
         self.batches |= part.batches
         self.devices |= part.devices
 
-    def shares(self, seconds: float) -> dict[str, float]:
-        """Return each stage's share of a total time; loading and planning take the rest."""
-        times = {"decode": self.decode, "device": self.device, "write": self.write}
-        times["start"] = max(0.0, seconds - sum(times.values()))
-        return {stage: stage_seconds / seconds for stage, stage_seconds in times.items()}
+    def shares(self) -> dict[str, float]:
+        """Return each stage's share of the time."""
+        total = sum(self.seconds.values())
+        return {stage: seconds / total for stage, seconds in self.seconds.items()}
 
     def note(self) -> str:
         """Describe the speed and the stages for the progress line."""
-        seconds = time.monotonic() - self.work_begin
-        shares = self.shares(seconds)
-        busy = ", ".join(f"{stage} {share:.0%}" for stage, share in shares.items())
-        return f"{self.frames / seconds:.0f} frames/s, {busy}"
+        speed = self.frames / (sum(self.seconds.values()) - self.seconds["start"])
+        busy = ", ".join(f"{stage} {share:.0%}" for stage, share in self.shares().items())
+        return f"{speed:.0f} frames/s, {busy}"
 
 
 @dataclass(frozen=True)
@@ -103,10 +93,8 @@ class Summary:
         The shares of `seconds` that the run spent waiting for frames (``decode``), for the device
         (``device``) and for the disk (``write``), and on loading and planning (``start``). A GPU
         also computes while the run waits for frames.
-    batches
-        The batch size of each backbone after any halving.
-    ended
-        ``done``, or the name of the error that ended the run.
+    batches, devices
+        The batch size of each backbone after any halving, and its device.
     """
 
     stores: list[Path]
@@ -120,19 +108,16 @@ class Summary:
     seconds: float
     shares: dict[str, float]
     batches: dict[str, int]
-    ended: str
+    devices: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as JSON values."""
         return {**vars(self), "stores": [str(path) for path in self.stores]}
 
 
-def summarise(
-    job: Job, writers: Mapping[str, StoreWriter], progress: Progress, ended: str
-) -> Summary:
+def summarise(job: Job, writers: Mapping[str, StoreWriter], progress: Progress) -> Summary:
     """Summarise a run, counting the rows that are in its stores now."""
     rows = job.rows
-    seconds = time.monotonic() - progress.begin
     stores = {name: writer.store.refresh() for name, writer in writers.items()}
     status = np.array([store.status[rows] for store in stores.values()])
     is_done = status == Status.DONE
@@ -145,10 +130,10 @@ def summarise(
         done=int(is_done.all(axis=0).sum()),
         done_in=dict(zip(stores, is_done.sum(axis=1).tolist(), strict=True)),
         failed=_find_failures(stores, rows),
-        seconds=seconds,
-        shares=progress.shares(seconds),
+        seconds=sum(progress.seconds.values()),
+        shares=progress.shares(),
         batches=progress.batches,
-        ended=ended,
+        devices=progress.devices,
     )
 
 
@@ -163,12 +148,11 @@ def _find_failures(stores: Mapping[str, Store], rows: Rows) -> dict[str, dict[st
     return dict(failed)
 
 
-def log_run(summary: Summary, writers: Mapping[str, StoreWriter], devices: dict[str, str]) -> None:
+def log_run(summary: Summary) -> None:
     """Append a run to each store's log and, with all failures, to the folder's ``log.jsonl``."""
     packages = {name: version(name) for name in ("av", "torch", "transformers")}
     fields = summary.to_json()
     brief = {key: fields[key] for key in ("clips", "seconds", "shares")}
-    for name, writer in writers.items():
-        path = writer.store.path
-        append_to_log(path, "extracted", device=devices[name], **packages, **brief)
-    append_to_log(path.parent, "extracted", devices=devices, **packages, **fields)
+    for path, device in zip(summary.stores, summary.devices.values(), strict=True):
+        append_to_log(path, "extracted", device=device, **packages, **brief)
+    append_to_log(path.parent, "extracted", **packages, **fields)

@@ -37,7 +37,7 @@ def write_thumbnails(
     manifest: Manifest,
     videos: str | Path,
     folder: str | Path,
-    options: Options | None = None,
+    options: Options,
     *,
     width: int = 160,
 ) -> dict[str, Any]:
@@ -58,32 +58,27 @@ def write_thumbnails(
     width
         The maximum width of a thumbnail in pixels; smaller frames keep their size.
     """
-    settings = options or Options()
     folder = Path(folder)
     require_folder_name(folder)
     check_items(manifest)
     need("PIL.Image", extra="extract")
     media = MediaFolder(Path(videos).resolve())
-    items = [manifest.items[row] for row in settings.select(manifest).tolist()]
+    items = [manifest.items[row] for row in options.select(manifest).tolist()]
     missing = [item for item in items if not (folder / thumbnail_name(item.id)).exists()]
     write_text(folder / NOTE, WARNING + "\n")
 
     def draw(decoder: Decoder, item: Item) -> str | None:
         """Write a clip's thumbnail; return the reason if that failed."""
-        wanted = 0
         picture = b""
         for answer in ask_decoder(decoder, "decode", media, item, [HALVES]):
             if "error" in answer:
                 return str(answer["error"])
-            if "numbers" in answer:
-                wanted = answer["numbers"][0][1]
-            elif wanted in answer["frames"]:
-                position = answer["frames"].index(wanted)
-                picture = _jpeg(decoder.pictures(answer["shape"])[position], width)
+            if "frames" in answer:
+                picture = _jpeg(decoder.pictures(answer["shape"])[-1], width)  # the later one
         write_bytes(folder / thumbnail_name(item.id), picture)
         return None
 
-    results = map_items(draw, missing, "Thumbnails", settings)
+    results = map_items(draw, missing, "Thumbnails", options)
     failed = {item.id: reason for item, reason in results if reason is not None}
     return {
         "made": len(missing) - len(failed),

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 import obygaze_features as of
 from obygaze_features.backbones import families, known_checkpoints
 from obygaze_features.errors import BackboneError, UsageError
-from obygaze_features.extraction.extract import embed_probe
+from obygaze_features.extraction.probe import embed_probe
 from tests.backbones.conftest import as_pickle, clips_for, edit_weights, embed, in_shards, on_each
 from tests.kit.models import CHECKPOINTS, TINY, write_checkpoint
 

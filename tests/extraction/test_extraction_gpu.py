@@ -9,7 +9,7 @@ import torch
 
 import obygaze_features as of
 from benchmarks import gpu
-from obygaze_features.extraction.extract import embed_probe
+from obygaze_features.extraction.probe import embed_probe
 from tests.kit.models import TINY, Checkpoints
 
 #: The benchmark needs no packages that a borrowed machine lacks.
