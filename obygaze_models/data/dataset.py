@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,10 +18,6 @@ from obygaze_models.data.stores import Sources, Stores, open_stores, read_featur
 from obygaze_models.data.targets import NUMBERED
 from obygaze_models.scoring.metrics import Array
 
-if TYPE_CHECKING:
-    from obygaze_models.data.tasks import Task
-
-
 NUMBERS = "numbers"
 """The key in a label set's JSON file that names its column of numbers."""
 MAX_NUMBER = 1e9
@@ -29,13 +25,9 @@ MAX_NUMBER = 1e9
 NAMED = 5
 """The maximum number of clips that a message names."""
 _MISSING = {
-    "without_fold": ("labelled clip has", "labelled clips have", "no fold in the split"),
-    "without_features": (
-        "labelled clip has",
-        "labelled clips have",
-        "no features in the store or stores",
-    ),
-    "without_label": ("clip of the store has", "clips of the store have", "no label for this task"),
+    "without_fold": "labelled clips without a fold in the split",
+    "without_features": "labelled clips without features",
+    "without_label": "clips of the store without a label for this task",
 }
 
 
@@ -65,8 +57,6 @@ class ClipDataset:
         The name of each class.
     frames
         Frame features [N, T, D], if requested.
-    annotators
-        For each annotator, the clips that they labelled, without features.
     grouped_by
         The column of the items that `groups` comes from.
     stores
@@ -88,7 +78,6 @@ class ClipDataset:
     y: Array | None = None
     classes: tuple[str, ...] = ()
     frames: Array | None = None
-    annotators: Mapping[str, ClipDataset] = field(default_factory=dict)
     grouped_by: str = "film"
     stores: Mapping[str, int] = field(default_factory=dict)
     scheme: LabelScheme = field(default_factory=obygaze_scheme)
@@ -100,24 +89,14 @@ class ClipDataset:
     def select(self, rows: Sequence[int] | Array) -> ClipDataset:
         """Return the selected clips; `rows` has row numbers, or a boolean for each clip."""
         chosen = np.arange(len(self))[np.asarray(rows)]
-        columns: dict[str, Any] = {
-            name: [getattr(self, name)[row] for row in chosen.tolist()]
-            for name in ("ids", "levels")
-        }
+        columns: dict[str, Any] = {}
+        for name in ("ids", "levels"):
+            cells = getattr(self, name)
+            columns[name] = [cells[row] for row in chosen.tolist()]
         for name in ("X", "groups", "concepts", "folds", "y", "frames", "numbers"):
             if (array := getattr(self, name)) is not None:
                 columns[name] = array[chosen]
         return replace(self, **columns)
-
-    def votes(self, task: Task) -> Array:
-        """Return the class that each annotator gave each clip of a task [A, N]; -1 for no class."""
-        row_of = {clip: row for row, clip in enumerate(self.ids)}
-        table = np.full((len(self.annotators), len(self)), -1)
-        for votes, own in zip(table, self.annotators.values(), strict=True):
-            labels = dict(zip(own.ids, task.labels(own).tolist(), strict=True))
-            for clip in row_of.keys() & labels.keys():
-                votes[row_of[clip]] = labels[clip]
-        return table
 
     def __repr__(self) -> str:
         parts = [counted(len(self), "clip"), f"X {'x'.join(map(str, self.X.shape))}"]
@@ -168,17 +147,9 @@ class Missing(msgspec.Struct, frozen=True):
     clips: int
     first: list[str]
 
-    @property
-    def lack(self) -> str:
-        """The number of clips, and what they lack."""
-        one, several, lack = _MISSING[self.key]
-        return f"{counted(self.clips, one, several)} {lack}"
-
-    @property
-    def named(self) -> str:
-        """The ids of the first clips, and the number of further clips."""
-        more = f" and {self.clips - len(self.first):,} more" if self.clips > len(self.first) else ""
-        return ", ".join(self.first) + more
+    def __str__(self) -> str:
+        more = ", ..." if self.clips > len(self.first) else ""
+        return f"{_MISSING[self.key]}: {self.clips:,} ({', '.join(self.first)}{more})"
 
 
 class Joined(msgspec.Struct, frozen=True):
@@ -191,7 +162,7 @@ class Joined(msgspec.Struct, frozen=True):
     def lines(self) -> list[str]:
         """Return lines of text: the numbers of clips, and what the other clips lack."""
         lines = [f"{self.used} of {self.labelled} labelled clips have a fold and features"]
-        return lines + [f"{part.lack}: {part.named}" for part in self.missing]
+        return lines + [str(part) for part in self.missing]
 
 
 def load_dataset(
@@ -285,7 +256,6 @@ def join_clips(
     fold_of: Mapping[str, int] = {},
     among: Collection[str] | None = None,
     concepts: Iterable[str] = (),
-    annotators: Sequence[str] = (),
     groups: str = "film",
 ) -> tuple[ClipDataset, Join]:
     """Join labels and features by id, in the manifest's order, and count what is missing.
@@ -304,8 +274,6 @@ def join_clips(
         The ids to include, or None for all.
     concepts
         Concepts to include even if they are not visual.
-    annotators
-        The annotators' label sets to include.
     groups
         The column of the items to group clips by.
     """
@@ -317,10 +285,11 @@ def join_clips(
             f"(the labels have: {', '.join(sorted(set(truth.levels)))})"
         )
     labelled = [clip for clip in manifest.ids if truth.level_of.get(clip) in levels]
-    everything = [clip for clip in manifest.ids if clip in truth.level_of]
-    with_fold, pool = (
-        [clip for clip in ids if among is None or clip in among] for ids in (labelled, everything)
-    )
+    pool = [clip for clip in manifest.ids if clip in truth.level_of]
+    with_fold = labelled
+    if among is not None:
+        pool = [clip for clip in pool if clip in among]
+        with_fold = [clip for clip in labelled if clip in among]
     ids, features = read_features(store, pool, array)
     scheme = manifest.label_scheme(labels)
     requested = {scheme.concept(name) for name in concepts}
@@ -329,11 +298,7 @@ def join_clips(
     data = label_clips(
         manifest, ids, features, names, labels=labels, fold_of=fold_of, groups=groups
     )
-    own = {}
-    for name in annotators:
-        clips = [clip for clip in ids if clip in manifest.labels(name).level_of]
-        own[name] = label_clips(manifest, clips, np.empty((len(clips), 0)), names, labels=name)
-    data = replace(data, annotators=own, stores=store.widths(array))
+    data = replace(data, stores=store.widths(array))
     if frames is not None:
         data = _with_frames(data, store, frames)
     have = set(data.ids)

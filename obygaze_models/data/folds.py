@@ -11,8 +11,6 @@ import numpy as np
 from sklearn.model_selection import StratifiedKFold
 from sklearn.utils import check_random_state
 
-from obygaze_features.common.text import unknown_name
-from obygaze_features.errors import ExperimentError
 from obygaze_models.scoring.metrics import Array
 
 N_FOLDS = 10
@@ -112,18 +110,11 @@ def draw_folds(y: Array, random_state: RandomState) -> Array:
     return folds
 
 
-def check_balance(balance: str) -> None:
-    """Raise `ExperimentError` if the balance is unknown."""
-    if balance not in BALANCES:
-        raise ExperimentError(unknown_name("balance", balance, BALANCES))
-
-
 def balanced(rows: Array, y: Array, seed: int, balance: str = "undersample") -> Array:
     """Return random rows: as many of each class of `y` as the smallest class has.
 
     Return all rows if the balance is not ``undersample``.
     """
-    check_balance(balance)
     if balance != "undersample":
         return rows
     chance = np.random.default_rng(seed)

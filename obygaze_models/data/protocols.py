@@ -26,13 +26,13 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, Run, RunSet
 from obygaze_models.data.folds import (
     BALANCE,
+    BALANCES,
     Balance,
     Fold,
     MadeWhenNeeded,
     Near,
     RandomState,
     balanced,
-    check_balance,
     draw_seeds,
     select_rows,
 )
@@ -132,8 +132,8 @@ class Protocol:
         options
             The options of the protocol.
         """
-        if balance:
-            check_balance(balance)
+        if balance not in ("", *BALANCES):
+            raise ExperimentError(unknown_name("balance", balance, BALANCES))
         parts = self.parts(clips, **options)
         if not isinstance(parts, Sequence):
             parts = list(parts)

@@ -92,7 +92,6 @@ class Sources:
         synthetic = " / ".join(dict.fromkeys(filter(None, reasons)))
         return {
             "name": " + ".join(part["name"] for part in parts),
-            "items_digest": _digest(part["items_digest"] for part in parts),
             "backbone": {
                 "name": " + ".join(backbone["name"] for backbone in backbones),
                 "weights_sha256": _digest(backbone["weights_sha256"] for backbone in backbones),

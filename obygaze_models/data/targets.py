@@ -76,7 +76,7 @@ class Classes:
 
     def takes_part(self, labels: Array) -> Array:
         """Return a mask of the clips whose labels take part in the task."""
-        return labels >= 0
+        return self.strata(labels) >= 0
 
     def strata(self, labels: Array) -> Array:
         """Return the strata for drawing and balancing folds; `UNUSED` for clips left out."""
@@ -166,10 +166,6 @@ class Number(Classes):
         if data.numbers is None:
             raise ExperimentError(f"{task.key}: the clips were loaded without numbers")
         return data.numbers
-
-    def takes_part(self, labels: Array) -> Array:
-        """Return a mask of the clips with a finite label."""
-        return np.isfinite(labels)
 
     def strata(self, labels: Array) -> Array:
         """Return 0 for clips with a finite label, else `UNUSED`: numbers do not balance folds."""

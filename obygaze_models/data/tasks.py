@@ -110,20 +110,6 @@ class Task(msgspec.Struct, frozen=True):
         """Return the encoded label of each clip; `UNUSED` for clips left out."""
         return self.target.encode(self, data)
 
-    def strata(self, data: ClipDataset) -> Array:
-        """Return the strata for drawing folds; `UNUSED` for clips left out."""
-        return self.target.strata(self.labels(data))
-
-    def titles(self, levels: Iterable[str] = ()) -> dict[str, str]:
-        """Return the names of classes and other levels for use in tables, by key."""
-        alone = {level_key(level): level for level in levels}
-        return alone | {kind.key: kind.title for kind in self.classes}
-
-    def words(self, names: Mapping[str, str]) -> dict[str, str]:
-        """Return the names of classes and other levels for use in sentences, by key."""
-        alone = {level_key(level): name for level, name in names.items()}
-        return alone | {kind.key: kind.words for kind in self.classes}
-
 
 def level_key(level: str) -> str:
     """Return the key of a class with a single level."""
@@ -145,7 +131,7 @@ def two_classes(
         _class_of("positive", positives, names),
     )
     if classes[0].title == classes[1].title:  # A+B may be one level or two levels
-        classes = classes[0], msgspec.structs.replace(classes[1], title=f"{classes[1].title} ~2")
+        raise ExperimentError(f"both classes are called {classes[0].title}. Rename a level")
     return Task(
         " vs ".join(kind.title for kind in classes),
         " vs ".join(kind.words for kind in classes),
@@ -194,21 +180,12 @@ def default_negatives(scheme: LabelScheme) -> str:
     return "a" if scheme.is_obygaze else "b"
 
 
-def with_own_keys(tasks: Sequence[Task]) -> list[Task]:
-    """Return the tasks, with numbers added to keys that different tasks share.
-
-    This can happen because ``A+B`` may be one level or two levels.
-    """
-    tasks_by_key: dict[str, list[Task]] = {}
-    numbered = []
+def require_own_keys(tasks: Iterable[Task]) -> None:
+    """Raise if different tasks have the same key, because ``A+B`` may be one level or two."""
+    with_key: dict[str, Task] = {}
     for task in tasks:
-        alike = tasks_by_key.setdefault(task.key, [])
-        if task not in alike:
-            alike.append(task)
-        number = alike.index(task)
-        key = f"{task.key} ~{number + 1}" if number else task.key
-        numbered.append(msgspec.structs.replace(task, key=key))
-    return numbered
+        if with_key.setdefault(task.key, task) != task:
+            raise ExperimentError(f"two different tasks are called {task.key}. Rename a level")
 
 
 def _class_of(key: str, levels: Sequence[str], names: Mapping[str, str]) -> Class:

@@ -27,8 +27,8 @@ from obygaze_models.data.tasks import (
     default_negatives,
     level_classes,
     number_task,
+    require_own_keys,
     two_classes,
-    with_own_keys,
 )
 from obygaze_models.estimators.classes import keywords, reads_of
 from obygaze_models.estimators.registry import (
@@ -208,7 +208,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 negatives = [self.train_negatives, *(self.test_negatives or [self.train_negatives])]
                 positives = codes(self.positives)
                 tasks = [two_classes(names, positives, codes(levels)) for levels in negatives]
-                train, *tests = with_own_keys(tasks)
+                require_own_keys(tasks)
+                train, *tests = tasks
                 return [Problem(train, tuple(tests))]
             if self.concepts:
                 tasks = self._concept_tasks(scheme)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
@@ -268,7 +268,6 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
         fold_of=division.fold_of,
         among=division.ids,
         concepts=[task.concept for task in tasks if task.concept],
-        annotators=_annotators(manifest, labels),
         groups=experiment.groups or "film",
     )
     broken = np.flatnonzero(~np.isfinite(data.X).all(axis=1))
@@ -281,7 +280,3 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
     if data.frames is not None:
         check_frames(data.frames, data.ids)
     return Plan(experiment, manifest, store, problems, division, data, join)
-
-
-def _annotators(manifest: Manifest, labels: LabelSet) -> Sequence[str]:
-    return [name for name in labels.merged_annotators if name in manifest.label_names]

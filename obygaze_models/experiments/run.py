@@ -327,7 +327,9 @@ def _clips(plan: Plan, leaked: set[str]) -> pd.DataFrame:
     table.loc[used & ids.isin(plan.join.without_features), "used"] = "no-features"
     table["leaked"] = ids.isin(leaked)
     table["blank"] = ids.isin(blank)
-    for name in data.annotators:
+    for name in labels.merged_annotators:
+        if name not in plan.manifest.label_names:
+            continue
         own = plan.manifest.labels(name)
         table[f"{LABEL_OF}{name}"] = [own.level_of.get(clip, "") for clip in ids]
         concepts = [SEPARATOR.join(own.concepts_of.get(clip, ())) for clip in ids]

@@ -139,7 +139,7 @@ def _clips(run: Run) -> dict[str, Any]:
     fits = run.fits
     facts: dict[str, Any] = {"protocol": header.protocol, "folds": header.split}
     for test, own in run.tests.items():
-        names = run.task(test).titles()
+        names = {kind.key: kind.title for kind in run.task(test).classes}
         facts[test] = {names[key]: count for key, count in own.classes.items()}
     if header.also_trained:
         tested = len(run.tested_groups)

@@ -175,7 +175,7 @@ def table_warnings(run: Run, where: str) -> list[RunWarning]:
     warnings = [warning for warning in run.warnings if warning.voids_scores]
     for part in run.header.join.missing:
         if part.key == "without_features":
-            warnings.append(RunWarning("no-features", where, f"{where}: {part.lack}: {part.named}"))
+            warnings.append(RunWarning("no-features", where, f"{where}: {part}"))
     for warning in run.warnings:
         if warning.code in ("skipped", "concepts", "leak"):
             warnings.append(RunWarning(warning.code, where, f"{where}: {warning.text}"))

@@ -168,18 +168,13 @@ def test_an_impossible_experiment_leaves_no_run(world, experiment, tmp_path, cha
     assert not (tmp_path / "of/mine/run").exists()
 
 
-def test_tests_of_the_same_title_have_distinct_keys():
+@pytest.mark.parametrize("negatives", [{"test_negatives": [["A", "B"]]}, {"positives": ["A", "B"]}])
+def test_tasks_and_classes_of_the_same_name_are_refused(negatives):
     levels = tuple(Level(code, code.lower()) for code in ("A", "B", "A+B", "S"))
-    scheme = LabelScheme("lab", levels)
-    experiment = om.Experiment(
-        name="alike", manifest="manifest", store="store.zarr", positives=["S"],
-        train_negatives=["A+B"], test_negatives=[["A+B"], ["A", "B"]],
-    )  # fmt: skip
-    [problem] = experiment.problems(scheme)
-    first, second = problem.tests
-    assert (problem.train, first.key, second.key) == (first, "A+B vs S", "A+B vs S ~2")
-    assert [test.classes[0].levels for test in problem.tests] == [("A+B",), ("A", "B")]
-    assert second.title == "a or b vs s"
+    options = {"positives": ["S"], "train_negatives": ["A+B"], **negatives}
+    experiment = om.Experiment(name="x", manifest="manifest", store="store.zarr", **options)
+    with pytest.raises(ObygazeError, match=r"called A\+B"):
+        experiment.problems(LabelScheme("lab", levels))
 
 
 @st.composite
