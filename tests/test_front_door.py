@@ -80,25 +80,9 @@ def test_import_takes_under_100_ms(package):
     assert seconds < max(0.1, 2 * float(run_python(code.format("import json, typing"))))
 
 
-@pytest.mark.parametrize("noun", [of.Manifest, of.Store, of.Timelines])
-def test_methods_are_written_in_their_class(noun):
-    for name, value in vars(noun).items():
-        method = getattr(value, "__func__", value)  # of a static or class method
-        if isfunction(method) and not name.startswith("_"):
-            assert method.__module__ == noun.__module__, name
-            assert method.__doc__, name
-            kinds = [parameter.kind for parameter in signature(method).parameters.values()]
-            assert Parameter.VAR_KEYWORD not in kinds, name
-
-
 def test_functions_take_options_by_name():
     functions = [getattr(of, name) for name in of.__all__ if isfunction(getattr(of, name))]
     functions.remove(of.extract)  # takes those of `Options`
     for function in functions:
         kinds = [parameter.kind for parameter in signature(function).parameters.values()]
         assert Parameter.VAR_KEYWORD not in kinds, function
-
-
-def test_extract_takes_the_options_of_an_extraction():
-    with pytest.raises(TypeError, match="bach"):
-        of.extract("m", None, "tiny-xclip", bach=8)

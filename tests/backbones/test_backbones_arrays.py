@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import obygaze_features as of
-from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.store import ArraySpec
 from obygaze_features.store.arrays import ARRAYS, VECTOR, StoredArray
 from tests.backbones.conftest import clips_for, pictures
@@ -66,14 +65,6 @@ def test_added_arrays_ignore_padding(checkpoints, std):
     values = backbone.embed_clips(pictures(1, 12, 3, 32, 32), present)
     assert values["frames"][0, 5:].isnan().all()
     np.testing.assert_allclose(values["std"][0], values["frames"][0, :5].numpy().std(0), atol=1e-6)
-
-
-def test_at_a_rate_arrays_pool_frames(checkpoints, std):
-    rate = {"device": "cpu", "sampling": Sampling(20, 2.0)}
-    backbone = of.load_backbone(checkpoints["tiny-clip"], **rate)
-    present = torch.arange(20)[None] < 9
-    values = backbone.embed_clips(pictures(1, 20, 3, 32, 32), present)
-    np.testing.assert_allclose(values["std"][0], values["frames"][0, :9].numpy().std(0), atol=1e-6)
 
 
 class Colours(torch.nn.Module):

@@ -1,7 +1,6 @@
 """Untrusted config.json files choose no code, and their sizes must match the weights."""
 
 import json
-import shutil
 import sys
 import time
 from types import ModuleType
@@ -11,23 +10,14 @@ import torch
 
 from obygaze_features.backbones import load_backbone
 from obygaze_features.errors import BackboneError
-from tests.kit.models import write_checkpoint
-
-
-@pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("checkpoints")
-    names = ("tiny-xclip", "tiny-clap")
-    return {name: write_checkpoint(name, folder / name) for name in names}
 
 
 @pytest.fixture
-def change(checkpoints, tmp_path):
+def change(copy):
     """Copy a checkpoint with changed settings, each named by the path of its keys."""
 
     def write(name, **settings):
-        folder = tmp_path / name
-        shutil.copytree(checkpoints[name], folder)
+        folder = copy(name)
         config = json.loads((folder / "config.json").read_text())
         for path, value in settings.items():
             part, keys = config, path.split("__")
@@ -43,12 +33,12 @@ def change(checkpoints, tmp_path):
 @pytest.mark.parametrize("where", ["", "text_config__", "vision_config__"])
 @pytest.mark.parametrize("name", ["attn_implementation", "_attn_implementation"])
 def test_no_setting_chooses_a_kernel(change, monkeypatch, where, name):
+    folder = change("tiny-xclip", **{where + name: "evil/kern:fn"})
     asked = []
     kernels = ModuleType("kernels")
     kernels.get_kernel = lambda *args, **options: asked.append(args)
     kernels.__version__ = "0.18.2"
     monkeypatch.setitem(sys.modules, "kernels", kernels)
-    folder = change("tiny-xclip", **{where + name: "evil/kern:fn"})
     backbone = load_backbone(folder, "cpu")
     assert asked == []
     attention = {

@@ -28,11 +28,16 @@ def spoken(texts):
     return of.Manifest("spoken", Items.of(items))
 
 
-@given(st.lists(st.text(), min_size=1, max_size=4))
-def test_words_are_hashed_as_by_scikit_learn(texts):
+@pytest.fixture(scope="module")
+def words():
+    return of.load_backbone("words", "cpu")
+
+
+@given(texts=st.lists(st.text(), min_size=1, max_size=4))
+def test_words_are_hashed_as_by_scikit_learn(words, texts):
     truth = HashingVectorizer(n_features=1024, ngram_range=(1, 2))
     expected = truth.transform([*TEXTS, *texts]).toarray()
-    ours = of.load_backbone("words", "cpu").embed_texts([*TEXTS, *texts])
+    ours = words.embed_texts([*TEXTS, *texts])
     np.testing.assert_allclose(ours, expected, atol=1e-7)
 
 

@@ -18,12 +18,8 @@ TEST = {"name": "flowers", "x": "flowers", "y": ["ant", "wasp"], "a": ["love"], 
 X = {**TEST, "x": ["a"]}
 #: Command with the file that it is given -> what is in the file, and the fact.
 SLIPS = {
-    "captions t.csv": [
-        (HEADER + "a,O,HA,x\nb,objectifed,HA,x\n", "line 3: unknown condition 'object"),
-        (HEADER + "a,O,HA,x\n,O,HA,x\n", "line 3: the image_id is missing"),
-    ],
+    "captions t.csv": [(HEADER + "a,O,HA,x\n,O,HA,x\n", "line 3: the image_id is missing")],
     "gender-score t.csv": [
-        (SCORED + "a,man,.5,0,.5\na,man,.5,-1,.5\n", "similarity above -1"),
         (SCORED + "a,man,.5,0,0_1\n", "confidence must be a number from 0 to 1 (got '0_1')"),
         (SCORED + "a,wman,.5,0,.5\n", "unknown group 'wman'; did you mean woman?"),
         ("confidence,probability_man,similarity_man\n.5,.5,0\n", "no column 'probability_woman'"),
@@ -31,7 +27,6 @@ SLIPS = {
     ],
     "ratings t.csv": [
         ("image_id,group,ann\na,x,nude\n", "line 2: unknown label 'nude' of ann"),
-        ("image_id,group,subject\na,x,Eve\n", "--rater NAME"),
         ("image_id,group,ann\na,x,1\na,x,0\n", "line 3: duplicate image_id 'a'"),
         (
             f"image_id,group,{CLASSES}\na,x,0,0,1.5,0,0\n",
@@ -47,29 +42,24 @@ SLIPS = {
         ("\n \n", "no captions"),
         ("smile\udcff\n", "is not UTF-8: 'utf-8' codec can't decode byte 0xff in position 5"),
     ],
-    "captions f/readme.md": [("x", "a folder of .txt files")],
     "captions f --lexicon own.json": [
+<<<<<<< HEAD
         (HEAD | {"format": "x", "words": {"a": []}}, "Invalid enum value 'x' - at `$.format`"),
         (HEAD | {"words": {"a": []}, "word": {}}, "unknown field `word`"),
+=======
+        ({"words": {}}, 'own.json does not have the format "obygaze-lexicon"'),
+>>>>>>> w-td
         (HEAD | {"words": {"a": ["blue sea"]}}, "'blue sea' is not a single token"),
     ],
     "eat own.json --store words.vec": [
         (BATTERY | {"tests": [TEST], "sets": {"flower": ["a"]}}, "did you mean flower?"),
-        (BATTERY | {"tests": [{**TEST, "x": {"film": 3}}]}, "`$.tests[0].x[...]`"),
-        (BATTERY | {"tests": [{**TEST, "x": {}}]}, "length >= 1 - at `$.tests[0].x`"),
         ('{"format": ', "own.json is not valid JSON"),
     ],
     "eat own.json --store a.vec": [
-        ("rose 1 2\nlily 1\nant 1 2\nwasp 1 3\n", "differ in width"),
         ("rose 1 2\nrose 1 3\n", "a.vec, line 2: duplicate name 'rose'"),
         ("rose 1 x\n", "a.vec, line 1 could not convert string to float: 'x'"),
-        ("", "no embedding for 4 items"),
-    ],
-    "eat own.json --store a.csv": [
-        ("id,0,1\nrose,1,0\nlily,0,1\nant,0,0\nwasp,1,1\n", "'ant' of A is zero or not finite"),
     ],
     "eat own.json --store words.txt": [("rose 1 2\n", "words.txt")],
-    "eat own.json --store b.csv": [(None, "b.csv")],
 }  # fmt: skip
 ROWS = [(command, *row) for command, rows in SLIPS.items() for row in rows]
 
@@ -81,9 +71,8 @@ def test_user_errors_are_one_line(command, content, fact, tmp_path, monkeypatch,
     write_battery(tmp_path / "own.json", x=["rose"], y=["lily"], a=["ant"], b=["wasp"])
     names = [word for word in command.split() if "." in word]
     file = tmp_path / names[-1 if names[-1] != "words.vec" else 0]
-    if content is not None:
-        text = content if isinstance(content, str) else json.dumps(content)
-        write(file, end="").write_bytes(text.encode(errors="surrogateescape"))
+    text = content if isinstance(content, str) else json.dumps(content)
+    write(file, end="").write_bytes(text.encode(errors="surrogateescape"))
     words = [word.partition("/")[0] for word in command.split()]
     refused(obygaze("bias", *words, "-o", "out.csv"), fact)
     assert not Path("out.csv").exists()
@@ -92,7 +81,6 @@ def test_user_errors_are_one_line(command, content, fact, tmp_path, monkeypatch,
 W, M = "science-woman-", "science-man-"
 OPTIONS = [
     ("emotoin", ["unknown battery 'emotoin'; did you mean emotion?"]),
-    ("emotion", ["angry, high", "no table has the columns emotion, intensity, condition"]),
     ({"x": [W + "0"], "y": [W + "0"], "a": [M + "0"], "b": [M + "1"]}, ["'science-woman-0' is in"]),
     ({"x": [W + "0", W + "9"], "y": [W + "1"], "a": [M + "0"], "b": [M + "1"]},
      ["given sets: no embedding for 1 items, such as 'science-woman-9'", "--skip-missing"]),

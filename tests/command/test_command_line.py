@@ -58,16 +58,6 @@ LIGHT = {
 }  # fmt: skip
 
 
-def test_no_line_of_a_list_of_commands_is_cut(
-    obygaze: Obygaze, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    groups = [path for path, command in ALL.items() if isinstance(command, click.Group)]
-    for path in groups:
-        text = obygaze(*path.split()[1:], "--help", code=0).output
-        assert [line for line in text.splitlines()[1:] if line.endswith("...")] == []
-
-
 def test_help_and_light_imports_load_nothing_heavy() -> None:
     look = f"print('|', *sorted({HEAVY!r} & {{name.split('.')[0] for name in sys.modules}}))"
     script = "\n".join(["import sys", *(f"{code}\n{look}" for code in LIGHT)])

@@ -1,4 +1,4 @@
-"""Networks with random weights for the tests: small ones of every family, and full-size ones.
+"""Networks with random weights for the tests: small ones of every family, and a full-size one.
 
 The package itself ships `tiny-xclip`, `tiny-vivit` and `tiny-clap`.
 """
@@ -13,7 +13,6 @@ import numpy as np
 from obygaze_features.backbones import KnownCheckpoint, known_checkpoints, tiny, xclip_lsmdc
 from obygaze_features.backbones.backbone import RANDOM_WEIGHTS_NOTE
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.backbones.tiny import SMALL, SMALL_VISION, video_processor, write_model
 from obygaze_features.backbones.weights import write_random_weights
 from obygaze_features.common.files import to_json, write_text
@@ -89,9 +88,8 @@ def write_siglip(folder: Path, seed: int, vision: Sizes) -> None:
 
 def write_dino(folder: Path, seed: int, sizes: Sizes, kind: str = "Dinov2") -> None:
     """Write a DINOv2, a DINOv2 with registers (``Dinov2WithRegisters``), or a DINOv3."""
-    # DINOv2 was trained at 518 pixels, and its processor crops to 224.
-    trained = sizes.get("image_size") or 224
-    side = {518: 224, 48: 32}.get(trained, trained)
+    # DINOv2's processor crops to fewer pixels than it was trained with.
+    side = 32 if sizes["image_size"] == 48 else sizes["image_size"]
     processor = video_processor(side) | {
         "image_processor_type": "BitImageProcessor", "do_convert_rgb": True, "resample": 3,
         "size": {"shortest_edge": side * 256 // 224},
@@ -218,10 +216,8 @@ def write_sentence_tokenizer(folder: Path, vocabulary: dict[str, int], merges: M
 # 48 pixels, so that its embeddings of positions are resized, as in the published ones.
 TINY_DINOV2 = {**SMALL, "image_size": 48, "patch_size": 8, "mlp_ratio": 2}
 del TINY_DINOV2["intermediate_size"]
-CLAP_STEPS = {"padding": "repeatpad", "truncation": "rand_trunc"}
 REGISTERS = {**SMALL_VISION, "num_register_tokens": 4}
 TINY_LSMDC = {"image_size": 32, "patch_size": 8, "width": 64, "layers": 2, "dim": 64}
-LSMDC = {"image_size": 224, "patch_size": 32, "width": 768, "layers": 12, "dim": 512}
 #: name -> the writer and its sizes.
 _WRITERS: dict[str, tuple[Any, ...]] = {
     "tiny-clip": (write_clip, [SMALL_VISION, 32]),
@@ -230,24 +226,13 @@ _WRITERS: dict[str, tuple[Any, ...]] = {
     "tiny-dinov2-with-registers": (write_dino, [TINY_DINOV2, "Dinov2WithRegisters"]),
     "tiny-dinov3": (write_dino, [REGISTERS, "DINOv3ViT"]),
     # Differences from the defaults of XCLIPVisionConfig, which are B/32 at 8 frames.
-    "random-clap": (write_network, ["Clap", "Model", {}, CLAP_STEPS]),
     "random-xclip": (tiny.write_xclip, [{"patch_size": 16, "num_frames": 32}, 512]),
     "tiny-xclip-lsmdc": (write_xclip_lsmdc, [TINY_LSMDC]),
-    "random-xclip-lsmdc": (write_xclip_lsmdc, [LSMDC]),
-    "random-clip": (write_clip, [{}, 512]),
-    "random-dinov2": (write_dino, [{"image_size": 518}]),
-    **{f"random-{name}": (write, [{}]) for name, write in (
-        ("vivit", tiny.write_vivit), ("siglip", write_siglip),
-    )},
-}  # fmt: skip
-
-SAMPLINGS: dict[str, Sampling | SoundSampling] = {
-    "tiny-xclip-lsmdc": Sampling(12, 1.0),
 }
 
 
 def _card(name: str, write: Any, sizes: Sequence[Any]) -> KnownCheckpoint:
-    sampling = SAMPLINGS.get(name) or Sampling(32)
+    sampling = Sampling(12, 1.0) if name == "tiny-xclip-lsmdc" else Sampling(32)
     return KnownCheckpoint(
         name, "", sampling, write=lambda folder, seed: write(folder, seed, *sizes)
     )

@@ -23,10 +23,7 @@ FLAGS = [
     "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
     "--disable-dev-shm-usage", "--remote-debugging-pipe",
 ]  # fmt: skip
-KEYS = {
-    "Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowRight": 39,
-    "0": 48, "+": 187,
-}  # fmt: skip
+KEYS = {"Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowRight": 39}
 TIMEOUT_S = 900.0
 
 
@@ -89,26 +86,16 @@ class Tab:
 
     def click(self, selector: str) -> None:
         """Click in the middle of an element with a real pointer."""
-        at = self.point_in(selector)
-        for kind in ("mousePressed", "mouseReleased"):
-            self.mouse(kind, *at)
-
-    def point_in(self, selector: str, share: float = 0.5) -> tuple[float, float]:
-        """Return a point in an element: at a share of its width, half way down."""
         x, y = self.run(
             f"(async () => {{ const e = document.querySelector({json.dumps(selector)});"
             "e.scrollIntoView({block: 'center', behavior: 'instant'});"
             "for (let frame = 0; frame < 2; frame++) await new Promise(requestAnimationFrame);"
             "const b = e.getBoundingClientRect();"
-            f"return [b.x + b.width * {share}, b.y + b.height / 2] }})()"
+            "return [b.x + b.width / 2, b.y + b.height / 2] })()"
         )
-        return x, y
-
-    def mouse(self, kind: str, x: float, y: float, *, clicks: int = 1, **about: Any) -> None:
-        """Send a pointer event, such as ``mouseMoved`` or ``mouseWheel`` (with its delta)."""
-        button = "none" if kind == "mouseWheel" else "left"
-        about = {"type": kind, "x": x, "y": y, "button": button, "clickCount": clicks, **about}
-        self._call("Input.dispatchMouseEvent", about)
+        about = {"x": x, "y": y, "button": "left", "clickCount": 1}
+        for kind in ("mousePressed", "mouseReleased"):
+            self._call("Input.dispatchMouseEvent", {"type": kind, **about})
 
     def choose(self, select_id: str, value: str) -> None:
         self.run(
