@@ -44,17 +44,9 @@ def measure() -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as name, patch.object(fmt, "SHARD_BYTES", SHARD_BYTES):
         folder = Path(name)
         make_store(folder / "s.zarr", ids, {"frames": frames})
-<<<<<<< HEAD
-        with serve(folder) as served:
-            served.name_versions()
-            with _Proxy(served.url) as proxy:
-                yield _reads("HTTP", f"{proxy.url}/s.zarr", ids)
-        with _s3():
-=======
         with serve(folder) as served, _Proxy(served.url) as proxy:
-            yield from _reads("HTTP", f"{proxy.url}/s.zarr", proxy, ids)
-        with _s3() as proxy:
->>>>>>> w-st
+            yield _reads("HTTP", f"{proxy.url}/s.zarr", ids)
+        with _s3():
             push(open_store(folder / "s.zarr"), "s3://lab/s.zarr")
             yield _reads("S3", "s3://lab/s.zarr", ids)
 

@@ -43,12 +43,8 @@ SLIPS = {
         ("smile\udcff\n", "is not UTF-8: 'utf-8' codec can't decode byte 0xff in position 5"),
     ],
     "captions f --lexicon own.json": [
-<<<<<<< HEAD
         (HEAD | {"format": "x", "words": {"a": []}}, "Invalid enum value 'x' - at `$.format`"),
         (HEAD | {"words": {"a": []}, "word": {}}, "unknown field `word`"),
-=======
-        ({"words": {}}, 'own.json does not have the format "obygaze-lexicon"'),
->>>>>>> w-td
         (HEAD | {"words": {"a": ["blue sea"]}}, "'blue sea' is not a single token"),
     ],
     "eat own.json --store words.vec": [
