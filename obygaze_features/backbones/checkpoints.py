@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from obygaze_features.backbones.backbone import Family, KnownCheckpoint
+from obygaze_features.backbones.network_config import read_object
 from obygaze_features.backbones.registry import families, known_checkpoints
 from obygaze_features.backbones.weights import cached_random_weights, weight_files
-from obygaze_features.common.files import read_json
 from obygaze_features.common.package import need
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.text import unknown_name
@@ -85,13 +85,13 @@ def resolve(
     if known and known.write:
         path = cached_random_weights(target, known.write)
         return Checkpoint(name or target, path, known_name=target)
-    if known and not known.repository:
-        raise BackboneError(f"{target} is not published. Pass your own file: {target}=FILE")
-    repository = target
-    if known and known.repository:
+    repository: str | None = target
+    if known:
         repository = known.repository
     elif not _REPOSITORY.fullmatch(target):
         raise BackboneError(f"not a path; {unknown_name('checkpoint', target, checkpoints)}")
+    if not repository:
+        raise BackboneError(f"{target} is not published. Pass your own file: {target}=FILE")
     for checkpoint in checkpoints.values():
         if checkpoint.repository == repository:
             known = checkpoint
@@ -118,8 +118,7 @@ def family_of(path: Path) -> Family:
     config = path / "config.json"
     model_type = None
     if config.is_file():
-        content = read_json(config, BackboneError)
-        model_type = content.get("model_type") if isinstance(content, dict) else ""
+        model_type = read_object(config).get("model_type")
     for family in families():
         if family.model_type == model_type:
             return family

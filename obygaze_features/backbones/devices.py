@@ -30,12 +30,6 @@ _OUT_OF_MEMORY = re.compile(
 """A pattern for messages of CUDA, its libraries and other allocators when memory runs out."""
 
 
-def check_precision(precision: str) -> None:
-    """Raise `UsageError` if the precision is unknown."""
-    if precision not in PRECISIONS:
-        raise UsageError(f"unknown precision {precision!r}; use one of {', '.join(PRECISIONS)}")
-
-
 def choose_device(device: str | None) -> str:
     """Check that a device works (default: a GPU if there is one), and return its full name.
 

@@ -15,7 +15,7 @@ from obygaze_features.backbones.checkpoints import (
     resolve_backbone,
     split_name,
 )
-from obygaze_features.backbones.devices import check_precision, choose_device, move_to_device
+from obygaze_features.backbones.devices import PRECISIONS, choose_device, move_to_device
 from obygaze_features.backbones.registry import known_checkpoints
 from obygaze_features.backbones.resample import resample
 from obygaze_features.backbones.sampling import Sampling
@@ -67,7 +67,8 @@ def load_backbone(
     track
         The audio track to use, counting from 1 (default: each file's default track).
     """
-    check_precision(precision)
+    if precision not in PRECISIONS:
+        raise UsageError(f"unknown precision {precision!r}; use one of {', '.join(PRECISIONS)}")
     device = choose_device(device)
     backbone = _load_named(str(spec), mode) if isinstance(spec, str | Path) else _take(spec, mode)
     if backbone.for_clips:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from obygaze_features.common.files import read_json
+from obygaze_features.backbones.network_config import read_object
 from obygaze_features.errors import BackboneError, UsageError, translate
 
 CONFIG = "preprocessor_config.json"
@@ -73,7 +73,7 @@ class Preprocessing:
 
     def attributes(self) -> dict[str, Any]:
         """Return the fields as recorded in a store's attributes, with functions by name."""
-        fields = asdict(replace(self, transform=None))
+        fields = dict(vars(self))
         del fields["transform"]
         if self.transform:
             words = " ".join(repr(self.transform).split())
@@ -136,9 +136,7 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
     if mode not in MODES:
         raise UsageError(f"unknown preprocessing mode {mode!r}; use {' or '.join(MODES)}")
     path = checkpoint / CONFIG
-    config = read_json(path, BackboneError)
-    if not isinstance(config, dict):
-        raise BackboneError(f"{path} must hold a JSON object with a processor's configuration")
+    config = read_object(path)
     kind = str(config.get("image_processor_type", ""))
     fields: dict[str, Any] = {"mode": mode, "scale": 1 / 255}
     if mode == "author":
