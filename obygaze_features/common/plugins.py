@@ -16,8 +16,6 @@ from obygaze_features.errors import ObygazeError
 MAX_LETTERS = 300
 OBJECT = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)")
 """A pattern for the address of an object, ``module:object``."""
-RAISED = (Exception, SystemExit, GeneratorExit)
-"""Exceptions to catch from plug-ins, so that they do not end the process."""
 
 
 def plugin_package(plugin: EntryPoint) -> str:

@@ -24,7 +24,6 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.model_selection._search import BaseSearchCV
 
 from obygaze_features.common.plugins import (
-    RAISED,
     describe_error,
     load_object,
     package_of,
@@ -334,7 +333,7 @@ def plugin_errors(modules: Collection[str]) -> Iterator[None]:
             yield
     except ExperimentError:
         raise
-    except RAISED as problem:
+    except (Exception, SystemExit) as problem:  # third-party code may raise anything
         if not foreign:
             raise
         raise PluginError(describe_error(problem)) from problem
