@@ -24,29 +24,12 @@ from obygaze_features.common.cli import (
     exit_if,
     film_option,
     folder_argument,
-    join_options,
     json_option,
     names_option,
     output_option,
     show,
 )
 from obygaze_features.errors import VideoError
-
-_input_options = join_options(
-    click.option("--preprocessing", type=click.Choice(["standard", "author"]), default="standard",
-                 help="Preprocess like the checkpoint's processor, or as the paper's authors did "
-                 "(squash frames to a square)."),
-    click.option("--precision", type=click.Choice(PRECISIONS), default="float32",
-                 help="The number format for computing; tf32 and bfloat16 are several times "
-                 "faster on Ampere or newer GPUs."),
-    click.option("--sampling", metavar="RATE",
-                 help="For backbones that see each frame alone: a frame rate, such as '2 fps', so "
-                 "that longer clips get more frames.  "
-                 "[default: each backbone's number of frames, evenly spaced]"),
-    click.option("--frames", type=int, metavar="BOUND",
-                 help="With --sampling, the most frames per clip; for audio backbones, the most "
-                 "windows of sound. Longer clips are sampled evenly.  [default: 64]"),
-)  # fmt: skip
 
 
 @click.command()
@@ -73,7 +56,33 @@ _input_options = join_options(
     help="The arrays to store, such as native,frames,tokens; vivit:cls applies only to the store "
     "vivit.  [default: all but tokens]",
 )
-@_input_options
+@click.option(
+    "--preprocessing",
+    type=click.Choice(["standard", "author"]),
+    default="standard",
+    help="Preprocess like the checkpoint's processor, or as the paper's authors did (squash frames "
+    "to a square).",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    default="float32",
+    help="The number format for computing; tf32 and bfloat16 are several times faster on Ampere or "
+    "newer GPUs.",
+)
+@click.option(
+    "--sampling",
+    metavar="RATE",
+    help="For backbones that see each frame alone: a frame rate, such as '2 fps', so that longer "
+    "clips get more frames.  [default: each backbone's number of frames, evenly spaced]",
+)
+@click.option(
+    "--frames",
+    type=int,
+    metavar="BOUND",
+    help="With --sampling, the most frames per clip; for audio backbones, the most windows of "
+    "sound. Longer clips are sampled evenly.  [default: 64]",
+)
 @device_option
 @click.option(
     "--batch-size",

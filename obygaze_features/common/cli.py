@@ -58,17 +58,6 @@ def exit_if(problem: object, code: int = PARTLY_DONE) -> None:
         click.get_current_context().exit(code)
 
 
-def join_options(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
-    """Combine several options into one decorator, in the order in which the help lists them."""
-
-    def add(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
-
-
 def _split_names(
     ctx: click.Context, param: click.Parameter, values: Sequence[str]
 ) -> list[str] | None:
@@ -109,7 +98,11 @@ def output_option(text: str, **settings: Any) -> Callable[[Command], Command]:
 
 def output_options(text: str, **settings: Any) -> Callable[[Command], Command]:
     """Return the options ``--output``, as in `output_option`, and ``--overwrite``."""
-    return join_options(output_option(text, **settings), overwrite_option)
+
+    def add(command: Command) -> Command:
+        return output_option(text, **settings)(overwrite_option(command))
+
+    return add
 
 
 def _address(value: str | Path) -> str | Path:

@@ -175,7 +175,7 @@ def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
     root = _fill_template(vocabularies, document.properties)
     root.set("AUTHOR", f"obygaze {obygaze_version()}")
     root.set("DATE", datetime.now(UTC).isoformat(timespec="seconds"))
-    header, order, *others = root
+    header, order = root[:2]
     media = re.split(r"[\\/]", document.media)[-1]
     if Path(media).suffix.lower() in VIDEO_SUFFIXES:  # otherwise it is the name of a film
         # The link is relative, so that ELAN finds the film next to the document, and no local path
@@ -197,9 +197,11 @@ def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
     last = Xml.SubElement(header, "PROPERTY", NAME="lastUsedAnnotationId")
     last.text = str(next(writer.numbers) - 1)
 
-    kept = [element for element in others if element.tag != "TIER"]
-    own = len(TYPES)
-    root[2:] = [*writer.tiers, *kept[:own], *types.values(), *kept[own:]]
+    for tier_of_template in root.findall("TIER"):
+        root.remove(tier_of_template)
+    after_types = 2 + len(TYPES)
+    root[after_types:after_types] = types.values()
+    root[2:2] = writer.tiers
     return _to_text(root)
 
 

@@ -54,18 +54,16 @@ NAMES = 0.39
 """The share of the width that the names of rows may take."""
 
 _PNG_DPI = 200
-_STYLE: dict[str, Any] = {
-    "font.family": ["sans-serif"], "font.size": 9.5, "text.color": INK, "text.parse_math": False,
-    "figure.facecolor": PAPER, "axes.facecolor": "none",
-    "axes.edgecolor": LINE, "axes.labelcolor": SOFT,
-    "axes.labelsize": 9.4, "axes.axisbelow": True, "axes.unicode_minus": True,
-    "axes.spines.left": False, "axes.spines.right": False, "axes.spines.top": False,
-    "xtick.color": SOFT, "xtick.labelsize": 9.4, "xtick.major.size": 0.0,
-    "ytick.color": INK, "ytick.labelsize": 9.5, "ytick.major.size": 0.0,
-    "grid.color": LINE, "grid.linewidth": 0.8, "hatch.linewidth": 1.2,
-    "legend.frameon": False, "legend.fontsize": 9.4, "svg.fonttype": "none", "pdf.fonttype": 42,
-    "figure.constrained_layout.w_pad": EDGE / 72, "figure.constrained_layout.h_pad": EDGE / 72,
-}  # fmt: skip
+_STYLE = Path(__file__).with_name("figures.mplstyle")
+_COLOURS = {
+    "text.color": INK,
+    "figure.facecolor": PAPER,
+    "axes.edgecolor": LINE,
+    "axes.labelcolor": SOFT,
+    "xtick.color": SOFT,
+    "ytick.color": INK,
+    "grid.color": LINE,
+}
 
 
 def figure_width(usual: float) -> float:
@@ -89,13 +87,13 @@ def figure_width(usual: float) -> float:
 def figure_style() -> Iterator[None]:
     """Draw in the project's style inside the ``with`` block."""
     need("matplotlib", extra="report")
-    from matplotlib import font_manager, rc_context
+    from matplotlib import font_manager, style
 
     # DejaVu Sans, which matplotlib includes, lacks Chinese, Japanese and Korean.
     wider = [name for name in font_manager.get_font_names() if name.startswith("Noto Sans CJK")]
     fonts = ["DejaVu Sans", *sorted(wider)[:1]]
-    style: Any = {**_STYLE, "font.sans-serif": fonts}
-    with rc_context(style), warnings.catch_warnings():
+    own: Any = {**_COLOURS, "font.sans-serif": fonts}
+    with style.context([_STYLE, own]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
 

@@ -148,18 +148,13 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def write_files(
-    files: Mapping[Path, str], *, overwrite: bool = False, first_is_described: bool = False
-) -> None:
+def write_files(files: Mapping[Path, str], *, overwrite: bool = False) -> None:
     """Write several files, or none if one of them exists or cannot be written.
 
-    With `first_is_described`, the other files describe the first one: they are removed while it is
-    replaced, so that they never describe a different file. Two processes take turns, so that all
-    files come from one of them.
+    The other files may describe the first one: they are removed while it is replaced, so that they
+    never describe a different file. Two processes take turns, so that all files come from one of
+    them.
     """
-    descriptions = list(files)[1:]
-    if not first_is_described:
-        descriptions = []
     with contextlib.ExitStack() as stack:
         temporaries = {}
         for path, text in files.items():
@@ -170,9 +165,8 @@ def write_files(
         for folder in sorted({path.parent for path in files}):
             stack.enter_context(_alone_in(folder))
         for path in files:
-            if path not in descriptions:
-                refuse_to_overwrite(path, overwrite=overwrite)
-        for path in descriptions:
+            refuse_to_overwrite(path, overwrite=overwrite)
+        for path in [*files][1:]:
             path.unlink(missing_ok=True)
         for path, temporary in temporaries.items():
             os.replace(temporary, path)

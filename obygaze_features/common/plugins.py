@@ -5,9 +5,8 @@ from __future__ import annotations
 import pkgutil
 import re
 import traceback
-from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points, packages_distributions, version
+from importlib.metadata import EntryPoint, packages_distributions, version
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +16,12 @@ from obygaze_features.errors import ObygazeError
 MAX_LETTERS = 300
 OBJECT = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)")
 """A pattern for the address of an object, ``module:object``."""
-RAISED = (Exception, SystemExit, GeneratorExit)
-"""Exceptions to catch from plug-ins, so that they do not end the process."""
 
 
-@dataclass(frozen=True)
-class Plugin:
-    """An object of another package: the name for users, its ``module:object``, and its package."""
-
-    name: str
-    path: str
-    package: str
-
-
-def installed_plugins(group: str) -> list[Plugin]:
-    """Return a group's entry points without importing them, with packages as in ``mylab 1.0``."""
-    plugins = []
-    for point in entry_points(group=group):
-        if point.dist is not None:
-            package = f"{point.dist.name} {point.dist.version}"
-            plugins.append(Plugin(point.name, point.value, package))
-    return plugins
+def plugin_package(plugin: EntryPoint) -> str:
+    """Return the package of an entry point, as in ``mylab 1.0``."""
+    assert plugin.dist is not None  # only a hand-made entry point has no package
+    return f"{plugin.dist.name} {plugin.dist.version}"
 
 
 @cache

@@ -298,11 +298,10 @@ def _find_columns(
     return column_of
 
 
-def format_table(columns: Mapping[str, Sequence[str]], *, header: bool = True) -> str:
+def format_table(columns: Mapping[str, Sequence[str]]) -> str:
     """Format a table as CSV with commas, minimal quoting and Unix line endings."""
-    lines = list(map(",".join, zip(*columns.values(), strict=True)))
-    if header:
-        lines.insert(0, ",".join(columns))
+    rows = zip(*columns.values(), strict=True)
+    lines = [",".join(columns), *map(",".join, rows)]
     text = "\n".join([*lines, ""])
 
     has_separators = text.count(",") > (len(columns) - 1) * len(lines)
@@ -316,8 +315,7 @@ def format_table(columns: Mapping[str, Sequence[str]], *, header: bool = True) -
     writer = csv.writer(
         quoted, lineterminator="\n", quoting=csv.QUOTE_ALL if "\r" in text else csv.QUOTE_MINIMAL
     )
-    if header:
-        writer.writerow(columns)
+    writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
     return quoted.getvalue()
 

@@ -34,31 +34,31 @@ def counted(number: int, noun: str, nouns: str | None = None) -> str:
     return f"{number:,} {noun}"
 
 
-def format_signed(value: float, digits: int = 2) -> str:
-    """Format a difference with its sign, or without a sign if it rounds to zero.
+def format_number(value: float, form: str = ".2f") -> str:
+    """Format a number for figures and pages; a number that rounds to zero has no sign.
 
     Examples
     --------
-    >>> format_signed(0.254), format_signed(-0.004), format_signed(0.0004, 3)
-    ('+0.25', '0.00', '0.000')
+    >>> format_number(0.789), format_number(0.524, "+.0%"), format_number(-0.031)
+    ('0.79', '+52%', '−0.03')
+    >>> format_number(-0.004, "+.2f")
+    '0.00'
     """
-    return format_number(value, digits=digits, signed=True).replace("−", "-")
-
-
-def format_number(
-    value: float, *, digits: int = 2, percent: bool = False, signed: bool = False
-) -> str:
-    """Format a number for figures and pages.
-
-    Examples
-    --------
-    >>> format_number(0.789), format_number(0.524, percent=True), format_number(-0.031)
-    ('0.79', '52%', '−0.03')
-    """
-    text = format(value, "z.0%" if percent else f"z.{digits}f")
-    if signed and value > 0 and text.strip("0.%"):
-        text = f"+{text}"
+    text = format(value, form)
+    if not text.strip("+-0.%"):
+        text = text.lstrip("+-")
     return text.replace("-", "−")
+
+
+def format_signed(value: float) -> str:
+    """Format a difference for the terminal and files.
+
+    Examples
+    --------
+    >>> format_signed(0.254), format_signed(-0.254), format_signed(-0.004)
+    ('+0.25', '-0.25', '0.00')
+    """
+    return format_number(value, "+.2f").replace("−", "-")
 
 
 def format_time(seconds: float) -> str:

@@ -99,7 +99,7 @@ def score_captions(
         "cut": [row["id"] for row in scored if encoder.cuts(row["caption"])],
     }
     files = {output: format_rows(scored, number=repr), record: to_json(about)}
-    write_files(files, overwrite=overwrite, first_is_described=True)
+    write_files(files, overwrite=overwrite)
     return about
 
 

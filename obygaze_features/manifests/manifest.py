@@ -462,7 +462,7 @@ def _write_part(folder: Path, part: Part, *, overwrite: bool = False) -> None:
         raise UsageError(f"{part.name!r} cannot be a file name in {part.KIND}/; choose another")
     path = folder / part.KIND / f"{part.name}.csv"
     files = {path: part.to_csv(), path.with_suffix(".json"): to_json(dict(part.about))}
-    write_files(files, overwrite=overwrite, first_is_described=True)
+    write_files(files, overwrite=overwrite)
 
 
 def read_header(folder: Path) -> dict[str, Any]:

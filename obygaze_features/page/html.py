@@ -20,6 +20,8 @@ NOTE = "NOT-TO-BE-SHARED.txt"
 """The file, in a folder of pictures from films, that says why the pictures must not be shared."""
 MAX_PICTURE_BYTES = 1_000_000
 """The maximum size of a thumbnail."""
+FORMS = {"": ".2f", "+": "+.2f", "%": ".0%", "+%": "+.0%", ",": ",.0f"}
+"""The forms of numbers on pages: a decimal, a difference, a share, and a count."""
 
 
 class Html(str):
@@ -90,13 +92,11 @@ def number(value: float | None, *, form: str = "") -> Html:
     value
         The number; None becomes a dash, never a zero.
     form
-        ``"+"`` for a difference with its sign, ``"%"`` for a share (or both), ``","`` for a count.
+        One of `FORMS`.
     """
     if value is None:
         return Html('<abbr title="undefined">–</abbr>')
-    text = format_number(value, percent="%" in form, signed="+" in form)
-    if form == ",":
-        text = format(value, ",.0f")
+    text = format_number(value, FORMS[form])
     return html('<data value="{}">{}</data>', format(value, ".7g"), text)
 
 

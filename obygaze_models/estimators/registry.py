@@ -15,7 +15,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import chdir, contextmanager, suppress
 from dataclasses import dataclass, field
-from importlib.metadata import packages_distributions, version
+from importlib.metadata import EntryPoint, entry_points, packages_distributions, version
 from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,10 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.model_selection._search import BaseSearchCV
 
 from obygaze_features.common.plugins import (
-    RAISED,
-    Plugin,
     describe_error,
-    installed_plugins,
     load_object,
     package_of,
+    plugin_package,
 )
 from obygaze_features.common.text import first_line, unknown_name
 from obygaze_features.errors import ExperimentError
@@ -134,10 +132,12 @@ REGRESSORS = {
 """The estimators that predict numbers."""
 
 
-def plugins() -> tuple[list[Plugin], list[Plugin]]:
+def plugins() -> tuple[list[EntryPoint], list[EntryPoint]]:
     """Return the plug-ins that are used, and the plug-ins whose names are already taken."""
-    names, used, ignored = {*ESTIMATORS, *REGRESSORS}, list[Plugin](), list[Plugin]()
-    for plugin in installed_plugins(ENTRY_POINT_GROUP):
+    names = {*ESTIMATORS, *REGRESSORS}
+    used: list[EntryPoint] = []
+    ignored: list[EntryPoint] = []
+    for plugin in entry_points(group=ENTRY_POINT_GROUP):
         (ignored if plugin.name in names else used).append(plugin)
         names.add(plugin.name)
     return used, ignored
@@ -150,7 +150,7 @@ def find_entry(name: str) -> Entry:
         return own[name]
     if _CLASS.fullmatch(name):
         return Entry(name)
-    provided = {plugin.name: plugin.path for plugin in plugins()[0]}
+    provided = {plugin.name: plugin.value for plugin in plugins()[0]}
     if name in provided:
         return Entry(provided[name])
     any_other = "any scikit-learn classifier as package.module:Class"
@@ -248,7 +248,7 @@ def describe_estimators() -> dict[str, dict[str, Any]]:
     return described
 
 
-def _describe(name: str, plugin: Plugin | None = None) -> dict[str, Any]:
+def _describe(name: str, plugin: EntryPoint | None = None) -> dict[str, Any]:
     entry, options = find_entry(name), {}
     try:
         with plugin_errors([entry.path.partition(":")[0]]):
@@ -266,8 +266,8 @@ def _describe(name: str, plugin: Plugin | None = None) -> dict[str, Any]:
     except ExperimentError as problem:
         title, options = f"cannot be loaded: {first_line(problem)}", {}
         if plugin is not None:
-            title += f"; entry point {name} = {plugin.path}"
-    package = "obygaze" if plugin is None else plugin.package
+            title += f"; entry point {name} = {plugin.value}"
+    package = "obygaze" if plugin is None else plugin_package(plugin)
     return {"title": title, "options": options, "package": package}
 
 
@@ -282,10 +282,10 @@ def trusted_classes() -> dict[str, str]:
     packages were trusted, a forged file could call any function that their modules have imported.
     """
     trusted = {}
-    for plugin in installed_plugins(ENTRY_POINT_GROUP):
+    for plugin in entry_points(group=ENTRY_POINT_GROUP):
         with suppress(Exception, SystemExit):  # third-party code may raise anything
-            kind = load_class(plugin.path)
-            trusted[f"{kind.__module__}.{kind.__qualname__}"] = plugin.package
+            kind = load_class(plugin.value)
+            trusted[f"{kind.__module__}.{kind.__qualname__}"] = plugin_package(plugin)
     return trusted
 
 
@@ -333,7 +333,7 @@ def plugin_errors(modules: Collection[str]) -> Iterator[None]:
             yield
     except ExperimentError:
         raise
-    except RAISED as problem:
+    except (Exception, SystemExit) as problem:  # third-party code may raise anything
         if not foreign:
             raise
         raise PluginError(describe_error(problem)) from problem
@@ -345,9 +345,9 @@ def plugin_versions(estimator: Any) -> dict[str, str]:
     This project and scikit-learn are left out. A digest shows changes even if a package has no
     version.
     """
-    provided = {
-        package_of(plugin.path): plugin.package for plugin in installed_plugins(ENTRY_POINT_GROUP)
-    }
+    provided = {}
+    for plugin in entry_points(group=ENTRY_POINT_GROUP):
+        provided[package_of(plugin.value)] = plugin_package(plugin)
     versions = {}
     for kind in {type(part) for part in parts_of(estimator)}:
         package = package_of(kind.__module__)

@@ -129,7 +129,7 @@ class Comparisons:
             axis=f"{title}, model minus {self.rows[0]['reference']}, with its 95% interval",
             description=str(self),
             lines={"no difference": 0.0},
-            signed=True,
+            form="+.2f",
         )
 
 

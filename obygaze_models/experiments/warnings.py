@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pandas as pd
 
+from obygaze_features.common.plugins import plugin_package
 from obygaze_features.common.text import counted, group_by, join_some
 from obygaze_features.items.items import group_noun
 from obygaze_features.manifests import Manifest
@@ -72,8 +73,8 @@ def plan_warnings(plan: Plan) -> Iterator[RunWarning]:
     for plugin in plugins()[1]:
         if plugin.name in used:
             text = (
-                f"the estimator {plugin.name} from {plugin.package} is ignored, because the name "
-                f"is already taken. Refer to it as {plugin.path}."
+                f"the estimator {plugin.name} from {plugin_package(plugin)} is ignored, because "
+                f"the name is already taken. Refer to it as {plugin.value}."
             )
             yield RunWarning("plug-in", plugin.name, text)
 

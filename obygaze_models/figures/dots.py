@@ -91,7 +91,7 @@ def dot_plot(
     description: str,
     lines: Mapping[str, float] | None = None,
     limits: tuple[float, float] | None = None,
-    signed: bool = False,
+    form: str = ".2f",
 ) -> Figure:
     """Draw rows of dots with their intervals, and their numbers at the right edge.
 
@@ -107,8 +107,8 @@ def dot_plot(
         Values to compare with, such as chance, by name.
     limits
         The ends of the axis.
-    signed
-        Print + before positive numbers, as for differences.
+    form
+        The format of the numbers: ``"+.2f"`` for differences.
     """
     lines = lines or {}
     with figure_style():
@@ -131,7 +131,7 @@ def dot_plot(
             ticks.append(y + (size - 1) / 2)
             for place, (dot, kind) in enumerate(zip(dots, series, strict=False)):
                 if dot.value is not None:
-                    text = format_number(dot.value, signed=signed)
+                    text = format_number(dot.value, form)
                     numbers[y + place] = text
                     _draw(axes, dot.value, dot, y + place, kind)
                     add_number(axes, f"{name}, {kind.label}: {text}")

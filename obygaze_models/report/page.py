@@ -134,7 +134,7 @@ def clock(seconds: float) -> str:
 
 def tick(value: float, form: str) -> str:
     """Return a number at an axis."""
-    return f"{value:.0%}" if form == "%" else format_number(value, digits=1)
+    return format_number(value, ".0%" if form == "%" else ".1f")
 
 
 def _title(labels: Labels, runs: Sequence[Run]) -> str:

@@ -123,7 +123,7 @@ def tree_outline(
             bars = axes.barh(
                 rows, shares, left=left, color=kind.colour, edgecolor=PAPER, label=kind.label
             )
-            texts = [format_number(share, percent=True) for share in shares]
+            texts = [format_number(share, ".0%") for share in shares]
             shown = np.where(shares >= 0.25, texts, "").tolist()
             axes.bar_label(bars, shown, label_type="center", color=ink_on(kind.colour), size=9)
             for node, text in zip(nodes, texts, strict=True):

@@ -142,6 +142,6 @@ def make_figure6(context: ReproductionContext, runs: Runs) -> Artifacts:
         axis="← more often right | more often wrong →",
         description="The change in the odds of an error with each concept and level, by film.",
         lines={"no change": 0.0},
-        signed=True,
+        form="+.2f",
     )
     return Artifacts([Table(columns, [block], notes(*unfit))], {"fig6": figure})

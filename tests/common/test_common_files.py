@@ -153,7 +153,7 @@ def test_a_description_is_never_beside_another_file(tmp_path, monkeypatch):
         with monkeypatch.context() as system:
             system.setattr(os, name, cut)
             with pytest.raises(OSError, match="Input/output"):
-                files.write_files(new, overwrite=True, first_is_described=True)
+                files.write_files(new, overwrite=True)
         assert {path.name: path.read_text() for path in tmp_path.iterdir()} == left
 
 
@@ -167,7 +167,7 @@ def test_all_files_of_a_set_come_from_one_writer(tmp_path, overwrite):
         pair = {table: str(number), about: str(number)}
         start.wait()
         try:
-            files.write_files(pair, overwrite=overwrite, first_is_described=True)
+            files.write_files(pair, overwrite=overwrite)
         except OutputExists:
             return False
         return True
