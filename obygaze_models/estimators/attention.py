@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 from typing import Any, ClassVar
@@ -13,7 +12,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
-from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
@@ -23,7 +21,7 @@ from obygaze_models.estimators.classes import (
     best_cut,
     check_frames,
 )
-from obygaze_models.estimators.mlp import POSITIVE, Steps, TorchClassifier, Training
+from obygaze_models.estimators.mlp import POSITIVE, Steps, TorchClassifier, Training, thread_pools
 from obygaze_models.scoring.metrics import Array
 
 
@@ -99,27 +97,20 @@ class FrameMIL(TorchClassifier):
         self.mean_, self.scale_ = _mean_and_scale(training.X, training.rows)
         size = self.n_features_in_
         outputs = 1 if len(self.classes_) == 2 else len(self.classes_)
-        weights = {
-            "layer0": torch.randn((size, outputs), generator=training.generator) * size**-0.5,
-            "offset0": torch.zeros(outputs),
-        }
-        for weight in weights.values():
-            weight.requires_grad_()
-        groups = [
-            {"params": [w for w in weights.values() if w.ndim > 1]},
-            {"params": [w for w in weights.values() if w.ndim == 1], "weight_decay": 0.0},
-        ]
+        layer = torch.randn((size, outputs), generator=training.generator) * size**-0.5
+        offset = torch.zeros(outputs)
+        weights = {"layer0": layer.requires_grad_(), "offset0": offset.requires_grad_()}
+        groups = [{"params": [layer]}, {"params": [offset], "weight_decay": 0.0}]
         adam = torch.optim.AdamW(
             groups, self.learning_rate_init, weight_decay=self.weight_decay, fused=True
         )
         cross_entropy = torch.nn.functional.cross_entropy
-        clips, mean = torch.from_numpy(training.X), torch.from_numpy(self.mean_)
+        clips = torch.from_numpy(training.X)
         codes = torch.from_numpy(training.codes)
         class_weights = torch.tensor(training.class_weights, dtype=torch.float32)
 
         def learn(batch: Any) -> Any:
-            frames = _Frames(clips[batch], mean, self.scale_)
-            logits = _two_columns(self._clip_logits(frames, weights))
+            logits = _two_columns(self._clip_logits(clips[batch], weights))
             losses = cross_entropy(logits, codes[batch], reduction="none")
             losses = losses * class_weights[codes[batch]]
             adam.zero_grad()
@@ -128,7 +119,8 @@ class FrameMIL(TorchClassifier):
             return losses.detach()
 
         def validate() -> float:
-            logits = torch.from_numpy(self._logits(training.X_val, weights))
+            self._keep(weights)
+            logits = torch.from_numpy(self._logits(training.X_val))
             targets = torch.from_numpy(training.val_codes)
             return float(cross_entropy(logits, targets, weight=class_weights.double()))
 
@@ -144,10 +136,10 @@ class FrameMIL(TorchClassifier):
         check_is_fitted(self)
         import torch
 
-        def probabilities(frames: _Frames, weights: Mapping[str, Any]) -> Any:
-            logits = self._frame_evidence(frames, weights).double() / self.temperature_
-            shares = _two_columns(logits).softmax(-1)
-            return shares.masked_fill_(~frames.present[..., None], torch.nan)
+        def probabilities(clips: Any, weights: Mapping[str, Any]) -> Any:
+            present, logits = self._frame_logits(clips, weights)
+            shares = _two_columns(logits.double() / self.temperature_).softmax(-1)
+            return shares.masked_fill_(~present[..., None], torch.nan)
 
         return self._predict(self._check(X), probabilities)
 
@@ -173,55 +165,40 @@ class FrameMIL(TorchClassifier):
         check_consistent_length(X, y)
         return X, y
 
-    def _logits(self, X: Array, weights: Mapping[str, Any] | None = None) -> Array:
-        return as_logits(self._predict(X, self._clip_logits, weights).astype(np.float64))
+    def _logits(self, X: Array) -> Array:
+        return as_logits(self._predict(X, self._clip_logits).astype(np.float64))
 
-    def _predict(
-        self, X: Array, compute: Callable[..., Any], weights: Mapping[str, Any] | None = None
-    ) -> Array:
-        """Apply a function to checked clips in batches. By default, the fitted weights are used."""
+    def _predict(self, X: Array, compute: Callable[..., Any]) -> Array:
+        """Apply a function of clips and of the weights to checked clips in batches."""
         import torch
 
-        # Training has already set the thread limits. Setting them again would be slow.
-        is_training = weights is not None
-        if weights is None:
-            weights = {name: torch.from_numpy(values) for name, values in self.weights_.items()}
-        mean = torch.from_numpy(self.mean_)
-        with torch.inference_mode(), nullcontext() if is_training else threadpool_limits(1):
+        weights = {name: torch.from_numpy(values) for name, values in self.weights_.items()}
+        with torch.inference_mode(), thread_pools().limit(limits=1):
             steps = torch.from_numpy(X).split(CLIPS_PER_STEP)
-            parts = [compute(_Frames(clips, mean, self.scale_), weights) for clips in steps]
-            return np.asarray(torch.cat(parts).numpy())
+            return np.asarray(torch.cat([compute(clips, weights) for clips in steps]).numpy())
 
-    def _frame_evidence(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
-        return frames.multiply(weights["layer0"]) + weights["offset0"]
+    def _frame_logits(self, clips: Any, weights: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Return a mask of the frames that clips have [B, T], and frames' logits [B, T, outputs].
 
-    def _clip_logits(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
+        Frames are shifted and scaled only after they are multiplied, which is faster.
+        """
         import torch
 
-        logits = self._frame_evidence(frames, weights)
+        present = ~clips[..., 0].isnan()
+        frames = clips.float()
+        if not present.all():
+            frames = frames.nan_to_num(0.0)
+        layer = weights["layer0"] / self.scale_
+        return present, frames @ layer - torch.from_numpy(self.mean_) @ layer + weights["offset0"]
+
+    def _clip_logits(self, clips: Any, weights: Mapping[str, Any]) -> Any:
+        import torch
+
+        present, logits = self._frame_logits(clips, weights)
         k = min(self.k, logits.shape[1])
-        absent = ~frames.present[..., None]
-        highest = logits.masked_fill(absent, -torch.inf).topk(k, dim=1).values
-        count = frames.present.sum(1, keepdim=True).clamp(max=k)
+        highest = logits.masked_fill(~present[..., None], -torch.inf).topk(k, dim=1).values
+        count = present.sum(1, keepdim=True).clamp(max=k)
         return highest.masked_fill(highest.isinf(), 0).sum(1) / count
-
-
-class _Frames:
-    """The frames of some clips [B, T, D], standardised to mean 0 and scale 1.
-
-    Frames are shifted and scaled only after they are multiplied, which is faster.
-    """
-
-    def __init__(self, clips: Any, mean: Any, scale: float) -> None:
-        self.present = ~clips[..., 0].isnan()
-        values = clips.float()
-        self._values = values if self.present.all() else values.nan_to_num(0.0)
-        self._mean, self._scale = mean, scale
-
-    def multiply(self, weight: Any) -> Any:
-        """Return each frame multiplied by a matrix, [B, T, outputs]."""
-        weight = weight / self._scale
-        return self._values @ weight - self._mean @ weight
 
 
 def _two_columns(logits: Any) -> Any:

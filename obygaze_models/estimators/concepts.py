@@ -26,12 +26,15 @@ from obygaze_models.estimators.classes import Chance, check_both
 from obygaze_models.estimators.svm_solver import (
     DEFAULT_CS,
     FOLDS,
+    ChosenSVM,
     LinearSVMFit,
     as_cs,
     choose_svm,
     clip_weights,
     fit_svm,
+    has_both,
     inner_products,
+    part_of,
 )
 from obygaze_models.scoring.metrics import Array, auroc, weighted_scores
 
@@ -195,18 +198,25 @@ class ConceptBank(_Directions):
         self.quality_: list[dict[str, Any]] = []
         unreliable: list[RunWarning] = []
         for name, rows, y, products in self._problems(X, targets):
-            column = names.index(name)
             validation = None
             if held is not None:
+                column = names.index(name)
                 annotated = held[1][:, column] >= 0
                 validation = held[0][annotated], held[1][annotated, column]
-            costs = self._costs(name)
-            fit, quality, remarks = self._learn(
-                X[rows], y, costs, products, rows, validation, groups
+            choice = choose_svm(
+                X[rows],
+                y == 1,
+                self._costs(name),
+                class_weight=self._class_weight,
+                products=products,
+                validation=validation,
+                cv=self.cv,
+                groups=None if groups is None else np.asarray(groups)[rows],
             )
-            fits.append(fit)
-            self.quality_.append(quality)
-            unreliable += [RunWarning("concepts-unreliable", name, text) for text in remarks]
+            fits.append(choice.fit)
+            self.quality_.append(_quality(choice, X[rows], y, validation))
+            for text in _remarks(choice, validation):
+                unreliable.append(RunWarning("concepts-unreliable", name, text))
 
         self.C_ = [fit.C for fit in fits]
         self._report(unreliable)
@@ -214,11 +224,9 @@ class ConceptBank(_Directions):
         if self.refit and held is not None:
             X = np.vstack([X, held[0]])
             targets = np.vstack([targets, held[1]])
-            problems = self._problems(X, targets)
-            fits = [
-                fit_svm(X[rows], y == 1, C, clip_weights(self._class_weight, y), products)
-                for C, (_, rows, y, products) in zip(self.C_, problems, strict=True)
-            ]
+            fits = []
+            for _, rows, y, products in self._problems(X, targets):
+                fits.append(self.fit_again(len(fits), X[rows], y, products))
         normals = np.stack([fit.coef for fit in fits])
         self.scales_ = np.array([np.linalg.norm(normal) for normal in normals])
         self.cavs_ = normals / self.scales_[:, None]
@@ -280,53 +288,24 @@ class ConceptBank(_Directions):
         chance = check_random_state(self.random_state)
         products = inner_products(X)
         for name, column in zip(self.names_, self.columns_, strict=True):
-            rows = np.flatnonzero(targets[:, column] >= 0)
-            if self.balance == "subsample":
-                rows = _subsample(rows, targets[:, column], chance)
-            part = products
-            if products is not None and len(rows) < len(X):
-                part = products.take(rows, axis=0).take(rows, axis=1)
-            yield name, rows, targets[rows, column], part
+            y = targets[:, column]
+            rows = self.draw_rows(y, chance)
+            yield name, rows, y[rows], part_of(products, rows)
 
-    def _learn(
-        self,
-        X: Array,
-        y: Array,
-        costs: Sequence[float],
-        products: Array | None,
-        rows: Array,
-        validation: Clips | None,
-        groups: Any,
-    ) -> tuple[LinearSVMFit, dict[str, Any], list[str]]:
-        """Return a concept's hyperplane and quality, and the reasons why it is unreliable."""
-        choice = choose_svm(
-            X,
-            y == 1,
-            costs,
-            class_weight=self._class_weight,
-            products=products,
-            validation=validation,
-            cv=self.cv,
-            groups=None if groups is None else np.asarray(groups)[rows],
-        )
-        fit = choice.fit
-        remarks = []
-        if choice.by == "default":
-            clips = "clips" if validation is None else "validation clips"
-            remarks.append(
-                f"too few positive or negative {clips} to choose C, so C = {fit.C:g} is used"
-            )
-        if fit.degenerate:
-            remarks.append(
-                f"at C = {fit.C:g} no clip is outside the margin, so the SVM is degenerate: a "
-                "difference of means with an arbitrary offset. Use a larger C or scale the features"
-            )
-        quality = _quality(fit, X, y, validation, choice.held_out)
-        quality["C"] = fit.C
-        quality["aucs"] = {str(C): auc for C, auc in choice.aucs.items()}
-        quality["degenerate"] = fit.degenerate
-        quality["converged"] = fit.converged
-        return fit, quality, remarks
+    def draw_rows(self, y: Array, chance: np.random.RandomState) -> Array:
+        """Return the rows with a label; of both kinds equally many if `balance` says so."""
+        rows = np.flatnonzero(y >= 0)
+        if self.balance == "weights":
+            return rows
+        kinds = [rows[y[rows] == code] for code in (0, 1)]
+        fewer = min(map(len, kinds))
+        drawn = [chance.choice(kind, fewer, replace=False) for kind in kinds]
+        return np.sort(np.concatenate(drawn))
+
+    def fit_again(self, concept: int, X: Array, y: Array, products: Array | None) -> LinearSVMFit:
+        """Fit a hyperplane to the labels `y` with the settings and the C of a concept."""
+        weights = clip_weights(self._class_weight, y)
+        return fit_svm(X, y == 1, self.C_[concept], weights, products)
 
     def _costs(self, name: str) -> list[float]:
         """Return the values of C to choose from for a concept."""
@@ -394,16 +373,6 @@ def project(bank: Any, X: Array, output: str) -> Array:
     return np.asarray(distances * bank.scales_ if output == "decision" else distances)
 
 
-def fit_direction(
-    bank: ConceptBank, concept: int, X: Array, y: Array, products: Array | None = None
-) -> LinearSVMFit:
-    """Fit a direction to the labels `y` with the settings and C of a bank's concept."""
-    weights = clip_weights(bank._class_weight, y)
-    if products is None:
-        products = inner_products(X)
-    return fit_svm(X, y == 1, bank.C_[concept], weights, products)
-
-
 def _has_both_kinds(targets: Array) -> Array:
     """Return for each concept whether some clips show it and some do not."""
     return np.asarray((targets == 1).any(axis=0) & (targets == 0).any(axis=0))
@@ -427,28 +396,33 @@ def _find_names(concepts: Any, names: Sequence[str] | None) -> tuple[str, ...] |
     return None if names is None else tuple(names)
 
 
-def _subsample(rows: Array, targets: Array, chance: np.random.RandomState) -> Array:
-    """Return all rows of the rarer class, and a sample of as many rows of the other class."""
-    kinds = [rows[targets[rows] == code] for code in (0, 1)]
-    fewer = min(map(len, kinds))
-    return np.sort(np.concatenate([chance.choice(kind, fewer, replace=False) for kind in kinds]))
+def _remarks(choice: ChosenSVM, validation: Clips | None) -> Iterator[str]:
+    """Yield the reasons why a concept's hyperplane is unreliable."""
+    fit = choice.fit
+    if choice.by == "default":
+        clips = "clips" if validation is None else "validation clips"
+        yield f"too few positive or negative {clips} to choose C, so C = {fit.C:g} is used"
+    if fit.degenerate:
+        yield (
+            f"at C = {fit.C:g} no clip is outside the margin, so the SVM is degenerate: a "
+            "difference of means with an arbitrary offset. Use a larger C or scale the features"
+        )
 
 
-def _quality(
-    fit: LinearSVMFit, X: Array, y: Array, validation: Clips | None, held_out: Array | None
-) -> dict[str, Any]:
+def _quality(choice: ChosenSVM, X: Array, y: Array, validation: Clips | None) -> dict[str, Any]:
     """Return the quality of a concept's hyperplane, measured on held-out clips if possible."""
+    fit = choice.fit
     on = "training"
     truth = y
-    if validation is not None and 0 < validation[1].sum() < len(validation[1]):
+    if validation is not None and has_both(validation[1]):
         on = "validation"
         truth = validation[1]
         values = fit.decide(validation[0])
-    elif held_out is not None:
+    elif choice.held_out is not None:
         on = "cross-validation"
-        tested = np.isfinite(held_out)
+        tested = np.isfinite(choice.held_out)
         truth = y[tested]
-        values = held_out[tested]
+        values = choice.held_out[tested]
     else:
         values = fit.decide(X)
     # scikit-learn's F1 would take as long as fitting the SVM.
@@ -459,4 +433,8 @@ def _quality(
         "f1": float(scores["f1"][0]),
         "positives": int(truth.sum()),
         "negatives": int(len(truth) - truth.sum()),
+        "C": fit.C,
+        "aucs": {str(C): auc for C, auc in choice.aucs.items()},
+        "degenerate": fit.degenerate,
+        "converged": fit.converged,
     }

@@ -123,7 +123,7 @@ class TorchClassifier(LogitClassifier):
         self._validate_params()
         check_both(X_val, y_val)
         # Steps this small take a hundred times longer when threads wait for each other.
-        with _thread_pools().limit(limits=1), torch.inference_mode(not self._autograd):
+        with thread_pools().limit(limits=1), torch.inference_mode(not self._autograd):
             self._fit(X, y, X_val, y_val)
         return self
 
@@ -347,7 +347,7 @@ class MLPProbe(TorchClassifier):
 
 
 @cache
-def _thread_pools() -> ThreadpoolController:
+def thread_pools() -> ThreadpoolController:
     """Return the controller of thread pools. It is cached, because creating it takes 4 ms."""
     return ThreadpoolController()
 

@@ -70,6 +70,13 @@ def inner_products(X: Array) -> Array | None:
     return X @ X.T if len(X) <= GRAM_ROWS else None
 
 
+def part_of(products: Array | None, rows: Array) -> Array | None:
+    """Return the inner products of some rows. It is twice as fast as with ``np.ix_``."""
+    if products is None or len(rows) == len(products):
+        return products
+    return products.take(rows, axis=0).take(rows, axis=1)
+
+
 def fit_svm(
     X: Array, y: Array, C: float, weights: Array, products: Array | None = None
 ) -> LinearSVMFit:
@@ -177,7 +184,7 @@ def choose_svm(
     if len(Cs) == 1:
         return ChosenSVM(fit_svm(X, y, Cs[0], weights, products), "given", {})
 
-    if validation is not None and _has_both(validation[1]):
+    if validation is not None and has_both(validation[1]):
         fits = [fit_svm(X, y, C, weights, products) for C in Cs]
         scores = [_auc(validation[1], fit.decide(validation[0])) for fit in fits]
         best = _best(scores, [fit.degenerate for fit in fits])
@@ -195,8 +202,7 @@ def choose_svm(
         learned = X[train]
         own = class_weight[train] if isinstance(class_weight, np.ndarray) else class_weight
         own_weights = clip_weights(own, y[train])
-        # Twice as fast as ``np.ix_``.
-        part = None if products is None else products.take(train, axis=0).take(train, axis=1)
+        part = part_of(products, train)
         for index, C in enumerate(Cs):
             fit = fit_svm(learned, y[train], C, own_weights, part)
             values[index, test] = fit.decide(X[test])
@@ -228,7 +234,7 @@ def split_folds(y: Array, cv: int, groups: Array | None) -> list[tuple[Array, Ar
         return []
     splitter = StratifiedKFold(count) if groups is None else StratifiedGroupKFold(count)
     folds = splitter.split(np.zeros((len(y), 1)), y, groups)
-    return [fold for fold in folds if all(_has_both(y[part]) for part in fold)]
+    return [fold for fold in folds if all(has_both(y[part]) for part in fold)]
 
 
 def as_cs(C: float | Sequence[float]) -> list[float]:
@@ -247,7 +253,8 @@ def _auc(y: Array, values: Array) -> float:
     return auroc(y, values) or 0.0
 
 
-def _has_both(y: Array) -> bool:
+def has_both(y: Array) -> bool:
+    """Return True if some clips are positive and some are negative."""
     return bool(0 < y.sum() < len(y))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import logit as log_odds
 
 from obygaze_features.errors import ExperimentError
-from obygaze_features.store.nearest import Match, find_nearest
+from obygaze_features.store.nearest import find_nearest
 from obygaze_models.data.stores import Stores
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck
 from obygaze_models.estimators.classes import move_cut
@@ -79,12 +79,13 @@ class Attribution:
         """Return a clip's reasons; see `explain_rows`."""
         if self.steps is not None:
             return {"steps": self.steps[row]}
-        contributions = []
-        for concept, value, weight in zip(
+        parts = zip(
             self.concepts, self.values[row].tolist(), self.weights[row].tolist(), strict=True
-        ):
-            part = {"concept": concept, "value": value, "weight": weight}
-            contributions.append({**part, "amount": value * weight})
+        )
+        contributions = [
+            {"concept": concept, "value": value, "weight": weight, "amount": value * weight}
+            for concept, value, weight in parts
+        ]
         contributions.sort(key=lambda part: -abs(part["amount"]))
         return {
             "label": self.labels[row],
@@ -198,20 +199,18 @@ def explain_clips(folder: Path, store: Stores, ids: Sequence[str]) -> list[dict[
     with prediction_errors(folder, fitted):
         explanations = explain_rows(fitted, features, classes=titles, cut=about.cut)
     seen = seen_in_training(about, opened.items, ids)
-    lists_nearest = "parts" not in about.needs.backbone and len(about.needs.shape) == 1
     explained = []
     for clip, vector, explanation, state in zip(ids, features, explanations, seen, strict=True):
-        is_silent = not np.nan_to_num(vector).any()
-        matches = list[Match]()
-        if lists_nearest and not is_silent:
-            matches = find_nearest(opened.stores, vector, array=array, exclude=[clip], top=NEAREST)
+        nearest = []
+        if not np.nan_to_num(vector).any():
+            explanation["why"] = None
+        elif len(opened.stores) == 1:
+            for match in find_nearest(
+                opened.stores, vector, array=array, exclude=[clip], top=NEAREST
+            ):
+                nearest.append({"id": match.id, "cosine": match.cosine})
         explained.append(
-            {
-                "id": clip,
-                "explanation": explanation | {"why": None} if is_silent else explanation,
-                "nearest": [{"id": match.id, "cosine": match.cosine} for match in matches],
-                "seen": state,
-            }
+            {"id": clip, "explanation": explanation, "nearest": nearest, "seen": state}
         )
     return explained
 
@@ -250,8 +249,7 @@ def explain_rows(
     labels = _class_names(model, classes)
     explanations = []
     probabilities = move_cut(model.predict_proba(X), cut)
-    for row in range(len(X)):
-        own = probabilities[row]
+    for row, own in enumerate(probabilities):
         explanations.append(
             {
                 "label": labels[own.argmax()],

@@ -39,13 +39,15 @@ class Factor:
 
 @dataclass(frozen=True)
 class FilmFactors:
-    """The factors of a film, or the reason why it has no factors. `film` is None for all films."""
+    """The factors of a film, or of all films (`film` is None).
+
+    There are none if all or none of the clips are wrong.
+    """
 
     film: str | None
     clips: int
     wrong: int
     factors: Sequence[Factor] = ()
-    too_few: str = ""
 
 
 def error_factors(
@@ -111,10 +113,8 @@ def _film(
     """
     clips = len(wrong)
     errors = int(wrong.sum())
-    if errors == 0:
-        return FilmFactors(film, clips, errors, too_few="no wrong clip to compare with")
-    if errors == clips:
-        return FilmFactors(film, clips, errors, too_few="no right clip to compare with")
+    if errors in (0, clips):
+        return FilmFactors(film, clips, errors)
 
     have = factors.sum(axis=0)
     varies = (have > 0) & (have < clips)

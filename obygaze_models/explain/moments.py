@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,19 @@ import pandas as pd
 from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError, UsageError
-from obygaze_features.items.items import format_seconds, name_film, require_same_clips
-from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.items.items import format_seconds, name_film
+from obygaze_features.manifests import Item, Items
 from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_models.data.warnings import unique_warnings
 from obygaze_models.saved.about import CLIP, FILM, NO
 from obygaze_models.saved.predict import FramePredictions
 from obygaze_models.scoring.metrics import Array
 
+FRAMES = [
+    "film", "id", "start", "end", "probability", "time_in", "seen_in_training", "threshold",
+    "media", "loudness",
+]  # fmt: skip
+"""The columns of the table of frames; `loudness` is left out if it is unknown."""
 AXIS = ["film", "own_clip"]
 """The columns of a time axis: a film, and a clip if its position in the film is unknown."""
 STATES = (NO, FILM, CLIP)
@@ -69,11 +74,7 @@ def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
     )
 
 
-def frame_table(
-    predictions: FramePredictions,
-    items: Items,
-    manifest: Manifest | str | Path | None = None,
-) -> pd.DataFrame:
+def frame_table(predictions: FramePredictions, items: Items) -> pd.DataFrame:
     """Return a row for each frame: its film, clip, time span, probability and threshold.
 
     A frame's span starts halfway after the previous frame and ends halfway before the next one, or
@@ -86,50 +87,45 @@ def frame_table(
         The result of `predict_frames`.
     items
         The items of the store, with each clip's film, start and end.
-    manifest
-        A manifest with the same ids. For clips that have their own files, it provides the positions
-        in the film.
     """
-    if manifest is not None:
-        manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(manifest)
-        require_same_clips(items, manifest.items)
-        if not manifest.items.row_of.keys() & {*predictions.ids}:
-            raise ExperimentError(f"{manifest.name} has none of the clips of the store")
     probabilities = predictions.probabilities
     if probabilities.ndim == 3:
         probabilities = probabilities[..., -1]
     present = ~np.isnan(predictions.times) & ~np.isnan(probabilities)
     thresholds = np.broadcast_to(predictions.threshold, len(predictions.ids)).tolist()
-    parts = []
+    rows: list[tuple[Any, ...]] = []
     for row in np.flatnonzero(present.any(axis=1)).tolist():
         clip = predictions.ids[row]
-        item, offset = locate_clip(clip, items, manifest)
-        times, same = np.unique(predictions.times[row][present[row]], return_inverse=True)
-        edges = _edges(times + offset, item)
-        part = {
-            "film": item.film,
-            "id": clip,
-            "start": edges[:-1],
-            "end": edges[1:],
-            "probability": _average(probabilities[row][present[row]], same),
-            "time_in": "clip",
-            "seen_in_training": predictions.seen[row],
-            "threshold": thresholds[row],
-            "media": item.media,
-            "loudness": _average(predictions.loudness[row][present[row]], same),
-        }
+        item = items[items.row(clip)]
+        if clip in items.whole_films:
+            item = replace(item, start=0.0)
+        film, time_in = item.film, "clip"
         if item.start is not None:
-            part |= {"film": name_film(item.film, item.media), "time_in": "film"}
-        parts.append(part)
-    if not parts:
+            film, time_in = name_film(item.film, item.media), "film"
+
+        seen, threshold = predictions.seen[row], thresholds[row]
+        times, same = np.unique(predictions.times[row][present[row]], return_inverse=True)
+        values = _average(probabilities[row][present[row]], same)
+        loudness = _average(predictions.loudness[row][present[row]], same)
+        spans = pairwise(_edges(times, item).tolist())
+        for (start, end), value, loud in zip(spans, values, loudness, strict=True):
+            if end > start:
+                own = film, clip, start, end, value, time_in, seen, threshold, item.media, loud
+                rows.append(own)
+    if not rows:
         raise ExperimentError(
             f"no frame of {counted(len(predictions.ids), 'clip')} has a time and a probability. "
             "Extract the clips again: obygaze features extract"
         )
-    frames = _stack(parts)
+    frames = pd.DataFrame(rows, columns=FRAMES)
     if frames["loudness"].isna().all():
         del frames["loudness"]
-    frames = frames[frames["end"] > frames["start"]].reset_index(drop=True)
+    _require_one_file(frames)
+    return frames
+
+
+def _require_one_file(frames: pd.DataFrame) -> None:
+    """Raise `ExperimentError` if the times of a film's frames are from two files."""
     placed = frames[frames["time_in"] == "film"]
     for film, media in placed.groupby("film")["media"].unique().items():
         if len(media) > 1:
@@ -137,44 +133,11 @@ def frame_table(
                 f"film {film}: the clips are from two files, whose times cannot be compared "
                 f"({media[0] or 'none'}, {media[1] or 'none'}). Give each file its own film"
             )
-    return frames
 
 
-def _stack(parts: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """Return a table with the rows of all parts, whose columns are arrays or single values."""
-    counts = [np.size(part["start"]) for part in parts]
-    columns: dict[str, Any] = {}
-    for name in parts[0]:
-        values = [part[name] for part in parts]
-        if isinstance(values[0], np.ndarray):
-            columns[name] = np.concatenate(values)
-        else:
-            columns[name] = np.repeat(np.array(values, dtype=object), counts)
-    return pd.DataFrame(columns).astype({"threshold": float})
-
-
-def _average(values: Array, groups: Array) -> Array:
-    return np.bincount(groups, values) / np.bincount(groups)
-
-
-def locate_clip(clip: str, items: Items, manifest: Manifest | None) -> tuple[Item, float]:
-    """Return a clip's item with its span in the film, and the offset of its frames' times.
-
-    If the clip's file contains the whole film, the span starts at 0.
-    """
-    item = items[items.row(clip)]
-    offset = 0.0
-    is_whole = clip in items.whole_films
-    if item.start is None and manifest is not None and clip in manifest.items.row_of:
-        span = manifest.items[manifest.items.row(clip)]
-        film = span.film or item.film
-        if span.start is not None:  # the times of its frames count from the start of its file
-            item, offset = span, span.start
-        item = replace(item, film=film)
-        is_whole = is_whole and clip in manifest.items.whole_films
-    if is_whole:
-        item = replace(item, start=0.0)
-    return item, offset
+def _average(values: Array, groups: Array) -> list[float]:
+    means: list[float] = (np.bincount(groups, values) / np.bincount(groups)).tolist()
+    return means
 
 
 def _edges(times: Array, item: Item) -> Array:
@@ -227,9 +190,6 @@ def find_moments(
     """
     if threshold is not None and not 0 <= threshold <= 1:
         raise UsageError(f"the threshold must be a probability from 0 to 1 (got {threshold:g})")
-    for name, seconds in (("minimum length", min_length), ("gap to close", close_gaps)):
-        if not 0 <= seconds < math.inf:
-            raise UsageError(f"the {name} must be 0 seconds or more (got {seconds:g})")
     frames = _reaching(frames, threshold)
     frames["length"] = frames["end"] - frames["start"]
     by_axis = frames.groupby(AXIS, sort=False)

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 from sklearn.utils import check_random_state
 
-from obygaze_models.estimators.concepts import ConceptBank, fit_direction
+from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.estimators.mlp import MLPProbe
-from obygaze_models.estimators.svm_solver import GRAM_ROWS
+from obygaze_models.estimators.svm_solver import inner_products, part_of
 from obygaze_models.scoring.intervals import holm
 from obygaze_models.scoring.metrics import Array
 
@@ -54,7 +54,7 @@ def tcav(
     network, even random directions score nearly 0 or 1, so use the slope.
     """
     random = random_label_cavs(bank, X_bank, Y_bank, runs=runs, random_state=random_state)
-    gradients = logits_and_gradients(model, X)[1][code]
+    gradients = logit_gradients(model, X)[code]
     along = gradients @ bank.cavs_.T
     by_chance = gradients @ random.T
     scores, random_scores = _rising(along), _rising(by_chance)
@@ -77,10 +77,10 @@ def tcav(
     )
 
 
-def logits_and_gradients(model: MLPProbe, X: Array) -> tuple[Array, Array]:
-    """Return a network's logits [N, classes] without temperature, and their derivatives.
+def logit_gradients(model: MLPProbe, X: Array) -> Array:
+    """Return the derivatives of a network's logits with respect to X, [classes, N, D].
 
-    The derivatives with respect to X are [classes, N, D]. All are in float64, as in prediction.
+    They are in float64, as in prediction, and without temperature.
     """
     *hidden, last = zip(model.coefs_, model.intercepts_, strict=True)
     outputs = [np.asarray(X, dtype=np.float64)]
@@ -89,7 +89,7 @@ def logits_and_gradients(model: MLPProbe, X: Array) -> tuple[Array, Array]:
     gradients = np.repeat(last[0].T.astype(np.float64)[:, None], len(X), axis=1)
     for (weight, _), output in zip(reversed(hidden), reversed(outputs), strict=False):
         gradients = (gradients * (output > 0)) @ weight.T
-    return np.asarray(outputs[-1] @ last[0] + last[1]), gradients
+    return gradients
 
 
 def random_label_cavs(
@@ -99,22 +99,19 @@ def random_label_cavs(
 
     Run i shuffles the labels of concept i, starting over after the last concept.
     """
-    X, chance = np.asarray(X, dtype=np.float64), check_random_state(random_state)
-    products = X @ X.T if len(X) <= GRAM_ROWS else None
+    X = np.asarray(X, dtype=np.float64)
+    Y = np.asarray(Y, dtype=np.int8)
+    chance = check_random_state(random_state)
+    products = inner_products(X)
     cavs = []
     for run in range(runs):
         concept = run % len(bank.names_)
-        targets = np.asarray(Y, dtype=np.int8)[:, concept]
-        rows = np.flatnonzero(targets >= 0)
-        shuffled = chance.permutation(targets[rows])
-        if bank.balance == "subsample":
-            kinds = [np.flatnonzero(shuffled == code) for code in (0, 1)]
-            fewer = min(map(len, kinds))
-            picked = np.concatenate([chance.choice(kind, fewer, replace=False) for kind in kinds])
-            rows, shuffled = rows[picked], shuffled[picked]
-        part = None if products is None else products[np.ix_(rows, rows)]
-        cav = fit_direction(bank, concept, X[rows], shuffled, part).coef
-        cavs.append(cav / np.linalg.norm(cav))
+        labels = Y[:, concept].copy()
+        known = labels >= 0
+        labels[known] = chance.permutation(labels[known])
+        rows = bank.draw_rows(labels, chance)
+        fit = bank.fit_again(concept, X[rows], labels[rows], part_of(products, rows))
+        cavs.append(fit.coef / np.linalg.norm(fit.coef))
     return np.array(cavs)
 
 

@@ -9,7 +9,6 @@ from obygaze_models.data.protocols import FILM_CLIPS
 from obygaze_models.experiments import published
 from obygaze_models.experiments.published import AVERAGES
 from obygaze_models.experiments.scores import average_over_fits, is_cross_validated
-from obygaze_models.experiments.warnings import notes
 from obygaze_models.explain.error_factors import error_factors
 from obygaze_models.figures.dots import Dot, Series, dot_plot
 from obygaze_models.reproduce.context import (
@@ -119,11 +118,8 @@ def make_figure6(context: ReproductionContext, runs: Runs) -> Artifacts:
     titles = film_titles(context.manifest.items)
     lines = []
     rows: list[tuple[str, list[Dot]]] = []
-    unfit = []
     for film in films:
-        name = "all films"
-        if film.film:
-            name = titles.get(film.film, film.film)
+        name = titles[film.film] if film.film else "all films"
         values = {"clips": Value(film.clips), "wrong": Value(film.wrong)}
         rows.append((f"{name}: {film.wrong:,} of {film.clips:,} wrong", []))
         for factor in film.factors:
@@ -131,8 +127,6 @@ def make_figure6(context: ReproductionContext, runs: Runs) -> Artifacts:
             values[factor.name] = Value(mean, low=low, high=high)
             rows.append((factor.name, [Dot(mean, low, high)]))
         lines.append(Line(name, "ours", values))
-        if film.too_few:
-            unfit.append(f"{name}: {film.too_few}")
     columns = ["clips", "wrong", *(factor.name for factor in films[0].factors)]
     block = Block(TITLE, PROTOCOL, "coefficient", lines)
     figure = dot_plot(
@@ -144,4 +138,4 @@ def make_figure6(context: ReproductionContext, runs: Runs) -> Artifacts:
         lines={"no change": 0.0},
         form="+.2f",
     )
-    return Artifacts([Table(columns, [block], notes(*unfit))], {"fig6": figure})
+    return Artifacts([Table(columns, [block])], {"fig6": figure})

@@ -122,12 +122,3 @@ def test_only_what_both_record_is_compared(ours, theirs, is_same):
     else:
         with pytest.raises(ManifestError, match="id a is"):
             require_same_clips(*tables)
-
-
-def test_moments_take_positions_of_the_same_clips(lab):
-    items = of.Manifest.load("manifest").items
-    times, chances = np.array([[1, 3]]), np.array([[0.2, 0.9]])
-    about = {"estimator": "mil", "task": "a"}
-    frames = om.FramePredictions(about, items.ids[:1], times, chances, 0.5, ["no"], [], times)
-    with pytest.raises(ManifestError, match="id walk-0-001"):
-        om.frame_table(frames, items, "sorted")

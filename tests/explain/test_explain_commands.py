@@ -18,7 +18,7 @@ from obygaze_features.manifests import Item, Items
 from obygaze_models.data.tasks import make_task
 from obygaze_models.explain.attributions import explain_clips
 from obygaze_models.explain.moments import format_times
-from obygaze_models.explain.tcav import logits_and_gradients
+from obygaze_models.explain.tcav import logit_gradients
 from obygaze_models.saved import predict as predicting
 from obygaze_models.saved.about import Features
 from obygaze_models.saved.predict import open_for, read_input
@@ -149,7 +149,7 @@ def test_tcav_explains_a_saved_network():
     clips = data.X[sure]
     table = om.tcav(network, clips, bank, data.X[seen], marks[seen], runs=20)
     assert set(table["concept"]) == {"Look", "Body", "Clothing"}
-    slopes = logits_and_gradients(network, clips)[1][1] @ bank.cavs_.T
+    slopes = logit_gradients(network, clips)[1] @ bank.cavs_.T
     assert table["slope"].to_numpy() == close(slopes.mean(axis=0))
     assert ((table["p"] >= 1 / 21 - 1e-9) & (table["p"] <= table["p_holm"])).all()
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError, UsageError
-from obygaze_features.manifests import Item, Items, Manifest, obygaze_scheme
+from obygaze_features.manifests import Item, Items, obygaze_scheme
 from obygaze_models.data.tasks import make_task
-from obygaze_models.experiments.export import moment_files
 from obygaze_models.explain.moments import average_frames, format_times, moment_shares
 from tests.kit.floats import close
 
@@ -33,8 +32,8 @@ def predict(clips, threshold=0.5, seen=None):
     return om.FramePredictions(about, list(clips), *table, threshold, seen, [], unknown)
 
 
-def find(clips, items, *, threshold=None, min_length=0, close_gaps=0, manifest=None, seen=None):
-    frames = om.frame_table(predict(clips, seen=seen), items, manifest)
+def find(clips, items, *, threshold=None, min_length=0, close_gaps=0, seen=None):
+    frames = om.frame_table(predict(clips, seen=seen), items)
     return om.find_moments(
         frames, threshold=threshold, min_length=min_length, close_gaps=close_gaps
     )
@@ -49,7 +48,6 @@ def in_film(*rows, film="f"):
 
 
 FILM = Items.of([Item("a", film="film", media="film.mkv", start=10.0, end=20.0)])
-OWN_FILES = Items.of([Item("a", media="a.mp4")])
 
 
 def test_frames_of_one_time_are_averaged_and_overlapping_clips_join():
@@ -79,26 +77,15 @@ def test_a_clip_without_a_position_has_its_own_axis():
     assert om.frame_table(frames, FILM)["probability"].tolist() == [0.7]
 
 
-def test_a_manifest_places_files_in_their_film():
-    clips, manifest = {"a": ([1, 3], [0.2, 0.9])}, Manifest("m", FILM)
-    moments = find(clips, OWN_FILES, manifest=manifest)
-    assert (spans(moments), moments["film"].tolist()) == ([(12, 20)], ["film"])
-    [(name, text)] = moment_files(moments, "mil").items()
-    assert name == "film.eaf"
-    assert "film.mkv" in text
-    assert "a.mp4" not in text
-
-
 def test_a_file_of_a_whole_film_starts_at_zero():
     clips, item = {"a": ([1, 3], [0.9, 0.1])}, Item("b", film="f", media="b.mp4")
     lone, one_of_two = (Item("a", film=film, media="a.mp4") for film in ("", "f"))
-    for items, manifest, film, time_in in (
-        (Items.of([lone, item]), None, "a", "film"),
-        (Items.of([one_of_two]), None, "f", "film"),
-        (OWN_FILES, Manifest("m", Items.of([one_of_two])), "f", "film"),
-        (OWN_FILES, Manifest("m", Items.of([one_of_two, item])), "f", "clip"),
+    for items, film, time_in in (
+        (Items.of([lone, item]), "a", "film"),
+        (Items.of([one_of_two]), "f", "film"),
+        (Items.of([one_of_two, item]), "f", "clip"),
     ):
-        [moment] = find(clips, items, manifest=manifest).to_dict("records")
+        [moment] = find(clips, items).to_dict("records")
         assert (moment["film"], moment["time_in"]) == (film, time_in)
         assert (moment["start"], moment["end"]) == (0, 2)
 
@@ -199,11 +186,8 @@ def test_tables_keep_every_digit_and_no_formula():
 
 
 ONE = {"a": ([12], [0.9])}
-OTHER = Manifest("m", in_film(("b", 0.0, 1.0), film="film"))
 TWO_FILES = Items.of([Item(n, film="f", media=f"{n}.mkv", start=0.0, end=4.0) for n in "ab"])
 SLIPS = [
-    (lambda: find(ONE, FILM, manifest=OTHER), ExperimentError,
-     "m has none of the clips"),
     (lambda: find({"a": ([2], [0.8]), "b": ([2], [0.4])}, TWO_FILES), ExperimentError,
      r"film f: .* two files, .*\(a.mkv, b.mkv\)"),
     (lambda: find({"a": ([12, 14], [NAN, NAN])}, FILM), ExperimentError,
