@@ -93,6 +93,7 @@ bench: $(READY)
 	@$(BIN)/python -m benchmarks $(ONLY)
 
 docs: $(READY)
+	@$(BIN)/python -m docs.pictures --live
 	@$(BIN)/python -m sphinx -q -W --keep-going -j auto -d docs/_build/doctrees docs docs/_build/html
 	@echo "Open docs/_build/html/index.html"
 
