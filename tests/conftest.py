@@ -45,7 +45,7 @@ SPLIT = {"test_docs", "faults", "fuzz"}
 #: Folders whose files share expensive fixtures.
 TOGETHER = {"report", "golden"}
 #: Groups that take longest: they start first, so that no worker waits for them at the end.
-FIRST = ("test_reproduce", "test_docs", "test_authors_files", "test_report", "test_golden")
+FIRST = ("test_site", "test_reproduce", "test_docs", "test_authors", "test_report", "test_golden")
 
 
 @pytest.hookimpl(tryfirst=True)  # before tiers are chosen
