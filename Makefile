@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make demo    from drawn clips to a store, and from a real store to a report"
 	@echo "make test    the tests that a person runs: under three minutes on two cores"
-	@echo "make gate    the rest that guards a change: lint, slower tests, wheel, demo, site"
+	@echo "make gate    all that guards a change: tests, slower tests, lint, wheel, demo, site"
 	@echo "make night   faults, fuzz, statistics, timing, older kernels and versions: an hour on two cores"
 	@echo "make lint    style, types, which room may import which, and each room's weight"
 	@echo "make faults  long runs that kill and corrupt things (a part of make night)"
@@ -51,7 +51,7 @@ test: $(READY)
 	@$(BIN)/python -m pytest $(WORKERS)
 
 gate: $(READY)
-	@.ci/gate
+	@WORKERS="$(WORKERS)" .ci/gate
 
 night: $(READY)
 	@.ci/night
@@ -93,6 +93,7 @@ bench: $(READY)
 	@$(BIN)/python -m benchmarks $(ONLY)
 
 docs: $(READY)
+	@$(BIN)/python -m docs.pictures --live
 	@$(BIN)/python -m sphinx -q -W --keep-going -j auto -d docs/_build/doctrees docs docs/_build/html
 	@echo "Open docs/_build/html/index.html"
 

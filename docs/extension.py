@@ -17,7 +17,7 @@ from sphinx.util.docutils import SphinxDirective
 
 import obygaze_features as of
 from docs.docstrings import PACKAGES
-from docs.pictures import MADE, write_pictures
+from docs.pictures import MADE
 from obygaze_features.common.package import reference_json
 
 ROOT = Path(__file__).parents[1]
@@ -34,10 +34,9 @@ LIVE = """<iframe class="live" src="scholars-films.html" title="\\1"></iframe>
 LINK = re.compile(r"\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
-def write_sources(app: Sphinx) -> None:
-    """Write the live pages, and copy the notebooks into the site's folder."""
+def copy_sources(app: Sphinx) -> None:
+    """Copy live pages, which `make docs` makes first, and notebooks into the site's folder."""
     docs = Path(app.srcdir)
-    write_pictures(MADE)
     app.outdir.mkdir(parents=True, exist_ok=True)
     for page in MADE.glob("*.html"):
         shutil.copy(page, app.outdir)
@@ -129,7 +128,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     for language in ("csv", "sbatch"):
         app.add_lexer(language, TextLexer)
     app.add_directive("thesaurus", Thesaurus)
-    app.connect("builder-inited", write_sources)
+    app.connect("builder-inited", copy_sources)
     app.connect("build-finished", check_site)
     app.connect("source-read", include_files)
     app.connect("sphinx-click-process-description", quote_blocks)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # a small installation has no scikit-learn
     from obygaze_models.experiments.experiment import Experiment
     from obygaze_models.experiments.tables import Run
 
-for tier, examples in {"test": 25, "night": 500}.items():
+for tier, examples in {"test": 25, "night": 200}.items():
     settings.register_profile(tier, deadline=None, max_examples=examples)
 settings.load_profile(os.environ.get("OBYGAZE_TIER", "test"))
 
@@ -45,7 +45,7 @@ SPLIT = {"test_docs", "faults", "fuzz"}
 #: Folders whose files share expensive fixtures.
 TOGETHER = {"report", "golden"}
 #: Groups that take longest: they start first, so that no worker waits for them at the end.
-FIRST = ("test_reproduce", "test_docs", "test_authors_files", "test_report", "test_golden")
+FIRST = ("test_site", "test_reproduce", "test_docs", "test_authors", "test_report", "test_golden")
 
 
 @pytest.hookimpl(tryfirst=True)  # before tiers are chosen
