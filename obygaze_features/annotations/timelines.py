@@ -238,13 +238,9 @@ class Timelines:
         *,
         scheme: LabelScheme | None = None,
         films: Mapping[str, Film] | None = None,
-        remarks: Sequence[Remark] = (),
-        source: str = "",
-        licence: str = "",
-        citation: str = "",
-        names: Mapping[str, str] | None = None,
+        **about: Any,
     ) -> Timelines:
-        """Make timelines from segments in any order; the options are attributes of `Timelines`."""
+        """Make timelines from segments in any order; `about` are attributes of `Timelines`."""
         scheme = scheme or obygaze_scheme()
         films = dict(films or {})
         segments = list(segments)
@@ -257,17 +253,7 @@ class Timelines:
             times = s.start, s.end, level_rank[s.level]
             return film_rank[s.film], s.annotator, *times, s.concepts, s.comment
 
-        return cls(
-            name,
-            tuple(sorted(segments, key=key)),
-            scheme,
-            films,
-            tuple(remarks),
-            source,
-            licence,
-            citation,
-            dict(names or {}),
-        )
+        return cls(name, tuple(sorted(segments, key=key)), scheme, films, **about)
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
         """Write the timelines to a folder, which appears only when it is complete."""

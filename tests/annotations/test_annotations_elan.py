@@ -76,8 +76,12 @@ def test_remarks_on_annotations_have_their_time(tmp_path, obygaze):
     write(tmp_path / "Laura.eaf", to_eaf(Document([tier])))
     call = ("annotations", "import", "elan", tmp_path / "Laura.eaf", "--levels", "weak,strong")
     text = obygaze(*call, "-o", tmp_path / "t", code=3).output
-    assert "annotation a2 (0:01:20 to 0:01:29.5): Laura ann: unknown level 'stong'; did" in text
-    assert "annotation a3 (0:01:30 to 0:01:35): Laura ann: unknown level ''" in text
+    rows = [" ".join(line.split()) for line in text.splitlines()]
+    for fact in (
+        "annotation a2 (0:01:20 to 0:01:29.5) Laura ann unknown level 'stong'; did",
+        "annotation a3 (0:01:30 to 0:01:35) Laura ann unknown level ''",
+    ):
+        assert any(fact in row for row in rows)
     assert "2 rows or tiers left out" in text
 
 
@@ -89,8 +93,9 @@ def test_tiers_that_are_not_read_are_named(tmp_path, obygaze):
         write(tmp_path / f"in/{film}.eaf", to_eaf(Document([talk, marks])))
     call = ("annotations", "import", "elan", tmp_path / "in", "--levels", "weak,strong")
     text = obygaze(*call, "-o", tmp_path / "t", code=3).output
-    assert f"a.eaf, tier 'concepts': a: {NO_LEVEL} (left out), and 3 more" in text
-    assert f"a.eaf, tier 'devices': a ann: {OTHER_TIER} (left out), and 7 more" in text
+    rows = [" ".join(line.split()) for line in text.splitlines()]
+    assert f"4 left out a.eaf, tier 'concepts' a {NO_LEVEL}" in rows
+    assert f"8 left out a.eaf, tier 'devices' a ann {OTHER_TIER}" in rows
     assert "12 rows or tiers left out" in text
 
 

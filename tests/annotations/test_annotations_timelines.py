@@ -14,7 +14,7 @@ from obygaze_features.annotations import Remark, Segment
 from obygaze_features.annotations.figures import film_bands, film_figure
 from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.annotations.project import project
-from obygaze_features.annotations.remarks import describe_remarks
+from obygaze_features.annotations.remarks import remark_rows
 from obygaze_features.common.figures import level_colours, save_figure
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import LabelScheme, Level
@@ -81,15 +81,14 @@ def test_short_segments_of_a_long_film_are_visible(tmp_path):
     assert not (image == 255).all(axis=2).any()  # and nothing is white
 
 
-def test_remarks_of_one_kind_share_a_line():
+def test_remarks_of_one_kind_share_a_row():
     lost = Remark("a.csv, line 9", "ju\x1b[31m\nno", "", "ends before it starts", "left out")
     others = [Remark(f"a.csv, line {n}", "juno", "ann", "overlaps", "kept") for n in range(2, 6)]
-    assert [*describe_remarks([*others, lost], "r", {"juno": "Juno (2007)"})] == [
-        r"a.csv, line 9: 'ju\x1b[31m\nno': ends before it starts (left out)",  # lost rows first
-        "a.csv, line 2: Juno (2007) ann: overlaps (kept), and 3 more like this",
-        "5 remarks in all: r",
+    assert [[*row.values()] for row in remark_rows([*others, lost])] == [
+        # Lost rows come first.
+        [1, "left out", "a.csv, line 9", r"'ju\x1b[31m\nno'", "", "ends before it starts"],
+        [4, "kept", "a.csv, line 2", "juno", "ann", "overlaps"],
     ]
-    assert [*describe_remarks([lost], "r")][1:] == []
 
 
 def test_edited_remarks_are_read_or_refused(tmp_path, obygaze):
