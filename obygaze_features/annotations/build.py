@@ -126,7 +126,7 @@ def build_timelines(
     about["names"] = {name: written[name] for name in sorted(annotators & written.keys())}
     about["films"] = _details({segment.film for segment in segments}, known, film_ids)
     about["remarks"] = tuple(remarks)
-    return Timelines.of(name, segments, scheme=scheme, **about)
+    return Timelines(name, list(segments), scheme=scheme, **about)
 
 
 def _details(

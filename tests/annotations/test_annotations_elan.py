@@ -167,7 +167,7 @@ def timelines(draw):
     films = {film: Film(draw(TEXTS), end) for film in used}
     about = {name: draw(TEXTS) for name in ("licence", "citation")}
     source = draw(TEXTS.filter(bool))  # without one, it is the files
-    return of.Timelines.of("t", segments, films=films, scheme=scheme, source=source, **about)
+    return of.Timelines("t", segments, films=films, scheme=scheme, source=source, **about)
 
 
 @given(timelines())
@@ -244,7 +244,7 @@ def test_files_of_several_datasets_are_read_together(tmp_path, obygaze):
     assert asdict(back.scheme) == asdict(more)
     # Files with other levels are not read with the levels of the first file.
     call = ("annotations", "import", "elan", folder, "-o", tmp_path / "t")
-    put(of.Timelines.of("moods", [Segment("a", "ann", 0, 1, "t")], scheme=MOOD))
+    put(of.Timelines("moods", [Segment("a", "ann", 0, 1, "t")], scheme=MOOD))
     refused(obygaze(*call), "a.eaf has different levels (c, t)", "--levels FILE")
     for damage, fact in (("[]", "scheme is malformed"), ("{", "not valid JSON")):
         path = folder / "a.eaf"
@@ -265,7 +265,7 @@ def test_edited_times_and_films_are_read(tmp_path):
     path = tmp_path / "f.eaf"
 
     def spans_after(*segments, replaced=("", "")):
-        text = elan_files(of.Timelines.of("t", segments))["f.eaf"]
+        text = elan_files(of.Timelines("t", segments))["f.eaf"]
         write(path, text.replace(*replaced))
         back = of.Timelines.from_elan(path)
         assert back.remarks == ()
@@ -278,7 +278,7 @@ def test_edited_times_and_films_are_read(tmp_path):
     near = [("a", 1.0001, 2), ("b", 1.0004, 3), ("c", 5, 5.0004)]
     near = [Segment("f", who, start, end, "S") for who, start, end in near]
     assert spans_after(*near) == [(1, 2), (1, 3), (5, 5.001)]
-    noted = of.Timelines.of("t", [Segment("f", "a", 0, 1, "S")], films={"f": Film("Noted", 90.5)})
+    noted = of.Timelines("t", [Segment("f", "a", 0, 1, "S")], films={"f": Film("Noted", 90.5)})
     [(name, text)] = elan_files(noted).items()
     path = write(tmp_path / name, text)
     given_film = {"f": Film("Given")}

@@ -38,7 +38,7 @@ def spans(tmp_path):
 
 
 def saved(folder, *drawn, **options):
-    of.Timelines.of(folder.name, [s for part in drawn for s in part], **options).save(folder)
+    of.Timelines(folder.name, [s for part in drawn for s in part], **options).save(folder)
     return folder
 
 

@@ -45,7 +45,7 @@ def test_the_worked_example_is_exact():
     done = project(worked(), grid())
     labels = merge_labels(done.label_sets, done.grid)
     merged = done.grid.with_parts(labels=[*done.label_sets, labels])
-    late = of.Timelines.of("x", [*worked().segments, Segment("film", "two", 1500, 1510, "S")])
+    late = of.Timelines("x", [*worked().segments, Segment("film", "two", 1500, 1510, "S")])
     rows = film_bands(late, merged, "film")
     assert {row.name: [LEVELS[rank] for _, _, rank in row.bars] for row in rows} == {
         "one": [level for _, _, level, *_ in FIRST],
@@ -68,7 +68,7 @@ def test_the_worked_example_is_exact():
 
 def test_short_segments_of_a_long_film_are_visible(tmp_path):
     cut = [(0, 3000, "EN"), (3000, 3003, "S"), (3003, 5000, "EN"), (5000, 7200, "EN")]
-    long = of.Timelines.of("long", segments("one", cut))
+    long = of.Timelines("long", segments("one", cut))
     with rc_context({"figure.figsize": (6.5, 4)}):
         figure = film_figure(long, project(long, 600).manifest, "film")
     figure.set_facecolor("none")
@@ -108,7 +108,7 @@ def test_tables_written_in_parts_hold_any_text(tmp_path):
     segments = [
         Segment("film", "ann", row, row + 1, "EN", (), comments.get(row, "")) for row in range(9001)
     ]
-    saved = of.Timelines.of("long", segments)
+    saved = of.Timelines("long", segments)
     saved.save(tmp_path / "t")
     loaded = of.Timelines.load(tmp_path / "t")
     assert list(loaded.segments) == segments

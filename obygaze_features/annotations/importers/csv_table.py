@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from obygaze_features.annotations.build import SourceRow, build_timelines
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Films, Segment, Timelines
-from obygaze_features.common.tables import Table, map_cells, map_columns, read_mapped_table
+from obygaze_features.common.tables import Table, map_cells, read_mapped_table
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.items.items import safe_id
 from obygaze_features.manifests.importers.reading import film_of_file, parse_time
 from obygaze_features.manifests.labels import OwnLevels, choose_scheme, parse_concepts
 
 TIMES = ("start", "end")
+REQUIRED = ("film", "annotator", *TIMES, "level")
 #: The alternative column names for each meaning.
 MEANINGS: dict[str, tuple[str, ...]] = {
     "film": ("file", "media", "video"),
@@ -34,17 +34,11 @@ def import_timelines(
 ) -> Timelines:
     """Read any CSV table of segments, with a column mapping."""
     source = Path(source)
-    rows = read_rows(_read_source(source, columns), _seconds_span)
+    table = read_mapped_table(source, MEANINGS, columns, required=REQUIRED)
+    table.columns["film"] = map_cells(film_of_file, table["film"])
+    rows = read_rows(table, _seconds_span)
     own = choose_scheme(source.stem, levels)
     return build_timelines(safe_id(source.stem), rows, films, own, source=source.name)
-
-
-def _read_source(source: Path, columns: Mapping[str, str] | None) -> Table:
-    """Return a table whose columns are named after their meanings."""
-    table = read_mapped_table(source, MEANINGS, columns)
-    table = map_columns(table, MEANINGS, required=("film", "annotator", *TIMES, "level"))
-    films_of_rows = map_cells(film_of_file, table["film"])
-    return replace(table, columns={**table.columns, "film": films_of_rows})
 
 
 def _seconds_span(cells: Mapping[str, str], delimiter: str) -> tuple[float, ...]:
