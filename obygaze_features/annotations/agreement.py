@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from obygaze_features.annotations.grid import number_stretches
 from obygaze_features.annotations.measures import (
     Distances,
     cohen_kappa,
@@ -30,7 +29,7 @@ from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.common.files import new_folder, write_text
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import format_rows
-from obygaze_features.common.text import join_some
+from obygaze_features.common.text import group_by, join_some
 from obygaze_features.errors import UsageError
 from obygaze_features.items.films import film_titles
 from obygaze_features.items.items import format_seconds
@@ -118,7 +117,7 @@ class Agreement:
 class Pair:
     """The levels of a film's clips in two label sets.
 
-    `rows` are the rows of the film's clips in the manifest, sorted by time if all clips have spans.
+    `rows` are the rows of the film's clips in the manifest, sorted by time.
     A level is None if the label set does not include the clip.
     """
 
@@ -221,16 +220,12 @@ def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair
 
 
 def _rows_of_films(manifest: Manifest) -> dict[str, list[int]]:
-    """Return each film's rows, sorted by time if all clips have spans, else in manifest order."""
-    starts = manifest.items.starts
-    ends = manifest.items.ends
-    films: dict[str, list[int]] = {}
-    for row, film in enumerate(manifest.items.span_films):
-        films.setdefault(film, []).append(row)
+    """Return each film's rows, sorted by time, and then those of clips without a span."""
+    items = manifest.items
+    films = group_by(range(len(items)), items.span_films.__getitem__)
     for film, rows in films.items():
-        if not np.isnan(starts[rows]).any():
-            order = np.lexsort((ends[rows], starts[rows]))
-            films[film] = [rows[index] for index in order]
+        order = np.lexsort((items.ends[rows], items.starts[rows]))
+        films[film] = [rows[index] for index in order]
     return films
 
 
@@ -271,7 +266,10 @@ def find_differences(
     """
     runs = []
     for pair in pairs:
-        stretches = number_stretches(items.starts[pair.rows], items.ends[pair.rows])
+        # A gap in time starts a new stretch. After a clip without an end, there is no gap.
+        latest_ends = np.maximum.accumulate(items.ends[pair.rows])
+        gaps = items.starts[pair.rows][1:] > latest_ends[:-1]
+        stretches = [0, *np.cumsum(gaps).tolist()]
         clips = zip(pair.rows, pair.levels_a, pair.levels_b, stretches, strict=True)
 
         def place(clip: tuple[int, str | None, str | None, int]) -> tuple[bool, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -76,7 +77,7 @@ def build_timelines(
         Further attributes of `Timelines`: source, licence, citation.
     """
     scheme = scheme or obygaze_scheme()
-    known = {safe_id(film): details for film, details in read_films(films).items()}
+    known = read_films(films)
     rows = list(rows)
     remarks = [row for row in rows if isinstance(row, Remark)]
     found = [row for row in rows if isinstance(row, SourceRow)]
@@ -96,12 +97,17 @@ def build_timelines(
     for row in found:
         film = film_ids.get(row.segment.film, "")
         annotator = annotator_ids.get(row.segment.annotator, "")
-        if (film, annotator) != (row.segment.film, row.segment.annotator):
-            segment = replace(row.segment, film=film, annotator=annotator)
-            row = SourceRow(row.where, segment)
-        checked, remark = _check(row, scheme, known.get(film, Film()).end)
-        sound += checked
-        remarks += remark
+        row = SourceRow(row.where, replace(row.segment, film=film, annotator=annotator))
+        film_end = known.get(film, Film()).end or math.inf
+        problem = _problem(row.segment, scheme, film_end)
+        if problem:
+            remarks.append(row.remark(problem))
+            continue
+        if row.segment.end > film_end:
+            remarks.append(row.remark("ends after the end of its film", CUT))
+        level = scheme.level(row.segment.level)
+        end = min(row.segment.end, film_end)
+        sound.append(SourceRow(row.where, replace(row.segment, level=level, end=end)))
 
     scheme, of_concepts = _with_concepts(scheme, sound)
     remarks += of_concepts
@@ -115,19 +121,26 @@ def build_timelines(
             remarks.append(row.remark("repeats another row"))
         segments.add(segment)
 
+    annotators = {segment.annotator for segment in segments}
+    written = _names_as_written(annotator_ids)
+    about["names"] = {name: written[name] for name in sorted(annotators & written.keys())}
+    about["films"] = _details({segment.film for segment in segments}, known, film_ids)
+    about["remarks"] = tuple(remarks)
+    return Timelines(name, list(segments), scheme=scheme, **about)
+
+
+def _details(
+    films: Iterable[str], known: Mapping[str, Film], ids: Mapping[str, str]
+) -> dict[str, Film]:
+    """Return what is known of each film, with its name in the source if that is not its id."""
+    written = _names_as_written(ids)
     details = {}
-    written = _names_as_written(film_ids)
-    for film in sorted({segment.film for segment in segments}):
+    for film in sorted(films):
         details[film] = known.get(film, Film())
         if film in written:
             title = details[film].title or written[film]
             details[film] = replace(details[film], title=title, name=written[film])
-
-    written = _names_as_written(annotator_ids)
-    annotators = sorted({segment.annotator for segment in segments} & written.keys())
-    about["names"] = {annotator: written[annotator] for annotator in annotators}
-    about["remarks"] = tuple(remarks)
-    return Timelines.of(name, segments, scheme=scheme, films=details, **about)
+    return details
 
 
 def _names_as_written(ids: Mapping[str, str]) -> dict[str, str]:
@@ -161,9 +174,9 @@ def _with_concepts(
 
 
 def read_films(source: Films) -> dict[str, Film]:
-    """Read a table of films with a column ``film``, and perhaps ``title`` and ``end``."""
+    """Return films by id, also from a table with ``film``, and perhaps ``title`` and ``end``."""
     if not isinstance(source, str | Path):
-        return dict(source or {})
+        return {safe_id(film): details for film, details in dict(source or {}).items()}
 
     table = read_mapped_table(Path(source), dict.fromkeys(FILM_COLUMNS, ()), required=["film"])
     films: dict[str, Film] = {}
@@ -180,27 +193,7 @@ def read_films(source: Films) -> dict[str, Film]:
     return films
 
 
-def _check(
-    row: SourceRow, scheme: LabelScheme, film_end: float | None
-) -> tuple[list[SourceRow], list[Remark]]:
-    """Return the row with its level's code, cut at the film's end, and a remark if need be.
-
-    There is no row if it must be left out.
-    """
-    segment = row.segment
-    problem = _problem(segment, scheme, film_end)
-    if problem:
-        return [], [row.remark(problem)]
-
-    remarks = []
-    segment = replace(segment, level=scheme.level(segment.level))
-    if film_end is not None and segment.end > film_end:
-        remarks.append(row.remark("ends after the end of its film", CUT))
-        segment = replace(segment, end=film_end)
-    return [SourceRow(row.where, segment)], remarks
-
-
-def _problem(segment: Segment, scheme: LabelScheme, film_end: float | None) -> str:
+def _problem(segment: Segment, scheme: LabelScheme, film_end: float) -> str:
     """Return why a segment must be left out, or ""."""
     if not scheme.has_level(segment.level):
         return unknown_name("level", segment.level, [level.name for level in scheme.levels])
@@ -212,7 +205,7 @@ def _problem(segment: Segment, scheme: LabelScheme, film_end: float | None) -> s
         return "does not end after it starts"
     if segment.end > MAX_TIME_S:
         return "ends too late for a film"
-    if film_end is not None and segment.start >= film_end:
+    if segment.start >= film_end:
         return "starts after the end of its film"
     return ""
 

@@ -24,7 +24,7 @@ from obygaze_features.annotations.importers.elan import (
     TITLE,
 )
 from obygaze_features.annotations.measures import distances_of
-from obygaze_features.annotations.timelines import Film, Timelines
+from obygaze_features.annotations.timelines import Timelines
 from obygaze_features.common.elan import (
     Annotation,
     Document,
@@ -60,7 +60,7 @@ def elan_files(timelines: Timelines, manifest: Manifest | None = None) -> dict[s
         tiers, times = _tiers(timelines, film)
         if film in discuss:
             tiers.append(Tier(DISCUSS_KIND, DISCUSS_KIND, discuss[film]))
-        about = timelines.films.get(film, Film())
+        about = timelines.films[film]
         properties = {
             TITLE: about.title,
             NAME: about.name or film,

@@ -31,17 +31,6 @@ ROUNDING_US = 2
 MAX_CLIPS = 1_000_000
 
 
-def number_stretches(starts: Iterable[float | None], ends: Iterable[float | None]) -> list[int]:
-    """Return each clip's stretch number, for clips sorted by time; a gap starts a new stretch.
-
-    A clip without an end is taken to last until the end of the film, so no gap follows it.
-    """
-    begins = np.array([*starts], dtype=float)  # None becomes NaN
-    latest_ends = np.maximum.accumulate(np.array([*ends], dtype=float))  # NaN stays NaN
-    gaps = begins[1:] > latest_ends[:-1]
-    return [0, *np.cumsum(gaps).tolist()][: len(begins)]
-
-
 def read_grid(
     grid: float | str | Path | Manifest, timelines: Timelines
 ) -> tuple[Manifest, list[Remark]]:

@@ -5,17 +5,18 @@ Remarks are saved in ``remarks.csv`` with the columns where, film, annotator, wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from obygaze_features.common.tables import format_table, read_table
-from obygaze_features.common.text import shorten
+from obygaze_features.common.text import group_by, shorten
 from obygaze_features.items.items import id_problem
 
 LEFT_OUT, CUT, KEPT = "left out", "cut", "kept"
-MAX_REMARKS_SHOWN = 12
+MAX_KINDS_SHOWN = 12
 COLUMNS = ("where", "film", "annotator", "what", "done")
 
 
@@ -34,31 +35,22 @@ class Remark:
     done: str
 
 
-def describe_remarks(
-    remarks: Sequence[Remark], rest: str, titles: Mapping[str, str] | None = None
-) -> Iterator[str]:
-    """Yield a line for each kind of remark, starting with remarks on what was left out.
+def remark_rows(remarks: Sequence[Remark]) -> list[dict[str, Any]]:
+    """Return a row for each kind of remark, starting with kinds of which something was left out.
 
-    The line has the first remark and the number of others. `rest` says where all remarks are.
+    A row has the number of remarks of its kind, and where the first one is.
     """
-    titles = titles or {}
-    kinds: dict[tuple[str, str], list[Remark]] = {}
-    for remark in sorted(remarks, key=lambda remark: remark.done != LEFT_OUT):
-        kinds.setdefault((remark.what, remark.done), []).append(remark)
-
-    for first, *others in list(kinds.values())[:MAX_REMARKS_SHOWN]:
-        words = []
-        for name in filter(None, (first.film, first.annotator)):
-            if id_problem(name):  # the names in a row that was left out may be anything
+    left_out_first = sorted(remarks, key=lambda remark: remark.done != LEFT_OUT)
+    kinds = group_by(left_out_first, lambda remark: (remark.what, remark.done))
+    rows = []
+    for (what, done), same in kinds.items():
+        row: dict[str, Any] = {"times": len(same), "done": done, "first": same[0].where}
+        for column, name in (("film", same[0].film), ("annotator", same[0].annotator)):
+            if name and id_problem(name):  # the names in a row that was left out may be anything
                 name = shorten(name)
-            words.append(titles.get(name, name))
-        parts = [first.where, " ".join(words), f"{first.what} ({first.done})"]
-        line = ": ".join(filter(None, parts))
-        if others:
-            line += f", and {len(others):,} more like this"
-        yield line
-    if len(kinds) > MAX_REMARKS_SHOWN or len(remarks) > len(kinds):
-        yield f"{len(remarks):,} remarks in all: {rest}"
+            row[column] = name
+        rows.append({**row, "remark": what})
+    return rows[:MAX_KINDS_SHOWN]
 
 
 def remarks_csv(remarks: Sequence[Remark]) -> str:

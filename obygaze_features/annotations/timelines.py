@@ -73,10 +73,11 @@ Films = Mapping[str, Film] | Path | str | None
 
 @dataclass(frozen=True)
 class Timelines:
-    """The segments that annotators marked in films.
+    """The segments that annotators marked in films, given in any order.
 
-    Segments are sorted by film, annotator, start, end and level. Films are in the order of `films`.
-    `names` maps annotators to their names in the source, if these are not valid ids.
+    Segments are sorted by film, annotator, start, end and level. Films are in the order of `films`;
+    films that it lacks are added. `names` maps annotators to their names in the source, if these
+    are not valid ids.
     """
 
     name: str
@@ -88,6 +89,20 @@ class Timelines:
     licence: str = ""
     citation: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        films = dict(self.films)
+        for film in sorted({segment.film for segment in self.segments} - films.keys()):
+            films[film] = Film()
+        film_rank = {film: rank for rank, film in enumerate(films)}
+        level_rank = {code: rank for rank, code in enumerate(self.scheme.codes)}
+
+        def key(s: Segment) -> tuple[Any, ...]:
+            times = s.start, s.end, level_rank[s.level]
+            return film_rank[s.film], s.annotator, *times, s.concepts, s.comment
+
+        object.__setattr__(self, "films", films)
+        object.__setattr__(self, "segments", tuple(sorted(self.segments, key=key)))
 
     def __repr__(self) -> str:
         return f"Timelines({self.name!r}, {self.describe_size()})"
@@ -230,45 +245,6 @@ class Timelines:
         """
         return _importer("csv_table")(source, columns, films, levels=levels)
 
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        segments: Iterable[Segment],
-        *,
-        scheme: LabelScheme | None = None,
-        films: Mapping[str, Film] | None = None,
-        remarks: Sequence[Remark] = (),
-        source: str = "",
-        licence: str = "",
-        citation: str = "",
-        names: Mapping[str, str] | None = None,
-    ) -> Timelines:
-        """Make timelines from segments in any order; the options are attributes of `Timelines`."""
-        scheme = scheme or obygaze_scheme()
-        films = dict(films or {})
-        segments = list(segments)
-        for film in sorted({segment.film for segment in segments} - films.keys()):
-            films[film] = Film()
-        film_rank = {film: rank for rank, film in enumerate(films)}
-        level_rank = {code: rank for rank, code in enumerate(scheme.codes)}
-
-        def key(s: Segment) -> tuple[Any, ...]:
-            times = s.start, s.end, level_rank[s.level]
-            return film_rank[s.film], s.annotator, *times, s.concepts, s.comment
-
-        return cls(
-            name,
-            tuple(sorted(segments, key=key)),
-            scheme,
-            films,
-            tuple(remarks),
-            source,
-            licence,
-            citation,
-            dict(names or {}),
-        )
-
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
         """Write the timelines to a folder, which appears only when it is complete."""
         header = {
@@ -302,7 +278,7 @@ class Timelines:
             scheme = LabelScheme.from_json(header.label_scheme)
         except (msgspec.ValidationError, ManifestError) as problem:
             raise AnnotationError(f"{folder / HEADER} is malformed ({problem})") from None
-        return cls.of(
+        return cls(
             header.name or folder.name,
             _read_segments(folder / "segments.csv", scheme),
             scheme=scheme,

@@ -68,16 +68,18 @@ def import_() -> None:
 
 
 def _save(timelines: of.Timelines, output: Path, *, overwrite: bool) -> None:
-    from obygaze_features.annotations.remarks import LEFT_OUT, describe_remarks
+    from obygaze_features.annotations.remarks import LEFT_OUT, remark_rows
 
     left_out = [remark for remark in timelines.remarks if remark.done == LEFT_OUT]
     if not timelines.segments:
         problem = f"no readable segments in {timelines.source or timelines.name}"
-        raise AnnotationError("; ".join([problem, *describe_remarks(left_out[:1], "")]))
+        for first in left_out[:1]:
+            problem += f"; {first.where}: {first.what}"
+        raise AnnotationError(problem)
     timelines.save(output, overwrite=overwrite)
     echo(f"{timelines.describe_size()} -> {output}\n{timelines.scheme.order}")
-    for line in describe_remarks(timelines.remarks, str(output / "remarks.csv"), timelines.titles):
-        echo(line)
+    if timelines.remarks:
+        show(remark_rows(timelines.remarks))
     if left_out:
         echo(f"{len(left_out):,} rows or tiers left out")
     exit_if(left_out)
@@ -180,7 +182,7 @@ def show_timelines(timelines: Path, films: Sequence[str], as_json: bool) -> None
         "annotators": loaded.annotators,
         "films": rows,
     }
-    _show(result, loaded.remarks, as_json, titles=loaded.titles)
+    _show(result, loaded.remarks, as_json)
 
 
 @annotation_commands.command()
@@ -408,21 +410,14 @@ def _level_rows(label_sets: Sequence[LabelSet], codes: Sequence[str]) -> list[di
     return rows
 
 
-def _show(
-    result: dict[str, Any],
-    remarks: Sequence[Remark],
-    as_json: bool,
-    titles: Mapping[str, str] | None = None,
-) -> None:
-    """Print a result, and then the remarks as sentences, or as rows in JSON."""
-    from obygaze_features.annotations.remarks import describe_remarks
+def _show(result: dict[str, Any], remarks: Sequence[Remark], as_json: bool) -> None:
+    """Print a result, and then the kinds of remarks, or all remarks in JSON."""
+    from obygaze_features.annotations.remarks import remark_rows
 
+    rows = remark_rows(remarks)
     if as_json:
-        show(result | {"remarks": list(map(asdict, remarks))}, as_json)
-        return
-    show(result)
-    for line in describe_remarks(remarks, "--json lists all", titles):
-        echo(line)
+        rows = list(map(asdict, remarks))
+    show(result | {"remarks": rows}, as_json)
 
 
 def _exit_if_left_out(remarks: Sequence[Remark]) -> None:

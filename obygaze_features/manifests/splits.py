@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -68,8 +67,7 @@ class Split(IdTable):
     @property
     def sizes(self) -> list[int]:
         """The number of ids in each fold, starting with fold 0."""
-        counts = Counter(self.folds)
-        return [counts[number] for number in range(self.last_fold + 1)]
+        return [self.folds.count(number) for number in range(self.last_fold + 1)]
 
     @classmethod
     def from_table(cls, name: str, table: Table, about: Mapping[str, Any], *_: object) -> Split:

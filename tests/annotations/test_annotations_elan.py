@@ -76,8 +76,12 @@ def test_remarks_on_annotations_have_their_time(tmp_path, obygaze):
     write(tmp_path / "Laura.eaf", to_eaf(Document([tier])))
     call = ("annotations", "import", "elan", tmp_path / "Laura.eaf", "--levels", "weak,strong")
     text = obygaze(*call, "-o", tmp_path / "t", code=3).output
-    assert "annotation a2 (0:01:20 to 0:01:29.5): Laura ann: unknown level 'stong'; did" in text
-    assert "annotation a3 (0:01:30 to 0:01:35): Laura ann: unknown level ''" in text
+    rows = [" ".join(line.split()) for line in text.splitlines()]
+    for fact in (
+        "annotation a2 (0:01:20 to 0:01:29.5) Laura ann unknown level 'stong'; did",
+        "annotation a3 (0:01:30 to 0:01:35) Laura ann unknown level ''",
+    ):
+        assert any(fact in row for row in rows)
     assert "2 rows or tiers left out" in text
 
 
@@ -89,8 +93,9 @@ def test_tiers_that_are_not_read_are_named(tmp_path, obygaze):
         write(tmp_path / f"in/{film}.eaf", to_eaf(Document([talk, marks])))
     call = ("annotations", "import", "elan", tmp_path / "in", "--levels", "weak,strong")
     text = obygaze(*call, "-o", tmp_path / "t", code=3).output
-    assert f"a.eaf, tier 'concepts': a: {NO_LEVEL} (left out), and 3 more" in text
-    assert f"a.eaf, tier 'devices': a ann: {OTHER_TIER} (left out), and 7 more" in text
+    rows = [" ".join(line.split()) for line in text.splitlines()]
+    assert f"4 left out a.eaf, tier 'concepts' a {NO_LEVEL}" in rows
+    assert f"8 left out a.eaf, tier 'devices' a ann {OTHER_TIER}" in rows
     assert "12 rows or tiers left out" in text
 
 
@@ -162,7 +167,7 @@ def timelines(draw):
     films = {film: Film(draw(TEXTS), end) for film in used}
     about = {name: draw(TEXTS) for name in ("licence", "citation")}
     source = draw(TEXTS.filter(bool))  # without one, it is the files
-    return of.Timelines.of("t", segments, films=films, scheme=scheme, source=source, **about)
+    return of.Timelines("t", segments, films=films, scheme=scheme, source=source, **about)
 
 
 @given(timelines())
@@ -239,7 +244,7 @@ def test_files_of_several_datasets_are_read_together(tmp_path, obygaze):
     assert asdict(back.scheme) == asdict(more)
     # Files with other levels are not read with the levels of the first file.
     call = ("annotations", "import", "elan", folder, "-o", tmp_path / "t")
-    put(of.Timelines.of("moods", [Segment("a", "ann", 0, 1, "t")], scheme=MOOD))
+    put(of.Timelines("moods", [Segment("a", "ann", 0, 1, "t")], scheme=MOOD))
     refused(obygaze(*call), "a.eaf has different levels (c, t)", "--levels FILE")
     for damage, fact in (("[]", "scheme is malformed"), ("{", "not valid JSON")):
         path = folder / "a.eaf"
@@ -260,7 +265,7 @@ def test_edited_times_and_films_are_read(tmp_path):
     path = tmp_path / "f.eaf"
 
     def spans_after(*segments, replaced=("", "")):
-        text = elan_files(of.Timelines.of("t", segments))["f.eaf"]
+        text = elan_files(of.Timelines("t", segments))["f.eaf"]
         write(path, text.replace(*replaced))
         back = of.Timelines.from_elan(path)
         assert back.remarks == ()
@@ -273,7 +278,7 @@ def test_edited_times_and_films_are_read(tmp_path):
     near = [("a", 1.0001, 2), ("b", 1.0004, 3), ("c", 5, 5.0004)]
     near = [Segment("f", who, start, end, "S") for who, start, end in near]
     assert spans_after(*near) == [(1, 2), (1, 3), (5, 5.001)]
-    noted = of.Timelines.of("t", [Segment("f", "a", 0, 1, "S")], films={"f": Film("Noted", 90.5)})
+    noted = of.Timelines("t", [Segment("f", "a", 0, 1, "S")], films={"f": Film("Noted", 90.5)})
     [(name, text)] = elan_files(noted).items()
     path = write(tmp_path / name, text)
     given_film = {"f": Film("Given")}

@@ -84,7 +84,7 @@ THRESHOLDS = st.sampled_from([Fraction(n, 20) for n in (1, 2, 3, 4, 5, 6, 8, 10,
 
 def timelines_of(marks, rate):
     scheme = of.obygaze_scheme()
-    return of.Timelines.of(
+    return of.Timelines(
         "drawn",
         [
             Segment("film", annotator, *times, level, scheme.in_order(names))
@@ -131,7 +131,7 @@ def test_the_order_of_segments_does_not_matter(first, second, chance):
     chance.shuffle(shuffled)
     clips, _ = read_grid("2", straight)
     result = project(straight, clips).label_sets
-    again = project(of.Timelines.of("drawn", shuffled), clips).label_sets
+    again = project(of.Timelines("drawn", shuffled), clips).label_sets
     assert list(map(vars, again)) == list(map(vars, result))
     forth, back = (merge_labels(sets, clips) for sets in (result, result[::-1]))
     assert vars(forth) == vars(back)
@@ -144,13 +144,13 @@ def test_the_order_of_segments_does_not_matter(first, second, chance):
 
 def test_segments_outside_all_clips_are_left_out():
     late = worked().segments + tuple(segments("one", [(500, 510, "S", "Look")]))
-    [remark] = project(of.Timelines.of("worked", late), grid()).remarks
+    [remark] = project(of.Timelines("worked", late), grid()).remarks
     assert (remark.annotator, remark.done) == ("one", "left out")
     assert (remark.where, remark.what) == ("worked (0:08:20 to 0:08:30)", "is in no clip")
     # A fifth of a tiny clip is less than the slack; a long clip over it does not help.
     tiny = grid([(0, 100), (10, 10.000005)])
     for start, levels in ((10.000006, ["S", "EN"]), (10, ["S", "S"])):
-        beside = of.Timelines.of("tiny", segments("one", [(start, 60, "S", "Look")]))
+        beside = of.Timelines("tiny", segments("one", [(start, 60, "S", "Look")]))
         assert project(beside, tiny).label_sets[0].levels == levels
 
 
@@ -172,7 +172,7 @@ def test_the_grids_scheme_must_have_the_same_levels():
 
 def ends_at(end, film="film"):
     only = Segment(film, "one", 0.0, end, "EN")
-    return of.Timelines.of("short", [only], films={film: Film(end=end)})
+    return of.Timelines("short", [only], films={film: Film(end=end)})
 
 
 def problems(remarks):
@@ -216,7 +216,7 @@ def test_a_manifest_with_spans_is_a_grid(tmp_path):
     assert problems(remarks) == [("film", "has no span", "left out")]
     assert [labels.ids for labels in project(worked(), cells).label_sets] == [["a", "b"]] * 2
     # A film of a manifest has the id that importers give it.
-    named = of.Timelines.of("t", [Segment("Kite_Wind", "one", 0, 60, "S")])
+    named = of.Timelines("t", [Segment("Kite_Wind", "one", 0, 60, "S")])
     kite = Item("k", film="Kite & Wind", media="Kite & Wind.mp4", start=0.0, end=60.0)
     [labels] = project(named, of.Manifest("kite", Items.of([kite]))).label_sets
     assert labels.level_of == {"k": "S"}
@@ -227,7 +227,7 @@ def test_a_manifest_with_spans_is_a_grid(tmp_path):
 
 def test_films_missing_on_one_side_are_named():
     pair = segments("one", FIRST) + segments("one", SECOND, "other")
-    timelines = of.Timelines.of("two films", pair, films={"unseen": Film(end=10.0)})
+    timelines = of.Timelines("two films", pair, films={"unseen": Film(end=10.0)})
     items = [*grid([(0, 100)]), *grid([(0, 100)], "third")]
     cells, remarks = read_grid(of.Manifest("two", Items.of(items)), timelines)
     assert problems(remarks) == [
@@ -246,4 +246,4 @@ def test_invalid_grids_are_refused_in_one_line(cells, fact):
     with pytest.raises((AnnotationError, UsageError), match=fact):
         read_grid(cells, worked())
     with pytest.raises(AnnotationError, match="have no segments"):
-        read_grid("60", of.Timelines.of("empty", []))
+        read_grid("60", of.Timelines("empty", []))

@@ -14,7 +14,7 @@ from obygaze_features.annotations import Remark, Segment
 from obygaze_features.annotations.figures import film_bands, film_figure
 from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.annotations.project import project
-from obygaze_features.annotations.remarks import describe_remarks
+from obygaze_features.annotations.remarks import remark_rows
 from obygaze_features.common.figures import level_colours, save_figure
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import LabelScheme, Level
@@ -45,7 +45,7 @@ def test_the_worked_example_is_exact():
     done = project(worked(), grid())
     labels = merge_labels(done.label_sets, done.grid)
     merged = done.grid.with_parts(labels=[*done.label_sets, labels])
-    late = of.Timelines.of("x", [*worked().segments, Segment("film", "two", 1500, 1510, "S")])
+    late = of.Timelines("x", [*worked().segments, Segment("film", "two", 1500, 1510, "S")])
     rows = film_bands(late, merged, "film")
     assert {row.name: [LEVELS[rank] for _, _, rank in row.bars] for row in rows} == {
         "one": [level for _, _, level, *_ in FIRST],
@@ -68,7 +68,7 @@ def test_the_worked_example_is_exact():
 
 def test_short_segments_of_a_long_film_are_visible(tmp_path):
     cut = [(0, 3000, "EN"), (3000, 3003, "S"), (3003, 5000, "EN"), (5000, 7200, "EN")]
-    long = of.Timelines.of("long", segments("one", cut))
+    long = of.Timelines("long", segments("one", cut))
     with rc_context({"figure.figsize": (6.5, 4)}):
         figure = film_figure(long, project(long, 600).manifest, "film")
     figure.set_facecolor("none")
@@ -81,15 +81,14 @@ def test_short_segments_of_a_long_film_are_visible(tmp_path):
     assert not (image == 255).all(axis=2).any()  # and nothing is white
 
 
-def test_remarks_of_one_kind_share_a_line():
+def test_remarks_of_one_kind_share_a_row():
     lost = Remark("a.csv, line 9", "ju\x1b[31m\nno", "", "ends before it starts", "left out")
     others = [Remark(f"a.csv, line {n}", "juno", "ann", "overlaps", "kept") for n in range(2, 6)]
-    assert [*describe_remarks([*others, lost], "r", {"juno": "Juno (2007)"})] == [
-        r"a.csv, line 9: 'ju\x1b[31m\nno': ends before it starts (left out)",  # lost rows first
-        "a.csv, line 2: Juno (2007) ann: overlaps (kept), and 3 more like this",
-        "5 remarks in all: r",
+    assert [[*row.values()] for row in remark_rows([*others, lost])] == [
+        # Lost rows come first.
+        [1, "left out", "a.csv, line 9", r"'ju\x1b[31m\nno'", "", "ends before it starts"],
+        [4, "kept", "a.csv, line 2", "juno", "ann", "overlaps"],
     ]
-    assert [*describe_remarks([lost], "r")][1:] == []
 
 
 def test_edited_remarks_are_read_or_refused(tmp_path, obygaze):
@@ -109,7 +108,7 @@ def test_tables_written_in_parts_hold_any_text(tmp_path):
     segments = [
         Segment("film", "ann", row, row + 1, "EN", (), comments.get(row, "")) for row in range(9001)
     ]
-    saved = of.Timelines.of("long", segments)
+    saved = of.Timelines("long", segments)
     saved.save(tmp_path / "t")
     loaded = of.Timelines.load(tmp_path / "t")
     assert list(loaded.segments) == segments

@@ -22,7 +22,7 @@ TITLES = {
 def timelines(tmp_path):
     segments = [Segment(film, "ann", 0, 20.0, "S") for film in TITLES]
     films = {film: Film(title) for film, title in TITLES.items()}
-    of.Timelines.of("t", segments, films=films).save(tmp_path / "t")
+    of.Timelines("t", segments, films=films).save(tmp_path / "t")
     return tmp_path / "t"
 
 

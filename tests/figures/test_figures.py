@@ -190,7 +190,7 @@ def annotated() -> Iterator[Figure]:
     marked = [segment for film in FILMS for name, ranges in spans.items()
               for segment in segments(name, [*ranges, (300, 7200, "EN", LONG)], film)]  # fmt: skip
     films, names = {film: Film(FILMS[film]) for film in FILMS}, {"annotator1": "Zoé B"}
-    timelines = of.Timelines.of("two-films", marked, films=films, names=names)
+    timelines = of.Timelines("two-films", marked, films=films, names=names)
     projected = of.project(timelines, 60)
     manifest = projected.manifest.with_parts(labels=[projected.merge_labels()])
     yield film_figure(timelines, manifest, "a")

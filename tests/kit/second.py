@@ -47,7 +47,7 @@ def darkness() -> Timelines:
         Segment(film, annotator, float(start), float(end), level, tuple(concepts))
         for film, annotator, start, end, level, *concepts in MARKS
     ]
-    return Timelines.of(
+    return Timelines(
         "Darkness, 2nd edition",
         segments,
         scheme=SCHEME,

@@ -39,7 +39,7 @@ def grid(clips: Sequence[tuple[float, float]] = CLIPS, film: str = "film") -> Ma
 
 
 def worked() -> Timelines:
-    return Timelines.of("worked", segments("one", FIRST) + segments("two", SECOND))
+    return Timelines("worked", segments("one", FIRST) + segments("two", SECOND))
 
 
 def pairs(labels: LabelSet) -> list[tuple[str, set[str]]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from obygaze_features.manifests.importers.reading import film_of_file, parse_tim
 from obygaze_features.manifests.labels import OwnLevels, choose_scheme, parse_concepts
 
 TIMES = ("start", "end")
+REQUIRED = ("film", "annotator", *TIMES, "level")
 #: The alternative column names for each meaning.
 MEANINGS: dict[str, tuple[str, ...]] = {
     "film": ("file", "media", "video"),
@@ -34,17 +34,11 @@ def import_timelines(
 ) -> Timelines:
     """Read any CSV table of segments, with a column mapping."""
     source = Path(source)
-    rows = read_rows(_read_source(source, columns), _seconds_span)
+    table = read_mapped_table(source, MEANINGS, columns, required=REQUIRED)
+    table.columns["film"] = map_cells(film_of_file, table["film"])
+    rows = read_rows(table, _seconds_span)
     own = choose_scheme(source.stem, levels)
     return build_timelines(safe_id(source.stem), rows, films, own, source=source.name)
-
-
-def _read_source(source: Path, columns: Mapping[str, str] | None) -> Table:
-    """Return a table whose columns are named after their meanings."""
-    required = ("film", "annotator", *TIMES, "level")
-    table = read_mapped_table(source, MEANINGS, columns, required=required)
-    films_of_rows = map_cells(film_of_file, table["film"])
-    return replace(table, columns={**table.columns, "film": films_of_rows})
 
 
 def _seconds_span(cells: Mapping[str, str], delimiter: str) -> tuple[float, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from obygaze_features.annotations.build import build_timelines, read_films
@@ -29,8 +28,7 @@ def import_timelines(source: Path | str | None = None, films: Films = None) -> T
     titles = dict(zip(table["imdb_key"], table.get("movie_title"), strict=True))
     titled = {film: Film(known.get(film, title)) for film, title in titles.items() if film}
     table = map_columns(table, MEANINGS, {"film": "imdb_key", "level": "label"})
-    comments = list(map(_comment, table.get("comment")))
-    table = replace(table, columns=table.columns | {"comment": comments})
+    table.columns["comment"] = list(map(_comment, table.get("comment")))
     rows = read_rows(table, _frame_span, _concepts)
     return build_timelines(films=titled | read_films(films), rows=rows, **published("mobygaze"))
 

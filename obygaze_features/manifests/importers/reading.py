@@ -173,15 +173,12 @@ def download_pinned(url: str, *, sha256: str) -> bytes:
     if not url.startswith(("https://", "http://")):
         raise ManifestError(f"{url} is not an http address")
     import http.client  # imported here, because these imports would slow down every command
-    import urllib.error
     import urllib.request
 
     try:
         with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT_S) as answer:  # noqa: S310 (checked above)
             data: bytes = answer.read(MAX_DOWNLOAD_BYTES + 1)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        if isinstance(error, urllib.error.HTTPError):
-            error.close()
         raise ManifestError(
             f"{url} cannot be downloaded ({error}); download the file by other means and pass its "
             "path as SOURCE"
