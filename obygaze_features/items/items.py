@@ -305,7 +305,10 @@ class Items:
         for row, identifier in _wrong_cells(self.ids, _ID):
             yield row, str(id_problem(identifier))
 
-        lower = list(map(str.lower, self.ids))
+        lower = self.ids
+        text = "".join(lower)
+        if text.lower() != text:
+            lower = list(map(str.lower, lower))
         if len(set(lower)) < len(lower):  # rarely, so that a million items load fast
             first_rows: dict[str, int] = {}
             for row, identifier in enumerate(lower):
@@ -453,10 +456,11 @@ def format_seconds(value: float) -> str:
 
 def _wrong_cells(cells: Sequence[str], pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:
     """Yield the cells that a pattern does not match, with their rows."""
-    lines = "\n".join([*cells, ""])
+    distinct = dict.fromkeys(cells)
+    lines = "\n".join([*distinct, ""])
     # One search through all cells is several times faster than one for each.
     is_right = re.fullmatch(rf"(?:(?:{pattern.pattern})\n)*+", lines)
-    if is_right and lines.count("\n") == len(cells):
+    if is_right and lines.count("\n") == len(distinct):
         return
     for row, cell in enumerate(cells):
         if not pattern.fullmatch(cell):
@@ -469,10 +473,7 @@ def _microseconds(value: float) -> str:
 
 def _format_times(values: np.ndarray, format_time: Callable[[float], str]) -> list[str]:
     """Format times as text; missing times become empty strings."""
-
-    def format_cell(value: float | None) -> str:
-        if value is None:
-            return ""
-        return format_time(value)
-
-    return map_cells(format_cell, np.where(np.isnan(values), np.array(None), values).tolist())
+    is_known = ~np.isnan(values)
+    texts = np.full(len(values), "", object)
+    texts[is_known] = map_cells(format_time, values[is_known].tolist())
+    return texts.tolist()

@@ -204,18 +204,19 @@ def _plan_parts(stores: Sequence[Store]) -> Plan:
 def _plan_films(stores: Sequence[Store]) -> Plan:
     """Plan to take all items of all stores, one store after another."""
     items: list[Item] = []
+    source: list[int] = []
+    row: list[int] = []
     extra: dict[str, list[str]] = {name: [] for store in stores for name in store.items.extra}
-    for store in stores:
+    for number, store in enumerate(stores):
         items += store.items
+        source += [number] * len(store)
+        row += range(len(store))
         for name, column in extra.items():
             column += store.items.extra.get(name, [""] * len(store))
 
-    counts = [len(store) for store in stores]
-    source = np.repeat(np.arange(len(stores)), counts)
-    row = np.concatenate([np.arange(count) for count in counts])
     remedy = "stores of different items must not share ids; make a subset of one without them"
     with errors_as(StoreError, remedy):
-        return Plan(Items.of(items, extra), stores, source, row)
+        return Plan(Items.of(items, extra), stores, np.array(source), np.array(row))
 
 
 def _check_output(output: Path | str, stores: Sequence[Store]) -> Path:

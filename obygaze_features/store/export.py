@@ -2,52 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-from collections.abc import Iterator
+import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from obygaze_features.common.files import disk_errors, new_file
 from obygaze_features.common.progress import progress
-from obygaze_features.errors import StoreError
+from obygaze_features.common.text import format_size
+from obygaze_features.errors import StoreError, translate
 from obygaze_features.store import format as fmt
 from obygaze_features.store.reader import PART_BYTES, Store
-
-
-class _Output(io.FileIO):
-    """A file for HDF5, which crashes Python if it cannot write: the first error is raised later."""
-
-    problem: OSError | None = None
-
-    def write(self, data: Any) -> int:
-        """Write all of the data."""
-        rest = memoryview(data)
-        with self._note_errors():
-            while rest:
-                rest = rest[super().write(rest) :]
-        return len(data)
-
-    def truncate(self, size: int | None = None) -> int:
-        """Set the size."""
-        with self._note_errors():
-            super().truncate(size)
-        return 0
-
-    def refuse_if_failed(self) -> None:
-        """Raise the first error."""
-        if self.problem is not None:
-            raise self.problem
-
-    @contextlib.contextmanager
-    def _note_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as problem:
-            self.problem = self.problem or problem
 
 
 def export(store: Store, output: Path | str, *, overwrite: bool = False) -> Path:
@@ -63,13 +29,20 @@ def export(store: Store, output: Path | str, *, overwrite: bool = False) -> Path
     ids = store.done_ids()
     if not ids:
         raise StoreError(store.where, "has no rows that are done")
-    rows = max(1, PART_BYTES // sum(spec.row_bytes for spec in store.specs))
+
     with (
         disk_errors(output, StoreError),
+        translate(StoreError, output, "cannot be written: {}", foreign=RuntimeError),  # HDF5's
         new_file(output, overwrite=overwrite) as temporary,
-        _Output(temporary, "w+b") as written,
     ):
-        with h5py.File(written, "w") as file:
+        # HDF5 crashes Python when the disk is full. An id takes less than 256 bytes, and the rest
+        # less than a megabyte.
+        size = 10**6 + len(ids) * (256 + sum(spec.row_bytes for spec in store.specs))
+        free = shutil.disk_usage(temporary.parent).free
+        if free < size:
+            raise StoreError(output, f"needs {format_size(size)}; there is {format_size(free)}")
+        # Through a file of Python's, so that a disk that fails is Python's error.
+        with temporary.open("w+b") as opened, h5py.File(opened, "w") as file:
             file["obygaze.json"] = json.dumps(store.attributes, ensure_ascii=False)
             file.create_dataset(fmt.IDS, data=ids, dtype=h5py.string_dtype())
             for spec in store.specs:
@@ -83,12 +56,10 @@ def export(store: Store, output: Path | str, *, overwrite: bool = False) -> Path
                 )
                 if spec.padded:
                     dataset.attrs["padded"] = True
-
+            rows = max(1, PART_BYTES // sum(spec.row_bytes for spec in store.specs))
             for start in progress(range(0, len(ids), rows), "Exporting", unit="part"):
                 batch = ids[start : start + rows]
                 for name in store.arrays:
                     file[name][start : start + len(batch)] = store.read(name, batch)
-                written.refuse_if_failed()
                 store.forget()
-        written.refuse_if_failed()
     return output

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
-from zipfile import ZIP_STORED, ZipFile
+from zipfile import ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -180,13 +180,6 @@ class Zip(Location):
         reason = "is not a zip file, or is cut short ({}); download it again"
         with translate(StoreError, path, reason), ZipFile(path) as archive:
             self.infos = {info.orig_filename: info for info in archive.infolist()}
-        for name, info in self.infos.items():
-            if info.compress_type != ZIP_STORED:
-                raise StoreError(
-                    path,
-                    f": {name!r:.80} is compressed. Pack the store again with: "
-                    "obygaze stores push STORE NAME.zip",
-                )
 
     def map(self, name: str) -> MappedFile:
         """Map a file of the archive into memory."""
@@ -205,7 +198,8 @@ class Zip(Location):
         data = super().read(name)
         if zlib.crc32(data) != self.infos[name].CRC:
             raise StoreError(
-                f"{self.join(name)} does not match its checksum in the zip file; copy the zip again"
+                f"{self.join(name)} does not match its checksum in the zip file, or is compressed; "
+                "copy the zip again, or pack the store with: obygaze stores push STORE NAME.zip"
             )
         return data
 

@@ -199,13 +199,9 @@ def _read_chunks(
     for start in range(0, len(done), step):
         part = done[start : start + step]
         present = np.flatnonzero(part)
-        rows = store.read_rows(spec.name, first + start + present)
+        rows = np.full((step, *spec.shape), spec.fill, spec.dtype)
+        rows[present] = store.read_rows(spec.name, first + start + present)
         store.forget()
-
-        if len(rows) < len(part) or len(part) % layout.chunk_rows:
-            filled = np.full((step, *spec.shape), spec.fill, spec.dtype)
-            filled[present] = rows
-            rows = filled
         for chunk in range(0, len(part), layout.chunk_rows):
             within = slice(chunk, chunk + layout.chunk_rows)
             yield rows[within] if part[within].any() else None

@@ -66,16 +66,8 @@ class Rows:
     padded: bool = False
 
 
-class _Backbone(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    name: str = ""
-    family: str = ""
-    revision: Any = None
-    weights_sha256: str = ""
-    config: dict[str, Any] = {}
-
-
 class _Recipe(msgspec.Struct, forbid_unknown_fields=True):
-    backbone: _Backbone = _Backbone()
+    backbone: dict[str, Any] = {}
     preprocessing: dict[str, Any] = {}
     precision: str = UNKNOWN
 
@@ -187,14 +179,14 @@ def _open_sources(
         suffix = path.suffix.lower()
         if suffix == ".npy" and ids is not None:
             sources[name] = _rows_by_id(path, _map_npy(path, path), ids, manifest)
-        elif suffix in HDF5_SUFFIXES and len(named) == 1 and ids is None:
+        elif suffix in HDF5_SUFFIXES and ids is None:
             sources |= _open_hdf5(path, manifest)
         elif path.is_dir() and ids is None:
             sources[name] = _open_folder(path, name, manifest)
         else:
             raise UsageError(
                 f"{path}: import a folder with a file for each item, one or more .npy files with "
-                "ids (--ids), or one HDF5 file (.h5, .hdf5)"
+                "ids (--ids), or HDF5 files (.h5, .hdf5)"
             )
     return sources
 
@@ -378,9 +370,9 @@ def read_recipe(path: Path | str | None, backbone: str | None = None) -> Recipe:
         table = read_toml(Path(path), UsageError)
         with translate(UsageError, path, "is not a valid recipe ({})"):
             stated = msgspec.json.decode(json.dumps(table), type=_Recipe)
-    name = stated.backbone.name or backbone or UNKNOWN
+    name = stated.backbone.get("name", backbone or UNKNOWN)
     # Weights are named after the backbone, so that two of unknown weights are not taken for one.
-    backbone_facts: dict[str, Any] = {
+    unknown = {
         "name": name,
         "revision": None,
         "weights_sha256": f"{UNKNOWN}:{name}",
@@ -388,7 +380,7 @@ def read_recipe(path: Path | str | None, backbone: str | None = None) -> Recipe:
     }
     return Recipe(
         name="",
-        backbone={**backbone_facts, **msgspec.to_builtins(stated.backbone)},
+        backbone=unknown | stated.backbone,
         preprocessing={"mode": UNKNOWN, **stated.preprocessing},
         precision=stated.precision,
         arrays=(),

@@ -27,6 +27,7 @@ from obygaze_features.store.shards import CHECKSUM_BYTES, ShardLayout, checksum
 if TYPE_CHECKING:
     from obygaze_features.common.tables import Table
     from obygaze_features.items.items import Items
+    from obygaze_features.store.reader import Store
 
 _BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 _ZSTD = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
@@ -161,13 +162,7 @@ def check_attributes(where: object, ours: Mapping[str, Any]) -> None:
         msgspec.convert(ours, _Attributes)
 
 
-def read_records(
-    location: Location,
-    blocks: Iterable[int],
-    ids: Sequence[str],
-    block_rows: int,
-    arrays: Sequence[str],
-) -> dict[int, BlockRecord]:
+def read_records(store: Store, blocks: Iterable[int]) -> dict[int, BlockRecord]:
     """Return the commit records of those blocks that have one.
 
     Raises `StoreError` if a record is damaged or does not match the block's ids.
@@ -175,17 +170,17 @@ def read_records(
     names = {block: fmt.record_name(block) for block in blocks}
     parts = [(name, 0, MAX_JSON_BYTES) for name in names.values()]
     records = {}
-    for block, data in zip(names, location.read_parts(parts, missing_ok=True), strict=True):
+    read = store.location.read_parts(parts, missing_ok=True)
+    for block, data in zip(names, read, strict=True):
         if data is not None:
-            file = StoreFile(location, names[block])
-            in_block = ids[block * block_rows : (block + 1) * block_rows]
-            records[block] = _parse_record(file, data, block, in_block, arrays)
+            records[block] = _parse_record(store, block, data)
     return records
 
 
-def _parse_record(
-    file: StoreFile, data: bytes, block: int, ids: Sequence[str], arrays: Sequence[str]
-) -> BlockRecord:
+def _parse_record(store: Store, block: int, data: bytes) -> BlockRecord:
+    file = StoreFile(store.location, fmt.record_name(block))
+    rows = store.rows_of_block(block)
+    ids = store.ids[rows.start : rows.stop]
     invalid = f"it is not a valid commit record of block {block} ({{}})"
     with translate(DamagedFile, file, invalid):
         record = BlockRecord.from_json(msgspec.json.decode(data))
@@ -196,7 +191,7 @@ def _parse_record(
             record.block != block
             or len(record.sources) != len(ids)
             or record.failures.keys() != failed
-            or record.shards.keys() != set(arrays)
+            or record.shards.keys() != set(store.arrays)
             or any((sha256 is not None) != has_shards for sha256 in record.shards.values())
         ):
             raise ValueError("it belongs to another block or store")

@@ -210,7 +210,7 @@ class Store:
 
     def read_records(self, blocks: Sequence[int]) -> dict[int, BlockRecord]:
         """Return the commit records of those blocks that have one on disk now."""
-        return read_records(self.location, blocks, self.ids, self.block_rows, self.arrays)
+        return read_records(self, blocks)
 
     def rows_of_block(self, block: int) -> range:
         """Return the row numbers of a block; the last block may be shorter than the others."""

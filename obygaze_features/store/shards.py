@@ -10,7 +10,7 @@ compare both with Zarr's own codecs.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -83,32 +83,27 @@ def write_shard(path: Path, chunks: Iterable[NDArray[Any] | None], layout: Shard
         The SHA-256 of the file.
     """
     index = np.full((layout.chunks, 2), ABSENT, "<u8")
+    offset = 0
     digest = hashlib.sha256()
     with path.open("wb", buffering=BUFFER_BYTES) as file:
-        for piece in _shard_pieces(chunks, layout, index):
+
+        def write(piece: Any) -> None:
             digest.update(piece)
             file.write(piece)
+
+        for number, chunk in enumerate(chunks):
+            if chunk is None:
+                continue
+            data = np.ascontiguousarray(chunk, layout.dtype).reshape(-1).view(np.uint8)
+            data.flags.writeable = False  # as `checksum` requires
+            write(data)
+            write(checksum(data))
+            size = data.nbytes + CHECKSUM_BYTES
+            index[number] = offset, size
+            offset += size
+        table = index.tobytes()
+        write(table + checksum(table))
     return digest.hexdigest()
-
-
-def _shard_pieces(
-    chunks: Iterable[NDArray[Any] | None], layout: ShardLayout, index: NDArray[np.uint64]
-) -> Iterator[Any]:
-    """Yield the bytes of a shard in order, filling in `index`, which comes last."""
-    offset = 0
-    for number, chunk in enumerate(chunks):
-        if chunk is None:
-            continue
-        data = np.ascontiguousarray(chunk, layout.dtype).reshape(-1).view(np.uint8)
-        data.flags.writeable = False  # as `checksum` requires
-        yield data
-        yield checksum(data)
-        size = data.nbytes + CHECKSUM_BYTES
-        index[number] = offset, size
-        offset += size
-    table = index.tobytes()
-    yield table
-    yield checksum(table)
 
 
 def checksum(data: Any) -> bytes:

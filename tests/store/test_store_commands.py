@@ -42,7 +42,7 @@ SLIPS = [
       for command in ("info", "verify", "repair", "finalise")),
     ("stores set {path}", 2, ["nothing to set; pass at least one of licence, citation, name"]),
     ("stores info s3://", 2, ["use s3://BUCKET/NAME.zarr"]),
-    ("stores info {own}", 1, ["obygaze stores push STORE NAME.zip"]),
+    ("stores info {own}", 1, ["own.zip is not a feature store"]),
 ]  # fmt: skip
 
 
