@@ -130,7 +130,7 @@ def _sound_alone(folder: Path) -> Result:
     starts = range(0, seconds, 10)
 
     def ours() -> object:
-        return [decode_sound(film, start, start + 10, [rate]) for start in starts]
+        return [decode_sound(film, start, start + 10, rate) for start in starts]
 
     def peer() -> object:
         resampler, pieces = av.AudioResampler("flt", "mono", rate), []
