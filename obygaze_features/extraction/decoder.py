@@ -79,10 +79,9 @@ class Decoder:
         """Return the pictures of the last answer, which the next request overwrites."""
         return self._memory.array(tuple(shape))
 
-    def sound(self, start: int, end: int) -> Samples:
-        """Return samples of the last answer, which the next request overwrites."""
-        samples = self._memory.array((4 * end,)).view(np.float32)
-        return samples[start:end]
+    def sound(self, samples: int) -> Samples:
+        """Return the sound of the last answer, which the next request overwrites."""
+        return self._memory.array((4 * samples,)).view(np.float32)
 
     def stop(self) -> None:
         """Kill the process permanently; safe to call from any thread. A pending `ask` fails."""

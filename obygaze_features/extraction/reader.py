@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -113,13 +114,19 @@ class ItemReader:
             elif item.kind == "image":
                 self._read_image(item, names, read)
             else:
-                hearing = [name for name in names if self._backbones[name].hears]
-                seeing = [name for name in names if name not in hearing]
+                seeing = []
+                hearing: dict[SoundSampling, list[str]] = defaultdict(list)
+                for name in names:
+                    sampling = self._backbones[name].sampling
+                    if isinstance(sampling, SoundSampling):
+                        hearing[sampling].append(name)
+                    else:
+                        seeing.append(name)
                 # Sound is a separate request, so that pictures survive if decoding it crashes.
                 if seeing:
                     self._see(decoder, item, seeing, read)
-                if hearing:
-                    self._hear(decoder, item, hearing, read)
+                for sampling, heard in hearing.items():
+                    self._hear(decoder, item, sampling, heard, read)
         return read
 
     def _read_text(self, item: Item, names: Sequence[str], read: ReadItem) -> None:
@@ -134,7 +141,7 @@ class ItemReader:
         views: Mapping[str, View] = {}
         for answer in ask_decoder(decoder, "decode", self._folders["clip"], item, samplings):
             if "error" in answer:
-                read.fail(names, Failed(answer["status"], answer["error"], answer["source"]))
+                read.fail(names, answer["failure"])
                 return
             if "frames" in answer:
                 pictures = torch.from_numpy(decoder.pictures(answer["shape"]))
@@ -163,32 +170,37 @@ class ItemReader:
         for name, own in numbers.items():
             preprocessing = self._backbones[name].preprocessing
             key = (preprocessing.geometry, tuple(own))
-            if key not in shared:
-                shared[key] = View(preprocessing, own, self._pinned)
-            views[name] = shared[key]
+            views[name] = shared.setdefault(key, View(preprocessing, own, self._pinned))
         return views
 
-    def _hear(self, decoder: Decoder, item: Item, names: Sequence[str], read: ReadItem) -> None:
-        samplings: list[Any] = [self._backbones[name].sampling for name in names]
-        answer = next(ask_decoder(decoder, "hear", self._folders["clip"], item, samplings))
+    def _hear(
+        self,
+        decoder: Decoder,
+        item: Item,
+        sampling: SoundSampling,
+        names: Sequence[str],
+        read: ReadItem,
+    ) -> None:
+        answer = next(ask_decoder(decoder, "hear", self._folders["clip"], item, [sampling]))
         if "error" in answer:
-            read.fail(names, Failed(answer["status"], answer["error"], answer["source"]))
+            read.fail(names, answer["failure"])
             return
         read.source = read.source or answer["source"]
         if answer["track"]:
             read.notes.add(f"several sound tracks: used {answer['track']}")
-        for name, sampling in zip(names, samplings, strict=True):
-            sound = decoder.sound(*answer["spans"][str(sampling.rate)])
+        sound = decoder.sound(answer["samples"])
+        row = sampling.row(sound, item.start or 0.0)
+        for name in names:
             windows = self._backbones[name].preprocessing.inputs(sound)
             if self._pinned:
                 windows = windows.pin_memory()
             read.inputs[name] = windows
-            read.sampled[name] = sampling.row(sound, item.start or 0.0)
-            if is_silent(sound):
-                read.notes.add("silent sound track")
-            count = len(replace(sampling, frames=len(sound)).windows(len(sound)))
-            if count > sampling.frames:
-                read.notes.add(f"{count} windows of sound, of which {sampling.frames} are used")
+            read.sampled[name] = row
+        if is_silent(sound):
+            read.notes.add("silent sound track")
+        count = len(replace(sampling, frames=len(sound)).windows(len(sound)))
+        if count > sampling.frames:
+            read.notes.add(f"{count} windows of sound, of which {sampling.frames} are used")
 
     def _read_image(self, item: Item, names: Sequence[str], read: ReadItem) -> None:
         media = self._folders["image"]
@@ -219,13 +231,13 @@ def ask_decoder(
 ) -> Iterator[dict[str, Any]]:
     """Ask `video.worker` to ``decode`` or ``hear`` an item's file, and yield its answers.
 
-    If the task fails, an answer has the ``error``, and its ``status``.
+    If the task fails, the last answer has an ``error`` and the ``failure`` to record.
     """
     try:
         path = media.find(item)
     except VideoError as problem:
         reason = portable_reason(problem, media.root)
-        yield {"status": Status.MISSING, "source": None, "error": reason}
+        yield {"error": reason, "failure": Failed(Status.MISSING, reason)}
         return
     request = {
         "task": task,
@@ -237,8 +249,8 @@ def ask_decoder(
     file = str(path.relative_to(media.root))
     for answer in decoder.answers(request):
         if "error" in answer:
-            answer["status"] = Status.UNREADABLE
             answer["error"] = at(file, answer["error"])
+            answer["failure"] = Failed(Status.UNREADABLE, answer["error"], answer["source"])
         yield answer
 
 

@@ -33,7 +33,7 @@ def reuse_rows(job: Job, writers: Mapping[str, StoreWriter]) -> Job:
     paths = job.options.reuse
     for path in [paths] if isinstance(paths, str | Path) else paths:
         old = open_store(path)
-        ids = unchanged_ids(job, old)
+        unchanged = unchanged_rows(job, old)
         alike = {}
         for name, writer in writers.items():
             differing = differences(writer.store.attributes, old.attributes)
@@ -44,39 +44,44 @@ def reuse_rows(job: Job, writers: Mapping[str, StoreWriter]) -> Job:
             raise StoreError(f"{old.where} cannot be reused: it was made with different {names}")
 
         for name, writer in alike.items():
-            count = _copy_rows(job, name, writer, old, ids)
+            count = _copy_rows(job, name, writer, old, unchanged)
             if count:
                 append_to_log(writer.store.path, "reused", rows=count)
             logger.info(f"Copied {count} rows of {old.where} into {job.paths[name]}")
     return replace(job, stores={name: writer.store.refresh() for name, writer in writers.items()})
 
 
-def _copy_rows(job: Job, name: str, writer: StoreWriter, old: Store, ids: set[str]) -> int:
-    """Copy the rows of these ids that a writer lacks, block by block; return their number."""
-    id_of = {row: job.manifest.ids[row] for row in job.missing[name].tolist()}
-    rows = [row for row, item_id in id_of.items() if item_id in ids]
+def _copy_rows(
+    job: Job, name: str, writer: StoreWriter, old: Store, unchanged: Mapping[int, str]
+) -> int:
+    """Copy the unchanged rows that a writer lacks, block by block; return their number."""
+    rows = [row for row in job.missing[name].tolist() if row in unchanged]
     for _, block in groupby(rows, key=lambda row: row // job.block_rows):
-        copied = {row: Done(old[id_of[row]], old.sources[id_of[row]]) for row in block}
+        copied = {}
+        for row in block:
+            item_id = unchanged[row]
+            copied[row] = Done(old[item_id], old.sources[item_id])
         write({name: writer}, {name: copied})
     return len(rows)
 
 
-def unchanged_ids(job: Job, old: Store) -> set[str]:
-    """Return the ids of a job's items that are the same in an older store and are done there.
+def unchanged_rows(job: Job, old: Store) -> dict[int, str]:
+    """Return the rows and ids of a job's items that are the same and done in an older store.
 
     Stores have no words that are spoken in films, so such texts never count as the same.
     """
     items = job.manifest.items
     files = locate(items, job.media).found if job.media else {}
     read_fingerprint = cache(fingerprint)
-    ids = set()
+    unchanged = {}
     for old_row in np.flatnonzero(old.status == Status.DONE).tolist():
         item = old.items[old_row]
-        if item.id not in items.row_of or items[items.row_of[item.id]] != item:
+        row = items.row_of.get(item.id)
+        if row is None or items[row] != item:
             continue
         file = files.get(item.id)
         facts = read_fingerprint(file).split() if file and file.is_file() else []
         # A store's fingerprint has more facts, which only decoding tells.
         if set(facts) <= set((old.sources[item.id] or "").split()):
-            ids.add(item.id)
-    return ids
+            unchanged[row] = item.id
+    return unchanged

@@ -25,7 +25,7 @@ _MPEG2_B = 3
 def is_disposable(codec: str, data: bytes, length_bytes: int) -> bool:
     """Return True if no other frame needs this frame; always False for newer codecs.
 
-    For the parameters, see `index.codec_of` and `nal_length_bytes`.
+    `codec` is FFmpeg's canonical name; for `length_bytes`, see `nal_length_bytes`.
     """
     if codec == "h264":
         for at in _nal_units(data, length_bytes):

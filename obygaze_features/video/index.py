@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +42,8 @@ TIMED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
 """The containers that store the time of every frame and support seeking to any frame."""
 LISTS = ("concat", "dash", "hls", "image2", "image2pipe", "imf", "rtsp", "sdp")
 """FFmpeg's names of formats that list other files or addresses."""
+SINGLE_FILES = ",".join(sorted(av.formats_available - {*LISTS}))
+"""FFmpeg's names of formats that contain media themselves."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +54,6 @@ class FrameIndex:
     ----------
     codec, container
         FFmpeg's names of the codec and the container.
-    picture_bytes
-        The size of an RGB picture, according to the file's header.
     seconds
         The end of the last frame.
     why_slow
@@ -64,7 +63,8 @@ class FrameIndex:
         ``[n]``: the time at which each frame is shown, in seconds from the start of the file.
         Frames are numbered in the order in which the decoder returns them.
     pts, positions
-        ``[n]``: the same times in the file's own unit, and the packet that holds each frame.
+        ``[n]``: the same times in the file's own unit, and the packet that holds each frame. These
+        and the fields below are only valid if `why_slow` is None.
     spare
         For each packet, True if other frames can be decoded without it.
     starts, seeks
@@ -74,7 +74,6 @@ class FrameIndex:
 
     codec: str
     container: str
-    picture_bytes: int
     seconds: float
     why_slow: str | None
     times: NDArray[np.float64]
@@ -136,7 +135,7 @@ def open_media(path: Path) -> Iterator[InputContainer]:
         if path.stat().st_size == 0:
             raise VideoError(path, "is empty")
         # Old AVI files may have titles in any encoding. They are not needed.
-        options = {"format_whitelist": _single_files()}
+        options = {"format_whitelist": SINGLE_FILES}
         try:
             container = av.open(path, metadata_errors="ignore", options=options)
         except av.ArgumentError:
@@ -146,12 +145,6 @@ def open_media(path: Path) -> Iterator[InputContainer]:
             ) from None
         with container:
             yield container
-
-
-@cache
-def _single_files() -> str:
-    """Return FFmpeg's formats that contain media themselves, as a comma-separated list."""
-    return ",".join(sorted(av.formats_available - {*LISTS}))
 
 
 @contextmanager
@@ -198,11 +191,6 @@ def decode_packet(
         return None
 
 
-def codec_of(stream: VideoStream) -> str:
-    """Return the name of the codec, not of the decoder: ``av1``, not ``libdav1d``."""
-    return stream.codec_context.codec.canonical_name
-
-
 @dataclass(frozen=True)
 class _Packets:
     """The packets of a film, in file order.
@@ -227,29 +215,24 @@ def index_file(path: Path, *, tick: Tick = lambda: None, decode: bool = True) ->
     and fingerprint. `tick` is called at every packet.
     """
     with open_video(path) as (container, stream):
+        # The name of the codec, not of the decoder: av1, not libdav1d.
+        codec = stream.codec_context.codec.canonical_name
         with _refuse_damaged_structure(path):
-            packets = _read_packets(path, container, stream, tick)
+            packets = _read_packets(path, container, stream, codec, tick)
         kind = container.format.name
         rate = stream.average_rate or stream.guessed_rate
         unit, begin = _clock(container, stream)
-        codec = codec_of(stream)
-        picture_bytes = 3 * stream.codec_context.width * stream.codec_context.height
 
     why_slow = _format_doubts(codec, kind) or packets.doubts
-    if why_slow is None:
-        positions = np.argsort(packets.pts, kind="stable").astype(np.int32)
+    positions = np.argsort(packets.pts, kind="stable").astype(np.int32)
+    starts = _clean_starts(packets)
+    # In AVI, a packet is a frame. In other formats, it may be half a frame or a hidden frame.
+    if kind == "avi":
+        pts = _packet_times(packets)
+    elif why_slow is None or not (packets.doubts or decode):
         pts = packets.pts[positions]
-        starts = _clean_starts(packets)
     else:
-        positions = np.empty(0, np.int32)
-        starts = np.empty(0, np.int32)
-        # In AVI, a packet is a frame. In other formats, it may be half a frame or a hidden frame.
-        if kind == "avi":
-            pts = _packet_times(packets)
-        elif packets.doubts is None and not decode:
-            pts = np.sort(packets.pts)
-        else:
-            pts = _decoded_times(path, tick)
+        pts = _decoded_times(path, tick)
 
     if len(pts) == 0:
         raise VideoError(path, "has no video frames")
@@ -266,11 +249,10 @@ def index_file(path: Path, *, tick: Tick = lambda: None, decode: bool = True) ->
     return FrameIndex(
         codec=codec,
         container=kind,
-        picture_bytes=picture_bytes,
         seconds=float(times[-1] + step),
         why_slow=why_slow,
         times=times,
-        pts=pts if why_slow is None else pts[:0],
+        pts=pts,
         positions=positions,
         spare=packets.spare,
         starts=starts,
@@ -297,7 +279,7 @@ def _refuse_damaged_structure(path: Path) -> Iterator[None]:
 
 
 def _read_packets(
-    path: Path, container: InputContainer, stream: VideoStream, tick: Tick
+    path: Path, container: InputContainer, stream: VideoStream, codec: str, tick: Tick
 ) -> _Packets:
     pts: list[int] = []
     dts: list[int] = []
@@ -305,7 +287,6 @@ def _read_packets(
     starts: list[int] = []
     doubts = None
     duration = 0
-    codec = codec_of(stream)
     length_bytes = nal_length_bytes(codec, stream.codec_context.extradata)
     for packet in packets_of(container, stream):
         tick()

@@ -1,4 +1,4 @@
-"""Decode the sound of a film (or a span of it) in mono, at the rates that networks need.
+"""Decode the sound of a film (or a span of it) in mono, at the rate that a network needs.
 
 Samples are numbered by the film's clock, which has the same zero as `index.FrameIndex.times`:
 sample n is heard at n / rate seconds. FFmpeg trims an encoder's priming samples. If the track has
@@ -8,7 +8,7 @@ no sound (before it starts, in a gap, or after its end), samples are silent.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,12 +43,12 @@ RATES = range(1_000, 1_000_001)
 
 @dataclass(frozen=True)
 class Sound:
-    """The samples of a clip at each rate, and a label of the sound track.
+    """The samples of a clip, and a label of the sound track.
 
     `track` is ``2 of 3 (fra)``, for instance, or "" if the file has a single sound track.
     """
 
-    samples: dict[int, Samples]
+    samples: Samples
     track: str
 
 
@@ -56,7 +56,7 @@ def decode_sound(
     path: Path,
     start: float | None,
     end: float | None,
-    rates: Collection[int],
+    rate: int,
     *,
     track: int | None = None,
     seconds: float = 0.0,
@@ -64,9 +64,9 @@ def decode_sound(
 ) -> Sound:
     """Decode the sound of a film from `start` to `end`, in seconds (default: the whole film).
 
-    At each rate, the clip has ``round(end * rate) - round(start * rate)`` samples from -1 to 1, or
-    all samples if there is no `end`. Raise `VideoError` if the film has no sound, if the clip is
-    longer than `MAX_SECONDS`, or if most of it is after the film's end.
+    The clip has ``round(end * rate) - round(start * rate)`` samples from -1 to 1, or all samples if
+    there is no `end`. Raise `VideoError` if the film has no sound, if the clip is longer than
+    `MAX_SECONDS`, or if most of it is after the film's end.
 
     Parameters
     ----------
@@ -82,14 +82,14 @@ def decode_sound(
     if math.inf > until > begin + MAX_SECONDS:
         _refuse_long(path)
     for is_sought in (True, False):
-        outputs = {rate: _Output(rate, begin, end) for rate in rates}
+        output = _Output(rate, begin, end)
         with open_media(path) as container:
             stream, label = _choose_track(path, container, track)
             reader = _Reader(path, container, stream, tick)
-            if reader.read(begin, until, [*outputs.values()], is_sought=is_sought):
+            if reader.read(begin, until, output, is_sought=is_sought):
                 break
     _refuse_missing(path, reader, begin, until, seconds)
-    return Sound({rate: output.samples() for rate, output in outputs.items()}, label)
+    return Sound(output.samples(), label)
 
 
 def _refuse_long(path: Path) -> None:
@@ -108,7 +108,7 @@ def _refuse_missing(
             f"is cut short: its sound ends at {reader.reached:.3f} s of {reader.listed:.3f} s",
         )
     last = max(reader.reached, seconds)
-    if begin >= last or math.inf > until > last + max(MAX_BEYOND_S, (until - begin) / 2):
+    if begin >= last or until > last + max(MAX_BEYOND_S, (until - begin) / 2):
         raise VideoError(
             path,
             f": most of the clip ({begin:g} s to {until:g} s) is after the end of the sound "
@@ -174,8 +174,8 @@ class _Reader:
         """Convert a time in the file to seconds on the film's clock."""
         return pts * self._unit - self._zero
 
-    def read(self, begin: float, until: float, outputs: list[_Output], *, is_sought: bool) -> bool:
-        """Read from `begin` to `until` into `outputs`; return False if a seek missed the start."""
+    def read(self, begin: float, until: float, output: _Output, *, is_sought: bool) -> bool:
+        """Read from `begin` to `until` into `output`; return False if a seek missed the start."""
         since = begin - PREROLL_S
         is_sought = is_sought and since > 0
         if is_sought:
@@ -188,7 +188,6 @@ class _Reader:
 
         run = None
         expected = 0
-        mixer = av.AudioResampler()
         for position, frame in self._place(self._frames(since, begin)):
             rate = frame.sample_rate
             if until == math.inf and position > (begin + MAX_SECONDS) * rate:
@@ -201,16 +200,14 @@ class _Reader:
                 break
             this = (rate, frame.format.name, frame.layout.name)
             if (this, position) != (run, expected):
-                _mix(mixer, None, outputs)
-                mixer = av.AudioResampler("flt", "mono", rate, SAMPLES_PER_STEP, options=MIX)
-                for output in outputs:
-                    output.start(position, rate)
+                output.add(None)
+                output.start(position, rate)
             run = this
             expected = position + frame.samples
-            _mix(mixer, frame, outputs)
+            output.add(frame)
         else:
             self.ended = True
-        _mix(mixer, None, outputs)
+        output.add(None)
         return not is_sought
 
     def _measure_frames(self) -> None:
@@ -281,18 +278,8 @@ class _Reader:
             expected = position + frame.samples
 
 
-def _mix(mixer: av.AudioResampler, frame: AudioFrame | None, outputs: list[_Output]) -> None:
-    """Mix a frame to mono and pass it to the outputs; None ends the current run."""
-    mixed: list[AudioFrame | None] = [*mixer.resample(frame)]
-    if frame is None:
-        mixed.append(None)
-    for piece in mixed:
-        for output in outputs:
-            output.add(piece)
-
-
 class _Output:
-    """The samples of a clip at one rate."""
+    """The samples of a clip, mixed to mono and then resampled."""
 
     def __init__(self, rate: int, begin: float, end: float | None) -> None:
         self._rate = rate
@@ -300,6 +287,7 @@ class _Output:
         self._high = None if end is None else round(end * rate)
         self._pieces: list[tuple[int, Samples]] = []
         """The number of the first sample of each piece, and its samples."""
+        self._mixer = av.AudioResampler()
         self._resampler = av.AudioResampler()
         self._first = 0
         self._next = 0
@@ -310,14 +298,21 @@ class _Output:
         silence = position % (source // math.gcd(source, self._rate))
         self._next = (position - silence) * self._rate // source
         self._first = max(self._low, self._next + math.ceil(silence * self._rate / source))
+        self._mixer = av.AudioResampler("flt", "mono", source, SAMPLES_PER_STEP, options=MIX)
         self._resampler = av.AudioResampler("flt", "mono", self._rate)
         if silence:
             frame = av.AudioFrame.from_ndarray(np.zeros((1, silence), "f4"), "flt", "mono")
             frame.sample_rate = source
-            self.add(frame)
+            self._resample(frame)
 
     def add(self, frame: AudioFrame | None) -> None:
-        """Add the next samples of the run; None ends the run."""
+        """Add the next frame of the run; None ends the run."""
+        for mixed in self._mixer.resample(frame):
+            self._resample(mixed)
+        if frame is None:
+            self._resample(None)
+
+    def _resample(self, frame: AudioFrame | None) -> None:
         for resampled in self._resampler.resample(frame):
             first = max(self._first, self._next)
             end = self._next + resampled.samples

@@ -180,26 +180,20 @@ class Worker:
         index = None
         with contextlib.suppress(VideoError):  # the file may have only sound
             index = self._find_index(path, decode=False)
-        samplings = [SoundSampling(**fields) for fields in request["samplings"]]
+        sampling = SoundSampling(**request["samplings"][0])
         sound = decode_sound(
             path,
             request["start"],
             request["end"],
-            {sampling.rate for sampling in samplings},
-            track=samplings[0].track,
+            sampling.rate,
+            track=sampling.track,
             seconds=index.seconds if index else 0.0,
             tick=self._tick,
         )
-        size = sum(samples.nbytes for samples in sound.samples.values())
-        memory = self._memory.array((max(4, size),)).view(np.float32)
-        spans = {}
-        used = 0
-        for rate, samples in sound.samples.items():
-            end = used + len(samples)
-            memory[used:end] = samples
-            spans[rate] = (used, end)
-            used = end
-        return {"source": fingerprint(path, index), "track": sound.track, "spans": spans}
+        count = len(sound.samples)
+        memory = self._memory.array((4 * max(1, count),)).view(np.float32)
+        memory[:count] = sound.samples
+        return {"source": fingerprint(path, index), "track": sound.track, "samples": count}
 
     def _decode(self, path: Path, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         index = self._find_index(path, decode=True)
@@ -214,10 +208,10 @@ class Worker:
             "times": [index.times[picked].tolist() for picked in numbers],
             "thinned": any(s.rate and len(s.at_rate(times)) > s.frames for s in samplings),
         }
-        most = max(1, min(FRAMES_PER_ANSWER, ANSWER_BYTES // max(1, index.picture_bytes)))
         wanted = np.unique(np.concatenate(numbers))
         done: list[int] = []
         for number, picture in iter_frames(path, wanted, index=index, tick=self._tick):
+            most = max(1, min(FRAMES_PER_ANSWER, ANSWER_BYTES // picture.nbytes))
             # Copied at once, so that FFmpeg uses its memory again.
             memory = self._memory.array((most, *picture.shape))
             memory[len(done)] = picture

@@ -31,12 +31,7 @@ def test_unreadable_files_are_named_with_the_reason(tmp_path):
             index_file(path)
 
 
-def test_frames_beyond_the_end_are_refused(tmp_path):
-    """A truncated AVI ends with its last existing frame."""
-    for name in ("x264.mp4", "x264.avi"):
-        path = write(tmp_path / name, seconds=0.5)
-        with pytest.raises(VideoError, match="cannot be decoded up to frame 12; it has 12 frames"):
-            decode_frames(path, [0, 12])
+def test_a_truncated_avi_ends_with_its_last_frame(tmp_path):
     path = write(tmp_path / "mpeg4.avi")
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
     index = index_file(path)

@@ -80,7 +80,7 @@ def test_hostile_sound_is_refused_in_little_memory(tmp_path, decoder):
         answer = hear(decoder, path, CLAP, end=end)
         assert reason in answer["error"], answer
         assert "\n" not in answer["error"]
-    assert hear(decoder, film, CLAP)["spans"]["48000"] == [0, 48_000]
+    assert hear(decoder, film, CLAP)["samples"] == 48_000
     assert peak_mib(decoder) < 300
     assert "error" not in hear(decoder, write_gap(tmp_path / "silent.mkv", 0.99), CLAP)
     assert peak_mib(decoder) < 1000  # an hour of silence
@@ -89,11 +89,11 @@ def test_hostile_sound_is_refused_in_little_memory(tmp_path, decoder):
 @needs_linux
 def test_long_sound_takes_a_few_times_its_memory(tmp_path, decoder):
     path = write_wav(tmp_path / "long.wav", 8000, np.tile(NOISE[:8000], 600))
-    start, length = hear(decoder, path, CLAP)["spans"]["48000"]
+    length = hear(decoder, path, CLAP)["samples"]
     assert length == 600 * 48_000
     assert peak_mib(decoder) < 100 + 3 * 4 * length / 2**20
-    heard = decoder.sound(start, length)
-    second = sound.decode_sound(path, 100, 101, [48_000]).samples[48_000]
+    heard = decoder.sound(length)
+    second = sound.decode_sound(path, 100, 101, 48_000).samples
     for first, end in CLAP.windows(length)[1:-1]:
         np.testing.assert_array_equal(heard[first:end], np.tile(second, 10))
 
@@ -103,8 +103,8 @@ def test_a_header_with_a_wrong_length_changes_nothing(tmp_path, start, end):
     signal = np.tile(NOISE, 2)
     right = write_wav(tmp_path / "right.wav", 48_000, signal)
     wrong = write_wav(tmp_path / "wrong.wav", 48_000, signal, listed=2**31)
-    heard = [sound.decode_sound(path, start, end, [16_000]).samples for path in (right, wrong)]
-    np.testing.assert_array_equal(heard[0][16_000], heard[1][16_000])
+    heard = [sound.decode_sound(path, start, end, 16_000).samples for path in (right, wrong)]
+    np.testing.assert_array_equal(*heard)
 
 
 def test_playlists_of_other_files_are_not_read(tmp_path):
