@@ -87,7 +87,7 @@ def reproduce(
         for table in tables:
             echo(f"{reproduction.folder / table.name}.txt: {table.title}", bold=True)
         if target != "all" and tables[-1].has_results:
-            echo(f"\n{to_text(leak_free_part(tables[-1]))}", nl=False)
+            echo("\n" + to_text(leak_free_part(tables[-1])).removesuffix("\n"))
 
     for need, parts in reproduction.missing.items():
         echo(f"MISSING: {need} ({'; '.join(parts)})", fg="yellow", bold=True, err=True)
