@@ -15,7 +15,7 @@ from obygaze_features.common.cli import (
     output_options,
     read_pairs,
 )
-from obygaze_models.commands._shared import echo_warnings, path_option, verbose_option
+from obygaze_models.commands._shared import echo_warnings, path_option
 
 
 @click.command()
@@ -41,7 +41,6 @@ from obygaze_models.commands._shared import echo_warnings, path_option, verbose_
     help="How to split the clips: released, leak-free or paper; by default in all three ways.",
 )
 @output_options("The folder.  [default: reproduction/NAME]", required=False)
-@verbose_option
 @json_option
 def reproduce(
     target: str,
@@ -50,7 +49,6 @@ def reproduce(
     protocols: tuple[str, ...],
     output: Path | None,
     overwrite: bool,
-    verbose: bool,
     as_json: bool,
 ) -> None:
     """Reproduce the paper's tables and figures.
@@ -94,5 +92,5 @@ def reproduce(
     cautions = []
     for table in tables:
         cautions += [n for n in table.notes if n.code != "note" and not n.voids_scores]
-    echo_warnings(cautions, verbose=verbose)
+    echo_warnings(cautions)
     exit_if(reproduction.empty)
