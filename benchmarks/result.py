@@ -93,7 +93,8 @@ class Results:
         return next(row for row in self.rows if row.name == name)
 
     def __str__(self) -> str:
-        table = align(HEADER, (row.cells() for row in self.rows))
+        cells = zip(*map(Result.cells, self.rows), strict=True)
+        table = align(dict(zip(HEADER, cells, strict=True)), left=HEADER[:1])
         return f"{self.name}: {self.made}, {self.machine}\n\n{table}"
 
 

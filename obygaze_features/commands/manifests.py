@@ -69,13 +69,6 @@ def _save(manifest: of.Manifest, output: Path, *, overwrite: bool) -> None:
 @import_.command()
 @source_argument
 @click.option(
-    "--rule",
-    type=click.Choice(["paper", "released", "raw"]),
-    default="paper",
-    show_default=True,
-    help="The default label set; all three sets are saved.",
-)
-@click.option(
     "--splits",
     type=PATH,
     metavar="FOLDER",
@@ -83,13 +76,12 @@ def _save(manifest: of.Manifest, output: Path, *, overwrite: bool) -> None:
     "or both.",
 )
 @output_options("The manifest's folder.", default=Path("manifests", "obygaze12"))
-def obygaze12(
-    source: Path | None, rule: str, splits: Path | None, output: Path, overwrite: bool
-) -> None:
+def obygaze12(source: Path | None, splits: Path | None, output: Path, overwrite: bool) -> None:
     """Read the annotations of the ObyGaze12 paper.
 
     SOURCE is ObyGaze12_thresh_02.csv from the authors' repository, whose folder LinearProbing has
-    the splits. Without SOURCE, the file is downloaded from there.
+    the splits. Without SOURCE, the file is downloaded from there. The label sets are paper (the
+    default), released and raw.
 
     \b
     Example:
@@ -97,7 +89,7 @@ def obygaze12(
     """
     from obygaze_features.manifests.importers.obygaze12 import read_released_splits
 
-    manifest = of.Manifest.from_obygaze12(source, rule=rule)
+    manifest = of.Manifest.from_obygaze12(source)
     if splits is not None:
         folds, runs = read_released_splits(splits, manifest)
         manifest = manifest.with_parts(splits=folds, runs=runs)
@@ -371,14 +363,12 @@ def thesaurus(elan: Path | None, levels: str | None, overwrite: bool) -> None:
     "one fold. There is one fold per group, unless you pass --folds.",
 )
 @click.option("--folds", type=int, help="The number of folds.  [default: 10, or one per group]")
-@click.option("--seed", type=int, default=0, help="The seed of the split.")
 @click.option("--name", help="The split's name (default: leak-free, leave-film-out or similar).")
 @overwrite_option
 def split(
     manifest: Path,
     by: str | None,
     folds: int | None,
-    seed: int,
     name: str | None,
     overwrite: bool,
     labels: str | None,
@@ -400,14 +390,8 @@ def split(
     if by and folds is None:
         new = of.leave_film_out(loaded, labels=labels, groups=by, name=name)
     else:
-        new = of.stratified(
-            loaded,
-            folds=10 if folds is None else folds,
-            seed=seed,
-            labels=labels,
-            groups=by,
-            name=name,
-        )
+        count = 10 if folds is None else folds
+        new = of.stratified(loaded, folds=count, labels=labels, groups=by, name=name)
     loaded.add_split(new, overwrite=overwrite)
     file = manifest / "splits" / f"{new.name}.csv"
     echo(f"{len(new):,} clips in {len(new.sizes)} folds -> {file}")
@@ -417,21 +401,15 @@ def split(
 @folder_argument("manifest")
 @click.option("--train", multiple=True, metavar="SPLIT", help="The splits to train models on.")
 @click.option("--test", multiple=True, metavar="SPLIT", help="The splits to test models on.")
-@click.option(
-    "--gap",
-    type=click.FloatRange(0),
-    default=5.0,
-    help="The largest gap between neighbouring clips of a file, in seconds.",
-)
 @json_option
 def audit(manifest: Path, as_json: bool, **options: Any) -> None:
     """Find test clips that are also training clips.
 
     Searches the training pools of splits and the training sets of runs. Also counts test clips
-    that have a training clip next to them in the same file. By default, every split that has runs
-    (or every split, if none has runs) is compared with every split as a test set. Scores on test
-    clips that are training clips also measure memorisation. To mend neighbours, keep files whole
-    (`manifests split --by media`), or set gap = 5 in the experiment.
+    that have a training clip within 5 seconds of them in the same file. By default, every split
+    that has runs (or every split, if none has runs) is compared with every split as a test set.
+    Scores on test clips that are training clips also measure memorisation. To mend neighbours, keep
+    files whole (`manifests split --by media`), or set gap = 5 in the experiment.
 
     \b
     Example:

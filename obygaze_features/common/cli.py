@@ -27,7 +27,7 @@ PARTLY_DONE = 3
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def echo(text: object = "", *, err: bool = False, nl: bool = True, **style: Any) -> None:
+def echo(text: object, *, err: bool = False, **style: Any) -> None:
     """Print a command's output. Commands must always print with this function.
 
     Control characters are escaped, because names and reasons may come from other people's files and
@@ -36,7 +36,7 @@ def echo(text: object = "", *, err: bool = False, nl: bool = True, **style: Any)
     line = printable(str(text))
     if style and not os.environ.get("NO_COLOR"):
         line = click.style(line, **style)
-    click.echo(line, err=err, nl=nl)
+    click.echo(line, err=err)
 
 
 def show(result: Result, as_json: bool = False) -> None:

@@ -29,7 +29,12 @@ if TYPE_CHECKING:
 Bar = tuple[float, float, int]
 """A bar on a time axis: its start, its end and its level's rank."""
 
-SUFFIXES = (".pdf", ".png", ".svg")
+SUFFIXES = {
+    ".pdf": ["CreationDate", "Creator", "Producer"],
+    ".png": ["Software"],
+    ".svg": ["Date", "Creator", "Format", "Type"],
+}
+"""The suffixes of figures, and the facts that matplotlib would write into such files."""
 COLOURS = Path(__file__).with_name("colours.css").read_text(encoding="utf-8")
 """The light and dark colours as CSS properties (``--ink``, ``--l1``)."""
 LIGHT: dict[str, str] = dict(re.findall(r"--(\w+): (#\w+)", COLOURS.partition("}")[0]))
@@ -235,43 +240,37 @@ def check_figure_path(path: Path, *, overwrite: bool = False) -> None:
 
 def save_figure(figure: Figure, path: str | Path, *, overwrite: bool = False) -> None:
     """Write a figure as SVG, PDF or PNG, by its suffix; equal figures give equal files."""
+    from matplotlib import rc_context
+
     path = Path(path)
     check_figure_path(path, overwrite=overwrite)
     suffix = path.suffix.lower()
+    label = str(figure.get_label())
+    about = dict.fromkeys(SUFFIXES[suffix])
+    if suffix == ".pdf":
+        about["Title"] = label.partition("\n")[0] or None
+
+    content = io.BytesIO()
+    salt = sha256_of_text(label)[:8]
+    with figure_style(), rc_context({"svg.hashsalt": salt}):
+        figure.savefig(content, format=suffix[1:], metadata=about, dpi=_PNG_DPI)
+    data = content.getvalue()
     if suffix == ".svg":
-        head = '<?xml version="1.0" encoding="utf-8"?>\n'
-        content = (head + _svg(figure)).encode()
-    elif suffix == ".pdf":
-        title = str(figure.get_label()).partition("\n")[0] or None
-        about = {"Title": title, "CreationDate": None, "Creator": None, "Producer": None}
-        content = _drawn(figure, "pdf", about)
-    else:
-        content = _drawn(figure, "png", {"Software": None}, dpi=_PNG_DPI)
-    write_bytes(path, content)
+        data = _describe_svg(data.decode(), label).encode()
+    write_bytes(path, data)
 
 
-def _svg(figure: Figure) -> str:
+def _describe_svg(svg: str, label: str) -> str:
     """Return matplotlib's SVG with a title and description, ready to be embedded in a page."""
-    about = {"Date": None, "Creator": None, "Format": None, "Type": None}
-    svg = _drawn(figure, "svg", about).decode()
     svg = svg[svg.index("<svg") :]
     # matplotlib's rule would apply to every element of the page around the figure.
     rule = svg.index("<defs>\n  <style")
     svg = svg[:rule] + svg[svg.index("</defs>", rule) + 7 :]
-    title, _, description = (escape(part) for part in str(figure.get_label()).partition("\n"))
+    title, _, description = (escape(part) for part in label.partition("\n"))
     # Ids of clip paths depend on positions' last bits, and these on Python's hash seed.
     for number, name in enumerate(dict.fromkeys(re.findall('<clipPath id="([^"]+)"', svg))):
         svg = svg.replace(name, f"clip{number}")
     head, rest = svg.split(">", 1)
     head = head.replace("<svg", '<svg class="figure" role="img" stroke-linejoin="round"', 1)
-    return f"{head}><title>{title}</title>\n<desc>{description}</desc>{rest}"
-
-
-def _drawn(figure: Figure, kind: str, about: Mapping[str, str | None], **options: Any) -> bytes:
-    from matplotlib import rc_context
-
-    content = io.BytesIO()
-    salt = sha256_of_text(str(figure.get_label()))[:8]
-    with figure_style(), rc_context({"svg.hashsalt": salt}):
-        figure.savefig(content, format=kind, metadata=dict(about), **options)
-    return content.getvalue()
+    start = '<?xml version="1.0" encoding="utf-8"?>'
+    return f"{start}\n{head}><title>{title}</title>\n<desc>{description}</desc>{rest}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import textwrap
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from obygaze_features.common.text import join_some
@@ -67,17 +67,15 @@ def _rows_of(name: str, value: Any) -> Sequence[Mapping[str, Any]]:
 
 def align_rows(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return rows as an aligned table with the columns of all rows; numbers are right-aligned."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    header = [name.replace("_", " ") for name in names]
-    cells: list[list[str]] = []
+    columns = {}
     texts = set()
-    for row in rows:
-        values = [row.get(name) for name in names]
-        cells.append([to_cell(value) for value in values])
-        for column, value in enumerate(values):
-            if not isinstance(value, int | float | None):
-                texts.add(column)
-    return align(header, cells, left=texts)
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [row.get(name) for row in rows]
+        title = name.replace("_", " ")
+        columns[title] = list(map(to_cell, values))
+        if not all(isinstance(value, int | float | None) for value in values):
+            texts.add(title)
+    return align(columns, left=texts)
 
 
 def to_cell(value: Any) -> str:
@@ -114,30 +112,23 @@ def _number(value: float) -> str:
     return format(value, ".3f" if abs(value) < 100 else ",.0f")
 
 
-def align(
-    header: Sequence[str], rows: Iterable[Sequence[object]], *, left: Collection[int] = (0,)
-) -> str:
-    """Format rows for a terminal, under a header and a rule; `left` lists left-aligned columns.
+def align(columns: Mapping[str, Sequence[str]], *, left: Collection[str]) -> str:
+    """Format columns for a terminal, under a header and a rule; `left` are left-aligned.
 
     Examples
     --------
-    >>> print(align(["film", "clips"], [["Juno", 74], ["Up", 9]]))
+    >>> print(align({"film": ["Juno", "Up"], "clips": ["74", "9"]}, left=["film"]))
     film  clips
     ----  -----
     Juno     74
     Up        9
     """
-    table = [header, *(list(map(str, row)) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    table.insert(1, ["-" * width for width in widths])
-
-    lines = []
-    for row in table:
-        cells = []
-        for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
-            cells.append(cell.ljust(width) if column in left else cell.rjust(width))
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+    padded = []
+    for name, cells in columns.items():
+        width = max(map(len, [name, *cells]))
+        justify = str.ljust if name in left else str.rjust
+        padded.append([justify(cell, width) for cell in (name, "-" * width, *cells)])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*padded, strict=True))
 
 
 def fill(text: str) -> str:

@@ -35,9 +35,7 @@ def meter(total: int | None, label: str, *, unit: str) -> Iterator[Callable[...,
 def _bar(values: Iterable[Any] | None, label: str, total: int | None, **options: Any) -> Any:
     from tqdm import tqdm
 
-    if sys.stderr is None:
-        options["disable"] = True
-    elif sys.stderr.isatty():
+    if sys.stderr.isatty():
         options["leave"] = False
     else:
         options |= {"mininterval": LOG_EVERY_S, "delay": LOG_EVERY_S}

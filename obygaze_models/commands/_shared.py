@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from obygaze_features.common.cli import ADDRESS, PATH, echo
-from obygaze_features.common.text import counted
 
 if TYPE_CHECKING:
     from obygaze_models.data.warnings import RunWarning
@@ -24,31 +23,10 @@ stores_argument = click.argument(
 )
 """The store or stores, in the order in which the model was trained on them."""
 
-verbose_option = click.option(
-    "-v",
-    "--verbose",
-    is_flag=True,
-    help="Print all warnings and, for a run, the table of all films.",
-)
-MAX_WARNINGS_SHOWN = 5
 
-
-def echo_warnings(warnings: Iterable[RunWarning | str], *, verbose: bool = True) -> None:
-    """Print warnings on standard error, one line each.
-
-    Parameters
-    ----------
-    warnings
-        The warnings. Duplicates are printed once.
-    verbose
-        Print all warnings. Otherwise print up to `MAX_WARNINGS_SHOWN`.
-    """
+def echo_warnings(warnings: Iterable[RunWarning | str]) -> None:
+    """Print warnings on standard error, one line each; duplicates are printed once."""
     from obygaze_models.data.warnings import group_warnings
 
-    lines = group_warnings(warnings)
-    if not verbose and len(lines) > MAX_WARNINGS_SHOWN:
-        more = counted(len(lines) - MAX_WARNINGS_SHOWN, "more warning")
-        lines = [*lines[:MAX_WARNINGS_SHOWN], f"{more}; -v prints all"]
-
-    for line in lines:
+    for line in group_warnings(warnings):
         echo(f"WARNING: {line}", fg="yellow", bold=True, err=True)

@@ -25,7 +25,6 @@ from obygaze_features.common.figures import check_figure_path, save_figure
 from obygaze_models.commands._shared import (
     echo_warnings,
     path_option,
-    verbose_option,
 )
 from obygaze_models.commands.explain import explain, moments
 from obygaze_models.commands.predict import evaluate, predict, train
@@ -79,7 +78,6 @@ def example(folder: Path, overwrite: bool) -> None:
     help="Print what would be trained and tested, and how long it would take; write nothing.",
 )
 @overwrite_option
-@verbose_option
 @json_option
 def run(
     experiment: Path,
@@ -87,7 +85,6 @@ def run(
     predictions: tuple[Path, ...],
     dry_run: bool,
     overwrite: bool,
-    verbose: bool,
     as_json: bool,
 ) -> None:
     """Train and test the models of an EXPERIMENT file.
@@ -115,7 +112,7 @@ def run(
 
     loaded = om.load_experiment(experiment, predictions=predictions)
     if dry_run:
-        _echo_plan(loaded, verbose=verbose, as_json=as_json)
+        _echo_plan(loaded, as_json=as_json)
         return
     done = om.run_experiment(
         loaded,
@@ -123,7 +120,7 @@ def run(
         overwrite=overwrite,
         log=lambda line: echo(line, err=True),
     )
-    echo_warnings(done.warnings, verbose=verbose)
+    echo_warnings(done.warnings)
     if as_json:
         echo_json(to_builtins(done.header) | {"scores": records(done.scores())})
     else:
@@ -133,7 +130,7 @@ def run(
     exit_if(done.header.skipped)
 
 
-def _echo_plan(experiment: om.Experiment, *, verbose: bool, as_json: bool) -> None:
+def _echo_plan(experiment: om.Experiment, *, as_json: bool) -> None:
     """Print what a run would do and skip, and the warnings that are known before it."""
     from obygaze_models.experiments.plan import make_plan
     from obygaze_models.experiments.warnings import plan_warnings
@@ -150,7 +147,7 @@ def _echo_plan(experiment: om.Experiment, *, verbose: bool, as_json: bool) -> No
     }
     show(facts, as_json)
     if not as_json:
-        echo_warnings(plan_warnings(plan), verbose=verbose)
+        echo_warnings(plan_warnings(plan))
 
 
 @models.command("list")

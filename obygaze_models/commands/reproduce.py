@@ -15,7 +15,7 @@ from obygaze_features.common.cli import (
     output_options,
     read_pairs,
 )
-from obygaze_models.commands._shared import echo_warnings, path_option, verbose_option
+from obygaze_models.commands._shared import echo_warnings, path_option
 
 
 @click.command()
@@ -41,7 +41,6 @@ from obygaze_models.commands._shared import echo_warnings, path_option, verbose_
     help="How to split the clips: released, leak-free or paper; by default in all three ways.",
 )
 @output_options("The folder.  [default: reproduction/NAME]", required=False)
-@verbose_option
 @json_option
 def reproduce(
     target: str,
@@ -50,7 +49,6 @@ def reproduce(
     protocols: tuple[str, ...],
     output: Path | None,
     overwrite: bool,
-    verbose: bool,
     as_json: bool,
 ) -> None:
     """Reproduce the paper's tables and figures.
@@ -87,12 +85,12 @@ def reproduce(
         for table in tables:
             echo(f"{reproduction.folder / table.name}.txt: {table.title}", bold=True)
         if target != "all" and tables[-1].has_results:
-            echo(f"\n{to_text(leak_free_part(tables[-1]))}", nl=False)
+            echo("\n" + to_text(leak_free_part(tables[-1])).removesuffix("\n"))
 
     for need, parts in reproduction.missing.items():
         echo(f"MISSING: {need} ({'; '.join(parts)})", fg="yellow", bold=True, err=True)
     cautions = []
     for table in tables:
         cautions += [n for n in table.notes if n.code != "note" and not n.voids_scores]
-    echo_warnings(cautions, verbose=verbose)
+    echo_warnings(cautions)
     exit_if(reproduction.empty)

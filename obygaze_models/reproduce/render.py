@@ -168,8 +168,8 @@ def to_text(table: Table) -> str:
     """Format the table for a terminal."""
     parts = ["\n".join([f"{table.name}: {table.title}", *map(str, table.alarms)])]
     for title, cells in _cells(table).groupby(level="block", sort=False):
-        rows = cells.droplevel("block").reset_index().to_numpy().tolist()
-        parts.append(f"{title}\n{align(['', *table.columns], rows)}")
+        columns: Any = cells.droplevel("block").reset_index(names="").to_dict("list")
+        parts.append(f"{title}\n{align(columns, left=[''])}")
     if table.notes:
         parts.append("Before you compare\n" + "\n".join(f"- {note}" for note in table.notes))
     return "\n\n".join(parts) + "\n"

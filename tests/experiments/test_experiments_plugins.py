@@ -98,7 +98,7 @@ def test_a_broken_model_does_not_stop_the_others(install, tmp_path, write):
     points = {f"c{number}": f"mylab.broken:C{number}" for number in range(len(BROKEN))}
     install({"broken.py": "\n".join([HEAD, *classes])}, points)
     toml = write("majority", *points)
-    result = run_obygaze("models", "run", toml, "-o", tmp_path / "run", "-v", code=3)
+    result = run_obygaze("models", "run", toml, "-o", tmp_path / "run", code=3)
     assert re.search(r"majority +0\.\d", result.stdout)
     assert re.search(r"SKIPPED: .*c0, .*KeyError: 'nokey' \(mylab/broken.py:\d+\)", result.stderr)
     skipped = json.loads((tmp_path / "run/run.json").read_text())["skipped"]

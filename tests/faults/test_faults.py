@@ -122,7 +122,7 @@ SCENARIOS = {
         for state in ("open", "final")
     },
     "split": Scenario(
-        "manifests split {out}/manifest --name leak-free --folds 3 --seed 8 --overwrite",
+        "manifests split {out}/manifest --name leak-free --folds 3 --overwrite",
         "manifest", "manifest", is_split_without_origin,
     ),
     "export": Scenario("stores export {data}/final.zarr -o {out}/x.h5", "x.h5"),
