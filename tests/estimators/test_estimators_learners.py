@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import joblib
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
@@ -123,21 +122,6 @@ def test_heads_of_one_fold_share_their_bank():
     assert tree.bank_ is linear.bank_ is forest.bank_
     assert tree.bank_ is not model("pcbm-tree", bank__C=0.1).bank_
     assert len(forest.head_.estimators_) == 5
-
-
-class OwnBank(om.ConceptBank):
-    pass
-
-
-def test_banks_and_parameters_that_look_alike_are_told_apart():
-    alike = [
-        (om.ConceptBank(), OwnBank()),
-        ([["a"], "b"], [["a", "b"]]),
-        tuple(np.array([*range(2000), last], dtype=object) for last in "ab"),
-    ]
-    for first, second in alike:
-        assert joblib.hash(first) == joblib.hash(first)
-        assert joblib.hash(first) != joblib.hash(second)
 
 
 def test_concepts_are_learned_once_more_with_validation():
