@@ -148,7 +148,7 @@ def find_entry(name: str) -> Entry:
     own = ESTIMATORS | REGRESSORS
     if name in own:
         return own[name]
-    if _CLASS.fullmatch(name):
+    if _is_class(name):
         return Entry(name)
     provided = {plugin.name: plugin.path for plugin in plugins()[0]}
     if name in provided:
