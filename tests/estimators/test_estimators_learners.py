@@ -124,21 +124,6 @@ def test_heads_of_one_fold_share_their_bank():
     assert len(forest.head_.estimators_) == 5
 
 
-def test_concepts_are_learned_once_more_with_validation():
-    again, once = (
-        fit("pcbm-tree", negatives="b", bank__C=0.5, bank__refit=refit) for refit in (True, False)
-    )
-    assert (again.seen == once.seen).all()
-    rows = np.flatnonzero(DATA.folds < 5)
-    targets = concept_targets(DATA.levels, DATA.concepts, "b")[rows]
-    for column in range(len(DATA.concept_names)):
-        reference = SVC(kernel="linear", C=0.5, class_weight="balanced")
-        reference.fit(DATA.X[rows], targets[:, column])
-        direction = reference.coef_[0] / np.linalg.norm(reference.coef_[0])
-        np.testing.assert_allclose(again.estimator.bank_.cavs_[column], direction, atol=2e-3)
-        assert np.abs(once.estimator.bank_.cavs_[column] - direction).max() > 1e-2
-
-
 @pytest.mark.parametrize(
     ("name", "options"), [("logistic", {"l1_ratio": 0.5}), ("pcbm-elastic-net", {})]
 )
