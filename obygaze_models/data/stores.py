@@ -41,8 +41,11 @@ class Sources:
 
     @property
     def names(self) -> list[str]:
-        """The names of the stores."""
-        return name_stores([str(store.location.address) for store in self.stores])
+        """The file names of the stores, numbered if they are not unique."""
+        addresses = [str(store.location.address) for store in self.stores]
+        names = [re.sub(r"^.*[/\\](?=.)|(\.zarr)?(\.zip)?[/\\]?(\?.*)?$", "", a) for a in addresses]
+        counts = [names[: row + 1].count(name) for row, name in enumerate(names)]
+        return [f"{n}-{count}" if count > 1 else n for n, count in zip(names, counts, strict=True)]
 
     @cached_property
     def ids(self) -> list[str]:
@@ -120,13 +123,6 @@ class Sources:
 
 
 Stores = Sources | StoreLike | Sequence[StoreLike]
-
-
-def name_stores(addresses: Iterable[str]) -> list[str]:
-    """Return the names of stores: their file names, numbered if they are not unique."""
-    names = [re.sub(r"^.*[/\\](?=.)|(\.zarr)?(\.zip)?[/\\]?(\?.*)?$", "", a) for a in addresses]
-    counts = [names[: row + 1].count(name) for row, name in enumerate(names)]
-    return [f"{n}-{count}" if count > 1 else n for n, count in zip(names, counts, strict=True)]
 
 
 def open_stores(stores: Stores) -> Sources:

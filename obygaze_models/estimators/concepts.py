@@ -198,11 +198,7 @@ class ConceptBank(_Directions):
         self.quality_: list[dict[str, Any]] = []
         unreliable: list[RunWarning] = []
         for name, rows, y, products in self._problems(X, targets):
-            validation = None
-            if held is not None:
-                column = names.index(name)
-                annotated = held[1][:, column] >= 0
-                validation = held[0][annotated], held[1][annotated, column]
+            validation = _annotated(held, names.index(name))
             choice = choose_svm(
                 X[rows],
                 y == 1,
@@ -394,6 +390,15 @@ def _find_names(concepts: Any, names: Sequence[str] | None) -> tuple[str, ...] |
     if names is not None and (isinstance(names, str) or len({*names}) < len(names)):
         raise ExperimentError(f"concept_names must be distinct strings (got {names!r})")
     return None if names is None else tuple(names)
+
+
+def _annotated(clips: Clips | None, column: int) -> Clips | None:
+    """Return the validation clips, if any, that are annotated with a concept."""
+    if clips is None:
+        return None
+    X, targets = clips
+    rows = targets[:, column] >= 0
+    return X[rows], targets[rows, column]
 
 
 def _remarks(choice: ChosenSVM, validation: Clips | None) -> Iterator[str]:

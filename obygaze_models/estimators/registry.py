@@ -148,7 +148,7 @@ def find_entry(name: str) -> Entry:
     own = ESTIMATORS | REGRESSORS
     if name in own:
         return own[name]
-    if _CLASS.fullmatch(name):
+    if _is_class(name):
         return Entry(name)
     provided = {plugin.name: plugin.value for plugin in plugins()[0]}
     if name in provided:
@@ -275,18 +275,22 @@ def _is_class(value: Any) -> bool:
     return isinstance(value, str) and _CLASS.fullmatch(value) is not None
 
 
-def trusted_classes() -> dict[str, str]:
-    """Map each class with an entry point to its package. skops files may contain these classes.
+def trusted_classes() -> set[str]:
+    """Return the paths of the classes with an entry point, which saved models may contain.
 
-    Nothing else in these packages is trusted. skops creates whatever a file names. If whole
-    packages were trusted, a forged file could call any function that their modules have imported.
+    Nothing else in these packages is trusted. If whole packages were trusted, a forged file could
+    call any function that their modules have imported.
     """
-    trusted = {}
+    trusted = set()
     for plugin in entry_points(group=ENTRY_POINT_GROUP):
         with suppress(Exception, SystemExit):  # third-party code may raise anything
-            kind = load_class(plugin.value)
-            trusted[f"{kind.__module__}.{kind.__qualname__}"] = plugin_package(plugin)
+            trusted.add(class_path(load_class(plugin.value)))
     return trusted
+
+
+def class_path(kind: type) -> str:
+    """Return the path of a class: ``module:Class``."""
+    return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def load_class(path: str) -> Any:
@@ -361,7 +365,7 @@ def plugin_versions(estimator: Any) -> dict[str, str]:
         if files := _files_of(package):
             content = b"".join(file.read_bytes() for file in files)
             digest = hashlib.sha256(content).hexdigest()
-            versions[f"{kind.__module__}:{kind.__qualname__}"] = f"sha256 {digest[:16]}"
+            versions[class_path(kind)] = f"sha256 {digest[:16]}"
     return dict(sorted(versions.items()))
 
 

@@ -20,11 +20,10 @@ _PARTS = """
     trees:TreeArrays
 """
 _SKLEARN = """
-    :CyHalfBinomialLoss decomposition:PCA discriminant_analysis:LinearDiscriminantAnalysis
-    dummy:DummyClassifier frozen:FrozenEstimator linear_model:Hinge linear_model:LogisticRegression
-    linear_model:LogisticRegressionCV linear_model:ModifiedHuber linear_model:Perceptron
-    linear_model:LinearRegression linear_model:Ridge linear_model:RidgeClassifier
-    linear_model:RidgeClassifierCV linear_model:SGDClassifier linear_model:SquaredHinge
+    decomposition:PCA discriminant_analysis:LinearDiscriminantAnalysis
+    dummy:DummyClassifier frozen:FrozenEstimator linear_model:LinearRegression
+    linear_model:LogisticRegression linear_model:LogisticRegressionCV linear_model:Ridge
+    linear_model:RidgeClassifier linear_model:RidgeClassifierCV
     naive_bayes:BernoulliNB naive_bayes:ComplementNB naive_bayes:GaussianNB
     naive_bayes:MultinomialNB neighbors:KNeighborsClassifier pipeline:Pipeline
     preprocessing:LabelBinarizer preprocessing:MaxAbsScaler preprocessing:MinMaxScaler
@@ -34,15 +33,9 @@ _SKLEARN = """
 SAFE = {
     *(entry.path for entry in ESTIMATORS.values() if entry.path.startswith(_ESTIMATORS)),
     *(_ESTIMATORS + name for name in _PARTS.split()),
-    *(f"sklearn.{name}".replace(".:", ":") for name in _SKLEARN.split()),
+    *(f"sklearn.{name}" for name in _SKLEARN.split()),
 }
 """The classes that a model may contain. Private modules are left out of their paths."""
-
-
-def class_path(name: str) -> str:
-    """Return the key of ``package.module.Class`` in `SAFE`: ``package.module:Class``."""
-    *modules, kind = name.split(".")
-    return f"{'.'.join(module for module in modules if module[0] != '_')}:{kind}"
 
 
 def check_part(part: Any) -> None:

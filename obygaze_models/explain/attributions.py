@@ -249,7 +249,8 @@ def explain_rows(
     labels = _class_names(model, classes)
     explanations = []
     probabilities = move_cut(model.predict_proba(X), cut)
-    for row, own in enumerate(probabilities):
+    for row in range(len(X)):
+        own = probabilities[row]
         explanations.append(
             {
                 "label": labels[own.argmax()],

@@ -67,7 +67,7 @@ def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
         ids=ids.tolist(),
         times=np.concatenate([part.times for part in parts])[first],
         probabilities=average([part.probabilities for part in parts]),
-        threshold=average([np.broadcast_to(part.threshold, len(part.ids)) for part in parts]),
+        threshold=average([part.threshold for part in parts]),
         seen=[STATES[code] for code in seen.tolist()],
         warnings=unique_warnings(warning for part in parts for warning in part.warnings),
         loudness=np.concatenate([part.loudness for part in parts])[first],
@@ -92,26 +92,30 @@ def frame_table(predictions: FramePredictions, items: Items) -> pd.DataFrame:
     if probabilities.ndim == 3:
         probabilities = probabilities[..., -1]
     present = ~np.isnan(predictions.times) & ~np.isnan(probabilities)
-    thresholds = np.broadcast_to(predictions.threshold, len(predictions.ids)).tolist()
     rows: list[tuple[Any, ...]] = []
     for row in np.flatnonzero(present.any(axis=1)).tolist():
         clip = predictions.ids[row]
         item = items[items.row(clip)]
         if clip in items.whole_films:
             item = replace(item, start=0.0)
-        film, time_in = item.film, "clip"
+        film = item.film
+        time_in = "clip"
         if item.start is not None:
-            film, time_in = name_film(item.film, item.media), "film"
+            film = name_film(item.film, item.media)
+            time_in = "film"
+        seen = predictions.seen[row]
+        threshold = float(predictions.threshold[row])
 
-        seen, threshold = predictions.seen[row], thresholds[row]
-        times, same = np.unique(predictions.times[row][present[row]], return_inverse=True)
-        values = _average(probabilities[row][present[row]], same)
-        loudness = _average(predictions.loudness[row][present[row]], same)
+        own = present[row]
+        times, same = np.unique(predictions.times[row][own], return_inverse=True)
         spans = pairwise(_edges(times, item).tolist())
+        values = _average(probabilities[row][own], same)
+        loudness = _average(predictions.loudness[row][own], same)
         for (start, end), value, loud in zip(spans, values, loudness, strict=True):
             if end > start:
-                own = film, clip, start, end, value, time_in, seen, threshold, item.media, loud
-                rows.append(own)
+                rows.append(
+                    (film, clip, start, end, value, time_in, seen, threshold, item.media, loud)
+                )
     if not rows:
         raise ExperimentError(
             f"no frame of {counted(len(predictions.ids), 'clip')} has a time and a probability. "

@@ -123,5 +123,4 @@ def _permutation_p(observed: Array, null: Array) -> list[float]:
 
 def _rising(derivatives: Array) -> Array:
     """Return the share of clips with a positive derivative along each direction; 0 counts half."""
-    rising, flat = (derivatives > 0).sum(axis=0), (derivatives == 0).sum(axis=0)
-    return np.asarray((rising + flat / 2) / len(derivatives))
+    return np.asarray((np.sign(derivatives) + 1).mean(axis=0) / 2)

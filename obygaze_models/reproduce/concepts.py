@@ -39,9 +39,7 @@ def plan_vectors(context: ReproductionContext) -> Needs:
     """
     needs = context.needs()
     for setting, negatives in product(context.settings(), BARS):
-        C_of: dict[str, float] = {}
-        if setting.protocol == "released":
-            C_of = context.concept_costs("code")
+        C_of = context.concept_costs("code") if setting.protocol == "released" else {}
         for C, concepts in group_by(context.manifest.scheme.visual_concepts, C_of.get).items():
             suffix = f"concepts-{negatives}"
             name = f"Concepts against {NEGATIVES[negatives]}, {setting.key}"

@@ -152,9 +152,7 @@ def reproduce(
         experiments |= needs[name].experiments
         for lack, parts in needs[name].missing.items():
             missing.setdefault(lack, []).append(f"{name}: {', '.join(parts)}")
-    processes = 1
-    if len(names) > 1:
-        processes = min(usable_cores(), MAX_PROCESSES)
+    processes = min(usable_cores(), MAX_PROCESSES) if len(names) > 1 else 1
     output = Path(output)
     with new_folder(output, overwrite=overwrite, marker=MARKER, allow_missing=True) as folder:
         runs = _train(experiments, folder / "runs", processes, log)

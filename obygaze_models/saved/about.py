@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,10 +15,10 @@ from obygaze_features.manifests import Items, Manifest
 from obygaze_features.manifests.splits import meet_in_time
 from obygaze_models.data.tasks import Task
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.scoring.metrics import Array
 
 CARD = "README.md"
 _CARD = Path(__file__).with_name("model_card.md")
+Span = tuple[float, float]
 CLIP, FILM, NO = "clip", "film", "no"
 """What a model has seen of a clip: its footage, other footage of its film, or neither."""
 
@@ -69,7 +68,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     senses: dict[str, str] = {}
     facts: dict[str, Any] = {}
     cut: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.5
-    seen: dict[str, list[tuple[float, float] | None]] = {}
+    seen: dict[str, list[Span | None]] = {}
     seen_groups: dict[str, list[str]] = {}
     notes: list[RunWarning] = []
     warnings: list[RunWarning] = []
@@ -89,37 +88,33 @@ class About(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return self.features
 
 
-def spans_of(items: Items, ids: Sequence[str]) -> dict[str, list[tuple[float, float] | None]]:
+def spans_of(items: Items, ids: Sequence[str]) -> dict[str, list[Span | None]]:
     """Return the start and end of clips by file, for `About.seen`; None for a whole file."""
-    files, times = _locate(items, ids)
-    spans: dict[str, list[tuple[float, float] | None]] = {}
-    for file, (start, end) in zip(files, times.tolist(), strict=True):
-        span = (start, end) if math.isfinite(start) else None
+    spans: dict[str, list[Span | None]] = {}
+    for file, span in _locate(items, ids):
         spans.setdefault(file, []).append(span)
     return spans
 
 
-def _locate(items: Items, ids: Sequence[str]) -> tuple[list[str], Array]:
-    """Return the file of each clip (or else its film, or its id), and its start and end [N, 2]."""
-    rows = [items.row(clip) for clip in ids]
-    times = np.stack([items.starts[rows], items.ends[rows]], axis=1)
-    is_span = np.isfinite(times).all(axis=1)
-    times[~is_span] = -np.inf, np.inf
-    files = []
-    for clip, row, timed in zip(ids, rows, is_span.tolist(), strict=True):
-        film = items.films[row] if timed else ""
-        files.append(media_stem(items.media[row]) or film or clip)
-    return files, times
+def _locate(items: Items, ids: Sequence[str]) -> Iterator[tuple[str, Span | None]]:
+    """Yield the file of each clip (or else its film, or its id), and its start and end."""
+    for clip in ids:
+        item = items[items.row(clip)]
+        span, film = None, ""
+        if item.start is not None and item.end is not None:
+            span = item.start, item.end
+            film = item.film
+        yield media_stem(item.media) or film or clip, span
 
 
 def seen_in_training(about: About, items: Items, ids: Sequence[str]) -> list[str]:
     """Return what a model has seen of each clip of a store: `CLIP`, `FILM` or `NO`."""
-    seen_files = [file for file, spans in about.seen.items() for _ in spans]
-    seen_times = [span or (-np.inf, np.inf) for spans in about.seen.values() for span in spans]
-    files, times = _locate(items, ids)
-    times = np.concatenate([times, np.array(seen_times, float).reshape(-1, 2)])
-    numbers = np.unique(files + seen_files, return_inverse=True)[1]
-    rows = np.arange(len(numbers))
+    places = [*_locate(items, ids)]
+    for file, spans in about.seen.items():
+        places += [(file, span) for span in spans]
+    numbers = np.unique([file for file, _ in places], return_inverse=True)[1]
+    times = np.array([span or (-np.inf, np.inf) for _, span in places]).reshape(-1, 2)
+    rows = np.arange(len(places))
     meets = meet_in_time((numbers, *times.T), rows[: len(ids)], rows[len(ids) :])
     in_group = np.zeros(len(ids), dtype=bool)
     for column, groups in about.seen_groups.items():

@@ -8,17 +8,15 @@ the SHA-256 of ``model.safetensors``, which has the arrays. Files can only name 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
-from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from obygaze_features.common.files import new_folder, read_bytes, read_format, write_bytes
@@ -26,11 +24,13 @@ from obygaze_features.common.text import first_line
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.registry import (
     best_of,
+    class_path,
+    load_class,
     modules_of,
     plugin_errors,
     trusted_classes,
 )
-from obygaze_models.estimators.safe_classes import SAFE, check_part, class_path
+from obygaze_models.estimators.safe_classes import SAFE, check_part
 from obygaze_models.estimators.trees import as_tree
 from obygaze_models.saved.about import About
 
@@ -77,12 +77,8 @@ def model_files(model: Any, about: About) -> dict[str, bytes]:
     from safetensors.numpy import save
 
     model = best_of(model)
-    try:
-        if hasattr(model, "__sklearn_tags__"):  # trees from a file have no tags
-            check_is_fitted(model)
-    except NotFittedError:
-        kind = type(model).__name__
-        raise ExperimentError(f"the {kind} is not fitted. Call fit first") from None
+    if hasattr(model, "__sklearn_tags__"):  # trees from a file have no tags
+        check_is_fitted(model)
     arrays: Arrays = {}
     tree = _encode(model, "model", arrays)
     data = save(arrays)
@@ -193,10 +189,11 @@ def _encode(value: Any, name: str, arrays: Arrays) -> Any:
         return value
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-        return _encode_array(value, name, arrays)
-    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "UO":
-        return {"texts": [str(text) for text in value.tolist()]}
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind in "biuf":
+            return _encode_array(value, name, arrays)
+        if value.dtype.kind in "UO" and value.ndim == 1:
+            return {"texts": [str(text) for text in value.tolist()]}
     if isinstance(value, list | tuple):
         items = [_encode(item, f"{name}.{index}", arrays) for index, item in enumerate(value)]
         return {"tuple": items} if isinstance(value, tuple) else items
@@ -210,12 +207,10 @@ def _encode(value: Any, name: str, arrays: Arrays) -> Any:
 
 def _encode_array(value: np.ndarray[Any, Any], name: str, arrays: Arrays) -> dict[str, str]:
     """Add an array in the order of its memory, because sums depend on the order."""
-    native = value.astype(value.dtype.newbyteorder("="), copy=False)
-    by_columns = native.ndim > 1 and native.flags.f_contiguous and not native.flags.c_contiguous
-    if by_columns:
-        arrays[name] = np.ascontiguousarray(native.T)
+    if value.flags.fnc:  # stored by columns
+        arrays[name] = np.ascontiguousarray(value.T)
         return {"columns": name}
-    arrays[name] = np.ascontiguousarray(native)
+    arrays[name] = np.ascontiguousarray(value)
     return {"array": name}
 
 
@@ -225,8 +220,8 @@ def _encode_object(value: Any, name: str, arrays: Arrays) -> dict[str, Any]:
         value = tree  # arrays, which are checked when loaded
     path = _path_of(value, name)
     groups: dict[str, dict[str, Any]] = {}
-    if is_dataclass(value) and not hasattr(value, "get_params"):
-        groups["fields"] = {item.name: getattr(value, item.name) for item in fields(value)}
+    if not hasattr(value, "get_params"):  # a tree
+        groups["fields"] = vars(value)
     else:
         parameters = dict(value.get_params(deep=False))
         if "memory" in parameters:
@@ -245,15 +240,14 @@ def _encode_object(value: Any, name: str, arrays: Arrays) -> dict[str, Any]:
 
 def _path_of(value: Any, name: str) -> str:
     """Return the path of a class that a model may contain; raise for any other."""
-    kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    has_parameters = is_dataclass(value) or hasattr(value, "get_params")
-    if class_path(kind) in SAFE and has_parameters:
-        return class_path(kind)
-    path = f"{type(value).__module__}:{type(value).__qualname__}"
-    if kind in trusted_classes():
+    path = class_path(type(value))
+    public = re.sub(r"\._\w+", "", path)  # without private modules
+    if public in SAFE:
+        return public
+    if path in trusted_classes():
         return path
     raise ExperimentError(
-        f"{name} cannot be saved: a {kind} cannot be loaded safely. For a class of your own, add "
+        f"{name} cannot be saved: a {path} cannot be loaded safely. If the class is your own, add "
         f'an entry point of the group "obygaze.estimators" with the value "{path}"'
     )
 
@@ -284,18 +278,15 @@ def _decode(value: Any, arrays: Arrays) -> Any:
 
 def _decode_object(value: Mapping[str, Any], arrays: Arrays) -> Any:
     path = str(value["class"])
-    if path not in SAFE and path.replace(":", ".") not in trusted_classes():
+    if path not in SAFE and path not in trusted_classes():
         raise ExperimentError(
             f"{path[:60]!r} is not a class that obygaze can load. Install its package if you "
             "trust it"
         )
-    module, _, name = path.partition(":")
-    kind = getattr(importlib.import_module(module), name)
-    groups = {
-        group: {key: _decode(item, arrays) for key, item in value[group].items()}
-        for group in ("fields", "parameters", "fitted")
-        if group in value
-    }
+    kind = load_class(path)
+    groups = {}
+    for group in value.keys() - {"class"}:
+        groups[group] = {key: _decode(item, arrays) for key, item in value[group].items()}
     if "fields" in groups:
         return kind(**groups["fields"])
     model = kind(**groups["parameters"])

@@ -6,7 +6,7 @@ the footage and the films it has seen, so that these are not mistaken for a test
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,8 +83,7 @@ class FramePredictions:
         The probabilities of the second of two classes [N, T], or of all classes [N, T, classes].
         They are NaN for missing frames.
     threshold
-        The lowest probability at which a frame counts as the second class: a number, or a number
-        per clip [N].
+        The lowest probability at which a frame of each clip counts as the second class, [N].
     seen
         What the model has seen of each clip; see `Predictions`.
     warnings
@@ -97,7 +96,7 @@ class FramePredictions:
     ids: list[str]
     times: Array
     probabilities: Array
-    threshold: float | Array
+    threshold: Array
     seen: list[str]
     warnings: list[RunWarning]
     loudness: Array
@@ -108,9 +107,16 @@ def predict(folder: str | Path, store: Stores, *, ids: Sequence[str] | None = No
     estimator, about = load_model(folder)
     opened = open_for(about, store)
     task = about.learned
+    wanted = clips_of(opened, ids)
+    step = max(1, BLOCK_VALUES // about.needs.shape[-1])
+    if about.reads == "frames":  # all at once
+        step = max(1, len(wanted))
     clips: list[str] = []
     blocks = []
-    for block_ids, features in read_blocks(about, opened, clips_of(opened, ids)):
+    for start in range(0, len(wanted), step):
+        block_ids, features = read_input(about, opened, wanted[start : start + step])
+        if not block_ids:
+            continue
         with prediction_errors(folder, estimator):
             outputs = predict_outputs(estimator, features, task.target_key, len(task.classes))
         clips += block_ids
@@ -157,7 +163,7 @@ def predict_frames(
         ids=clips,
         times=times,
         probabilities=table[..., 1] if table.shape[2] == 2 else table,
-        threshold=float(getattr(estimator, "threshold_", 0.5)),
+        threshold=np.full(len(clips), getattr(estimator, "threshold_", 0.5)),
         seen=seen_in_training(about, opened.items, clips),
         warnings=origin_warnings(opened.items, opened.attributes, about.warnings),
         loudness=read_frame_times(opened.stores[0], clips, X.shape[1], "loudness"),
@@ -189,33 +195,33 @@ def evaluate(
             )
     nothing = np.empty((len(truth.ids), 0), np.float32)
     clips = label_clips(manifest, truth.ids, nothing, scheme.concept_names, labels=labels)
-    codes = pd.Series(task.labels(clips), clips.ids)
-    codes = codes[task.target.takes_part(codes.to_numpy())]
-    is_labelled = table["id"].isin(codes.index).to_numpy()
+    codes = table["id"].map(pd.Series(task.labels(clips), clips.ids)).to_numpy()
+    is_labelled = task.target.takes_part(codes)
     if not is_labelled.any():
         raise ExperimentError(f"the store has no clip of {manifest.name} labelled for {task.key}")
-    ids = table["id"].to_numpy()
-    values, seen = predictions.values, table["seen"].to_numpy()
+    values = predictions.values
+    if values.shape[1] <= 2:
+        values = values[:, -1]
     is_trec = official_measure(truth, scheme, [task]) == TREC
     parts = {
         "all clips": is_labelled,
-        "unseen clips": is_labelled & (seen != CLIP),
-        "clips of unseen films": is_labelled & (seen == NO),
+        "unseen clips": is_labelled & (table["seen"] != CLIP),
+        "clips of unseen films": is_labelled & (table["seen"] == NO),
     }
     rows: list[dict[str, Any]] = []
     for name, chosen in parts.items():
         if not chosen.any():
             continue
-        labelled = codes[ids[chosen]].to_numpy()
-        own = values[chosen] if values.shape[1] > 2 else values[chosen, -1]
-        ranks = trec_ranks(ids[chosen].tolist(), own) if is_trec else None
-        counts = task.target.count(task, labelled)
+        own_codes = codes[chosen].astype(task.target.label_type)
+        own = values[chosen]
+        ranks = trec_ranks(table["id"][chosen].tolist(), own) if is_trec else None
+        counts = task.target.count(task, own_codes)
         size = {"on": name, "clips": counts.clips, "positives": counts.positives}
-        scores = score(labelled, own, ranks, task.target_key)
+        scores = score(own_codes, own, ranks, task.target_key)
         rows.append(size | {"by": "the model"} | scores)
         one_class = counts.positives in (None, 0, counts.clips)
         if task.target.is_numeric or not one_class:
-            for guess, guessed in task.target.guesses(labelled, np.array([])).items():
+            for guess, guessed in task.target.guesses(own_codes, np.array([])).items():
                 rows.append(size | {"by": guess} | guessed)
     return pd.DataFrame(rows)
 
@@ -261,16 +267,3 @@ def read_input(about: About, store: Sources, ids: Sequence[str]) -> tuple[list[s
     if about.reads == "frames":
         return read_frames(store, ids, about.needs.array)
     return read_features(store, ids, about.needs.array)
-
-
-def read_blocks(
-    about: About, store: Sources, ids: Sequence[str]
-) -> Iterator[tuple[list[str], Array]]:
-    """Yield a model's input block by block, without empty blocks; frame sequences at once."""
-    step = max(1, BLOCK_VALUES // about.needs.shape[-1])
-    if about.reads == "frames":
-        step = max(1, len(ids))
-    for start in range(0, len(ids), step):
-        clips, features = read_input(about, store, ids[start : start + step])
-        if clips:
-            yield clips, features

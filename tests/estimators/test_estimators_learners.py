@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import joblib
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
@@ -123,36 +122,6 @@ def test_heads_of_one_fold_share_their_bank():
     assert tree.bank_ is linear.bank_ is forest.bank_
     assert tree.bank_ is not model("pcbm-tree", bank__C=0.1).bank_
     assert len(forest.head_.estimators_) == 5
-
-
-class OwnBank(om.ConceptBank):
-    pass
-
-
-def test_banks_and_parameters_that_look_alike_are_told_apart():
-    alike = [
-        (om.ConceptBank(), OwnBank()),
-        ([["a"], "b"], [["a", "b"]]),
-        tuple(np.array([*range(2000), last], dtype=object) for last in "ab"),
-    ]
-    for first, second in alike:
-        assert joblib.hash(first) == joblib.hash(first)
-        assert joblib.hash(first) != joblib.hash(second)
-
-
-def test_concepts_are_learned_once_more_with_validation():
-    again, once = (
-        fit("pcbm-tree", negatives="b", bank__C=0.5, bank__refit=refit) for refit in (True, False)
-    )
-    assert (again.seen == once.seen).all()
-    rows = np.flatnonzero(DATA.folds < 5)
-    targets = concept_targets(DATA.levels, DATA.concepts, "b")[rows]
-    for column in range(len(DATA.concept_names)):
-        reference = SVC(kernel="linear", C=0.5, class_weight="balanced")
-        reference.fit(DATA.X[rows], targets[:, column])
-        direction = reference.coef_[0] / np.linalg.norm(reference.coef_[0])
-        np.testing.assert_allclose(again.estimator.bank_.cavs_[column], direction, atol=2e-3)
-        assert np.abs(once.estimator.bank_.cavs_[column] - direction).max() > 1e-2
 
 
 @pytest.mark.parametrize(

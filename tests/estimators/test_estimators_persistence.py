@@ -16,6 +16,7 @@ from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.model_selection import GridSearchCV
@@ -166,16 +167,14 @@ def fitted(kind, **options):
 
 
 NOT_SAVED = [
-    (om.MLPProbe, "the MLPProbe is not fitted"),
-    (object, r"model cannot be saved: a builtins\.object cannot be loaded safely"),
-    (lambda: make_pipeline(om.ConceptBank(), LogisticProbe()), "the Pipeline is not fitted"),
+    (object, "model cannot be saved: a builtins:object cannot be loaded safely"),
     # A forged file could read and write memory, or is too complex to check.
     *(
         (lambda kind=kind: fitted(kind), "cannot be loaded safely")
         for kind in (RandomForestClassifier, SVC, QuadraticDiscriminantAnalysis)
     ),
     (lambda: fitted(KNeighborsClassifier, metric=lambda a, b: abs(a - b).sum()),
-     r"metric cannot be saved: a builtins\.function"),
+     "metric cannot be saved: a builtins:function"),
     (lambda: fitted(SGDClassifier), "cannot be loaded safely"),
 ]  # fmt: skip
 
@@ -184,6 +183,13 @@ NOT_SAVED = [
 def test_unsupported_models_are_refused_in_one_line(tmp_path, make, message):
     with pytest.raises(ExperimentError, match=message):
         om.save_model(make(), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("model", [om.MLPProbe(), make_pipeline(om.ConceptBank(), PCA())], ids=repr)
+def test_only_fitted_models_are_saved(tmp_path, model):
+    with pytest.raises(NotFittedError):
+        om.save_model(model, tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 

@@ -213,7 +213,7 @@ def test_a_saved_model_predicts_the_clips_and_frames_of_a_store(planted, model):
     X = open_store(planted.store).read("frames", ids)
     frames = om.predict_frames(model, planted.store, ids)
     np.testing.assert_array_equal(frames.probabilities, estimator.predict_frames(X)[..., 1])
-    assert (frames.ids, frames.threshold) == (ids, estimator.threshold_)
+    assert (frames.ids, {*frames.threshold}) == (ids, {estimator.threshold_})
     clips = om.predict(model, planted.store, ids=ids)
     np.testing.assert_array_equal(clips.values, estimator.predict_proba(X))
     assert frames.seen == clips.table["seen"].tolist()

@@ -29,7 +29,8 @@ def predict(clips, threshold=0.5, seen=None):
     about = om.About(estimator="frame-mil", task=task)
     seen = seen or ["no"] * len(clips)
     unknown = np.full_like(table[0], np.nan)
-    return om.FramePredictions(about, list(clips), *table, threshold, seen, [], unknown)
+    thresholds = np.full(len(clips), threshold)
+    return om.FramePredictions(about, list(clips), *table, thresholds, seen, [], unknown)
 
 
 def find(clips, items, *, threshold=None, min_length=0, close_gaps=0, seen=None):
