@@ -67,13 +67,6 @@ def test_help_and_light_imports_load_nothing_heavy() -> None:
         assert names <= allowed, code
 
 
-@pytest.mark.parametrize(("words", "name"), [("feature extract", "feature"), ("bias xyz", "xyz")])
-def test_a_mistyped_command_is_named(words: str, name: str, obygaze: Obygaze) -> None:
-    result = obygaze(*words.split(), code=2)
-    assert f"No such command '{name}'" in result.stderr
-    assert " --help" in result.stderr
-
-
 @click.group(cls=RootGroup, lazy={})
 def root() -> None: ...
 

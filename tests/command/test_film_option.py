@@ -2,12 +2,10 @@
 
 import json
 
-import click
 import pytest
 
 import obygaze_features as of
 from obygaze_features.annotations.timelines import Film, Segment
-from tests.kit.commands import contexts
 from tests.kit.files import refused
 
 TITLES = {
@@ -53,13 +51,3 @@ def test_films_are_named_by_id_title_or_pattern(obygaze, timelines, values, film
     else:
         printed = json.loads(obygaze("annotations", "show", timelines, *options, "--json").stdout)
         assert {row["film"] for row in printed["films"]} == films
-
-
-def test_every_command_shares_one_film_option() -> None:
-    texts = {}
-    for context in contexts():
-        for option in context.command.params:
-            if isinstance(option, click.Option) and "--film" in option.opts:
-                texts[context.command_path] = option.help.partition(". ")[2]
-    assert len(texts) == 5
-    assert len({*texts.values()}) == 1
