@@ -49,15 +49,8 @@ def read_grid(
         raise AnnotationError(f"the timelines {timelines.name!r} have no segments")
     if not isinstance(grid, Manifest):
         grid = str(grid)
-        length = _parse_length(grid)
-        if length is not None:
-            return _regular_grid(length, timelines)
         if not Path(grid).is_dir():
-            raise UsageError(
-                f"{grid} is not a grid; pass a number of seconds (60) or a manifest's folder. To "
-                "make a manifest from a table of shots: obygaze manifests import csv TABLE "
-                "--column media=film --column film=film -o FOLDER"
-            )
+            return _regular_grid(grid, timelines)
         grid = Manifest.load(grid)
 
     by_film = grid.items.spans_by_film
@@ -83,15 +76,16 @@ def microseconds(values: Iterable[float]) -> NDArray[np.int64]:
     return rounded
 
 
-def _parse_length(text: str) -> float | None:
-    """Return the length in seconds, or None if the text is not a time."""
+def _regular_grid(text: str, timelines: Timelines) -> tuple[Manifest, list[Remark]]:
+    """Cut each film into clips of the length that the text says."""
     try:
-        return parse_time(text, "grid")
+        length = parse_time(text, "grid")
     except ManifestError:
-        return None
-
-
-def _regular_grid(length: float, timelines: Timelines) -> tuple[Manifest, list[Remark]]:
+        raise UsageError(
+            f"{text} is not a grid; pass a number of seconds (60) or a manifest's folder. To "
+            "make a manifest from a table of shots: obygaze manifests import csv TABLE "
+            "--column media=film --column film=film -o FOLDER"
+        ) from None
     step = round(length * 1e6)
     films = list(timelines.by_film)
     ends = [round(timelines.end_of(film) * 1e6) for film in films]

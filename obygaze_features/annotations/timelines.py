@@ -53,11 +53,6 @@ class Segment:
     concepts: tuple[str, ...] = ()
     comment: str = ""
 
-    @property
-    def seconds(self) -> float:
-        """The duration of the segment."""
-        return self.end - self.start
-
 
 @dataclass(frozen=True)
 class Film:

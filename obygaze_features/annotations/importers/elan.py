@@ -150,8 +150,8 @@ def _about(files: Sequence[File]) -> dict[str, str]:
     """Return the data set's properties as stated in the files, joining values that differ."""
     about = {}
     for name, key in ABOUT.items():
-        stated = [file.document.properties.get(key, "") for file in files]
-        about[name] = "; ".join(filter(None, dict.fromkeys(stated)))
+        stated = dict.fromkeys(file.document.properties.get(key, "") for file in files)
+        about[name] = "; ".join(filter(None, stated))
 
     if ";" in about["name"] or not about["name"]:
         about["name"] = "elan"
