@@ -100,7 +100,7 @@ class MediaFolder:
     def _folders(self, item: Item) -> list[Path]:
         """Return the folders to search: the folder of the item's film, if any, and the root."""
         folder = self._film_folders.get(item.film.casefold())
-        if folder is None or not item.film:
+        if folder is None:
             return [self.root]
         return [folder, self.root]
 

@@ -107,10 +107,6 @@ class Location:
             target.write_bytes(file.bytes.data)
             file.forget()
 
-    def exists(self, name: str) -> bool:
-        """Return True if a file with this name exists."""
-        return self.read_parts([(name, 0, 1)], missing_ok=True)[0] is not None
-
     def identify(self) -> object:
         """Return the identity of the store that is at this location now."""
         return None

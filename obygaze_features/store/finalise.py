@@ -30,7 +30,7 @@ from obygaze_features.common.files import (
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import format_table, map_cells
 from obygaze_features.common.text import sha256_of_text
-from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.diff import read_probe
 from obygaze_features.store.files import StoreFile
@@ -45,8 +45,6 @@ from obygaze_features.store.writer import (
     write_checksums,
 )
 
-TEXTS = ("licence", "citation", "name")
-"""Texts that can be changed because they do not affect the features."""
 _CARD = Path(__file__).with_name("dataset_card.md")
 HUB_LICENCES = (
     "apache-2.0", "bsd-3-clause", "cc-by-4.0", "cc-by-nc-4.0", "cc-by-nc-nd-4.0",
@@ -90,9 +88,9 @@ def set_texts(store: Store, texts: Mapping[str, str]) -> Store:
     If this is interrupted, run it again. Meanwhile, `verify` reports the files that change, because
     the list of checksums does not list them.
     """
-    if not texts:
-        raise UsageError(f"nothing to set; pass at least one of {', '.join(TEXTS)}")
     store.refresh()
+    if not texts:
+        return store
     data = store.location.read("zarr.json")
     sha256 = hashlib.sha256(data).hexdigest()
     checksums = read_checksums(store.location)

@@ -81,9 +81,6 @@ def find_nearest(
     top
         The maximum number of matches.
     """
-    if top < 1:
-        raise UsageError(f"top must be at least 1 (got {top})")
-
     found = []
     for store in stores:
         direction = _direction(query, store, array)

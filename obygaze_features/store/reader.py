@@ -27,12 +27,12 @@ from obygaze_features.store.metadata import (
 )
 from obygaze_features.store.rows import RowReader
 from obygaze_features.store.shards import ShardLayout
+from obygaze_features.store.views import StoreDataset
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from obygaze_features.items.items import Items
-    from obygaze_features.store.views import StoreDataset
 
 PART_BYTES = 32 * 2**20
 """The approximate number of bytes of rows to read at a time when reading a whole store."""
@@ -266,7 +266,7 @@ class Store:
         if missing not in ("raise", "nan", "drop"):
             raise UsageError(f"missing must be 'raise', 'nan' or 'drop' (got {missing!r})")
         stored = self.stored(array)
-        if ids is not None and len(ids) == 1:  # a short way, fast enough for loops
+        if ids is not None and len(ids) == 1 and self.location.is_local:  # fast enough for loops
             row = self.row_of.get(ids[0], -1)
             if row >= 0 and self.status.item(row) == Status.DONE:
                 return self._row_reader.read_row(stored, row)[None]
@@ -349,8 +349,6 @@ class Store:
             The ids to return, in this order (default: all ids whose rows are done). Raises
             `StoreError` if a row is not done.
         """
-        from obygaze_features.store.views import StoreDataset
-
         return StoreDataset(self, array, ids)
 
     # Internals
@@ -367,8 +365,8 @@ class Store:
         """Return the row number of each id (default: all); -1 for ids that are not in the store."""
         if ids is None:
             return np.arange(len(self))
-        if isinstance(ids, str) or not isinstance(next(iter(ids), ""), str):
-            raise UsageError(f"ids must be a list of strings (got {ids!r:.60})")
+        if isinstance(ids, str):
+            raise UsageError(f"ids must be a list of ids (got {ids!r:.60})")
         return np.array([self.row_of.get(item_id, -1) for item_id in ids], np.intp)
 
     def _are_done(self, rows: Rows) -> NDArray[np.bool_]:

@@ -90,10 +90,8 @@ class Shard:
         return out
 
     def read_row(self, row: int) -> NDArray[Any]:
-        """Read one row, counted from the start of the shard. This is fast enough for loops."""
-        if self._mapped is None:
-            values: NDArray[Any] = self.read(np.array([row]))[0]
-            return values
+        """Read one row of a mapped shard, counted from its start. This is fast enough for loops."""
+        assert self._mapped is not None
         chunk, within = divmod(row, self.layout.chunk_rows)
         _, start, length = self.part(chunk)
         data = self._mapped.bytes[start : start + length]
@@ -218,7 +216,7 @@ class RowReader:
         return into
 
     def read_row(self, array: ShardLayout, row: int) -> NDArray[Any]:
-        """Read one row of an array."""
+        """Read one row of an array on this machine."""
         number, within = divmod(row, array.shard_rows)
         shard = self._shards.get((array.spec.name, number))
         if shard is None:

@@ -58,7 +58,7 @@ def verify(store: Store | Path | str) -> list[Damage]:
         rows = [*_check_records(opened), *_check_shards(opened, reasons)]
     except StoreError as problem:
         is_damage = reasons or isinstance(problem, DamagedFile)
-        if not is_damage or not location.exists(fmt.ITEMS):
+        if not is_damage or reasons.get(fmt.CHECKSUMS) == _MISSING:
             raise
         reasons = _reason(problem) | reasons
     named = {entry.file for entry in rows}

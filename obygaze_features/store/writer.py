@@ -230,9 +230,6 @@ def commit_block(
         else:
             path.write_bytes(record.to_bytes())
         move_shards(store, record, sync=sync)
-        if Status.DONE not in status:
-            for spec in store.specs:
-                (store.path / fmt.shard_name(spec, block)).unlink(missing_ok=True)
     return record
 
 

@@ -60,6 +60,30 @@ def test_a_new_folder_appears_only_when_complete(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("is_done", [False, True])
+def test_an_interrupted_exchange_leaves_one_whole_folder(tmp_path, monkeypatch, number, is_done):
+    """Ctrl-C comes before or after one of its three renames."""
+    path = tmp_path / "folder"
+    put(path, "old")
+    rename = os.rename
+    calls = []
+
+    def interrupt(*names):
+        calls.append(names)
+        if len(calls) != number or is_done:
+            rename(*names)
+        if len(calls) == number:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "rename", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        put(path, "new", overwrite=True)
+    assert (path / "marker").read_text() == ("new" if number + is_done > 2 else "old")
+    if (number, is_done) != (3, False):  # the old folder stays aside, where nothing removes it
+        assert [file.name for file in tmp_path.iterdir()] == ["folder"]
+
+
 def test_a_new_folder_is_flushed_before_it_gets_its_name(tmp_path, monkeypatch):
     flushed: list[int] = []
 

@@ -176,7 +176,6 @@ ONES = [1] * WIDTH
     ({"vector": ONES, "array": "natve"}, "no array natve; choose from native"),
     ({"vector": ONES, "array": "native", "frames": True}, "without frames"),
     ({"vector": ONES, "films": ["tt9"]}, "unknown film 'tt9'"),
-    ({"vector": ONES, "top": 0}, "at least 1"),
     ({"text": " "}, "is empty"),
 ])  # fmt: skip
 def test_bad_input_is_one_line(arguments, facts, store):

@@ -40,7 +40,6 @@ SLIPS = [
     (f"{SUBSET} --ids tt9-001", 1, ["no item 'tt9-001'"]),
     *((f"stores {command} {{folder}}", 1, ["{folder} is not a feature store"])
       for command in ("info", "verify", "repair", "finalise")),
-    ("stores set {path}", 2, ["nothing to set; pass at least one of licence, citation, name"]),
     ("stores info s3://", 2, ["use s3://BUCKET/NAME.zarr"]),
     ("stores info {own}", 1, ["own.zip is not a feature store"]),
 ]  # fmt: skip

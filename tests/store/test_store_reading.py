@@ -173,13 +173,13 @@ SLIPS = {
     "failed": (NATIVE(["tt000", "tt003", "tt006"]), StoreError, r"failed: row 3 is .*\(2 rows"),
     "one failed": (NATIVE(["tt003"]), StoreError, "failed: row 3 is broken"),
     "ids": (NATIVE("tt000"), UsageError, "ids must be a list"),
-    "numbers": (NATIVE([0]), UsageError, "ids must be a list"),
+    "numbers": (NATIVE([0]), StoreError, "0 is not in this store"),
     "array as a list": (lambda store: store.read(["native"]), StoreError, "no array"),
     "unknown array": (lambda store: store.read("x"), StoreError, "no array x"),
     "treatment": (lambda s: s.read("native", missing="skip"), UsageError, "'nan' or 'drop'.*'skip"),
     "to do": (lambda s: s.read_rows("native", np.array([0, 6])), StoreError, "row 6 is not .*done"),
     "below": (lambda s: s.read_rows("native", np.array([-1])), StoreError, "row -1 is not in this"),
-    "key": (lambda store: store[0], UsageError, "ids must be a list"),
+    "key": (lambda store: store[0], StoreError, "0 is not in this store"),
 }  # fmt: skip
 
 
