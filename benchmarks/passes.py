@@ -15,8 +15,8 @@ from benchmarks.memory import peak_mib
 from benchmarks.result import Result
 from obygaze_features.backbones import load_backbone
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.extraction import Options, extract
-from obygaze_features.extraction.decoder import Decoder, map_items
+from obygaze_features.extraction import extract
+from obygaze_features.extraction.decoder import Decoder, Decoders
 from obygaze_features.extraction.forward import Forward
 from obygaze_features.extraction.reader import ask_decoder
 from obygaze_features.items.media import MediaFolder
@@ -59,7 +59,8 @@ def _three_in_one(folder: Path) -> Result:
         list(ask_decoder(decoder, "decode", media, item, [Sampling(32)]))
 
     begin = time.perf_counter()
-    list(map_items(decode, list(manifest), "Decoding", Options(workers=1)))
+    with Decoders(1, 60) as decoders:
+        list(decoders.map(decode, manifest, ahead=1))
     decoding = time.perf_counter() - begin
     begin = time.perf_counter()
     extract(manifest, videos, backbones, folder / "together", workers=1)

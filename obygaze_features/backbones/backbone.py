@@ -212,8 +212,8 @@ class Backbone:
         self.check_reads(images=True)
         encode = self.encode_images
         spec = self.embedding
-        assert encode is not None
-        assert spec is not None
+        assert encode
+        assert spec
         return self._encode(len(pixels), [spec], lambda: {spec.name: encode(pixels)})[spec.name]
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
@@ -224,8 +224,8 @@ class Backbone:
         """Embed texts; return the arrays that a store of texts has."""
         tokens = self.tokenizer(texts)
         tower = self.text_tower
-        assert tower is not None
-        assert self.embedding is not None
+        assert tower
+        assert self.embedding
         for module in tower.modules:
             move_to_device(module, self.device, self.name)
         ids = {name: values.to(self.device) for name, values in tokens.items()}
@@ -288,7 +288,7 @@ class Backbone:
         self.check_reads(texts=texts, images=images)
         if not self.for_clips:
             return self
-        assert self.embedding is not None
+        assert self.embedding
         return self.with_changes(arrays=(self.embedding,), for_clips=False)
 
     def with_changes(self, **changes: Any) -> Backbone:

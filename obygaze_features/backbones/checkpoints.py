@@ -138,11 +138,9 @@ def fetch(repository: str, accept: Callable[[Path], object]) -> Path:
     """
     hub = need("huggingface_hub", extra="extract")
     with contextlib.suppress(Exception):
-        folder = hub.snapshot_download(
-            repository, allow_patterns=SMALL_FILES, local_files_only=True
-        )
-        weight_files(Path(folder))
-        return Path(folder)
+        found = hub.snapshot_download(repository, allow_patterns=SMALL_FILES, local_files_only=True)
+        weight_files(Path(found))
+        return Path(found)
     try:
         folder = Path(hub.snapshot_download(repository, allow_patterns=SMALL_FILES))
         accept(folder)

@@ -60,7 +60,8 @@ def try_device(device: str) -> str:
     A GPU may be full, reserved by another process, or too old or too new for this torch. Such
     problems only show when a result has been computed and awaited.
     """
-    torch = need("torch", extra="extract")
+    import torch
+
     try:
         matrix = torch.ones(8, 8, device=device)
         (matrix @ matrix).cpu()

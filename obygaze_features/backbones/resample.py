@@ -78,9 +78,7 @@ def _resample_sound(
             f"{backbone.name}: --sampling is for frames, but this backbone takes windows of "
             f"{own.window:g} s of sound; extract it without --sampling"
         )
-    heard = own
-    if track:
-        heard = replace(heard, track=track)
+    heard = replace(own, track=track or own.track)
     if not sampling:
         return backbone.with_changes(sampling=heard)
     heard = replace(heard, frames=sampling.frames)

@@ -46,14 +46,9 @@ def load_timm(spec: str, mode: str) -> Backbone:
     steps = replace(CLIP_TORCHVISION, **_timm_steps(spec, config))
     if mode == "author":
         steps = replace(steps, squash=AUTHOR_SQUASH, mode=mode)
-    licence = ""
+    backbone = Backbone.from_torch(net, frames=32, transform=steps, layer=layer or None)
     if is_trained:
-        licence = net.pretrained_cfg.get("license") or ""
-    backbone = Backbone.from_torch(
-        net, frames=32, transform=steps, layer=layer or None, licence=licence
-    )
-    if is_trained:
-        return backbone
+        return replace(backbone, licence=net.pretrained_cfg.get("license") or "")
     return replace(backbone, config={**backbone.config, "synthetic": RANDOM_WEIGHTS_NOTE})
 
 

@@ -22,7 +22,6 @@ from obygaze_features.backbones.backbone import (
 )
 from obygaze_features.common.files import to_json, write_text
 from obygaze_features.common.package import need
-from obygaze_features.errors import UsageError
 from obygaze_features.store import ArraySpec
 
 if TYPE_CHECKING:
@@ -70,15 +69,12 @@ def _load(folder: Path, mode: str) -> Backbone:
 
     native = ArraySpec.named("native", (WIDTH,), "hashed words and pairs of words, length one")
 
-    def encode_clips(*_: Any) -> dict[str, Tensor]:
-        raise UsageError("'words' reads texts only. Make them with: obygaze manifests subtitles")
-
     return Backbone(
         module=nn.Module(),
         sampling=NO_CLIPS,
         preprocessing=Preprocessing(None, "bilinear", (1, 1), 1.0, (), ()),
         arrays=(native, ArraySpec.named("count", (1,))),
-        encode_clips=encode_clips,
+        encode_clips=lambda pixels, present, names: {},  # it only reads texts
         weights=(folder / "config.json",),
         config=CONFIG,
         embedding=native,

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,12 +20,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.backbones.devices import default_workers
 from obygaze_features.backbones.sound import Samples
-from obygaze_features.common.progress import progress
 from obygaze_features.common.text import MAX_TIME_S
 from obygaze_features.errors import VideoError
-from obygaze_features.extraction.job import Options
 from obygaze_features.video.worker import HEARTBEAT, MORE, READY, Memory
 
 WORKER = "obygaze_features.video.worker"
@@ -117,11 +114,7 @@ class Decoder:
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
     def _start(self) -> subprocess.Popen[bytes]:
-        if sys.platform == "win32":  # it cannot pass open sockets and files to a new process
-            raise VideoError(
-                "clips cannot be decoded on Windows. Extract on Linux or macOS, or in the Windows "
-                "Subsystem for Linux"
-            )
+        _refuse_windows()
         # The process imports from the same folders as this one, except the current folder.
         search_path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
         self._channel, worker_channel = socket.socketpair()
@@ -213,11 +206,10 @@ class Decoders:
             self._idle.put(decoder)
 
 
-def map_items(
-    do: Callable[[Decoder, Task], Result], items: Sequence[Task], label: str, options: Options
-) -> Iterator[tuple[Task, Result]]:
-    """Yield each item and the result of `do`, in order, with a progress bar."""
-    count = options.workers or default_workers()
-    with Decoders(count, options.stall_timeout) as decoders:
-        results = decoders.map(do, items, ahead=count)
-        yield from progress(results, label, unit="clip", total=len(items))
+def _refuse_windows() -> None:
+    """Raise `VideoError` on Windows, which cannot pass open sockets and files to a new process."""
+    if sys.platform == "win32":
+        raise VideoError(
+            "clips cannot be decoded on Windows. Extract on Linux or macOS, or in the Windows "
+            "Subsystem for Linux"
+        )

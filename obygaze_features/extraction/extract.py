@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,6 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.store import StoreWriter
 
 logger = logging.getLogger(__name__)
-
-Engine = Callable[[Job, Sequence[Backbone], Mapping[str, StoreWriter], Progress], None]
-"""A function that computes a job's blocks and commits them to the backbones' stores."""
 
 
 def extract(
@@ -74,7 +71,7 @@ def extract(
     require_folder_name(output)
     if isinstance(backbones, str) or not isinstance(backbones, Sequence):
         backbones = [backbones]
-    engine: Engine = run_local
+    engine: Callable[..., None] = run_local
     if settings.ray is not None:
         engine = use_cluster(manifest, media, backbones, output, settings)
     loaded = load(manifest, media, backbones, settings)
@@ -126,7 +123,7 @@ def use_cluster(
     backbones: Sequence[Any],
     output: Path,
     options: Options,
-) -> Engine:
+) -> Callable[..., None]:
     """Return the engine that extracts parts on a Ray cluster."""
     from obygaze_features.extraction.ray import connect, run_ray
 
@@ -181,10 +178,10 @@ def fill(
     backbones: Sequence[Backbone],
     output: Path,
     options: Options,
-    engine: Engine,
+    engine: Callable[..., None],
     progress: Progress,
 ) -> Summary:
-    """Compute the missing rows with an engine, and log the run."""
+    """Compute the missing rows with an engine, `run_local` or `run_ray`, and log the run."""
     job = plan_job(manifest, media, backbones, output, options)
     writers = open_stores(job, backbones)
     if options.reuse and job.to_do:
@@ -193,8 +190,9 @@ def fill(
     progress.lap("start")
     try:
         if job.to_do:
-            names = ", ".join(job.paths)
-            logger.info(f"Extracting {len(job.rows)} items of {manifest.name} with {names}")
+            logger.info(
+                f"Extracting {len(job.rows)} items of {manifest.name} with {', '.join(job.paths)}"
+            )
             engine(job, backbones, writers, progress)
     except BaseException:
         # Finished work is logged even after an error, if the disk still works.

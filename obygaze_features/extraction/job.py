@@ -238,9 +238,9 @@ def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
     items = [manifest.items[row] for row in rows.tolist()]
     located = locate(items, media)
     if located.missing and not located.found and not located.ambiguous:
-        count = len(located.missing)
         raise VideoError(
-            f"{media} has none of the {count} files of {manifest.name}: {located.hint}"
+            f"{media} has none of the {len(located.missing)} files of {manifest.name}: "
+            f"{located.hint}"
         )
 
 

@@ -36,17 +36,14 @@ def probe_frames(count: int) -> NDArray[np.uint8]:
     return frames
 
 
-def probe_sound(seconds: float, rate: int) -> NDArray[np.float32]:
-    """Return the probe's sound: a rising tone, computed with integers like the frames."""
-    number = np.arange(round(seconds * rate), dtype=np.int64)
-    return ((number * number // rate % 256 - 128) / 256).astype(np.float32)
-
-
 def probe_input(backbone: Backbone, frames: int = PROBE_FRAMES) -> Any:
     """Return the probe as a backbone takes it: up to `frames` frames, an image, sound or a text."""
     sampling = backbone.sampling
     if isinstance(sampling, SoundSampling):
-        return backbone.preprocessing.inputs(probe_sound(1.5 * sampling.window, sampling.rate))
+        # A rising tone, computed with integers like the frames.
+        number = np.arange(round(1.5 * sampling.window * sampling.rate), dtype=np.int64)
+        tone = (number * number // sampling.rate % 256 - 128) / 256
+        return backbone.preprocessing.inputs(tone.astype(np.float32))
     if backbone.for_clips:
         pictures = torch.from_numpy(probe_frames(min(sampling.frames, frames)))
         return resize_and_crop(pictures, backbone.preprocessing)

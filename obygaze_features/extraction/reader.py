@@ -154,10 +154,10 @@ class ItemReader:
 
         read.source = clip["source"]
         read.frames = len(set().union(*clip["numbers"]))
-        for number, name in enumerate(names):
+        rows = zip(names, samplings, clip["numbers"], clip["times"], strict=True)
+        for name, sampling, numbers, times in rows:
             read.inputs[name] = views[name].pixels
-            row = samplings[number].row(clip["numbers"][number], clip["times"][number])
-            read.sampled[name] = row
+            read.sampled[name] = sampling.row(numbers, times)
         if clip["why_slow"]:
             read.notes.add(f"decoded from the start of the file: {clip['why_slow']}")
         if clip["thinned"]:

@@ -11,13 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from obygaze_features.common.text import join_some
-from obygaze_features.errors import StoreError
 from obygaze_features.extraction.job import Job
 from obygaze_features.extraction.loop import write
 from obygaze_features.items.media import locate
 from obygaze_features.store import Done, Status, Store, StoreWriter, open_store
-from obygaze_features.store.diff import differences
+from obygaze_features.store.diff import differences, require_same
 from obygaze_features.store.writer import append_to_log
 from obygaze_features.video.index import fingerprint
 
@@ -36,12 +34,11 @@ def reuse_rows(job: Job, writers: Mapping[str, StoreWriter]) -> Job:
         unchanged = unchanged_rows(job, old)
         alike = {}
         for name, writer in writers.items():
-            differing = differences(writer.store.attributes, old.attributes)
-            if not differing:
+            if not differences(old.attributes, writer.store.attributes):
                 alike[name] = writer
         if not alike:
-            names = join_some([*differing])
-            raise StoreError(f"{old.where} cannot be reused: it was made with different {names}")
+            first = next(iter(writers.values())).store
+            require_same(old.attributes, first.attributes, f"{old.where} cannot be reused")
 
         for name, writer in alike.items():
             count = _copy_rows(job, name, writer, old, unchanged)

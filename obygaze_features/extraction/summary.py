@@ -151,8 +151,7 @@ def _find_failures(stores: Mapping[str, Store], rows: Rows) -> dict[str, dict[st
 def log_run(summary: Summary) -> None:
     """Append a run to each store's log and, with all failures, to the folder's ``log.jsonl``."""
     packages = {name: version(name) for name in ("av", "torch", "transformers")}
-    fields = summary.to_json()
-    brief = {key: fields[key] for key in ("clips", "seconds", "shares")}
+    spent = {"clips": summary.clips, "seconds": summary.seconds, "shares": summary.shares}
     for path, device in zip(summary.stores, summary.devices.values(), strict=True):
-        append_to_log(path, "extracted", device=device, **packages, **brief)
-    append_to_log(path.parent, "extracted", **packages, **fields)
+        append_to_log(path, "extracted", device=device, **packages, **spent)
+    append_to_log(path.parent, "extracted", **packages, **summary.to_json())

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.backbones.devices import default_workers
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.files import require_folder_name, write_bytes, write_text
 from obygaze_features.common.package import need
-from obygaze_features.extraction.decoder import Decoder, map_items
+from obygaze_features.common.progress import progress
+from obygaze_features.extraction.decoder import Decoder, Decoders
 from obygaze_features.extraction.job import Options, check_items
 from obygaze_features.extraction.reader import ask_decoder
 from obygaze_features.items.media import MediaFolder
@@ -35,8 +37,8 @@ def thumbnail_name(item_id: str) -> str:
 
 def write_thumbnails(
     manifest: Manifest,
-    videos: str | Path,
-    folder: str | Path,
+    videos: Path,
+    folder: Path,
     options: Options,
     *,
     width: int = 160,
@@ -58,11 +60,10 @@ def write_thumbnails(
     width
         The maximum width of a thumbnail in pixels; smaller frames keep their size.
     """
-    folder = Path(folder)
     require_folder_name(folder)
     check_items(manifest)
     need("PIL.Image", extra="extract")
-    media = MediaFolder(Path(videos).resolve())
+    media = MediaFolder(videos.resolve())
     items = [manifest.items[row] for row in options.select(manifest).tolist()]
     missing = [item for item in items if not (folder / thumbnail_name(item.id)).exists()]
     write_text(folder / NOTE, WARNING + "\n")
@@ -78,8 +79,13 @@ def write_thumbnails(
         write_bytes(folder / thumbnail_name(item.id), picture)
         return None
 
-    results = map_items(draw, missing, "Thumbnails", options)
-    failed = {item.id: reason for item, reason in results if reason is not None}
+    failed = {}
+    workers = options.workers or default_workers()
+    with Decoders(workers, options.stall_timeout) as decoders:
+        results = decoders.map(draw, missing, ahead=workers)
+        for item, reason in progress(results, "Thumbnails", unit="clip", total=len(missing)):
+            if reason:
+                failed[item.id] = reason
     return {
         "made": len(missing) - len(failed),
         "there": len(items) - len(missing),

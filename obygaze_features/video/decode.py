@@ -47,7 +47,7 @@ _CHANGED = "does not match its index; it may have changed in the meantime"
 
 
 def iter_frames(
-    path: Path, numbers: Numbers, *, index: FrameIndex, tick: Tick = lambda: None
+    path: Path, numbers: Numbers, *, index: FrameIndex, tick: Tick
 ) -> Iterator[tuple[int, NDArray[np.uint8]]]:
     """Yield the number and the upright RGB picture of each frame as it is decoded.
 

@@ -119,10 +119,11 @@ def fingerprint(path: Path, index: FrameIndex | None = None) -> str:
     with translate(VideoError, path, "cannot be read: {}", foreign=OSError):
         with path.open("rb") as file:
             head = hashlib.sha256(file.read(FINGERPRINT_BYTES)).hexdigest()
-        fields = [f"bytes={path.stat().st_size}"]
+        size = path.stat().st_size
+    counted = ""
     if index is not None:
-        fields += [f"seconds={index.seconds:.3f}", f"frames={len(index)}"]
-    return " ".join([*fields, f"head={head}"])
+        counted = f" seconds={index.seconds:.3f} frames={len(index)}"
+    return f"bytes={size}{counted} head={head}"
 
 
 @contextmanager

@@ -105,7 +105,7 @@ def _write_clip(path: Path, scenes: Sequence[tuple[str, int]], seconds: float) -
     path.parent.mkdir(parents=True, exist_ok=True)
     codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
     with av.open(path, "w") as container:
-        stream: Any = container.add_stream(codec, rate=FRAMES_PER_SECOND, options={})
+        stream: Any = container.add_stream(codec, rate=FRAMES_PER_SECOND)
         sound = container.add_stream("aac", rate=SOUND_RATE, layout="mono")
         sound.bit_rate = 32_000
         stream.width = _WIDTH
