@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+import obygaze_features as of
 from obygaze_features.backbones.devices import PRECISIONS
 from obygaze_features.commands._shared import (
     VIDEOS_HELP,
@@ -150,20 +151,16 @@ def extract(
     Example:
       obygaze features extract manifests/mine --videos films --backbone xclip-kinetics
     """
-    from obygaze_features.manifests import Manifest
-
-    loaded = Manifest.load(manifest)
+    loaded = of.Manifest.load(manifest)
     if dry_run:
         from obygaze_features.extraction import Options
         from obygaze_features.extraction.estimate import estimate
 
         show(estimate(loaded, media, specs, output, Options(**options)), as_json)
         return
-    from obygaze_features import extract as extract_features
-
     # Ray prints what happens to machines.
     with _messages(), contextlib.redirect_stdout(sys.stderr):
-        summary = extract_features(loaded, media, specs, output, **options)
+        summary = of.extract(loaded, media, specs, output, **options)
     for kind, reasons in summary.failed.items():
         echo(f"{len(reasons)} failed, {kind.replace('_', ' ')}:", err=True)
         echo_failures(reasons)

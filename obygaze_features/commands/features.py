@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import obygaze_features as of
 from obygaze_features.commands._shared import VIDEOS_HELP, device_option, echo_failures
 from obygaze_features.commands.extract import extract
 from obygaze_features.common.cli import (
@@ -63,9 +64,8 @@ def thumbnails(
     """
     from obygaze_features.extraction import Options
     from obygaze_features.extraction.thumbnails import WARNING, write_thumbnails
-    from obygaze_features.manifests import Manifest
 
-    result = write_thumbnails(Manifest.load(manifest), videos, output, Options(films=films))
+    result = write_thumbnails(of.Manifest.load(manifest), videos, output, Options(films=films))
     failed = result["failed"]
     echo_failures(failed)
     if not as_json:
@@ -122,11 +122,10 @@ def saliency(
       obygaze features saliency manifests/women --images images --text "a photo of a person" \\
           --backbone clip-vit-base-patch32 -o saliency
     """
-    from obygaze_features.manifests import Manifest
     from obygaze_features.saliency.maps import load_grad_cam_model, write_saliency
 
     model = load_grad_cam_model(backbone, device)
-    result = write_saliency(Manifest.load(manifest), images, model, folder=output, **options)
+    result = write_saliency(of.Manifest.load(manifest), images, model, folder=output, **options)
     show(result, as_json)
     if not as_json:
         echo(f"-> {output}")

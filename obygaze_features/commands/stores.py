@@ -6,10 +6,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import obygaze_features as of
 from obygaze_features.common.cli import (
     ADDRESS,
     PATH,
@@ -26,9 +27,6 @@ from obygaze_features.common.cli import (
 )
 from obygaze_features.common.text import counted, join_some, redact_url
 from obygaze_features.errors import OutputExists, StoreError, UsageError
-
-if TYPE_CHECKING:
-    from obygaze_features.store import Store
 
 
 @click.group(cls=HeadedGroup, daily=["info", "finalise", "push", "pull", "search"])
@@ -51,18 +49,16 @@ def info(store: Path | str, as_json: bool) -> None:
     Example:
       obygaze stores info stores/xclip.zarr
     """
-    from obygaze_features.store import open_store
-
     paths = []
     if isinstance(store, Path):
         paths = sorted(store.glob("*.zarr"))
     if not paths:
-        show(open_store(store).info(), as_json)
+        show(of.open_store(store).info(), as_json)
         return
 
     rows = []
     for path in paths:
-        facts = open_store(path).info()
+        facts = of.open_store(path).info()
         rows.append({"store": str(path), "state": facts["state"], **facts["rows"]})
     show(rows, as_json)
 
@@ -82,9 +78,7 @@ def finalise(store: Path, as_json: bool, **options: bool) -> None:
     Example:
       obygaze stores finalise stores/xclip.zarr
     """
-    from obygaze_features.store.finalise import finalise as finalise_store
-
-    opened = finalise_store(store, **options)
+    opened = of.finalise(store, **options)
     files = [path for path in store.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files)
     show({**_count(opened), "files": len(files), "size": size}, as_json)
@@ -104,11 +98,8 @@ def set_(store: Path, **texts: str | None) -> None:
     Example:
       obygaze stores set stores/xclip.zarr --licence CC-BY-4.0
     """
-    from obygaze_features.store import open_store
-    from obygaze_features.store.finalise import set_texts
-
     given = {name: text for name, text in texts.items() if text is not None}
-    facts = set_texts(open_store(store), given).attributes
+    facts = of.set_texts(of.open_store(store), given).attributes
     show({key: facts.get(key) for key in texts})
 
 
@@ -124,9 +115,7 @@ def verify(store: Path | str, as_json: bool) -> None:
     Example:
       obygaze stores verify stores/xclip.zarr
     """
-    from obygaze_features.store.verify import verify as verify_store
-
-    damage = verify_store(store)
+    damage = of.verify(store)
     show({"undamaged": not damage, "damage": [asdict(entry) for entry in damage]}, as_json)
     exit_if(damage, 1)
 
@@ -146,9 +135,8 @@ def repair(store: Path, yes: bool, as_json: bool) -> None:
       obygaze stores repair stores/xclip.zarr
     """
     from obygaze_features.store.verify import repair as repair_store
-    from obygaze_features.store.verify import verify as verify_store
 
-    damage = verify_store(store)
+    damage = of.verify(store)
     ids = list(dict.fromkeys(item_id for entry in damage for item_id in entry.ids))
     rows = f"{counted(len(ids), 'row')} must be dropped and computed again: {join_some(ids)}"
     if ids and not yes and not click.confirm(f"{rows}. Drop them?", err=True):
@@ -174,10 +162,7 @@ def subset(
     Example:
       obygaze stores subset stores/xclip.zarr --film tt0108160,tt0120338 -o stores/two.zarr
     """
-    from obygaze_features.store import open_store
-    from obygaze_features.store import subset as subset_store
-
-    part = subset_store(open_store(store), output, films=films or None, **options)
+    part = of.subset(of.open_store(store), output, films=films or None, **options)
     show(_count(part), as_json)
 
 
@@ -194,10 +179,7 @@ def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_jso
     Example:
       obygaze stores merge part1/xclip.zarr part2/xclip.zarr -o stores/xclip.zarr
     """
-    from obygaze_features.store import merge as merge_stores
-    from obygaze_features.store import open_store
-
-    merged = merge_stores(list(map(open_store, stores_)), output, overwrite=overwrite)
+    merged = of.merge(list(map(of.open_store, stores_)), output, overwrite=overwrite)
     show(_count(merged), as_json)
 
 
@@ -215,10 +197,7 @@ def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
     Example:
       obygaze stores diff ours/xclip.zarr theirs/xclip.zarr
     """
-    from obygaze_features.store import open_store
-    from obygaze_features.store.diff import diff as diff_stores
-
-    difference = diff_stores(open_store(left), open_store(right))
+    difference = of.diff(of.open_store(left), of.open_store(right))
     show(difference, as_json)
     exit_if(not difference["identical"], 1)
 
@@ -234,10 +213,7 @@ def export(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> N
     Example:
       obygaze stores export stores/xclip.zarr -o xclip.h5
     """
-    from obygaze_features.store import open_store
-    from obygaze_features.store.export import export as export_store
-
-    path = export_store(open_store(store), output, overwrite=overwrite)
+    path = of.export(of.open_store(store), output, overwrite=overwrite)
     show({"path": path, "size": path.stat().st_size}, as_json)
 
 
@@ -255,18 +231,16 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
     Example:
       obygaze stores push stores/xclip.zarr xclip.zip
     """
-    from obygaze_features.store import open_store, transfer
-
-    opened = open_store(store)
+    opened = of.open_store(store)
     if isinstance(target, Path) and target.suffix.lower() == ".zip":
         try:
-            packed = transfer.pack(opened, target)
+            packed = of.pack(opened, target)
         except OutputExists:  # push has no --overwrite, which would be for zip files only
             raise OutputExists(f"{target} already exists; choose another name") from None
         show(packed, as_json)
         return
 
-    sent = transfer.push(opened, target)
+    sent = of.push(opened, target)
     show(sent, as_json)
 
 
@@ -283,9 +257,7 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
     Example:
       obygaze stores pull xclip.zip -o stores/xclip.zarr
     """
-    from obygaze_features.store import transfer
-
-    fetched = transfer.pull(store, output, overwrite=overwrite)
+    fetched = of.pull(store, output, overwrite=overwrite)
     show(fetched, as_json)
 
 
@@ -314,11 +286,9 @@ def import_(source: Path, manifest: Path, output: Path, as_json: bool, **options
     Example:
       obygaze stores import X.npy --ids ids.csv --manifest manifests/mine -o stores/theirs.zarr
     """
-    from obygaze_features.manifests import Manifest
-    from obygaze_features.store.imports import import_features
     from obygaze_features.store.metadata import unknown_parts
 
-    store = import_features(source, Manifest.load(manifest), output, **options)
+    store = of.import_features(source, of.Manifest.load(manifest), output, **options)
     facts = {"failures": store.failures, "unknown": unknown_parts(store.attributes)}
     show(_count(store) | facts, as_json)
     exit_if(store.failures)
@@ -351,15 +321,13 @@ def search(
       obygaze stores search stores/xclip-kinetics.zarr --text "a woman seen through a window"
     """
     from obygaze_features.retrieval.search import match_rows, write_page
-    from obygaze_features.retrieval.search import search as search_stores
-    from obygaze_features.store import open_store
 
     if thumbnails is not None and output is None:
         raise UsageError("--thumbnails needs a page: -o PAGE.html")
 
-    opened = [open_store(address) for address in stores_]
+    opened = [of.open_store(address) for address in stores_]
     query["films"] = query["films"] or None
-    matches = match_rows(search_stores(opened, **query), opened)
+    matches = match_rows(of.search(opened, **query), opened)
     notes = []
     for store in opened:
         if synthetic := store.attributes["backbone"].get("config", {}).get("synthetic"):
@@ -385,6 +353,6 @@ def search(
     show({"page": output, "matches": matches}, as_json)
 
 
-def _count(store: Store) -> dict[str, Any]:
+def _count(store: of.Store) -> dict[str, Any]:
     """Return a store's path and how many of its rows are done, failed and to do."""
     return {"path": store.path, "rows": store.info()["rows"]}

@@ -181,7 +181,7 @@ def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
         # The link is relative, so that ELAN finds the film next to the document, and no local path
         # leaks. It is not quoted (no %20), because ELAN takes it for a path and does not decode it.
         kind = mimetypes.MimeTypes().guess_type(media)[0] or "video/*"
-        urls = {"MEDIA_URL": clean(media), "RELATIVE_MEDIA_URL": f"./{clean(media)}"}
+        urls = {"MEDIA_URL": media, "RELATIVE_MEDIA_URL": f"./{media}"}
         header.insert(0, Xml.Element("MEDIA_DESCRIPTOR", {**urls, "MIME_TYPE": kind}))
 
     writer = _TierWriter(vocabularies)
@@ -235,7 +235,7 @@ class _TierWriter:
         """Add a tier of annotations that do not overlap, and its dependent tiers."""
         people = {}
         if tier.annotator:
-            people["ANNOTATOR"] = clean(tier.annotator)
+            people["ANNOTATOR"] = tier.annotator
         about = {"LINGUISTIC_TYPE_REF": tier.kind, "TIER_ID": name, **people}
         element = Xml.Element("TIER", about)
         self.tiers.append(element)
@@ -252,7 +252,7 @@ class _TierWriter:
         for detail in dict.fromkeys(details):
             kind = detail if detail in TYPES else "comment"
             about = {"LINGUISTIC_TYPE_REF": kind, "PARENT_REF": name, **people}
-            about["TIER_ID"] = clean(f"{name}, {detail}")
+            about["TIER_ID"] = f"{name}, {detail}"
             dependent = Xml.Element("TIER", about)
             self.tiers.append(dependent)
             for parent, annotation in zip(parents, annotations, strict=True):
@@ -268,18 +268,18 @@ class _TierWriter:
         """Add an annotation to a tier element, and return its id."""
         kind = "REF_ANNOTATION" if "ANNOTATION_REF" in attributes else "ALIGNABLE_ANNOTATION"
         attributes = {"ANNOTATION_ID": f"a{number}", **attributes}
-        entry = self.entries.get(tier.attrib["LINGUISTIC_TYPE_REF"], {}).get(clean(value))
+        entry = self.entries.get(tier.attrib["LINGUISTIC_TYPE_REF"], {}).get(value)
         if entry:
             attributes["CVE_REF"] = entry
         annotation = Xml.SubElement(Xml.SubElement(tier, "ANNOTATION"), kind, attributes)
-        Xml.SubElement(annotation, "ANNOTATION_VALUE").text = clean(value)
+        Xml.SubElement(annotation, "ANNOTATION_VALUE").text = value
         return f"a{number}"
 
 
 def _entry_ids(vocabularies: Vocabularies, name: str) -> dict[str, str]:
     """Return the id of each entry of a pick-list by its text."""
     values = vocabularies.get(name, {})
-    return {clean(value): f"{name}-{number}" for number, value in enumerate(values)}
+    return {value: f"{name}-{number}" for number, value in enumerate(values)}
 
 
 def to_etf(vocabularies: Vocabularies, properties: Mapping[str, str]) -> str:
@@ -291,13 +291,13 @@ def _fill_template(vocabularies: Vocabularies, properties: Mapping[str, str]) ->
     """Return obygaze's template with these pick-lists; tiers without a list accept any text."""
     root = parse_eaf(TEMPLATE, ObygazeError)
     for name, text in properties.items():
-        Xml.SubElement(root[0], "PROPERTY", NAME=clean(name)).text = clean(text)
+        Xml.SubElement(root[0], "PROPERTY", NAME=name).text = text
     for vocabulary in root.findall("CONTROLLED_VOCABULARY"):
         name = vocabulary.attrib["CV_ID"]
         for number, (value, about) in enumerate(vocabularies.get(name, {}).items()):
             entry = Xml.SubElement(vocabulary, "CV_ENTRY_ML", CVE_ID=f"{name}-{number}")
-            attributes = {"DESCRIPTION": clean(about), "LANG_REF": "und"}
-            Xml.SubElement(entry, "CVE_VALUE", attributes).text = clean(value)
+            attributes = {"DESCRIPTION": about, "LANG_REF": "und"}
+            Xml.SubElement(entry, "CVE_VALUE", attributes).text = value
         if not vocabularies.get(name):
             root.remove(vocabulary)
             for kind in root.findall(f"LINGUISTIC_TYPE[@CONTROLLED_VOCABULARY_REF='{name}']"):
@@ -308,7 +308,7 @@ def _fill_template(vocabularies: Vocabularies, properties: Mapping[str, str]) ->
 def _to_text(root: Xml.Element) -> str:
     Xml.indent(root)
     # A reader would turn a literal carriage return into a line feed.
-    body = Xml.tostring(root, encoding="unicode").replace("\r", "&#13;")
+    body = clean(Xml.tostring(root, encoding="unicode")).replace("\r", "&#13;")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'
 
 

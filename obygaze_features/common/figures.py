@@ -136,10 +136,10 @@ def draw_level_bars(axes: Axes, y: float, bars: Sequence[Bar], levels: Mapping[s
     from matplotlib.patches import Rectangle
 
     colours = level_colours(list(levels))
-    first, last = axes.get_xlim()
+    _, last = axes.get_xlim()
     for start, end, rank in sorted(bars, key=lambda bar: bar[0] - bar[1]):
         edge = colours[rank]
-        if end - start > LONG * (last - first):
+        if end - start > LONG * last:
             edge = PAPER
         height = 0.8 * (rank + 1) / len(colours)
         # `axes.bar` takes five times as long.
@@ -153,14 +153,14 @@ def level_keys(levels: Mapping[str, str]) -> dict[str, str]:
     return dict(zip(map(plain, levels.values()), level_colours(list(levels)), strict=True))
 
 
-def show_time(axes: Axes, end: float, start: float = 0.0) -> None:
-    """Make the x axis a time axis in seconds, labelled as h:mm:ss."""
+def show_time(axes: Axes, end: float) -> None:
+    """Make the x axis a time axis from 0 to `end` seconds, labelled as h:mm:ss."""
     from matplotlib.ticker import FuncFormatter, MultipleLocator
 
-    axes.set_xlim(start, end)
+    axes.set_xlim(0, end)
     steps = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1200, 1800)
     ticks = min(8, int(72 * (1 - NAMES) * _figure_of(axes).get_figwidth() / 46))
-    step = next((step for step in steps if end - start <= ticks * step), 3600)
+    step = next((step for step in steps if end <= ticks * step), 3600)
     axes.xaxis.set_major_locator(MultipleLocator(step))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: format_time(seconds)))
 

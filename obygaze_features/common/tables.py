@@ -105,14 +105,16 @@ def read_table(
     path
         A text file in UTF-8 with a header.
     delimiter
-        The character between cells; None means the one of `DELIMITERS` that is most frequent in the
-        header.
+        The character between cells. None reads a spreadsheet's table: the delimiter is the one of
+        `DELIMITERS` that is most frequent in the header, blank rows are left out, and formulas lose
+        their escapes.
     required
         Columns that must exist.
     """
     if not path.exists():
         raise ManifestError(describe_absent(path, "a CSV file"))
     require_readable(path, ManifestError)
+    is_spreadsheet = delimiter is None
     try:
         # Decoding as plain UTF-8 is several times faster than as "utf-8-sig".
         with (
@@ -125,10 +127,13 @@ def read_table(
                 start = file.tell()
                 delimiter = max(DELIMITERS, key=file.readline(1 << 16).count)
                 file.seek(start)
-            return parse_table(path, file, delimiter, required)
+            table = parse_table(path, file, delimiter, required)
     except UnicodeDecodeError:
         remedy = "save it as CSV in UTF-8 (in Excel: 'CSV UTF-8')"
         raise ManifestError(f"{path} is not UTF-8; {remedy}") from None
+    if is_spreadsheet:
+        return table.without_blank_rows().without_escapes()
+    return table
 
 
 def parse_table(
@@ -232,9 +237,7 @@ def read_mapped_table(
     required: Sequence[str | tuple[str, ...]] = (),
 ) -> Table:
     """Read a spreadsheet's table, and rename its columns to their meanings; see `map_columns`."""
-    table = read_table(path, delimiter=None)
-    table = table.without_blank_rows().without_escapes()
-    return map_columns(table, meanings, columns, required=required)
+    return map_columns(read_table(path, delimiter=None), meanings, columns, required=required)
 
 
 def map_columns(

@@ -16,6 +16,8 @@ _KEPT_BY_WINDOWS = re.compile(r"(con|prn|aux|nul|(com|lpt)[1-9¹²³]) *(\.|$)",
 _MAX_STEM_BYTES = 180
 MAX_NAMES_COMPARED = 1000
 """The number of names above which only case and leading zeros are compared, so that it is fast."""
+MAX_QUOTED = 60
+"""The number of letters of a quoted text that a message shows."""
 MAX_TIME_S = 1e9
 """The longest time that can be read, in seconds."""
 _URL = re.compile(r"\w+://[^\s\"'<>]+")
@@ -244,10 +246,10 @@ def printable(text: str) -> str:
     return _CONTROLS.sub(lambda character: f"\\u{ord(character[0]):04x}", text)
 
 
-def shorten(text: str, limit: int = 60) -> str:
+def shorten(text: str) -> str:
     """Quote a text for an error message, shortening it if it is long."""
-    if len(text) > limit:
-        text = f"{text[:limit]}..."
+    if len(text) > MAX_QUOTED:
+        text = f"{text[:MAX_QUOTED]}..."
     return repr(text)
 
 

@@ -106,7 +106,7 @@ def score_captions(
 def _read_captions(path: Path, variants: bool) -> list[dict[str, Any]]:
     """Read the captions, with their variants if there are any; raise for a row without a text."""
     required = ("id", "caption", "object")
-    table = read_table(path, delimiter=None, required=required).without_escapes()
+    table = read_table(path, delimiter=None, required=required)
     for name in table.columns:
         if _OUTPUT_COLUMN.fullmatch(name):
             raise BiasError(f"{path}, line 1: the column {name!r} would be overwritten; rename it")

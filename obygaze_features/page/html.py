@@ -97,7 +97,7 @@ def number(value: float | None, *, form: str = "") -> Html:
     if value is None:
         return Html('<abbr title="undefined">–</abbr>')
     text = format_number(value, FORMS[form])
-    return html('<data value="{}">{}</data>', format(value, ".7g"), text)
+    return html('<data value="{}">{}</data>', f"{value:.7g}", text)
 
 
 def read_thumbnails(folder: Path, ids: Iterable[str]) -> dict[str, str]:

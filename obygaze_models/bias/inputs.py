@@ -36,7 +36,7 @@ def read_struct(path: Path, kind: type[Struct]) -> Struct:
 
 def read_rows(path: str | Path, required: Sequence[str] = ()) -> Table:
     """Read a CSV table, with any delimiter."""
-    return read_table(Path(path), delimiter=None, required=required).without_escapes()
+    return read_table(Path(path), delimiter=None, required=required)
 
 
 def check_cells(table: Table, *filled: str, unique: str = "") -> None:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from obygaze_models.data.warnings import RunWarning
 
 
-option = partial(click.option, show_default=True)
-"""`click.option` for an option whose help shows its default."""
 path_option = partial(click.option, type=PATH)
 """`click.option` for an option that takes a path."""
 stores_argument = click.argument(

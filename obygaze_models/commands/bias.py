@@ -23,7 +23,7 @@ from obygaze_features.common.figures import SUFFIXES, save_figure
 from obygaze_features.common.files import refuse_to_overwrite, to_json, write_text
 from obygaze_features.common.tables import format_rows
 from obygaze_features.errors import UsageError
-from obygaze_models.commands._shared import echo_warnings, option, path_option
+from obygaze_models.commands._shared import echo_warnings, path_option
 
 if TYPE_CHECKING:
     from obygaze_models.bias.measured import Measured
@@ -117,7 +117,7 @@ def eat(
 
 @bias.command()
 @folder_argument("captions")
-@option(
+@click.option(
     "--minimum",
     type=click.IntRange(min=0),
     default=100,

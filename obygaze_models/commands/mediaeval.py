@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+import obygaze_features as of
 from obygaze_features.common.cli import (
     echo,
     folder_argument,
@@ -52,10 +53,9 @@ def write_run(
     Example:
       obygaze mediaeval write-run models/violence stores/xclip.zarr manifests/accede -o violence.run
     """
-    from obygaze_features.manifests import Manifest
     from obygaze_models.mediaeval.runs import write_run as write_run_file
 
-    loaded = Manifest.load(manifest)
+    loaded = of.Manifest.load(manifest)
     result = write_run_file(model, stores, loaded, output, labels=labels, overwrite=overwrite)
     echo_warnings(result.pop("warnings"))
     if result["trained_on"]:
@@ -80,7 +80,6 @@ def score_run(run: Path, manifest: Path, labels: str | None, as_json: bool) -> N
     Example:
       obygaze mediaeval score-run violence.run manifests/accede --labels violence
     """
-    from obygaze_features.manifests import Manifest
     from obygaze_models.mediaeval.runs import score_run as score_run_file
 
-    show(score_run_file(run, Manifest.load(manifest), labels=labels), as_json)
+    show(score_run_file(run, of.Manifest.load(manifest), labels=labels), as_json)

@@ -100,6 +100,7 @@ def predict(
     """
     from obygaze_models.data.stores import open_stores
     from obygaze_models.experiments.export import held_out, to_elan, with_places
+    from obygaze_models.experiments.scores import records
     from obygaze_models.experiments.tables import HEADER
 
     is_run = (model / HEADER).is_file()
@@ -113,7 +114,7 @@ def predict(
         predictions = om.predict(model, list(stores), ids=ids)
         table, warnings = predictions.table, predictions.warnings
         placed = with_places(predictions, open_stores(list(stores)).items)
-    rows: list[Any] = table.astype(object).where(table.notna(), None).to_dict("records")
+    rows = records(table)
     files = {}
     if output:
         files[output] = format_rows(rows)
@@ -152,9 +153,10 @@ def evaluate(
     Example:
       obygaze models evaluate models/sure stores/xclip-kinetics.zarr manifests/obygaze12
     """
+    from obygaze_models.experiments.scores import records
+
     scored = om.evaluate(model, stores, manifest, labels=labels)
-    rows: list[Any] = scored.astype(object).where(scored.notna(), None).to_dict("records")
-    show(rows, as_json)
+    show(records(scored), as_json)
     unseen = scored[scored["on"] == "clips of unseen films"]
     if unseen.empty or unseen.iloc[0]["clips"] < scored.iloc[0]["clips"]:
         echo_warnings(["only clips of unseen films are a fair test"])

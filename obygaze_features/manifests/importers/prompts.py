@@ -79,8 +79,7 @@ def _read_stimuli(source: Path) -> tuple[Table, tuple[str, ...]]:
     if str(source) in SHIPPED and not source.is_file():
         path = reference_file(f"batteries/{source}.json")
     if path.suffix != ".json":
-        table = read_table(path, delimiter=None, required=["stimulus"])
-        return table.without_blank_rows(), TEMPLATES
+        return read_table(path, delimiter=None, required=["stimulus"]), TEMPLATES
     try:
         battery = msgspec.convert(read_json(path, ManifestError), _Battery)
     except msgspec.ValidationError as error:
