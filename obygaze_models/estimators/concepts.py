@@ -198,9 +198,10 @@ class ConceptBank(_Directions):
         self.quality_: list[dict[str, Any]] = []
         unreliable: list[RunWarning] = []
         for name, rows, y, products in self._problems(X, targets):
+            clips = X[rows]
             validation = _annotated(held, names.index(name))
             choice = choose_svm(
-                X[rows],
+                clips,
                 y == 1,
                 self._costs(name),
                 class_weight=self._class_weight,
@@ -210,7 +211,7 @@ class ConceptBank(_Directions):
                 groups=None if groups is None else np.asarray(groups)[rows],
             )
             fits.append(choice.fit)
-            self.quality_.append(_quality(choice, X[rows], y, validation))
+            self.quality_.append(_quality(choice, clips, y, validation))
             for text in _remarks(choice, validation):
                 unreliable.append(RunWarning("concepts-unreliable", name, text))
 
