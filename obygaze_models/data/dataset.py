@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
 from obygaze_features.common.text import counted, join_some, shorten
@@ -19,24 +18,13 @@ from obygaze_models.data.targets import NUMBERED
 from obygaze_models.scoring.metrics import Array
 
 if TYPE_CHECKING:
-    from obygaze_models.data.tasks import Task
+    pass
 
 
 NUMBERS = "numbers"
 """The key in a label set's JSON file that names its column of numbers."""
 MAX_NUMBER = 1e9
 """The maximum size of a number to predict, so that errors and their squares stay finite."""
-NAMED = 5
-"""The maximum number of clips that a message names."""
-_MISSING = {
-    "without_fold": ("labelled clip has", "labelled clips have", "no fold in the split"),
-    "without_features": (
-        "labelled clip has",
-        "labelled clips have",
-        "no features in the store or stores",
-    ),
-    "without_label": ("clip of the store has", "clips of the store have", "no label for this task"),
-}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -65,8 +53,6 @@ class ClipDataset:
         The name of each class.
     frames
         Frame features [N, T, D], if requested.
-    annotators
-        For each annotator, the clips that they labelled, without features.
     grouped_by
         The column of the items that `groups` comes from.
     stores
@@ -88,7 +74,6 @@ class ClipDataset:
     y: Array | None = None
     classes: tuple[str, ...] = ()
     frames: Array | None = None
-    annotators: Mapping[str, ClipDataset] = field(default_factory=dict)
     grouped_by: str = "film"
     stores: Mapping[str, int] = field(default_factory=dict)
     scheme: LabelScheme = field(default_factory=obygaze_scheme)
@@ -109,15 +94,9 @@ class ClipDataset:
                 columns[name] = array[chosen]
         return replace(self, **columns)
 
-    def votes(self, task: Task) -> Array:
-        """Return the class that each annotator gave each clip of a task [A, N]; -1 for no class."""
-        row_of = {clip: row for row, clip in enumerate(self.ids)}
-        table = np.full((len(self.annotators), len(self)), -1)
-        for votes, own in zip(table, self.annotators.values(), strict=True):
-            labels = dict(zip(own.ids, task.labels(own).tolist(), strict=True))
-            for clip in row_of.keys() & labels.keys():
-                votes[row_of[clip]] = labels[clip]
-        return table
+    def ids_at(self, rows: Array) -> list[str]:
+        """Return the ids of the clips in some rows."""
+        return [self.ids[row] for row in rows.tolist()]
 
     def __repr__(self) -> str:
         parts = [counted(len(self), "clip"), f"X {'x'.join(map(str, self.X.shape))}"]
@@ -125,73 +104,6 @@ class ClipDataset:
         if self.y is not None:
             parts += [f"{(self.y == code).sum()} {name}" for code, name in enumerate(self.classes)]
         return f"ClipDataset({', '.join(parts)})"
-
-
-@dataclass(frozen=True)
-class Join:
-    """The numbers of clips with labels, folds and features, and the clips that lack any of them.
-
-    `labelled` is the number of clips with a level of the task. `used` is the number of labelled
-    clips that also have a fold and features. `without_fold` and `without_features` list the
-    labelled clips that lack a fold or features. `without_label` lists the store's clips without a
-    level of the task.
-    """
-
-    labelled: int
-    used: int
-    without_fold: list[str]
-    without_features: list[str]
-    without_label: list[str]
-
-    @property
-    def brief(self) -> Joined:
-        """A summary of bounded size, for the record of a run."""
-        lists = {key: getattr(self, key) for key in _MISSING}
-        missing = [Missing(key, len(ids), ids[:NAMED]) for key, ids in lists.items() if ids]
-        return Joined(self.labelled, self.used, missing)
-
-
-class Missing(msgspec.Struct, frozen=True):
-    """The number of clips that lack a label, a fold or features, and the first of these clips.
-
-    Parameters
-    ----------
-    key
-        The name of the list in `Join`.
-    clips
-        The number of clips.
-    first
-        The ids of the first clips.
-    """
-
-    key: str
-    clips: int
-    first: list[str]
-
-    @property
-    def lack(self) -> str:
-        """The number of clips, and what they lack."""
-        one, several, lack = _MISSING[self.key]
-        return f"{counted(self.clips, one, several)} {lack}"
-
-    @property
-    def named(self) -> str:
-        """The ids of the first clips, and the number of further clips."""
-        more = f" and {self.clips - len(self.first):,} more" if self.clips > len(self.first) else ""
-        return ", ".join(self.first) + more
-
-
-class Joined(msgspec.Struct, frozen=True):
-    """The numbers of labelled clips and of used clips, and what the other clips lack."""
-
-    labelled: int
-    used: int
-    missing: list[Missing]
-
-    def lines(self) -> list[str]:
-        """Return lines of text: the numbers of clips, and what the other clips lack."""
-        lines = [f"{self.used} of {self.labelled} labelled clips have a fold and features"]
-        return lines + [f"{part.lack}: {part.named}" for part in self.missing]
 
 
 def load_dataset(
@@ -250,12 +162,14 @@ def load_dataset(
     manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
     opened = open_stores(store)
     scheme = manifest.label_scheme(labels)
-    task = make_task(
-        scheme, positives=positives, negatives=negatives, levels=levels, concept=concept
-    )
+    task = None
+    if positives or negatives or levels or concept:
+        task = make_task(
+            scheme, positives=positives, negatives=negatives, levels=levels, concept=concept
+        )
     truth = manifest.labels(labels)
     task_levels = levels_of([task], truth, scheme) if task else set(truth.levels)
-    data, _ = join_clips(
+    data = join_clips(
         manifest,
         opened,
         task_levels,
@@ -277,7 +191,7 @@ def load_dataset(
 def join_clips(
     manifest: Manifest,
     store: Sources,
-    levels: Collection[str],
+    levels: Set[str],
     *,
     labels: str | None = None,
     array: str = "native",
@@ -285,17 +199,16 @@ def join_clips(
     fold_of: Mapping[str, int] = {},
     among: Collection[str] | None = None,
     concepts: Iterable[str] = (),
-    annotators: Sequence[str] = (),
     groups: str = "film",
-) -> tuple[ClipDataset, Join]:
-    """Join labels and features by id, in the manifest's order, and count what is missing.
+) -> ClipDataset:
+    """Join labels and features by id, in the manifest's order.
 
     Clips whose level is not in the task are included as well, to learn concepts from.
 
     Parameters
     ----------
     levels
-        The levels of the task. Only clips of these levels are counted.
+        The levels of the task. Some clip of these levels must have features.
     frames
         An array of frame features to read as well. Clips without frames are left out.
     fold_of
@@ -304,8 +217,6 @@ def join_clips(
         The ids to include, or None for all.
     concepts
         Concepts to include even if they are not visual.
-    annotators
-        The annotators' label sets to include.
     groups
         The column of the items to group clips by.
     """
@@ -316,11 +227,9 @@ def join_clips(
             f"no clip of {manifest.name} has the level {absent[0]} "
             f"(the labels have: {', '.join(sorted(set(truth.levels)))})"
         )
-    labelled = [clip for clip in manifest.ids if truth.level_of.get(clip) in levels]
-    everything = [clip for clip in manifest.ids if clip in truth.level_of]
-    with_fold, pool = (
-        [clip for clip in ids if among is None or clip in among] for ids in (labelled, everything)
-    )
+    pool = [clip for clip in manifest.ids if clip in truth.level_of]
+    if among is not None:
+        pool = [clip for clip in pool if clip in among]
     ids, features = read_features(store, pool, array)
     scheme = manifest.label_scheme(labels)
     requested = {scheme.concept(name) for name in concepts}
@@ -329,35 +238,24 @@ def join_clips(
     data = label_clips(
         manifest, ids, features, names, labels=labels, fold_of=fold_of, groups=groups
     )
-    own = {}
-    for name in annotators:
-        clips = [clip for clip in ids if clip in manifest.labels(name).level_of]
-        own[name] = label_clips(manifest, clips, np.empty((len(clips), 0)), names, labels=name)
-    data = replace(data, annotators=own, stores=store.widths(array))
+    data = replace(data, stores=store.widths(array))
     if frames is not None:
         data = _with_frames(data, store, frames)
-    have = set(data.ids)
-    used = [clip for clip in with_fold if clip in have]
-    if not used:
+    if levels.isdisjoint(data.levels):
+        labelled = [clip for clip in pool if truth.level_of[clip] in levels]
         raise ExperimentError(
-            f"none of the {len(with_fold)} clips of {manifest.name} with a label and a fold "
-            f"(such as {join_some(with_fold, 2) or 'none'}) has features in "
+            f"none of the {len(labelled)} clips of {manifest.name} with a label and a fold "
+            f"(such as {join_some(labelled, 2) or 'none'}) has features in "
             f"{store.where} (which has {join_some(store.ids, 2)}). Use the store that "
             "was made from this manifest"
         )
-    return data, Join(
-        labelled=len(labelled),
-        used=len(used),
-        without_fold=missing_from(with_fold, labelled),
-        without_features=missing_from(used, with_fold),
-        without_label=missing_from(labelled, store.ids),
-    )
+    return data
 
 
-def missing_from(present: Iterable[str], ids: Iterable[str]) -> list[str]:
+def missing_from(present: Collection[str], ids: Iterable[str]) -> list[str]:
     """Return the ids that are not in `present`."""
     available = set(present)
-    return [identifier for identifier in ids if identifier not in available]
+    return [clip for clip in ids if clip not in available]
 
 
 def _with_frames(data: ClipDataset, store: Sources, array: str) -> ClipDataset:

@@ -110,20 +110,6 @@ class Task(msgspec.Struct, frozen=True):
         """Return the encoded label of each clip; `UNUSED` for clips left out."""
         return self.target.encode(self, data)
 
-    def strata(self, data: ClipDataset) -> Array:
-        """Return the strata for drawing folds; `UNUSED` for clips left out."""
-        return self.target.strata(self.labels(data))
-
-    def titles(self, levels: Iterable[str] = ()) -> dict[str, str]:
-        """Return the names of classes and other levels for use in tables, by key."""
-        alone = {level_key(level): level for level in levels}
-        return alone | {kind.key: kind.title for kind in self.classes}
-
-    def words(self, names: Mapping[str, str]) -> dict[str, str]:
-        """Return the names of classes and other levels for use in sentences, by key."""
-        alone = {level_key(level): name for level, name in names.items()}
-        return alone | {kind.key: kind.words for kind in self.classes}
-
 
 def level_key(level: str) -> str:
     """Return the key of a class with a single level."""
@@ -234,8 +220,8 @@ def make_task(
     negatives: Sequence[str] | str = (),
     levels: Sequence[str] = (),
     concept: str | None = None,
-) -> Task | None:
-    """Return the task that these arguments describe, or None if all are empty."""
+) -> Task:
+    """Return the task that these arguments describe."""
 
     def codes(names: Sequence[str]) -> tuple[str, ...]:
         return tuple(scheme.level(name) for name in ([names] if isinstance(names, str) else names))
@@ -251,12 +237,10 @@ def make_task(
             return concept_task(scheme.name_of, scheme.concept(concept), against)
         if levels:
             return level_classes(scheme.name_of, codes(levels))
-        if positives or negatives:
-            if not (positives and negatives):
-                missing = "negatives" if positives else "positives"
-                raise ExperimentError(f"{missing} is missing. Pass both positives and negatives")
-            return two_classes(scheme.name_of, codes(positives), codes(negatives))
-    return None
+        if not (positives and negatives):
+            missing = "negatives" if positives else "positives"
+            raise ExperimentError(f"{missing} is missing. Pass both positives and negatives")
+        return two_classes(scheme.name_of, codes(positives), codes(negatives))
 
 
 def levels_of(tasks: Iterable[Task], labels: LabelSet, scheme: LabelScheme) -> set[str]:
