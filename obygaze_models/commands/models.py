@@ -133,6 +133,7 @@ def run(
 def _echo_plan(experiment: om.Experiment, *, as_json: bool) -> None:
     """Print what a run would do and skip, and the warnings that are known before it."""
     from obygaze_models.experiments.plan import make_plan
+    from obygaze_models.experiments.tables import describe_unused
     from obygaze_models.experiments.warnings import plan_warnings
 
     plan = make_plan(experiment)
@@ -142,7 +143,8 @@ def _echo_plan(experiment: om.Experiment, *, as_json: bool) -> None:
         "split": plan.division.split,
         "balance": plan.balance,
         "tests": [task.title for task in plan.tests],
-        "join": plan.join.brief.lines(),
+        "used": int((plan.clips["used"] == "").sum()),
+        "unused": describe_unused(plan.clips),
         "fits": rows,
     }
     show(facts, as_json)

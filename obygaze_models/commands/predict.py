@@ -69,7 +69,6 @@ def train(
     help="A folder for ELAN, with one .eaf file per media file; ideally the folder of the media "
     "files. Only clips with a start and an end are written.",
 )
-@click.option("--estimator", help="For a run: the estimator.  [default: all]")
 @overwrite_option
 @json_option
 def predict(
@@ -78,7 +77,6 @@ def predict(
     ids: list[str] | None,
     output: Path | None,
     elan: Path | None,
-    estimator: str | None,
     overwrite: bool,
     as_json: bool,
 ) -> None:
@@ -104,11 +102,11 @@ def predict(
     from obygaze_models.experiments.tables import HEADER
 
     is_run = (model / HEADER).is_file()
-    if is_run == bool(stores) or (estimator and not is_run):
-        raise UsageError("a model needs a STORE, and a run takes none; --estimator is for runs")
+    if is_run == bool(stores) or (ids and is_run):
+        raise UsageError("a model needs a STORE, and a run takes neither a STORE nor --ids")
     if is_run:
         done = om.load_run(model)
-        table, warnings = held_out(done, model=estimator, ids=ids), done.warnings
+        table, warnings = held_out(done), done.warnings
         placed = table
     else:
         predictions = om.predict(model, list(stores), ids=ids)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from obygaze_features.common.text import counted, join_some, shorten
@@ -22,13 +21,6 @@ NUMBERS = "numbers"
 """The key in a label set's JSON file that names its column of numbers."""
 MAX_NUMBER = 1e9
 """The maximum size of a number to predict, so that errors and their squares stay finite."""
-NAMED = 5
-"""The maximum number of clips that a message names."""
-_MISSING = {
-    "without_fold": "labelled clips without a fold in the split",
-    "without_features": "labelled clips without features",
-    "without_label": "clips of the store without a label for this task",
-}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -98,71 +90,16 @@ class ClipDataset:
                 columns[name] = array[chosen]
         return replace(self, **columns)
 
+    def ids_at(self, rows: Array) -> list[str]:
+        """Return the ids of the clips in some rows."""
+        return [self.ids[row] for row in rows.tolist()]
+
     def __repr__(self) -> str:
         parts = [counted(len(self), "clip"), f"X {'x'.join(map(str, self.X.shape))}"]
         parts.append(counted(len(set(self.groups.tolist()) - {""}), group_noun(self.grouped_by)))
         if self.y is not None:
             parts += [f"{(self.y == code).sum()} {name}" for code, name in enumerate(self.classes)]
         return f"ClipDataset({', '.join(parts)})"
-
-
-@dataclass(frozen=True)
-class Join:
-    """The numbers of clips with labels, folds and features, and the clips that lack any of them.
-
-    `labelled` is the number of clips with a level of the task. `used` is the number of labelled
-    clips that also have a fold and features. `without_fold` and `without_features` list the
-    labelled clips that lack a fold or features. `without_label` lists the store's clips without a
-    level of the task.
-    """
-
-    labelled: int
-    used: int
-    without_fold: list[str]
-    without_features: list[str]
-    without_label: list[str]
-
-    @property
-    def brief(self) -> Joined:
-        """A summary of bounded size, for the record of a run."""
-        lists = {key: getattr(self, key) for key in _MISSING}
-        missing = [Missing(key, len(ids), ids[:NAMED]) for key, ids in lists.items() if ids]
-        return Joined(self.labelled, self.used, missing)
-
-
-class Missing(msgspec.Struct, frozen=True):
-    """The number of clips that lack a label, a fold or features, and the first of these clips.
-
-    Parameters
-    ----------
-    key
-        The name of the list in `Join`.
-    clips
-        The number of clips.
-    first
-        The ids of the first clips.
-    """
-
-    key: str
-    clips: int
-    first: list[str]
-
-    def __str__(self) -> str:
-        more = ", ..." if self.clips > len(self.first) else ""
-        return f"{_MISSING[self.key]}: {self.clips:,} ({', '.join(self.first)}{more})"
-
-
-class Joined(msgspec.Struct, frozen=True):
-    """The numbers of labelled clips and of used clips, and what the other clips lack."""
-
-    labelled: int
-    used: int
-    missing: list[Missing]
-
-    def lines(self) -> list[str]:
-        """Return lines of text: the numbers of clips, and what the other clips lack."""
-        lines = [f"{self.used} of {self.labelled} labelled clips have a fold and features"]
-        return lines + [str(part) for part in self.missing]
 
 
 def load_dataset(
@@ -221,12 +158,14 @@ def load_dataset(
     manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
     opened = open_stores(store)
     scheme = manifest.label_scheme(labels)
-    task = make_task(
-        scheme, positives=positives, negatives=negatives, levels=levels, concept=concept
-    )
+    task = None
+    if positives or negatives or levels or concept:
+        task = make_task(
+            scheme, positives=positives, negatives=negatives, levels=levels, concept=concept
+        )
     truth = manifest.labels(labels)
     task_levels = levels_of([task], truth, scheme) if task else set(truth.levels)
-    data, _ = join_clips(
+    data = join_clips(
         manifest,
         opened,
         task_levels,
@@ -248,7 +187,7 @@ def load_dataset(
 def join_clips(
     manifest: Manifest,
     store: Sources,
-    levels: Collection[str],
+    levels: Set[str],
     *,
     labels: str | None = None,
     array: str = "native",
@@ -257,15 +196,15 @@ def join_clips(
     among: Collection[str] | None = None,
     concepts: Iterable[str] = (),
     groups: str = "film",
-) -> tuple[ClipDataset, Join]:
-    """Join labels and features by id, in the manifest's order, and count what is missing.
+) -> ClipDataset:
+    """Join labels and features by id, in the manifest's order.
 
     Clips whose level is not in the task are included as well, to learn concepts from.
 
     Parameters
     ----------
     levels
-        The levels of the task. Only clips of these levels are counted.
+        The levels of the task. Some clip of these levels must have features.
     frames
         An array of frame features to read as well. Clips without frames are left out.
     fold_of
@@ -284,12 +223,9 @@ def join_clips(
             f"no clip of {manifest.name} has the level {absent[0]} "
             f"(the labels have: {', '.join(sorted(set(truth.levels)))})"
         )
-    labelled = [clip for clip in manifest.ids if truth.level_of.get(clip) in levels]
     pool = [clip for clip in manifest.ids if clip in truth.level_of]
-    with_fold = labelled
     if among is not None:
         pool = [clip for clip in pool if clip in among]
-        with_fold = [clip for clip in labelled if clip in among]
     ids, features = read_features(store, pool, array)
     scheme = manifest.label_scheme(labels)
     requested = {scheme.concept(name) for name in concepts}
@@ -301,28 +237,21 @@ def join_clips(
     data = replace(data, stores=store.widths(array))
     if frames is not None:
         data = _with_frames(data, store, frames)
-    have = set(data.ids)
-    used = [clip for clip in with_fold if clip in have]
-    if not used:
+    if levels.isdisjoint(data.levels):
+        labelled = [clip for clip in pool if truth.level_of[clip] in levels]
         raise ExperimentError(
-            f"none of the {len(with_fold)} clips of {manifest.name} with a label and a fold "
-            f"(such as {join_some(with_fold, 2) or 'none'}) has features in "
+            f"none of the {len(labelled)} clips of {manifest.name} with a label and a fold "
+            f"(such as {join_some(labelled, 2) or 'none'}) has features in "
             f"{store.where} (which has {join_some(store.ids, 2)}). Use the store that "
             "was made from this manifest"
         )
-    return data, Join(
-        labelled=len(labelled),
-        used=len(used),
-        without_fold=missing_from(with_fold, labelled),
-        without_features=missing_from(used, with_fold),
-        without_label=missing_from(labelled, store.ids),
-    )
+    return data
 
 
-def missing_from(present: Iterable[str], ids: Iterable[str]) -> list[str]:
+def missing_from(present: Collection[str], ids: Iterable[str]) -> list[str]:
     """Return the ids that are not in `present`."""
     available = set(present)
-    return [identifier for identifier in ids if identifier not in available]
+    return [clip for clip in ids if clip not in available]
 
 
 def _with_frames(data: ClipDataset, store: Sources, array: str) -> ClipDataset:

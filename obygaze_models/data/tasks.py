@@ -211,8 +211,8 @@ def make_task(
     negatives: Sequence[str] | str = (),
     levels: Sequence[str] = (),
     concept: str | None = None,
-) -> Task | None:
-    """Return the task that these arguments describe, or None if all are empty."""
+) -> Task:
+    """Return the task that these arguments describe."""
 
     def codes(names: Sequence[str]) -> tuple[str, ...]:
         return tuple(scheme.level(name) for name in ([names] if isinstance(names, str) else names))
@@ -228,12 +228,10 @@ def make_task(
             return concept_task(scheme.name_of, scheme.concept(concept), against)
         if levels:
             return level_classes(scheme.name_of, codes(levels))
-        if positives or negatives:
-            if not (positives and negatives):
-                missing = "negatives" if positives else "positives"
-                raise ExperimentError(f"{missing} is missing. Pass both positives and negatives")
-            return two_classes(scheme.name_of, codes(positives), codes(negatives))
-    return None
+        if not (positives and negatives):
+            missing = "negatives" if positives else "positives"
+            raise ExperimentError(f"{missing} is missing. Pass both positives and negatives")
+        return two_classes(scheme.name_of, codes(positives), codes(negatives))
 
 
 def levels_of(tasks: Iterable[Task], labels: LabelSet, scheme: LabelScheme) -> set[str]:

@@ -28,13 +28,11 @@ def votes_of(run: Run, task: Task) -> dict[str, Array]:
     for name in annotators_of(clips):
         levels = clips[f"{LABEL_OF}{name}"]
         if task.concept:
-            marked = clips[f"{CONCEPTS_OF}{name}"].str.get_dummies(SEPARATOR)
-            shows = marked.reindex(columns=[task.concept], fill_value=0).to_numpy()
+            marked = clips[f"{CONCEPTS_OF}{name}"].str.split(SEPARATOR)
+            shows = np.array([[task.concept in concepts] for concepts in marked])
             is_obygaze = run.header.manifest.is_obygaze
-            codes = concept_targets(levels.tolist(), shows, task.negatives, is_obygaze=is_obygaze)[
-                :, 0
-            ]
-            votes[name] = np.where(levels == "", -1, codes).astype(int)
+            codes = concept_targets(levels.tolist(), shows, task.negatives, is_obygaze=is_obygaze)
+            votes[name] = np.where(levels == "", -1, codes[:, 0]).astype(int)
         else:
             votes[name] = levels.map(code_of).fillna(-1).to_numpy(int)
     return votes

@@ -66,14 +66,14 @@ class Pair:
     ids: Sequence[str]
     warnings: Sequence[RunWarning]
 
-    def scores(self, ids: Sequence[str], *, pooled: bool = False) -> dict[str, Difference]:
+    def scores(self, ids: Sequence[str]) -> dict[str, Difference]:
         """Return the scores and their difference on some of the clips, for each metric."""
         scored = []
         for side in (self.model, self.reference):
             table = side.tables[self.test]
             own = table[table["id"].isin(ids)]
             clips = scored_clips(own, side.run.group_of, side.run.header.measure)
-            scored.append(score_groups(clips, pooled=pooled))
+            scored.append(score_groups(clips))
         return estimate_differences(*scored)
 
 
@@ -118,8 +118,8 @@ class Comparisons:
 
         title = METRICS[self.metric].title
         rows: list[tuple[str, list[Dot]]] = []
-        for heading, same in group_by(self.rows, _part).items():
-            rows.append((", ".join(filter(None, heading)), []))
+        for heading, same in group_by(self.rows, _heading).items():
+            rows.append((heading, []))
             for row in same:
                 rows.append((row["model"], [Dot(row["difference"], row["low"], row["high"])]))
         return dot_plot(
@@ -133,9 +133,9 @@ class Comparisons:
         )
 
 
-def _part(row: Mapping[str, Any]) -> tuple[str, str]:
+def _heading(row: Mapping[str, Any]) -> str:
     """Return the test set of a row, and the value of the column (if any)."""
-    return row["test"], row.get("value", "")
+    return ", ".join(row[name] for name in ("test", "value") if row.get(name))
 
 
 def compare(
@@ -143,7 +143,6 @@ def compare(
     models: Sequence[str] = (),
     metric: str | None = None,
     by: str | None = None,
-    pooled: bool = False,
 ) -> Comparisons:
     """Compare models with a reference, on the clips that both were tested on.
 
@@ -159,9 +158,6 @@ def compare(
         The score that ranks models; by default the main metric of the first run.
     by
         A column of `Run.clips`, such as "film": compare on the clips of each value on their own.
-    pooled
-        Score all clips together instead of film by film. Probabilities from different fits are
-        then ranked together, although their scales may differ.
     """
     opened = [as_run(run) for run in runs]
     first = opened[0]
@@ -183,7 +179,7 @@ def compare(
             except ExperimentError as reason:
                 warnings.append(RunWarning("left-out", test, str(reason)))
                 continue
-            rows += _rows(pair, by, pooled=pooled)
+            rows += _rows(pair, by)
             warnings += pair.warnings
     if not rows:
         reasons = [f"no model to compare with {reference.name}"]
@@ -201,7 +197,7 @@ def compare(
     return Comparisons(
         table=table,
         metric=metric,
-        legend=_legend([reference, *entrants], pooled=pooled),
+        legend=_legend([reference, *entrants]),
         warnings=unique_warnings(warnings),
     )
 
@@ -250,13 +246,13 @@ def make_pair(model: Entrant, reference: Entrant, test: str) -> Pair:
     return Pair(model, reference, test, ids, warnings)
 
 
-def _rows(pair: Pair, by: str | None, *, pooled: bool) -> Iterator[dict[str, Any]]:
+def _rows(pair: Pair, by: str | None) -> Iterator[dict[str, Any]]:
     """Yield a row for each metric, on all clips of a pair or for each value of a column."""
     parts: Mapping[str, Sequence[str]] = {"": pair.ids}
     if by:
         parts = group_by(pair.ids, pair.reference.run.column(by).__getitem__)
     for value, ids in parts.items():
-        for key, score in pair.scores(ids, pooled=pooled).items():
+        for key, score in pair.scores(ids).items():
             low, high = score.difference.interval or (None, None)
             yield {
                 "test": pair.test,
@@ -275,20 +271,17 @@ def _rows(pair: Pair, by: str | None, *, pooled: bool) -> Iterator[dict[str, Any
             }
 
 
-def _legend(entrants: Sequence[Entrant], *, pooled: bool) -> str:
+def _legend(entrants: Sequence[Entrant]) -> str:
     """Return an explanation of the columns, which names the test that p is from."""
     noun = entrants[0].run.noun
     test = f"a paired t-test over {noun}s"
-    text = f"Scores are means over {noun}s, and differences are paired by {noun}."
-    if pooled:
-        test = f"a t-test over a jackknife of {noun}s"
-        text = f"All clips are scored together, also clips of different {noun}s and fits."
     tables = [table for entrant in entrants for table in entrant.tables.values()]
     if any(map(is_cross_validated, tables)):
         test += f" with {CROSSED}"
     return (
-        f"{text} The reference is {entrants[0].name}. p is from {test}, adjusted by Holm's method "
-        "for all comparisons. Intervals are from the same test, and not adjusted. They need "
+        f"Scores are means over {noun}s, and differences are paired by {noun}. The reference is "
+        f"{entrants[0].name}. p is from {test}, adjusted by Holm's method for all comparisons. "
+        "Intervals are from the same test, and not adjusted. They need "
         f"{MIN_GROUPS} {noun}s, and {MIN_CLIPS} clips of each class."
     )
 

@@ -50,16 +50,16 @@ def learning_curve(
     over tested films and draws, and the ends (``low``, ``high``) of its 95% interval.
     """
     plan = make_plan(experiment)
-    unbalanced = plan
-    if plan.balance == "undersample":  # the clips of drawn films are balanced below
-        unbalanced = replace(plan, experiment=structs.replace(plan.experiment, balance="none"))
+    balance = plan.balance or "none"
+    if balance == "undersample":  # the clips of drawn films are balanced instead
+        plan = replace(plan, experiment=structs.replace(plan.experiment, balance="none"))
     tables = []
     with threadpool_limits(1):
-        for planned in progress([*unbalanced.fits()], "train", unit="fit"):
+        for planned in progress([*plan.fits()], "train", unit="fit"):
             for size, draw in product(sorted({*(films or SIZES)}), range(draws)):
-                part = _restrict(plan, planned, size, draw)
+                part = _restrict(plan, planned, size, draw, balance)
                 if part is not None:
-                    outputs = fit_planned(unbalanced, part).predict(plan.data, part.fold.test_rows)
+                    outputs = fit_planned(plan, part).predict(plan.data, part.fold.test_rows)
                     for own in tabulate_tests(plan, part.problem, part.model, part.fold, outputs):
                         tables.append(own.assign(films=size, draw=draw))
     if not tables:
@@ -67,7 +67,9 @@ def learning_curve(
     return _score(plan, pd.concat(tables, ignore_index=True))
 
 
-def _restrict(plan: Plan, planned: PlannedFit, size: int, draw: int) -> PlannedFit | None:
+def _restrict(
+    plan: Plan, planned: PlannedFit, size: int, draw: int, balance: str
+) -> PlannedFit | None:
     """Restrict a fit to a number of films; return None if these lack clips of a class."""
     fold, groups, task = planned.fold, plan.data.groups, planned.task
     films = np.setdiff1d(groups[fold.train], [""])
@@ -75,8 +77,7 @@ def _restrict(plan: Plan, planned: PlannedFit, size: int, draw: int) -> PlannedF
     train = fold.train[np.isin(groups[fold.train], drawn)]
     if len(drawn) < size or not fold.tests or plan.missing(task, train):
         return None
-    if plan.balance == "undersample":
-        train = balanced(train, task.target.strata(plan.labels_of(task)), fold.seed)
+    train = balanced(train, task.target.strata(plan.labels_of(task)), fold.seed, balance)
     kept = [*drawn]
     if planned.learner.uses_validation:
         kept += groups[fold.validation].tolist()

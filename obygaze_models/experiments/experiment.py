@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal
@@ -20,15 +19,12 @@ from obygaze_features.errors import ExperimentError, errors_as
 from obygaze_features.manifests import LabelScheme
 from obygaze_features.store.files import is_url
 from obygaze_models.data.protocols import PROTOCOLS
-from obygaze_models.data.targets import TARGETS, Classes, Number, Target
+from obygaze_models.data.targets import TARGETS, Classes, Number
 from obygaze_models.data.tasks import (
     Problem,
-    concept_task,
-    default_negatives,
-    level_classes,
+    make_task,
     number_task,
     require_own_keys,
-    two_classes,
 )
 from obygaze_models.estimators.classes import keywords, reads_of
 from obygaze_models.estimators.registry import (
@@ -82,7 +78,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def __post_init__(self) -> None:
         for key in msgspec.structs.fields(self):
             try:
-                value = msgspec.convert(_plain(getattr(self, key.name)), key.type)
+                plain = msgspec.to_builtins(getattr(self, key.name), enc_hook=_as_text)
+                value = msgspec.convert(plain, key.type)
             except msgspec.ValidationError as problem:
                 raise ExperimentError(f"{self.name!r}: {key.name}: {problem}") from None
             force_setattr(self, key.name, value)
@@ -112,8 +109,10 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             return "positives and train_negatives need each other. Set both"
         if self.negatives and not self.concepts:
             return "negatives needs concepts. Use train_negatives, or an estimator's negatives"
-        if self.score and self.score not in self._scores:
-            return unknown_name("score", self.score, self._scores)
+        target = TARGETS[Number.key if self.column else Classes.key]
+        scores = target.ranking_scores(several=len(self.levels) > 2)
+        if self.score and self.score not in scores:
+            return unknown_name("score", self.score, scores)
         if not (self.estimators or self.predictions):
             return "there are no estimators and no predictions. Add one"
         return self._protocol_slip() or self._learner_slip()
@@ -144,15 +143,6 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 return f"threshold needs two classes. Leave it out of {name}"
         return ""
 
-    @property
-    def target(self) -> Target:
-        """The kind of target: classes, or numbers."""
-        return TARGETS[Number.key if self.column else Classes.key]
-
-    @property
-    def _scores(self) -> list[str]:
-        return self.target.ranking_scores(several=len(self.levels) > 2)
-
     @cached_property
     def learners(self) -> dict[str, Learner]:
         """The estimators to fit, by the name that each is listed under."""
@@ -173,11 +163,11 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             folders.add(folder)
             own = {key: options.pop(key) for key in ("negatives", "threshold") if key in options}
             try:
-                own = msgspec.convert(own, Settings)
                 msgspec.json.encode(options)
+                values = {"name": name, "options": options, **own}
+                learners[listed] = msgspec.convert(values, Learner)
             except (msgspec.MsgspecError, TypeError) as problem:
                 raise ExperimentError(f"{self.name!r}: {listed}: {problem}") from None
-            learners[listed] = Learner(name, options, own.negatives, own.threshold)
         return learners
 
     @property
@@ -198,56 +188,46 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def problems(self, scheme: LabelScheme) -> list[Problem]:
         """Return the problems to learn: a single problem, or one per concept."""
-        names = scheme.name_of
-
-        def codes(levels: Sequence[str]) -> list[str]:
-            return [scheme.level(level) for level in levels]
-
+        if self.column:
+            task = number_task(self.column)
+            return [Problem(task, (task,))]
         with errors_as(ExperimentError, repr(self.name)):
+            if self.levels:
+                task = make_task(scheme, levels=self.levels)
+                return [Problem(task, (task,))]
             if self.positives:
-                negatives = [self.train_negatives, *(self.test_negatives or [self.train_negatives])]
-                positives = codes(self.positives)
-                tasks = [two_classes(names, positives, codes(levels)) for levels in negatives]
+                tasks = []
+                for negatives in (self.train_negatives, *self.test_negatives):
+                    tasks.append(make_task(scheme, positives=self.positives, negatives=negatives))
                 require_own_keys(tasks)
                 train, *tests = tasks
-                return [Problem(train, tuple(tests))]
-            if self.concepts:
-                tasks = self._concept_tasks(scheme)
-            elif self.levels:
-                tasks = [level_classes(names, codes(self.levels))]
-            else:
-                tasks = [number_task(str(self.column))]
-        return [Problem(task, (task,)) for task in tasks]
+                return [Problem(train, tuple(tests or [train]))]
+            problems = []
+            for concept in self._concepts(scheme):
+                task = make_task(scheme, concept=concept, negatives=self.negatives or "")
+                problems.append(Problem(task, (task,)))
+            return problems
 
-    def _concept_tasks(self, scheme: LabelScheme) -> list[Any]:
+    def _concepts(self, scheme: LabelScheme) -> list[str]:
+        """Return the names of the concepts to learn."""
         concepts = self.concepts
         if "all" in (concepts, *concepts):
             concepts = tuple(scheme.visual_concepts)
         if not concepts:
             raise ExperimentError(f"the label scheme {scheme.name!r} has no visual concepts")
-        names = dict.fromkeys(scheme.concept(concept) for concept in concepts)
-        against = self.negatives or default_negatives(scheme)
-        return [concept_task(scheme.name_of, name, against) for name in names]
+        return [*dict.fromkeys(scheme.concept(concept) for concept in concepts)]
 
 
-class Settings(msgspec.Struct):
-    """The keys of an estimator's table that are not options of its class."""
-
-    negatives: Literal["a", "b", "c"] = "a"
-    threshold: Literal["validation"] | None = None
-
-
-@dataclass(frozen=True)
-class Learner:
+class Learner(msgspec.Struct, frozen=True, dict=True):
     """An entry in the list of estimators: its name, its options and what it learns from.
 
     `negatives` are those of its concepts.
     """
 
     name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    negatives: str = "a"
-    threshold: str | None = None
+    options: dict[str, Any] = {}
+    negatives: Literal["a", "b", "c"] = "a"
+    threshold: Literal["validation"] | None = None
 
     @cached_property
     def estimator(self) -> Any:
@@ -284,11 +264,11 @@ def folder_name(text: str) -> str:
     return re.sub(r"[^\w+.]+", "-", text)
 
 
-def _plain(value: Any) -> Any:
-    """Convert paths to text with slashes."""
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return value.as_posix() if isinstance(value, PurePath) else value
+def _as_text(value: Any) -> str:
+    """Convert a path to text with slashes."""
+    if isinstance(value, PurePath):
+        return value.as_posix()
+    raise msgspec.ValidationError(f"{type(value).__name__} is not a value of an experiment")
 
 
 def load_experiment(path: str | Path, *, predictions: Sequence[str | Path] = ()) -> Experiment:

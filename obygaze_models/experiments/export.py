@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from obygaze_features.common.elan import Annotation, Document, Tier, milliseconds, to_eaf
-from obygaze_features.common.text import file_names, format_signed, unknown_name
+from obygaze_features.common.text import file_names, format_signed
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import media_stem
 from obygaze_features.manifests import Items
@@ -26,26 +26,16 @@ SHARES = "^(probability|value)"
 """A pattern for the columns with predicted numbers."""
 
 
-def held_out(
-    run: Run, *, model: str | None = None, ids: Sequence[str] | None = None
-) -> pd.DataFrame:
+def held_out(run: Run) -> pd.DataFrame:
     """Return the annotations and the mean prediction of each test clip, by model and test.
 
     Each clip is predicted by fits that were not trained on it. The column ``parts`` has the
     concepts' contributions to the log-odds, for models whose contributions sum to them.
     """
-    if model is not None and model not in run.models:
-        raise ExperimentError(unknown_name("model", model, run.models))
     clips = run.clips.filter(regex=PLACES)
-    if ids is not None:
-        for clip in ids:
-            if clip not in run.group_of:
-                raise ExperimentError(unknown_name("clip", clip, run.group_of))
-        clips = clips[clips["id"].isin(ids)]
     tables = []
     for (name, test), fits in split_by(run.predictions, "model", "test").items():
-        if model in (None, name):
-            tables.append(_mean_predictions(run, name, test, fits))
+        tables.append(_mean_predictions(run, name, test, fits))
     rows = clips.merge(pd.concat(tables), on="id")
     return rows.sort_values(["model", "test", "title", "film", "start", "id"], ignore_index=True)
 

@@ -61,12 +61,18 @@ class Fit:
         groups: dict[str, Any] = {}
         if self.reads == "groups":
             groups["groups"] = data.groups.astype(str)[rows]
-        X = data.frames if self.reads == "frames" else data.X
-        assert X is not None
+        X = input_of(data, self.reads)
         kind, classes = self.task.target_key, len(self.task.classes)
         with plugin_errors(modules_of(self.estimator)):
             table = predict_outputs(self.estimator, X[rows], kind, classes, **groups)
         return move_cut(table, self.cut)
+
+
+def input_of(data: ClipDataset, reads: str) -> Array:
+    """Return the frame features or the vectors of all clips."""
+    X = data.frames if reads == "frames" else data.X
+    assert X is not None
+    return X
 
 
 class FitMemo:
@@ -122,19 +128,19 @@ def rows_of(plan: Plan, planned: PlannedFit) -> Rows:
 
 def fit_planned(plan: Plan, planned: PlannedFit, memo: FitMemo | None = None) -> Fit:
     """Fit an estimator with the keyword arguments that its `fit` accepts."""
-    learner, fold, task, data = planned.learner, planned.fold, planned.task, plan.data
-    labels, rows = plan.labels_of(task), rows_of(plan, planned)
+    learner, fold, data = planned.learner, planned.fold, plan.data
+    labels = plan.labels_of(planned.task)
+    rows = rows_of(plan, planned)
+    learn, choose = rows.learn, rows.choose
     model = _make_model(plan, planned, memo)
     accepted = keywords(learner.estimator.fit)
-    if isinstance(model, StoreFusion):
-        accepted |= {"groups", "order"}
-    learn, choose = rows.learn, rows.choose
+    if isinstance(model, StoreFusion):  # it keeps films whole in the inner folds of its model
+        accepted |= {"groups"}
     concepts = data.concepts
     if "concepts" in accepted:
         concepts = clip_targets(data, learner.negatives)
     films = data.groups.astype(str)
-    X = data.frames if learner.reads == "frames" else data.X
-    assert X is not None
+    X = input_of(data, learner.reads)
     offered = {
         "concepts": concepts[learn],
         "concepts_val": concepts[choose],
@@ -149,9 +155,7 @@ def fit_planned(plan: Plan, planned: PlannedFit, memo: FitMemo | None = None) ->
         "order_val": choose,
     }
     arguments = {name: value for name, value in offered.items() if name in accepted}
-    inner = None if isinstance(model, StoreFusion) else films[learn]
-    fit = Fit(model, task, learner.reads)
-    fit = _fit_model(fit, planned, X[learn], labels[learn], inner, arguments)
+    fit = _fit_model(model, planned, X[learn], labels[learn], films[learn], arguments)
     if learner.threshold:
         scores = fit.predict(data, fold.validation)[:, 1]
         fit = replace(fit, cut=best_cut(scores, labels[fold.validation] == 1))
@@ -166,7 +170,7 @@ def tabulate_tests(
     for test in problem.tests:
         if test.key in fold.tests:
             rows = fold.tests[test.key]
-            ids = [plan.data.ids[row] for row in rows.tolist()]
+            ids = plan.data.ids_at(rows)
             own = outputs[np.searchsorted(fold.test_rows, rows)]
             tables.append(tabulate(test, model, fold.index, ids, plan.labels_of(test)[rows], own))
     return tables
@@ -189,19 +193,10 @@ def _make_model(plan: Plan, planned: PlannedFit, memo: FitMemo | None) -> Any:
 
 
 def _fit_model(
-    fit: Fit,
-    planned: PlannedFit,
-    X: Array,
-    y: Array,
-    inner: Array | None,
-    arguments: Mapping[str, Any],
+    model: Any, planned: PlannedFit, X: Array, y: Array, films: Array, arguments: Mapping[str, Any]
 ) -> Fit:
-    """Fit a model, and collect its choices and warnings.
-
-    `inner` has the films of `X`, so that inner folds keep films whole. It is None for a fusion,
-    which keeps films whole itself.
-    """
-    model = fit.estimator
+    """Fit a model with inner folds that keep films whole, and collect its choices and warnings."""
+    strata = planned.task.target.strata(y)
     # Arguments are passed by the signature of fit, even if a caller has enabled metadata routing.
     with (
         plugin_errors(modules_of(model)),
@@ -209,8 +204,7 @@ def _fit_model(
         warnings.catch_warnings(record=True) as raised,
     ):
         warnings.simplefilter("always", UserWarning)
-        strata = fit.task.target.strata(y) if fit.task.target.is_numeric else y
-        with whole_groups(model, strata, inner):
+        with whole_groups(model, strata, films):
             model.fit(X, y, **arguments)
         model = best_of(model)
         if isinstance(model, StoreFusion):
@@ -220,15 +214,18 @@ def _fit_model(
             raise ExperimentError("fit must set classes_ to the sorted classes of y")
         facts = msgspec.json.encode(getattr(model, "facts_", {}), enc_hook=_as_plain)
         notes = [*getattr(model, "warnings_", [])]
-    if not notes:
-        notes = [warning.message for warning in raised]
     named = []
-    for note in notes:
+    for note in notes or [warning.message for warning in raised]:
         if not isinstance(note, RunWarning):
             note = RunWarning("fit", planned.model, one_line(note))
         named.append(note)
-    own_facts = dict(msgspec.json.decode(facts))  # NaN becomes None
-    return replace(fit, estimator=model, facts=own_facts, warnings=unique_warnings(named))
+    return Fit(
+        model,
+        planned.task,
+        planned.learner.reads,
+        facts=msgspec.json.decode(facts),  # NaN becomes None
+        warnings=unique_warnings(named),
+    )
 
 
 def _as_plain(value: Any) -> Any:

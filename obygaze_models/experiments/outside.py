@@ -64,7 +64,7 @@ def _of_problem(
     for fold in folds:
         fold, _ = plan.usable(problem, fold, validate=False)
         part = table[table["fit"] == fold.index] if by_fit else table
-        ids = [plan.data.ids[row] for row in fold.test_rows.tolist()]
+        ids = plan.data.ids_at(fold.test_rows)
         try:
             if part["id"].duplicated().any():
                 raise ValueError("an id is listed twice")

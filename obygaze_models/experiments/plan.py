@@ -17,8 +17,9 @@ import pandas as pd
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
+from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_features.manifests.splits import meet_in_time
-from obygaze_models.data.dataset import ClipDataset, Join, join_clips, with_numbers
+from obygaze_models.data.dataset import ClipDataset, join_clips, with_numbers
 from obygaze_models.data.folds import Fold, Near
 from obygaze_models.data.protocols import PROTOCOLS, Clips
 from obygaze_models.data.stores import Sources, fingerprint, open_stores
@@ -32,6 +33,8 @@ from obygaze_models.experiments.experiment import (
     folder_name,
     load_experiment,
 )
+from obygaze_models.experiments.scores import records
+from obygaze_models.experiments.tables import CONCEPTS_OF, LABEL_OF, annotated_clips
 from obygaze_models.saved.about import Features
 from obygaze_models.scoring.metrics import Array
 
@@ -67,7 +70,6 @@ class Plan:
     problems: list[Problem]
     division: Division
     data: ClipDataset
-    join: Join
     _labels: dict[Task, Array] = field(default_factory=dict)
 
     @property
@@ -98,6 +100,27 @@ class Plan:
         if default and self.experiment.column:
             default = "none"
         return self.experiment.balance or default
+
+    @cached_property
+    def clips(self) -> pd.DataFrame:
+        """All annotated clips, in the form of `Run.clips`: their folds, and which are not used."""
+        table = annotated_clips(self.manifest, self.labels, self.data.grouped_by)
+        ids, among = table["id"], self.division.ids
+        table["fold"] = ids.map(self.division.fold_of).astype("Int64")
+        table.loc[~ids.isin(self.data.ids), "used"] = "no-features"
+        if among is not None:
+            table.loc[~ids.isin(among), "used"] = "no-fold"
+        levels = levels_of(self.tasks, self.labels, self.scheme)
+        table.loc[~table["level"].isin(levels), "used"] = "not-in-task"
+        table["blank"] = ids.isin(np.array(self.data.ids)[~self.data.X.any(axis=1)])
+        for name in self.labels.merged_annotators:
+            if name not in self.manifest.label_names:
+                continue
+            own = self.manifest.labels(name)
+            table[f"{LABEL_OF}{name}"] = [own.level_of.get(clip, "") for clip in ids]
+            concepts = [SEPARATOR.join(own.concepts_of.get(clip, ())) for clip in ids]
+            table[f"{CONCEPTS_OF}{name}"] = concepts
+        return table
 
     def labels_of(self, task: Task) -> Array:
         """Return the label of each clip for a task."""
@@ -205,9 +228,7 @@ class Plan:
                 }
             )
         by_model = pd.DataFrame(rows).groupby(["model", "task"], sort=False, as_index=False)
-        counts = by_model.agg({"fits": "sum", "trained": "max", "skipped": "max"})
-        counted: list[Any] = counts.to_dict("records")
-        return counted
+        return records(by_model.agg({"fits": "sum", "trained": "max", "skipped": "max"}))
 
     def versions(self) -> dict[str, str]:
         """Return the versions of Python and of the packages that the results depend on."""
@@ -258,7 +279,7 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
     store = open_stores(experiment.store)
     tasks = [task for problem in problems for task in (problem.train, *problem.tests)]
     reads_frames = any(own.reads == "frames" for own in experiment.learners.values())
-    data, join = join_clips(
+    data = join_clips(
         manifest,
         store,
         levels_of(tasks, labels, scheme),
@@ -279,4 +300,4 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
         )
     if data.frames is not None:
         check_frames(data.frames, data.ids)
-    return Plan(experiment, manifest, store, problems, division, data, join)
+    return Plan(experiment, manifest, store, problems, division, data)

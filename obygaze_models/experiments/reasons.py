@@ -10,18 +10,14 @@ and whether the value was ``above`` the ``threshold``. Numbers have six signific
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from obygaze_models.explain.attributions import Attribution, attribute, bank_of
 from obygaze_models.explain.parts import INTERCEPT, questions, values_of
-
-if TYPE_CHECKING:
-    from obygaze_models.experiments.fit import Fit
-    from obygaze_models.experiments.plan import Plan, PlannedFit
+from obygaze_models.scoring.metrics import Array
 
 FIT = ["model", "task", "fit", "kind"]
 COLUMNS = {
@@ -35,19 +31,17 @@ NUMBERS = ["value", "part", "threshold"]
 KINDS = {"sum", "path"}
 
 
-def explain_fit(plan: Plan, planned: PlannedFit, fit: Fit) -> list[pd.DataFrame]:
-    """Return a fit's reasons for each test clip, as a list of one table or none."""
-    if fit.reads != "features" or bank_of(fit.estimator) is None:
-        return []
-    task, data, rows = planned.task, plan.data, planned.fold.test_rows
-    X = data.X[rows]
-    attribution = attribute(fit.estimator, X, classes=task.class_keys, cut=fit.cut)
+def explain_fit(
+    estimator: Any, X: Array, ids: list[str], classes: Sequence[str], cut: float
+) -> pd.DataFrame | None:
+    """Return the reasons of a fitted estimator for clips X [N, D], or None if it gives none."""
+    if bank_of(estimator) is None:
+        return None
+    attribution = attribute(estimator, X, classes=classes, cut=cut)
     if attribution is None:
-        return []
+        return None
     labels = np.where(X.any(axis=1), attribution.labels, "").tolist()
-    ids = [data.ids[row] for row in rows.tolist()]
-    table = tabulate_reasons(ids, labels, attribution)
-    return [table.assign(model=planned.model, task=task.key, fit=planned.fold.index)]
+    return tabulate_reasons(ids, labels, attribution)
 
 
 def join_reasons(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -85,7 +79,7 @@ def tabulate_reasons(ids: list[str], labels: list[str], attribution: Attribution
     return table.assign(kind=attribution.kind)
 
 
-def _round(numbers: pd.Series[Any]) -> NDArray[Any]:
+def _round(numbers: pd.Series[Any]) -> Array:
     """Round numbers to six significant digits."""
     return np.char.mod("%.6g", numbers.to_numpy(dtype=np.float64)).astype(np.float64)
 

@@ -26,7 +26,6 @@ from obygaze_features.common.files import (
     new_folder,
     publish_folder,
     read_bytes,
-    require_folder_name,
     write_text,
 )
 from obygaze_features.common.plugins import one_line
@@ -34,10 +33,9 @@ from obygaze_features.common.progress import meter
 from obygaze_features.common.resume import is_resumable, only_process
 from obygaze_features.common.text import counted, redact_url
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
-from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_features.manifests.splits import overlapping
 from obygaze_models.data.stores import fingerprint
-from obygaze_models.data.tasks import levels_of, official_measure
+from obygaze_models.data.tasks import official_measure
 from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.experiment import Experiment
@@ -46,15 +44,12 @@ from obygaze_models.experiments.outside import outside_predictions
 from obygaze_models.experiments.plan import Plan, PlannedFit, make_plan
 from obygaze_models.experiments.reasons import explain_fit, join_reasons
 from obygaze_models.experiments.tables import (
-    CONCEPTS_OF,
     FITS,
     HEADER,
-    LABEL_OF,
     ManifestRecord,
     Run,
     Skipped,
     StoreRecord,
-    annotated_clips,
     load_run,
     write_run,
 )
@@ -114,7 +109,6 @@ def run_experiment(
     """
     output, clock = Path(output), time.monotonic()
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    require_folder_name(output)
     folder = output.with_name(f"{output.name}.partial")
     busy = OutputExists(f"another process is writing {output}. Wait, or choose another output")
     with only_process(output.with_name(f".{folder.name}.lock"), busy), threadpool_limits(1):
@@ -175,20 +169,25 @@ def _add_fit(
     """Compute or load a fit, and add its rows to the results."""
     task, fold, data = planned.task, planned.fold, plan.data
     what = f"{planned.model}, {fold.name}"
-    reasons = list(planned.skips)
+    lacks = list(planned.skips)
     if fold.tests:
         try:
             fit, not_saved = _fit(plan, planned, folder / planned.place, memo)
             outputs = fit.predict(data, fold.test_rows)
         except (ExperimentError, ValueError) as reason:  # scikit-learn raises ValueError
-            reasons.append(one_line(reason))
+            lacks.append(one_line(reason))
             fold = replace(fold, tests={})
-    for why in reasons:
+    for why in lacks:
         results.skipped.append(Skipped(task=task.key, fit=fold.index, what=what, why=why))
     if not fold.tests:
         return
     results.predictions += tabulate_tests(plan, planned.problem, planned.model, fold, outputs)
-    results.reasons += explain_fit(plan, planned, fit)
+    if fit.reads == "features":
+        ids, X = data.ids_at(fold.test_rows), data.X[fold.test_rows]
+        reasons = explain_fit(fit.estimator, X, ids, task.class_keys, fit.cut)
+        if reasons is not None:
+            named = reasons.assign(model=planned.model, task=task.key, fit=fold.index)
+            results.reasons.append(named)
     leaked = _leaks(plan, planned)
     results.leaked |= leaked
     tested, trained = data.groups[fold.test_rows], data.groups[fold.train]
@@ -236,10 +235,9 @@ def _load(planned: PlannedFit, place: Path) -> Fit:
 
 def _leaks(plan: Plan, planned: PlannedFit) -> set[str]:
     """Return the test clips that a fit has used, or that show the same seconds as such a clip."""
-    fold, ids = planned.fold, plan.data.ids
-    rows = [rows_of(plan, planned).seen, fold.train, fold.validation]
-    used = [ids[row] for row in np.unique(np.concatenate(rows)).tolist()]
-    tested = [ids[row] for row in fold.test_rows.tolist()]
+    fold, data = planned.fold, plan.data
+    rows = np.concatenate([rows_of(plan, planned).seen, fold.train, fold.validation])
+    tested, used = data.ids_at(fold.test_rows), data.ids_at(np.unique(rows))
     return {*overlapping(plan.manifest.items, tested, used)}
 
 
@@ -282,7 +280,7 @@ def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> About:
     held_out = {*data.groups[planned.fold.test_rows].tolist()}
     # A fit that leaves out whole films has seen the others; it need not list each of their clips.
     is_whole = bool(held_out) and "" not in held_out and not held_out & groups
-    spans = {} if is_whole else spans_of(items, [data.ids[row] for row in seen.tolist()])
+    spans = {} if is_whole else spans_of(items, data.ids_at(seen))
     return About(
         model=planned.model,
         estimator=learner.name,
@@ -304,7 +302,7 @@ def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> About:
 def _tables(plan: Plan, results: Results) -> dict[str, pd.DataFrame]:
     """Return the tables of a run by name."""
     tables = {
-        "clips": _clips(plan, results.leaked),
+        "clips": plan.clips.assign(leaked=plan.clips["id"].isin(results.leaked)),
         "fits": pd.DataFrame(results.fits, columns=[*FITS]),
         "predictions": pd.concat(results.predictions, ignore_index=True),
     }
@@ -313,33 +311,9 @@ def _tables(plan: Plan, results: Results) -> dict[str, pd.DataFrame]:
     return tables
 
 
-def _clips(plan: Plan, leaked: set[str]) -> pd.DataFrame:
-    """Return all annotated clips, why some were not used, and each annotator's labels."""
-    data, labels = plan.data, plan.labels
-    table = annotated_clips(plan.manifest, labels, data.grouped_by)
-    ids = table["id"]
-    levels = levels_of(plan.tasks, labels, plan.scheme)
-    blank = {clip for clip, vector in zip(data.ids, data.X, strict=True) if not vector.any()}
-    table["fold"] = ids.map(plan.division.fold_of).astype("Int64")
-    table["used"] = np.where(table["level"].isin(levels), "", "not-in-task")
-    used = table["used"] == ""
-    table.loc[used & ids.isin(plan.join.without_fold), "used"] = "no-fold"
-    table.loc[used & ids.isin(plan.join.without_features), "used"] = "no-features"
-    table["leaked"] = ids.isin(leaked)
-    table["blank"] = ids.isin(blank)
-    for name in labels.merged_annotators:
-        if name not in plan.manifest.label_names:
-            continue
-        own = plan.manifest.labels(name)
-        table[f"{LABEL_OF}{name}"] = [own.level_of.get(clip, "") for clip in ids]
-        concepts = [SEPARATOR.join(own.concepts_of.get(clip, ())) for clip in ids]
-        table[f"{CONCEPTS_OF}{name}"] = concepts
-    return table
-
-
 def _header(plan: Plan, results: Results, tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
     """Return the content of ``run.json``, without the time and the digests."""
-    store = plan.experiment.store
+    manifest, store = plan.manifest, plan.experiment.store
     redacted = redact_url(store) if isinstance(store, str) else tuple(map(redact_url, store))
     tested = {*tables["predictions"]["test"]}
     learned = []
@@ -348,7 +322,16 @@ def _header(plan: Plan, results: Results, tables: dict[str, pd.DataFrame]) -> di
             learned.append(problem.train.key)
     return {
         "experiment": msgspec.structs.replace(plan.experiment, store=redacted),
-        "manifest": ManifestRecord.of(plan.manifest, plan.labels.name, plan.scheme),
+        "manifest": ManifestRecord(
+            name=manifest.name,
+            version=manifest.version,
+            digest=manifest.digest,
+            labels=plan.labels.name,
+            levels=plan.scheme.name_of,
+            senses=plan.scheme.senses,
+            licence=manifest.licence,
+            citation=manifest.citation,
+        ),
         "store": StoreRecord(
             name=plan.store.attributes["name"],
             fingerprint=fingerprint(plan.store),
@@ -360,9 +343,8 @@ def _header(plan: Plan, results: Results, tables: dict[str, pd.DataFrame]) -> di
         "measure": official_measure(plan.labels, plan.scheme, plan.tests) or "",
         "tasks": plan.tasks,
         "learned": learned,
-        "join": plan.join.brief,
         "also_trained": len(results.also_trained),
         "skipped": results.skipped,
-        "warnings": run_warnings(plan, tables, results),
+        "warnings": run_warnings(plan, tables, results.skipped, results.notes),
         "versions": plan.versions(),
     }

@@ -12,7 +12,7 @@ from obygaze_features.common.text import join_some
 from obygaze_features.items.items import group_noun
 from obygaze_models.experiments.annotators import compare_with_each
 from obygaze_models.experiments.scores import ModelScores, records
-from obygaze_models.experiments.tables import Run
+from obygaze_models.experiments.tables import Run, describe_unused
 from obygaze_models.scoring.intervals import CROSSED, MIN_CLIPS, MIN_GROUPS, estimate_mean, holm
 from obygaze_models.scoring.metrics import METRICS, column_titles
 
@@ -64,8 +64,7 @@ def describe_run(run: Run) -> str:
     parts = [describe(tables)]
     for comparison in compared.values():
         parts.append(fill(comparison.sentence(run.main_model)))
-    lines = [_describe_means(run), *run.header.join.lines()]
-    parts += ["\n".join(map(fill, lines)), describe(_clips(run))]
+    parts += [fill(_describe_means(run)), describe(_clips(run))]
     return "\n\n".join(filter(None, parts))
 
 
@@ -106,7 +105,7 @@ def _films(run: Run) -> Rows:
     For numbers, it is the range of the metric that ranks models. F1 is not used, because even
     guesses can have a high F1 on films with many positive clips.
     """
-    metric = run.ranking_metric if run.header.tasks[0].target.is_numeric else "auroc"
+    metric = run.main_metric if run.header.tasks[0].target.is_numeric else "auroc"
     scores = run.scores()
     films = scores[(scores["metric"] == metric) & (scores["group"] != "")]
     films = films.assign(metric=METRICS[metric].title)
@@ -139,14 +138,15 @@ def _clips(run: Run) -> dict[str, Any]:
     fits = run.fits
     facts: dict[str, Any] = {"protocol": header.protocol, "folds": header.split}
     for test, own in run.tests.items():
-        names = {kind.key: kind.title for kind in run.task(test).classes}
-        facts[test] = {names[key]: count for key, count in own.classes.items()}
+        facts[test] = dict(zip(run.task(test).class_titles, own.classes.values(), strict=True))
     if header.also_trained:
         tested = len(run.tested_groups)
         facts["overlap"] = (
             f"{header.also_trained} of {tested} tested {run.noun}s have clips in training"
         )
     facts["balance"] = header.balance
+    facts["clips used"] = int((run.clips["used"] == "").sum())
+    facts |= describe_unused(run.clips)
     if len(fits):
         facts["training clips"] = f"{int(fits['trained'].median()):,} in the median fit"
     return facts

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -37,14 +37,13 @@ from obygaze_features.common.files import (
     write_text,
 )
 from obygaze_features.common.plugins import one_line
-from obygaze_features.common.text import redact_url, unknown_name
+from obygaze_features.common.text import join_some, redact_url, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.films import film_titles
 from obygaze_features.items.items import group_noun
-from obygaze_features.manifests import Items, LabelScheme, LabelSet, Manifest, obygaze_scheme
+from obygaze_features.manifests import Items, LabelSet, Manifest, obygaze_scheme
 from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_features.store.files import is_url
-from obygaze_models.data.dataset import Joined
 from obygaze_models.data.stores import Sources, Stores, open_stores
 from obygaze_models.data.tasks import Task
 from obygaze_models.data.warnings import RunWarning
@@ -59,11 +58,10 @@ from obygaze_models.experiments.scores import (
     score_test_sets,
     scores_table,
 )
+from obygaze_models.explain.moments import average_frames, find_moments, frame_table
 from obygaze_models.saved.about import Features
+from obygaze_models.saved.predict import FramePredictions, predict_frames
 from obygaze_models.scoring.metrics import Array
-
-if TYPE_CHECKING:
-    from obygaze_models.saved.predict import FramePredictions
 
 FORMAT, FORMAT_VERSION = "obygaze-run", 8
 HEADER = "run.json"
@@ -100,20 +98,6 @@ class ManifestRecord(msgspec.Struct, frozen=True, kw_only=True):
     senses: dict[str, str]
     licence: str
     citation: str
-
-    @classmethod
-    def of(cls, manifest: Manifest, labels: str, scheme: LabelScheme) -> ManifestRecord:
-        """Return the record of a manifest and one of its label sets."""
-        return cls(
-            name=manifest.name,
-            version=manifest.version,
-            digest=manifest.digest,
-            labels=labels,
-            levels=scheme.name_of,
-            senses=scheme.senses,
-            licence=manifest.licence,
-            citation=manifest.citation,
-        )
 
     @property
     def label_key(self) -> tuple[str, str]:
@@ -170,10 +154,9 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str
     split: str
     balance: str
-    measure: str
+    measure: Literal["", "trec_average_precision", "accuracy"]
     tasks: list[Task]
     learned: list[str]
-    join: Joined
     also_trained: int
     skipped: list[Skipped]
     warnings: list[RunWarning]
@@ -325,15 +308,10 @@ class Run:
         return self.models[0]
 
     @property
-    def ranking_metric(self) -> str:
-        """The experiment's score, or its target's default. Guesses have this score as well."""
-        task = self.task(self.model_scores[0].test)
-        return self.experiment.score or task.target.default_score(task)
-
-    @property
     def main_metric(self) -> str:
-        """The metric that models are ranked by: the official measure, or the ranking metric."""
-        return self.header.measure or self.ranking_metric
+        """The official measure, or the experiment's score, or its target's default."""
+        task = self.task(self.model_scores[0].test)
+        return self.header.measure or self.experiment.score or task.target.default_score(task)
 
     @property
     def saved(self) -> list[dict[str, Any]]:
@@ -353,27 +331,22 @@ class Run:
         store
             The store; by default the experiment's.
         """
-        from obygaze_models.explain.moments import average_frames
-        from obygaze_models.saved.predict import predict_frames
-
-        saved = [row for row in self.saved if row["reads"] == "frames"]
-        if model:
-            saved = [row for row in saved if row["model"] == model]
-        if task:
-            saved = [row for row in saved if row["task"] == task]
-        names = {(row["model"], row["task"]) for row in saved}
-        if len(names) != 1:
+        saved = []
+        for row in self.saved:
+            is_chosen = model in (None, row["model"]) and task in (None, row["task"])
+            if is_chosen and row["reads"] == "frames":
+                saved.append(row)
+        if len({(row["model"], row["task"]) for row in saved}) != 1:
             raise ExperimentError(
                 f"{self.folder}: choose one saved model and task that read frames, such as those "
-                f"of frame-mil (got {len(names)})"
+                "of frame-mil"
             )
         opened, table = self._open_stores(store), self.predictions
+        keys = table.assign(task=table["test"].map(self.trained_on))[["model", "fit", "task"]]
         parts = []
         for row in saved:
-            own = table[(table["model"] == row["model"]) & (table["fit"] == row["fit"])]
-            of_task = own["test"].map(self.trained_on) == row["task"]
-            tested = own.loc[of_task, "id"].unique().tolist()
-            present = [clip for clip in tested if clip in opened]
+            is_own = (keys == [row["model"], row["fit"], row["task"]]).all(axis=1)
+            present = [clip for clip in table.loc[is_own, "id"].unique() if clip in opened]
             if present:
                 parts.append(predict_frames(row["folder"], opened, present))
         if not parts:
@@ -392,8 +365,6 @@ class Run:
         **options: Any,
     ) -> pd.DataFrame:
         """Find the moments in the test clips; the options are passed to `find_moments`."""
-        from obygaze_models.explain.moments import find_moments, frame_table
-
         opened = self._open_stores(store)
         frames = self.frames(model, task=task, store=opened)
         return find_moments(frame_table(frames, opened.items), **options)
@@ -466,6 +437,16 @@ def annotated_clips(manifest: Manifest, labels: LabelSet, groups: str = "film") 
         if name not in CLIPS and not name.startswith((LABEL_OF, CONCEPTS_OF)):
             table[name] = table["id"].map(dict(zip(items.ids, cells, strict=True)))
     return table
+
+
+def describe_unused(clips: pd.DataFrame) -> dict[str, str]:
+    """Return the number and the first of the clips that lack a fold or features, by reason."""
+    lacking = {}
+    for reason in ("no-fold", "no-features"):
+        ids = clips.loc[clips["used"] == reason, "id"].tolist()
+        if ids:
+            lacking[reason] = f"{len(ids):,} ({join_some(ids)})"
+    return lacking
 
 
 def _check_fits(table: pd.DataFrame) -> pd.DataFrame:

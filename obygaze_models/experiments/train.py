@@ -28,7 +28,6 @@ def train_model(
     output: str | Path,
     *,
     estimator: str | None = None,
-    concept: str | None = None,
     overwrite: bool = False,
 ) -> dict[str, Any]:
     """Train one of an experiment's estimators on all labelled clips, balanced as in a run.
@@ -43,8 +42,8 @@ def train_model(
         An `Experiment`, or the path of its TOML file.
     output
         The model's folder.
-    estimator, concept
-        The estimator to train, and the concept to learn; by default the first.
+    estimator
+        The estimator to train; by default the first. It learns the first task.
     overwrite
         Replace an existing model.
 
@@ -58,11 +57,7 @@ def train_model(
     name = estimator or next(iter(learners))
     if name not in learners:
         raise ExperimentError(unknown_name("estimator", name, learners))
-    problems = {problem.train.concept: problem for problem in plan.problems}
-    learned = plan.scheme.concept(concept) if concept else next(iter(problems))
-    if learned not in problems:
-        raise ExperimentError(unknown_name("concept", learned, problems))
-    problem, learner = problems[learned], learners[name]
+    problem, learner = plan.problems[0], learners[name]
     fold = _fold_of_all(plan, problem, validate=learner.uses_validation)
     planned = PlannedFit(name, learner, problem, fold)
     parts = {"training": fold.train}

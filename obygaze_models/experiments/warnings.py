@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 import pandas as pd
@@ -19,15 +18,10 @@ from obygaze_models.estimators.outputs import Facts
 from obygaze_models.estimators.registry import plugins
 from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.fit import WEIGHTS
+from obygaze_models.experiments.plan import Plan
 from obygaze_models.experiments.scores import split_by
-from obygaze_models.experiments.tables import Run, Skipped
+from obygaze_models.experiments.tables import Run, Skipped, describe_unused
 
-if TYPE_CHECKING:
-    from obygaze_models.experiments.plan import Plan
-    from obygaze_models.experiments.run import Results
-
-SHOWN = 10
-"""The maximum number of warnings about skipped fits. run.json has all of them."""
 RELEASED_POOLS = ("02_EN_S", "02_HN_S")
 """The split files that the released networks were trained on."""
 
@@ -38,7 +32,10 @@ def notes(*texts: str) -> list[RunWarning]:
 
 
 def run_warnings(
-    plan: Plan, tables: Mapping[str, pd.DataFrame], results: Results
+    plan: Plan,
+    tables: Mapping[str, pd.DataFrame],
+    skipped: Sequence[Skipped],
+    of_fits: Sequence[RunWarning],
 ) -> list[RunWarning]:
     """Return all warnings about a run, gravest first."""
     predictions = tables["predictions"]
@@ -48,9 +45,9 @@ def run_warnings(
             *_leaks(tables["clips"], predictions),
             *plan_warnings(plan),
             *_untested(plan, tables),
-            *skipped_warnings(results.skipped),
+            *_skipped(skipped),
             *_concepts(plan, tables["fits"]),
-            *results.notes,
+            *of_fits,
             *_models(plan, tables),
         ]
     )
@@ -61,7 +58,8 @@ def plan_warnings(plan: Plan) -> Iterator[RunWarning]:
     division = plan.division
     if division.near:
         yield RunWarning("neighbours", "", f"{division.near}; gap = 5 keeps them apart.")
-    lacking = plan.store.describe_missing([*plan.data.ids, *plan.join.without_features])
+    lost = plan.clips.loc[plan.clips["used"] == "no-features", "id"]
+    lacking = plan.store.describe_missing(lost.tolist())
     if lacking:
         yield RunWarning("missing", "", f"{lacking}.")
     for name, learner in plan.experiment.learners.items():
@@ -79,16 +77,11 @@ def plan_warnings(plan: Plan) -> Iterator[RunWarning]:
             yield RunWarning("plug-in", plugin.name, text)
 
 
-def skipped_warnings(skipped: Sequence[Skipped]) -> list[RunWarning]:
-    """Return a warning for each reason why fits or tests were skipped."""
-    warnings = []
+def _skipped(skipped: Sequence[Skipped]) -> Iterator[RunWarning]:
+    """Yield a warning for each reason why fits or tests were skipped."""
     for (task, why), own in group_by(skipped, lambda skip: (skip.task, skip.why)).items():
         what = join_some([skip.what for skip in own], 3)
-        warnings.append(RunWarning("skipped", task, f"{task}, {what}: {why}."))
-    if len(warnings) > SHOWN:
-        more = f"{len(warnings) - SHOWN} more reasons, listed in run.json."
-        warnings[SHOWN:] = [RunWarning("skipped", "", more)]
-    return warnings
+        yield RunWarning("skipped", task, f"{task}, {what}: {why}.")
 
 
 def _leaks(clips: pd.DataFrame, predictions: pd.DataFrame) -> Iterator[RunWarning]:
@@ -122,13 +115,9 @@ def _untested(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWar
         named = join_some(lacking.unique().tolist(), 3)
         text = f"This tests {len(groups)} of {total}, not {named}{reason}."
         yield RunWarning("films", "", text)
-    division = plan.division
-    lost = [
-        clip
-        for clip in plan.join.without_features
-        if division.protocol == "official" and division.fold_of.get(clip) == division.last
-    ]
-    if lost:
+    in_test = clips["fold"] == plan.division.last
+    lost = clips.loc[in_test & (clips["used"] == "no-features"), "id"].tolist()
+    if lost and plan.division.protocol == "official":
         text = (
             f"{counted(len(lost), 'test clip has', 'test clips have')} no features "
             f"({join_some(lost, 3)}). Such clips are left out here, but they lower the official "
@@ -174,9 +163,10 @@ def _models(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWarni
 def table_warnings(run: Run, where: str) -> list[RunWarning]:
     """Return the warnings for a table with rows from a run; `where` names these rows."""
     warnings = [warning for warning in run.warnings if warning.voids_scores]
-    for part in run.header.join.missing:
-        if part.key == "without_features":
-            warnings.append(RunWarning("no-features", where, f"{where}: {part}"))
+    lost = describe_unused(run.clips).get("no-features")
+    if lost:
+        text = f"{where}: clips without features: {lost}"
+        warnings.append(RunWarning("no-features", where, text))
     for warning in run.warnings:
         if warning.code in ("skipped", "concepts", "leak"):
             warnings.append(RunWarning(warning.code, where, f"{where}: {warning.text}"))

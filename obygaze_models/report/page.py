@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from itertools import combinations
 from pathlib import Path
@@ -14,7 +14,6 @@ from obygaze_features.common.text import format_number, format_time
 from obygaze_features.page.html import Html, document, number, read_thumbnails, script_json
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.experiments.annotators import compare_with_each
-from obygaze_models.experiments.published import Published, published_scores
 from obygaze_models.experiments.tables import Run
 from obygaze_models.report.cautions import alarms, cautions
 from obygaze_models.report.explorer import explorer_data
@@ -204,7 +203,6 @@ def _learned(
         return values
     run = main.run
     compared = compare_with_each(run).get(main.task.key)
-    published = [_published(entry) for entry in entries]
     keys = dict.fromkeys(key for entry in entries for key in entry.scores.mean)
     values |= {
         "results": results(entries, labels),
@@ -212,19 +210,12 @@ def _learned(
         "is_apart": not run.header.also_trained and not run.leaked,
         "feature": feature(run),
         "metrics": {key: METRICS[key].title for key in keys},
-        "published": published if any(published) else [],
         "verdicts": verdicts(main),
         "compared": compared,
         "kappas": _kappas(compared, main.model) if compared else [],
         "folders": [run.folder.name for run in runs],
     }
     return values
-
-
-def _published(entry: Tested) -> Mapping[str, Published]:
-    """Return the paper's scores that can be compared with an entry's."""
-    trained = entry.run.trained_on(entry.task.key)
-    return published_scores(entry.run, entry.model, trained, entry.task.key)
 
 
 def _kappas(compared: Any, model: str) -> list[tuple[str, float | None]]:

@@ -36,7 +36,7 @@ Origin = AnyRun | Manifest | Timelines
 """Anything that a page can be made from."""
 GRID_S = 60.0
 """The length of a clip on a page of timelines, in seconds. A manifest can have other lengths."""
-_NUMBER = re.compile(r"(?<!\d)(\d++)$")
+_NUMBER = re.compile(r"(?<!\d)(\d{1,9})$")
 
 
 @dataclass(frozen=True)

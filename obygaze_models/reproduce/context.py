@@ -13,8 +13,13 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.store import Store, open_store
 from obygaze_models.data.warnings import origin_warnings
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.published import BACKBONES, DATASET, paper_row, slot_of
 from obygaze_models.experiments.tables import Run
+from obygaze_models.reproduce.published import (
+    BACKBONES,
+    DATASET,
+    is_papers_checkpoint,
+    slot_of,
+)
 from obygaze_models.reproduce.render import Artifacts
 
 PROTOCOLS = ("released", "leak-free", "paper")
@@ -116,7 +121,7 @@ class ReproductionContext:
     Attributes
     ----------
     stores
-        The open stores, by slot (see `obygaze_models.experiments.published.BACKBONES`).
+        The open stores, by slot (see `obygaze_models.reproduce.published.BACKBONES`).
     has_papers_clips
         True if the clips are the paper's, so that its numbers can be compared with ours.
     has_released_splits
@@ -258,5 +263,5 @@ class ReproductionContext:
 
     def is_published(self, slot: str) -> bool:
         """Return True if the paper has numbers for these clips and the store's checkpoint."""
-        backbone = self.stores[slot].attributes["backbone"]
-        return self.has_papers_clips and paper_row(backbone) is not None
+        config = self.stores[slot].attributes["backbone"].get("config", {})
+        return self.has_papers_clips and is_papers_checkpoint(slot, config)

@@ -6,17 +6,17 @@ import numpy as np
 
 from obygaze_features.items.films import film_titles
 from obygaze_models.data.protocols import FILM_CLIPS
-from obygaze_models.experiments import published
-from obygaze_models.experiments.published import AVERAGES
 from obygaze_models.experiments.scores import average_over_fits, is_cross_validated
 from obygaze_models.explain.error_factors import error_factors
 from obygaze_models.figures.dots import Dot, Series, dot_plot
+from obygaze_models.reproduce import published
 from obygaze_models.reproduce.context import (
     Needs,
     ReproductionContext,
     Runs,
     Setting,
 )
+from obygaze_models.reproduce.published import AVERAGES
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value, Values
 from obygaze_models.scoring.intervals import mean_scores
 from obygaze_models.scoring.metrics import baselines

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from obygaze_features.common.package import reference_json
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.experiments import published
 from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.warnings import released_leaks
+from obygaze_models.reproduce import published
 from obygaze_models.reproduce.context import SAME_LABELS, Needs, ReproductionContext, Runs, Setting
 from obygaze_models.reproduce.render import (
     Artifacts,

@@ -241,8 +241,9 @@ def test_clips_without_frames_are_named(planted, model, monkeypatch, tmp_path):
     lost = [planted.ids[3], planted.ids[10]]
     experiment = planted.experiment({"name": "frame-mil", "max_iter": 2}, store=store)
     run = om.run_experiment(experiment, tmp_path / "run")
-    [missing] = [part for part in run.header.join.missing if part.key == "without_features"]
-    assert (missing.first, missing.clips, run.header.join.used) == (lost, 2, 78)
+    used = run.clips["used"]
+    assert run.clips.loc[used == "no-features", "id"].tolist() == lost
+    assert (used == "").sum() == 78
     assert om.predict_frames(model, store).ids == [clip for clip in planted.ids if clip not in lost]
     task = {"positives": ["S"], "negatives": ["EN"]}
     data = om.load_dataset(planted.manifest, store, **task, frames="frames")

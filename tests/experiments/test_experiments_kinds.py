@@ -167,11 +167,8 @@ def test_drawn_and_named_folds_work_for_numbers(rated, tmp_path):
     run = om.run_experiment(drawn, tmp_path / "drawn")
     assert run.tests["valence"].clips == CLIPS - 6
     assert run.header.balance == "none"
-    pooled = om.compare(
-        om.run_experiment(structs.replace(drawn, estimators=("ridge", "svr")), tmp_path / "two"),
-        pooled=True,
-    )
-    assert {*pooled.table["clips"]} == {CLIPS - 6}
+    two = om.run_experiment(structs.replace(drawn, estimators=("ridge", "svr")), tmp_path / "two")
+    assert {*om.compare(two).table["clips"]} == {CLIPS - 6}
 
 
 def test_a_regressor_is_refused_for_classes(rated):

@@ -21,7 +21,7 @@ def fit_on(
     nothing: Any = None
     experiment = Experiment(name="e", manifest="m", store="s")
     problem = Problem(task, ())
-    plan = Plan(experiment, nothing, nothing, [problem], Division("split"), data, nothing)
+    plan = Plan(experiment, nothing, nothing, [problem], Division("split"), data)
     plan._labels[task] = labels
     planned = PlannedFit(learner.name, learner, problem, fold)
     fit = fit_planned(plan, planned, memo)
