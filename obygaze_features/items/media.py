@@ -99,10 +99,8 @@ class MediaFolder:
 
     def _folders(self, item: Item) -> list[Path]:
         """Return the folders to search: the folder of the item's film, if any, and the root."""
-        folder = self._film_folders.get(item.film.casefold())
-        if folder is None:
-            return [self.root]
-        return [folder, self.root]
+        folder = self._film_folders.get(item.film.casefold(), self.root)
+        return list(dict.fromkeys([folder, self.root]))
 
     @cached_property
     def _film_folders(self) -> dict[str, Path]:

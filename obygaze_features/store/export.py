@@ -41,8 +41,7 @@ def export(store: Store, output: Path | str, *, overwrite: bool = False) -> Path
         free = shutil.disk_usage(temporary.parent).free
         if free < size:
             raise StoreError(output, f"needs {format_size(size)}; there is {format_size(free)}")
-        # Through a file of Python's, so that a disk that fails is Python's error.
-        with temporary.open("w+b") as opened, h5py.File(opened, "w") as file:
+        with h5py.File(temporary, "w") as file:
             file["obygaze.json"] = json.dumps(store.attributes, ensure_ascii=False)
             file.create_dataset(fmt.IDS, data=ids, dtype=h5py.string_dtype())
             for spec in store.specs:

@@ -182,13 +182,12 @@ class StoreWriter:
         if record != store.records.get(block):  # written since the store was opened
             store.refresh()
 
-        after = {row: check_row(store, outcome) for row, outcome in rows.items()}
-        kept = []
-        for row in store.rows_of_block(block):
-            if row not in rows or store.status[row] == Status.DONE:
-                kept.append(row)
-        after.update(zip(kept, read_outcomes(store, np.array(kept, np.intp)), strict=True))
-        return commit_block(store, block, [after[row] for row in store.rows_of_block(block)])
+        in_block = store.rows_of_block(block)
+        outcomes = read_outcomes(store, np.array(in_block))
+        for number, row in enumerate(in_block):
+            if row in rows and not isinstance(outcomes[number], Done):
+                outcomes[number] = check_row(store, rows[row])
+        return commit_block(store, block, outcomes)
 
 
 def commit_block(
@@ -237,18 +236,17 @@ def read_outcomes(store: Store, rows: Rows) -> list[Outcome]:
     """Return the outcome of each of these rows, with the values of those that are done."""
     status = store.status[rows]
     done = rows[status == Status.DONE]
-    values = {name: store.read_rows(name, done) for name in store.arrays}
+    columns = {name: iter(store.read_rows(name, done)) for name in store.arrays}
     sources = store.rows_table["source"]
 
     outcomes: list[Outcome] = []
-    number = 0
     for row, code in zip(rows.tolist(), status.tolist(), strict=True):
         source = sources[row] or None
         if code == Status.TODO:
             outcomes.append(None)
         elif code == Status.DONE:
-            outcomes.append(Done({name: values[name][number] for name in values}, source))
-            number += 1
+            values = {name: next(column) for name, column in columns.items()}
+            outcomes.append(Done(values, source))
         else:
             outcomes.append(Failed(Status(code), store.failures[store.ids[row]], source))
     return outcomes
