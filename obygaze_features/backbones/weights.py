@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,22 +83,14 @@ def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options:
             output_loading_info=True,
             **options,
         )
-    # transformers fills missing weights with random numbers. From version 5 on, it reports
-    # mismatched weights with their shapes.
-    mismatched = [key if isinstance(key, str) else key[0] for key in report["mismatched_keys"]]
-    refuse_misfit(folder, model_class.__name__, report["missing_keys"], mismatched)
+    # transformers fills missing weights with random numbers.
+    misfits = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
+    if misfits:
+        raise BackboneError(
+            f"{folder} does not fit {model_class.__name__}: some of its weights are missing or "
+            f"have the wrong shape ({misfits[0]})"
+        )
     return model
-
-
-def refuse_misfit(
-    where: Path, network: str, missing: Iterable[str], mismatched: Iterable[str]
-) -> None:
-    """Raise `BackboneError` if weights of a network are missing or have the wrong shape."""
-    for problem, names in (("are missing", missing), ("have the wrong shape", mismatched)):
-        if keys := sorted(names):
-            raise BackboneError(
-                f"{where} does not fit {network}: some of its weights {problem} ({keys[0]})"
-            )
 
 
 def load_network(path: Path, model: str, **options: Any) -> tuple[Any, dict[str, Any]]:
