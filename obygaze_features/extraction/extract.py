@@ -109,8 +109,7 @@ def load(
     if "clip" in kinds:
         _check_for_clips(loaded, options)
     else:
-        needs = {"texts": "text" in kinds, "images": "image" in kinds}
-        loaded = [backbone.for_images_and_texts(**needs) for backbone in loaded]
+        loaded = [backbone.for_images_and_texts(*kinds) for backbone in loaded]
     return loaded
 
 
