@@ -209,7 +209,7 @@ class Backbone:
 
     def embed_images(self, pixels: Tensor) -> Tensor:
         """Embed preprocessed images ``[B,3,h,w]`` as float32 ``[B,D]``, without normalising."""
-        self.check_reads(images=True)
+        self.check_reads("image")
         encode = self.encode_images
         spec = self.embedding
         assert encode
@@ -262,30 +262,27 @@ class Backbone:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer for texts, loaded on first use."""
-        self.check_reads(texts=True)
+        self.check_reads("text")
         assert self.text_tower is not None
         tokenizer: Tokenizer = self.text_tower.load_tokenizer()
         return tokenizer
 
-    def check_reads(self, *, texts: bool = False, images: bool = False) -> None:
-        """Raise `UsageError` if `texts` or `images` are requested and cannot be read."""
-        unread = []
-        if texts and not self.text_tower:
-            unread.append("texts")
-        if images and not self.encode_images:
-            unread.append("images")
-        if unread:
-            raise UsageError(
-                f"{self.name} does not read {' and '.join(unread)}. Choose another backbone; this "
-                "command lists all of them: obygaze features backbones"
-            )
+    def check_reads(self, *kinds: str) -> None:
+        """Raise `UsageError` if a kind of item, ``text`` or ``image``, cannot be read."""
+        readers = {"text": self.text_tower, "image": self.encode_images}
+        for kind in kinds:
+            if not readers[kind]:
+                raise UsageError(
+                    f"{self.name} does not read {kind}s. Choose another backbone; this command "
+                    "lists all of them: obygaze features backbones"
+                )
 
-    def for_images_and_texts(self, *, texts: bool = False, images: bool = False) -> Backbone:
+    def for_images_and_texts(self, *kinds: str) -> Backbone:
         """Return a copy of the backbone that computes only the arrays of images and texts.
 
-        Raises `UsageError` if `texts` or `images` are requested and the backbone cannot read them.
+        Raises `UsageError` if it cannot read items of these kinds, ``text`` or ``image``.
         """
-        self.check_reads(texts=texts, images=images)
+        self.check_reads(*kinds)
         if not self.for_clips:
             return self
         assert self.embedding

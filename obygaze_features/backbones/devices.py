@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from obygaze_features.common.package import need, usable_cores
 from obygaze_features.common.text import first_line
-from obygaze_features.errors import BackboneError, UsageError, translate
+from obygaze_features.errors import BackboneError
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -113,24 +113,32 @@ def arithmetic(device: str, precision: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if kind == "cuda":
             stack.enter_context(_tf32_lock)
-            stack.enter_context(_tf32(precision == "tf32"))
-            stack.enter_context(_same_kernels())
+            stack.enter_context(_same_kernels("tf32" if precision == "tf32" else "ieee"))
         if precision in ("bfloat16", "float16"):
             stack.enter_context(torch.autocast(kind, getattr(torch, precision)))
         yield
 
 
 @contextlib.contextmanager
-def _tf32(allow: bool) -> Iterator[None]:
-    """Allow or forbid TF32 in the ``with`` block, and restore the caller's setting afterwards."""
+def _same_kernels(precision: str) -> Iterator[None]:
+    """Set what makes CUDA's results vary, and restore the caller's settings afterwards.
+
+    That is the precision of float32 products (``tf32`` or ``ieee``), and two features of cuDNN,
+    which are disabled: its autotuned convolutions and its attention.
+    """
     import torch
 
-    backends = torch.backends
+    cuda = torch.backends.cuda
+    cudnn = torch.backends.cudnn
     # `allow_tf32` cannot even be read once a caller has used these.
-    switches = (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn)
+    switches = (cuda.matmul, cudnn.conv, cudnn.rnn)
     before = [switch.fp32_precision for switch in switches]
+    benchmark = cudnn.benchmark
+    attention = cuda.cudnn_sdp_enabled()
     for switch in switches:
-        switch.fp32_precision = "tf32" if allow else "ieee"
+        switch.fp32_precision = precision
+    cudnn.benchmark = False
+    cuda.enable_cudnn_sdp(False)
     try:
         yield
     finally:
@@ -138,38 +146,8 @@ def _tf32(allow: bool) -> Iterator[None]:
             switch.fp32_precision = "none"  # inherit from the switch above it
             if switch.fp32_precision != value:
                 switch.fp32_precision = value
-
-
-@contextlib.contextmanager
-def _same_kernels() -> Iterator[None]:
-    """Disable cuDNN features that make results vary: its autotuned convolutions and attention."""
-    import torch
-
-    cuda = torch.backends.cuda
-    cudnn = torch.backends.cudnn
-    benchmark = cudnn.benchmark
-    attention = cuda.cudnn_sdp_enabled()
-    cudnn.benchmark = False
-    cuda.enable_cudnn_sdp(False)
-    try:
-        yield
-    finally:
         cudnn.benchmark = benchmark
         cuda.enable_cudnn_sdp(attention)
-
-
-def limit_gpu_memory(device: str, limit: str) -> None:
-    """Limit the GPU memory of this process, in gigabytes (``20GB``). Batches shrink to fit."""
-    import torch
-
-    with translate(UsageError, "--max-gpu-memory", "must be a size such as 20GB"):
-        gigabytes = float(limit.removesuffix("GB"))
-    if torch.device(device).type != "cuda":
-        raise UsageError(f"--max-gpu-memory needs a CUDA device (got {device})")
-    total = torch.cuda.get_device_properties(device).total_memory
-    share = min(1.0, gigabytes * 2**30 / total)
-    # Pass the number or None, because PyTorch rejects a plain "cuda" here.
-    torch.cuda.set_per_process_memory_fraction(share, torch.device(device).index)
 
 
 def is_out_of_memory(problem: BaseException) -> bool:

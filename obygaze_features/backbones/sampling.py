@@ -78,15 +78,12 @@ def read_sampling(text: str | None, frames: int | None) -> Sampling | None:
     `frames` is the maximum number of frames per clip; without a rate, it is the maximum number of
     windows of sound.
     """
-    if text is None and frames is None:
-        return None
-    most = MAX_FRAMES if frames is None else frames
     if text is None:
-        return Sampling(most)
+        return Sampling(frames) if frames else None
     match = re.fullmatch(r"(\d*\.?\d+) ?fps", text.strip().lower())
     if not match or not float(match[1]):
         raise UsageError(f"sampling must be a rate such as '2 fps' (got {text})")
-    return Sampling(most, float(match[1]))
+    return Sampling(frames or MAX_FRAMES, float(match[1]))
 
 
 def uniform_indices(n: int, count: int) -> NDArray[np.int32]:

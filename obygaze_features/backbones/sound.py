@@ -150,7 +150,7 @@ class SoundPreprocessing:
             # Absurd samples overflow, and the store then refuses the result.
             with np.errstate(all="ignore"):
                 output = extract(window, sampling_rate=rate)
-            values = np.asarray(output[extract.model_input_names[0]][0], np.float32)
+            values = np.asarray(output["input_features"][0], np.float32)
             windows.append(torch.from_numpy(values))
         return torch.stack(windows)
 

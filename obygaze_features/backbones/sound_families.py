@@ -9,12 +9,12 @@ import numpy as np
 
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint, published
 from obygaze_features.backbones.image_families import make_text_tower
+from obygaze_features.backbones.network_config import read_object
 from obygaze_features.backbones.pools import clip_by_clip
 from obygaze_features.backbones.sampling import MAX_FRAMES
 from obygaze_features.backbones.sound import EXTRACTOR, SoundPreprocessing, SoundSampling
 from obygaze_features.backbones.tiny import write_clap
 from obygaze_features.backbones.weights import load_network
-from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError, translate
 from obygaze_features.store import ArraySpec
 from obygaze_features.store.arrays import pool_mean
@@ -45,17 +45,16 @@ SHORT = np.zeros(1, np.float32)
 
 def read_extractor(path: Path) -> SoundPreprocessing:
     """Return the preprocessing of a checkpoint's folder."""
-    transformers = need("transformers", extra="extract")
     file = path / CONFIG
+    config = read_object(file)
     with translate(BackboneError, file, "has settings that do not work together: {}"):
-        read = getattr(transformers, EXTRACTOR).from_pretrained(path, local_files_only=True)
-        if getattr(read, "feature_extractor_type", EXTRACTOR) != EXTRACTOR:
+        if config.get("feature_extractor_type", EXTRACTOR) != EXTRACTOR:
             raise BackboneError(f"{file} is not the configuration of a {EXTRACTOR}")
-        settings = {name: getattr(read, name) for name in SETTINGS}
+        settings = {name: config[name] for name in SETTINGS}
         rate = settings["sampling_rate"]
         window = settings["max_length_s"]
         if not isinstance(rate, int) or not 0 < window * rate <= MOST_SAMPLES:
-            raise BackboneError(f"{file}: windows of {window} s at {rate} samples per second")
+            raise BackboneError(f"{file}: windows of {window} s at {rate!r} samples per second")
         preprocessing = SoundPreprocessing(SoundSampling(rate, window, window), settings)
         preprocessing.inputs(SHORT)
     return preprocessing

@@ -148,12 +148,10 @@ def write_model(
 
 
 def byte_letters() -> list[str]:
-    """Return the character for each byte in byte-level vocabularies.
+    """Return the character for each byte in byte-level vocabularies."""
+    from tokenizers.pre_tokenizers import ByteLevel
 
-    Printable bytes stand for themselves. Other bytes get characters from code 256 on, in order.
-    """
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    return [chr(code) for code in printable] + [chr(256 + n) for n in range(256 - len(printable))]
+    return sorted(ByteLevel.alphabet())
 
 
 def clip_vocabulary() -> dict[str, int]:

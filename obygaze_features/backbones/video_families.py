@@ -149,13 +149,8 @@ def compute_otherwise_on_gpus(network: Module) -> None:
     for module in network.modules():
         if isinstance(module, FastGELUActivation):
             module.forward = partial(_by_device, module.forward, partial(gelu, approximate="tanh"))
-        elif isinstance(module, Conv3d) and _is_side_by_side(module):
+        elif isinstance(module, Conv3d):  # the only one, over adjacent tubelets
             module.forward = partial(_by_device, module.forward, partial(embed_tubelets, module))
-
-
-def _is_side_by_side(module: Conv3d) -> bool:
-    settings = (module.kernel_size, module.padding, module.dilation, module.groups)
-    return settings == (module.stride, (0, 0, 0), (1, 1, 1), 1)
 
 
 def embed_tubelets(convolution: Conv3d, pixels: Tensor) -> Tensor:

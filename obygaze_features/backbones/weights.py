@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ _LOADING = threading.Lock()
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
-    """Return the weight files in a checkpoint folder that `load_model` reads."""
+    """Return the weight files in a checkpoint folder that `load_network` reads."""
     for single, index in WEIGHT_FILES:
         if (folder / single).is_file():
             return (folder / single,)
@@ -59,20 +59,24 @@ def _shard_names(index: Path) -> list[str]:
     raise BackboneError(f"{index} is not an index of weights: it has no weight_map of file names")
 
 
-def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options: Any) -> Any:
+def load_network(folder: Path, model: str, **options: Any) -> tuple[Any, dict[str, Any]]:
     """Load a transformers model in float32; raise `BackboneError` if weights do not fit exactly.
 
-    `options` are arguments of the model.
+    `model` is the name of its class, and `options` are arguments of the class. Also returns the
+    fields of the `Backbone` that follow from the folder's files.
     """
     torch = need("torch", extra="extract")
+    transformers = need("transformers", extra="extract")
 
+    model_class = getattr(transformers, model)
+    files = weight_files(folder)
     config = read_config(model_class.config_class, folder, files)
     with _LOADING, loading(folder), quiet():
         with torch.device("meta"):  # only shapes, which take no memory
             network = model_class(config, **options)
         check_size(network, folder, files)
         # Misfits are reported below, in one line.
-        model, report = model_class.from_pretrained(
+        network, report = model_class.from_pretrained(
             folder,
             config=config,
             dtype=torch.float32,
@@ -83,34 +87,15 @@ def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options:
             output_loading_info=True,
             **options,
         )
-    # transformers fills missing weights with random numbers. From version 5 on, it reports
-    # mismatched weights with their shapes.
-    mismatched = [key if isinstance(key, str) else key[0] for key in report["mismatched_keys"]]
-    refuse_misfit(folder, model_class.__name__, report["missing_keys"], mismatched)
-    return model
-
-
-def refuse_misfit(
-    where: Path, network: str, missing: Iterable[str], mismatched: Iterable[str]
-) -> None:
-    """Raise `BackboneError` if weights of a network are missing or have the wrong shape."""
-    for problem, names in (("are missing", missing), ("have the wrong shape", mismatched)):
-        if keys := sorted(names):
-            raise BackboneError(
-                f"{where} does not fit {network}: some of its weights {problem} ({keys[0]})"
-            )
-
-
-def load_network(path: Path, model: str, **options: Any) -> tuple[Any, dict[str, Any]]:
-    """Load a transformers model from a folder, given the name of its class.
-
-    Also returns the fields of the `Backbone` that follow from the folder's files.
-    """
-    transformers = need("transformers", extra="extract")
-    files = weight_files(path)
-    network = load_model(getattr(transformers, model), path, files, **options)
-    config = read_json(path / "config.json", BackboneError)
-    return network, {"weights": files, "config": config}
+    # transformers fills missing weights with random numbers.
+    misfits = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
+    if misfits:
+        raise BackboneError(
+            f"{folder} does not fit {model}: some of its weights are missing or "
+            f"have the wrong shape ({misfits[0]})"
+        )
+    settings = read_json(folder / "config.json", BackboneError)
+    return network, {"weights": files, "config": settings}
 
 
 def load_folder(
@@ -120,7 +105,6 @@ def load_folder(
 
     With `any_size`, the processor may crop to another size than that in ``config.json``.
     """
-    need("transformers", extra="extract")
     from obygaze_features.backbones.preprocess import read_preprocessing
 
     preprocessing = read_preprocessing(path, mode)
@@ -196,7 +180,6 @@ def read_tokenizer(
     folder: Path, max_tokens: int, vocabulary_size: int, padding: str = "longest"
 ) -> Tokenizer:
     """Read the tokenizer of a checkpoint folder, for a network with this vocabulary size."""
-    need("transformers", extra="extract")
     from transformers import AutoTokenizer
 
     if not any((folder / name).is_file() for name in _VOCABULARIES):

@@ -21,7 +21,6 @@ from obygaze_features.backbones.backbone import (
 from obygaze_features.backbones.network_config import loading
 from obygaze_features.backbones.pools import pool_specs, pool_tokens
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.weights import refuse_misfit
 from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError, translate
 from obygaze_features.store import ArraySpec
@@ -171,16 +170,13 @@ def make_network(sizes: Mapping[str, int], positions: int) -> ModuleDict:
 def _load_weights(network: ModuleDict, state: dict[str, Tensor], file: Path) -> None:
     """Load the weights in float32; raise `BackboneError` if any do not fit."""
     weights = {}
-    missing = []
-    mismatched = []
     for name, expected in network.state_dict().items():
-        if name not in state:
-            missing.append(name)
-        elif state[name].shape != expected.shape:
-            mismatched.append(name)
-        else:
-            weights[name] = state[name].float()
-    refuse_misfit(file, "X-CLIP", missing, mismatched)
+        if name not in state or state[name].shape != expected.shape:
+            raise BackboneError(
+                f"{file} does not fit X-CLIP: some of its weights are missing or have the wrong "
+                f"shape ({name})"
+            )
+        weights[name] = state[name].float()
     network.load_state_dict(weights, assign=True)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import click
 
 from obygaze_features.common.cli import PATH, echo
-from obygaze_features.common.text import join_some
+from obygaze_features.common.text import group_by, join_some
 
 MAX_FAILURES_SHOWN = 20
 """The maximum number of failures shown in the terminal; the store lists them all."""
@@ -23,8 +23,6 @@ source_argument = click.argument("source", type=PATH, required=False)
 
 def echo_failures(failures: Mapping[str, str]) -> None:
     """Print the first failures, one line per reason."""
-    by_reason: dict[str, list[str]] = {}
-    for item_id, reason in failures.items():
-        by_reason.setdefault(reason, []).append(item_id)
+    by_reason = group_by(failures, lambda item_id: failures[item_id])
     for reason, ids in [*by_reason.items()][:MAX_FAILURES_SHOWN]:
         echo(f"  {join_some(ids, 1)}: {reason}", err=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -311,9 +310,8 @@ def merge(
     """Merge several annotators' label sets into one.
 
     The highest level wins, with every concept given by the annotators who chose that level. A clip
-    that only one annotator labelled keeps that annotator's labels. The command counts these clips,
-    and for each level the clips to which all annotators gave it. The merged label set becomes the
-    manifest's default unless the manifest already has one.
+    that only one annotator labelled keeps that annotator's labels; the command counts these clips.
+    The merged label set becomes the manifest's default unless the manifest already has one.
 
     \b
     Example:
@@ -326,17 +324,11 @@ def merge(
     merged = merge_labels(chosen, loaded, name)
     remarks = save_labels(loaded, [merged], manifest, default=name, overwrite=overwrite)
     codes = loaded.shared_scheme(chosen).codes
-    same = Counter[str]()
-    for clip in merged.ids:
-        levels = [labels.level_of.get(clip) for labels in chosen]
-        if len({*levels}) == 1:
-            same[levels[0] or ""] += 1
     result = {
         "manifest": str(manifest),
         "labels": name,
         "default_labels": loaded.default_labels or name,
         "label_sets": _level_rows([*chosen, merged], codes),
-        "the_same_from_all": {code: same[code] for code in codes},
         "of_one_annotator": merged.extra["annotators"].count("1"),
     }
     _show(result, remarks, as_json)

@@ -93,9 +93,6 @@ from obygaze_features.errors import VideoError
     "CPU or with many frames; 32 images or texts]",
 )
 @click.option(
-    "--max-gpu-memory", metavar="SIZE", help="The most memory to use on a shared GPU, such as 20GB."
-)
-@click.option(
     "--workers",
     type=int,
     help="Number of decoding processes (threads for images).  [default: all cores but one, shared "

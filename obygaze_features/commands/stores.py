@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -25,7 +24,7 @@ from obygaze_features.common.cli import (
     output_options,
     show,
 )
-from obygaze_features.common.text import counted, join_some, redact_url
+from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import OutputExists, StoreError, UsageError
 
 
@@ -336,17 +335,11 @@ def search(
         echo(f"WARNING: {note}", fg="yellow", bold=True, err=True)
 
     if output is not None:
-        asked = ["--like", query["like"]] if query["like"] else ["--text", query["text"]]
-        if query["frames"]:
-            asked.append("--frames")
-        where = [redact_url(address) for address in stores_]
-        words = ["obygaze", "stores", "search", *where, *asked, "--top", str(4 * query["top"])]
         write_page(
             matches,
             output,
             title=f"Clips like {query['like'] or query['text']}",
             notes=notes,
-            more=shlex.join(words),
             thumbnails=thumbnails,
             overwrite=overwrite,
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.backbones import Backbone, load_backbone
-from obygaze_features.backbones.devices import describe_device, limit_gpu_memory
+from obygaze_features.backbones.devices import describe_device
 from obygaze_features.backbones.resample import resample
 from obygaze_features.backbones.sampling import read_sampling
 from obygaze_features.common.files import require_folder_name
@@ -109,11 +109,7 @@ def load(
     if "clip" in kinds:
         _check_for_clips(loaded, options)
     else:
-        needs = {"texts": "text" in kinds, "images": "image" in kinds}
-        loaded = [backbone.for_images_and_texts(**needs) for backbone in loaded]
-    if options.max_gpu_memory and not options.ray:
-        for used in {backbone.device for backbone in loaded}:
-            limit_gpu_memory(used, options.max_gpu_memory)
+        loaded = [backbone.for_images_and_texts(*kinds) for backbone in loaded]
     return loaded
 
 

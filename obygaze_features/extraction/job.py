@@ -72,8 +72,6 @@ class Options:
         The number of the sound track to use, from 1 (default: each file's default track).
     device
         ``cpu``, ``cuda``, ``cuda:1`` or ``mps`` (default: a GPU if there is one).
-    max_gpu_memory
-        The maximum memory to use on a shared GPU, such as ``20GB``.
     batch
         The number of items per forward pass. It is halved when memory runs out.
     workers
@@ -98,7 +96,6 @@ class Options:
     frames: int | None = None
     audio_track: int | None = None
     device: str | None = None
-    max_gpu_memory: str | None = None
     batch: int | None = None
     workers: int | None = None
     stall_timeout: float = STALL_TIMEOUT_S

@@ -24,11 +24,10 @@ from obygaze_features.backbones.devices import (
 from obygaze_features.backbones.network_config import loading, refuse_code
 from obygaze_features.backbones.weights import (
     Tokenizer,
-    load_model,
+    load_network,
     quiet,
     read_tokenizer,
     sha256_of_files,
-    weight_files,
 )
 from obygaze_features.common.files import read_json
 from obygaze_features.common.package import need
@@ -123,19 +122,17 @@ def load_language_model(spec: str | Path, device: str | None = None) -> Language
     `spec` is a folder, a name in `TEXT_MODELS`, or ``OWNER/NAME`` on the Hugging Face Hub.
     """
     need("transformers", extra="language")
-    from transformers import GPT2LMHeadModel
-
     device = choose_device(device)
     checkpoint = _resolve(spec)
     folder = checkpoint.path
     config = read_json(folder / "config.json", BackboneError)
     if not isinstance(config, dict) or config.get("model_type") != "gpt2":
         raise BackboneError(f"{folder}: a language model must be of the type 'gpt2'")
-    files = weight_files(folder)
-    network = load_model(GPT2LMHeadModel, folder, files)
+    network, fields = load_network(folder, "GPT2LMHeadModel")
     tokenizer = read_tokenizer(folder, network.config.n_positions, network.config.vocab_size)
     move_to_device(network, device, checkpoint.name)
-    return LanguageModel(checkpoint.name, network, tokenizer, device, _about(checkpoint, files))
+    about = _about(checkpoint, fields["weights"])
+    return LanguageModel(checkpoint.name, network, tokenizer, device, about)
 
 
 def load_sentence_encoder(spec: str | Path, device: str | None = None) -> SentenceEncoder:
@@ -147,8 +144,7 @@ def load_sentence_encoder(spec: str | Path, device: str | None = None) -> Senten
     sentence_transformers = need("sentence_transformers", extra="language")
     device = choose_device(device)
     checkpoint = _resolve(spec)
-    files = weight_files(checkpoint.path)
-    _check_weights(checkpoint.path, files)
+    files = _check_weights(checkpoint.path)
     with loading(checkpoint.path), quiet():
         model = sentence_transformers.SentenceTransformer(
             str(checkpoint.path),
@@ -177,8 +173,8 @@ def _about(checkpoint: Checkpoint, files: Sequence[Path]) -> dict[str, Any]:
     }
 
 
-def _check_weights(folder: Path, files: Sequence[Path]) -> None:
-    """Raise if weights are missing, which sentence-transformers would initialise randomly."""
+def _check_weights(folder: Path) -> Sequence[Path]:
+    """Return the weight files; raise if they lack weights, which would be random numbers."""
     from transformers import MODEL_MAPPING, AutoConfig
 
     refuse_code(folder / "config.json")
@@ -189,7 +185,9 @@ def _check_weights(folder: Path, files: Sequence[Path]) -> None:
     options = {}
     if "add_pooling_layer" in signature(model_class.__init__).parameters:
         options["add_pooling_layer"] = False
-    load_model(model_class, folder, files, **options)
+    _, fields = load_network(folder, model_class.__name__, **options)
+    files: Sequence[Path] = fields["weights"]
+    return files
 
 
 def _batches(sequences: Sequence[Sequence[int]], max_tokens: int) -> Iterator[list[int]]:

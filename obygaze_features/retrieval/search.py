@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -123,7 +122,6 @@ def write_page(
     *,
     title: str,
     notes: Sequence[str] = (),
-    more: str,
     thumbnails: Path | None = None,
     overwrite: bool = False,
 ) -> None:
@@ -139,8 +137,6 @@ def write_page(
         The heading of the page.
     notes
         Sentences about what the matches mean.
-    more
-        The command that finds more matches.
     thumbnails
         A folder of pictures ``ID.jpg``. A page with pictures must not be shared.
     overwrite
@@ -175,13 +171,11 @@ def write_page(
     if pictures:
         sentences.append("Do not share this page: it contains pictures of films.")
     template = (files("obygaze_features.retrieval") / "search.html").read_text(encoding="utf-8")
-    count = counted(len(rows), "clip")
     body = html(
         template,
         title=title,
-        count=count,
+        count=counted(len(rows), "clip"),
         note=" ".join(sentences),
-        more=more,
         cards=Html("".join(cards)),
     )
     with new_file(output, overwrite=overwrite) as new:
@@ -242,7 +236,7 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
     )
     if any(candidate.name == family and not candidate.embeds_texts for candidate in families()):
         raise no_texts
-    give = "pass the checkpoint that made the store: --backbone NAME=FOLDER"
+    give = "pass the backbone that made the store: --backbone NAME=FOLDER or NAME=module:make"
     # Stores may come from anybody, so they may name listed backbones, but not code or downloads.
     known = known_checkpoints()
     spec = backbone
@@ -251,9 +245,6 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
     if backbone is None and name in known:
         spec = name
     if spec is None:
-        if ":" in family:
-            typed = shlex.quote(f"{name}={family}")
-            give = f"if you trust {shorten(family)}, run its code with: --backbone {typed}"
         raise BackboneError(f"{store.where}: no backbone {shorten(name)} is installed; {give}")
     network = load_backbone(spec, "cpu")
     if network.text_tower is None:

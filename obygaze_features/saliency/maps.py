@@ -273,7 +273,7 @@ class GradCamModel:
 
 def load_grad_cam_model(spec: str | Path, device: str | None = None) -> GradCamModel:
     """Load a backbone for saliency maps; `spec` is the same as for `load_backbone`."""
-    backbone = load_backbone(spec, device).for_images_and_texts(texts=True, images=True)
+    backbone = load_backbone(spec, device).for_images_and_texts("text", "image")
     config: Any = backbone.module["vision"].config
     side = config.image_size // config.patch_size
     return GradCamModel(backbone, (side, side))

@@ -20,7 +20,7 @@ from obygaze_features.common.cli import (
     show,
 )
 from obygaze_features.common.figures import SUFFIXES, save_figure
-from obygaze_features.common.files import refuse_to_overwrite, to_json, write_text
+from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.common.tables import format_rows
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import echo_warnings, path_option
@@ -47,15 +47,15 @@ def _with_outputs(command: Callable[..., Measured]) -> Callable[..., None]:
         "--output",
         "outputs",
         multiple=True,
-        help="A .csv or .json table, or an .svg, .pdf or .png figure; repeatable.",
+        help="A .csv table, or an .svg, .pdf or .png figure; repeatable.",
     )
     @overwrite_option
     @json_option
     @wraps(command)
     def run(outputs: tuple[Path, ...], overwrite: bool, as_json: bool, **options: Any) -> None:
         for path in outputs:
-            if path.suffix not in (".csv", ".json", *SUFFIXES):
-                raise UsageError(f"{path}: the output must be a .csv, .json, .svg, .pdf or .png")
+            if path.suffix not in (".csv", *SUFFIXES):
+                raise UsageError(f"{path}: the output must be a .csv, .svg, .pdf or .png")
             refuse_to_overwrite(path, overwrite=overwrite)
 
         measured = command(**options)
@@ -68,8 +68,6 @@ def _with_outputs(command: Callable[..., Measured]) -> Callable[..., None]:
         for path in dict.fromkeys(outputs):
             if path.suffix in SUFFIXES:
                 save_figure(measured.figure(), path, overwrite=overwrite)
-            elif path.suffix == ".json":
-                write_text(path, to_json(measured.to_dict()))
             else:
                 write_text(path, format_rows(measured.rows, number=str))
             echo(f"Wrote {path}", err=as_json)
@@ -175,7 +173,7 @@ def gender_score(scores: Path) -> Measured:
     confidence, probability and similarity, and a group (man or woman) or a caption. To score both
     variants of a caption, it needs probability_man, similarity_man, probability_woman and
     similarity_woman. Without scores, only co-occurrence is counted. There is a row for each object
-    and measure; a .json output also has the scores of each caption.
+    and measure; --json also has the scores of each caption.
 
     \b
     Example:

@@ -55,7 +55,7 @@ def compare_with_each(run: Run) -> dict[str, AnnotatorComparison]:
             votes_of(run, task),
             called,
             clips["group"].tolist(),
-            task.class_titles,
+            len(task.classes),
             cross_validated=any(map(is_cross_validated, by_model.values())),
         )
         if comparison is not None:

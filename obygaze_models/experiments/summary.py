@@ -50,21 +50,19 @@ def _sentence(run: Run, scores: ModelScores) -> str:
 
 def describe_run(run: Run) -> str:
     """Return the text that `obygaze models run` prints below the result, except for warnings."""
-    compared = compare_with_each(run)
     tables = {"scores": _scores(run)}
     if len(run.tests) > 1 and all(run.task(test).concept for test in run.tests):
         tables["concepts"] = _concepts(run)
     tables["films"] = _films(run)
     raters: Rows = []
-    for test, comparison in compared.items():
+    for test, comparison in compare_with_each(run).items():
         for rater in comparison.raters:
-            raters.append({"test": test, "kappa of": rater.name, **rater.kappa})
+            low, high = rater.interval or (None, None)
+            row = {"test": test, "clips": comparison.clips, "kappa of": rater.name, **rater.kappa}
+            raters.append(row | {"difference": rater.difference, "low": low, "high": high})
     tables["annotators"] = raters
 
-    parts = [describe(tables)]
-    for comparison in compared.values():
-        parts.append(fill(comparison.sentence(run.main_model)))
-    parts += [fill(_describe_means(run)), describe(_clips(run))]
+    parts = [describe(tables), fill(_describe_means(run)), describe(_clips(run))]
     return "\n\n".join(filter(None, parts))
 
 

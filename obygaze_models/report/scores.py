@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -175,15 +176,9 @@ def headline(entries: Sequence[Tested]) -> Tested:
 
 def inputs(runs: Sequence[Run]) -> list[str]:
     """Return each run's input in plain words, with the features if several runs share the words."""
-    names = [_senses(run) for run in runs]
-    features_of: dict[str, set[str]] = {}
-    for name, run in zip(names, runs, strict=True):
-        features_of.setdefault(name, set()).add(feature(run))
-    reads = []
-    for name, run in zip(names, runs, strict=True):
-        is_shared = len(features_of[name]) > 1
-        reads.append(f"{name} ({feature(run)})" if is_shared else name)
-    return reads
+    pairs = [(_senses(run), feature(run)) for run in runs]
+    counts = Counter(senses for senses, _ in {*pairs})
+    return [f"{senses} ({own})" if counts[senses] > 1 else senses for senses, own in pairs]
 
 
 def _senses(run: Run) -> str:

@@ -14,7 +14,6 @@ from obygaze_features import Manifest, Timelines
 from obygaze_features.annotations.merge import MERGED, merge_labels
 from obygaze_features.annotations.project import project
 from obygaze_features.common.figures import level_colour_names
-from obygaze_features.common.files import describe_absent
 from obygaze_features.common.package import obygaze_version, reference_json
 from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError, ObygazeError
@@ -166,9 +165,6 @@ def _open(source: Origin) -> Run | Manifest | Timelines:
         return Timelines.load(folder)
     if (folder / "manifest.json").is_file():
         return Manifest.load(folder)
-    if not folder.exists():
-        wish = "a run (obygaze models run), a manifest or timelines"
-        raise ExperimentError(describe_absent(folder, wish))
     return as_run(folder)
 
 

@@ -251,33 +251,42 @@ def score_pooled(clips: ScoredClips) -> dict[str, Array]:
 
 def estimate_scores(scored: GroupScores) -> dict[str, Estimate]:
     """Estimate the mean and interval of each score of a test set."""
-    estimates, crossed = {}, scored.cross_validated
+    estimates = _estimate_each(scored)
+    # A score is not tested against 0.
+    return {key: replace(estimate, p_value=None) for key, estimate in estimates.items()}
+
+
+def _estimate_each(scored: GroupScores, *, least: float = 0.0) -> dict[str, Estimate]:
+    """Estimate each column; a bounded score or difference is between `least` and 1."""
+    estimates = {}
     for key in scored.values.columns.tolist():
         if key in scored.together:
-            estimate = estimate_weighted(scored.together[key], cross_validated=crossed)
+            values = scored.together[key]
+            estimate = estimate_weighted(values, cross_validated=scored.cross_validated)
         else:
-            estimate = estimate_mean(scored.values[key].to_numpy(), cross_validated=crossed)
-        restricted = restrict(estimate, key, scored.class_counts)
-        estimates[key] = replace(restricted, p_value=None)  # a score is not tested against 0
+            values = scored.values[key].to_numpy()
+            estimate = estimate_mean(values, cross_validated=scored.cross_validated)
+        estimates[key] = restrict(estimate, key, scored.class_counts, least=least)
     return estimates
 
 
 def estimate_differences(model: GroupScores, reference: GroupScores) -> dict[str, Difference]:
     """Estimate the differences between two models' scores on the same clips."""
-    first, second = estimate_scores(model), estimate_scores(reference)
-    differences, crossed = {}, model.cross_validated or reference.cross_validated
-    for key in first:
-        if key not in second:
-            continue  # an official measure of only one of the models
-        if key in model.together and key in reference.together:
-            weighted = model.together[key] - reference.together[key]
-            estimate = estimate_weighted(weighted, cross_validated=crossed)
-        else:
-            by_group = (model.values[key] - reference.values[key]).to_numpy()
-            estimate = estimate_mean(by_group, cross_validated=crossed)
-        estimate = restrict(estimate, key, model.class_counts, least=-1.0)
-        differences[key] = Difference(first[key], second[key], estimate)
-    return differences
+    first = estimate_scores(model)
+    second = estimate_scores(reference)
+    common = [key for key in first if key in second]  # an official measure may be of only one
+    apart = replace(
+        model,
+        values=model.values[common] - reference.values[common],
+        together={
+            key: model.together[key] - reference.together[key]
+            for key in model.together
+            if key in reference.together
+        },
+        cross_validated=model.cross_validated or reference.cross_validated,
+    )
+    differences = _estimate_each(apart, least=-1.0)
+    return {key: Difference(first[key], second[key], differences[key]) for key in common}
 
 
 def restrict(

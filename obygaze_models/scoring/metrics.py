@@ -33,14 +33,12 @@ TREC, ACCURACY = "trec_average_precision", "accuracy"
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric: its names, its meaning, and where it is used.
+    """A metric: its name, and where it is used.
 
     Parameters
     ----------
-    title, name
-        The name as a column heading, and in a sentence.
-    sentence
-        An explanation for readers.
+    title
+        The name.
     binary, multiclass
         True if score tables for two classes, or for more classes, have a column for it.
     numeric
@@ -49,8 +47,6 @@ class Metric:
         True if it can be a benchmark's official measure.
     lower_is_better
         True if lower scores are better.
-    ranks
-        True if it scores the ranking of clips, not their predicted classes.
     skewed
         True if a few films have much higher scores than the rest when positive clips are rare.
     bounded
@@ -58,126 +54,52 @@ class Metric:
     """
 
     title: str
-    name: str
-    sentence: str
     binary: bool = False
     multiclass: bool = False
     numeric: bool = False
     official: bool = False
     lower_is_better: bool = False
-    ranks: bool = False
     skewed: bool = False
     bounded: bool = True
 
 
 METRICS = {
-    "f1": Metric(
-        "F1 positive",
-        "positive-class F1",
-        "how well positive clips are found: the harmonic mean of precision (the share of positive "
-        "predictions that are correct) and recall (the share of positive clips that are found)",
-        binary=True,
-    ),
-    "f1_macro": Metric(
-        "F1 macro",
-        "macro F1",
-        "the mean of the classes’ F1, with all classes weighted equally",
-        multiclass=True,
-    ),
-    "f1_weighted": Metric(
-        "F1 weighted",
-        "weighted F1",
-        "the mean of the classes’ F1, weighted by their numbers of clips. If few clips are "
-        "positive, it is much larger than the F1 of the positive class: do not compare the two",
-        binary=True,
-        multiclass=True,
-    ),
-    "precision": Metric(
-        "Precision", "precision", "the share of positive predictions that are correct", skewed=True
-    ),
-    "recall": Metric(
-        "Recall", "recall", "the share of positive clips that are predicted positive", skewed=True
-    ),
-    ACCURACY: Metric(
-        "Accuracy", "accuracy", "the share of clips that are classified correctly", official=True
-    ),
-    "balanced_accuracy": Metric(
-        "Balanced accuracy",
-        "balanced accuracy",
-        "the mean over classes of the share of clips that are predicted correctly",
-        multiclass=True,
-    ),
-    "auroc": Metric(
-        "AUROC",
-        "AUROC",
-        "how often a positive clip gets a higher probability than a negative clip; .5 is chance. "
-        "With more than two classes, it is the mean over classes, each against the rest",
-        binary=True,
-        multiclass=True,
-        ranks=True,
-    ),
-    "average_precision": Metric(
-        "AP",
-        "AP",
-        "average precision: the mean precision at the ranks of the positive clips; chance is the "
-        "share of positives",
-        binary=True,
-        ranks=True,
-        skewed=True,
-    ),
-    "brier": Metric(
-        "Brier",
-        "Brier score",
-        "the mean squared difference between the probabilities and the true classes",
-        lower_is_better=True,
-        bounded=False,
-    ),
-    "log_loss": Metric(
-        "Log loss",
-        "log loss",
-        "the mean negative logarithm of the probability of the true class",
-        lower_is_better=True,
-        bounded=False,
-    ),
-    TREC: Metric(
-        "AP (trec_eval)",
-        "AP (trec_eval)",
-        "average precision as computed by the benchmark’s own program: clips with the same score "
-        "are ordered by id",
-        official=True,
-        ranks=True,
-    ),
-    "r2": Metric(
-        "R2",
-        "R2",
-        "the share of the variance within a film that is explained; below 0, the film’s own mean "
-        "would be a better prediction",
-        numeric=True,
-        bounded=False,
-    ),
-    "mae": Metric(
-        "MAE",
-        "mean absolute error",
-        "the mean distance of predictions from the truth, in the unit of the number",
-        numeric=True,
-        lower_is_better=True,
-        bounded=False,
-    ),
-    "spearman": Metric(
-        "Spearman",
-        "Spearman’s correlation",
-        "how well predictions rank the clips; 0 is chance",
-        numeric=True,
-        ranks=True,
-        bounded=False,
-    ),
-    "pearson": Metric(
-        "Pearson",
-        "Pearson’s correlation",
-        "how close predictions are to a linear function of the truth; 0 is chance",
-        numeric=True,
-        bounded=False,
-    ),
+    # How well positive clips are found: the harmonic mean of precision and recall.
+    "f1": Metric("F1 positive", binary=True),
+    # The mean of the classes' F1, with all classes weighted equally.
+    "f1_macro": Metric("F1 macro", multiclass=True),
+    # The mean of the classes' F1, weighted by their numbers of clips. If few clips are positive, it
+    # is much larger than the F1 of the positive class: do not compare the two.
+    "f1_weighted": Metric("F1 weighted", binary=True, multiclass=True),
+    # The share of positive predictions that are correct.
+    "precision": Metric("Precision", skewed=True),
+    # The share of positive clips that are predicted positive.
+    "recall": Metric("Recall", skewed=True),
+    # The share of clips that are classified correctly.
+    ACCURACY: Metric("Accuracy", official=True),
+    # The mean over classes of the share of clips that are predicted correctly.
+    "balanced_accuracy": Metric("Balanced accuracy", multiclass=True),
+    # How often a positive clip gets a higher probability than a negative clip; .5 is chance. With
+    # more than two classes, it is the mean over classes, each against the rest.
+    "auroc": Metric("AUROC", binary=True, multiclass=True),
+    # The mean precision at the ranks of the positive clips; chance is the share of positives.
+    "average_precision": Metric("AP", binary=True, skewed=True),
+    # The mean squared difference between the probabilities and the true classes.
+    "brier": Metric("Brier", lower_is_better=True, bounded=False),
+    # The mean negative logarithm of the probability of the true class.
+    "log_loss": Metric("Log loss", lower_is_better=True, bounded=False),
+    # Average precision as computed by the benchmark's own program: clips with the same score are
+    # ordered by id.
+    TREC: Metric("AP (trec_eval)", official=True),
+    # The share of the variance within a film that is explained; below 0, the film's own mean would
+    # be a better prediction.
+    "r2": Metric("R2", numeric=True, bounded=False),
+    # The mean distance of predictions from the truth, in the unit of the number.
+    "mae": Metric("MAE", numeric=True, lower_is_better=True, bounded=False),
+    # How well predictions rank the clips; 0 is chance.
+    "spearman": Metric("Spearman", numeric=True, bounded=False),
+    # How close predictions are to a linear function of the truth; 0 is chance.
+    "pearson": Metric("Pearson", numeric=True, bounded=False),
 }
 """All metrics by key, in the order of columns."""
 
@@ -305,31 +227,28 @@ def weighted_scores(
 
 
 def _own_scores(labels: Array, probabilities: Array, weights: Array) -> dict[str, Array]:
-    predictions = predicted_classes(probabilities)
-    losses = _losses(labels, probabilities, weights)
-    if probabilities.ndim == 2:
-        confusion = _confusion(labels, predictions, probabilities.shape[1], weights)
-        correct = (predictions == labels).astype(float)
-        f1 = _f1(confusion)
-        occurring = (confusion.sum(axis=1) + confusion.sum(axis=2)) > 0
-        return {
-            "f1_macro": ratio(np.nan_to_num(f1).sum(axis=1), occurring.sum(axis=1)),
-            "f1_weighted": _mean_by_size(f1, confusion),
-            ACCURACY: ratio(weights @ correct, weights.sum(axis=1)),
-            "balanced_accuracy": _balanced_accuracy(confusion),
-            **losses,
-        }
-    confusion = _confusion(labels, predictions, 2, weights)
-    f1, hits = _f1(confusion), confusion[:, 1, 1]
-    return {
-        "f1": f1[:, 1],
+    is_binary = probabilities.ndim == 1
+    classes = 2 if is_binary else probabilities.shape[1]
+    confusion = _confusion(labels, predicted_classes(probabilities), classes, weights)
+    f1 = _f1(confusion)
+    scores = {
         "f1_weighted": _mean_by_size(f1, confusion),
-        "precision": ratio(hits, confusion[:, :, 1].sum(axis=1)),
-        "recall": ratio(hits, confusion[:, 1].sum(axis=1)),
-        **ranking_scores(labels, probabilities, weights),
         "balanced_accuracy": _balanced_accuracy(confusion),
-        **losses,
+        **_losses(labels, probabilities, weights),
     }
+
+    if is_binary:
+        hits = confusion[:, 1, 1]
+        scores["f1"] = f1[:, 1]
+        scores["precision"] = ratio(hits, confusion[:, :, 1].sum(axis=1))
+        scores["recall"] = ratio(hits, confusion[:, 1].sum(axis=1))
+        return scores | ranking_scores(labels, probabilities, weights)
+
+    occurring = (confusion.sum(axis=1) + confusion.sum(axis=2)) > 0
+    correct = np.trace(confusion, axis1=1, axis2=2)
+    scores["f1_macro"] = ratio(np.nan_to_num(f1).sum(axis=1), occurring.sum(axis=1))
+    scores[ACCURACY] = ratio(correct, weights.sum(axis=1))
+    return scores
 
 
 def ranking_scores(labels: Array, scores: Array, weights: Array) -> dict[str, Array]:

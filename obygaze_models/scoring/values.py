@@ -28,13 +28,15 @@ def score_values(labels: Array, values: Array, weights: Array) -> dict[str, Arra
         Weights [draws, N], which are not negative.
     """
     total = weights.sum(axis=1)
-    errors = {"mae": ratio(weights @ np.abs(labels - values), total)}
     ranks = _weighted_ranks(labels, weights), _weighted_ranks(values, weights)
-    spearman = {"spearman": _correlation(_moments(*ranks, weights))}
     moments = _moments(labels, values, weights)
     squares = ratio(weights @ (labels - values) ** 2, total)
-    r2 = 1 - ratio(squares, moments["var_first"])
-    return {"r2": r2, **errors, **spearman, "pearson": _correlation(moments)}
+    return {
+        "r2": 1 - ratio(squares, moments["var_first"]),
+        "mae": ratio(weights @ np.abs(labels - values), total),
+        "spearman": _correlation(_moments(*ranks, weights)),
+        "pearson": _correlation(moments),
+    }
 
 
 def score_constant(labels: Array, value: float) -> dict[str, float | None]:

@@ -35,7 +35,7 @@ SLIPS = [
     ("tiny-clap", processor(hop_length="no"), "settings that do not work"),
     ("tiny-clap", processor(padding="x"), "padding must be repeatpad, repeat or pad"),
     ("tiny-clap", processor(max_length_s=10**5), r"windows of 100000 s at 16000 samples"),
-    ("tiny-clap", processor(sampling_rate="16000"), "settings that do not work"),
+    ("tiny-clap", processor(sampling_rate="16000"), "windows of 1 s at .16000. samples"),
     ("tiny-clap", processor(feature_extractor_type="Other"), "not the config.* ClapFeat"),
     ("tiny-vivit",
      lambda folder: edit_json(in_shards(folder) / "model.safetensors.index.json",

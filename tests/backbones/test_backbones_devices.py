@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import obygaze_features as of
 from obygaze_features.backbones import devices
-from obygaze_features.backbones.video_families import compute_otherwise_on_gpus
+from obygaze_features.backbones.video_families import embed_tubelets
 from obygaze_features.common.package import usable_cores
 from obygaze_features.errors import BackboneError
 
@@ -162,15 +162,11 @@ def test_a_gpu_computes_in_the_backbones_precision(checkpoints):
     assert seen == ["tf32"] * 3
 
 
-def test_only_adjacent_tubelets_become_a_matrix_product():
-    side = {"kernel_size": (2, 4, 4), "stride": (2, 4, 4)}
-    for options, is_product in (
-        ({}, True), ({"dtype": torch.float16}, True), ({"dtype": torch.bfloat16}, True),
-        ({"padding": 1}, False), ({"dilation": 2}, False), ({"groups": 2}, False),
-    ):  # fmt: skip
-        convolution = torch.nn.Conv3d(2, 4, **side | options)
-        compute_otherwise_on_gpus(convolution)
-        assert ("forward" in vars(convolution)) is is_product, options
+def test_a_matrix_product_equals_the_convolution_over_tubelets():
+    pixels = torch.randn(2, 3, 8, 34, 35, generator=torch.Generator().manual_seed(0))
+    convolution = torch.nn.Conv3d(3, 4, (2, 8, 8), (2, 8, 8))
+    product = embed_tubelets(convolution, pixels)
+    torch.testing.assert_close(product, convolution(pixels), atol=1e-5, rtol=0)
 
 
 MEMORY = """\

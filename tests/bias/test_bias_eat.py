@@ -45,11 +45,10 @@ def eat(obygaze, images, prompts):
 
 
 def test_a_battery_is_printed_tabulated_and_drawn(eat, images, prompts, tmp_path):
-    table, as_json, svg = (tmp_path / f"eat.{suffix}" for suffix in ("csv", "json", "svg"))
-    outputs = [word for path in (table, as_json, svg) for word in ("-o", path)]
+    table, svg = tmp_path / "eat.csv", tmp_path / "eat.svg"
+    outputs = ["-o", table, "-o", svg]
     result = eat("professions", *outputs, "--json", code=3)
     printed = json.loads(result.stdout)
-    assert printed == json.loads(as_json.read_text())
     assert (printed["battery"], printed["published"]) == ("professions", "CLIP ViT-B/32")
     [left_out] = printed["left_out_tests"]
     assert left_out["left_out_test"] == "medicine"

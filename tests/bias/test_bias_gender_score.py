@@ -57,9 +57,8 @@ def test_both_variants_are_scored(tmp_path, obygaze):
         "b,a [MASK] on a scooter,motor scooter,.5,.2,.3,.2,.3",
         "c,a [MASK] with lipstick,lipstick,.5,.2,.3,.2,.4",
     )
-    outputs = [word for kind in ("csv", "svg", "json") for word in ("-o", tmp_path / f"by.{kind}")]
-    obygaze("bias", "gender-score", table, *outputs, code=0)
-    content = json.loads((tmp_path / "by.json").read_text())
+    outputs = [word for kind in ("csv", "svg") for word in ("-o", tmp_path / f"by.{kind}")]
+    content = json.loads(obygaze("bias", "gender-score", table, *outputs, "--json", code=0).stdout)
     captions = content["captions"]
     assert [(row["id"], row["object"]) for row in captions[1:]] == [
         ("b", "motor scooter"), ("c", "lipstick"),

@@ -194,8 +194,6 @@ SLIPS = {
     "pictures": (PICTURE, lambda tiny: "words", {}, UsageError, "words.* images"),
     "texts": (TEXT, lambda tiny: tiny.with_changes(text_tower=None), {}, UsageError,
               "does not read texts"),
-    "size": (ONE, None, {"max_gpu_memory": "GB"}, UsageError, "such as 20GB"),
-    "no GPU": (ONE, None, {"max_gpu_memory": "20GB"}, UsageError, "needs a CUDA device"),
     "kinds": (MIXED, None, {}, UsageError, "text is of kind 'text'"),
     "folder": (clips("other.mp4"), None, {}, VideoError, "has none of the 1 files"),
 }  # fmt: skip

@@ -9,15 +9,13 @@ import time
 import weakref
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 import obygaze_features as of
-from obygaze_features.backbones import devices
-from obygaze_features.errors import BackboneError, ObygazeError, StoreError
+from obygaze_features.errors import BackboneError, StoreError
 from obygaze_features.extraction.forward import Batch
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import StoreWriter
@@ -231,25 +229,6 @@ def test_a_nan_feature_is_a_failure(films, tiny, tmp_path):
     }  # fmt: skip
     native = of.open_store(tmp_path / "tiny.zarr").read("native", missing="nan")
     assert np.flatnonzero(np.isnan(native).any(1)).tolist() == [0, 8, 16]
-
-
-def test_a_limit_holds_for_every_gpu_of_a_run(films, tiny, tmp_path, monkeypatch):
-    """PyTorch's own functions set the share of each GPU by its number."""
-    shares: dict[int, float] = {}
-    tell = lambda share, number: shares.update({number: share})  # noqa: E731
-    monkeypatch.setattr(torch._C, "_cuda_setMemoryFraction", tell, raising=False)
-    monkeypatch.setattr(torch.cuda.memory, "_lazy_init", lambda: None)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
-    properties = SimpleNamespace(total_memory=8 * 2**30)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
-    for device, number in (("cuda", 3), ("cuda:1", 1)):
-        devices.limit_gpu_memory(device, "2GB")
-        assert shares.pop(number) == 0.25
-    gpus = [replace(tiny, device="cuda:0"), replace(tiny, name="second", device="cuda:1")]
-    (tmp_path / "tiny.zarr").write_text("no store: the run ends before it computes")
-    with pytest.raises(ObygazeError):
-        of.extract(rows(4), films, gpus, tmp_path, max_gpu_memory="2GB")
-    assert shares == {0: 0.25, 1: 0.25}
 
 
 @linux
