@@ -15,12 +15,12 @@ from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import BiasError, UsageError
+from obygaze_models.scoring.metrics import Array
 
-Array = NDArray[Any]
 Rows = ArrayLike | Mapping[str, ArrayLike]
 """Embeddings: an array with one per row, or a mapping from names to embeddings."""
 P = Literal["auto", "exact", "sampled", "normal"]
@@ -101,9 +101,9 @@ def associate(x: Rows, y: Rows, a: Rows, b: Rows, settings: Settings = Settings(
     >>> round(result.d, 6), round(result.statistic, 6), result.p
     (1.506042, 2.29512, 0.05)
     """
-    units = _unit_vectors({"X": x, "Y": y, "A": a, "B": b})
-    direction = units["A"].mean(axis=0) - units["B"].mean(axis=0)
-    return _test(units["X"] @ direction, units["Y"] @ direction, "X and Y", settings)
+    x, y, a, b = _unit_vectors(X=x, Y=y, A=a, B=b)
+    direction = a.mean(axis=0) - b.mean(axis=0)
+    return _test(x @ direction, y @ direction, "X and Y", settings)
 
 
 def associate_each(x: Rows, a: Rows, b: Rows, settings: Settings = Settings()) -> list[Association]:
@@ -112,8 +112,8 @@ def associate_each(x: Rows, a: Rows, b: Rows, settings: Settings = Settings()) -
     Here d is the mean cosine with A minus the mean cosine with B, in standard deviations of all
     these cosines. T is the difference between their sums. p comes from partitions of A and B.
     """
-    units = _unit_vectors({"X": x, "A": a, "B": b})
-    return [_test(units["A"] @ row, units["B"] @ row, "A and B", settings) for row in units["X"]]
+    x, a, b = _unit_vectors(X=x, A=a, B=b)
+    return [_test(a @ row, b @ row, "A and B", settings) for row in x]
 
 
 def _test(first: Array, second: Array, groups: str, settings: Settings) -> Association:
@@ -167,17 +167,16 @@ def _p(first: Array, second: Array, settings: Settings) -> tuple[float, str, int
     partitions = math.comb(len(scores), k)
     is_small = settings.p == "auto" and partitions <= EXACT_UP_TO
     if is_small or settings.p == "exact":
-        return _exact_p(scores, k, threshold), "exact", partitions
+        return _count_as_high(scores, k, threshold, partitions) / partitions, "exact", partitions
     return _sampled_p(scores, k, threshold, settings), "sampled", settings.samples
 
 
-def _exact_p(scores: Array, k: int, threshold: float) -> float:
-    """Return the share of all partitions whose first group has a sum of at least `threshold`.
+def _count_as_high(scores: Array, k: int, threshold: float, partitions: int) -> int:
+    """Count the partitions whose first group has a sum of at least `threshold`.
 
     The sum of each subset of one half of the scores is looked up among the sorted sums of the other
     half. A large step is added to each score, so that a sum shows how many scores are in it.
     """
-    partitions = math.comb(len(scores), k)
     if partitions > MAX_PARTITIONS:
         raise BiasError(f'{partitions:,} partitions are too many to count. Use p="sampled"')
     step = 4 * float(np.abs(scores).sum()) or 1.0
@@ -187,7 +186,7 @@ def _exact_p(scores: Array, k: int, threshold: float) -> float:
     right = np.sort(_subset_sums(scores[half:] + step, limit))
     lowest = np.searchsorted(right, k * step + threshold - left)
     as_high = np.searchsorted(right, limit - left) - lowest
-    return int(as_high.sum()) / partitions
+    return int(as_high.sum())
 
 
 def _subset_sums(scores: Array, limit: float) -> Array:
@@ -219,7 +218,7 @@ def _normal_p(scores: Array, k: int) -> float:
     return 0.5 * math.erfc(above / deviation / math.sqrt(2))
 
 
-def _unit_vectors(sets: Mapping[str, Any]) -> dict[str, Array]:
+def _unit_vectors(**sets: Any) -> list[Array]:
     """Scale the sets' rows to length 1; raise `BiasError` if a row has no direction."""
     units: dict[str, Array] = {}
     for name, rows in sets.items():
@@ -238,4 +237,4 @@ def _unit_vectors(sets: Mapping[str, Any]) -> dict[str, Array]:
     widths = {name: unit.shape[1] for name, unit in units.items()}
     if len(set(widths.values())) > 1:
         raise BiasError(f"the embeddings differ in width: {widths}. Use those of a single model")
-    return units
+    return list(units.values())

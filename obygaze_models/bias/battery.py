@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from obygaze_features.common.package import reference_file
-from obygaze_features.common.text import unknown_name
+from obygaze_features.common.text import as_list, unknown_name
 from obygaze_features.errors import BiasError, UsageError
 from obygaze_models.bias.association import Settings, associate, associate_each
 from obygaze_models.bias.inputs import Vectors, read_struct
@@ -107,7 +107,7 @@ def select(selector: Selector, battery: Battery, tables: _Tables) -> list[str]:
     if not isinstance(selector, dict):
         return list(selector)
 
-    wanted = {name: [v] if isinstance(v, str) else v for name, v in selector.items()}
+    wanted = {name: as_list(values) for name, values in selector.items()}
     reason = f"no table has the columns {', '.join(wanted)}. Pass a manifest that has them"
     for table in tables:
         if not wanted.keys() <= table.keys():

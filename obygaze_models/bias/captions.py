@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import group_by
 from obygaze_features.errors import BiasError, translate
 from obygaze_models.bias.association import bootstrap_interval
-from obygaze_models.bias.inputs import Lexicon, check_cells, read_rows, tokens
+from obygaze_models.bias.inputs import Lexicon, check_cells, tokens
 from obygaze_models.bias.measured import Drawing, Measured
 from obygaze_models.scoring.metrics import Array
 
@@ -96,7 +97,8 @@ def _folder_rows(folder: Path) -> Iterator[_Row]:
 
 
 def _table_rows(path: Path) -> Iterator[_Row]:
-    table = read_rows(path, ["image_id", "condition", "emotion", "caption"])
+    required = ["image_id", "condition", "emotion", "caption"]
+    table = read_table(path, delimiter=None, required=required)
     check_cells(table, "image_id")
     intensities = table.get("intensity")
     for line, row, intensity in zip(table.lines, table.rows(), intensities, strict=True):

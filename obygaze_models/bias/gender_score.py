@@ -9,29 +9,28 @@ supports the gender in the caption.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from obygaze_features.common.tables import Table
-from obygaze_features.common.text import group_by
+from obygaze_features.common.tables import Table, read_table
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.inputs import (
     Lexicon,
     check_cells,
     numbers,
-    read_rows,
     shipped_lexicon,
     tokens,
 )
 from obygaze_models.bias.measured import Drawing, Measured, Rows
 from obygaze_models.scoring.metrics import Array
 
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
 GENDERS = ("man", "woman")
-BOTH, NEITHER = "both", "neither"
 ALL_OBJECTS = "all objects"
 # Cosines of 32-bit vectors can be slightly above 1.
 _ROUNDING = 1e-6
@@ -70,7 +69,7 @@ def gender_scores(path: str | Path) -> Measured:
     """
     import pandas as pd
 
-    table = read_rows(path)
+    table = read_table(Path(path), delimiter=None)
     check_cells(table, "object", unique="id")
     has_variants = "probability_man" in table.columns
     scores: dict[str, Array] = {}
@@ -80,24 +79,19 @@ def gender_scores(path: str | Path) -> Measured:
         for gender in GENDERS:
             scores[f"score_{gender}"] = _score(table, f"_{gender}")
     genders = _genders(table)
-    if not has_variants and set(genders).isdisjoint(GENDERS):
+    names_gender = not set(genders).isdisjoint(GENDERS)
+    if not has_variants and not names_gender:
         raise BiasError(f"{path}: no caption mentions a man or a woman. Add a 'group' column")
 
-    rows_of = {}
-    if "object" in table.columns:
-        rows_of = group_by(range(len(table)), table["object"].__getitem__)
+    kept = pd.DataFrame(table.columns).filter(["id", "caption", "object"])
+    captions = kept.assign(group=genders, **scores)
+    objects: list[tuple[object, DataFrame]] = []
+    if "object" in captions:
+        objects = sorted(captions.groupby("object"), key=lambda of_object: -len(of_object[1]))
     rows = []
-    for name in sorted(rows_of, key=lambda name: (-len(rows_of[name]), name)):
-        rows += _measure(name, rows_of[name], genders, scores)
-    rows += _measure(ALL_OBJECTS, list(range(len(table))), genders, scores)
-
-    columns: dict[str, Any] = {}
-    for name in ("id", "caption", "object"):
-        if name in table.columns:
-            columns[name] = table[name]
-    columns |= {"group": genders, **scores}
-    captions = pd.DataFrame(columns).to_dict("records")
-    return Measured(rows, _DRAWING, details={"captions": captions})
+    for name, own in [*objects, (ALL_OBJECTS, captions)]:
+        rows += _measure(name, own, names_gender=names_gender)
+    return Measured(rows, _DRAWING, details={"captions": captions.to_dict("records")})
 
 
 def gender_score(probability: ArrayLike, similarity: ArrayLike, confidence: ArrayLike) -> Array:
@@ -141,8 +135,8 @@ def gender_of(caption: str, lexicon: Lexicon) -> str:
     words = set(tokens(caption))
     named = [gender for gender in GENDERS if not words.isdisjoint(lexicon.words[gender])]
     if len(named) == 2:
-        return BOTH
-    return "".join(named) or NEITHER
+        return "both"
+    return "".join(named) or "neither"
 
 
 def _score(table: Table, variant: str = "") -> Array:
@@ -164,34 +158,30 @@ def _genders(table: Table) -> list[str]:
     return genders
 
 
-def _measure(
-    name: str, rows: list[int], genders: Sequence[str], scores: Mapping[str, Array]
-) -> Rows:
+def _measure(name: object, captions: DataFrame, *, names_gender: bool) -> Rows:
     """Return a row for each measure of some captions."""
-    group = np.array(genders)[rows]
+    of_gender = [captions[captions["group"] == gender] for gender in GENDERS]
     measured: dict[str, list[float | None]] = {}
-    if "score" in scores:
-        own = scores["score"][rows]
-        measured["said"] = [_mean(own[group == gender]) for gender in GENDERS]
-    if "score_man" in scores:
-        as_man = scores["score_man"][rows]
-        as_woman = scores["score_woman"][rows]
-        measured["filled"] = [_mean(as_man), _mean(as_woman)]
-        measured["assigned"] = [int((as_man > as_woman).sum()), int((as_woman > as_man).sum())]
-    if not set(genders).isdisjoint(GENDERS):
-        measured["cooccurrence"] = [int((group == gender).sum()) for gender in GENDERS]
+    if "score" in captions:
+        measured["said"] = [_mean(own["score"]) for own in of_gender]
+    if "score_man" in captions:
+        man, woman = captions["score_man"], captions["score_woman"]
+        measured["filled"] = [_mean(man), _mean(woman)]
+        measured["assigned"] = [int((man > woman).sum()), int((woman > man).sum())]
+    if names_gender:
+        measured["cooccurrence"] = [len(own) for own in of_gender]
 
     results = []
-    for measure, (man, woman) in measured.items():
-        to_man = None
-        if man is not None and woman is not None and man + woman:
-            to_man = man / (man + woman)
-        row = {"object": name, "captions": len(rows), "measure": measure}
-        results.append({**row, "man": man, "woman": woman, "to_man": to_man})
+    for measure, (to_man, to_woman) in measured.items():
+        share = None
+        if to_man is not None and to_woman is not None and to_man + to_woman:
+            share = to_man / (to_man + to_woman)
+        row = {"object": name, "captions": len(captions), "measure": measure}
+        results.append({**row, "man": to_man, "woman": to_woman, "to_man": share})
     return results
 
 
-def _mean(scores: Array) -> float | None:
-    if not len(scores):
+def _mean(scores: Series) -> float | None:
+    if scores.empty:
         return None
     return math.fsum(scores) / len(scores)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ import numpy as np
 
 from obygaze_features.common.files import read_json
 from obygaze_features.common.package import reference_file
-from obygaze_features.common.tables import Table, read_table
+from obygaze_features.common.tables import Table
 from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import BiasError, translate
 from obygaze_features.items.items import require_same_clips
@@ -34,11 +33,6 @@ def read_struct(path: Path, kind: type[Struct]) -> Struct:
         return msgspec.convert(read_json(path, BiasError), kind)
 
 
-def read_rows(path: str | Path, required: Sequence[str] = ()) -> Table:
-    """Read a CSV table, with any delimiter."""
-    return read_table(Path(path), delimiter=None, required=required)
-
-
 def check_cells(table: Table, *filled: str, unique: str = "") -> None:
     """Raise if a column in `filled` has an empty cell, or if the column `unique` has duplicates."""
     for column in filled:
@@ -54,17 +48,17 @@ def check_cells(table: Table, *filled: str, unique: str = "") -> None:
 
 def numbers(table: Table, column: str, low: float, high: float) -> Array:
     """Return a column as numbers; raise for the first cell that is invalid or out of range."""
+    import pandas as pd
+
     if column not in table.columns:
         raise BiasError(f"{table.path}: no column {column!r}")
-    values = np.full(len(table), np.nan)
-    for row, cell in enumerate(table[column]):
-        if "_" not in cell:  # Python reads 0_5 as 5
-            with contextlib.suppress(ValueError):
-                values[row] = float(cell)
-        if not low <= values[row] <= high:
-            rule = f"{column} must be a number from {low:g} to {high:g}"
-            raise table.problem(row, f"{rule} (got {shorten(cell)})")
-    return values
+    values = pd.to_numeric(pd.Series(table[column]), errors="coerce")
+    is_valid = values.between(low, high)
+    if not is_valid.all():
+        row = int(is_valid.argmin())
+        rule = f"{column} must be a number from {low:g} to {high:g}"
+        raise table.problem(row, f"{rule} (got {shorten(table[column][row])})")
+    return values.to_numpy(dtype=float)
 
 
 def tokens(text: str) -> list[str]:
@@ -102,9 +96,9 @@ def shipped_lexicon(name: str) -> Lexicon:
     return read_lexicon(reference_file(f"lexicons/{name}.json"))
 
 
-def read_lexicon(path: str | Path) -> Lexicon:
+def read_lexicon(path: Path) -> Lexicon:
     """Read a lexicon in the form of manifests/lexicons/emotions.json."""
-    lexicon = read_struct(Path(path), Lexicon)
+    lexicon = read_struct(path, Lexicon)
     for word in chain.from_iterable(lexicon.words.values()):
         if tokens(word) != [word]:
             raise BiasError(
@@ -148,10 +142,9 @@ def open_vectors(source: str | Path, *, manifests: Sequence[Manifest] = ()) -> V
     manifests
         Manifests of the store's items, whose columns are used.
     """
-    if "://" not in str(source):
-        path = Path(source)
-        if path.suffix in (".vec", ".csv"):
-            return Vectors(str(path), lambda ids: _read_file(path, ids))
+    path = Path(source)
+    if path.suffix in (".vec", ".csv"):
+        return Vectors(str(path), lambda ids: _read_file(path, ids))
     store = open_store(source)
     for manifest in manifests:
         require_same_clips(store.items, manifest.items)

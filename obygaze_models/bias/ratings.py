@@ -9,16 +9,19 @@ import math
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from obygaze_features.common.tables import Table
+from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import BiasError
-from obygaze_models.bias.inputs import check_cells, numbers, read_rows
+from obygaze_models.bias.inputs import check_cells, numbers
 from obygaze_models.bias.measured import Drawing, Measured
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 CLASSES = ("drawings", "hentai", "neutral", "porn", "sexy")
 SEXUALISED = ("hentai", "porn", "sexy")
@@ -36,7 +39,6 @@ _DRAWING = Drawing(
     value="share",
     limits=(0, 1),
 )
-Array = NDArray[Any]
 
 
 def ratings(path: str | Path, raters: Sequence[str] = ()) -> Measured:
@@ -50,32 +52,30 @@ def ratings(path: str | Path, raters: Sequence[str] = ()) -> Measured:
     path, raters
         As for `read_labels`.
     """
-    groups, labels = read_labels(path, raters)
+    from scipy.stats import binomtest
+
+    labels = read_labels(path, raters)
     rows = []
-    for group in dict.fromkeys(groups):
-        in_group = np.array(groups) == group
-        for rater, own in labels.items():
-            count = int(own[in_group].sum())
-            images = int(in_group.sum())
-            low, high = wilson_interval(count, images)
+    for group, of_group in labels.groupby(level="group", sort=False):
+        images = len(of_group)
+        for rater, count in of_group.sum().items():
+            low, high = binomtest(count, images).proportion_ci(method="wilson")
             row = {"group": group, "rater": rater, "count": count, "images": images}
-            rows.append({**row, "share": count / images, "low": low, "high": high})
+            rows.append({**row, "share": count / images, "low": float(low), "high": float(high)})
 
-    table = np.column_stack(list(labels.values()))
-    names = list(labels)
     pairs = []
-    for first, second in combinations(range(len(names)), 2):
-        pair = table[:, [first, second]]
-        agreement = float((pair[:, 0] == pair[:, 1]).mean())
-        both = {"raters": f"{names[first]}, {names[second]}", "alpha": cronbach_alpha(pair)}
-        pairs.append({**both, "agreement": agreement})
+    for first, second in combinations(labels, 2):
+        agreement = float((labels[first] == labels[second]).mean())
+        alpha = cronbach_alpha(labels[[first, second]])
+        pairs.append({"raters": f"{first}, {second}", "alpha": alpha, "agreement": agreement})
 
-    alpha = cronbach_alpha(table) if pairs else None
-    return Measured(rows, _DRAWING, {"images": len(groups), "alpha": alpha, "pairs": pairs})
+    # The order in memory decides the last bit of a sum.
+    alpha = cronbach_alpha(np.ascontiguousarray(labels)) if pairs else None
+    return Measured(rows, _DRAWING, {"images": len(labels), "alpha": alpha, "pairs": pairs})
 
 
-def read_labels(path: str | Path, raters: Sequence[str] = ()) -> tuple[list[str], dict[str, Array]]:
-    """Return each image's group, and each rater's labels: True if an image is sexualised.
+def read_labels(path: str | Path, raters: Sequence[str] = ()) -> DataFrame:
+    """Return each rater's labels, True if an image is sexualised, with the groups as the index.
 
     Parameters
     ----------
@@ -87,7 +87,9 @@ def read_labels(path: str | Path, raters: Sequence[str] = ()) -> tuple[list[str]
     raters
         The names of the raters to use (default: all).
     """
-    table = read_rows(path, _KEYS)
+    import pandas as pd
+
+    table = read_table(Path(path), delimiter=None, required=_KEYS)
     check_cells(table, *_KEYS, unique="image_id")
     columns = [name for name in table.columns if name not in (*_KEYS, *CLASSES)]
     if not table.columns.keys().isdisjoint(CLASSES):
@@ -95,30 +97,15 @@ def read_labels(path: str | Path, raters: Sequence[str] = ()) -> tuple[list[str]
             raise BiasError(f"{path}: the column {CLASSIFIER} beside probabilities. Rename it")
         table.columns[CLASSIFIER] = _most_probable(table)
         columns.append(CLASSIFIER)
-    if not columns:
-        raise BiasError(f"{path} has no labels. Add a column for each rater")
+    if not columns or not table.lines:
+        raise BiasError(f"{path} has no labels. Add a row for each image, a column for each rater")
 
-    labels: dict[str, Array] = {}
+    labels = {}
     for name in raters or columns:
         if name not in columns:
             raise BiasError(f"{path}: {unknown_name('rater', name, columns)}")
         labels[name] = _labels(table, name)
-    return table["group"], labels
-
-
-def wilson_interval(count: int, total: int) -> tuple[float, float]:
-    """Return Wilson's 95% interval of the share `count` / `total`.
-
-    Examples
-    --------
-    >>> low, high = wilson_interval(5, 8)
-    >>> round(low, 4), round(high, 4)
-    (0.3057, 0.8632)
-    """
-    from scipy.stats import binomtest
-
-    interval = binomtest(count, total).proportion_ci(0.95, method="wilson")
-    return float(interval.low), float(interval.high)
+    return pd.DataFrame(labels, index=pd.Index(table["group"], name="group"))
 
 
 def cronbach_alpha(ratings: ArrayLike) -> float | None:
@@ -130,10 +117,7 @@ def cronbach_alpha(ratings: ArrayLike) -> float | None:
     >>> round(cronbach_alpha([[int(label) for label in row] for row in rows]), 6)
     0.789474
     """
-    values: Array = np.asarray(ratings, dtype=float)
-    is_table = values.ndim == 2 and len(values) > 0 and values.shape[1] > 1
-    if not is_table or not np.isfinite(values).all():
-        raise BiasError("alpha needs a table of finite numbers, of two raters or more")
+    values = np.asarray(ratings, dtype=float)
     raters = values.shape[1]
     total = float(values.sum(axis=1).var())
     if math.isclose(total, 0, abs_tol=1e-15):
@@ -151,8 +135,8 @@ def _most_probable(table: Table) -> list[str]:
     return [CLASSES[column] for column in probabilities.argmax(axis=1)]
 
 
-def _labels(table: Table, rater: str) -> Array:
-    labels = np.empty(len(table), dtype=bool)
+def _labels(table: Table, rater: str) -> list[bool]:
+    labels = []
     for row, cell in enumerate(table[rater]):
         label = _LABELS.get(cell.strip().casefold())
         if label is None:
@@ -161,5 +145,5 @@ def _labels(table: Table, rater: str) -> Array:
                 f"unknown label {shorten(cell)} of {rater}. Use a class, 1 or 0, yes or no; or "
                 "name the raters to use: --rater NAME",
             )
-        labels[row] = label
+        labels.append(label)
     return labels

@@ -30,7 +30,8 @@ def make_figure2(context: ReproductionContext, runs: Runs) -> Artifacts:
         ("concepts a clip", "concepts_per_clip", "concepts_per_clip"),
     ):
         numbers = {row["level"]: row[measure] for row in levels if row[measure]}
-        lines += Line(name, "ours", plain(numbers)).beside(plain(published.get(key, {})))
+        lines.append(Line(name, "ours", plain(numbers)))
+        lines.append(Line("published", "published", plain(published.get(key, {}))))
     rates = []
     for row in counts["concepts"]:
         rates.append(Line(row["concept"], "ours", plain({code: row[code] for code in codes})))

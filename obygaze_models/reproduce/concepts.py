@@ -14,7 +14,7 @@ from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.experiments.division import RELEASED_CONCEPTS
 from obygaze_models.explain.parts import measured
 from obygaze_models.figures.dots import Dot, Series, dot_plot, level_series
-from obygaze_models.reproduce.context import Needs, ReproductionContext, Runs
+from obygaze_models.reproduce.context import Needs, ReproductionContext, Runs, Setting
 from obygaze_models.reproduce.drawings import DEPTH, Node, first_nodes, tree_outline
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value, plain
 from obygaze_models.reproduce.table2 import HEADS, READINGS, model_name, plan_bottlenecks
@@ -75,21 +75,16 @@ def make_figure3(context: ReproductionContext, runs: Runs) -> Artifacts:
     blocks, figures = [], {}
     for setting in context.settings():
         lines: list[Line] = []
-        dots: dict[str, list[Dot]] = {concept: [] for concept in concepts}
-        for negatives, bars in BARS.items():
-            ours, guess, shares = _scores(runs, f"{setting.key}/xclip-native-concepts-{negatives}")
-            lines += [
-                Line(f"against {NEGATIVES[negatives]} ({bars})", "ours", ours),
-                Line("all positive, at that share", "guess", guess),
-                Line("share of positives, scored", "count", shares),
-            ]
-            for concept in concepts:
-                dots[concept].append(_dot(ours.get(concept, Value(None))))
-                dots[concept].append(_dot(guess.get(concept, Value(None))))
+        for negatives in BARS:
+            lines += _lines(runs, setting, negatives)
+        rows = []
+        for concept in concepts:
+            scores = [line.values for line in lines if line.kind != "count"]
+            rows.append((concept, [_dot(values.get(concept, Value(None))) for values in scores]))
         title = f"{setting.title}; {_METHODS[setting.protocol]}"
         blocks.append(Block(title, setting.protocol, "f1", lines))
         figures[f"fig3-{setting.key}"] = dot_plot(
-            [*dots.items()],
+            rows,
             series,
             title=f"Concept detection: {setting.key}{context.title_suffix}",
             axis="F1 of the positive class, mean and standard deviation over fits",
@@ -100,11 +95,13 @@ def make_figure3(context: ReproductionContext, runs: Runs) -> Artifacts:
     return Artifacts([Table(concepts, blocks)], figures)
 
 
-def _scores(runs: Runs, prefix: str) -> tuple[dict[str, Value], dict[str, Value], dict[str, Value]]:
+def _lines(runs: Runs, setting: Setting, negatives: str) -> list[Line]:
     """Return each concept's F1, the F1 of calling all clips positive, and the positives' share."""
-    ours, guess, shares = {}, {}, {}
+    ours = {}
+    guess = {}
+    shares = {}
     for folder, run in runs.items():
-        if not folder.startswith(prefix):
+        if not folder.startswith(f"{setting.key}/xclip-native-concepts-{negatives}"):
             continue
         for scores in run.model_scores:
             concept = run.task(scores.test).concept
@@ -114,7 +111,11 @@ def _scores(runs: Runs, prefix: str) -> tuple[dict[str, Value], dict[str, Value]
             # This is for all clips together, whereas the run records the mean over films.
             guess[concept] = Value(baselines(share)["all positive"]["f1"])
             shares[concept] = Value(share)
-    return ours, guess, shares
+    return [
+        Line(f"against {NEGATIVES[negatives]} ({BARS[negatives]})", "ours", ours),
+        Line("all positive, at that share", "guess", guess),
+        Line("share of positives, scored", "count", shares),
+    ]
 
 
 def _dot(value: Value) -> Dot:
@@ -138,9 +139,7 @@ def make_figure5(context: ReproductionContext, runs: Runs) -> Artifacts:
     for (folder, run), reading in product(runs.items(), READINGS):
         level = folder.rpartition("-")[2]
         name = model_name(HEADS["tree"][1], reading)
-        saved = next((row for row in run.saved if row["model"] == name), None)
-        if saved is None:
-            continue
+        saved = next(row for row in run.saved if row["model"] == name)
         model, _ = load_model(saved["folder"])
         concepts = [str(concept) for concept in model.bank_.get_feature_names_out()]
         reasons = run.reasons

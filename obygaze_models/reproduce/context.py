@@ -14,12 +14,7 @@ from obygaze_features.store import Store, open_store
 from obygaze_models.data.warnings import origin_warnings
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.tables import Run
-from obygaze_models.reproduce.published import (
-    BACKBONES,
-    DATASET,
-    is_papers_checkpoint,
-    slot_of,
-)
+from obygaze_models.reproduce.published import BACKBONES, DATASET, slot_of
 from obygaze_models.reproduce.render import Artifacts
 
 PROTOCOLS = ("released", "leak-free", "paper")
@@ -218,8 +213,12 @@ class ReproductionContext:
         options
             The other fields of `Experiment`.
         """
-        lack = self.lack(slot, array)
-        if lack:
+        store = self.stores.get(slot)
+        if store is None or array not in store.arrays:
+            backbone = BACKBONES[slot]
+            lack = f"needs the store of {backbone.title}. Add --store {backbone.names[0]}=FOLDER"
+            if store is not None:
+                lack = f"{store.where} has no array {array}. Extract or import it there"
             parts = needs.missing.setdefault(lack, [])
             if part not in parts:
                 parts.append(part)
@@ -228,7 +227,7 @@ class ReproductionContext:
             split = ""
         needs.experiments[f"{setting.key}/{slot}-{array}-{suffix}"] = Experiment(
             manifest=str(self.folder),
-            store=self.stores[slot].where,
+            store=store.where,
             array=array,
             labels=setting.labels,
             protocol=setting.protocol,
@@ -236,16 +235,6 @@ class ReproductionContext:
             seed=self.seed,
             **options,
         )
-
-    def lack(self, slot: str, array: str) -> str:
-        """Return what is missing to read an array of a backbone, or ""."""
-        backbone = BACKBONES[slot]
-        if slot not in self.stores:
-            return f"needs the store of {backbone.title}. Add --store {backbone.names[0]}=FOLDER"
-        store = self.stores[slot]
-        if array not in store.arrays:
-            return f"{store.where} has no array {array}. Extract or import it into the same store"
-        return ""
 
     def concept_costs(self, reading: str) -> dict[str, float]:
         """Return the C of each concept's vector in a reading, or {} if validation chooses it."""
@@ -264,4 +253,7 @@ class ReproductionContext:
     def is_published(self, slot: str) -> bool:
         """Return True if the paper has numbers for these clips and the store's checkpoint."""
         config = self.stores[slot].attributes["backbone"].get("config", {})
-        return self.has_papers_clips and is_papers_checkpoint(slot, config)
+        config = {**config, **config.get("vision_config", {})}
+        expected = BACKBONES[slot].config
+        is_papers_checkpoint = all(config.get(key, own) == own for key, own in expected.items())
+        return self.has_papers_clips and is_papers_checkpoint

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from obygaze_features.common.package import reference_json
+from obygaze_models.reproduce.render import Value, Values
 
 DATASET = "obygaze12"
 """The name of the manifest with the paper's clips."""
@@ -47,14 +48,6 @@ BACKBONES = {
 """The paper's three backbones, by key."""
 
 
-@dataclass(frozen=True)
-class Published:
-    """A number from the paper, with its standard deviation over runs (if any)."""
-
-    mean: float
-    std: float | None = None
-
-
 def slot_of(backbone: Mapping[str, Any]) -> str | None:
     """Return the key in `BACKBONES` for a store's backbone, or None. The checkpoint is ignored.
 
@@ -65,32 +58,11 @@ def slot_of(backbone: Mapping[str, Any]) -> str | None:
     return next((slot for slot in BACKBONES if family in BACKBONES[slot].names), None)
 
 
-def published_row(row: str, column: str) -> dict[str, Published]:
-    """Return a row's numbers from Table 2 or 5 in a column such as ``HN-S/EN-S``, by metric."""
+def published_row(row: str, metric: str) -> Values:
+    """Return a row's numbers from Table 2 or 5; {} if they are of another metric."""
     tables = reference_json("published.json")
     entry = {**tables["table2"]["rows"], **tables["table5"]["rows"]}[row]
-    number = entry["values"].get(column)
-    return {AVERAGES[entry["average"]]: Published(**number)} if number else {}
-
-
-def chance_row(baseline: str, metric: str) -> str:
-    """Return the paper's row for a baseline in `CHANCE`, from the version that has this metric."""
-    return f"{CHANCE[baseline]} ({CHANCE_VERSIONS[metric]})"
-
-
-def published_films() -> dict[str, Published]:
-    """Return the numbers of Table 4 by film. The paper does not say how it averages F1."""
-    rows = reference_json("published.json")["table4"]["rows"]
-    return {film: Published(**number) for film, number in rows.items()}
-
-
-def published_average() -> Published:
-    """Return the average of Table 4."""
-    return Published(**reference_json("published.json")["table4"]["average"])
-
-
-def is_papers_checkpoint(slot: str, config: Mapping[str, Any]) -> bool:
-    """Return True if the settings of a store's backbone are those of the paper's checkpoint."""
-    config = {**config, **config.get("vision_config", {})}
-    expected = BACKBONES[slot].config
-    return all(config.get(key, value) == value for key, value in expected.items())
+    if AVERAGES[entry["average"]] != metric:
+        return {}
+    numbers = entry["values"]
+    return {column: Value(**numbers[column]) for column in numbers if numbers[column]}

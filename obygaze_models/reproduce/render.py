@@ -25,16 +25,12 @@ COLUMNS = [*TEXTS, "mean", "std", "low", "high", "ours_minus_published"]
 
 
 class Value(NamedTuple):
-    """A number (None if it is undefined) with its deviation over fits, or with its interval.
-
-    `difference`, for published numbers only, is our number minus the published number.
-    """
+    """A number (None if it is undefined) with its deviation over fits, or with its interval."""
 
     mean: float | None
     std: float | None = None
     low: float | None = None
     high: float | None = None
-    difference: float | None = None
 
 
 Values = Mapping[str, Value]
@@ -46,28 +42,26 @@ def plain(numbers: Mapping[str, float | None]) -> dict[str, Value]:
     return {column: Value(number) for column, number in numbers.items()}
 
 
-def minus(first: float | None, second: float | None) -> float | None:
-    """Return the difference of two numbers, or None if one of them is undefined."""
-    if first is None or second is None:
-        return None
-    return first - second
+def minus(first: Values, second: Values) -> dict[str, float]:
+    """Return the differences in the columns where both numbers are defined."""
+    differences = {}
+    for column, subtracted in second.items():
+        number = first.get(column, Value(None)).mean
+        if number is not None and subtracted.mean is not None:
+            differences[column] = number - subtracted.mean
+    return differences
 
 
 @dataclass(frozen=True)
 class Line:
-    """A row of a table: its name, the source of its numbers, and the numbers."""
+    """A row of a table: its name, the source of its numbers, and the numbers.
+
+    Published numbers are compared with the last line above them that is ours or a guess.
+    """
 
     name: str
     kind: Kind
     values: Values
-
-    def beside(self, paper: Values, name: str = "published") -> list[Line]:
-        """Return the line, followed by a line with the paper's numbers."""
-        values = {}
-        for column, number in paper.items():
-            ours = self.values.get(column, Value(None))
-            values[column] = number._replace(difference=minus(ours.mean, number.mean))
-        return [self, Line(name, "published", values)]
 
 
 @dataclass(frozen=True)
@@ -142,17 +136,22 @@ def to_frame(table: Table) -> DataFrame:
     If alarms make our numbers meaningless, they are not compared with the paper's.
     """
     rows: list[tuple[Any, ...]] = []
+    ours: Values = {}
     lines = [(block, line) for block in table.blocks for line in block.lines]
     for number, (block, line) in enumerate(lines):
-        values, name = line.values, line.name
-        if table.alarms:
-            values = {column: own._replace(difference=None) for column, own in values.items()}
-        if any(own.difference is not None for own in values.values()):
+        name = line.name
+        differences = {}
+        if line.kind in ("ours", "guess"):
+            ours = line.values
+        if line.kind == "published" and not table.alarms:
+            differences = minus(ours, line.values)
+        if differences:
             name += ", and ours minus it"
         about = (table.name, block.title, block.protocol, block.score, name, line.kind)
         for column in table.columns:
-            if column in values and values[column].mean is not None:
-                rows.append((number, *about, column, *values[column]))
+            value = line.values.get(column, Value(None))
+            if value.mean is not None:
+                rows.append((number, *about, column, *value, differences.get(column)))
     # Counts stay whole numbers in a column of objects, and absent numbers stay None.
     return DataFrame(rows, columns=["line", *COLUMNS], dtype=object).set_index("line")
 

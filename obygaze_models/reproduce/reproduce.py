@@ -139,8 +139,13 @@ def reproduce(
     names = list(dict.fromkeys(as_list(targets)))
     if "all" in names:
         names = list(TARGETS)
-    _require_known("table or figure", names, TARGETS)
-    _require_known("protocol", protocols, PROTOCOLS)
+    for kind, chosen, known in (
+        ("table or figure", names, TARGETS),
+        ("protocol", protocols, PROTOCOLS),
+    ):
+        for name in chosen:
+            if name not in known:
+                raise ExperimentError(unknown_name(kind, name, known))
     for module in ("jinja2", "matplotlib"):
         need(module, extra="report")  # before the long runs
     context = ReproductionContext(manifest, stores, protocols=protocols, seed=seed)
@@ -173,12 +178,6 @@ def reproduce(
         }
         write_text(folder / MARKER, to_json(about))
     return Reproduction(output, tables, [output / page for page in pages], missing)
-
-
-def _require_known(kind: str, chosen: Iterable[str], names: Iterable[str]) -> None:
-    for name in chosen:
-        if name not in names:
-            raise ExperimentError(unknown_name(kind, name, names))
 
 
 def _train(

@@ -49,8 +49,6 @@ class Row(NamedTuple):
         The name of the row in the paper.
     model
         The model's name in the runs. For networks, it is the network in the paper's text.
-    released_model
-        The model's name in the released protocol, which uses the model of the released code.
     kind
         The kind of model. Networks and bottlenecks can have different test folds.
     """
@@ -60,7 +58,6 @@ class Row(NamedTuple):
     array: str
     paper: str
     model: str = "mlp"
-    released_model: str = "mlp-author"
     kind: str = "networks"
 
     def source(self, setting: str) -> str:
@@ -69,8 +66,10 @@ class Row(NamedTuple):
         return f"{setting}/{self.slot}-{self.array}{bottlenecks}"
 
     def model_of(self, setting: Setting) -> str:
-        """Return the name of the row's model in a setting."""
-        return self.released_model if setting.protocol == "released" else self.model
+        """Return the row's model in a setting: the released protocol has the authors' network."""
+        if self.kind == "networks" and setting.protocol == "released":
+            return "mlp-author"
+        return self.model
 
 
 _NETWORKS = {
@@ -96,7 +95,7 @@ def _rows(name: str) -> list[Row]:
             for reading in READINGS:
                 title = f"{row}, {reference_json('readings.json')[reading]['title']}"
                 model = model_name(row, reading)
-                rows.append(Row(title, "xclip", "native", row, model, model, "bottlenecks"))
+                rows.append(Row(title, "xclip", "native", row, model, "bottlenecks"))
     return rows
 
 
@@ -171,7 +170,8 @@ def make_table(context: ReproductionContext, runs: Runs, *, name: str) -> Artifa
             for row in rows:
                 key = row.source(setting.key), row.model_of(setting), metric
                 ours = numbers.get(key, {})
-                lines += Line(row.title, "ours", ours).beside(_paper(context, row, metric))
+                lines.append(Line(row.title, "ours", ours))
+                lines.append(_paper(context, row, metric))
             lines += _guesses_where_scored(runs, setting, rows, metric)
             blocks.append(Block(f"{setting.title}: {words}", setting.protocol, metric, lines))
         if setting.protocol == "released":
@@ -199,20 +199,12 @@ def _numbers(runs: Runs) -> Numbers:
     return numbers
 
 
-def _paper(context: ReproductionContext, row: Row, metric: str) -> Values:
-    """Return the paper's numbers for a row; {} if our clips or checkpoint are not the paper's."""
+def _paper(context: ReproductionContext, row: Row, metric: str) -> Line:
+    """Return the paper's numbers for a row; none if our clips or checkpoint are not the paper's."""
+    values: Values = {}
     if context.is_published(row.slot):
-        return _published(row.paper, metric)
-    return {}
-
-
-def _published(row: str, metric: str) -> Values:
-    values = {}
-    for column in COLUMNS:
-        number = published.published_row(row, column).get(metric)
-        if number:
-            values[column] = Value(number.mean, number.std)
-    return values
+        values = published.published_row(row.paper, metric)
+    return Line("published", "published", values)
 
 
 def _compare_with_released(
@@ -227,17 +219,12 @@ def _compare_with_released(
             leak_free = numbers.get((row.source(SAME_LABELS), row.model, metric))
             if not released or not leak_free:
                 continue
-            differences = {}
-            for column in released.keys() & leak_free.keys():
-                differences[column] = minus(released[column].mean, leak_free[column].mean)
-            ours, paper = Line(f"{row.title}, released", "ours", released).beside(
-                _paper(context, row, metric)
-            )
+            differences = plain(minus(released, leak_free))
             lines += [
-                ours,
+                Line(f"{row.title}, released", "ours", released),
                 Line("leak-free, same labels", "beside", leak_free),
-                Line("released minus leak-free", "difference", plain(differences)),
-                paper,
+                Line("released minus leak-free", "difference", differences),
+                _paper(context, row, metric),
             ]
         if lines:
             title = f"The same labels, other folds: {words}"
@@ -302,10 +289,10 @@ def _guesses(
 ) -> Iterator[Line]:
     """Yield a line of the shares of positives, and a line for each baseline at these shares."""
     yield Line(f"Share of positives{where}", "count", plain(shares))
+    version = published.CHANCE_VERSIONS[metric]
     for key, title in published.CHANCE.items():
         scores = {column: baselines(share)[key][metric] for column, share in shares.items()}
-        line = Line(f"{title}{at}{where}", "guess", plain(scores))
-        paper: Values = {}
+        yield Line(f"{title}{at}{where}", "guess", plain(scores))
         if is_papers:
-            paper = _published(published.chance_row(key, metric), metric)
-        yield from line.beside(paper, f"published in {published.CHANCE_VERSIONS[metric]}")
+            paper = published.published_row(f"{title} ({version})", metric)
+            yield Line(f"published in {version}", "published", paper)

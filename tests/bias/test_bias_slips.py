@@ -26,6 +26,7 @@ SLIPS = {
         ("caption,probability,similarity,confidence\na dog,.1,0,.5\n", "no caption mentions a man"),
     ],
     "ratings t.csv": [
+        ("image_id,group,ann,ben\n", "has no labels"),
         ("image_id,group,ann\na,x,nude\n", "line 2: unknown label 'nude' of ann"),
         ("image_id,group,ann\na,x,1\na,x,0\n", "line 3: duplicate image_id 'a'"),
         (
