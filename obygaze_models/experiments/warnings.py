@@ -20,7 +20,7 @@ from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.fit import WEIGHTS
 from obygaze_models.experiments.plan import Plan
 from obygaze_models.experiments.scores import split_by
-from obygaze_models.experiments.tables import Run, Skipped, describe_unused
+from obygaze_models.experiments.tables import Run, Skipped
 
 RELEASED_POOLS = ("02_EN_S", "02_HN_S")
 """The split files that the released networks were trained on."""
@@ -163,12 +163,8 @@ def _models(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWarni
 def table_warnings(run: Run, where: str) -> list[RunWarning]:
     """Return the warnings for a table with rows from a run; `where` names these rows."""
     warnings = [warning for warning in run.warnings if warning.voids_scores]
-    lost = describe_unused(run.clips).get("no-features")
-    if lost:
-        text = f"{where}: clips without features: {lost}"
-        warnings.append(RunWarning("no-features", where, text))
     for warning in run.warnings:
-        if warning.code in ("skipped", "concepts", "leak"):
+        if warning.code in ("missing", "skipped", "concepts", "leak"):
             warnings.append(RunWarning(warning.code, where, f"{where}: {warning.text}"))
     return warnings
 
