@@ -132,15 +132,13 @@ REGRESSORS = {
 """The estimators that predict numbers."""
 
 
-def plugins() -> tuple[list[EntryPoint], list[EntryPoint]]:
-    """Return the plug-ins that are used, and the plug-ins whose names are already taken."""
-    names = {*ESTIMATORS, *REGRESSORS}
-    used: list[EntryPoint] = []
-    ignored: list[EntryPoint] = []
+def plugins() -> dict[str, EntryPoint]:
+    """Return the plug-ins by name, without those whose names are already taken."""
+    found: dict[str, EntryPoint] = {}
     for plugin in entry_points(group=ENTRY_POINT_GROUP):
-        (ignored if plugin.name in names else used).append(plugin)
-        names.add(plugin.name)
-    return used, ignored
+        if plugin.name not in ESTIMATORS | REGRESSORS:
+            found.setdefault(plugin.name, plugin)
+    return found
 
 
 def find_entry(name: str) -> Entry:
@@ -150,9 +148,9 @@ def find_entry(name: str) -> Entry:
         return own[name]
     if _is_class(name):
         return Entry(name)
-    provided = {plugin.name: plugin.value for plugin in plugins()[0]}
+    provided = plugins()
     if name in provided:
-        return Entry(provided[name])
+        return Entry(provided[name].value)
     any_other = "any scikit-learn classifier as package.module:Class"
     raise ExperimentError(unknown_name("estimator", name, [*own, *provided, any_other]))
 
@@ -243,8 +241,8 @@ def _load_estimator(name: str, path: str) -> Any:
 def describe_estimators() -> dict[str, dict[str, Any]]:
     """Return the title, the options with their defaults, and the package of each estimator."""
     described = {name: _describe(name) for name in (*ESTIMATORS, *REGRESSORS)}
-    for plugin in sorted(plugins()[0], key=lambda plugin: plugin.name):
-        described[plugin.name] = _describe(plugin.name, plugin)
+    for name, plugin in sorted(plugins().items()):
+        described[name] = _describe(name, plugin)
     return described
 
 

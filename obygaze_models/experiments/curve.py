@@ -18,7 +18,12 @@ from obygaze_models.data.folds import balanced
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import fit_planned, tabulate_tests
 from obygaze_models.experiments.plan import Plan, PlannedFit, make_plan
-from obygaze_models.experiments.scores import is_cross_validated, scored_clips, split_by
+from obygaze_models.experiments.scores import (
+    is_cross_validated,
+    read_labels,
+    scored_clips,
+    split_by,
+)
 from obygaze_models.scoring.intervals import estimate_mean, restrict, score_groups
 
 DRAWS = 5
@@ -87,6 +92,7 @@ def _restrict(
 
 def _score(plan: Plan, predictions: pd.DataFrame) -> pd.DataFrame:
     """Average each film's scores over the draws; return the means over films."""
+    predictions = predictions.assign(label=read_labels(predictions, plan.tests))
     data, test = plan.data, plan.tests[0]
     group_of = dict(zip(data.ids, data.groups.tolist(), strict=True))
     metric = plan.experiment.score or test.target.default_score(test)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -85,19 +85,19 @@ def _find_split(experiment: Experiment, manifest: Manifest, protocol: str) -> Sp
             "the official protocol uses a benchmark's own sets. Name their fold column: split = "
             f'"official" ({manifest.name} has {", ".join(names) or "none"})'
         )
-    if experiment.split is None and len(names) > 1:
+    if experiment.split == "" or not names:
+        return _draw_split(experiment, manifest)
+    if len(names) > 1:
         raise ExperimentError(
             f"{manifest.name} has several splits: {', '.join(names)}. Name one in the experiment "
             '(split = "NAME"), or draw ten new folds (split = "")'
         )
-    if experiment.split is None and names:
-        only = manifest.split(names[0])
-        if not experiment.groups:
-            return only
+    only = manifest.split(names[0])
+    if experiment.groups:
         groups = manifest.items.groups(experiment.groups, only.ids)
-        if len({*zip(groups, only.folds, strict=True)}) == len({*groups}):
-            return only  # it keeps the groups whole
-    return _draw_split(experiment, manifest)
+        if len({*zip(groups, only.folds, strict=True)}) > len({*groups}):
+            return _draw_split(experiment, manifest)  # it divides a group
+    return only
 
 
 def _by_film(experiment: Experiment, manifest: Manifest) -> Division:
@@ -105,11 +105,10 @@ def _by_film(experiment: Experiment, manifest: Manifest) -> Division:
     films = manifest.items.groups(experiment.groups or "film", manifest.ids)
     names, numbers = np.unique(films, return_inverse=True)
     fold_of = dict(zip(manifest.ids, numbers.tolist(), strict=True))
-    division = Division("leave-film-out", "", fold_of, len(names) - 1)
-    if not experiment.split:
-        return division
-    split = manifest.split(experiment.split)
-    return replace(division, split=split.name, ids=frozenset(split.ids))
+    ids = None
+    if experiment.split:
+        ids = frozenset(manifest.split(experiment.split).ids)
+    return Division("leave-film-out", experiment.split or "", fold_of, len(names) - 1, ids)
 
 
 def _draw_split(experiment: Experiment, manifest: Manifest) -> Split:

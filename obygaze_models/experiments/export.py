@@ -42,18 +42,17 @@ def held_out(run: Run) -> pd.DataFrame:
 
 def _mean_predictions(run: Run, model: str, test: str, fits: pd.DataFrame) -> pd.DataFrame:
     """Return a model's mean prediction of each clip of a test set, and its reasons."""
-    mean = average_over_fits(fits)
-    mean["prediction"] = mean["called"]
-    if not run.task(test).target.is_numeric:
-        titles = np.array(run.task(test).class_titles, dtype=object)
-        mean["prediction"] = titles[mean["called"]]
+    task = run.task(test)
+    mean = average_over_fits(fits).rename(columns={"called": "prediction"})
+    if not task.target.is_numeric:
+        titles = np.array(task.class_titles, dtype=object)
+        mean["prediction"] = titles[mean["prediction"]]
         mean = mean.drop(columns="label")  # the level says it
     reasons = run.reasons
     is_own = (reasons["model"] == model) & (reasons["task"] == run.trained_on(test))
     parts = []
     for own in mean_parts(reasons[is_own], mean["id"].tolist()):
         parts.append("|".join(f"{concept} {format_signed(amount)}" for concept, amount in own))
-    mean = mean.drop(columns="called")
     return mean.assign(parts=parts, model=model, test=test)
 
 

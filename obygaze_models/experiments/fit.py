@@ -120,10 +120,10 @@ def rows_of(plan: Plan, planned: PlannedFit) -> Rows:
     learn, choose = train, fold.validation
     if "labelled" in accepted:  # concepts are learned from all clips of the folds
         learn, choose = pool, held
-    used = [learn, train]
+    seen = np.unique(learn)
     if "X_val" in accepted or learner.threshold:
-        used += [choose, fold.validation]
-    return Rows(train, learn, choose, np.unique(np.concatenate(used)))
+        seen = np.union1d(learn, choose)
+    return Rows(train, learn, choose, seen)
 
 
 def fit_planned(plan: Plan, planned: PlannedFit, memo: FitMemo | None = None) -> Fit:

@@ -68,7 +68,7 @@ def _of_problem(
         try:
             if part["id"].duplicated().any():
                 raise ValueError("an id is listed twice")
-            values = part.set_index("id")[columns].loc[ids].to_numpy(dtype=np.float64)
+            values = part.set_index("id").loc[ids, columns].to_numpy(dtype=np.float64)
         except (KeyError, ValueError) as reason:
             raise ExperimentError(
                 f"{path}: {model} in fit {fold.index}: {one_line(reason)}. It needs the columns "

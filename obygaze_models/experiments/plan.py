@@ -107,6 +107,7 @@ class Plan:
         table = annotated_clips(self.manifest, self.labels, self.data.grouped_by)
         ids, among = table["id"], self.division.ids
         table["fold"] = ids.map(self.division.fold_of).astype("Int64")
+        table["used"] = ""
         table.loc[~ids.isin(self.data.ids), "used"] = "no-features"
         if among is not None:
             table.loc[~ids.isin(among), "used"] = "no-fold"

@@ -236,9 +236,9 @@ def _load(planned: PlannedFit, place: Path) -> Fit:
 def _leaks(plan: Plan, planned: PlannedFit) -> set[str]:
     """Return the test clips that a fit has used, or that show the same seconds as such a clip."""
     fold, data = planned.fold, plan.data
-    rows = np.concatenate([rows_of(plan, planned).seen, fold.train, fold.validation])
-    tested, used = data.ids_at(fold.test_rows), data.ids_at(np.unique(rows))
-    return {*overlapping(plan.manifest.items, tested, used)}
+    used = np.union1d(rows_of(plan, planned).seen, fold.validation)
+    tested = data.ids_at(fold.test_rows)
+    return {*overlapping(plan.manifest.items, tested, data.ids_at(used))}
 
 
 def _row(plan: Plan, planned: PlannedFit, fit: Fit, not_saved: str, leaked: int) -> dict[str, Any]:

@@ -111,10 +111,24 @@ def values_of(table: pd.DataFrame) -> Array:
 def tabulate(
     task: Task, model: str, fit: int, ids: Sequence[str], labels: Array, table: Array
 ) -> pd.DataFrame:
-    """Return a fit's table of predictions for a test set, from class probabilities [N, C]."""
-    columns = {"id": ids, "model": model, "fit": fit, "test": task.key, "label": labels}
+    """Return a fit's table of predictions for a test set, from class probabilities [N, C].
+
+    Labels are cells, as in files. `read_labels` converts them to numbers.
+    """
+    cells = task.target.format_labels(task, labels)
+    columns = {"id": ids, "model": model, "fit": fit, "test": task.key, "label": cells}
     names = task.target.columns(task.class_keys)
     return pd.DataFrame(columns).join(pd.DataFrame(task.target.to_columns(table), columns=names))
+
+
+def read_labels(table: pd.DataFrame, tasks: Sequence[Task]) -> Array:
+    """Return the labels of a table of predictions as numbers; `UNUSED` for unknown classes."""
+    task_of = {task.key: task for task in tasks}
+    codes: Array = np.empty(len(table), dtype=tasks[0].target.label_type)
+    for test, rows in table.groupby("test", observed=True).indices.items():
+        task = task_of[str(test)]
+        codes[rows] = task.target.read_labels(task, table["label"].to_numpy()[rows])
+    return codes
 
 
 def average_over_fits(table: pd.DataFrame) -> pd.DataFrame:

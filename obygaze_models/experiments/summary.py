@@ -53,7 +53,6 @@ def describe_run(run: Run) -> str:
     tables = {"scores": _scores(run)}
     if len(run.tests) > 1 and all(run.task(test).concept for test in run.tests):
         tables["concepts"] = _concepts(run)
-    tables["films"] = _films(run)
     raters: Rows = []
     for test, comparison in compare_with_each(run).items():
         for rater in comparison.raters:
@@ -95,20 +94,6 @@ def _concepts(run: Run) -> Rows:
         p_values.append(above.p_value if scores.interval["auroc"] else None)
     tests = [scores.test for scores in own]
     return records(pd.DataFrame({"test": tests, "p of AUROC = 0.5": holm(p_values)}))
-
-
-def _films(run: Run) -> Rows:
-    """Return the range of each model's AUROC over films.
-
-    For numbers, it is the range of the metric that ranks models. F1 is not used, because even
-    guesses can have a high F1 on films with many positive clips.
-    """
-    metric = run.main_metric if run.header.tasks[0].target.is_numeric else "auroc"
-    scores = run.scores()
-    films = scores[(scores["metric"] == metric) & (scores["group"] != "")]
-    films = films.assign(metric=METRICS[metric].title)
-    by_model = films.groupby(["test", "model", "metric"], sort=False)["mean"]
-    return records(by_model.agg(lowest="min", median="median", highest="max").reset_index())
 
 
 def _describe_means(run: Run) -> str:

@@ -19,14 +19,13 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import numpy as np
 import pandas as pd
 
 from obygaze_features.common.files import (
@@ -54,6 +53,7 @@ from obygaze_models.experiments.reasons import check_reasons
 from obygaze_models.experiments.scores import (
     ModelScores,
     TestSet,
+    read_labels,
     score_models,
     score_test_sets,
     scores_table,
@@ -61,7 +61,6 @@ from obygaze_models.experiments.scores import (
 from obygaze_models.explain.moments import average_frames, find_moments, frame_table
 from obygaze_models.saved.about import Features
 from obygaze_models.saved.predict import FramePredictions, predict_frames
-from obygaze_models.scoring.metrics import Array
 
 FORMAT, FORMAT_VERSION = "obygaze-run", 8
 HEADER = "run.json"
@@ -331,24 +330,25 @@ class Run:
         store
             The store; by default the experiment's.
         """
-        saved = []
-        for row in self.saved:
-            is_chosen = model in (None, row["model"]) and task in (None, row["task"])
-            if is_chosen and row["reads"] == "frames":
-                saved.append(row)
-        if len({(row["model"], row["task"]) for row in saved}) != 1:
+        fits = self.fits[(self.fits["reads"] == "frames") & (self.fits["folder"] != "")]
+        if model is not None:
+            fits = fits[fits["model"] == model]
+        if task is not None:
+            fits = fits[fits["task"] == task]
+        if len(fits[["model", "task"]].drop_duplicates()) != 1:
             raise ExperimentError(
                 f"{self.folder}: choose one saved model and task that read frames, such as those "
                 "of frame-mil"
             )
-        opened, table = self._open_stores(store), self.predictions
-        keys = table.assign(task=table["test"].map(self.trained_on))[["model", "fit", "task"]]
+
+        opened = self._open_stores(store)
+        predictions = self.predictions.assign(task=self.predictions["test"].map(self.trained_on))
+        tested = fits.merge(predictions, on=["model", "task", "fit"])
         parts = []
-        for row in saved:
-            is_own = (keys == [row["model"], row["fit"], row["task"]]).all(axis=1)
-            present = [clip for clip in table.loc[is_own, "id"].unique() if clip in opened]
+        for folder, clips in tested.groupby("folder", sort=False)["id"]:
+            present = [clip for clip in clips.unique() if clip in opened]
             if present:
-                parts.append(predict_frames(row["folder"], opened, present))
+                parts.append(predict_frames(self.folder / str(folder), opened, present))
         if not parts:
             raise ExperimentError(
                 f"{opened.where} has none of the run's test clips, and a run predicts only these. "
@@ -406,11 +406,8 @@ class Run:
 
     def _check_predictions(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return a table of predictions with encoded labels; raise for invalid values."""
-        task_of = {task.key: task for task in self.header.tasks}
         target = self.header.tasks[-1].target
-        codes: Array = np.empty(len(table), dtype=target.label_type)
-        for test, rows in table.groupby("test", observed=True).indices.items():
-            codes[rows] = target.read_labels(task_of[str(test)], table["label"].to_numpy()[rows])
+        codes = read_labels(table, self.header.tasks)
         values = table[target.columns_in(table.columns)].to_numpy()
         if not (target.takes_part(codes).all() and target.allows(values).all()) or table.empty:
             raise ValueError("labels or predictions are invalid")
@@ -424,15 +421,17 @@ def place_table(items: Items) -> pd.DataFrame:
 
 
 def annotated_clips(manifest: Manifest, labels: LabelSet, groups: str = "film") -> pd.DataFrame:
-    """Return all clips of a label set, in the manifest's order, in the form of `Run.clips`."""
+    """Return all clips of a label set, in the manifest's order, in the form of `Run.clips`.
+
+    What a run adds (``fold``, ``used``, ``leaked`` and ``blank``) is missing.
+    """
     items = manifest.items
     table = place_table(items).assign(group=items.column(groups))
     table = table[table["id"].isin(labels.ids)].reset_index(drop=True)
     table["title"] = table["film"].map(film_titles(items)).fillna(table["film"])
     table["level"] = table["id"].map(labels.level_of)
     table["concepts"] = table["id"].map(labels.concepts_of).str.join(SEPARATOR)
-    table["fold"] = pd.array([None] * len(table), dtype="Int64")
-    table = table.assign(used="", leaked=False, blank=False)[[*CLIPS]]
+    table = table.reindex(columns=[*CLIPS])
     for name, cells in items.extra.items():
         if name not in CLIPS and not name.startswith((LABEL_OF, CONCEPTS_OF)):
             table[name] = table["id"].map(dict(zip(items.ids, cells, strict=True)))
@@ -494,8 +493,6 @@ def as_run(run: AnyRun) -> Run:
 def write_run(folder: Path, tables: Mapping[str, pd.DataFrame], header: dict[str, Any]) -> None:
     """Write the tables of a run, its scores, and then its header."""
     files = {}
-    labels = _format_labels(tables["predictions"], header["tasks"])
-    tables = {**tables, "predictions": tables["predictions"].assign(label=labels)}
     for name, table in tables.items():
         path = folder / f"{name}.csv"
         write_text(path, format_csv(table))
@@ -504,16 +501,6 @@ def write_run(folder: Path, tables: Mapping[str, pd.DataFrame], header: dict[str
     scores = Run(folder, written).scores()
     write_text(folder / "scores.csv", format_csv(scores))
     write_text(folder / HEADER, to_json(msgspec.to_builtins(written)))
-
-
-def _format_labels(table: pd.DataFrame, tasks: Sequence[Task]) -> Any:
-    """Return the labels of a table of predictions as cells: the keys of the classes."""
-    task_of = {task.key: task for task in tasks}
-    cells = np.empty(len(table), dtype=object)
-    for test, rows in table.groupby("test").indices.items():
-        task = task_of[str(test)]
-        cells[rows] = task.target.format_labels(task, table["label"].to_numpy()[rows])
-    return cells
 
 
 def format_csv(table: pd.DataFrame) -> str:

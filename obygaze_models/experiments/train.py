@@ -103,9 +103,8 @@ def _fold_of_all(plan: Plan, problem: Problem, *, validate: bool) -> Fold:
     held = np.zeros(len(rows), bool)
     if validate:
         held = _held_out(folds[rows], labels[rows], last)
-    pool = rows[~held]
-    train = balanced(pool, labels, seed, plan.balance or "none")
-    return Fold(0, "all clips", seed, train, rows[held], {}, drawn_from=len(pool))
+    train = balanced(rows[~held], labels, seed, plan.balance or "none")
+    return Fold(0, "all clips", seed, train, rows[held], {})
 
 
 def _held_out(folds: Array, labels: Array, last: int) -> Array:

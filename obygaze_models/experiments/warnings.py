@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import pandas as pd
 
-from obygaze_features.common.plugins import plugin_package
 from obygaze_features.common.text import counted, group_by, join_some
 from obygaze_features.items.items import group_noun
 from obygaze_features.manifests import Manifest
@@ -15,7 +14,6 @@ from obygaze_features.manifests.audit import audit
 from obygaze_models.data.protocols import FILM_CLIPS
 from obygaze_models.data.warnings import RunWarning, leak_warning, origin_warnings, unique_warnings
 from obygaze_models.estimators.outputs import Facts
-from obygaze_models.estimators.registry import plugins
 from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.fit import WEIGHTS
 from obygaze_models.experiments.plan import Plan
@@ -67,14 +65,6 @@ def plan_warnings(plan: Plan) -> Iterator[RunWarning]:
         if plan.experiment.balance == "weights" and not (has_weights or learner.is_guess):
             text = f'{name} has no class weights, so balance = "weights" has no effect on it.'
             yield RunWarning("balance", name, text)
-    used = {learner.name for learner in plan.experiment.learners.values()}
-    for plugin in plugins()[1]:
-        if plugin.name in used:
-            text = (
-                f"the estimator {plugin.name} from {plugin_package(plugin)} is ignored, because "
-                f"the name is already taken. Refer to it as {plugin.value}."
-            )
-            yield RunWarning("plug-in", plugin.name, text)
 
 
 def _skipped(skipped: Sequence[Skipped]) -> Iterator[RunWarning]:
