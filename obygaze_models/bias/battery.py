@@ -176,7 +176,7 @@ def run_battery(
         missing = []
         for name, items in ids_of.items():
             sets[name] = {item: found[name][item] for item in items if item in found[name]}
-            missing += [item for item in items if item not in found[name]]
+            missing += [item for item in items if item not in sets[name]]
         try:
             if missing and not skip_missing:
                 raise BiasError(

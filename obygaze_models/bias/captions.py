@@ -56,7 +56,7 @@ class ImageCaptions:
 
 
 def read_captions(path: str | Path, lexicon: Lexicon) -> list[ImageCaptions]:
-    """Count the words of a lexicon in captions.
+    """Count the words of a lexicon in the captions of each image that has any.
 
     Parameters
     ----------
@@ -79,9 +79,10 @@ def read_captions(path: str | Path, lexicon: Lexicon) -> list[ImageCaptions]:
         image = images.setdefault((image_id, *group), ImageCaptions(*group))
         image.captions += len(list(filter(str.strip, captions)))
         image.counts.update(filter(words.__contains__, tokens(" ".join(captions))))
-    if not any(image.captions for image in images.values()):
+    counted = [image for image in images.values() if image.captions]
+    if not counted:
         raise BiasError(f"{path} has no captions. Pass a table, or a folder of .txt files")
-    return list(images.values())
+    return counted
 
 
 def _folder_rows(folder: Path) -> Iterator[_Row]:
@@ -100,9 +101,8 @@ def _table_rows(path: Path) -> Iterator[_Row]:
     required = ["image_id", "condition", "emotion", "caption"]
     table = read_table(path, delimiter=None, required=required)
     check_cells(table, "image_id")
-    intensities = table.get("intensity")
-    for line, row, intensity in zip(table.lines, table.rows(), intensities, strict=True):
-        group = row["condition"], row["emotion"], intensity
+    for line, row in zip(table.lines, table.rows(), strict=True):
+        group = row["condition"], row["emotion"], row.get("intensity", "")
         yield f"{path}, line {line}", row["image_id"], *group, [row["caption"]]
 
 
@@ -145,7 +145,7 @@ def emotion_rates(
         emotion = emotions.index(image.emotion)
         return emotion, image.intensity, conditions.index(image.condition)
 
-    groups = group_by([image for image in images if image.captions], place)
+    groups = group_by(images, place)
     rows = []
     for key in sorted(groups):
         lists = list(lexicon.words)
@@ -164,7 +164,7 @@ def emotion_rates(
             notes.append(f"no word of {name} occurs {minimum} times, so its rates mean nothing")
 
     about = {
-        "images": sum(map(len, groups.values())),
+        "images": len(images),
         "captions": sum(image.captions for image in images),
         "lexicon": lexicon.name,
         "minimum": minimum,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from obygaze_features.common.package import reference_json
@@ -35,7 +35,7 @@ class Backbone:
 
     title: str
     names: tuple[str, ...]
-    config: Mapping[str, int] = field(default_factory=dict)
+    config: Mapping[str, int]
 
 
 BACKBONES = {
@@ -43,7 +43,7 @@ BACKBONES = {
         "X-CLIP on Kinetics", ("xclip-kinetics", "xclip"), {"num_frames": 32, "patch_size": 16}
     ),
     "vivit": Backbone("ViViT-B/16", ("vivit",), {"num_frames": 32}),
-    "lsmdc": Backbone("X-CLIP retrained on LSMDC", ("xclip-lsmdc", "lsmdc")),
+    "lsmdc": Backbone("X-CLIP retrained on LSMDC", ("xclip-lsmdc", "lsmdc"), {}),
 }
 """The paper's three backbones, by key."""
 

@@ -32,9 +32,6 @@ F1_TITLES = {key: METRICS[key].title for key in ("f1_weighted", "f1")}
 READINGS = ("text", "code")
 HEADS = {"tree": ("pcbm-tree", "PCBM-DT"), "logistic": ("pcbm-logistic", "PCBM-LR")}
 
-Numbers = Mapping[tuple[str, str, str], Values]
-"""Our numbers by column, for the source of a row, a model and a metric."""
-
 
 class Row(NamedTuple):
     """A row of the table.
@@ -160,7 +157,6 @@ def plan_bottlenecks(
 
 def make_table(context: ReproductionContext, runs: Runs, *, name: str) -> Artifacts:
     """Make the table and, if both protocols were run, compare released and leak-free numbers."""
-    numbers = _numbers(runs)
     blocks: list[Block] = []
     warnings: list[RunWarning] = []
     for setting in context.settings():
@@ -168,8 +164,7 @@ def make_table(context: ReproductionContext, runs: Runs, *, name: str) -> Artifa
         for metric, words in F1_TITLES.items():
             lines: list[Line] = []
             for row in rows:
-                key = row.source(setting.key), row.model_of(setting), metric
-                ours = numbers.get(key, {})
+                ours = _ours(runs, row.source(setting.key), row.model_of(setting), metric)
                 lines.append(Line(row.title, "ours", ours))
                 lines.append(_paper(context, row, metric))
             lines += _guesses_where_scored(runs, setting, rows, metric)
@@ -178,25 +173,28 @@ def make_table(context: ReproductionContext, runs: Runs, *, name: str) -> Artifa
             warnings += released_leaks(context.manifest)
     blocks += _guesses_of_paper(context)
     tables = [Table(COLUMNS, blocks, warnings)]
-    leakage = _compare_with_released(context, numbers, name)
+    leakage = _compare_with_released(context, runs, name)
     if leakage:
         tables.append(Table(COLUMNS, leakage, name="-leakage"))
     return Artifacts(tables)
 
 
-def _numbers(runs: Runs) -> Numbers:
-    numbers: dict[tuple[str, str, str], dict[str, Value]] = {}
-    for folder, run in runs.items():
-        source, _, level = folder.rpartition("-")
+def _ours(runs: Runs, source: str, model: str, metric: str) -> Values:
+    """Return our numbers for a model in the runs of a row."""
+    values = {}
+    for level in NEGATIVES:
+        run = runs.get(f"{source}-{level}")
+        if run is None:
+            continue
         for scores in run.model_scores:
+            if scores.model != model:
+                continue
             negatives = "".join(run.task(scores.test).classes[0].levels)
-            for metric in F1_TITLES:
-                std = None
-                if len(scores.by_fit) > 1:
-                    std = scores.std_of_fits[metric]
-                values = numbers.setdefault((source, scores.model, metric), {})
-                values[f"{level}-S/{negatives}-S"] = Value(scores.mean_of_fits[metric], std)
-    return numbers
+            std = None
+            if len(scores.by_fit) > 1:
+                std = scores.std_of_fits[metric]
+            values[f"{level}-S/{negatives}-S"] = Value(scores.mean_of_fits[metric], std)
+    return values
 
 
 def _paper(context: ReproductionContext, row: Row, metric: str) -> Line:
@@ -207,16 +205,14 @@ def _paper(context: ReproductionContext, row: Row, metric: str) -> Line:
     return Line("published", "published", values)
 
 
-def _compare_with_released(
-    context: ReproductionContext, numbers: Numbers, name: str
-) -> list[Block]:
+def _compare_with_released(context: ReproductionContext, runs: Runs, name: str) -> list[Block]:
     """Return blocks that compare released with leak-free numbers on the same labels and models."""
     blocks = []
     for metric, words in F1_TITLES.items():
         lines: list[Line] = []
         for row in _rows(name):
-            released = numbers.get((row.source("released"), row.model, metric))
-            leak_free = numbers.get((row.source(SAME_LABELS), row.model, metric))
+            released = _ours(runs, row.source("released"), row.model, metric)
+            leak_free = _ours(runs, row.source(SAME_LABELS), row.model, metric)
             if not released or not leak_free:
                 continue
             differences = plain(minus(released, leak_free))
@@ -239,17 +235,23 @@ def _guesses_where_scored(
 
     The released bottlenecks and networks have different test folds, so guessing scores differently.
     """
-    folds: dict[tuple[tuple[int, float], ...], str] = {}
+    folds: list[tuple[dict[str, int], dict[str, float]]] = []
+    kinds = []
     for row in rows:
-        tests = runs[f"{row.source(setting.key)}-EN"].tests
-        scored = [tests["+".join(_negatives(column)) + " vs S"] for column in COLUMNS]
-        fold = tuple((test.clips, (test.positives or 0) / test.clips) for test in scored)
-        folds.setdefault(fold, row.kind)
-    for fold, kind in folds.items():
+        clips = {}
+        shares = {}
+        for column in COLUMNS:
+            negatives = "+".join(_negatives(column))
+            test = runs[f"{row.source(setting.key)}-EN"].tests[f"{negatives} vs S"]
+            clips[column] = test.clips
+            shares[column] = (test.positives or 0) / test.clips
+        if (clips, shares) not in folds:
+            folds.append((clips, shares))
+            kinds.append(row.kind)
+    for kind, (clips, shares) in zip(kinds, folds, strict=True):
         where = ""
         if len(folds) > 1:
             where = f", {kind}' fold"
-        clips, shares = (dict(zip(COLUMNS, own, strict=True)) for own in zip(*fold, strict=True))
         yield Line(f"Clips scored{where}", "count", plain(clips))
         yield from _guesses(shares, metric, where, at=", at that share")
 
