@@ -28,7 +28,7 @@ from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import FitMemo
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.tables import Run, load_run
-from obygaze_models.experiments.warnings import notes, table_warnings
+from obygaze_models.experiments.warnings import table_warnings
 from obygaze_models.reproduce.annotation import make_figure2
 from obygaze_models.reproduce.concepts import make_figure3, make_figure5, plan_trees, plan_vectors
 from obygaze_models.reproduce.context import (
@@ -260,7 +260,7 @@ def _notes(
         published=reference_json("published.json"),
         missing=needs.missing,
     )
-    return notes(*filter(None, rendered.splitlines()))
+    return [RunWarning("note", "", line) for line in rendered.splitlines() if line]
 
 
 def _write_pages(
