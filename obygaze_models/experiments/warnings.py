@@ -146,8 +146,9 @@ def _models(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWarni
             yield RunWarning("outside", model, text)
 
 
-def table_warnings(run: Run, where: str) -> list[RunWarning]:
-    """Return the warnings for a table with rows from a run; `where` names these rows."""
+def table_warnings(run: Run) -> list[RunWarning]:
+    """Return the warnings for a table with rows from a run, with the name of its experiment."""
+    where = run.experiment.name
     warnings = [warning for warning in run.warnings if warning.voids_scores]
     lost = describe_unused(run.clips).get("no-features")
     if lost:

@@ -227,7 +227,7 @@ def _make(
         artifacts = target.make(context, runs)
     warnings = origin_warnings(context.manifest.items)
     for run in runs.values():
-        for warning in table_warnings(run, run.experiment.name):
+        for warning in table_warnings(run):
             # `released_leaks` says more about the leaks in the authors' splits.
             if warning.code != "leak" or run.header.protocol != "released":
                 warnings.append(warning)
