@@ -84,7 +84,7 @@ def fit_all(
     memo, learner = FitMemo(), Learner(name)
     experiment = Experiment(name=name, manifest="none", store="none", estimators=(name,))
     nothing: Any = None
-    plan = Plan(experiment, nothing, nothing, [*problems], Division("paper"), data, nothing)
+    plan = Plan(experiment, nothing, nothing, [*problems], Division("paper"), data)
     results = []
     for problem in problems:
         for fold in make_folds(problem):

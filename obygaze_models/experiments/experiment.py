@@ -188,33 +188,30 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def problems(self, scheme: LabelScheme) -> list[Problem]:
         """Return the problems to learn: a single problem, or one per concept."""
-        if self.column:
-            task = number_task(self.column)
-            return [Problem(task, (task,))]
+        tasks = []
         with errors_as(ExperimentError, repr(self.name)):
-            if self.levels:
-                task = make_task(scheme, levels=self.levels)
-                return [Problem(task, (task,))]
             if self.positives:
-                tasks = []
                 for negatives in (self.train_negatives, *self.test_negatives):
                     tasks.append(make_task(scheme, positives=self.positives, negatives=negatives))
                 require_own_keys(tasks)
                 train, *tests = tasks
                 return [Problem(train, tuple(tests or [train]))]
-            problems = []
+
+            if self.column:
+                tasks.append(number_task(self.column))
+            elif self.levels:
+                tasks.append(make_task(scheme, levels=self.levels))
             for concept in self._concepts(scheme):
-                task = make_task(scheme, concept=concept, negatives=self.negatives or "")
-                problems.append(Problem(task, (task,)))
-            return problems
+                tasks.append(make_task(scheme, concept=concept, negatives=self.negatives or ""))
+        return [Problem(task, (task,)) for task in tasks]
 
     def _concepts(self, scheme: LabelScheme) -> list[str]:
         """Return the names of the concepts to learn."""
         concepts = self.concepts
         if "all" in (concepts, *concepts):
             concepts = tuple(scheme.visual_concepts)
-        if not concepts:
-            raise ExperimentError(f"the label scheme {scheme.name!r} has no visual concepts")
+            if not concepts:
+                raise ExperimentError(f"the label scheme {scheme.name!r} has no visual concepts")
         return [*dict.fromkeys(scheme.concept(concept) for concept in concepts)]
 
 

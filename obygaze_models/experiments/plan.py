@@ -194,13 +194,13 @@ class Plan:
 
         Training needs clips of every class. Validation and each test need two classes.
         """
-        missing = self.missing(problem.train, fold.train)
-        if missing:
-            return replace(fold, tests={}), (f"the training set has {missing}",)
-        validate = validate or self.division.protocol != "leave-film-out"
-        missing = self.missing(problem.train, fold.validation, 2) if validate else ""
-        if missing:
-            return replace(fold, tests={}), (f"the validation set has {missing}",)
+        lacks = {"training": self.missing(problem.train, fold.train)}
+        if validate or self.division.protocol != "leave-film-out":
+            lacks["validation"] = self.missing(problem.train, fold.validation, 2)
+        for part, missing in lacks.items():
+            if missing:
+                return replace(fold, tests={}), (f"the {part} set has {missing}",)
+
         tests, skips = {}, []
         for task in problem.tests:
             missing = self.missing(task, fold.tests[task.key], 2)

@@ -43,7 +43,7 @@ from obygaze_features.items.items import group_noun
 from obygaze_features.manifests import Items, LabelSet, Manifest, obygaze_scheme
 from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_features.store.files import is_url
-from obygaze_models.data.stores import Sources, Stores, open_stores
+from obygaze_models.data.stores import Stores, open_stores
 from obygaze_models.data.tasks import Task
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.outputs import Facts
@@ -58,7 +58,7 @@ from obygaze_models.experiments.scores import (
     score_test_sets,
     scores_table,
 )
-from obygaze_models.explain.moments import average_frames, find_moments, frame_table
+from obygaze_models.explain.moments import average_frames
 from obygaze_models.saved.about import Features
 from obygaze_models.saved.predict import FramePredictions, predict_frames
 
@@ -328,7 +328,7 @@ class Run:
         model, task
             The model's name in the experiment, and its task, if several models read frames.
         store
-            The store; by default the experiment's.
+            The store; by default the experiment's, if it is local.
         """
         fits = self.fits[(self.fits["reads"] == "frames") & (self.fits["folder"] != "")]
         if model is not None:
@@ -341,7 +341,14 @@ class Run:
                 "of frame-mil"
             )
 
-        opened = self._open_stores(store)
+        recorded = self.experiment.stores
+        remote = [address for address in recorded if is_remote(address)]
+        if store is None and remote:
+            raise ExperimentError(
+                f"{self.folder}: the features are at {redact_url(remote[0])}. For safety, remote "
+                "stores named in a run are not opened. If you trust this one, pass store=ADDRESS"
+            )
+        opened = open_stores(recorded if store is None else store)
         predictions = self.predictions.assign(task=self.predictions["test"].map(self.trained_on))
         tested = fits.merge(predictions, on=["model", "task", "fit"])
         parts = []
@@ -355,30 +362,6 @@ class Run:
                 "Train a model with obygaze models train, and pass it instead of the run"
             )
         return average_frames(parts)
-
-    def moments(
-        self,
-        model: str | None = None,
-        *,
-        task: str | None = None,
-        store: Stores | None = None,
-        **options: Any,
-    ) -> pd.DataFrame:
-        """Find the moments in the test clips; the options are passed to `find_moments`."""
-        opened = self._open_stores(store)
-        frames = self.frames(model, task=task, store=opened)
-        return find_moments(frame_table(frames, opened.items), **options)
-
-    def _open_stores(self, store: Stores | None) -> Sources:
-        """Open the stores, by default the run's stores if these are local."""
-        recorded = self.experiment.stores
-        remote = [address for address in recorded if is_remote(address)]
-        if store is None and remote:
-            raise ExperimentError(
-                f"{self.folder}: the features are at {redact_url(remote[0])}. For safety, remote "
-                "stores named in a run are not opened. If you trust this one, pass store=ADDRESS"
-            )
-        return open_stores([*recorded] if store is None else store)
 
     def __repr__(self) -> str:
         tasks = ", ".join(self.header.learned)

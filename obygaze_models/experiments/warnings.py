@@ -24,11 +24,6 @@ RELEASED_POOLS = ("02_EN_S", "02_HN_S")
 """The split files that the released networks were trained on."""
 
 
-def notes(*texts: str) -> list[RunWarning]:
-    """Return notes for readers of a table, as warnings of the kind ``note``."""
-    return [RunWarning("note", "", text) for text in texts]
-
-
 def run_warnings(
     plan: Plan,
     tables: Mapping[str, pd.DataFrame],
@@ -100,10 +95,11 @@ def _untested(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWar
     lacking = usable.loc[~usable["group"].isin(groups), "title" if noun == "film" else "group"]
     if len(lacking):
         needed = plan.experiment.protocol_options.get("min_clips", FILM_CLIPS)
-        reason = f" (fewer than min_clips = {needed} clips of a class, or in no test fold)"
         total = counted(usable["group"].nunique(), noun)
-        named = join_some(lacking.unique().tolist(), 3)
-        text = f"This tests {len(groups)} of {total}, not {named}{reason}."
+        text = (
+            f"This tests {len(groups)} of {total}, not {join_some(lacking.unique().tolist(), 3)} "
+            f"(fewer than min_clips = {needed} clips of a class, or in no test fold)."
+        )
         yield RunWarning("films", "", text)
     in_test = clips["fold"] == plan.division.last
     lost = clips.loc[in_test & (clips["used"] == "no-features"), "id"].tolist()
@@ -150,8 +146,9 @@ def _models(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWarni
             yield RunWarning("outside", model, text)
 
 
-def table_warnings(run: Run, where: str) -> list[RunWarning]:
-    """Return the warnings for a table with rows from a run; `where` names these rows."""
+def table_warnings(run: Run) -> list[RunWarning]:
+    """Return the warnings for a table with rows from a run, with the name of its experiment."""
+    where = run.experiment.name
     warnings = [warning for warning in run.warnings if warning.voids_scores]
     lost = describe_unused(run.clips).get("no-features")
     if lost:

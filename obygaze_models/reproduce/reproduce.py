@@ -28,7 +28,7 @@ from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import FitMemo
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.tables import Run, load_run
-from obygaze_models.experiments.warnings import notes, table_warnings
+from obygaze_models.experiments.warnings import table_warnings
 from obygaze_models.reproduce.annotation import make_figure2
 from obygaze_models.reproduce.concepts import make_figure3, make_figure5, plan_trees, plan_vectors
 from obygaze_models.reproduce.context import (
@@ -226,7 +226,7 @@ def _make(
         artifacts = target.make(context, runs)
     warnings = origin_warnings(context.manifest.items)
     for run in runs.values():
-        for warning in table_warnings(run, run.experiment.name):
+        for warning in table_warnings(run):
             # `released_leaks` says more about the leaks in the authors' splits.
             if warning.code != "leak" or run.header.protocol != "released":
                 warnings.append(warning)
@@ -259,7 +259,7 @@ def _notes(
         published=reference_json("published.json"),
         missing=needs.missing,
     )
-    return notes(*filter(None, rendered.splitlines()))
+    return [RunWarning("note", "", line) for line in rendered.splitlines() if line]
 
 
 def _write_pages(

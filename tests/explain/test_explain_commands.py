@@ -209,7 +209,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         estimators=("logistic", {"name": "frame-mil", "max_iter": 15}),
     )  # fmt: skip
     run = om.run_experiment(experiment, folder / "run")
-    moments = run.moments()
+    frames = om.frame_table(run.frames(), of.open_store(folder / "s.zarr").items)
+    moments = om.find_moments(frames)
     return SimpleNamespace(
         folder=folder, timelines=timelines, store=folder / "s.zarr", run=run, moments=moments
     )

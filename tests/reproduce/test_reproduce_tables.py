@@ -19,8 +19,8 @@ from sklearn.metrics import f1_score
 import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
+from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.registry import ESTIMATORS
-from obygaze_models.experiments.warnings import notes
 from obygaze_models.reproduce import context, films, render, table2
 from obygaze_models.reproduce import reproduce as module
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
@@ -318,7 +318,8 @@ def test_tables_are_escaped_and_rounded():
         Line("theirs", "published", {"a": Value(0.6), "b": Value(None)}),
         Line("clips", "count", {"a": Value(1200), "b": Value(0.0)}),
     ]
-    created = Table(["a", "b"], [Block("@b", "", "f1", lines)], notes("in\ntwo"), "t", "T")
+    notes = [RunWarning("note", "", "in\ntwo")]
+    created = Table(["a", "b"], [Block("@b", "", "f1", lines)], notes, "t", "T")
     assert "\nt,'@b,,f1,'=1+1 & 50%_,ours,a,0.5,0.1," in render.to_csv(created)
     tex = render.to_latex(created)
     assert r"=1+1 \& 50\%\_ & 0.50 (0.10) & 0.00 [-1.00, 0.00] \\" in tex
