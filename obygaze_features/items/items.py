@@ -367,8 +367,9 @@ def _can_be_same(item: Item, other: Item) -> bool:
     """Return False if both items record a file, film or span, and these differ."""
     if (item.start is None) != (other.start is None):
         return True
-    times = zip((item.start, item.end), (other.start, other.end), strict=True)
-    if any(a is not None and b is not None and abs(a - b) > MIN_SPAN_S / 2 for a, b in times):
+    starts = abs((item.start or 0) - (other.start or 0))
+    ends = abs((item.end or 0) - (other.end or 0))
+    if max(starts, ends) > MIN_SPAN_S / 2:
         return False
     names = {_file_key(item.media), _file_key(other.media)}
     if names == {""}:

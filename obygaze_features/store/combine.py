@@ -204,19 +204,18 @@ def _plan_parts(stores: Sequence[Store]) -> Plan:
 def _plan_films(stores: Sequence[Store]) -> Plan:
     """Plan to take all items of all stores, one store after another."""
     items: list[Item] = []
-    source: list[int] = []
-    row: list[int] = []
     extra: dict[str, list[str]] = {name: [] for store in stores for name in store.items.extra}
-    for number, store in enumerate(stores):
+    for store in stores:
         items += store.items
-        source += [number] * len(store)
-        row += range(len(store))
         for name, column in extra.items():
             column += store.items.extra.get(name, [""] * len(store))
 
+    sizes = list(map(len, stores))
+    source = np.repeat(np.arange(len(stores)), sizes)
+    row = np.concatenate(list(map(np.arange, sizes)))
     remedy = "stores of different items must not share ids; make a subset of one without them"
     with errors_as(StoreError, remedy):
-        return Plan(Items.of(items, extra), stores, np.array(source), np.array(row))
+        return Plan(Items.of(items, extra), stores, source, row)
 
 
 def _check_output(output: Path | str, stores: Sequence[Store]) -> Path:

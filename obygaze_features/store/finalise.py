@@ -12,7 +12,7 @@ import hashlib
 import json
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -123,8 +123,7 @@ def _write(store: Store, name: str, text: str) -> None:
 
 
 def _write_final(folder: Path, store: Store) -> None:
-    films = store.items.films  # raises if the item table was changed
-    _write_metadata(folder, store, films)
+    _write_metadata(folder, store)
     checksums: dict[str, str] = {}
     for spec in store.specs:
         checksums |= _write_shards(folder, store, spec)
@@ -147,17 +146,21 @@ def _write_final(folder: Path, store: Store) -> None:
             make_read_only(file)
 
 
-def _write_metadata(folder: Path, store: Store, films: Sequence[str]) -> None:
-    """Write the Zarr metadata, the ids and the status array of a final store."""
+def _write_metadata(folder: Path, store: Store) -> None:
+    """Write the Zarr metadata, the ids and the status array of a final store.
+
+    Raises `StoreError` if the table of items was changed.
+    """
     # These tell xarray which arrays are coordinates rather than features.
     coordinates = [*fmt.COORDINATES, fmt.IDS, fmt.STATUS]
     if "frame_time" in store.arrays:
         coordinates.append("frame_time")
     attributes = {**store.attributes, "state": "final"}
+    ids = fmt.encode_ids(store.ids)
     group = write_arrays(
-        folder, attributes, store.id_bytes, read_probe(store), coordinates=" ".join(coordinates)
+        folder, attributes, ids, read_probe(store), coordinates=" ".join(coordinates)
     )
-    texts = [np.array(store.ids, object), np.array(films, object)]
+    texts = [np.array(store.ids, object), np.array(store.items.films, object)]
     for name, column in zip(fmt.COORDINATES, texts, strict=True):
         group.create_array(**fmt.small_layout(name, column.shape))[:] = column
     group.create_array(**fmt.small_layout(fmt.STATUS, store.status.shape))[:] = store.status

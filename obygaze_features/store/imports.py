@@ -107,8 +107,13 @@ def import_features(
     stated = read_recipe(recipe, backbone)
 
     sources = _open_sources(source, manifest, ids)
-    specs = tuple(_describe(name, rows, columns) for name, rows in sources.items())
-    stated = replace(stated, name=output.stem, arrays=specs)
+    specs = []
+    for name, rows in sources.items():
+        dtype = str(to_storable(np.empty(0, rows.dtype)).dtype)
+        spec = ArraySpec(name, rows.shape, dtype, "imported", rows.padded, tuple(columns))
+        specs.append(spec)
+    stated = replace(stated, name=output.stem, arrays=tuple(specs))
+
     if output.exists():
         writer = StoreWriter.resume(output, manifest, stated)
     else:
@@ -141,11 +146,6 @@ def _read_item(
             return Failed(Status.UNREADABLE, f"{spec.name}: {problem}"[:MAX_REASON])
         values[spec.name] = row
     return Done(values, source=None)
-
-
-def _describe(name: str, rows: Rows, columns: Sequence[str]) -> ArraySpec:
-    dtype = to_storable(np.empty(0, rows.dtype)).dtype
-    return ArraySpec(name, rows.shape, str(dtype), "imported", rows.padded, tuple(columns))
 
 
 def to_storable(values: NDArray[Any]) -> NDArray[Any]:

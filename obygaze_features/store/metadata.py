@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.files import require_folder
 from obygaze_features.errors import StoreError, errors_as, translate
 from obygaze_features.store import format as fmt
-from obygaze_features.store.files import MAX_JSON_BYTES, Folder, Location, StoreFile
+from obygaze_features.store.files import Folder, Location, StoreFile
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.shards import CHECKSUM_BYTES, ShardLayout, checksum
 
@@ -162,22 +162,8 @@ def check_attributes(where: object, ours: Mapping[str, Any]) -> None:
         msgspec.convert(ours, _Attributes)
 
 
-def read_records(store: Store, blocks: Iterable[int]) -> dict[int, BlockRecord]:
-    """Return the commit records of those blocks that have one.
-
-    Raises `StoreError` if a record is damaged or does not match the block's ids.
-    """
-    names = {block: fmt.record_name(block) for block in blocks}
-    parts = [(name, 0, MAX_JSON_BYTES) for name in names.values()]
-    records = {}
-    read = store.location.read_parts(parts, missing_ok=True)
-    for block, data in zip(names, read, strict=True):
-        if data is not None:
-            records[block] = _parse_record(store, block, data)
-    return records
-
-
-def _parse_record(store: Store, block: int, data: bytes) -> BlockRecord:
+def parse_record(store: Store, block: int, data: bytes) -> BlockRecord:
+    """Parse a block's commit record; raise `DamagedFile` if it does not match the block."""
     file = StoreFile(store.location, fmt.record_name(block))
     rows = store.rows_of_block(block)
     ids = store.ids[rows.start : rows.stop]

@@ -84,7 +84,12 @@ def find_nearest(
     found = []
     for store in stores:
         direction = _direction(query, store, array)
-        rows = _select_rows(store, films, exclude)
+        selected = store.status == Status.DONE
+        if films is not None:
+            selected &= np.isin(np.array(store.items.films), list(films))
+        selected[[store.row_of[item_id] for item_id in exclude if item_id in store]] = False
+        rows = np.flatnonzero(selected)
+
         cosines, frames = _score(store, array, rows, direction)
         for place in np.argsort(-cosines, kind="stable")[:top].tolist():
             if cosines[place] > -np.inf:
@@ -125,15 +130,6 @@ def _direction(query: NDArray[Any], store: Store, array: str) -> NDArray[np.floa
             "seen in it), or not all finite. Use another query"
         )
     return (vector / length).astype(np.float32)
-
-
-def _select_rows(store: Store, films: Collection[str] | None, exclude: Collection[str]) -> Rows:
-    selected = store.status == Status.DONE
-    if films is not None:
-        selected &= np.isin(np.array(store.items.films), list(films))
-    selected[[store.row_of[item_id] for item_id in exclude if item_id in store]] = False
-    rows: Rows = np.flatnonzero(selected)
-    return rows
 
 
 def _score(

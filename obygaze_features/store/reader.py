@@ -13,16 +13,24 @@ from numpy.typing import NDArray
 
 from obygaze_features.errors import StoreError, UsageError, translate
 from obygaze_features.store import format as fmt
-from obygaze_features.store.files import CUT_URL, Folder, Location, StoreFile, Zip, is_url
+from obygaze_features.store.files import (
+    CUT_URL,
+    MAX_JSON_BYTES,
+    Folder,
+    Location,
+    StoreFile,
+    Zip,
+    is_url,
+)
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.metadata import (
     DamagedFile,
     final_error,
+    parse_record,
     read_array,
     read_attributes,
     read_bytes_array,
     read_items,
-    read_records,
     read_rows_table,
 )
 from obygaze_features.store.rows import RowReader
@@ -148,13 +156,9 @@ class Store:
     @cached_property
     def ids(self) -> list[str]:
         """The ids, in the order of the rows."""
+        table = read_bytes_array(self._ids_file, len(self))
         with translate(DamagedFile, self._ids_file):
-            return fmt.decode_ids(self.id_bytes)
-
-    @cached_property
-    def id_bytes(self) -> NDArray[np.uint8]:
-        """The ids as stored: rows of UTF-8 bytes."""
-        return read_bytes_array(self._ids_file, len(self))
+            return fmt.decode_ids(table)
 
     @cached_property
     def items(self) -> Items:
@@ -209,8 +213,17 @@ class Store:
         return self.read_records(range(self.blocks))
 
     def read_records(self, blocks: Sequence[int]) -> dict[int, BlockRecord]:
-        """Return the commit records of those blocks that have one on disk now."""
-        return read_records(self, blocks)
+        """Return the commit records of those blocks that have one on disk now.
+
+        Raises `StoreError` if a record is damaged or does not match the block's ids.
+        """
+        parts = [(fmt.record_name(block), 0, MAX_JSON_BYTES) for block in blocks]
+        read = self.location.read_parts(parts, missing_ok=True)
+        records = {}
+        for block, data in zip(blocks, read, strict=True):
+            if data is not None:
+                records[block] = parse_record(self, block, data)
+        return records
 
     def rows_of_block(self, block: int) -> range:
         """Return the row numbers of a block; the last block may be shorter than the others."""

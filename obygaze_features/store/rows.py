@@ -50,11 +50,11 @@ class Shard:
     ) -> None:
         self.file = StoreFile(location, name)
         self.layout = array
-        self._mapped: MappedFile | None = None
+        self.mapped: MappedFile | None = None
         size = self.layout.index_bytes
         if location.is_local:
-            self._mapped = location.map(name)
-            tail = self._mapped.bytes[-size:].tobytes()
+            self.mapped = location.map(name)
+            tail = self.mapped.bytes[-size:].tobytes()
         elif tail is None:
             [tail] = location.read_parts([(name, -size, size)])
 
@@ -91,10 +91,10 @@ class Shard:
 
     def read_row(self, row: int) -> NDArray[Any]:
         """Read one row of a mapped shard, counted from its start. This is fast enough for loops."""
-        assert self._mapped is not None
+        assert self.mapped is not None
         chunk, within = divmod(row, self.layout.chunk_rows)
         _, start, length = self.part(chunk)
-        data = self._mapped.bytes[start : start + length]
+        data = self.mapped.bytes[start : start + length]
         copy: NDArray[Any] = self.decode(chunk, data)[within].astype(self.layout.dtype)
         return copy
 
@@ -126,25 +126,20 @@ class Shard:
             content = values
         return np.ndarray(self.layout.chunk_shape, self.layout.dtype, content)
 
-    def forget(self) -> None:
-        """Release the memory of pages that were read."""
-        if self._mapped is not None:
-            self._mapped.forget()
-
     @cached_property
     def _chunks(self) -> NDArray[Any]:
         """The file as evenly spaced chunks, each with its checksum."""
-        assert self._mapped is not None
+        assert self.mapped is not None
         chunk = np.dtype(
             [("values", self.layout.dtype, self.layout.chunk_shape), ("checksum", "<u4")]
         )
-        return np.frombuffer(self._mapped.bytes, chunk, len(self._mapped.bytes) // chunk.itemsize)
+        return np.frombuffer(self.mapped.bytes, chunk, len(self.mapped.bytes) // chunk.itemsize)
 
     @cached_property
     def _places(self) -> Rows:
         """The place of each chunk among evenly spaced ones; -1 if it must be found or decoded."""
         places = np.full(self.layout.chunks, -1)
-        if self._mapped is not None and not self.layout.compressed:
+        if self.mapped is not None and not self.layout.compressed:
             starts, lengths = self._index.T
             found, rest = np.divmod(starts, self._chunks.itemsize)
             is_even = (rest == 0) & (lengths == self._chunks.itemsize)
@@ -154,8 +149,8 @@ class Shard:
 
     def _verify(self, places: Rows) -> None:
         """Raise `DamagedFile` if any of the evenly spaced chunks was changed."""
-        assert self._mapped is not None
-        table = self._mapped.bytes[: self._chunks.nbytes].reshape(len(self._chunks), -1)
+        assert self.mapped is not None
+        table = self.mapped.bytes[: self._chunks.nbytes].reshape(len(self._chunks), -1)
         stored = self._chunks["checksum"][places]
         contents = map(table[:, :-CHECKSUM_BYTES].__getitem__, places.tolist())
         computed = np.fromiter(map(google_crc32c.value, contents), np.uint32, len(places))
@@ -226,7 +221,8 @@ class RowReader:
     def forget(self) -> None:
         """Release the memory that holds rows of the open shards."""
         for shard in list(self._shards.values()):
-            shard.forget()
+            if shard.mapped is not None:
+                shard.mapped.forget()
 
     def _open(self, array: ShardLayout, numbers: Sequence[int]) -> dict[int, Shard]:
         """Return shards by number, and keep the most recently used ones open.
@@ -235,17 +231,18 @@ class RowReader:
         shard is opened twice.
         """
         location = self.store.location
-        size = array.index_bytes
         shards = {}
-        parts = []
+        names = []
         for number in numbers:
             shard = self._shards.pop((array.spec.name, number), None)
             if shard is not None:
                 shards[number] = shard
             elif not location.is_local:
-                parts += [(name, -size, size) for name in self._names(array, number)]
-        tails = dict(zip(parts, location.read_parts(parts, missing_ok=True), strict=True))
-        if parts:
+                names += self._names(array, number)
+        tails = {}
+        if names:
+            parts = [(name, -array.index_bytes, array.index_bytes) for name in names]
+            tails = dict(zip(names, location.read_parts(parts, missing_ok=True), strict=True))
             location.refuse_if_changed()
         for number in numbers:
             if number not in shards:
@@ -256,13 +253,12 @@ class RowReader:
         return shards
 
     def _open_first(
-        self, array: ShardLayout, number: int, tails: Mapping[Part, bytes | None]
+        self, array: ShardLayout, number: int, tails: Mapping[str, bytes | None]
     ) -> Shard:
         """Open the first file that exists of those that a shard may have."""
         location = self.store.location
-        size = array.index_bytes
         for name in self._names(array, number):
-            tail = tails.get((name, -size, size))
+            tail = tails.get(name)
             if tail is not None or location.is_local:
                 with contextlib.suppress(FileNotFoundError):  # or it has just been moved
                     return Shard(location, name, array, tail)

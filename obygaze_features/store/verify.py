@@ -193,8 +193,10 @@ def repair(
     """Drop the damaged rows of a store, so that the next extraction computes them again.
 
     A damaged store is replaced by an open store with all intact rows. No process may be writing to
-    it. Raises `StoreUnreadable`, and changes nothing, if the system cannot read a file. A repair
-    that was interrupted can be repeated. Returns the damage that was repaired.
+    it. A repair that was interrupted can be repeated. Returns the damage that was repaired.
+
+    Changes nothing, and raises `StoreUnreadable` if the system cannot read a file, or `StoreError`
+    if a damaged file can be neither recomputed nor rewritten.
 
     Parameters
     ----------
@@ -208,7 +210,14 @@ def repair(
     store = open_store(path)
     if damage is None:
         damage = verify(store)
-    _refuse_irreparable(store, damage)
+    rewritten = (fmt.CARD, fmt.CROISSANT, fmt.PROBE, *fmt.COORDINATES)
+    for entry in damage:
+        if not entry.ids and entry.file.partition("/")[0] not in rewritten:
+            raise StoreError(
+                f"{store.path / entry.file} cannot be repaired ({entry.why}); pull the store "
+                "again, or restore the file from a copy"
+            )
+
     if damage or (reopen and store.is_final):
         _check_records(store)
         lost = {item_id for entry in damage for item_id in entry.ids}
@@ -227,14 +236,3 @@ def repair(
             log=store.path / fmt.LOG,
         )
     return list(damage)
-
-
-def _refuse_irreparable(store: Store, damage: Sequence[Damage]) -> None:
-    """Raise `StoreError` if a damaged file can be neither recomputed nor rewritten."""
-    rewritten = (fmt.CARD, fmt.CROISSANT, fmt.PROBE, *fmt.COORDINATES)
-    for entry in damage:
-        if not entry.ids and entry.file.partition("/")[0] not in rewritten:
-            raise StoreError(
-                f"{store.path / entry.file} cannot be repaired ({entry.why}); pull the store "
-                "again, or restore the file from a copy"
-            )
