@@ -29,6 +29,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from obygaze_features.common.text import first_line
+
 __all__ = [
     "AnnotationError",
     "BackboneError",
@@ -175,8 +177,7 @@ def translate(
         raise
     except foreign as problem:
         words = getattr(problem, "strerror", None) or problem
-        lines = str(words).strip().splitlines() or [type(problem).__name__]
-        raise error(where, reason.format(lines[0])) from problem
+        raise error(where, reason.format(first_line(words))) from problem
 
 
 @contextlib.contextmanager

@@ -33,8 +33,6 @@ _NUMBER = re.compile(r"[-+]?[0-9]+([.][0-9]+)?(e[-+]?[0-9]+)?")
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-csv.field_size_limit(2**31 - 1)  # the largest on all systems; by default, 131,072 letters
-
 
 @dataclass(frozen=True)
 class Table:
@@ -227,17 +225,6 @@ def _read_lines(
                 yield line, row
     except csv.Error as error:  # such as an unclosed quotation mark
         raise ManifestError(f"{path}, line {line + 1} or later: {error}") from None
-
-
-def read_mapped_table(
-    path: Path,
-    meanings: Mapping[str, Sequence[str]],
-    columns: Mapping[str, str] | None = None,
-    *,
-    required: Sequence[str | tuple[str, ...]] = (),
-) -> Table:
-    """Read a spreadsheet's table, and rename its columns to their meanings; see `map_columns`."""
-    return map_columns(read_table(path, delimiter=None), meanings, columns, required=required)
 
 
 def map_columns(
