@@ -183,16 +183,13 @@ class Manifest:
             default = next(iter(labels)).name
         return replace(self, _parts=parts, default_labels=default)
 
-    def add_labels(self, labels: LabelSet, *, overwrite: bool = False) -> None:
-        """Add a label set, and save it to the folder that the manifest was loaded from, if any."""
-        self._check_codes(labels)
-        self._add(labels, overwrite=overwrite)
+    def add(self, part: LabelSet | Split, *, overwrite: bool = False) -> None:
+        """Add a label set or a split.
 
-    def add_split(self, split: Split, *, overwrite: bool = False) -> None:
-        """Add a split, and save it to the folder that the manifest was loaded from, if any."""
-        self._add(split, overwrite=overwrite)
-
-    def _add(self, part: Part, *, overwrite: bool) -> None:
+        It is also saved to the folder that the manifest was loaded from, if any.
+        """
+        if isinstance(part, LabelSet):
+            self._check_codes(part)
         if self.folder is not None:
             save_parts(self.folder, [part], overwrite=overwrite)
         elif part.name in self._names(part.KIND) and not overwrite:

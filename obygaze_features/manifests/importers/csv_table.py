@@ -245,7 +245,7 @@ def _choose_scheme(table: Table, levels: OwnLevels) -> LabelScheme | None:
     chosen = choose_scheme(table.path.stem, levels)
     if chosen is None or chosen.concepts:
         return chosen
-    names: dict[str, None] = {}
+    names: list[str] = []
     for cell in dict.fromkeys(table.get("concepts")):
-        names |= dict.fromkeys(labels.split_concepts(cell))
+        names += labels.split_concepts(cell)
     return chosen.with_concepts(map(Concept, names))
