@@ -29,8 +29,6 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from obygaze_features.common.text import first_line
-
 __all__ = [
     "AnnotationError",
     "BackboneError",
@@ -177,7 +175,8 @@ def translate(
         raise
     except foreign as problem:
         words = getattr(problem, "strerror", None) or problem
-        raise error(where, reason.format(first_line(words))) from problem
+        lines = str(words).strip().splitlines() or [type(problem).__name__]
+        raise error(where, reason.format(lines[0])) from problem
 
 
 @contextlib.contextmanager

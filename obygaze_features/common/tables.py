@@ -227,6 +227,17 @@ def _read_lines(
         raise ManifestError(f"{path}, line {line + 1} or later: {error}") from None
 
 
+def read_mapped_table(
+    path: Path,
+    meanings: Mapping[str, Sequence[str]],
+    columns: Mapping[str, str] | None = None,
+    *,
+    required: Sequence[str | tuple[str, ...]] = (),
+) -> Table:
+    """Read a spreadsheet's table, and rename its columns to their meanings; see `map_columns`."""
+    return map_columns(read_table(path, delimiter=None), meanings, columns, required=required)
+
+
 def map_columns(
     table: Table,
     meanings: Mapping[str, Sequence[str]],
