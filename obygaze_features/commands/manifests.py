@@ -269,7 +269,7 @@ def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
 
     loaded = of.Manifest.load(manifest)
     labels, unmatched = read_labels(table, loaded, **options)
-    loaded.add_labels(labels, overwrite=overwrite)
+    loaded.add(labels, overwrite=overwrite)
     file = manifest / "labels" / f"{labels.name}.csv"
     echo(f"{len(labels):,} of {len(loaded):,} items labelled -> {file}")
     echo(loaded.label_scheme(labels.name).order)
@@ -392,7 +392,7 @@ def split(
     else:
         count = 10 if folds is None else folds
         new = of.stratified(loaded, folds=count, labels=labels, groups=by, name=name)
-    loaded.add_split(new, overwrite=overwrite)
+    loaded.add(new, overwrite=overwrite)
     file = manifest / "splits" / f"{new.name}.csv"
     echo(f"{len(new):,} clips in {len(new.sizes)} folds -> {file}")
 

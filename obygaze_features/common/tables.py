@@ -33,8 +33,6 @@ _NUMBER = re.compile(r"[-+]?[0-9]+([.][0-9]+)?(e[-+]?[0-9]+)?")
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-csv.field_size_limit(2**31 - 1)  # the largest on all systems; by default, 131,072 letters
-
 
 @dataclass(frozen=True)
 class Table:

@@ -334,14 +334,15 @@ class _Made(msgspec.Struct):
 
 def map_column(table: Table, column: str, function: Callable[[str], V]) -> list[V]:
     """Map a function over a column, once for equal cells; an error names the first such line."""
-    values: dict[str, V] = {}
     cells = table.get(column)
-    for cell in dict.fromkeys(cells):
+
+    def read(cell: str) -> V:
         try:
-            values[cell] = function(cell)
+            return function(cell)
         except ManifestError as error:
             raise table.problem(cells.index(cell), str(error)) from None
-    return list(map(values.__getitem__, cells))
+
+    return map_cells(read, cells)
 
 
 def read_ids(table: Table, column: str = "id") -> list[str]:

@@ -33,6 +33,7 @@ from obygaze_features.manifests.labels import (
     LabelScheme,
     LabelSet,
     OwnLevels,
+    map_column,
     obygaze_scheme,
     scheme_in,
 )
@@ -141,14 +142,13 @@ class Manifest:
 
     def label_scheme(self, name: str | None = None) -> LabelScheme:
         """Return the scheme of a label set, which is the manifest's unless the set has its own."""
-        labels = self.labels(name)
-        return self._scheme_of(labels.name, labels.about)
+        return self._scheme_of(self.labels(name))
 
     def shared_scheme(self, label_sets: Sequence[LabelSet]) -> LabelScheme:
         """Return the common scheme of label sets to compare or merge; raise if schemes differ."""
         shared = None
         for labels in label_sets:
-            scheme = self._scheme_of(labels.name, labels.about)
+            scheme = self._scheme_of(labels)
             if shared not in (None, scheme):
                 raise ManifestError(
                     f"the label sets {label_sets[0].name!r} and {labels.name!r} of {self.name} "
@@ -183,16 +183,13 @@ class Manifest:
             default = next(iter(labels)).name
         return replace(self, _parts=parts, default_labels=default)
 
-    def add_labels(self, labels: LabelSet, *, overwrite: bool = False) -> None:
-        """Add a label set, and save it to the folder that the manifest was loaded from, if any."""
-        self._check_codes(labels)
-        self._add(labels, overwrite=overwrite)
+    def add(self, part: LabelSet | Split, *, overwrite: bool = False) -> None:
+        """Add a label set or a split.
 
-    def add_split(self, split: Split, *, overwrite: bool = False) -> None:
-        """Add a split, and save it to the folder that the manifest was loaded from, if any."""
-        self._add(split, overwrite=overwrite)
-
-    def _add(self, part: Part, *, overwrite: bool) -> None:
+        It is also saved to the folder that the manifest was loaded from, if any.
+        """
+        if isinstance(part, LabelSet):
+            self._check_codes(part)
         if self.folder is not None:
             save_parts(self.folder, [part], overwrite=overwrite)
         elif part.name in self._names(part.KIND) and not overwrite:
@@ -406,16 +403,16 @@ class Manifest:
             "label_scheme": self.scheme.to_json(),
         }
 
-    def _scheme_of(self, name: str, about: Mapping[str, Any]) -> LabelScheme:
-        folder = self.folder or Path(self.name)
-        return scheme_in(about, folder / "labels" / f"{name}.json", self.scheme)
+    def _scheme_of(self, labels: LabelSet) -> LabelScheme:
+        path = Path(self.folder or self.name, "labels", f"{labels.name}.json")
+        return scheme_in(labels.about, path, self.scheme)
 
     def _check_codes(self, labels: LabelSet) -> None:
         """Raise if a level or a concept is not in the scheme, because it could not be read back."""
-        scheme = self._scheme_of(labels.name, labels.about)
-        concepts = chain.from_iterable(set(map(tuple, labels.concepts)))
+        scheme = self._scheme_of(labels)
+        concepts = set(chain.from_iterable(labels.concepts))
         unknown = set(labels.levels).difference(scheme.codes)
-        unknown |= set(concepts).difference(scheme.concept_names)
+        unknown |= concepts.difference(scheme.concept_names)
         if unknown:
             raise ManifestError(
                 f"the label set {labels.name!r} has {min(unknown)!r}, which is no level or concept "
@@ -441,9 +438,7 @@ class Manifest:
             path = self.folder / kind / f"{name}.csv"
             table = read_table(path, required=cls.REQUIRED)
             if table["id"] != self.ids:
-                for row, identifier in enumerate(table["id"]):
-                    if identifier not in self.items.row_of:
-                        raise table.problem(row, f"id {identifier!r} is not in items.csv")
+                map_column(table, "id", self.items.row)  # raises if an id is unknown
             self._parts[kind, name] = cls.from_table(name, table, read_about(path), self.scheme)
         loaded: P = self._parts[kind, name]
         return loaded

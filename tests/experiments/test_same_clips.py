@@ -45,7 +45,7 @@ def lab(tmp_path, monkeypatch):
     for name, table in tables.items():
         source = write_table(tmp_path / "clips.csv", table)
         manifest = of.Manifest.from_csv(source, levels="calm,tense")
-        manifest.add_split(of.leave_film_out(manifest))
+        manifest.add(of.leave_film_out(manifest))
         manifest.save(tmp_path / name)
 
     manifest = of.Manifest.load("manifest")

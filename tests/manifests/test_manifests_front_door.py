@@ -24,7 +24,7 @@ def table(tmp_path):
 @pytest.mark.parametrize("kind", [str, Path])
 def test_a_table_becomes_a_manifest_with_a_split(table, tmp_path, kind):
     manifest = of.Manifest.from_csv(kind(table), columns={"level": "level"})
-    manifest.add_split(of.stratified(manifest, folds=2))
+    manifest.add(of.stratified(manifest, folds=2))
     manifest.save(kind(tmp_path / "m"))
     loaded = of.Manifest.load(kind(tmp_path / "m"))
     assert (loaded.digest, check(tmp_path / "m")) == (manifest.digest, [])
@@ -34,10 +34,10 @@ def test_a_table_becomes_a_manifest_with_a_split(table, tmp_path, kind):
     assert repr(loaded.items) == "Items(c0, c1, c2 and 5 more)"
     located = loaded.locate(kind(touch(tmp_path / "films", "f0/c0.mkv")))
     assert (list(located.found), len(located.missing)) == (["c0"], 7)
-    loaded.add_split(of.leave_film_out(loaded))
+    loaded.add(of.leave_film_out(loaded))
     assert of.Manifest.load(tmp_path / "m").split("leave-film-out").sizes == [4, 4]
     with pytest.raises(OutputExists, match="leave-film-out"):
-        loaded.add_split(of.leave_film_out(loaded))
+        loaded.add(of.leave_film_out(loaded))
 
 
 def test_invalid_parts_are_refused(table):
@@ -47,12 +47,12 @@ def test_invalid_parts_are_refused(table):
         ("S", "Nonsense", "has 'Nonsense', which is no"),
     ]:
         labels = LabelSet("mine", ["c0"], [level], [(concept,)])
-        for add in (lambda of_it: manifest.with_parts(labels=[of_it]), manifest.add_labels):
+        for add in (lambda of_it: manifest.with_parts(labels=[of_it]), manifest.add):
             with pytest.raises(ManifestError, match=fact):
                 add(labels)
-    manifest.add_split(of.stratified(manifest, folds=2))
+    manifest.add(of.stratified(manifest, folds=2))
     with pytest.raises(UsageError, match="leak-free"):
-        manifest.add_split(of.stratified(manifest, folds=2, seed=1))
+        manifest.add(of.stratified(manifest, folds=2, seed=1))
 
 
 def test_items_are_selected(released, manifest):

@@ -188,7 +188,7 @@ def test_tables_of_a_spreadsheet_and_of_earlier_versions_are_read(tmp_path):
     manifest = of.Manifest.load(tmp_path / "m")
     assert manifest.split("x") == Split("x", ["i0", "i1"], [0, 1], about={"rule": "by hand"})
     with pytest.raises(OutputExists):
-        manifest.add_split(Split("x", ["i0"], [0]))
+        manifest.add(Split("x", ["i0"], [0]))
 
 
 def test_audit_counts_equal_a_count_by_hand(manifest):

@@ -152,7 +152,7 @@ def _with_items(table: Table) -> Table:
             columns[name] = map_column(table, name, read)
     columns |= _names(replace(table, columns=columns))
     suffixes = set(map(_suffix, set(columns["media"])))
-    if "kind" not in columns and suffixes and suffixes <= IMAGE_SUFFIXES:
+    if "kind" not in columns and suffixes <= IMAGE_SUFFIXES:
         columns["kind"] = ["image"] * len(table)
     return replace(table, columns=columns)
 
@@ -244,7 +244,7 @@ def _choose_scheme(table: Table, levels: OwnLevels) -> LabelScheme | None:
     chosen = choose_scheme(table.path.stem, levels)
     if chosen is None or chosen.concepts:
         return chosen
-    names: dict[str, None] = {}
+    names: list[str] = []
     for cell in dict.fromkeys(table.get("concepts")):
-        names |= dict.fromkeys(labels.split_concepts(cell))
+        names += labels.split_concepts(cell)
     return chosen.with_concepts(map(Concept, names))
