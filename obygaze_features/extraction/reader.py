@@ -34,7 +34,7 @@ IMAGE_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", 
 
 @dataclass
 class ReadItem:
-    """What was read of an item.
+    """The views, sound and text that were read of an item.
 
     Parameters
     ----------

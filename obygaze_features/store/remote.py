@@ -52,7 +52,7 @@ _TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
 _HUB = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)/?")
 
 Span = tuple[str, int, int | None]
-"""What one request reads: the file's name, the start, and the end; None for the file's end."""
+"""The bytes that one request reads: the file's name, the start and the end (None: to its end)."""
 
 
 class Remote(Location):

@@ -16,7 +16,7 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Drawing:
-    """How to draw rows as dots, whose intervals are the columns ``low`` and ``high``.
+    """A drawing of rows as dots, whose intervals are the columns ``low`` and ``high``.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ SETTINGS = (
     "balance",
     "learned",
 )
-"""What should be the same in two runs that are compared, in their headers."""
+"""The parts of the headers that should be the same in two runs that are compared."""
 
 
 @dataclass(frozen=True, eq=False)

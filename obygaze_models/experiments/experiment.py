@@ -235,7 +235,7 @@ class Learner(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def reads(self) -> str:
-        """What the estimator reads: ``features``, ``frames`` or ``groups``."""
+        """The input of the estimator: ``features``, ``frames`` or ``groups``."""
         with plugin_errors(modules_of(self.estimator)):
             return reads_of(best_of(self.estimator))
 

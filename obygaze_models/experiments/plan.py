@@ -95,7 +95,7 @@ class Plan:
 
     @property
     def balance(self) -> str:
-        """How the training clips are balanced; empty if the protocol fixes them."""
+        """The way to balance training clips; empty if the protocol fixes them."""
         default = PROTOCOLS[self.division.protocol].balance
         if default and self.experiment.column:
             default = "none"

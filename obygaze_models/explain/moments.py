@@ -34,7 +34,7 @@ FRAMES = [
 AXIS = ["film", "own_clip"]
 """The columns of a time axis: a film, and a clip if its position in the film is unknown."""
 STATES = (NO, FILM, CLIP)
-"""What a model may have seen of a clip, from least to most."""
+"""The degrees to which a model may have seen a clip, from least to most."""
 MAX_OUTSIDE_S = 1.0
 """The maximum time by which all frames of a clip may be outside the clip's span."""
 ROUNDING_S = 1e-3

@@ -1,4 +1,4 @@
-"""What limits the conclusions from a page: alarms that void its scores, and cautions."""
+"""The limits of the conclusions from a page: alarms that void its scores, and cautions."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ MAX_SHARES = 3
 
 @dataclass(frozen=True, eq=False)
 class Marked:
-    """How many clips the annotators marked with a level or a concept, and their agreement.
+    """The numbers of clips that annotators marked with a level or a concept, and their agreement.
 
     `counts` are the clips that only the first, both, and only the second of two annotators marked;
     with more annotators, that one, several and all of them marked. `shares` are the shares of the

@@ -1,4 +1,4 @@
-"""What a page is made from: labelled clips with each annotator's labels, and runs on them."""
+"""The sources of a page: labelled clips with each annotator's labels, and runs on them."""
 
 from __future__ import annotations
 

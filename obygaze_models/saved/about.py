@@ -20,7 +20,7 @@ CARD = "README.md"
 _CARD = Path(__file__).with_name("model_card.md")
 Span = tuple[float, float]
 CLIP, FILM, NO = "clip", "film", "no"
-"""What a model has seen of a clip: its footage, other footage of its film, or neither."""
+"""The footage that a model has seen: the clip, another part of its film, or neither."""
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):

@@ -42,7 +42,7 @@ MIN_CLIPS, MIN_GROUPS = 10, 5
 MIN_SHARE = 0.1
 """The minimum share of positive clips for an interval of `Metric.skewed` scores."""
 CROSSED = "the variance of Nadeau and Bengio, because films or folds are left out in turn"
-"""What widens the intervals of cross-validated scores, for readers."""
+"""The reason for wider intervals of cross-validated scores, for readers."""
 MAX_CELLS = 4_000_000
 """The maximum number of weights in memory."""
 
