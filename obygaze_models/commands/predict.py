@@ -106,11 +106,13 @@ def predict(
         raise UsageError("a model needs a STORE, and a run takes neither a STORE nor --ids")
     if is_run:
         done = om.load_run(model)
-        table, warnings = held_out(done), done.warnings
+        table = held_out(done)
+        warnings = done.warnings
         placed = table
     else:
         predictions = om.predict(model, list(stores), ids=ids)
-        table, warnings = predictions.table, predictions.warnings
+        table = predictions.table
+        warnings = predictions.warnings
         placed = with_places(predictions, open_stores(list(stores)).items)
     rows = records(table)
     files = {}

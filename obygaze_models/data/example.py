@@ -13,7 +13,9 @@ from obygaze_features.common.package import reference_file
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
 
-MANIFEST, STORE, ABOUT = "minutes", "words.zarr", "README.md"
+MANIFEST = "minutes"
+STORE = "words.zarr"
+ABOUT = "README.md"
 EXPERIMENTS = ("level.toml", "rest.toml", "length.toml", "concepts.toml", "reasons.toml")
 ANNOTATORS = ("annotator1", "annotator2")
 
@@ -41,7 +43,8 @@ def load_example() -> Bunch:
     manifest = Manifest.load(example_path(MANIFEST))
     store = open_store(example_path(STORE))
     names = manifest.scheme.concept_names
-    y, concepts = {}, {}
+    y = {}
+    concepts = {}
     for annotator in ANNOTATORS:
         labels = manifest.labels(annotator)
         y[annotator] = np.array([labels.level_of[name] for name in manifest.ids])

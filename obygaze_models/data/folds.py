@@ -74,7 +74,8 @@ class MadeWhenNeeded(Sequence[T], Generic[T]):
     """
 
     def __init__(self, count: int, make: Callable[[int], T]) -> None:
-        self._count, self._make = count, make
+        self._count = count
+        self._make = make
         self._last: tuple[int, T] | None = None
 
     def __len__(self) -> int:

@@ -168,7 +168,8 @@ class Protocol:
 
 def leak_free(clips: Clips) -> Iterator[Parts]:
     """Test the last fold, and use each of the other folds once for validation."""
-    folds, last = clips.folds, clips.last
+    folds = clips.folds
+    last = clips.last
     for fold in range(last):
         train = (folds >= 0) & (folds != fold) & (folds != last)
         yield Parts(f"validation fold {fold}", train, folds == fold, folds == last)
@@ -240,7 +241,8 @@ def each_fold(clips: Clips) -> Iterator[Parts]:
     The validation set is the next fold that has clips of every class far enough from the test
     clips. The first fold follows the last.
     """
-    y, folds = clips.y, clips.folds
+    y = clips.y
+    folds = clips.folds
     count = clips.last + 1
     every_class = set(y[(folds >= 0) & (y >= 0)])
     for fold in range(count):
@@ -261,7 +263,9 @@ def official_sets(clips: Clips) -> Iterator[Parts]:
     training. With only two folds, one in `VALIDATION_SHARE` training clips of each class is drawn
     for validation.
     """
-    y, folds, last = clips.y, clips.folds, clips.last
+    y = clips.y
+    folds = clips.folds
+    last = clips.last
     train = (folds >= 0) & (folds < max(1, last - 1))
     validation = folds == last - 1
     if last == 1:
@@ -283,7 +287,9 @@ def papers_text(clips: Clips) -> Iterator[Parts]:
     negatives of fold r and of the folds after it, where fold 0 follows the last training fold. If
     negatives do not outnumber positives, all fits train on the same clips.
     """
-    y, folds, last = clips.y, clips.folds, clips.last
+    y = clips.y
+    folds = clips.folds
+    last = clips.last
     pool = last - 1
     training = (folds >= 0) & (folds < pool)
     positives = int((training & (y == 1)).sum())

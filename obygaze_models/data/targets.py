@@ -38,7 +38,8 @@ TOLERANCE = 1e-6
 """The tolerance for probabilities below 0 or above 1."""
 NUMBERED = "number"
 """The level of clips that have a number, if the target is a number."""
-EASY, CARRIERS = "EN", ("HN", "S")
+EASY = "EN"
+CARRIERS = ("HN", "S")
 """ObyGaze's level without any concept, and its levels with concepts."""
 # Short names of the sets of negatives. In the paper, a has solid bars and b has hatched bars.
 NEGATIVES = {"a": "EN", "b": "all without", "c": "HN+S without"}

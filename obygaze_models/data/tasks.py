@@ -267,7 +267,8 @@ def official_measure(labels: LabelSet, scheme: LabelScheme, tasks: Sequence[Task
 
     Average precision applies to the highest level against all others, accuracy to all levels.
     """
-    measure, highest = measure_of(labels), scheme.codes[-1:]
+    measure = measure_of(labels)
+    highest = scheme.codes[-1:]
 
     def fits(task: Task) -> bool:
         is_other = task.target_key != Classes.key

@@ -189,7 +189,8 @@ def _check_clips(
     model: Any, X: Any, y: Any, labelled: Any, *, reset: bool
 ) -> tuple[Array, Array, Array]:
     """Return the checked features and labels, and a mask of the clips that have a label."""
-    X, y = validate_data(model, X, reset=reset), column_or_1d(y, warn=True)
+    X = validate_data(model, X, reset=reset)
+    y = column_or_1d(y, warn=True)
     check_consistent_length(X, y)
     rows = np.ones(len(y), bool) if labelled is None else np.asarray(labelled, dtype=bool)
     if rows.shape != y.shape:

@@ -251,7 +251,8 @@ class ConceptBank(_Directions):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
-        tags.target_tags.multi_output, tags.target_tags.single_output = True, False
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = False
         return tags
 
     def _check(

@@ -138,7 +138,8 @@ class TorchClassifier(LogitClassifier):
             X_val, y_val = self._check(X_val, y_val)
         elif self.early_stopping:
             rows, held = hold_out(y, self.validation_fraction, chance)
-            X_val, y_val = X[held], y[held]
+            X_val = X[held]
+            y_val = y[held]
         elif self.calibrate:
             raise ExperimentError(
                 "calibrate=True needs validation clips. Pass them, or set early_stopping=True"
@@ -175,15 +176,18 @@ class TorchClassifier(LogitClassifier):
                 continue
             loss = self.history_[-1]["validation_loss"] = validate()
             if loss < best_loss:
-                best_loss, best_epoch = loss, epoch
+                best_loss = loss
+                best_epoch = epoch
                 best = {name: part.detach().clone() for name, part in weights.items()}
             elif epoch >= self.min_epochs and epoch - best_epoch >= self.n_iter_no_change:
                 break
         if self.author or training.X_val is None:
-            best_epoch, best = epoch, weights
+            best_epoch = epoch
+            best = weights
         if not all(part.isfinite().all() for part in best.values()):
             raise self._overflow("weights")
-        self.best_epoch_, self.n_iter_ = best_epoch, epoch
+        self.best_epoch_ = best_epoch
+        self.n_iter_ = epoch
         return best
 
     def _overflow(self, name: str) -> ExperimentError:
@@ -362,9 +366,11 @@ def _first_weights(inputs: int, outputs: int, generator: Any) -> Any:
 
 def _split_layers(row: Any, sizes: list[int]) -> list[tuple[Any, Any]]:
     """Return each layer's weights [inputs, outputs] and offsets, as views of a flat tensor."""
-    layers, start = [], 0
+    layers = []
+    start = 0
     for inputs, outputs in pairwise(sizes):
-        middle, end = start + inputs * outputs, start + (inputs + 1) * outputs
+        middle = start + inputs * outputs
+        end = start + (inputs + 1) * outputs
         layers.append((row[start:middle].view(inputs, outputs), row[middle:end]))
         start = end
     return layers

@@ -247,7 +247,8 @@ def describe_estimators() -> dict[str, dict[str, Any]]:
 
 
 def _describe(name: str, plugin: EntryPoint | None = None) -> dict[str, Any]:
-    entry, options = find_entry(name), {}
+    entry = find_entry(name)
+    options = {}
     try:
         with plugin_errors([entry.path.partition(":")[0]]):
             estimator = make_estimator(name)
@@ -262,7 +263,8 @@ def _describe(name: str, plugin: EntryPoint | None = None) -> dict[str, Any]:
                 options["threshold"] = None
             title = entry.title or (inspect.getdoc(type(estimator)) or name).splitlines()[0]
     except ExperimentError as problem:
-        title, options = f"cannot be loaded: {first_line(problem)}", {}
+        title = f"cannot be loaded: {first_line(problem)}"
+        options = {}
         if plugin is not None:
             title += f"; entry point {name} = {plugin.value}"
     package = "obygaze" if plugin is None else plugin_package(plugin)

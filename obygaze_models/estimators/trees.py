@@ -65,7 +65,8 @@ class TreeArrays:
         columns = np.asarray(Z, dtype=np.float32)
         if columns.shape[1] != self.width:
             raise ExperimentError(f"a tree needs {self.width} columns (got {columns.shape[1]})")
-        nodes, rows = np.zeros(len(columns), dtype=np.int64), np.arange(len(columns))
+        nodes = np.zeros(len(columns), dtype=np.int64)
+        rows = np.arange(len(columns))
         while (inside := self.left[nodes] != -1).any():
             parents = nodes[inside]
             go_left = columns[rows[inside], self.feature[parents]] <= self.threshold[parents]

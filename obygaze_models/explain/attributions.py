@@ -190,7 +190,8 @@ def explain_clips(folder: Path, store: Stores, ids: Sequence[str]) -> list[dict[
             f"{folder} ({about.estimator}) predicts numbers, or reads sequences of frames, but "
             "an explanation needs classes and one vector per clip"
         )
-    opened, array = open_for(about, store), about.needs.array
+    opened = open_for(about, store)
+    array = about.needs.array
     ids = clips_of(opened, list(dict.fromkeys(ids)))
     have, features = read_input(about, opened, ids)
     if missing := [clip for clip in ids if clip not in have]:

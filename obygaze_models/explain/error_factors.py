@@ -17,7 +17,9 @@ from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_models.scoring.intervals import LEVEL, estimate_weighted, group_columns, weigh_groups
 from obygaze_models.scoring.metrics import Array
 
-MAX_STEPS, MAX_HALVINGS, MAX_SLOPE = 100, 30, 1e-11
+MAX_STEPS = 100
+MAX_HALVINGS = 30
+MAX_SLOPE = 1e-11
 """The limits of Newton's method. It stops if no loss has a slope per clip above `MAX_SLOPE`."""
 
 

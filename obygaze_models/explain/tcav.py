@@ -57,8 +57,10 @@ def tcav(
     gradients = logit_gradients(model, X)[code]
     along = gradients @ bank.cavs_.T
     by_chance = gradients @ random.T
-    scores, random_scores = _rising(along), _rising(by_chance)
-    slopes, random_slopes = along.mean(axis=0), by_chance.mean(axis=0)
+    scores = _rising(along)
+    random_scores = _rising(by_chance)
+    slopes = along.mean(axis=0)
+    random_slopes = by_chance.mean(axis=0)
     # A reversed direction turns a score s into 1 - s and a slope into its negative, so chance is
     # centred on one half and on 0.
     p = _permutation_p(np.abs(scores - 0.5), np.abs(random_scores - 0.5))

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 WIDTH_IN = 4.6
 """The usual width of a figure."""
-ROW, EDGES = 15.0, 50.0
+ROW = 15.0
+EDGES = 50.0
 """The heights of a row or a line of text, and of the ticks and margins, in points."""
 GAP = 0.3
 """The gap below the rows of a name, in rows."""
@@ -125,7 +126,8 @@ def dot_plot(
         figure = Figure(figsize=(width, height / 72), layout="constrained")
         axes = figure.add_subplot()
         describe(figure, title, description)
-        ticks, y = [], 0.0
+        ticks = []
+        y = 0.0
         numbers: dict[float, str] = {}
         for (name, dots), size in zip(rows, sizes, strict=True):
             ticks.append(y + (size - 1) / 2)

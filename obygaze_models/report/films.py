@@ -14,7 +14,8 @@ from obygaze_models.report.sources import Clip, Labels, is_timed
 
 MAX_LANES = 4
 """The maximum number of annotators' lanes in a strip."""
-LANE, GAP = 9, 1
+LANE = 9
+GAP = 1
 
 
 @dataclass(frozen=True, eq=False)

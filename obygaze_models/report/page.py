@@ -39,7 +39,8 @@ LONGEST = 5
 """The number of stretches of different levels on the page."""
 DOTS = ("one", "two", "three", "both", *["many"] * 16)
 """The CSS classes of annotators' dots."""
-PAIR, SEVERAL = ("one", "both", "two"), ("many", "three", "both")
+PAIR = ("one", "both", "two")
+SEVERAL = ("many", "three", "both")
 """The CSS classes of the three parts of what two, or more, annotators marked."""
 LEVEL_MEANINGS = {
     "EN": "none of the concepts is seen",
@@ -140,9 +141,11 @@ def _title(labels: Labels, runs: Sequence[Run]) -> str:
     """Return the title: the only run's name, or what is shown and of how many films."""
     if len(runs) == 1:
         return runs[0].experiment.name
-    count, noun = len(labels.clips), f"{labels.unit}s"
+    count = len(labels.clips)
+    noun = f"{labels.unit}s"
     if labels.has_films:
-        count, noun = len(labels.films), "films"
+        count = len(labels.films)
+        noun = "films"
     if runs:
         return f"What models find in {count:,} {noun}"
     if labels.annotators and not labels.by_a_rule:

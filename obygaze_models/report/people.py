@@ -222,7 +222,8 @@ def concept_table(labels: Labels, people: People | None) -> MarkedTable:
     codes = of_level.index.tolist()
     rows = []
     for name in names:
-        counts, kappa = [sum(marks[name]), 0, 0], Estimate(None)
+        counts = [sum(marks[name]), 0, 0]
+        kappa = Estimate(None)
         if people is not None:
             counts, kappa = people.marked(concept_marks(people, name))
         shares = dict(zip(codes, of_level[name].tolist(), strict=True))
@@ -280,7 +281,8 @@ def _follows(clips: Sequence[Clip], row: int) -> bool:
     """Return True if a clip begins in the same film where the clip before it ends."""
     if row == 0:
         return False
-    before, clip = clips[row - 1], clips[row]
+    before = clips[row - 1]
+    clip = clips[row]
     if (before.film or before.media) != (clip.film or clip.media):
         return False
     return clip.start is None or before.end is None or clip.start <= before.end + 0.05

@@ -20,7 +20,9 @@ from obygaze_models.report.sources import Labels
 from obygaze_models.scoring.intervals import Estimate, estimate_mean, holm, restrict, shortage
 from obygaze_models.scoring.metrics import METRICS, Array, baselines
 
-SUBSET, DIFFERENCE, UNTESTED = "subset", "difference", "untested"
+SUBSET = "subset"
+DIFFERENCE = "difference"
+UNTESTED = "untested"
 """The kinds of rows beside scores: on fewer clips, of two runs, and of levels without a test."""
 
 

@@ -142,7 +142,8 @@ def video_data(labels: Labels, folder: str | Path | None, page: Path) -> dict[st
 
 def _address(path: Path, page: Path) -> str:
     """Return a file's URL: relative if the file is below the page's folder, else absolute."""
-    path, folder = path.resolve(), page.resolve().parent
+    path = path.resolve()
+    folder = page.resolve().parent
     if path.is_relative_to(folder):
         return quote(f"./{path.relative_to(folder).as_posix()}")
     return path.as_uri()

@@ -37,7 +37,8 @@ from obygaze_models.scoring.metrics import (
 from obygaze_models.scoring.values import NUMBER, none_if_nan
 
 LEVEL = 0.95
-MIN_CLIPS, MIN_GROUPS = 10, 5
+MIN_CLIPS = 10
+MIN_GROUPS = 5
 """The minimum numbers of clips of each class, and of groups, for an interval."""
 MIN_SHARE = 0.1
 """The minimum share of positive clips for an interval of `Metric.skewed` scores."""
@@ -199,7 +200,10 @@ def score_groups(clips: ScoredClips, *, pooled: bool = False) -> GroupScores:
         if name:
             (complete if clips.has_enough(members == number) else left_out).append(number)
     if len(complete) < 2:
-        names, members, complete, left_out = np.array([""]), np.zeros_like(members), [0], []
+        names = np.array([""])
+        members = np.zeros_like(members)
+        complete = [0]
+        left_out = []
     by_group = [_score_rounds(clips, members == number) for number in complete]
     values = pd.DataFrame(by_group, index=names[complete], dtype=np.float64)  # None becomes NaN
     return GroupScores(

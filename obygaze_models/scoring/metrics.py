@@ -28,7 +28,8 @@ CLASSES = "classes"
 Scores = dict[str, float | None]
 """Metric key -> value, or None if undefined."""
 
-TREC, ACCURACY = "trec_average_precision", "accuracy"
+TREC = "trec_average_precision"
+ACCURACY = "accuracy"
 
 
 @dataclass(frozen=True)
@@ -258,8 +259,10 @@ def ranking_scores(labels: Array, scores: Array, weights: Array) -> dict[str, Ar
     positive, negative = (
         np.add.reduceat((weights * (labels == code))[:, order], starts, axis=1) for code in (1, 0)
     )
-    above, all_above = np.cumsum(positive, axis=1), np.cumsum(positive + negative, axis=1)
-    positives, negatives = positive.sum(axis=1), negative.sum(axis=1)
+    above = np.cumsum(positive, axis=1)
+    all_above = np.cumsum(positive + negative, axis=1)
+    positives = positive.sum(axis=1)
+    negatives = negative.sum(axis=1)
     won = (negative * (above - positive / 2)).sum(axis=1)
     precision = np.nan_to_num(ratio(above, all_above))
     return {
