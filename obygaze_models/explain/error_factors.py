@@ -81,7 +81,8 @@ def error_factors(
     cross_validated
         See `estimate_mean`. It widens the intervals for all films together.
     """
-    concepts = clips["concepts"].str.get_dummies(SEPARATOR)
+    # As objects, because strings of PyArrow would get a column for clips without concepts.
+    concepts = clips["concepts"].astype(object).str.get_dummies(SEPARATOR)
     own_levels = pd.get_dummies(clips["level"]).reindex(columns=[*levels]).dropna(axis=1)
     names = [*concepts, *own_levels]
     factors = np.hstack([concepts, own_levels]).astype(bool)
