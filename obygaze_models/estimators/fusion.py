@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
-from itertools import accumulate
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,23 +30,19 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Any classifier of vectors. Its `fit` gets only the arguments that it has parameters for.
     stores
         The number of columns of each store by name, in order, as in `ClipDataset.stores`.
-    use
-        The names of the stores to use; by default, all.
 
     Attributes
     ----------
     classes_
         The labels, sorted.
-    models_
-        The fitted classifier, in a list.
+    model_
+        The fitted classifier.
     means_, scales_
         The mean and the scale of each column.
     """
 
     estimator: Any
     stores: Mapping[str, int]
-    _: KW_ONLY
-    use: Sequence[str] | None = None
 
     def fit(self, X: Any, y: Any, *, groups: Any = None, **arguments: Any) -> StoreFusion:
         """Fit on features [N, D] and one label per row.
@@ -68,10 +63,12 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         self.means_ = np.zeros(columns)
         self.scales_ = np.ones(columns)
-        for own in self._columns:
-            part = X.take(own, axis=1)
-            self.means_[own] = part.mean(axis=0)
-            self.scales_[own] = np.sqrt(part.var(axis=0).sum()) or 1.0
+        start = 0
+        for size in self.stores.values():
+            own = slice(start, start + size)
+            self.means_[own] = X[:, own].mean(axis=0)
+            self.scales_[own] = np.sqrt(X[:, own].var(axis=0).sum()) or 1.0
+            start += size
 
         arguments["groups"] = groups
         if arguments.get("X_val") is not None:
@@ -81,39 +78,34 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with whole_groups(model, y, groups):
             model.fit(self.scaled(X), y, **accepted)
 
-        fitted = best_of(model)
-        self.models_ = [fitted]
-        self.classes_ = fitted.classes_
-        self.warnings_ = list(getattr(fitted, "warnings_", []))
-        for key in ("facts_", "history_"):
-            if hasattr(fitted, key):
-                setattr(self, key, getattr(fitted, key))
+        self.model_ = best_of(model)
+        self.classes_ = self.model_.classes_
+        for key in ("warnings_", "facts_", "history_"):
+            if hasattr(self.model_, key):
+                setattr(self, key, getattr(self.model_, key))
         return self
 
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class, [N, classes], in the order of ``classes_``."""
-        check_is_fitted(self, "models_")
+        check_is_fitted(self, "model_")
         X = validate_data(self, X, dtype=np.float64, reset=False)
-        return np.asarray(self.models_[0].predict_proba(self.scaled(X)))
+        return np.asarray(self.model_.predict_proba(self.scaled(X)))
 
     def predict(self, X: Any) -> Array:
         """Return the class with the highest probability."""
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
     def scaled(self, X: Any) -> Array:
-        """Return the scaled features of the stores in use."""
-        own = np.concatenate(self._columns)
-        centred = np.asarray(X, np.float64)[:, own] - self.means_[own]
-        return np.asarray(centred / self.scales_[own])
+        """Return the scaled features."""
+        return np.asarray((np.asfortranarray(X, np.float64) - self.means_) / self.scales_)
 
     def check_fitted_parts(self) -> None:
         """Raise `ExperimentError` unless stores, scales and models match."""
         sizes = self.stores.values()
         own = np.asarray(self.classes_)
-        codes = np.asarray(self.models_[0].classes_)
+        codes = np.asarray(self.model_.classes_)
         matching = (
             all(type(size) is int and size > 0 for size in sizes),
-            self.stores.keys() >= {*(self.use or ())},
             (sum(sizes),) == self.means_.shape == self.scales_.shape,
             (self.scales_ > 0).all(),
             own.dtype == codes.dtype,
@@ -122,15 +114,9 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not all(matching):
             raise ExperimentError("a fusion needs a scale for each column and the model's classes")
 
-    @property
-    def _columns(self) -> list[Array]:
-        """The columns of X that each store in use fills."""
-        ends = dict(zip(self.stores, accumulate(self.stores.values()), strict=True))
-        return [np.arange(ends[name] - self.stores[name], ends[name]) for name in self.use or ends]
-
 
 def unfuse(model: Any, X: Any = None) -> tuple[Any, Any]:
     """Return a fusion's classifier and its scaled input; return other models unchanged."""
     if not isinstance(model, StoreFusion):
         return model, X
-    return model.models_[0], None if X is None else model.scaled(X)
+    return model.model_, None if X is None else model.scaled(X)

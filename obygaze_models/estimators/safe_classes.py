@@ -45,5 +45,5 @@ def check_part(part: Any) -> None:
         part.n_jobs = 1
     if {"cavs_", "names_"} <= state.keys() and len(state["names_"]) != len(state["cavs_"]):
         raise ExperimentError("a concept bank's names do not match its directions")
-    if isinstance(part, StoreFusion) and hasattr(part, "models_"):
+    if isinstance(part, StoreFusion) and hasattr(part, "classes_"):
         part.check_fitted_parts()

@@ -325,11 +325,11 @@ FORGERIES = [
     ("knn", "fewer labels", cut("model._y")),
     ("fusion", "a scale of 0", lambda h, a: a["model.scales_"].__setitem__(0, 0)),
     *(("fusion", f"{key} {value}", partial(forge_parameters, **{key: value}))
-      for key, value in (("stores", []), ("stores", {"mapping": []}), ("use", ["nope"]),
-                         ("use", [["see"]]), ("stores", {"mapping": [["see", 10**9]]}))),
+      for key, value in (("stores", []), ("stores", {"mapping": []}),
+                         ("stores", {"mapping": [["see", 10**9]]}))),
     ("fusion", "classes that are no numbers of rows", lambda h, a: a.update(
-        {"model.models_.0.classes_": a["model.models_.0.classes_"].astype("float64")})),
-    ("fusion", "no model", lambda h, a: h["model"]["fitted"]["models_"].pop()),
+        {"model.model_.classes_": a["model.model_.classes_"].astype("float64")})),
+    ("fusion", "no model", lambda h, a: h["model"]["fitted"].pop("model_")),
     # Changes that would crash a process or exhaust its memory.
     ("knn", "labels", manhattan),
     ("logistic", "nested pipelines", nest),
