@@ -164,5 +164,10 @@ def test_no_words_of_the_films_are_shipped(authors, obygaze, tmp_path):
     om.run_experiment(EXAMPLE / "level.toml", tmp_path / "run")
     paths.append(om.report(tmp_path / "run", tmp_path / "page.html"))
     held = "\n".join(path.read_text(errors="replace") for path in paths if path.is_file())
-    held = " ".join(html.unescape(held).split())
-    assert [text for text in telling if " ".join(text.split()) in held] == []
+    words = html.unescape(held).split()
+    held = " ".join(words)
+    runs = {*zip(words, words[1:], words[2:], strict=False)}
+    for text in telling:
+        own = text.split()
+        if len(own) < 5 or (own[1], own[2], own[3]) in runs:  # a search of all texts takes long
+            assert " ".join(own) not in held

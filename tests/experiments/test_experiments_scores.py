@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics as theirs
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
-from statsmodels.stats.multitest import multipletests
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
@@ -24,7 +23,11 @@ from obygaze_models.scoring.metrics import score, weighted_scores
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows
 from tests.kit.floats import close
-from tests.kit.intervals import cross_validated_interval, cross_validated_p
+from tests.kit.intervals import (
+    cross_validated_interval,
+    cross_validated_p,
+    holm_by_closed_tests,
+)
 from tests.kit.run import write_store
 
 BINARY = {
@@ -212,7 +215,7 @@ def test_models_are_compared_with_the_first_one(good, noisy):
         assert row.score == close(np.mean([*second.values()]))
         assert (row.low, row.high) == close(cross_validated_interval(differences))
         raw.append(cross_validated_p(differences))
-    assert table["p_value"].tolist() == close(multipletests(raw, method="holm")[1].tolist())
+    assert table["p_value"].tolist() == close(holm_by_closed_tests(raw))
 
 
 def test_models_are_compared_on_the_clips_of_each_value(good, noisy):
