@@ -266,9 +266,8 @@ class Timelines:
     def load(cls, folder: Path | str) -> Timelines:
         """Read timelines from a folder that `save` wrote and that may have been edited since."""
         folder = Path(folder)
-        header = folder / HEADER
         kind = "a folder of timelines"
-        content = read_format(header, FORMAT, FORMAT_VERSION, AnnotationError, kind)
+        content = read_format(folder / HEADER, FORMAT, FORMAT_VERSION, AnnotationError, kind)
         try:
             header = msgspec.convert(content, _Header)
             scheme = LabelScheme.from_json(header.label_scheme)
