@@ -14,7 +14,6 @@ from obygaze_features.common.figures import (
     draw_level_bars,
     figure_style,
     figure_width,
-    level_keys,
     name_rows,
     show_time,
 )
@@ -62,16 +61,16 @@ def film_figure(timelines: Timelines, manifest: Manifest, film: str) -> Figure:
     with figure_style():
         from matplotlib.figure import Figure
 
-        size = figure_width(11), 1.6 + 0.55 * len(bands)
-        figure = Figure(figsize=size, layout="constrained")
+        width = figure_width(11)
+        figure = Figure(figsize=(width, 1.6 + 0.55 * len(bands)), layout="constrained")
         axes = figure.add_subplot()
-        name_rows(axes, [band.name for band in bands])
+        name_rows(axes, [band.name for band in bands], width)
         ends = [end for band in bands for _, end, _ in band.bars]
-        show_time(axes, max([timelines.end_of(film), *ends]))
+        show_time(axes, max([timelines.end_of(film), *ends]), width)
         for row, band in enumerate(bands):
             draw_level_bars(axes, -row, band.bars, levels)
         text = f"Segments as annotated, and the levels of clips of {manifest.name}"
-        caption(figure, timelines.titles[film], text, level_keys(levels))
+        caption(figure, timelines.titles[film], text, levels)
     return figure
 
 

@@ -36,7 +36,6 @@ from obygaze_features.manifests.labels import (
 FORMAT = "obygaze-timelines"
 FORMAT_VERSION = 1
 HEADER = "timelines.json"
-MAKE = "obygaze annotations import KIND SOURCE -o FOLDER"
 COLUMNS = ("film", "annotator", "start", "end", "level", "concepts", "comment")
 ORIGIN = ("source", "licence", "citation")
 
@@ -267,7 +266,8 @@ class Timelines:
     def load(cls, folder: Path | str) -> Timelines:
         """Read timelines from a folder that `save` wrote and that may have been edited since."""
         folder = Path(folder)
-        content = read_format(folder / HEADER, FORMAT, FORMAT_VERSION, AnnotationError, make=MAKE)
+        kind = "a folder of timelines"
+        content = read_format(folder / HEADER, FORMAT, FORMAT_VERSION, AnnotationError, kind)
         try:
             header = msgspec.convert(content, _Header)
             scheme = LabelScheme.from_json(header.label_scheme)

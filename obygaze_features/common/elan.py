@@ -140,9 +140,8 @@ def parse_eaf(path: Path, error: type[ObygazeError]) -> Xml.Element:
         raise error(f"{path} declares a document type (<!DOCTYPE), which ELAN files never do")
     with translate(error, path, "is not XML, or is cut short ({})", foreign=Xml.ParseError):
         root = Xml.fromstring(text)  # noqa: S314 - without a document type no entities
-    header = root.find("HEADER")
-    units = "milliseconds" if header is None else header.get("TIME_UNITS", "milliseconds")
-    if root.tag != "ANNOTATION_DOCUMENT" or units != "milliseconds":
+    units = {header.get("TIME_UNITS", "milliseconds") for header in root.iter("HEADER")}
+    if root.tag != "ANNOTATION_DOCUMENT" or units - {"milliseconds"}:
         raise error(f"{path} is not an ELAN file with times in milliseconds")
     return root
 
@@ -213,10 +212,10 @@ class _TierWriter:
         self.names = set[str]()
         self.tiers: list[Xml.Element] = []
         #: For each tier type with a pick-list, the ids of its entries by text.
-        self.entries = {
-            "segment": _entry_ids(vocabularies, "levels"),
-            "concepts": _entry_ids(vocabularies, "concepts"),
-        }
+        self.entries: dict[str, dict[str, str]] = {}
+        for kind, name in (("segment", "levels"), ("concepts", "concepts")):
+            texts = enumerate(vocabularies.get(name, ()))
+            self.entries[kind] = {text: f"{name}-{number}" for number, text in texts}
         #: The time of each time slot, whether it is a start, and its name.
         self.slots: list[tuple[int, int, str]] = []
 
@@ -274,12 +273,6 @@ class _TierWriter:
         annotation = Xml.SubElement(Xml.SubElement(tier, "ANNOTATION"), kind, attributes)
         Xml.SubElement(annotation, "ANNOTATION_VALUE").text = value
         return f"a{number}"
-
-
-def _entry_ids(vocabularies: Vocabularies, name: str) -> dict[str, str]:
-    """Return the id of each entry of a pick-list by its text."""
-    values = vocabularies.get(name, {})
-    return {value: f"{name}-{number}" for number, value in enumerate(values)}
 
 
 def to_etf(vocabularies: Vocabularies, properties: Mapping[str, str]) -> str:

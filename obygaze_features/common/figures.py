@@ -12,14 +12,13 @@ import unicodedata
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.common.elan import clean
 from obygaze_features.common.files import refuse_to_overwrite, write_bytes
 from obygaze_features.common.package import need
-from obygaze_features.common.text import format_time, sha256_of_text
+from obygaze_features.common.text import format_time
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,11 +29,11 @@ Bar = tuple[float, float, int]
 """A bar on a time axis: its start, its end and its level's rank."""
 
 SUFFIXES = {
-    ".pdf": ["CreationDate", "Creator", "Producer"],
-    ".png": ["Software"],
-    ".svg": ["Date", "Creator", "Format", "Type"],
+    ".pdf": ("Subject", "CreationDate", "Creator", "Producer"),
+    ".png": ("Description", "Software"),
+    ".svg": ("Description", "Date", "Creator", "Format", "Type"),
 }
-"""The suffixes of figures, and the facts that matplotlib would write into such files."""
+"""For each suffix, the name of a figure's description, and the facts that must not be written."""
 COLOURS = Path(__file__).with_name("colours.css").read_text(encoding="utf-8")
 """The light and dark colours as CSS properties (``--ink``, ``--l1``)."""
 LIGHT: dict[str, str] = dict(re.findall(r"--(\w+): (#\w+)", COLOURS.partition("}")[0]))
@@ -148,18 +147,16 @@ def draw_level_bars(axes: Axes, y: float, bars: Sequence[Bar], levels: Mapping[s
         axes.add_patch(bar)
 
 
-def level_keys(levels: Mapping[str, str]) -> dict[str, str]:
-    """Return the colour of each level by its name, for a legend."""
-    return dict(zip(map(plain, levels.values()), level_colours(list(levels)), strict=True))
+def show_time(axes: Axes, end: float, width: float) -> None:
+    """Make the x axis a time axis from 0 to `end` seconds, labelled as h:mm:ss.
 
-
-def show_time(axes: Axes, end: float) -> None:
-    """Make the x axis a time axis from 0 to `end` seconds, labelled as h:mm:ss."""
+    `width` is the figure's width in inches.
+    """
     from matplotlib.ticker import FuncFormatter, MultipleLocator
 
     axes.set_xlim(0, end)
     steps = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1200, 1800)
-    ticks = min(8, int(72 * (1 - NAMES) * _figure_of(axes).get_figwidth() / 46))
+    ticks = min(8, int(72 * (1 - NAMES) * width / 46))
     step = next((step for step in steps if end <= ticks * step), 3600)
     axes.xaxis.set_major_locator(MultipleLocator(step))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: format_time(seconds)))
@@ -178,24 +175,27 @@ def wrap(text: str, width: float, size: float, lines: int = 2) -> list[str]:
     return textwrap.wrap(text, max(int(letters), 4), max_lines=lines, placeholder="…")
 
 
-def name_rows(axes: Axes, names: Sequence[str]) -> None:
-    """Label the rows at 0, -1, -2, ... of a figure with one column."""
-    width = NAMES * 72 * _figure_of(axes).get_figwidth()
-    labels = ["\n".join(wrap(name, width, 9.5)) for name in names]
+def name_rows(axes: Axes, names: Sequence[str], width: float) -> None:
+    """Label the rows at 0, -1, -2, ... of a figure with one column and this width in inches."""
+    labels = ["\n".join(wrap(name, NAMES * 72 * width, 9.5)) for name in names]
     axes.set_yticks([-row for row in range(len(names))], labels, linespacing=0.95)
     axes.set_ylim(0.6 - max(1, len(names)), 0.6)
 
 
-def caption(figure: Figure, title: str, text: str = "", keys: Mapping[str, str] = {}) -> None:
-    """Add a title and a legend above all axes, a text at the bottom, and a description."""
+def caption(figure: Figure, title: str, text: str, levels: Mapping[str, str]) -> None:
+    """Add a title and a legend of levels above all axes, a text below, and a description."""
     from matplotlib.patches import Patch
 
     describe(figure, title, text)
     points = 72 * figure.get_figwidth()
     width = points - 2 * EDGE
-    widest = max([text_width(name, 9.4) for name in keys], default=0.0)
+    names = list(map(plain, levels.values()))
+    widest = max(text_width(name, 9.4) for name in names)
     figure.legend(
-        handles=[Patch(facecolor=colour, label=name) for name, colour in keys.items()],
+        handles=[
+            Patch(facecolor=colour, label=name)
+            for name, colour in zip(names, level_colours(list(levels)), strict=True)
+        ],
         title="\n".join(wrap(title, width, 13.5, 4)),
         title_fontproperties={"size": 12, "weight": "bold"},
         ncols=max(1, int(width / (widest + 45))),
@@ -204,26 +204,16 @@ def caption(figure: Figure, title: str, text: str = "", keys: Mapping[str, str] 
         borderpad=0,
         borderaxespad=EDGE / 9.4,
     )
-    if text:
-        below = "\n".join(wrap(text, width, 8, 5))
-        figure.supxlabel(below, fontsize=8, color=SOFT, x=EDGE / points, ha="left")
+    below = "\n".join(wrap(text, width, 8, 5))
+    figure.supxlabel(below, fontsize=8, color=SOFT, x=EDGE / points, ha="left")
 
 
-def describe(figure: Figure, title: str, description: str) -> None:
-    """Add a description for readers who cannot see the figure."""
-    figure.set_label(f"{plain(title)}\n{plain(description)}")
+def describe(figure: Figure, title: str, *lines: str) -> None:
+    """Add a title and a description for readers who cannot see the figure.
 
-
-def add_number(axes: Axes, text: str) -> None:
-    """Add a line, such as the value that a mark shows, to the figure's description."""
-    figure = _figure_of(axes)
-    figure.set_label(f"{figure.get_label()}\n{plain(text)}")
-
-
-def _figure_of(axes: Axes) -> Figure:
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    return figure
+    The first line says what the figure shows, and the others say which value each mark has.
+    """
+    figure.set_label("\n".join(map(plain, (title, *lines))))
 
 
 def plain(text: str) -> str:
@@ -240,37 +230,20 @@ def check_figure_path(path: Path, *, overwrite: bool = False) -> None:
 
 def save_figure(figure: Figure, path: str | Path, *, overwrite: bool = False) -> None:
     """Write a figure as SVG, PDF or PNG, by its suffix; equal figures give equal files."""
-    from matplotlib import rc_context
-
     path = Path(path)
     check_figure_path(path, overwrite=overwrite)
     suffix = path.suffix.lower()
-    label = str(figure.get_label())
-    about = dict.fromkeys(SUFFIXES[suffix])
-    if suffix == ".pdf":
-        about["Title"] = label.partition("\n")[0] or None
+    title, _, description = str(figure.get_label()).partition("\n")
+    name, *unwanted = SUFFIXES[suffix]
+    about = {"Title": title, name: description, **dict.fromkeys(unwanted)}
 
     content = io.BytesIO()
-    salt = sha256_of_text(label)[:8]
-    with figure_style(), rc_context({"svg.hashsalt": salt}):
+    with figure_style():
         figure.savefig(content, format=suffix[1:], metadata=about, dpi=_PNG_DPI)
     data = content.getvalue()
     if suffix == ".svg":
-        data = _describe_svg(data.decode(), label).encode()
+        # Ids of clip paths depend on positions' last bits, and these on Python's hash seed.
+        clips = dict.fromkeys(re.findall(rb'<clipPath id="([^"]+)"', data))
+        for number, clip in enumerate(clips):
+            data = data.replace(clip, b"clip%d" % number)
     write_bytes(path, data)
-
-
-def _describe_svg(svg: str, label: str) -> str:
-    """Return matplotlib's SVG with a title and description, ready to be embedded in a page."""
-    svg = svg[svg.index("<svg") :]
-    # matplotlib's rule would apply to every element of the page around the figure.
-    rule = svg.index("<defs>\n  <style")
-    svg = svg[:rule] + svg[svg.index("</defs>", rule) + 7 :]
-    title, _, description = (escape(part) for part in label.partition("\n"))
-    # Ids of clip paths depend on positions' last bits, and these on Python's hash seed.
-    for number, name in enumerate(dict.fromkeys(re.findall('<clipPath id="([^"]+)"', svg))):
-        svg = svg.replace(name, f"clip{number}")
-    head, rest = svg.split(">", 1)
-    head = head.replace("<svg", '<svg class="figure" role="img" stroke-linejoin="round"', 1)
-    start = '<?xml version="1.0" encoding="utf-8"?>'
-    return f"{start}\n{head}><title>{title}</title>\n<desc>{description}</desc>{rest}"

@@ -40,14 +40,6 @@ FILE_SUFFIXES = {
     ".csv", ".eaf", ".h5", ".htm", ".html", ".jpg", ".json", ".npy", ".pdf",
     ".png", ".svg", ".toml", ".tsv", ".txt", ".xlsx", ".zip",
 }  # fmt: skip
-KINDS = {
-    "manifest.json": "a manifest",
-    "zarr.json": "a feature store",
-    "run.json": "a run",
-    "model.json": "a model",
-    "timelines.json": "a folder of timelines",
-}
-"""The kinds of folders that commands take, by the file that identifies each."""
 #: The permissions of a final store's files.
 READ_ONLY = 0o444
 
@@ -116,14 +108,6 @@ def require_folder(path: Path, wish: str, error: type[ObygazeError]) -> None:
         raise error(describe_absent(path, wish))
     if not path.is_dir():
         raise error(f"{path} is not a folder; pass {wish}")
-
-
-def describe_other_kind(path: Path, wish: str) -> str:
-    """Return a message if a folder is another kind of obygaze folder than `wish`, otherwise ""."""
-    for name, kind in KINDS.items():
-        if (path / name).is_file():
-            return f"{path} is {kind}, not {wish}"
-    return ""
 
 
 def describe_absent(path: Path, wish: str) -> str:
@@ -380,18 +364,16 @@ def parse_json(data: bytes, where: object, error: type[ObygazeError]) -> Any:
 
 
 def read_format(
-    path: Path, name: str, version: int, error: type[ObygazeError], *, make: str
+    path: Path, name: str, version: int, error: type[ObygazeError], kind: str
 ) -> dict[str, Any]:
     """Read a JSON header with this format and at most this version.
 
-    Messages name the header's folder, which users know, and `make`, the command that creates it.
+    Messages name the header's folder, which users know, and the `kind` of folder that it must be.
     """
     folder = path.parent
     if not path.is_file():
-        kind = KINDS[path.name]
         require_folder(folder, kind, error)
-        missing = f"{folder} is not {kind}: it has no {path.name} (create one with: {make})"
-        raise error(describe_other_kind(folder, kind) or missing)
+        raise error(f"{folder} is not {kind}: it has no {path.name}")
     content: Any = read_json(path, error)
     if not isinstance(content, dict) or content.get("format") != name:
         raise error(f'{folder} does not have the format "{name}"')

@@ -69,22 +69,6 @@ class Table:
         columns = {name: [cells[row] for row in rows] for name, cells in columns.items()}
         return replace(self, columns=columns, lines=[self.lines[row] for row in rows])
 
-    def without_blank_rows(self) -> Table:
-        """Return the table without rows whose cells are all empty."""
-        if any(map(all, self.columns.values())):
-            return self
-        cells = enumerate(zip(*self.columns.values(), strict=True))
-        return self.select(self.columns, [row for row, values in cells if any(values)])
-
-    def without_escapes(self) -> Table:
-        """Return the table without the escapes of `format_spreadsheet`."""
-        columns = {}
-        for name, cells in self.columns.items():
-            if "'" in "".join(cells):
-                cells = list(map(unescape_formula, cells))
-            columns[unescape_formula(name)] = cells
-        return replace(self, columns=columns)
-
     def problem(self, row: int, message: str) -> ManifestError:
         """Return an error about one row, which names its line."""
         return ManifestError(f"{self.path}, line {self.lines[row]}: {message}")
@@ -103,16 +87,16 @@ def read_table(
     path
         A text file in UTF-8 with a header.
     delimiter
-        The character between cells. None reads a spreadsheet's table: the delimiter is the one of
-        `DELIMITERS` that is most frequent in the header, blank rows are left out, and formulas lose
-        their escapes.
+        The character between cells: a comma for a table that obygaze wrote. In any other table,
+        blank rows are left out, and formulas lose their escapes. None is the one of `DELIMITERS`
+        that is most frequent in the header.
     required
         Columns that must exist.
     """
     if not path.exists():
         raise ManifestError(describe_absent(path, "a CSV file"))
     require_readable(path, ManifestError)
-    is_spreadsheet = delimiter is None
+    is_ours = delimiter == ","
     try:
         # Decoding as plain UTF-8 is several times faster than as "utf-8-sig".
         with (
@@ -129,9 +113,23 @@ def read_table(
     except UnicodeDecodeError:
         remedy = "save it as CSV in UTF-8 (in Excel: 'CSV UTF-8')"
         raise ManifestError(f"{path} is not UTF-8; {remedy}") from None
-    if is_spreadsheet:
-        return table.without_blank_rows().without_escapes()
-    return table
+    if is_ours:
+        return table
+    return _clean(table)
+
+
+def _clean(table: Table) -> Table:
+    """Return a table without blank rows and without the escapes of `format_spreadsheet`."""
+    if not any(map(all, table.columns.values())):
+        cells = enumerate(zip(*table.columns.values(), strict=True))
+        table = table.select(table.columns, [row for row, values in cells if any(values)])
+
+    columns = {}
+    for name, cells in table.columns.items():
+        if "'" in "".join(cells):
+            cells = list(map(unescape_formula, cells))
+        columns[unescape_formula(name)] = cells
+    return replace(table, columns=columns)
 
 
 def parse_table(
@@ -225,17 +223,6 @@ def _read_lines(
                 yield line, row
     except csv.Error as error:  # such as an unclosed quotation mark
         raise ManifestError(f"{path}, line {line + 1} or later: {error}") from None
-
-
-def read_mapped_table(
-    path: Path,
-    meanings: Mapping[str, Sequence[str]],
-    columns: Mapping[str, str] | None = None,
-    *,
-    required: Sequence[str | tuple[str, ...]] = (),
-) -> Table:
-    """Read a spreadsheet's table, and rename its columns to their meanings; see `map_columns`."""
-    return map_columns(read_table(path, delimiter=None), meanings, columns, required=required)
 
 
 def map_columns(

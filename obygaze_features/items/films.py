@@ -54,15 +54,10 @@ def match_film(name: str, titles: Mapping[str, str]) -> str:
     >>> match_film("juno", {"tt0467406": "Juno (2007)", "tt0120338": "Titanic (1997)"})
     'tt0467406'
     """
-    if name in titles:
-        return name
     films = _find(name, titles)
-    if len(films) == 1:
-        return films[0]
-    if films:
+    if len(films) > 1:
         raise UsageError(f"{shorten(name)} matches several films; use an id: {join_some(films)}")
-    known = [without_year(title) or film for film, title in titles.items()]
-    raise UsageError(unknown_name("film", name, filter(None, known)))
+    return films[0]
 
 
 def without_year(title: str) -> str:
@@ -104,7 +99,7 @@ def find_films(names: Collection[str] | str, titles: Mapping[str, str]) -> list[
     for name in filter(None, parts):
         wish = name.removeprefix("!")
         films = _find(wish, titles)
-        if "*" not in wish or not films:
+        if "*" not in wish:
             films = [match_film(wish, titles)]
         if name == wish:
             chosen += films
@@ -118,7 +113,12 @@ def find_films(names: Collection[str] | str, titles: Mapping[str, str]) -> list[
 
 
 def _find(name: str, titles: Mapping[str, str]) -> list[str]:
-    """Return the films with this id, title or pattern, ignoring case, spaces and the year."""
+    """Return the films with this id, title or pattern, ignoring case, spaces and the year.
+
+    Raise `UsageError` if there are none.
+    """
+    if name in titles:
+        return [name]
     pattern = re.escape(_title_key(name)).replace(r"\*", ".*")
     matches = re.compile(pattern).fullmatch
     films = []
@@ -126,6 +126,9 @@ def _find(name: str, titles: Mapping[str, str]) -> list[str]:
         texts = (film, title, without_year(title))
         if any(matches(_title_key(text)) for text in texts):
             films.append(film)
+    if not films:
+        known = [without_year(title) or film for film, title in titles.items()]
+        raise UsageError(unknown_name("film", name, filter(None, known)))
     return films
 
 

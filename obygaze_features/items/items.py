@@ -10,11 +10,10 @@ import hashlib
 import math
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -191,14 +190,6 @@ class Items:
         names = zip(self.films, self.media, strict=True)
         return np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
 
-    @cached_property
-    def whole_films(self) -> set[str]:
-        """The ids of clips without a span that are the only clip of their film (or file)."""
-        names = list(map(name_film, self.films, self.media))
-        counts = Counter(names)
-        unspanned = np.flatnonzero(np.isnan(self.starts)).tolist()
-        return {self.ids[row] for row in unspanned if names[row] and counts[names[row]] == 1}
-
     @property
     def span_rows(self) -> list[int]:
         """The rows of the items that are spans of a longer film."""
@@ -325,26 +316,6 @@ class Items:
             yield row, f"a span must end after it starts, from 0 to 1e9 seconds (got {span})"
 
 
-class NamedItems(Protocol):
-    """An object with items and a name, such as a `Manifest`, for which a store can be made."""
-
-    @property
-    def name(self) -> str:
-        """The name to use in messages."""
-
-    @property
-    def licence(self) -> str:
-        """The licence of everything made from the items; "" if unknown."""
-
-    @property
-    def citation(self) -> str:
-        """The citation to use; "" if there is none."""
-
-    @property
-    def items(self) -> Items:
-        """The items, in order."""
-
-
 def require_same_clips(stored: Items, listed: Items, listed_in: str = "the manifest") -> None:
     """Raise `ManifestError` if an id of a store stands for another file or span in a table.
 
@@ -388,8 +359,11 @@ def group_noun(column: str) -> str:
 
 def pick_rows(columns: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]:
     """Return these rows of all columns that are lists; empty lists stay empty."""
-    lists = {name: cells for name, cells in columns.items() if isinstance(cells, list)}
-    return {name: [cells[row] for row in rows] if cells else [] for name, cells in lists.items()}
+    picked = {}
+    for name, cells in columns.items():
+        if isinstance(cells, list):
+            picked[name] = [cells[row] for row in rows if cells]
+    return picked
 
 
 def id_problem(identifier: str) -> str | None:

@@ -57,7 +57,8 @@ class MediaFolder:
     def candidates(self, item: Item) -> list[Path]:
         """Return the files that match an item, in its film's folder or else in the root."""
         below, _, name = item.media.rpartition("/")
-        for folder in self._folders(item):
+        film_folder = self._film_folders.get(item.film.casefold(), self.root)
+        for folder in (film_folder, self.root):
             listed = self._files(folder / below)
             for stem in self._stems(item):
                 files = listed.get(stem.casefold(), [])
@@ -96,11 +97,6 @@ class MediaFolder:
         if item.start is not None:
             stems.append(item.film)
         return list(dict.fromkeys(filter(None, stems)))
-
-    def _folders(self, item: Item) -> list[Path]:
-        """Return the folders to search: the folder of the item's film, if any, and the root."""
-        folder = self._film_folders.get(item.film.casefold(), self.root)
-        return list(dict.fromkeys([folder, self.root]))
 
     @cached_property
     def _film_folders(self) -> dict[str, Path]:

@@ -463,8 +463,7 @@ def _write_part(folder: Path, part: Part, *, overwrite: bool = False) -> None:
 def read_header(folder: Path) -> dict[str, Any]:
     """Read and check ``manifest.json``."""
     path = folder / HEADER
-    make = "obygaze manifests import KIND SOURCE -o FOLDER"
-    header = read_format(path, FORMAT, FORMAT_VERSION, ManifestError, make=make)
+    header = read_format(path, FORMAT, FORMAT_VERSION, ManifestError, "a manifest")
     try:
         return header | msgspec.structs.asdict(msgspec.convert(header, _Header))
     except msgspec.ValidationError as error:

@@ -16,7 +16,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -27,7 +27,7 @@ from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ObygazeError, StoreError, UsageError, translate
-from obygaze_features.items.items import Item, NamedItems
+from obygaze_features.items.items import Item
 from obygaze_features.items.media import MediaFolder
 from obygaze_features.store import format as fmt
 from obygaze_features.store.files import require_store_name
@@ -35,6 +35,9 @@ from obygaze_features.store.format import ArraySpec, Recipe, Status
 from obygaze_features.store.metadata import UNKNOWN
 from obygaze_features.store.reader import PART_BYTES, Store, open_store
 from obygaze_features.store.writer import Done, Failed, StoreWriter
+
+if TYPE_CHECKING:
+    from obygaze_features.manifests.manifest import Manifest
 
 HDF5_SUFFIXES = (".h5", ".hdf5")
 CACHE_BYTES = 64 * 2**20
@@ -74,7 +77,7 @@ class _Recipe(msgspec.Struct, forbid_unknown_fields=True):
 
 def import_features(
     source: Path | str | Mapping[str, Path | str],
-    manifest: NamedItems,
+    manifest: Manifest,
     path: Path | str,
     *,
     ids: Path | str | Iterable[str] | None = None,
@@ -161,7 +164,7 @@ def to_storable(values: NDArray[Any]) -> NDArray[Any]:
 
 def _open_sources(
     source: Path | str | Mapping[str, Path | str],
-    manifest: NamedItems,
+    manifest: Manifest,
     ids: Path | str | Iterable[str] | None,
 ) -> dict[str, Rows]:
     """Open a source, or several; return the rows of each array."""
@@ -197,7 +200,7 @@ def _map_npy(path: Path, where: object) -> NDArray[Any]:
         return np.lib.format.open_memmap(path, mode="r")
 
 
-def _rows_by_id(path: Path, matrix: Any, ids: Sequence[str], manifest: NamedItems) -> Rows:
+def _rows_by_id(path: Path, matrix: Any, ids: Sequence[str], manifest: Manifest) -> Rows:
     """Return the rows of a matrix, or of an HDF5 dataset, for which a list has the ids."""
     if len(matrix.shape) < 2 or len(matrix) != len(ids):
         raise StoreError(
@@ -221,7 +224,7 @@ def _rows_by_id(path: Path, matrix: Any, ids: Sequence[str], manifest: NamedItem
     return Rows(tuple(matrix.shape[1:]), matrix.dtype, read)
 
 
-def _open_folder(path: Path, name: str, manifest: NamedItems) -> Rows:
+def _open_folder(path: Path, name: str, manifest: Manifest) -> Rows:
     """Open a folder with one file per item. The first readable file has the shape of all rows."""
     suffix = ".npy"
     if any(path.rglob("*.pth")):
@@ -250,7 +253,7 @@ def _open_folder(path: Path, name: str, manifest: NamedItems) -> Rows:
     raise StoreError(path, f": none of the {count} items of {manifest.name} can be read: {example}")
 
 
-def _find_files(path: Path, suffix: str, manifest: NamedItems) -> dict[str, Path]:
+def _find_files(path: Path, suffix: str, manifest: Manifest) -> dict[str, Path]:
     """Return each item's file, by id. A file that matches several items is the first one's."""
     folder = MediaFolder(path, {suffix})
     owners: dict[Path, str] = {}
@@ -312,7 +315,7 @@ def _load_pth(path: Path, where: str, name: str) -> NDArray[Any]:
     return values
 
 
-def _open_hdf5(path: Path, manifest: NamedItems) -> dict[str, Rows]:
+def _open_hdf5(path: Path, manifest: Manifest) -> dict[str, Rows]:
     """Open the datasets of an HDF5 file that have a row for each id in its dataset ``ids``."""
     import h5py
 

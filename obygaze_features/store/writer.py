@@ -50,7 +50,8 @@ from obygaze_features.store.shards import ShardLayout, write_shard
 if TYPE_CHECKING:
     import zarr
 
-    from obygaze_features.items.items import Items, NamedItems
+    from obygaze_features.items.items import Items
+    from obygaze_features.manifests.manifest import Manifest
 
 Values = Mapping[str, NDArray[Any]]
 """A row: its value in each array."""
@@ -95,7 +96,7 @@ class StoreWriter:
     def create(
         cls,
         path: Path | str,
-        manifest: NamedItems,
+        manifest: Manifest,
         recipe: Recipe,
         *,
         probe: Values | None = None,
@@ -108,8 +109,7 @@ class StoreWriter:
         path
             The folder to create, ``NAME.zarr``. Raises `OutputExists` if it exists.
         manifest
-            The manifest whose items determine the rows and their order, which never change. Any
-            object with a name, a licence, a citation and items will do.
+            The manifest whose items determine the rows and their order, which never change.
         recipe
             The description of how the rows are computed.
         probe
@@ -145,7 +145,7 @@ class StoreWriter:
     def resume(
         cls,
         path: Path | str,
-        manifest: NamedItems,
+        manifest: Manifest,
         recipe: Recipe,
         *,
         block_rows: int | None = None,
@@ -342,7 +342,7 @@ def move_shards(store: Store, record: BlockRecord, *, sync: bool = True) -> None
 
 
 def require_resumable(
-    store: Store, manifest: NamedItems, recipe: Recipe, *, block_rows: int | None = None
+    store: Store, manifest: Manifest, recipe: Recipe, *, block_rows: int | None = None
 ) -> None:
     """Raise `StoreError` unless a run with this manifest and recipe can continue a store."""
     if store.is_final and not store.status.all():

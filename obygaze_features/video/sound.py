@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +40,6 @@ RATES = range(1_000, 1_000_001)
 """The sample rates that a file may have."""
 
 
-@dataclass(frozen=True)
-class Sound:
-    """The samples of a clip, and a label of the sound track.
-
-    `track` is ``2 of 3 (fra)``, for instance, or "" if the file has a single sound track.
-    """
-
-    samples: Samples
-    track: str
-
-
 def decode_sound(
     path: Path,
     start: float | None,
@@ -61,8 +49,11 @@ def decode_sound(
     track: int | None = None,
     seconds: float = 0.0,
     tick: Tick = lambda: None,
-) -> Sound:
+) -> tuple[Samples, str]:
     """Decode the sound of a film from `start` to `end`, in seconds (default: the whole film).
+
+    Return the samples and a label of the sound track, such as ``2 of 3 (fra)``, which is "" if the
+    file has a single sound track.
 
     The clip has ``round(end * rate) - round(start * rate)`` samples from -1 to 1, or all samples if
     there is no `end`. Raise `VideoError` if the film has no sound, if the clip is longer than
@@ -89,7 +80,7 @@ def decode_sound(
             if reader.read(begin, until, output, is_sought=is_sought):
                 break
     _refuse_missing(path, reader, begin, until, seconds)
-    return Sound(output.samples(), label)
+    return output.samples(), label
 
 
 def _refuse_long(path: Path) -> None:

@@ -181,7 +181,7 @@ class Worker:
         with contextlib.suppress(VideoError):  # the file may have only sound
             index = self._find_index(path, decode=False)
         sampling = SoundSampling(**request["samplings"][0])
-        sound = decode_sound(
+        samples, track = decode_sound(
             path,
             request["start"],
             request["end"],
@@ -190,10 +190,10 @@ class Worker:
             seconds=index.seconds if index else 0.0,
             tick=self._tick,
         )
-        count = len(sound.samples)
+        count = len(samples)
         memory = self._memory.array((4 * max(1, count),)).view(np.float32)
-        memory[:count] = sound.samples
-        return {"source": fingerprint(path, index), "track": sound.track, "samples": count}
+        memory[:count] = samples
+        return {"source": fingerprint(path, index), "track": track, "samples": count}
 
     def _decode(self, path: Path, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         index = self._find_index(path, decode=True)

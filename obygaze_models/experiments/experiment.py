@@ -13,7 +13,7 @@ from msgspec import Meta
 from msgspec.structs import force_setattr
 from sklearn.base import is_regressor
 
-from obygaze_features.common.files import describe_other_kind, read_toml
+from obygaze_features.common.files import read_toml
 from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import ExperimentError, errors_as
 from obygaze_features.manifests import LabelScheme
@@ -274,9 +274,6 @@ def load_experiment(path: str | Path, *, predictions: Sequence[str | Path] = ())
     `predictions` are tables of predictions to add to the tables in the file.
     """
     path = Path(path)
-    other = describe_other_kind(path, "the TOML file of an experiment")
-    if other:
-        raise ExperimentError(other)
     table = read_toml(path, ExperimentError)
     known = Experiment.__struct_fields__
     for key in table:

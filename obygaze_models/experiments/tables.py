@@ -455,7 +455,7 @@ AnyRun = Run | str | Path
 def load_run(folder: str | Path) -> Run:
     """Load a run from its folder."""
     path = Path(folder) / HEADER
-    content = read_format(path, FORMAT, FORMAT_VERSION, ExperimentError, make=MAKE)
+    content = read_format(path, FORMAT, FORMAT_VERSION, ExperimentError, "a run")
     if content["format_version"] < FORMAT_VERSION:
         raise ExperimentError(
             f"{folder} is a run of an earlier obygaze. Run the experiment again: {MAKE}"

@@ -7,6 +7,7 @@ film is unknown.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -92,16 +93,18 @@ def frame_table(predictions: FramePredictions, items: Items) -> pd.DataFrame:
     if probabilities.ndim == 3:
         probabilities = probabilities[..., -1]
     present = ~np.isnan(predictions.times) & ~np.isnan(probabilities)
+    clips_of = Counter(map(name_film, items.films, items.media))
     rows: list[tuple[Any, ...]] = []
     for row in np.flatnonzero(present.any(axis=1)).tolist():
         clip = predictions.ids[row]
         item = items[items.row(clip)]
-        if clip in items.whole_films:
-            item = replace(item, start=0.0)
         film = item.film
         time_in = "clip"
+        name = name_film(item.film, item.media)
+        if item.start is None and name and clips_of[name] == 1:
+            item = replace(item, start=0.0)  # the clip is the whole film
         if item.start is not None:
-            film = name_film(item.film, item.media)
+            film = name
             time_in = "film"
         seen = predictions.seen[row]
         threshold = float(predictions.threshold[row])

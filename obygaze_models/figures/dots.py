@@ -11,7 +11,6 @@ from obygaze_features.common.figures import (
     PAPER,
     SERIES,
     SOFT,
-    add_number,
     describe,
     figure_style,
     figure_width,
@@ -125,7 +124,7 @@ def dot_plot(
         height = ROW * (sum(sizes) + GAP * len(rows) + texts) + EDGES
         figure = Figure(figsize=(width, height / 72), layout="constrained")
         axes = figure.add_subplot()
-        describe(figure, title, description)
+        marks = []
         ticks = []
         y = 0.0
         numbers: dict[float, str] = {}
@@ -136,7 +135,7 @@ def dot_plot(
                     text = format_number(dot.value, form)
                     numbers[y + place] = text
                     _draw(axes, dot.value, dot, y + place, kind)
-                    add_number(axes, f"{name}, {kind.label}: {text}")
+                    marks.append(f"{name}, {kind.label}: {text}")
             y += size + GAP
         for (name, value), style in zip(lines.items(), LINES, strict=False):
             axes.axvline(value, color=SOFT, linewidth=1, linestyle=style, label=name, zorder=0)
@@ -152,6 +151,7 @@ def dot_plot(
         beside.spines["right"].set_visible(False)
         beside.set_yticks([*numbers], [*numbers.values()], color=INK)
         add_legend(figure, axes, series, heading)
+        describe(figure, title, description, *marks)
     return figure
 
 

@@ -115,14 +115,13 @@ def read_run_file(path: Path) -> Table:
             continue
         try:
             _, _, _, _, score, _ = cells
-            is_valid = math.isfinite(float(score))
+            if not math.isfinite(float(score)):
+                raise ValueError(score)
         except ValueError:
-            is_valid = False
-        if not is_valid:
             raise ExperimentError(
                 f"{path}, line {number}: a line of a run file has six columns (topic, Q0, id, "
                 f"rank, score, tag) and a finite score (got {shorten(line)})"
-            )
+            ) from None
         rows.append(cells)
         numbers.append(number)
     columns = {name: [cells[at] for cells in rows] for at, name in enumerate(COLUMNS)}

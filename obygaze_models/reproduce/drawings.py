@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.figures import (
     PAPER,
-    add_number,
     describe,
     figure_style,
     figure_width,
@@ -116,7 +115,7 @@ def tree_outline(
         height = (ROW * len(nodes) + HEAD) / 72
         figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.add_subplot()
-        describe(figure, title, description)
+        marks = []
         left = np.zeros(len(nodes))
         for place, kind in enumerate(classes):
             shares = head.value[[node.number for node in nodes], place]
@@ -127,7 +126,7 @@ def tree_outline(
             shown = np.where(shares >= 0.25, texts, "").tolist()
             axes.bar_label(bars, shown, label_type="center", color=ink_on(kind.colour), size=9)
             for node, text in zip(nodes, texts, strict=True):
-                add_number(axes, f"{node.concept}{node.limit}, {kind.label}: {text}")
+                marks.append(f"{node.concept}{node.limit}, {kind.label}: {text}")
             left += shares
         axes.set_xlim(0, 1)
         axes.set_xticks([])
@@ -140,4 +139,5 @@ def tree_outline(
         beside.set_yticks(rows, [f"{len(node.clips):,}" for node in nodes])
         beside.set_ylabel("test clips")
         add_legend(figure, axes, (), wrap(title, 72 * width - 20, 12.6, 3))
+        describe(figure, title, description, *marks)
     return figure

@@ -137,7 +137,7 @@ def prediction_errors(path: str | Path, model: Any) -> Iterator[None]:
 def read_header(path: Path) -> ModelFile:
     """Read the description of a model without its arrays."""
     file = path / HEADER
-    content = read_format(file, FORMAT, FORMAT_VERSION, ExperimentError, make=MAKE)
+    content = read_format(file, FORMAT, FORMAT_VERSION, ExperimentError, "a model")
     if content["format_version"] < FORMAT_VERSION:
         raise ExperimentError(f"{path} was saved by an earlier obygaze; {REMEDY}")
     try:

@@ -142,7 +142,7 @@ def test_user_errors_are_one_line(obygaze, timelines, spans, tmp_path):
         refused(obygaze(*project, *options), fact, code=2)
     assert not (tmp_path / "new").exists()
     result = obygaze("annotations", "merge", timelines)
-    refused(result, "is a folder of timelines, not a manifest")
+    refused(result, "is not a manifest: it has no manifest.json")
     lone = saved(tmp_path / "lone", segments("one", [(0, 100, "S", "Look")]))
     assert obygaze("annotations", "project", lone, "--grid", spans).exit_code == 0
     refused(obygaze("annotations", "merge", spans), "at least two annotators", code=2)

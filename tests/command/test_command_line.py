@@ -160,10 +160,13 @@ def test_every_command_prints_through_one_function(capsys: pytest.CaptureFixture
 def test_a_folder_of_the_wrong_kind_is_named(monkeypatch, obygaze) -> None:
     monkeypatch.chdir(ROOT / "tests/golden/data")
     for command, words in (
-        ("models predict xclip.zarr models/mlp", "is a feature store, not a model"),
-        ("models run run", "is a run, not the TOML file of an experiment"),
-        ("models compare manifest run", "is a manifest, not a run"),
+        ("models predict xclip.zarr models/mlp", "xclip.zarr is not a model: it has no model.json"),
+        ("models run run", "run cannot be read: "),
+        ("models compare manifest run", "manifest is not a run: it has no run.json"),
         ("stores info manifest", "manifest is not a feature store"),
-        ("features thumbnails xclip.zarr --videos . -o t", "is a feature store, not a manifest"),
+        (
+            "features thumbnails xclip.zarr --videos . -o t",
+            "is not a manifest: it has no manifest.json",
+        ),
     ):
         refused(obygaze(*command.split()), words)

@@ -52,5 +52,7 @@ def title(path: Path) -> str:
 
 def tips(path: Path) -> dict[str, str]:
     """Return each mark's text for screen readers: "Look, mlp: 0.50 (0.40 to 0.60)"."""
-    lines = (ElementTree.parse(path).getroot().findtext(f"{SVG}desc") or "").split("\n")[1:]
-    return dict(line.rsplit(": ", 1) for line in lines)
+    description = ElementTree.parse(path).find(".//{http://purl.org/dc/elements/1.1/}description")
+    assert description is not None
+    assert description.text
+    return dict(line.rsplit(": ", 1) for line in description.text.split("\n")[1:])

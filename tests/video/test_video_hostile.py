@@ -93,7 +93,7 @@ def test_long_sound_takes_a_few_times_its_memory(tmp_path, decoder):
     assert length == 600 * 48_000
     assert peak_mib(decoder) < 100 + 3 * 4 * length / 2**20
     heard = decoder.sound(length)
-    second = sound.decode_sound(path, 100, 101, 48_000).samples
+    second, _ = sound.decode_sound(path, 100, 101, 48_000)
     for first, end in CLAP.windows(length)[1:-1]:
         np.testing.assert_array_equal(heard[first:end], np.tile(second, 10))
 
@@ -103,7 +103,7 @@ def test_a_header_with_a_wrong_length_changes_nothing(tmp_path, start, end):
     signal = np.tile(NOISE, 2)
     right = write_wav(tmp_path / "right.wav", 48_000, signal)
     wrong = write_wav(tmp_path / "wrong.wav", 48_000, signal, listed=2**31)
-    heard = [sound.decode_sound(path, start, end, 16_000).samples for path in (right, wrong)]
+    heard = [sound.decode_sound(path, start, end, 16_000)[0] for path in (right, wrong)]
     np.testing.assert_array_equal(*heard)
 
 

@@ -19,7 +19,7 @@ NOISE = np.random.default_rng(3).integers(-20_000, 20_000, 6 * RATE) / 32_768
 
 
 def cut(path: Path, start: float | None, end: float | None, rate: int = RATE, **rest):
-    return decode_sound(path, start, end, rate, **rest).samples
+    return decode_sound(path, start, end, rate, **rest)[0]
 
 
 def part(signal: np.ndarray, start: float | None, end: float | None, rate: int = RATE):
@@ -103,9 +103,9 @@ def test_tracks_are_chosen_and_channels_count_alike(tmp_path):
     quiet, loud = NOISE[:RATE] / 4, NOISE[:RATE].astype(np.float32)
     path = write_sound(tmp_path / "two.mkv", "flac", quiet, loud, pictures=1)
     default, second = (decode_sound(path, 0, 1, RATE, track=track) for track in (None, 2))
-    assert (default.track, second.track) == ("1 of 2 (fra)", "2 of 2 (deu)")
-    np.testing.assert_allclose(default.samples, quiet, atol=1e-4)
-    np.testing.assert_array_equal(second.samples, loud)
+    assert (default[1], second[1]) == ("1 of 2 (fra)", "2 of 2 (deu)")
+    np.testing.assert_allclose(default[0], quiet, atol=1e-4)
+    np.testing.assert_array_equal(second[0], loud)
     with pytest.raises(VideoError, match=r"two.mkv has 2 sound tracks, so track 3 does not exist"):
         cut(path, 0, 1, track=3)
     stereo = write_sound(tmp_path / "sides.flac", "flac", np.stack([loud, 0 * loud], 1))

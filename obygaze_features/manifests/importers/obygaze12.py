@@ -37,7 +37,7 @@ CLASSES = {"Easy Neg": "EN", "Hard Neg": "HN", "Sure": "S", "S": "S", "EN_HN": "
 def import_manifest(source: Path | str | None = None, *, rule: str = "paper") -> Manifest:
     """Read the annotations of the ObyGaze12 paper."""
     with source_or_download("obygaze12", source) as path:
-        table = read_table(path, delimiter=";", required=REQUIRED).without_blank_rows()
+        table = read_table(path, delimiter=";", required=REQUIRED)
     columns = {}
     for name, cells in table.columns.items():
         if name not in OF_LABELS:
