@@ -57,17 +57,7 @@ LONG = 1 / 150
 NAMES = 0.39
 """The share of the width that the names of rows may take."""
 
-_PNG_DPI = 200
 _STYLE = Path(__file__).with_name("figures.mplstyle")
-_COLOURS = {
-    "text.color": INK,
-    "figure.facecolor": PAPER,
-    "axes.edgecolor": LINE,
-    "axes.labelcolor": SOFT,
-    "xtick.color": SOFT,
-    "ytick.color": INK,
-    "grid.color": LINE,
-}
 
 
 def figure_width(usual: float) -> float:
@@ -95,8 +85,17 @@ def figure_style() -> Iterator[None]:
 
     # DejaVu Sans, which matplotlib includes, lacks Chinese, Japanese and Korean.
     wider = [name for name in font_manager.get_font_names() if name.startswith("Noto Sans CJK")]
-    fonts = ["DejaVu Sans", *sorted(wider)[:1]]
-    own: Any = {**_COLOURS, "font.sans-serif": fonts}
+    own: Any = {
+        "font.sans-serif": ["DejaVu Sans", *sorted(wider)[:1]],
+        "text.color": INK,
+        "figure.facecolor": PAPER,
+        "axes.edgecolor": LINE,
+        "axes.labelcolor": SOFT,
+        "xtick.color": SOFT,
+        "ytick.color": INK,
+        "grid.color": LINE,
+        "savefig.dpi": 200,
+    }
     with style.context([_STYLE, own]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
@@ -239,7 +238,7 @@ def save_figure(figure: Figure, path: str | Path, *, overwrite: bool = False) ->
 
     content = io.BytesIO()
     with figure_style():
-        figure.savefig(content, format=suffix[1:], metadata=about, dpi=_PNG_DPI)
+        figure.savefig(content, format=suffix[1:], metadata=about)
     data = content.getvalue()
     if suffix == ".svg":
         # Ids of clip paths depend on positions' last bits, and these on Python's hash seed.

@@ -217,9 +217,14 @@ class Items:
     def take(self, rows: Sequence[int]) -> Items:
         """Return the items in these rows, in this order."""
         index = np.asarray(rows, dtype=int)
-        times = {"starts": self.starts[index], "ends": self.ends[index]}
-        extra = pick_rows(self.extra, rows)
-        return replace(self, **pick_rows(vars(self), rows), **times, extra=extra, check=False)
+        return replace(
+            self,
+            **pick_rows(vars(self), rows),
+            starts=self.starts[index],
+            ends=self.ends[index],
+            extra=pick_rows(self.extra, rows),
+            check=False,
+        )
 
     def select(
         self,
@@ -254,9 +259,8 @@ class Items:
             for row, kind in enumerate(self.kinds):
                 if kind == "text":
                     sources[row] = self._text_digest(row)
-        starts = _format_times(self.starts, _microseconds)
-        ends = _format_times(self.ends, _microseconds)
-        for column in (self.ids, self.kinds, sources, starts, ends):
+        times = [_format_times(column, _microseconds) for column in (self.starts, self.ends)]
+        for column in (self.ids, self.kinds, sources, *times):
             digest.update("\n".join(column).encode() + b"\0")
         return digest.hexdigest()
 
@@ -342,14 +346,11 @@ def _can_be_same(item: Item, other: Item) -> bool:
     ends = abs((item.end or 0) - (other.end or 0))
     if max(starts, ends) > MIN_SPAN_S / 2:
         return False
-    names = {_file_key(item.media), _file_key(other.media)}
+    files = (name.rpartition("/")[2] for name in (item.media, other.media))
+    names = {media_stem(file).casefold() for file in files}
     if names == {""}:
         names = {item.film, other.film}
     return len(names - {""}) < 2
-
-
-def _file_key(name: str) -> str:
-    return media_stem(name.rpartition("/")[2]).casefold()
 
 
 def group_noun(column: str) -> str:

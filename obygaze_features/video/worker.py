@@ -73,7 +73,7 @@ def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(channel, requests), daemon=True).start()
-    worker = Worker(Memory(int(sys.argv[2])), _Heartbeat(channel))
+    worker = Worker(Memory(int(sys.argv[2])), _heartbeat(channel))
     limit = limit_memory()
     answers: Iterator[dict[str, Any]] = iter(())
     channel.sendall(READY)
@@ -121,16 +121,18 @@ def _listen(channel: socket.socket, requests: queue.SimpleQueue[dict[str, Any]])
         os._exit(0)
 
 
-class _Heartbeat:
-    def __init__(self, channel: socket.socket) -> None:
-        self._channel = channel
-        self._last = time.monotonic()
+def _heartbeat(channel: socket.socket) -> Tick:
+    """Return a function that sends the heartbeat, unless it was sent in the last second."""
+    last = time.monotonic()
 
-    def __call__(self) -> None:
+    def tick() -> None:
+        nonlocal last
         now = time.monotonic()
-        if now - self._last > 1:
-            self._last = now
-            self._channel.sendall(HEARTBEAT)
+        if now - last > 1:
+            last = now
+            channel.sendall(HEARTBEAT)
+
+    return tick
 
 
 class Worker:

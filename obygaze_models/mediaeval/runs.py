@@ -144,7 +144,7 @@ def trec_average_precision(
     ids, scores
         The ranked clips, in any order, without duplicate ids.
     positives
-        The ids of the positive clips; the other ids are negative.
+        The ids of the positive clips, without duplicates; the other ids are negative.
 
     Examples
     --------
@@ -152,12 +152,11 @@ def trec_average_precision(
     >>> round(trec_average_precision(["v1", "v2", "v3", "v4", "v5"], scores, ["v1", "v3"]), 4)
     0.8333
     """
-    positive_ids = set(positives)
-    if not positive_ids:
+    if not positives:
         return None
-    labels = np.array([clip in positive_ids for clip in ids], dtype=np.int64)
+    labels = np.isin(ids, list(positives)).astype(np.int64)
     precision = average_precision(labels, trec_ranks(ids, scores)) or 0.0
-    return precision * int(labels.sum()) / len(positive_ids)
+    return precision * int(labels.sum()) / len(positives)
 
 
 def score_run(path: Path, manifest: Manifest, *, labels: str | None = None) -> dict[str, Any]:
