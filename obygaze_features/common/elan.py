@@ -314,9 +314,10 @@ def _without_overlaps(annotations: Sequence[Annotation]) -> list[list[Annotation
     """Divide annotations, in order, into as few groups without overlaps as possible."""
     groups: list[list[Annotation]] = []
     for annotation in sorted(annotations, key=lambda a: (a.start, a.end)):
-        free = next((group for group in groups if group[-1].end <= annotation.start), None)
-        if free is None:
-            groups.append([annotation])
+        for group in groups:
+            if group[-1].end <= annotation.start:
+                group.append(annotation)
+                break
         else:
-            free.append(annotation)
+            groups.append([annotation])
     return groups

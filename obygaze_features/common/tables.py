@@ -47,7 +47,7 @@ class Table:
     lines: Sequence[int]
 
     def __len__(self) -> int:
-        return len(next(iter(self.columns.values())))
+        return len(self.lines)
 
     def __getitem__(self, column: str) -> list[str]:
         return self.columns[column]
@@ -121,8 +121,8 @@ def read_table(
 def _clean(table: Table) -> Table:
     """Return a table without blank rows and without the escapes of `format_spreadsheet`."""
     if not any(map(all, table.columns.values())):
-        cells = enumerate(zip(*table.columns.values(), strict=True))
-        table = table.select(table.columns, [row for row, values in cells if any(values)])
+        rows = enumerate(zip(*table.columns.values(), strict=True))
+        table = table.select(table.columns, [row for row, values in rows if any(values)])
 
     columns = {}
     for name, cells in table.columns.items():
