@@ -180,17 +180,21 @@ def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
         # The link is relative, so that ELAN finds the film next to the document, and no local path
         # leaks. It is not quoted (no %20), because ELAN takes it for a path and does not decode it.
         kind = mimetypes.MimeTypes().guess_type(media)[0] or "video/*"
-        urls = {"MEDIA_URL": media, "RELATIVE_MEDIA_URL": f"./{media}"}
-        header.insert(0, Xml.Element("MEDIA_DESCRIPTOR", {**urls, "MIME_TYPE": kind}))
+        link = Xml.Element("MEDIA_DESCRIPTOR", MEDIA_URL=media, RELATIVE_MEDIA_URL=f"./{media}")
+        link.set("MIME_TYPE", kind)
+        header.insert(0, link)
 
     writer = _TierWriter(vocabularies)
     types = {}
     for tier in document.tiers:
         writer.add(tier)
         if tier.kind not in TYPES:
-            about = {"TIME_ALIGNABLE": "true", "GRAPHIC_REFERENCES": "false"}
-            about["LINGUISTIC_TYPE_ID"] = tier.kind
-            types[tier.kind] = Xml.Element("LINGUISTIC_TYPE", about)
+            types[tier.kind] = Xml.Element(
+                "LINGUISTIC_TYPE",
+                TIME_ALIGNABLE="true",
+                GRAPHIC_REFERENCES="false",
+                LINGUISTIC_TYPE_ID=tier.kind,
+            )
     for time, _, name in sorted(writer.slots, key=lambda slot: slot[:2]):
         Xml.SubElement(order, "TIME_SLOT", TIME_SLOT_ID=name, TIME_VALUE=str(time))
     last = Xml.SubElement(header, "PROPERTY", NAME="lastUsedAnnotationId")
@@ -235,8 +239,7 @@ class _TierWriter:
         people = {}
         if tier.annotator:
             people["ANNOTATOR"] = tier.annotator
-        about = {"LINGUISTIC_TYPE_REF": tier.kind, "TIER_ID": name, **people}
-        element = Xml.Element("TIER", about)
+        element = Xml.Element("TIER", LINGUISTIC_TYPE_REF=tier.kind, TIER_ID=name, **people)
         self.tiers.append(element)
         parents = []
         for annotation in annotations:
@@ -250,9 +253,8 @@ class _TierWriter:
         details = [key for note in annotations for key, texts in note.details.items() if texts]
         for detail in dict.fromkeys(details):
             kind = detail if detail in TYPES else "comment"
-            about = {"LINGUISTIC_TYPE_REF": kind, "PARENT_REF": name, **people}
-            about["TIER_ID"] = f"{name}, {detail}"
-            dependent = Xml.Element("TIER", about)
+            dependent = Xml.Element("TIER", LINGUISTIC_TYPE_REF=kind, PARENT_REF=name, **people)
+            dependent.set("TIER_ID", f"{name}, {detail}")
             self.tiers.append(dependent)
             for parent, annotation in zip(parents, annotations, strict=True):
                 texts = annotation.details.get(detail) or ()
@@ -289,8 +291,8 @@ def _fill_template(vocabularies: Vocabularies, properties: Mapping[str, str]) ->
         name = vocabulary.attrib["CV_ID"]
         for number, (value, about) in enumerate(vocabularies.get(name, {}).items()):
             entry = Xml.SubElement(vocabulary, "CV_ENTRY_ML", CVE_ID=f"{name}-{number}")
-            attributes = {"DESCRIPTION": about, "LANG_REF": "und"}
-            Xml.SubElement(entry, "CVE_VALUE", attributes).text = value
+            choice = Xml.SubElement(entry, "CVE_VALUE", DESCRIPTION=about, LANG_REF="und")
+            choice.text = value
         if not vocabularies.get(name):
             root.remove(vocabulary)
             for kind in root.findall(f"LINGUISTIC_TYPE[@CONTROLLED_VOCABULARY_REF='{name}']"):
@@ -314,9 +316,10 @@ def _without_overlaps(annotations: Sequence[Annotation]) -> list[list[Annotation
     """Divide annotations, in order, into as few groups without overlaps as possible."""
     groups: list[list[Annotation]] = []
     for annotation in sorted(annotations, key=lambda a: (a.start, a.end)):
-        free = next((group for group in groups if group[-1].end <= annotation.start), None)
-        if free is None:
-            groups.append([annotation])
+        for group in groups:
+            if group[-1].end <= annotation.start:
+                group.append(annotation)
+                break
         else:
-            free.append(annotation)
+            groups.append([annotation])
     return groups

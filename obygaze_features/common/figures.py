@@ -190,11 +190,10 @@ def caption(figure: Figure, title: str, text: str, levels: Mapping[str, str]) ->
     width = points - 2 * EDGE
     names = list(map(plain, levels.values()))
     widest = max(text_width(name, 9.4) for name in names)
+    colours = zip(names, level_colours(list(levels)), strict=True)
+    handles = [Patch(facecolor=colour, label=name) for name, colour in colours]
     figure.legend(
-        handles=[
-            Patch(facecolor=colour, label=name)
-            for name, colour in zip(names, level_colours(list(levels)), strict=True)
-        ],
+        handles=handles,
         title="\n".join(wrap(title, width, 13.5, 4)),
         title_fontproperties={"size": 12, "weight": "bold"},
         ncols=max(1, int(width / (widest + 45))),

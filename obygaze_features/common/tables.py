@@ -47,7 +47,7 @@ class Table:
     lines: Sequence[int]
 
     def __len__(self) -> int:
-        return len(next(iter(self.columns.values())))
+        return len(self.lines)
 
     def __getitem__(self, column: str) -> list[str]:
         return self.columns[column]

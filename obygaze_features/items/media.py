@@ -51,7 +51,8 @@ class MediaFolder:
 
     def __init__(self, root: Path, suffixes: Collection[str] = MEDIA_SUFFIXES) -> None:
         require_folder(root, "a folder of videos or images", VideoError)
-        self.root, self.suffixes = root, suffixes
+        self.root = root
+        self.suffixes = suffixes
         self._listed: dict[Path, dict[str, list[Path]]] = {}
 
     def candidates(self, item: Item) -> list[Path]:

@@ -203,12 +203,13 @@ class Worker:
         times = index.times[span.start : span.stop]
         samplings = [Sampling(**fields) for fields in request["samplings"]]
         numbers = [sampling.pick(times) + np.int32(span.start) for sampling in samplings]
+        thinned = any(s.rate and len(s.at_rate(times)) > s.frames for s in samplings)
         yield {
             "source": fingerprint(path, index),
             "why_slow": index.why_slow,
             "numbers": [picked.tolist() for picked in numbers],
             "times": [index.times[picked].tolist() for picked in numbers],
-            "thinned": any(s.rate and len(s.at_rate(times)) > s.frames for s in samplings),
+            "thinned": thinned,
         }
         wanted = np.unique(np.concatenate(numbers))
         done: list[int] = []
