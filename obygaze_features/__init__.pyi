@@ -1,0 +1,26 @@
+# The names of obygaze_features, which are imported on first use.
+from .annotations import Timelines as Timelines
+from .annotations.agreement import agreement as agreement
+from .annotations.project import project as project
+from .backbones import Backbone as Backbone
+from .backbones import load_backbone as load_backbone
+from .errors import ObygazeError as ObygazeError
+from .extraction import extract as extract
+from .manifests import Manifest as Manifest
+from .manifests import leave_film_out as leave_film_out
+from .manifests import obygaze_scheme as obygaze_scheme
+from .manifests import stratified as stratified
+from .retrieval.search import search as search
+from .store import Store as Store
+from .store import merge as merge
+from .store import open_store as open_store
+from .store import subset as subset
+from .store.diff import diff as diff
+from .store.export import export as export
+from .store.finalise import finalise as finalise
+from .store.finalise import set_texts as set_texts
+from .store.imports import import_features as import_features
+from .store.transfer import pack as pack
+from .store.transfer import pull as pull
+from .store.transfer import push as push
+from .store.verify import verify as verify
