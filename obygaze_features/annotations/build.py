@@ -11,7 +11,7 @@ from typing import Any
 
 from obygaze_features.annotations.remarks import CUT, KEPT, LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Film, Films, Segment, Timelines
-from obygaze_features.common.tables import map_columns, read_table
+from obygaze_features.common.tables import read_mapped_table
 from obygaze_features.common.text import (
     MAX_TIME_S,
     did_you_mean,
@@ -178,8 +178,7 @@ def read_films(source: Films) -> dict[str, Film]:
     if not isinstance(source, str | Path):
         return {safe_id(film): details for film, details in dict(source or {}).items()}
 
-    table = read_table(Path(source), delimiter=None)
-    table = map_columns(table, dict.fromkeys(FILM_COLUMNS, ()), required=["film"])
+    table = read_mapped_table(Path(source), dict.fromkeys(FILM_COLUMNS, ()), required=["film"])
     films: dict[str, Film] = {}
     for row, cells in enumerate(table.rows()):
         film = safe_id(film_of_file(cells["film"].strip()))

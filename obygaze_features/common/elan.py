@@ -239,7 +239,7 @@ class _TierWriter:
         people = {}
         if tier.annotator:
             people["ANNOTATOR"] = tier.annotator
-        element = Xml.Element("TIER", LINGUISTIC_TYPE_REF=tier.kind, TIER_ID=name, **people)
+        element = Xml.Element("TIER", {"LINGUISTIC_TYPE_REF": tier.kind, "TIER_ID": name, **people})
         self.tiers.append(element)
         parents = []
         for annotation in annotations:
@@ -253,8 +253,8 @@ class _TierWriter:
         details = [key for note in annotations for key, texts in note.details.items() if texts]
         for detail in dict.fromkeys(details):
             kind = detail if detail in TYPES else "comment"
-            dependent = Xml.Element("TIER", LINGUISTIC_TYPE_REF=kind, PARENT_REF=name, **people)
-            dependent.set("TIER_ID", f"{name}, {detail}")
+            about = {"LINGUISTIC_TYPE_REF": kind, "PARENT_REF": name, **people}
+            dependent = Xml.Element("TIER", about, TIER_ID=f"{name}, {detail}")
             self.tiers.append(dependent)
             for parent, annotation in zip(parents, annotations, strict=True):
                 texts = annotation.details.get(detail) or ()

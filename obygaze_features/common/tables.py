@@ -225,34 +225,28 @@ def _read_lines(
         raise ManifestError(f"{path}, line {line + 1} or later: {error}") from None
 
 
-def map_columns(
-    table: Table,
+def read_mapped_table(
+    path: Path,
     meanings: Mapping[str, Sequence[str]],
     columns: Mapping[str, str] | None = None,
     *,
     required: Sequence[str | tuple[str, ...]] = (),
 ) -> Table:
-    """Rename columns to their meanings; other columns keep their names.
+    """Read another program's table, and rename columns to their meanings; others keep their names.
 
     Parameters
     ----------
-    table
-        The table as it was read.
+    path
+        The table; see `read_table`.
     meanings
         For each meaning, other names that its column may have; case is ignored.
     columns
         For each meaning, its column, as given by ``--column``. A column may have several meanings.
     required
-        Meanings that must have a column; a tuple lists alternatives.
+        Meanings or other columns that must exist; a tuple lists alternatives.
     """
+    table = read_table(path, delimiter=None)
     column_of = _find_columns(table, meanings, columns or {})
-    for names in required:
-        alternatives = as_list(names)
-        if column_of.keys().isdisjoint(alternatives):
-            meaning = next(iter(alternatives))
-            problem = _no_column(table.path, meaning, table.columns)
-            raise ManifestError(f"{problem}; choose one with --column {meaning}=NAME")
-
     mapped = {meaning: table[column] for meaning, column in column_of.items()}
     for name, cells in table.columns.items():
         if name in column_of.values():
@@ -260,6 +254,15 @@ def map_columns(
         if name in column_of:
             name = f"{name} (not used)"
         mapped[name] = cells
+
+    for names in required:
+        alternatives = as_list(names)
+        if mapped.keys().isdisjoint(alternatives):
+            name = next(iter(alternatives))
+            problem = _no_column(path, name, table.columns)
+            if name in meanings:
+                problem += f"; choose one with --column {name}=NAME"
+            raise ManifestError(problem)
     return replace(table, columns=mapped)
 
 

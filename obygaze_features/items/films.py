@@ -40,10 +40,7 @@ def distinct_titles(titles: Mapping[str, str]) -> dict[str, str]:
 def known_titles() -> dict[str, str]:
     """Return the title and year of ObyGaze12's and MObyGaze's films, by film id."""
     table = read_table(reference_file("films.csv"))
-    return {
-        film: f"{title} ({year})"
-        for film, title, year in zip(table["film"], table["title"], table["year"], strict=True)
-    }
+    return {row["film"]: f"{row['title']} ({row['year']})" for row in table.rows()}
 
 
 def match_film(name: str, titles: Mapping[str, str]) -> str:

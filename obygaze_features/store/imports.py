@@ -210,7 +210,7 @@ def _rows_by_id(path: Path, matrix: Any, ids: Sequence[str], manifest: Manifest)
     for row, item_id in enumerate(ids):
         if row_of.setdefault(item_id, row) != row:
             raise StoreError(path, f"has several rows for {shorten(str(item_id))}; keep one")
-    if row_of.keys().isdisjoint(manifest.items.ids):
+    if row_of.keys().isdisjoint(manifest.ids):
         raise StoreError(
             path, f"has none of the items of {manifest.name}: its ids are like {ids[:1]!s:.60}"
         )
@@ -242,22 +242,22 @@ def _open_folder(path: Path, name: str, manifest: Manifest) -> Rows:
         return _read_file(file, file.relative_to(path.parent).as_posix(), name)
 
     example = ""
-    for item in manifest.items:
+    for item in manifest:
         try:
             first = to_storable(read(item))
         except (ObygazeError, LookupError) as problem:
             example = example or str(problem)
         else:
             return Rows(first.shape, first.dtype, read)
-    count = len(manifest.items)
-    raise StoreError(path, f": none of the {count} items of {manifest.name} can be read: {example}")
+    items = f"the {len(manifest)} items of {manifest.name}"
+    raise StoreError(path, f": none of {items} can be read: {example}")
 
 
 def _find_files(path: Path, suffix: str, manifest: Manifest) -> dict[str, Path]:
     """Return each item's file, by id. A file that matches several items is the first one's."""
     folder = MediaFolder(path, {suffix})
     owners: dict[Path, str] = {}
-    for item in manifest.items:
+    for item in manifest:
         matches: list[Path] = []
         if item.start is None:
             matches = folder.candidates(item)

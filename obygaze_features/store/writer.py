@@ -120,13 +120,13 @@ class StoreWriter:
             for all stores of one extraction.
         """
         path = require_store_name(Path(path))
-        n = len(manifest.items)
+        n = len(manifest)
         attributes = {
             "format_version": fmt.FORMAT_VERSION,
             "state": "open",
             **recipe.attributes(),
             "manifest": manifest.name,
-            "items_digest": manifest.items.digest,
+            "items_digest": manifest.digest,
             "n": n,
             "block_rows": block_rows or fmt.default_block_rows(n),
             "licence": manifest.licence,
@@ -350,7 +350,7 @@ def require_resumable(
 
     now = {
         **recipe.attributes(),
-        "items_digest": manifest.items.digest,
+        "items_digest": manifest.digest,
         "block_rows": block_rows or store.block_rows,
     }
     require_same(store.attributes, now, f"{store.path} cannot be continued", SAME_STORE)

@@ -94,20 +94,18 @@ def frame_table(predictions: FramePredictions, items: Items) -> pd.DataFrame:
         probabilities = probabilities[..., -1]
     present = ~np.isnan(predictions.times) & ~np.isnan(probabilities)
     clips_of = Counter(map(name_film, items.films, items.media))
-    rows: list[tuple[Any, ...]] = []
+    rows = []
     for row in np.flatnonzero(present.any(axis=1)).tolist():
         clip = predictions.ids[row]
         item = items[items.row(clip)]
-        film = item.film
-        time_in = "clip"
-        name = name_film(item.film, item.media)
-        if item.start is None and name and clips_of[name] == 1:
+        film = name_film(item.film, item.media)
+        if item.start is None and film and clips_of[film] == 1:
             item = replace(item, start=0.0)  # the clip is the whole film
-        if item.start is not None:
-            film = name
-            time_in = "film"
-        seen = predictions.seen[row]
-        threshold = float(predictions.threshold[row])
+        time_in = "film"
+        if item.start is None:
+            film = item.film
+            time_in = "clip"
+        about = time_in, predictions.seen[row], float(predictions.threshold[row]), item.media
 
         own = present[row]
         times, same = np.unique(predictions.times[row][own], return_inverse=True)
@@ -116,9 +114,7 @@ def frame_table(predictions: FramePredictions, items: Items) -> pd.DataFrame:
         loudness = _average(predictions.loudness[row][own], same)
         for (start, end), value, loud in zip(spans, values, loudness, strict=True):
             if end > start:
-                rows.append(
-                    (film, clip, start, end, value, time_in, seen, threshold, item.media, loud)
-                )
+                rows.append((film, clip, start, end, value, *about, loud))
     if not rows:
         raise ExperimentError(
             f"no frame of {counted(len(predictions.ids), 'clip')} has a time and a probability. "
@@ -282,13 +278,12 @@ def moment_shares(
 
 def format_times(table: pd.DataFrame) -> str:
     """Return a table of frames or moments as CSV."""
+    forms = {
+        "start": format_seconds,
+        "end": format_seconds,
+        "loudness": lambda value: "" if math.isnan(value) else f"{value:.1f}",
+    }
     columns = {}
     for name in table.columns.drop(["threshold", "media"], errors="ignore"):
-        values = table[name].tolist()
-        if name in ("start", "end"):
-            columns[name] = [format_seconds(value) for value in values]
-        elif name == "loudness":
-            columns[name] = ["" if math.isnan(value) else f"{value:.1f}" for value in values]
-        else:
-            columns[name] = [str(value) for value in values]
+        columns[name] = map(forms.get(name, str), table[name].tolist())
     return format_spreadsheet(columns)

@@ -89,7 +89,7 @@ def dot_plot(
     title: str,
     axis: str,
     description: str,
-    lines: Mapping[str, float] | None = None,
+    lines: Mapping[str, float] = {},
     limits: tuple[float, float] | None = None,
     form: str = ".2f",
 ) -> Figure:
@@ -110,7 +110,6 @@ def dot_plot(
     form
         The format of the numbers: ``"+.2f"`` for differences.
     """
-    lines = lines or {}
     with figure_style():
         from matplotlib.figure import Figure
 
@@ -119,12 +118,14 @@ def dot_plot(
         sizes = [max(len(dots), len(lines)) for (_, dots), lines in zip(rows, names, strict=True)]
         measure = wrap(axis, 0.6 * 72 * width, 9.4, 4)
         heading = wrap(title, 72 * width - 20, 12.6, 3)
-        keys = len(lines) + (len({kind.label for kind in series}) if len(series) > 1 else 0)
+        keys = len(lines)
+        if len(series) > 1:
+            keys += len({kind.label for kind in series})
         texts = len(measure) + len(heading) + keys
         height = ROW * (sum(sizes) + GAP * len(rows) + texts) + EDGES
         figure = Figure(figsize=(width, height / 72), layout="constrained")
         axes = figure.add_subplot()
-        marks = []
+        marks = [description]
         ticks = []
         y = 0.0
         numbers: dict[float, str] = {}
@@ -151,7 +152,7 @@ def dot_plot(
         beside.spines["right"].set_visible(False)
         beside.set_yticks([*numbers], [*numbers.values()], color=INK)
         add_legend(figure, axes, series, heading)
-        describe(figure, title, description, *marks)
+        describe(figure, title, *marks)
     return figure
 
 

@@ -106,7 +106,7 @@ def tree_outline(
     from matplotlib.figure import Figure
 
     width = figure_width(WIDTH_IN)
-    rows = [*range(len(nodes))]
+    rows = range(len(nodes))
     names = []
     for node in nodes:
         (concept,) = wrap(node.concept, 0.24 * 72 * width, 8, 1)
@@ -115,7 +115,7 @@ def tree_outline(
         height = (ROW * len(nodes) + HEAD) / 72
         figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.add_subplot()
-        marks = []
+        marks = [description]
         left = np.zeros(len(nodes))
         for place, kind in enumerate(classes):
             shares = head.value[[node.number for node in nodes], place]
@@ -123,7 +123,7 @@ def tree_outline(
                 rows, shares, left=left, color=kind.colour, edgecolor=PAPER, label=kind.label
             )
             texts = [format_number(share, ".0%") for share in shares]
-            shown = np.where(shares >= 0.25, texts, "").tolist()
+            shown = np.where(shares >= 0.25, texts, "")
             axes.bar_label(bars, shown, label_type="center", color=ink_on(kind.colour), size=9)
             for node, text in zip(nodes, texts, strict=True):
                 marks.append(f"{node.concept}{node.limit}, {kind.label}: {text}")
@@ -139,5 +139,5 @@ def tree_outline(
         beside.set_yticks(rows, [f"{len(node.clips):,}" for node in nodes])
         beside.set_ylabel("test clips")
         add_legend(figure, axes, (), wrap(title, 72 * width - 20, 12.6, 3))
-        describe(figure, title, description, *marks)
+        describe(figure, title, *marks)
     return figure

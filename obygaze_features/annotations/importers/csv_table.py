@@ -9,7 +9,7 @@ from pathlib import Path
 from obygaze_features.annotations.build import SourceRow, build_timelines
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Films, Segment, Timelines
-from obygaze_features.common.tables import Table, map_cells, map_columns, read_table
+from obygaze_features.common.tables import Table, map_cells, read_mapped_table
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.items.items import safe_id
 from obygaze_features.manifests.importers.reading import film_of_file, parse_time
@@ -34,8 +34,7 @@ def import_timelines(
 ) -> Timelines:
     """Read any CSV table of segments, with a column mapping."""
     source = Path(source)
-    table = read_table(source, delimiter=None)
-    table = map_columns(table, MEANINGS, columns, required=REQUIRED)
+    table = read_mapped_table(source, MEANINGS, columns, required=REQUIRED)
     table.columns["film"] = map_cells(film_of_file, table["film"])
     rows = read_rows(table, _seconds_span)
     own = choose_scheme(source.stem, levels)

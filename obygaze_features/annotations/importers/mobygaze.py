@@ -7,27 +7,27 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from obygaze_features.annotations.build import build_timelines, read_films
-from obygaze_features.annotations.importers.csv_table import MEANINGS, read_rows
+from obygaze_features.annotations.importers.csv_table import read_rows
 from obygaze_features.annotations.timelines import Film, Films, Timelines
-from obygaze_features.common.tables import map_columns, read_table
+from obygaze_features.common.tables import read_mapped_table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError
 from obygaze_features.items.films import known_titles
 from obygaze_features.manifests.importers.reading import parse_list, published, source_or_download
 from obygaze_features.manifests.labels import split_concepts
 
-REQUIRED = ("annotator", "label", "concepts", "start_frame", "end_frame", "imdb_key", "framerate")
+REQUIRED = ("annotator", "concepts", "start_frame", "end_frame", "framerate")
+RENAMED = {"level": "label", "film": "imdb_key"}
 _NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,12})?", re.ASCII)
 
 
 def import_timelines(source: Path | str | None = None, films: Films = None) -> Timelines:
     """Read MObyGaze's segments of 20 films."""
     with source_or_download("mobygaze", source) as path:
-        table = read_table(path, delimiter=None, required=REQUIRED)
+        table = read_mapped_table(path, dict.fromkeys(RENAMED, ()), RENAMED, required=REQUIRED)
     known = known_titles()
-    titles = dict(zip(table["imdb_key"], table.get("movie_title"), strict=True))
+    titles = dict(zip(table["film"], table.get("movie_title"), strict=True))
     titled = {film: Film(known.get(film, title)) for film, title in titles.items() if film}
-    table = map_columns(table, MEANINGS, {"film": "imdb_key", "level": "label"})
     table.columns["comment"] = list(map(_comment, table.get("comment")))
     rows = read_rows(table, _frame_span, _concepts)
     return build_timelines(films=titled | read_films(films), rows=rows, **published("mobygaze"))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from obygaze_features.common.tables import Table, map_cells, map_columns, read_table
+from obygaze_features.common.tables import Table, map_cells, read_mapped_table
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import ManifestError
 from obygaze_features.items import items
@@ -136,8 +136,7 @@ def read_labels(
 
 def _read(source: Path, columns: Mapping[str, str] | None, *required: str) -> Table:
     """Read a table that has the `required` columns, and ids or file names."""
-    table = read_table(source, delimiter=None)
-    table = map_columns(table, MEANINGS, columns, required=[*required, ("id", "media")])
+    table = read_mapped_table(source, MEANINGS, columns, required=[*required, ("id", "media")])
     if "level" in table.columns and "concepts" in table.columns:
         concepts = map_cells(labels.parse_concepts, table["concepts"])
         table.columns["concepts"] = map_cells(labels.SEPARATOR.join, concepts)
