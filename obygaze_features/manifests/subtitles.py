@@ -121,7 +121,8 @@ def read_subtitles(path: Path) -> list[Line]:
         del parts[:7]
         start = _seconds(times[:3])
         end = _seconds(times[3:])
-        plain = _plain(re.split(r"(?:^|\n)\s*\n", words)[0])
+        words = re.split(r"(?:^|\n)\s*\n", words)[0]
+        plain = " ".join(html.unescape(_TAG.sub(" ", words)).split())
         if plain and start <= end:
             lines.append(Line(start, end, plain))
     if not lines:
@@ -136,9 +137,13 @@ def _read_films(source: Path, items: Items) -> tuple[dict[str, list[Line]], list
     for film, media in zip(items.films, items.media, strict=True):
         videos[media_stem(Path(media).name)] = film
 
+    paths = [source]
+    if source.is_dir():
+        paths = sorted(path for path in source.rglob("*") if path.suffix.lower() in SUFFIXES)
+
     lines_of: dict[str, list[Line]] = {}
     notes = []
-    for path in _subtitle_files(source):
+    for path in paths:
         # The stem of "Juno (2007).en.srt" is "Juno (2007)".
         stem = _LANGUAGE.sub("", path.stem)
         try:
@@ -152,16 +157,6 @@ def _read_films(source: Path, items: Items) -> tuple[dict[str, list[Line]], list
         else:
             lines_of[film] = lines
     return lines_of, notes
-
-
-def _subtitle_files(source: Path) -> list[Path]:
-    """Return the subtitle files in a folder, or the file itself."""
-    if not source.is_dir():
-        return [source]
-    files = sorted(path for path in source.rglob("*") if path.suffix.lower() in SUFFIXES)
-    if not files:
-        raise ManifestError(f"{source} has no subtitle files ({', '.join(SUFFIXES)})")
-    return files
 
 
 def _clips_with(line: Line, starts: np.ndarray, ends: np.ndarray) -> list[int]:
@@ -191,11 +186,6 @@ def _decode(path: Path) -> str:
         return data.decode(encoding)
     except UnicodeDecodeError:
         return data.decode("cp1252", errors="replace")
-
-
-def _plain(text: str) -> str:
-    """Return the text without tags, entities and line breaks."""
-    return " ".join(html.unescape(_TAG.sub(" ", text)).split())
 
 
 def _seconds(parts: Sequence[str | None]) -> float:

@@ -55,7 +55,6 @@ def test_the_official_sets_are_folds_ending_with_test(write_files):
     manifest = of.Manifest.from_accede(write_files(ACCEDEsets=SETS))
     assert manifest.split("official").fold_of == {"A0": 0, "A1": 1, "A2": 2, "A3": 2}
     assert manifest.split("development").fold_of == {"A0": 0, "A1": 0, "A2": 1, "A3": 1}
-    assert manifest.notes == []
     # Without a validation set there is one split.
     manifest = of.Manifest.from_accede(write_files(ACCEDEsets=SETS.replace(" 2|", " 1|")))
     assert manifest.split_names == ["official"]
@@ -67,8 +66,7 @@ def test_ranks_and_values_are_kept_beside_the_classes(write_files):
     assert manifest.labels("valence").levels == ["negative", "neutral", "positive"]
     assert manifest.labels("valence").extra["valenceValue"] == ["1.5", "3.4", ""]
     assert manifest.ids == ["A0", "A1", "A3", "A2"]
-    [note] = manifest.notes
-    assert "no official split" in note
+    assert manifest.split_names == []
 
 
 def test_the_mediaeval_file_wins_over_accedes(write_files):

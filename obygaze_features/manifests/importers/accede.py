@@ -59,9 +59,6 @@ def import_manifest(source: Path | str) -> Manifest:
     if affect.rows:
         labels.append(_labels("valence", VALENCE, affect, "accuracy", ranking))
         labels.append(_labels("arousal", AROUSAL, affect, "accuracy", ranking))
-    notes = []
-    if not sets.rows:
-        notes.append("no official split, because there is no MEDIAEVALsets.txt or ACCEDEsets.txt")
     return Manifest(
         name="accede",
         items=Items.of([Item(media_stem(name), media=name) for name in names]),
@@ -72,7 +69,6 @@ def import_manifest(source: Path | str) -> Manifest:
         citation="Baveye et al. 2015, LIRIS-ACCEDE: A Video Database for Affective Content "
         "Analysis, IEEE Transactions on Affective Computing 6(1); Sjöberg et al. 2015, The "
         "MediaEval 2015 Affective Impact of Movies Task",
-        notes=notes,
     ).with_parts(labels=labels, splits=_splits(sets))
 
 
