@@ -32,8 +32,6 @@ class StoredArray:
 
     Parameters
     ----------
-    name
-        The name of the array, the same for every backbone.
     axes
         The axes of a row: `VECTOR`, `FRAMES`, `TOKENS`, `FRAME_NUMBERS`, or others.
     dtype
@@ -47,7 +45,6 @@ class StoredArray:
         True if the array is large and is stored only when a user asks for it by name.
     """
 
-    name: str
     axes: tuple[str, ...]
     dtype: str
     title: str
@@ -70,19 +67,16 @@ def pool_max(tokens: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 ARRAYS: dict[str, StoredArray] = {
-    array.name: array
-    for array in (
-        StoredArray("native", VECTOR, "float32", "the model's own embedding"),
-        StoredArray("cls", VECTOR, "float32", "class token"),
-        StoredArray("max", VECTOR, "float32", "maximum", pool_max),
-        StoredArray("mean", VECTOR, "float32", "mean", pool_mean),
-        StoredArray("count", ("number",), "float32", "the number of words"),
-        StoredArray("frame_index", FRAME_NUMBERS, "int32", "number of each frame"),
-        StoredArray("frame_time", FRAME_NUMBERS, "float64", "when each frame is shown"),
-        StoredArray("loudness", FRAME_NUMBERS, "float32", "level of each window of sound"),
-        StoredArray("frames", FRAMES, "float16", "one token per frame"),
-        StoredArray("frames_temporal", FRAMES, "float16", "`frames` after temporal mixing"),
-        StoredArray("tokens", TOKENS, "float16", "all patch tokens", on_request=True),
-    )
+    "native": StoredArray(VECTOR, "float32", "the model's own embedding"),
+    "cls": StoredArray(VECTOR, "float32", "class token"),
+    "max": StoredArray(VECTOR, "float32", "maximum", pool_max),
+    "mean": StoredArray(VECTOR, "float32", "mean", pool_mean),
+    "count": StoredArray(("number",), "float32", "the number of words"),
+    "frame_index": StoredArray(FRAME_NUMBERS, "int32", "number of each frame"),
+    "frame_time": StoredArray(FRAME_NUMBERS, "float64", "when each frame is shown"),
+    "loudness": StoredArray(FRAME_NUMBERS, "float32", "level of each window of sound"),
+    "frames": StoredArray(FRAMES, "float16", "one token per frame"),
+    "frames_temporal": StoredArray(FRAMES, "float16", "`frames` after temporal mixing"),
+    "tokens": StoredArray(TOKENS, "float16", "all patch tokens", on_request=True),
 }
 """The arrays by name, vectors first. A backbone may define further arrays."""

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, Any
 
@@ -179,8 +179,6 @@ class Recipe:
         The number format in which the backbone computes, such as ``float32``.
     arrays
         The arrays to store.
-    texts
-        ``licence`` and ``citation``, if they differ from the manifest's.
     """
 
     name: str
@@ -188,7 +186,6 @@ class Recipe:
     preprocessing: Mapping[str, Any]
     precision: str
     arrays: tuple[ArraySpec, ...]
-    texts: Mapping[str, str] = field(default_factory=dict)
 
     def attributes(self) -> dict[str, Any]:
         """Return the recipe as it is written in the store's attributes, in plain JSON values."""
@@ -295,18 +292,19 @@ def array_layout(
     from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
     checked = (BytesCodec(endian="little"), Crc32cCodec())
+    sharding = ShardingCodec(
+        chunk_shape=(chunk_rows, *spec.shape),
+        codecs=checked,
+        index_codecs=checked,
+        index_location="end",
+    )
     return {
         "name": spec.name,
         "shape": (n, *spec.shape),
         "dtype": spec.dtype,
         "fill_value": spec.fill,
         "chunks": (shard_rows, *spec.shape),
-        "serializer": ShardingCodec(
-            chunk_shape=(chunk_rows, *spec.shape),
-            codecs=checked,
-            index_codecs=checked,
-            index_location="end",
-        ),
+        "serializer": sharding,
         "filters": None,
         "compressors": None,
         "dimension_names": dimensions(beside or [spec])[spec.name],

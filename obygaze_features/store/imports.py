@@ -292,25 +292,21 @@ def _load_pth(path: Path, where: str, name: str) -> NDArray[Any]:
     """
     import torch
 
-    with translate(StoreError, where, "is not a file of PyTorch 1.6 or later ({})"):
-        archive = zipfile.ZipFile(path)
-    with archive:
+    reason = "is not a file of PyTorch 1.6 or later ({})"
+    with translate(StoreError, where, reason), zipfile.ZipFile(path) as archive:
         if any(info.compress_type for info in archive.infolist()):
-            raise StoreError(where, "is compressed, which PyTorch files never are")
+            raise ValueError("it is compressed")
 
-    with translate(StoreError, where, "is damaged, or holds more than tensors, such as code"):
+    reason = "has no tensor of numbers for this array, is damaged, or holds more, such as code"
+    with translate(StoreError, where, reason):
         tensor = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    if isinstance(tensor, dict):
-        tensor = tensor.get(name)
-    if not isinstance(tensor, torch.Tensor):
-        raise StoreError(where, f"holds neither a tensor nor a dictionary with a tensor {name}")
-
-    # With strides, a tensor of any size can be backed by a few bytes.
-    if tensor.numel() * tensor.element_size() > path.stat().st_size:
-        raise StoreError(where, "claims more numbers than it can hold")
-    if tensor.dtype == torch.bfloat16:
-        tensor = tensor.float()
-    with translate(StoreError, where, f"holds a tensor of an unsupported type ({tensor.dtype})"):
+        if isinstance(tensor, dict):
+            tensor = tensor[name]
+        # With strides, a tensor of any size can be backed by a few bytes.
+        if tensor.numel() * tensor.element_size() > path.stat().st_size:
+            raise StoreError(where, "claims more numbers than it can hold")
+        if tensor.dtype == torch.bfloat16:
+            tensor = tensor.float()
         values: NDArray[Any] = tensor.detach().numpy()
     return values
 
@@ -348,17 +344,18 @@ def _find_datasets(path: Path, file: Any) -> dict[str, Any]:
         dataset = file[name]
         if not isinstance(dataset, h5py.Dataset):
             continue
-        if dataset.external or dataset.is_virtual:
-            raise StoreError(path, f": {shorten(name)} is stored in other files")
-
         shape = dataset.shape or ()
         largest = max(math.prod(shape[1:]), math.prod(dataset.chunks or ()))
         if name == fmt.IDS:
             largest = max(largest, math.prod(shape))
         if largest * dataset.dtype.itemsize > MAX_ROW_BYTES:
             raise StoreError(path, f": a row or chunk of {shorten(name)} takes more than 1 GiB")
-        if dataset.id.get_space_status() != h5py.h5d.SPACE_STATUS_ALLOCATED:
-            raise StoreError(path, f": {shorten(name)} has rows that were never written")
+
+        is_whole = dataset.id.get_space_status() == h5py.h5d.SPACE_STATUS_ALLOCATED
+        if dataset.external or dataset.is_virtual or not is_whole:
+            raise StoreError(
+                path, f": {shorten(name)} has rows that were never written, or are in other files"
+            )
         datasets[name] = dataset
     return datasets
 

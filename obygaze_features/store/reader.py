@@ -244,17 +244,17 @@ class Store:
         n = len(self)
         done = int((self.status == Status.DONE).sum())
         to_do = int((self.status == Status.TODO).sum())
+        arrays = {}
+        for spec in self.specs:
+            arrays[spec.name] = {
+                "shape": [n, *spec.shape],
+                "dtype": spec.dtype,
+                "bytes": n * spec.row_bytes,
+                **spec.attributes,
+            }
         return self.attributes | {
             "rows": {"all": n, "done": done, "failed": n - done - to_do, "to_do": to_do},
-            "arrays": {
-                spec.name: {
-                    "shape": [n, *spec.shape],
-                    "dtype": spec.dtype,
-                    "bytes": n * spec.row_bytes,
-                    **spec.attributes,
-                }
-                for spec in self.specs
-            },
+            "arrays": arrays,
             "failures": self.failures,
         }
 
@@ -308,12 +308,6 @@ class Store:
         done = self._are_done(self._find_rows(ids))
         return list(itertools.compress(ids or self.ids, done.tolist()))
 
-    def rows_of(self, ids: Sequence[str]) -> Rows:
-        """Return the row numbers of ids; raise `StoreError` if a row is not done."""
-        rows = self._find_rows(ids)
-        self._require_done(rows, ids)
-        return rows
-
     def missing_rows(self, rows: Rows | None = None, *, retry_failed: bool = False) -> Rows:
         """Return the rows among `rows` (default: all rows) that are still to do.
 
@@ -362,7 +356,11 @@ class Store:
             The ids to return, in this order (default: all ids whose rows are done). Raises
             `StoreError` if a row is not done.
         """
-        return StoreDataset(self, array, ids)
+        self.stored(array)  # so that an unknown array raises here, not in a worker
+        if ids is None:
+            ids = self.done_ids()
+        self._require_done(self._find_rows(ids), ids)
+        return StoreDataset(self, array, list(ids))
 
     # Internals
 

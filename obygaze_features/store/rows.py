@@ -105,7 +105,7 @@ class Shard:
         if self.layout.compressed:  # data that cannot be compressed grows a little
             smallest = CHECKSUM_BYTES
             largest += largest // 128 + 1024
-        if not smallest <= length <= largest or start >= 2**62:
+        if not smallest <= length <= largest:
             raise DamagedFile(self.file, "a chunk is missing or has the wrong length")
         return self.file.name, start, length
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from obygaze_features.store.reader import Store
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class StoreDataset:
     """An array as a dataset for PyTorch's ``DataLoader``. ``dataset[i]`` is an id and its row.
 
@@ -24,14 +26,9 @@ class StoreDataset:
             ...
     """
 
-    def __init__(self, store: Store, array: str, ids: Sequence[str] | None) -> None:
-        store.stored(array)  # so that an unknown array raises here, not in a worker
-        if ids is None:
-            ids = store.done_ids()
-        store.rows_of(ids)
-        self.store = store
-        self.array = array
-        self.ids = list(ids)
+    store: Store
+    array: str
+    ids: Sequence[str]
 
     def __len__(self) -> int:
         return len(self.ids)

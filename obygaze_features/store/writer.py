@@ -131,7 +131,6 @@ class StoreWriter:
             "block_rows": block_rows or fmt.default_block_rows(n),
             "licence": manifest.licence,
             "citation": manifest.citation,
-            **recipe.texts,
             "software": f"obygaze {obygaze_version()}",
         }
         check_attributes(path, attributes)

@@ -30,7 +30,7 @@ def spread(tokens, mask=None):
 
 @pytest.fixture
 def std(monkeypatch):
-    entry = StoredArray("std", VECTOR, "float32", "standard deviation", spread)
+    entry = StoredArray(VECTOR, "float32", "standard deviation", spread)
     monkeypatch.setitem(ARRAYS, "std", entry)
 
 

@@ -146,6 +146,7 @@ def linked(kind):
     return link
 
 
+OUTSIDE = "has rows that .* are in other files"
 #: Problems of a file, each with its fact.
 INVALID = [
     *(({"ids": ids}, "no dataset ids") for ids in (None, np.arange(5), "tt000")),
@@ -161,9 +162,9 @@ INVALID = [
     ({"native": unwritten(5, 2**40, chunks=(1, 1024))}, "native.* takes more than 1 GiB"),
     ({"native": unwritten(5, 2**10, chunks=(2**19, 2**10), maxshape=(None, 2**10))},
      "native.* takes more than 1 GiB"),
-    *(({name: linked(kind)}, f"'{name}' is {fact}") for name in ("native", "ids")
-      for kind, fact in (("external", "a link"), ("soft", "a link"),
-                         ("raw", "stored in other files"), ("virtual", "stored in other files"))),
+    *(({name: linked(kind)}, f"'{name}' {fact}") for name in ("native", "ids")
+      for kind, fact in (("external", "is a link"), ("soft", "is a link"),
+                         ("raw", OUTSIDE), ("virtual", OUTSIDE))),
 ]  # fmt: skip
 
 
