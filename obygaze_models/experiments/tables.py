@@ -296,6 +296,11 @@ class Run:
         learned = self.header.learned
         return test if test in learned and len(learned) > 1 else learned[0]
 
+    @cached_property
+    def leaked(self) -> int:
+        """The number of test clips that a fit which tested them has also used."""
+        return int(self.clips["leaked"].sum())
+
     @property
     def main_model(self) -> str:
         """The first model that has scores. It is chosen before the test."""
