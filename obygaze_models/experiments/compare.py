@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -25,9 +25,6 @@ from obygaze_models.scoring.intervals import (
     score_groups,
 )
 from obygaze_models.scoring.metrics import METRICS
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SIGNIFICANT = 0.05
 SETTINGS = (
@@ -98,44 +95,15 @@ class Comparisons:
     legend: str
     warnings: Sequence[RunWarning]
 
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        """The rows of the main metric, best first within each test set and value."""
-        own = self.table[self.table["metric"] == self.metric]
-        own = own.sort_values("score", ascending=METRICS[self.metric].lower_is_better)
-        groups = [name for name in ("test", "value") if name in own]
-        return records(own.sort_values(groups, kind="stable"))
-
     def __str__(self) -> str:
-        title = METRICS[self.metric].title
-        rows = pd.DataFrame(self.rows).drop(columns=["metric", "reference"])
-        rows = rows.rename(columns={"score": title, "score_reference": "reference", "p_value": "p"})
-        return f"{align_rows(records(rows))}\n\n{fill(self.legend)}"
-
-    def figure(self) -> Figure:
-        """Draw the differences and their intervals."""
-        from obygaze_models.figures.dots import Dot, Series, dot_plot
-
-        title = METRICS[self.metric].title
-        rows: list[tuple[str, list[Dot]]] = []
-        for heading, same in group_by(self.rows, _heading).items():
-            rows.append((heading, []))
-            for row in same:
-                rows.append((row["model"], [Dot(row["difference"], row["low"], row["high"])]))
-        return dot_plot(
-            rows,
-            [Series("difference")],
-            title=f"Differences in {title}",
-            axis=f"{title}, model minus {self.rows[0]['reference']}, with its 95% interval",
-            description=str(self),
-            lines={"no difference": 0.0},
-            form="+.2f",
-        )
-
-
-def _heading(row: Mapping[str, Any]) -> str:
-    """Return the test set of a row, and the value of the column (if any)."""
-    return ", ".join(row[name] for name in ("test", "value") if row.get(name))
+        metric = METRICS[self.metric]
+        rows = self.table[self.table["metric"] == self.metric]
+        rows = rows.drop(columns=["metric", "reference"])
+        rows = rows.sort_values("score", ascending=metric.lower_is_better)
+        groups = [name for name in ("test", "value") if name in rows]
+        rows = rows.sort_values(groups, kind="stable")
+        titles = {"score": metric.title, "score_reference": "reference", "p_value": "p"}
+        return f"{align_rows(records(rows.rename(columns=titles)))}\n\n{fill(self.legend)}"
 
 
 def compare(
