@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
 from obygaze_features.common.printer import describe, fill
 from obygaze_features.common.text import join_some
 from obygaze_features.items.items import group_noun
 from obygaze_models.experiments.annotators import compare_with_each
-from obygaze_models.experiments.scores import ModelScores
+from obygaze_models.experiments.scores import ModelScores, records
 from obygaze_models.experiments.tables import Run, describe_unused
-from obygaze_models.scoring.intervals import CROSSED, MIN_CLIPS, MIN_GROUPS
+from obygaze_models.scoring.intervals import CROSSED, MIN_CLIPS, MIN_GROUPS, estimate_mean, holm
 from obygaze_models.scoring.metrics import METRICS, column_titles
 
 Rows = list[dict[str, Any]]
@@ -48,6 +51,8 @@ def _sentence(run: Run, scores: ModelScores) -> str:
 def describe_run(run: Run) -> str:
     """Return the text that `obygaze models run` prints below the result, except for warnings."""
     tables = {"scores": _scores(run)}
+    if len(run.tests) > 1 and all(run.task(test).concept for test in run.tests):
+        tables["concepts"] = _concepts(run)
     raters: Rows = []
     for test, comparison in compare_with_each(run).items():
         for rater in comparison.raters:
@@ -77,6 +82,18 @@ def _scores(run: Run) -> Rows:
             row = {title: guess.get(key) for key, title in titles.items()}
             rows.append({"test": test, "model": f"guess: {name}", **row})
     return rows
+
+
+def _concepts(run: Run) -> Rows:
+    """Return a row for each concept: p of the first model's AUROC against 0.5, by Holm's method."""
+    own = [scores for scores in run.model_scores if scores.model == run.main_model]
+    p_values = []
+    for scores in own:
+        films = np.array([film["auroc"] for film in scores.groups.values()], float)
+        above = estimate_mean(films - 0.5, cross_validated=scores.cross_validated)
+        p_values.append(above.p_value if scores.interval["auroc"] else None)
+    tests = [scores.test for scores in own]
+    return records(pd.DataFrame({"test": tests, "p of AUROC = 0.5": holm(p_values)}))
 
 
 def _describe_means(run: Run) -> str:
