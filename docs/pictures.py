@@ -43,13 +43,14 @@ COLOURS, MAX_CHANGE, AREA = (64, 128, 256), 10, 150
 #: Products of a page that the site shows: figures, folders of stills, and reports, which the site
 #: includes next to their pictures.
 PRODUCTS = {
-    "tutorials/real": ("report.html",),
+    "tutorials/real": ("difference.png", "report.html"),
     "tutorials/videos": ("mine/thumbnails", "mine/report.html"),
     "tutorials/notebook": ("mine/notebook.html",),
     "tutorials/scholars": (
         "way/films.html", "way/night-bus.png",
         "way/report.html",
     ),
+    "tutorials/senses": ("senses/adds.png",),
     "how-to/bias": (
         "eat/professions.svg", "captions/rates.svg", "gender/leanings.svg",
         "saliency/maps/groups/O.png",

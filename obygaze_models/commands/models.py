@@ -17,9 +17,11 @@ from obygaze_features.common.cli import (
     exit_if,
     folder_argument,
     json_option,
+    output_options,
     overwrite_option,
     show,
 )
+from obygaze_features.common.figures import check_figure_path, save_figure
 from obygaze_models.commands._shared import (
     echo_warnings,
     path_option,
@@ -209,12 +211,15 @@ def list_models(folder: Path | None, as_json: bool) -> None:
     metavar="COLUMN",
     help="Compare on the clips of each value of a column of clips.csv, such as a film or place.",
 )
+@output_options("A figure: .svg, .pdf or .png.", required=False)
 @json_option
 def compare(
     runs: tuple[Path, ...],
     models: tuple[str, ...],
     metric: str | None,
     by: str | None,
+    output: Path | None,
+    overwrite: bool,
     as_json: bool,
 ) -> None:
     """Compare models of one or more RUNs in a ranked table.
@@ -231,12 +236,17 @@ def compare(
     """
     from obygaze_models.experiments.scores import records
 
+    if output:
+        check_figure_path(output, overwrite=overwrite)
     compared = om.compare(*runs, models=models, metric=metric, by=by)
     echo_warnings(compared.warnings)
     if as_json:
         echo_json(records(compared.table))
     else:
         echo(str(compared))
+    if output:
+        save_figure(compared.figure(), output, overwrite=overwrite)
+        echo(f"Wrote {output}", err=True)
 
 
 @models.command()

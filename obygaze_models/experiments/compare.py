@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -25,6 +25,9 @@ from obygaze_models.scoring.intervals import (
     score_groups,
 )
 from obygaze_models.scoring.metrics import METRICS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SIGNIFICANT = 0.05
 SETTINGS = (
@@ -104,6 +107,31 @@ class Comparisons:
         rows = rows.sort_values(groups, kind="stable")
         titles = {"score": metric.title, "score_reference": "reference", "p_value": "p"}
         return f"{align_rows(records(rows.rename(columns=titles)))}\n\n{fill(self.legend)}"
+
+    def figure(self) -> Figure:
+        """Draw the differences and their intervals."""
+        from obygaze_models.figures.dots import Dot, Series, dot_plot
+
+        title = METRICS[self.metric].title
+        rows: list[tuple[str, list[Dot]]] = []
+        for heading, same in group_by(self.rows, _heading).items():
+            rows.append((heading, []))
+            for row in same:
+                rows.append((row["model"], [Dot(row["difference"], row["low"], row["high"])]))
+        return dot_plot(
+            rows,
+            [Series("difference")],
+            title=f"Differences in {title}",
+            axis=f"{title}, model minus {self.rows[0]['reference']}, with its 95% interval",
+            description=str(self),
+            lines={"no difference": 0.0},
+            form="+.2f",
+        )
+
+
+def _heading(row: Mapping[str, Any]) -> str:
+    """Return the test set of a row, and the value of the column (if any)."""
+    return ", ".join(row[name] for name in ("test", "value") if row.get(name))
 
 
 def compare(

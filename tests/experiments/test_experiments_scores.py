@@ -347,11 +347,12 @@ def test_only_shared_clips_are_compared(run, world, tmp_path):
         om.compare(a, run("other", manifest=tmp_path / "other", **guess))
 
 
-def test_compare_prints_the_comparison(good, noisy):
+def test_compare_prints_and_draws_the_comparison(good, noisy, tmp_path):
     a, b = good.folder, noisy.folder
     options = ("--by", "level", "--metric", "f1")
-    result = run_obygaze("models", "compare", a, b, *options, code=0)
+    result = run_obygaze("models", "compare", a, b, *options, "-o", tmp_path / "d.svg", code=0)
     compared = om.compare(a, b, by="level", metric="f1")
     assert str(compared) in result.stdout
+    assert "<svg" in (tmp_path / "d.svg").read_text()
     printed = json.loads(run_obygaze("models", "compare", a, b, "--json", code=0).stdout)
     assert len(printed) == len(om.compare(a, b).table)
