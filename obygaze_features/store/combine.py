@@ -70,7 +70,7 @@ def subset(
     overwrite
         Replace an existing store at `output`.
     """
-    output = require_store_name(Path(output))
+    output = _check_output(output, [store])
     films = films and find_films(films, titles_in(store.items))
     items = store.items.select(ids=ids, films=films)
     if not len(items):
@@ -95,7 +95,7 @@ def merge(stores: Sequence[Store], output: Path | str, *, overwrite: bool = Fals
     overwrite
         Replace an existing store at `output`.
     """
-    output = require_store_name(Path(output))
+    output = _check_output(output, stores)
     first = stores[0]
     for store in stores[1:]:
         message = f"{store.where} cannot be merged with {first.where}"
@@ -216,3 +216,10 @@ def _plan_films(stores: Sequence[Store]) -> Plan:
     remedy = "stores of different items must not share ids; make a subset of one without them"
     with errors_as(StoreError, remedy):
         return Plan(Items.of(items, extra), stores, source, row)
+
+
+def _check_output(output: Path | str, stores: Sequence[Store]) -> Path:
+    output = require_store_name(Path(output))
+    for store in stores:
+        store.location.refuse_as_output(output)
+    return output

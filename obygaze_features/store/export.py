@@ -25,6 +25,7 @@ def export(store: Store, output: Path | str, *, overwrite: bool = False) -> Path
     import h5py
 
     output = Path(output)
+    store.location.refuse_as_output(output)
     ids = store.done_ids()
     if not ids:
         raise StoreError(store.where, "has no rows that are done")

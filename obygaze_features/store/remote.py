@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import io
 import os
+import re
 from collections.abc import Iterator, Sequence
 from http.client import responses
 from pathlib import Path
@@ -48,7 +49,7 @@ _REMEDY = (
     "command again"
 )
 _TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
-HUB = "hf://datasets/"
+_HUB = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)/?")
 
 Span = tuple[str, int, int | None]
 """The bytes that one request reads: the file's name, the start and the end (None: to its end)."""
@@ -186,12 +187,18 @@ class Remote(Location):
             yield list(map(self.path, batch)), [str(folder / name) for name in batch]
 
 
+def hub_repository(address: str) -> str:
+    """Return OWNER/NAME from the address of a dataset on the Hugging Face Hub."""
+    parts = _HUB.fullmatch(address)
+    if not parts:
+        where = redact_url(address)
+        raise UsageError(f"{where} is not a valid Hub address; use hf://datasets/OWNER/NAME")
+    return parts[1]
+
+
 @contextlib.contextmanager
 def one_line_errors(where: str) -> Iterator[None]:
-    """Turn a file system's exceptions into FileNotFoundError or a one-line `StoreError`.
-
-    The user, password and query of any URL are left out.
-    """
+    """Turn a file system's exceptions into FileNotFoundError or a one-line `StoreError`."""
     try:
         yield
     except FileNotFoundError:
@@ -199,12 +206,17 @@ def one_line_errors(where: str) -> Iterator[None]:
     except ObygazeError:
         raise
     except Exception as problem:  # each file system has its own errors, often not OSError
-        message = redact(" ".join(str(problem).split())) or type(problem).__name__
-        response = getattr(problem, "response", None)  # of the Hub's client
-        status = getattr(problem, "status", getattr(response, "status_code", None))
-        if isinstance(status, int):  # the server's own message may repeat secrets from the request
-            message = f"the server answered {status} {responses.get(status, '')}".strip()
-        raise StoreError(f"{where}: {message}; {_REMEDY}") from None
+        raise StoreError(f"{where}: {_describe(problem)}") from None
+
+
+def _describe(problem: Exception) -> str:
+    """Describe a failure and what to do, without the user, password and query of any URL."""
+    message = redact(" ".join(str(problem).split())) or type(problem).__name__
+    response = getattr(problem, "response", None)  # of the Hub's client
+    status = getattr(problem, "status", getattr(response, "status_code", None))
+    if isinstance(status, int):  # the server's own message may repeat secrets from the request
+        message = f"the server answered {status} {responses.get(status, '')}".strip()
+    return f"{message}; {_REMEDY}"
 
 
 def _open_system(address: str) -> tuple[Any, str, str]:
@@ -231,11 +243,11 @@ def _open_system(address: str) -> tuple[Any, str, str]:
 
     headers = {"Accept-Encoding": "identity"}
     if scheme == "hf":
+        repository = hub_repository(address)
         hub = need("huggingface_hub", extra="remote")
         if hub.constants.HF_HUB_OFFLINE:
             raise StoreError(f"{where} cannot be reached: HF_HUB_OFFLINE is set; unset it")
         endpoint = os.environ.get("HF_ENDPOINT") or hub.constants.ENDPOINT
-        repository = address.removeprefix(HUB).rstrip("/")
         address = f"{endpoint.rstrip('/')}/datasets/{repository}/resolve/main"
         if token := hub.get_token():
             headers["Authorization"] = f"Bearer {token}"

@@ -37,8 +37,10 @@ from obygaze_features.store import format as fmt
 from obygaze_features.store.files import Folder, Location, is_url, require_store_name
 from obygaze_features.store.metadata import read_checksums
 from obygaze_features.store.reader import Store, open_store
-from obygaze_features.store.remote import HUB, Remote, one_line_errors
+from obygaze_features.store.remote import Remote, hub_repository, one_line_errors
 from obygaze_features.store.verify import compare_files, compare_list
+
+GROUP = "zarr.json"
 
 
 def pack(store: Store, output: Path | str) -> dict[str, Any]:
@@ -49,6 +51,7 @@ def pack(store: Store, output: Path | str) -> dict[str, Any]:
     or damaged.
     """
     output = Path(output)
+    store.location.refuse_as_output(output)
     sizes = _list_files(store)
     with (
         disk_errors(output, StoreError),
@@ -106,8 +109,7 @@ def _list_files(store: Store) -> dict[str, int]:
             f"{store.location.join(name)} cannot be copied: {reason}; "
             f"run: obygaze stores verify {store.path}"
         )
-    listed = sorted(read_checksums(store.location), key="zarr.json".__eq__)
-    names = [fmt.CHECKSUMS, fmt.LOG, *listed]
+    names = [fmt.CHECKSUMS, fmt.LOG, *sorted(read_checksums(store.location), key=GROUP.__eq__)]
     paths = {name: store.path / name for name in names}
     return {name: path.stat().st_size for name, path in paths.items() if path.is_file()}
 
@@ -155,7 +157,7 @@ def _push_to_bucket(store: Store, sizes: Mapping[str, int], there: Remote) -> in
 def _push_to_hub(store: Store, sizes: Mapping[str, int], there: Remote) -> int:
     """Push a store to a dataset on the Hub in one commit; return the number of files sent."""
     hub = need("huggingface_hub", extra="remote")
-    dataset = {"repo_id": there.address.removeprefix(HUB).rstrip("/"), "repo_type": "dataset"}
+    dataset = {"repo_id": hub_repository(there.address), "repo_type": "dataset"}
     api = hub.HfApi()
     with one_line_errors(there.where):
         api.create_repo(**dataset, private=True, exist_ok=True)

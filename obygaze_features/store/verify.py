@@ -9,7 +9,6 @@ A repair drops the damaged rows, and the next extraction computes them again. Ot
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,16 +19,16 @@ from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.combine import NO_SOURCE, Plan, write_plan
-from obygaze_features.store.files import Folder, Location, sha256_at
+from obygaze_features.store.files import Folder, Location, is_store_name, sha256_at
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.metadata import DamagedFile, read_checksums
 from obygaze_features.store.reader import Rows, Store, location_of, open_store
 from obygaze_features.store.shards import ShardLayout
 from obygaze_features.store.writer import Values
 
+CHANGED = "it was changed"
+"""The reason given for a file that does not match its SHA-256."""
 _MISSING = "it is missing"
-_SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
-"""The valid names of a store's files: relative paths, in safe characters."""
 
 
 @dataclass(frozen=True)
@@ -92,14 +91,14 @@ def _reason(problem: StoreError) -> dict[str, str]:
 
 def compare_file(location: Location, name: str, sha256: str) -> str | None:
     """Describe the damage to a file, if any."""
-    if not _SAFE_NAME.fullmatch(name):
+    if not is_store_name(name):
         return "a store cannot have a file with this name"
     try:
         actual = sha256_at(location, name)
     except FileNotFoundError:
         return _MISSING
     if actual != sha256:
-        return "it was changed"
+        return CHANGED
     return None
 
 

@@ -21,11 +21,13 @@ SLIPS = [
     *((2, command, "https://lab.example/toy.zarr is a URL", "stores pull")
       for command in (f"push {URL} output.zip", f"import {URL}", f"repair {URL}")),
     (1, "push open.zarr output.zip", "is still open", "stores finalise"),
+    (2, "push toy.zarr toy.zarr/output.zip", "inside the store"),
     (1, "push toy.zarr toy.zip", "toy.zip already exists; choose another name"),
     (1, "pull nowhere.zip -o output.zarr", "nowhere.zip does not exist"),
     (1, "push toy.zip output.zip", "is read-only", "stores pull toy.zip"),
     *((2, f"push toy.zarr {target}", "x.zarr: push to NAME.zip, s3://", "stores pull")
       for target in ("https://lab.example/x.zarr", "x.zarr")),
+    (2, "push toy.zarr hf://models/x", "use hf://datasets/OWNER/NAME"),
     (1, "pull open.zarr -o output.zarr", "is still open", "stores subset"),
     (2, "import nowhere", "nowhere: import a folder"),
     (1, "import empty", "none of the 40 items", "name one tt1/tt1-000.npy"),
