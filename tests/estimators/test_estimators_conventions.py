@@ -146,12 +146,6 @@ def test_a_bottleneck_has_the_methods_of_its_head():
     assert (hasattr(forest, "decision_function"), hasattr(forest, "predict_proba")) == (False, True)
 
 
-def test_a_logistic_probe_weighs_clips():
-    twice = LogisticProbe().fit(np.concatenate([X, X[Y]]), np.concatenate([Y, Y[Y]]))
-    weighed = LogisticProbe().fit(X, Y, sample_weight=1 + Y)
-    assert weighed.coef_ == pytest.approx(twice.coef_, abs=1e-3)
-
-
 @config_context(enable_metadata_routing=True)
 def test_a_bottleneck_asks_for_concepts():
     model = om.ConceptBottleneck(QUICK, random_state=0)
