@@ -98,15 +98,19 @@ class Comparisons:
     legend: str
     warnings: Sequence[RunWarning]
 
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of the main metric, best first within each test set and value."""
+        own = self.table[self.table["metric"] == self.metric]
+        own = own.sort_values("score", ascending=METRICS[self.metric].lower_is_better)
+        groups = [name for name in ("test", "value") if name in own]
+        return records(own.sort_values(groups, kind="stable"))
+
     def __str__(self) -> str:
-        metric = METRICS[self.metric]
-        rows = self.table[self.table["metric"] == self.metric]
-        rows = rows.drop(columns=["metric", "reference"])
-        rows = rows.sort_values("score", ascending=metric.lower_is_better)
-        groups = [name for name in ("test", "value") if name in rows]
-        rows = rows.sort_values(groups, kind="stable")
-        titles = {"score": metric.title, "score_reference": "reference", "p_value": "p"}
-        return f"{align_rows(records(rows.rename(columns=titles)))}\n\n{fill(self.legend)}"
+        title = METRICS[self.metric].title
+        rows = pd.DataFrame(self.rows).drop(columns=["metric", "reference"])
+        rows = rows.rename(columns={"score": title, "score_reference": "reference", "p_value": "p"})
+        return f"{align_rows(records(rows))}\n\n{fill(self.legend)}"
 
     def figure(self) -> Figure:
         """Draw the differences and their intervals."""
