@@ -149,7 +149,10 @@ class _Projection:
         touched = np.bincount(segment[overlaps], minlength=len(segments))
         lengths = (ends - starts)[clip]
         count = overlaps & (shared >= threshold * lengths - ROUNDING_US)
-        clip, segment, shared, lengths = clip[count], segment[count], shared[count], lengths[count]
+        clip = clip[count]
+        segment = segment[count]
+        shared = shared[count]
+        lengths = lengths[count]
 
         levels = np.array([self.rank[s.level] for s in segments])[segment]
         row = rows[clip]

@@ -15,7 +15,9 @@ from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.common.text import group_by, shorten
 from obygaze_features.items.items import id_problem
 
-LEFT_OUT, CUT, KEPT = "left out", "cut", "kept"
+LEFT_OUT = "left out"
+CUT = "cut"
+KEPT = "kept"
 MAX_KINDS_SHOWN = 12
 COLUMNS = ("where", "film", "annotator", "what", "done")
 

@@ -103,7 +103,8 @@ class Timelines:
 
     def describe_size(self) -> str:
         """Return the number of segments, films and annotators as text."""
-        segments, films = counted(len(self.segments), "segment"), counted(len(self.by_film), "film")
+        segments = counted(len(self.segments), "segment")
+        films = counted(len(self.by_film), "film")
         return f"{segments} of {films} by {counted(len(self.annotators), 'annotator')}"
 
     @cached_property

@@ -183,7 +183,8 @@ def _messages() -> Iterator[None]:
         def emit(self, record: logging.LogRecord) -> None:
             echo(record.getMessage(), err=True)
 
-    logger, handler = logging.getLogger("obygaze_features"), Echo()
+    logger = logging.getLogger("obygaze_features")
+    handler = Echo()
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

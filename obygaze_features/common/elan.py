@@ -244,7 +244,8 @@ class _TierWriter:
         parents = []
         for annotation in annotations:
             number = next(self.numbers)
-            start, end = f"ts{2 * number - 1}", f"ts{2 * number}"
+            start = f"ts{2 * number - 1}"
+            end = f"ts{2 * number}"
             # If one annotation ends when another begins, the end comes first.
             self.slots += [(annotation.start, 1, start), (annotation.end, 0, end)]
             times = {"TIME_SLOT_REF1": start, "TIME_SLOT_REF2": end}

@@ -29,8 +29,6 @@ VIDEO_SUFFIXES = frozenset([
     ".ogv", ".ts", ".vob", ".webm", ".wmv",
 ])  # fmt: skip
 """The suffixes of video files."""
-#: The suffix of unfinished files and folders.
-SUFFIX = ".partial"
 #: The suffix of a folder that has been moved aside and that only its process removes.
 ASIDE = ".replaced"
 #: The file that marks folders that obygaze generated, so that only those are replaced.
@@ -208,7 +206,8 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _temporary_name(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{secrets.token_hex(4)}{SUFFIX}")
+    """Return the name of an unfinished file or folder."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
 
 
 def make_read_only(path: Path) -> None:

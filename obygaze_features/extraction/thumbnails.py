@@ -23,7 +23,6 @@ from obygaze_features.page.html import NOTE
 
 HALVES = Sampling(2)
 """The sampling of two frames, of which the second is the middle frame."""
-JPEG_QUALITY = 80
 WARNING = (
     "These pictures are from films and are under the films' copyright. Do not share them or a "
     "page that contains them; only view them on this machine."
@@ -99,5 +98,5 @@ def _jpeg(rgb: NDArray[np.uint8], width: int) -> bytes:
     picture = Image.fromarray(rgb)
     picture.thumbnail((width, len(rgb)), Image.Resampling.LANCZOS, reducing_gap=None)
     file = io.BytesIO()
-    picture.save(file, "JPEG", quality=JPEG_QUALITY, optimize=True)
+    picture.save(file, "JPEG", quality=80, optimize=True)
     return file.getvalue()

@@ -169,7 +169,8 @@ def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
     rows = rows[np.lexsort((items.ends[rows], items.starts[rows], items.files[rows]))]
     file_begins = np.flatnonzero(np.diff(items.files[rows])) + 1
     for own in np.split(rows, file_begins):
-        starts, ends = items.starts[own], items.ends[own]
+        starts = items.starts[own]
+        ends = items.ends[own]
         fitting = int((ends.max() - starts.min()) // (gap + (ends - starts).mean()))
         for part in np.array_split(own, min(max(fitting, 1), len(own), MAX_STRETCHES)):
             stretch_of |= dict.fromkeys([items.ids[row] for row in part], items.ids[part[0]])

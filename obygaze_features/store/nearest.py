@@ -27,7 +27,6 @@ REMOTE_PART_BYTES = 64 * 2**20
 """The bytes of rows that are read at a time from a server."""
 PARTS_KEPT = 16
 """The number of parts to read before releasing the memory of mapped shards."""
-MAX_THREADS = 4
 
 
 @dataclass(frozen=True)
@@ -144,7 +143,7 @@ def _score(
     threads = 1
     part_bytes = REMOTE_PART_BYTES
     if store.location.is_local:
-        threads = min(MAX_THREADS, usable_cores())
+        threads = min(4, usable_cores())
         part_bytes = PART_BYTES
     step = max(1, part_bytes // (4 * math.prod(store.stored(array).spec.shape)))
 

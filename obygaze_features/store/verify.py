@@ -26,8 +26,6 @@ from obygaze_features.store.reader import Rows, Store, location_of, open_store
 from obygaze_features.store.shards import ShardLayout
 from obygaze_features.store.writer import Values
 
-CHANGED = "it was changed"
-"""The reason given for a file that does not match its SHA-256."""
 _MISSING = "it is missing"
 
 
@@ -98,7 +96,7 @@ def compare_file(location: Location, name: str, sha256: str) -> str | None:
     except FileNotFoundError:
         return _MISSING
     if actual != sha256:
-        return CHANGED
+        return "it was changed"
     return None
 
 

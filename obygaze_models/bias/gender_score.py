@@ -165,7 +165,8 @@ def _measure(name: object, captions: DataFrame, *, names_gender: bool) -> Rows:
     if "score" in captions:
         measured["said"] = [_mean(own["score"]) for own in of_gender]
     if "score_man" in captions:
-        man, woman = captions["score_man"], captions["score_woman"]
+        man = captions["score_man"]
+        woman = captions["score_woman"]
         measured["filled"] = [_mean(man), _mean(woman)]
         measured["assigned"] = [int((man > woman).sum()), int((woman > man).sum())]
     if names_gender:

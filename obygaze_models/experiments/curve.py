@@ -76,7 +76,9 @@ def _restrict(
     plan: Plan, planned: PlannedFit, size: int, draw: int, balance: str
 ) -> PlannedFit | None:
     """Restrict a fit to a number of films; return None if these lack clips of a class."""
-    fold, groups, task = planned.fold, plan.data.groups, planned.task
+    fold = planned.fold
+    groups = plan.data.groups
+    task = planned.task
     films = np.setdiff1d(groups[fold.train], [""])
     drawn = np.random.default_rng([fold.seed, draw]).permutation(films)[:size]
     train = fold.train[np.isin(groups[fold.train], drawn)]
@@ -93,7 +95,8 @@ def _restrict(
 def _score(plan: Plan, predictions: pd.DataFrame) -> pd.DataFrame:
     """Average each film's scores over the draws; return the means over films."""
     predictions = predictions.assign(label=read_labels(predictions, plan.tests))
-    data, test = plan.data, plan.tests[0]
+    data = plan.data
+    test = plan.tests[0]
     group_of = dict(zip(data.ids, data.groups.tolist(), strict=True))
     metric = plan.experiment.score or test.target.default_score(test)
     crossed = is_cross_validated(predictions)

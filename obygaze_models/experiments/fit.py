@@ -62,7 +62,8 @@ class Fit:
         if self.reads == "groups":
             groups["groups"] = data.groups.astype(str)[rows]
         X = input_of(data, self.reads)
-        kind, classes = self.task.target_key, len(self.task.classes)
+        kind = self.task.target_key
+        classes = len(self.task.classes)
         with plugin_errors(modules_of(self.estimator)):
             table = predict_outputs(self.estimator, X[rows], kind, classes, **groups)
         return move_cut(table, self.cut)
@@ -111,15 +112,19 @@ class Rows:
 
 def rows_of(plan: Plan, planned: PlannedFit) -> Rows:
     """Return the rows that a fit uses."""
-    learner, fold, task = planned.learner, planned.fold, planned.task
+    learner = planned.learner
+    fold = planned.fold
+    task = planned.task
     accepted = keywords(learner.estimator.fit)
     pool, held = _whole_folds(plan.data, fold)
     train = fold.train
     if learner.is_guess:  # it counts classes before they are balanced
         train = pool[task.target.takes_part(plan.labels_of(task)[pool])]
-    learn, choose = train, fold.validation
+    learn = train
+    choose = fold.validation
     if "labelled" in accepted:  # concepts are learned from all clips of the folds
-        learn, choose = pool, held
+        learn = pool
+        choose = held
     seen = np.unique(learn)
     if "X_val" in accepted or learner.threshold:
         seen = np.union1d(learn, choose)
@@ -128,10 +133,13 @@ def rows_of(plan: Plan, planned: PlannedFit) -> Rows:
 
 def fit_planned(plan: Plan, planned: PlannedFit, memo: FitMemo | None = None) -> Fit:
     """Fit an estimator with the keyword arguments that its `fit` accepts."""
-    learner, fold, data = planned.learner, planned.fold, plan.data
+    learner = planned.learner
+    fold = planned.fold
+    data = plan.data
     labels = plan.labels_of(planned.task)
     rows = rows_of(plan, planned)
-    learn, choose = rows.learn, rows.choose
+    learn = rows.learn
+    choose = rows.choose
     model = _make_model(plan, planned, memo)
     accepted = keywords(learner.estimator.fit)
     if isinstance(model, StoreFusion):  # it keeps films whole in the inner folds of its model
@@ -178,7 +186,8 @@ def tabulate_tests(
 
 def _make_model(plan: Plan, planned: PlannedFit, memo: FitMemo | None) -> Any:
     """Return the unfitted estimator of a fit; with several stores, one that scales each of them."""
-    learner, seed = planned.learner, planned.fold.seed
+    learner = planned.learner
+    seed = planned.fold.seed
     model = make_estimator(learner.name, learner.options, random_state=seed)
     if plan.experiment.balance == "weights" and not learner.is_guess:
         parameters = model.get_params(deep=True)
@@ -243,7 +252,8 @@ def _whole_folds(data: ClipDataset, fold: Fold) -> tuple[Array, Array]:
     folds = data.folds.copy()
     apart = np.union1d(fold.test_rows, fold.near)
     folds[np.setdiff1d(apart, np.union1d(fold.train, fold.validation))] = -1
-    train, held = np.unique(folds[fold.train]), np.unique(folds[fold.validation])
+    train = np.unique(folds[fold.train])
+    held = np.unique(folds[fold.validation])
     if len(np.intersect1d(train, held)) or min([*train, *held]) < 0:
         return fold.train, fold.validation
     return np.flatnonzero(np.isin(folds, train)), np.flatnonzero(np.isin(folds, held))

@@ -105,7 +105,8 @@ class Plan:
     def clips(self) -> pd.DataFrame:
         """All annotated clips, in the form of `Run.clips`: their folds, and which are not used."""
         table = annotated_clips(self.manifest, self.labels, self.data.grouped_by)
-        ids, among = table["id"], self.division.ids
+        ids = table["id"]
+        among = self.division.ids
         table["fold"] = ids.map(self.division.fold_of).astype("Int64")
         table["used"] = ""
         table.loc[~ids.isin(self.data.ids), "used"] = "no-features"
@@ -167,7 +168,8 @@ class Plan:
     @cached_property
     def _near(self) -> Near:
         """A function that finds clips too close to test clips."""
-        items, gap = self.manifest.items, self.experiment.gap
+        items = self.manifest.items
+        gap = self.experiment.gap
         rows = np.array([items.row(clip) for clip in self.data.ids], dtype=np.int64)
         spans = items.files, items.starts, items.ends
         return lambda tested: meet_in_time(spans, rows, rows[tested], gap)
@@ -201,7 +203,8 @@ class Plan:
             if missing:
                 return replace(fold, tests={}), (f"the {part} set has {missing}",)
 
-        tests, skips = {}, []
+        tests = {}
+        skips = []
         for task in problem.tests:
             missing = self.missing(task, fold.tests[task.key], 2)
             if missing:

@@ -52,7 +52,9 @@ def tabulate_reasons(ids: list[str], labels: list[str], attribution: Attribution
 
     `labels` has the class key of each clip, or "".
     """
-    rows, concepts, values = np.arange(len(ids)), attribution.concepts, attribution.values
+    rows = np.arange(len(ids))
+    concepts = attribution.concepts
+    values = attribution.values
     measured = {"row": np.repeat(rows, len(concepts)), "concept": np.tile(concepts, len(ids))}
     blocks = [pd.DataFrame({**measured, "value": values.ravel()})]
     if attribution.amounts is not None:

@@ -107,7 +107,8 @@ def run_experiment(
     memo
         A cache to share fitted concept banks with other runs.
     """
-    output, clock = Path(output), time.monotonic()
+    output = Path(output)
+    clock = time.monotonic()
     started = datetime.now(UTC).isoformat(timespec="seconds")
     folder = output.with_name(f"{output.name}.partial")
     busy = OutputExists(f"another process is writing {output}. Wait, or choose another output")
@@ -167,7 +168,9 @@ def _add_fit(
     plan: Plan, planned: PlannedFit, folder: Path, memo: FitMemo, results: Results
 ) -> None:
     """Compute or load a fit, and add its rows to the results."""
-    task, fold, data = planned.task, planned.fold, plan.data
+    task = planned.task
+    fold = planned.fold
+    data = plan.data
     what = f"{planned.model}, {fold.name}"
     lacks = list(planned.skips)
     if fold.tests:
@@ -183,14 +186,16 @@ def _add_fit(
         return
     results.predictions += tabulate_tests(plan, planned.problem, planned.model, fold, outputs)
     if fit.reads == "features":
-        ids, X = data.ids_at(fold.test_rows), data.X[fold.test_rows]
+        ids = data.ids_at(fold.test_rows)
+        X = data.X[fold.test_rows]
         reasons = explain_fit(fit.estimator, X, ids, task.class_keys, fit.cut)
         if reasons is not None:
             named = reasons.assign(model=planned.model, task=task.key, fit=fold.index)
             results.reasons.append(named)
     leaked = _leaks(plan, planned)
     results.leaked |= leaked
-    tested, trained = data.groups[fold.test_rows], data.groups[fold.train]
+    tested = data.groups[fold.test_rows]
+    trained = data.groups[fold.train]
     results.also_trained |= {*np.intersect1d(tested, trained).tolist()} - {""}
     for note in fit.warnings:
         if planned.learner.name not in ESTIMATORS:  # others are in facts
@@ -235,7 +240,8 @@ def _load(planned: PlannedFit, place: Path) -> Fit:
 
 def _leaks(plan: Plan, planned: PlannedFit) -> set[str]:
     """Return the test clips that a fit has used, or that show the same seconds as such a clip."""
-    fold, data = planned.fold, plan.data
+    fold = planned.fold
+    data = plan.data
     used = np.union1d(rows_of(plan, planned).seen, fold.validation)
     tested = data.ids_at(fold.test_rows)
     return {*overlapping(plan.manifest.items, tested, data.ids_at(used))}
@@ -243,7 +249,9 @@ def _leaks(plan: Plan, planned: PlannedFit) -> set[str]:
 
 def _row(plan: Plan, planned: PlannedFit, fit: Fit, not_saved: str, leaked: int) -> dict[str, Any]:
     """Return a fit's row of ``fits.csv``."""
-    task, fold, labels = planned.task, planned.fold, plan.labels_of(planned.task)
+    task = planned.task
+    fold = planned.fold
+    labels = plan.labels_of(planned.task)
     trained = task.target.count(task, labels[fold.train])
     validated = task.target.count(task, labels[fold.validation])
     return {
@@ -269,7 +277,9 @@ def _row(plan: Plan, planned: PlannedFit, fit: Fit, not_saved: str, leaked: int)
 
 def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> About:
     """Return the description to save with a model: its task, features and footage."""
-    data, items, learner = plan.data, plan.manifest.items, planned.learner
+    data = plan.data
+    items = plan.manifest.items
+    learner = planned.learner
     options = dict(learner.options)
     if learner.negatives != "a":
         options["negatives"] = learner.negatives
@@ -313,7 +323,8 @@ def _tables(plan: Plan, results: Results) -> dict[str, pd.DataFrame]:
 
 def _header(plan: Plan, results: Results, tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
     """Return the content of ``run.json``, without the time and the digests."""
-    manifest, store = plan.manifest, plan.experiment.store
+    manifest = plan.manifest
+    store = plan.experiment.store
     redacted = redact_url(store) if isinstance(store, str) else tuple(map(redact_url, store))
     tested = {*tables["predictions"]["test"]}
     learned = []

@@ -62,10 +62,12 @@ from obygaze_models.explain.moments import average_frames
 from obygaze_models.saved.about import Features
 from obygaze_models.saved.predict import FramePredictions, predict_frames
 
-FORMAT, FORMAT_VERSION = "obygaze-run", 8
+FORMAT = "obygaze-run"
+FORMAT_VERSION = 8
 HEADER = "run.json"
 MAKE = "obygaze models run EXPERIMENT.toml"
-LABEL_OF, CONCEPTS_OF = "label of ", "concepts of "
+LABEL_OF = "label of "
+CONCEPTS_OF = "concepts of "
 """The prefixes of the columns of ``clips.csv`` that have an annotator's levels and concepts."""
 CLIPS = {
     "id": "str", "film": "str", "title": "str", "media": "str", "start": "float64",

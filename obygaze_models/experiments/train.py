@@ -57,7 +57,8 @@ def train_model(
     name = estimator or next(iter(learners))
     if name not in learners:
         raise ExperimentError(unknown_name("estimator", name, learners))
-    problem, learner = plan.problems[0], learners[name]
+    problem = plan.problems[0]
+    learner = learners[name]
     fold = _fold_of_all(plan, problem, validate=learner.uses_validation)
     planned = PlannedFit(name, learner, problem, fold)
     parts = {"training": fold.train}
@@ -92,13 +93,16 @@ def train_model(
 
 def _fold_of_all(plan: Plan, problem: Problem, *, validate: bool) -> Fold:
     """Return a fold for training on all clips, or on all but the last fold with every class."""
-    data, seed = plan.data, plan.experiment.seed
+    data = plan.data
+    seed = plan.experiment.seed
     if plan.division.protocol == "official":  # the test set is not even used for validation
         return next(plan.folds(problem, validate=True))
     labels = problem.train.target.strata(plan.labels_of(problem.train))
-    folds, last = data.folds, plan.division.last
+    folds = data.folds
+    last = plan.division.last
     if not plan.division.fold_of:
-        folds, last = draw_folds(labels, seed), N_FOLDS - 1
+        folds = draw_folds(labels, seed)
+        last = N_FOLDS - 1
     rows = np.flatnonzero((labels >= 0) & (folds >= 0))
     held = np.zeros(len(rows), bool)
     if validate:

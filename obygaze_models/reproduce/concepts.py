@@ -72,7 +72,8 @@ def make_figure3(context: ReproductionContext, runs: Runs) -> Artifacts:
         is_hollow = negatives == "b"
         series.append(Series(f"against {NEGATIVES[negatives]}", SERIES[0], hollow=is_hollow))
         series.append(Series("calling all clips positive", SOFT, "|"))
-    blocks, figures = [], {}
+    blocks = []
+    figures = {}
     for setting in context.settings():
         lines: list[Line] = []
         for negatives in BARS:
@@ -135,7 +136,8 @@ def plan_trees(context: ReproductionContext) -> Needs:
 def make_figure5(context: ReproductionContext, runs: Runs) -> Artifacts:
     """Draw the trees for both readings and both training sets."""
     setting = context.settings()[0]
-    blocks, figures = [], {}
+    blocks = []
+    figures = {}
     for (folder, run), reading in product(runs.items(), READINGS):
         level = folder.rpartition("-")[2]
         name = model_name(HEADS["tree"][1], reading)
@@ -163,7 +165,8 @@ def make_figure5(context: ReproductionContext, runs: Runs) -> Artifacts:
 def _questions(head: TreeArrays, concepts: list[str], nodes: list[Node]) -> Iterator[Line]:
     """Yield a line for each question in a tree's first levels, parents first."""
     for node in nodes:
-        left, right = head.left[node.number], head.right[node.number]
+        left = head.left[node.number]
+        right = head.right[node.number]
         if left != -1 and node.level < DEPTH - 1:
             numbers = (head.threshold[node.number], head.value[left, 1], head.value[right, 1])
             values = plain(dict(zip(TREE_COLUMNS, map(float, numbers), strict=True)))

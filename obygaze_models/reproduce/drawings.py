@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 DEPTH = 4
 """The number of levels of a tree to show."""
-ROW, HEAD = 16.0, 90.0
+ROW = 16.0
+HEAD = 90.0
 """The heights of a node and of the title, in points."""
 
 

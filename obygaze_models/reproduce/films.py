@@ -73,9 +73,11 @@ def make_table4(context: ReproductionContext, runs: Runs) -> Artifacts:
     for film in films:
         own = tested[tested["film"] == film]
         labels = own.drop_duplicates("id")["label"]
-        clips, positives = len(labels), int(labels.sum())
+        clips = len(labels)
+        positives = int(labels.sum())
         by_fit = [scores.by_fit[fit] for fit in own["fit"].unique()]
-        mean, std = mean_scores(by_fit), mean_scores(by_fit, np.std)
+        mean = mean_scores(by_fit)
+        std = mean_scores(by_fit, np.std)
         means.append(mean)
         guess = baselines(positives / clips)["all positive"]
         values = {"clips": Value(clips), "of them S": Value(positives)}
@@ -124,7 +126,9 @@ def make_figure6(context: ReproductionContext, runs: Runs) -> Artifacts:
         values = {"clips": Value(film.clips), "wrong": Value(film.wrong)}
         rows.append((f"{name}: {film.wrong:,} of {film.clips:,} wrong", []))
         for factor in film.factors:
-            mean, low, high = factor.coefficient, factor.low, factor.high
+            mean = factor.coefficient
+            low = factor.low
+            high = factor.high
             values[factor.name] = Value(mean, low=low, high=high)
             rows.append((factor.name, [Dot(mean, low, high)]))
         lines.append(Line(name, "ours", values))

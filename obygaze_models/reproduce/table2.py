@@ -259,7 +259,8 @@ def _guesses_where_scored(
 def _guesses_of_paper(context: ReproductionContext) -> Iterator[Block]:
     """Yield the paper's baselines at the positives' share in the dataset and in released folds."""
     levels = context.manifest.labels().levels
-    whole, folds = {}, {}
+    whole = {}
+    folds = {}
     for column in COLUMNS:
         kept = [*_negatives(column), "S"]
         whole[column] = levels.count("S") / sum(level in kept for level in levels)

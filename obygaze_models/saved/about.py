@@ -19,7 +19,9 @@ from obygaze_models.data.warnings import RunWarning
 CARD = "README.md"
 _CARD = Path(__file__).with_name("model_card.md")
 Span = tuple[float, float]
-CLIP, FILM, NO = "clip", "film", "no"
+CLIP = "clip"
+FILM = "film"
+NO = "no"
 """The footage that a model has seen: the clip, another part of its film, or neither."""
 
 
@@ -100,7 +102,8 @@ def _locate(items: Items, ids: Sequence[str]) -> Iterator[tuple[str, Span | None
     """Yield the file of each clip (or else its film, or its id), and its start and end."""
     for clip in ids:
         item = items[items.row(clip)]
-        span, film = None, ""
+        span = None
+        film = ""
         if item.start is not None and item.end is not None:
             span = item.start, item.end
             film = item.film

@@ -36,7 +36,8 @@ from obygaze_models.saved.about import About
 
 FORMAT = "obygaze-model"
 FORMAT_VERSION = 3
-HEADER, ARRAYS = "model.json", "model.safetensors"
+HEADER = "model.json"
+ARRAYS = "model.safetensors"
 MAKE = "obygaze models train"
 REMEDY = f"train the model again ({MAKE})"
 MAX_CHARACTERS = 2**24

@@ -180,13 +180,15 @@ def evaluate(
     model works on a new film.
     """
     predictions = predict(folder, store)
-    about, table = predictions.about, predictions.table
+    about = predictions.about
+    table = predictions.table
     task = about.learned
     manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
     require_same_clips(open_stores(store).items, manifest.items)
     if task.target.is_numeric:
         manifest = with_numbers(manifest, task.key)
-    truth, scheme = manifest.labels(labels), manifest.label_scheme(labels)
+    truth = manifest.labels(labels)
+    scheme = manifest.label_scheme(labels)
     for level in task.levels & scheme.name_of.keys() & about.levels.keys():
         if scheme.name_of[level].casefold() != about.levels[level].casefold():
             raise ExperimentError(
@@ -228,7 +230,8 @@ def evaluate(
 
 def open_for(about: About, store: Stores) -> Sources:
     """Open a store for a model; raise `ExperimentError` if its features differ from training."""
-    opened, needed = open_stores(store), about.needs
+    opened = open_stores(store)
+    needed = about.needs
     if about.reads == "groups":
         raise ExperimentError("the model predicts from the film of a clip, not from features")
     shapes = {spec.name: list(spec.shape) for spec in opened.specs}

@@ -30,11 +30,16 @@ from obygaze_features.manifests.labels import (
 )
 
 #: The kinds of tier that `annotations export` writes; only the first kind contains annotations.
-SEGMENT_KIND, CLIP_KIND, DISCUSS_KIND = "segment", "label of a clip", "to discuss"
+SEGMENT_KIND = "segment"
+DISCUSS_KIND = "to discuss"
 #: The kinds of tier that contain no annotations of segments. The last three are of models.
-NOT_SEGMENTS = (CLIP_KIND, DISCUSS_KIND, "prediction", "held-out prediction", "moment")
-TITLE, END, TIMES, NAME = "obygaze title", "obygaze end", "obygaze times", "obygaze name"
-FILE, SCHEME = "obygaze file", "obygaze scheme"
+NOT_SEGMENTS = ("label of a clip", DISCUSS_KIND, "prediction", "held-out prediction", "moment")
+TITLE = "obygaze title"
+END = "obygaze end"
+TIMES = "obygaze times"
+NAME = "obygaze name"
+FILE = "obygaze file"
+SCHEME = "obygaze scheme"
 #: The properties of an ELAN file that describe its data set, by their names in `Timelines`.
 ABOUT = {"name": "obygaze data set"} | {name: f"obygaze {name}" for name in ORIGIN}
 NO_LEVEL = "has no known level (see --levels); a tier of concepts must depend on one with levels"

@@ -18,7 +18,6 @@ from obygaze_features.items.items import Item, format_seconds, media_stem, name_
 from obygaze_features.items.media import MEDIA_SUFFIXES, id_from_file
 
 MAX_DOWNLOAD_BYTES = 256 * 2**20
-DOWNLOAD_TIMEOUT_S = 60
 _CLOCK = re.compile(r"(?:(\d{1,4}):)?(\d{1,4}):([0-5]?\d(?:\.\d*)?)", re.ASCII)
 _SECONDS = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?", re.ASCII)
 _STRING = r"'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\""
@@ -176,7 +175,7 @@ def download_pinned(url: str, *, sha256: str) -> bytes:
     import urllib.request
 
     try:
-        with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT_S) as answer:  # noqa: S310 (checked above)
+        with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310 (checked above)
             data: bytes = answer.read(MAX_DOWNLOAD_BYTES + 1)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise ManifestError(
