@@ -248,7 +248,8 @@ def each_fold(clips: Clips) -> Iterator[Parts]:
     for fold in range(count):
         far = y
         if clips.near:
-            far = np.where(clips.near(np.flatnonzero(folds == fold)), -1, y)
+            tested = np.flatnonzero(folds == fold)
+            far = np.where(clips.near(tested), -1, y)
         others = [(fold + step) % count for step in range(1, count)]
         complete = (number for number in others if {*far[folds == number]} >= every_class)
         after = next(complete, others[0])

@@ -44,8 +44,13 @@ class Sources:
         """The file names of the stores, numbered if they are not unique."""
         addresses = [str(store.location.address) for store in self.stores]
         names = [re.sub(r"^.*[/\\](?=.)|(\.zarr)?(\.zip)?[/\\]?(\?.*)?$", "", a) for a in addresses]
-        counts = [names[: row + 1].count(name) for row, name in enumerate(names)]
-        return [f"{n}-{count}" if count > 1 else n for n, count in zip(names, counts, strict=True)]
+        distinct = []
+        for row, name in enumerate(names):
+            count = names[: row + 1].count(name)
+            if count > 1:
+                name = f"{name}-{count}"
+            distinct.append(name)
+        return distinct
 
     @cached_property
     def ids(self) -> list[str]:

@@ -128,7 +128,9 @@ class Classes:
 
     def from_columns(self, values: Array) -> Array:
         """Convert the stored columns to the probabilities of all classes."""
-        return np.column_stack([1 - values, values]) if values.shape[1] == 1 else values
+        if values.shape[1] > 1:
+            return values
+        return np.column_stack([1 - values, values])
 
     def allows(self, values: Array) -> Array:
         """Return a mask of the values that are valid predictions."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from obygaze_features.common.text import unknown_name
+from obygaze_features.common.text import as_list, unknown_name
 from obygaze_features.errors import ExperimentError, errors_as
 from obygaze_models.data.targets import (
     CARRIERS,
@@ -215,7 +215,7 @@ def make_task(
     """Return the task that these arguments describe."""
 
     def codes(names: Sequence[str]) -> tuple[str, ...]:
-        return tuple(scheme.level(name) for name in ([names] if isinstance(names, str) else names))
+        return tuple(map(scheme.level, as_list(names)))
 
     kinds = {"positives": positives, "levels": levels, "concept": concept}
     several = [name for name, value in kinds.items() if value]

@@ -147,7 +147,8 @@ def _fit(X: Array, y: Array, weights: Array, penalty: float) -> Array:
     weights = np.array([np.bincount(kind_of.ravel(), row) for row in weights])
     largest = MAX_SLOPE * weights.sum(axis=1).max()
     y = kinds[:, -1]
-    X = np.column_stack([kinds[:, :-1], np.ones(len(kinds))])
+    intercept = np.ones(len(kinds))
+    X = np.column_stack([kinds[:, :-1], intercept])
     ridge = np.append(np.full(X.shape[1] - 1, penalty), 0.0)
     products = (X[:, :, None] * X[:, None, :]).reshape(len(X), -1)
 

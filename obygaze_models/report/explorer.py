@@ -54,7 +54,8 @@ def _concepts(labels: Labels) -> list[str]:
 def _films(labels: Labels) -> list[dict[str, Any]]:
     films = []
     for film, clips in labels.films.items():
-        films.append({"id": film, "title": clips[0].title or film, "timed": is_timed(clips)})
+        title = clips[0].title or film
+        films.append({"id": film, "title": title, "timed": is_timed(clips)})
     return films
 
 

@@ -119,7 +119,8 @@ class People:
         counts = np.zeros((len(self.labels.films), len(pairs), size, size))
         for number, (a, b) in enumerate(pairs):
             common = (codes[a] != ABSENT) & (codes[b] != ABSENT)
-            np.add.at(counts, (self.film[common], number, codes[a, common], codes[b, common]), 1)
+            cells = self.film[common], number, codes[a, common], codes[b, common]
+            np.add.at(counts, cells, 1)
         return counts
 
     def kappa(self, counts: NDArray[Any]) -> Estimate:
@@ -174,7 +175,10 @@ class People:
         shares: list[float | None] = []
         for codes in self.codes[:, clips]:
             present = codes[codes != ABSENT]
-            shares.append(float(np.isin(present, ranks).mean()) if len(present) else None)
+            share = None
+            if len(present):
+                share = float(np.isin(present, ranks).mean())
+            shares.append(share)
         return shares
 
 
@@ -268,7 +272,8 @@ def stretches(people: People) -> list[Stretch]:
     for a, b in combinations(range(len(people.names)), 2):
         first, second = people.codes[[a, b]]
         differ = (first != second) & (first != ABSENT) & (second != ABSENT)
-        number = np.cumsum(~(follows & np.append(False, differ[:-1])))
+        differed = np.append(False, differ[:-1])
+        number = np.cumsum(~(follows & differed))
         for _, group in groupby(np.flatnonzero(differ).tolist(), key=number.__getitem__):
             rows = [*group]
             pair = [[levels[code] for code, _ in groupby(codes[rows])] for codes in (first, second)]

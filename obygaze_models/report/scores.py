@@ -180,7 +180,13 @@ def inputs(runs: Sequence[Run]) -> list[str]:
     """Return each run's input in plain words, with the features if several runs share the words."""
     pairs = [(_senses(run), feature(run)) for run in runs]
     counts = Counter(senses for senses, _ in {*pairs})
-    return [f"{senses} ({own})" if counts[senses] > 1 else senses for senses, own in pairs]
+    texts = []
+    for senses, own in pairs:
+        text = senses
+        if counts[senses] > 1:
+            text = f"{senses} ({own})"
+        texts.append(text)
+    return texts
 
 
 def _senses(run: Run) -> str:
@@ -255,7 +261,9 @@ def _rows(entries: Sequence[Tested], labels: Labels) -> Iterator[Row]:
 def _note(entry: Tested, same: Sequence[Tested]) -> str:
     """Return what distinguishes a row from others with the same input."""
     trained = entry.run.trained_on(entry.task.key)
-    parts = [f"trained on {entry.run.task(trained).title}"] if trained != entry.task.key else []
+    parts = []
+    if trained != entry.task.key:
+        parts.append(f"trained on {entry.run.task(trained).title}")
     if len(same) > 1:
         parts.append(entry.model)
         if len({other.model for other in same}) < len(same):
@@ -295,7 +303,8 @@ def _above_guess(entry: Tested, scores: ModelScores, table: pd.DataFrame, metric
         return np.array([])
     best = max(values, key=values.__getitem__)
     once = table.drop_duplicates("id")
-    shares = once["label"].groupby(once["id"].map(entry.run.group_of)).mean()
+    groups = once["id"].map(entry.run.group_of)
+    shares = once["label"].groupby(groups).mean()
     own = [group.get(metric) for group in scores.groups.values()]
     guess = [baselines(float(shares[group]))[best][metric] for group in scores.groups]
     above: Array = np.array(own, dtype=float) - np.array(guess, dtype=float)

@@ -310,5 +310,6 @@ def meanings(labels: Labels, names: Sequence[str]) -> dict[str, str]:
     if labels.is_obygaze:
         for entry in reference_json("scheme-obygaze.json")["concepts"]:
             if entry["name"] in names:
-                found[entry["name"]] = "; ".join([entry["about"], *entry["instances"]])
+                texts = [entry["about"], *entry["instances"]]
+                found[entry["name"]] = "; ".join(texts)
     return found

@@ -279,14 +279,14 @@ def estimate_differences(model: GroupScores, reference: GroupScores) -> dict[str
     first = estimate_scores(model)
     second = estimate_scores(reference)
     common = [key for key in first if key in second]  # an official measure may be of only one
+    together = {}
+    for key in model.together:
+        if key in reference.together:
+            together[key] = model.together[key] - reference.together[key]
     apart = replace(
         model,
         values=model.values[common] - reference.values[common],
-        together={
-            key: model.together[key] - reference.together[key]
-            for key in model.together
-            if key in reference.together
-        },
+        together=together,
         cross_validated=model.cross_validated or reference.cross_validated,
     )
     differences = _estimate_each(apart, least=-1.0)
@@ -337,7 +337,8 @@ def estimate_mean(values: Array, *, cross_validated: bool = False) -> Estimate:
     if error == 0:  # the same score in every group
         p_value = 1.0 if mean == 0 else 0.0
     else:
-        p_value = float(2 * stats.t.sf(abs(mean) / error, count - 1))
+        t = abs(mean) / error
+        p_value = float(2 * stats.t.sf(t, count - 1))
     return Estimate(mean, (float(low), float(high)), count, p_value)
 
 
@@ -371,7 +372,8 @@ def t_interval(values: Array, *, cross_validated: bool = False) -> tuple[Array, 
     """
     mean = values.mean(axis=-1)
     error = standard_error(values, cross_validated=cross_validated)
-    half = stats.t.ppf((1 + LEVEL) / 2, values.shape[-1] - 1) * error
+    quantile = stats.t.ppf((1 + LEVEL) / 2, values.shape[-1] - 1)
+    half = quantile * error
     return mean - half, mean + half
 
 
@@ -455,9 +457,11 @@ def holm(p_values: Iterable[float | None]) -> Array:
     """
     values = np.array([*p_values], dtype=np.float64)
     order = np.argsort(values)  # NaN last
-    remaining = np.count_nonzero(~np.isnan(values)) - np.arange(len(values))
+    count = np.count_nonzero(~np.isnan(values))
+    remaining = count - np.arange(len(values))
+    highest = np.maximum.accumulate(values[order] * remaining)
     adjusted = np.empty_like(values)
-    adjusted[order] = np.minimum(1, np.maximum.accumulate(values[order] * remaining))
+    adjusted[order] = np.minimum(1, highest)
     return adjusted
 
 

@@ -107,11 +107,14 @@ METRICS = {
 
 def ranking_keys(*, multiclass: bool) -> list[str]:
     """Return the keys of the binary or multiclass scores for which higher is better."""
-    return [
-        key
-        for key, metric in METRICS.items()
-        if (metric.multiclass if multiclass else metric.binary) and not metric.lower_is_better
-    ]
+    keys = []
+    for key, metric in METRICS.items():
+        is_shown = metric.binary
+        if multiclass:
+            is_shown = metric.multiclass
+        if is_shown and not metric.lower_is_better:
+            keys.append(key)
+    return keys
 
 
 def number_keys() -> list[str]:
@@ -167,8 +170,8 @@ def score(
     scores = {key: none_if_nan(values[key][0]) for key in METRICS if key in values}
     if probabilities.ndim == 2:
         areas = [auroc(labels == code, column) for code, column in enumerate(probabilities.T)]
-        defined = [area for area in areas if area is not None]
-        scores["auroc"] = float(np.mean(defined)) if len(defined) == len(areas) else None
+        mean = np.array(areas, dtype=np.float64).mean()  # NaN if an area is None
+        scores["auroc"] = none_if_nan(mean)
     return scores
 
 
@@ -193,8 +196,9 @@ def trec_ranks(ids: Sequence[str], scores: Array) -> Array:
     """
     with np.errstate(over="ignore"):  # like trec_eval, treat overflow as infinite
         rounded = scores.astype(np.float32)
+    order = np.lexsort((np.array(ids, dtype=str), rounded))
     ranks = np.empty(len(ids), np.int64)
-    ranks[np.lexsort((np.array(ids, dtype=str), rounded))] = np.arange(len(ids))
+    ranks[order] = np.arange(len(ids))
     return ranks
 
 
@@ -247,7 +251,8 @@ def _own_scores(labels: Array, probabilities: Array, weights: Array) -> dict[str
 
     occurring = (confusion.sum(axis=1) + confusion.sum(axis=2)) > 0
     correct = np.trace(confusion, axis1=1, axis2=2)
-    scores["f1_macro"] = ratio(np.nan_to_num(f1).sum(axis=1), occurring.sum(axis=1))
+    total = np.nan_to_num(f1).sum(axis=1)
+    scores["f1_macro"] = ratio(total, occurring.sum(axis=1))
     scores[ACCURACY] = ratio(correct, weights.sum(axis=1))
     return scores
 
@@ -256,18 +261,18 @@ def ranking_scores(labels: Array, scores: Array, weights: Array) -> dict[str, Ar
     """Return AUROC and average precision for many weightings. Equal scores share a rank."""
     order = np.argsort(-scores, kind="stable")
     starts = np.flatnonzero(np.diff(scores[order], prepend=np.inf))
-    positive, negative = (
-        np.add.reduceat((weights * (labels == code))[:, order], starts, axis=1) for code in (1, 0)
-    )
+    positive = np.add.reduceat((weights * (labels == 1))[:, order], starts, axis=1)
+    negative = np.add.reduceat((weights * (labels == 0))[:, order], starts, axis=1)
     above = np.cumsum(positive, axis=1)
     all_above = np.cumsum(positive + negative, axis=1)
     positives = positive.sum(axis=1)
     negatives = negative.sum(axis=1)
     won = (negative * (above - positive / 2)).sum(axis=1)
     precision = np.nan_to_num(ratio(above, all_above))
+    at_positives = (positive * precision).sum(axis=1)
     return {
         "auroc": ratio(won, positives * negatives),
-        "average_precision": ratio((positive * precision).sum(axis=1), positives),
+        "average_precision": ratio(at_positives, positives),
     }
 
 
@@ -300,10 +305,12 @@ def _losses(labels: Array, probabilities: Array, weights: Array) -> dict[str, Ar
     """Return the Brier score and log loss, as defined by scikit-learn."""
     is_binary = probabilities.ndim == 1
     table = np.column_stack([1 - probabilities, probabilities]) if is_binary else probabilities
-    squares = ((np.eye(table.shape[1])[labels] - table) ** 2).sum(axis=1)
+    truth = np.eye(table.shape[1])[labels]
+    squares = ((truth - table) ** 2).sum(axis=1)
     if is_binary:
         squares /= 2
-    true_class = np.maximum(table[np.arange(len(table)), labels], np.finfo(np.float64).eps)
+    true_class = table[np.arange(len(table)), labels]
+    true_class = np.maximum(true_class, np.finfo(np.float64).eps)
     total = weights.sum(axis=1)
     return {
         "brier": ratio(weights @ squares, total),
