@@ -13,7 +13,9 @@ from packaging.requirements import Requirement
 from tests.golden.workspace import copy_data
 from tests.kit.run import World
 
-BASE = {"click", "google-crc32c", "h5py", "msgspec", "numpy", "packaging", "tqdm", "zarr"}
+BASE = {
+    "click", "google-crc32c", "h5py", "lazy-loader", "msgspec", "numpy", "packaging", "tqdm", "zarr",
+}  # fmt: skip
 HIDDEN = (
     "PIL aiohttp av fsspec huggingface_hub jinja2 matplotlib pandas "
     "ray s3fs safetensors scipy sentencepiece sklearn threadpoolctl torch "
@@ -51,7 +53,7 @@ def run_without_extras(calls: list[list[str]], *, but: str = "") -> list[list[st
     return [json.loads(line) for line in run.stdout.splitlines()]
 
 
-def test_the_small_installation_is_eight_packages() -> None:
+def test_the_small_installation_is_nine_packages() -> None:
     required = map(Requirement, metadata.requires("obygaze") or ())
     always = {requirement.name for requirement in required if requirement.marker is None}
     assert always - {"editables"} == BASE  # which an editable installation adds

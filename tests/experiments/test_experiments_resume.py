@@ -229,7 +229,8 @@ def edit(change):
 
 
 DAMAGE = [
-    *((name, None, "obygaze models run") for name in ("run.json", "predictions.csv", "fits.csv")),
+    ("run.json", None, "is not a run"),
+    *((name, None, "obygaze models run") for name in ("predictions.csv", "fits.csv")),
     ("clips.csv", lambda t: t.replace("tt0,tt0", "tt0,tt9", 1), "was changed after"),
     ("predictions.csv", lambda t: t.replace(",0.", ",0.0", 1), "was changed after"),
     ("run.json", edit(lambda r: r.update(format_version=9)), "only reads up to 8"),
