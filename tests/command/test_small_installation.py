@@ -14,8 +14,16 @@ from tests.golden.workspace import copy_data
 from tests.kit.run import World
 
 BASE = {
-    "click", "google-crc32c", "h5py", "lazy-loader", "msgspec", "numpy", "packaging", "tqdm", "zarr",
-}  # fmt: skip
+    "click",
+    "google-crc32c",
+    "h5py",
+    "lazy-loader",
+    "msgspec",
+    "numpy",
+    "packaging",
+    "tqdm",
+    "zarr",
+}
 HIDDEN = (
     "PIL aiohttp av fsspec huggingface_hub jinja2 matplotlib pandas "
     "ray s3fs safetensors scipy sentencepiece sklearn threadpoolctl torch "
