@@ -46,7 +46,8 @@ class LinearSVMFit:
         The share of the training clips whose dual is at its bound; 0 for ``LinearSVC``. If it is 1,
         the fit is degenerate: the difference of the classes' means, with an arbitrary offset.
     converged
-        False if libsvm stopped after `STEPS_PER_CLIP` steps per clip.
+        False if libsvm stopped after `STEPS_PER_CLIP` steps per clip, or ``LinearSVC`` after its
+        maximum number of iterations.
     """
 
     coef: Array
@@ -93,7 +94,8 @@ def fit_svm(
     """
     if products is None:
         linear = LinearSVC(C=C, dual=False).fit(X, y, weights)
-        return LinearSVMFit(linear.coef_[0], float(linear.intercept_[0]), C)
+        is_done = linear.n_iter_ < linear.max_iter
+        return LinearSVMFit(linear.coef_[0], float(linear.intercept_[0]), C, converged=is_done)
 
     # Steps with few clips are fast, so fewer than 1,000 clips get as many steps as 1,000 clips.
     steps = STEPS_PER_CLIP * max(len(X), 1_000)

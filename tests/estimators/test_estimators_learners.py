@@ -2,9 +2,11 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_score
 from sklearn.svm import SVC, LinearSVC
@@ -143,6 +145,12 @@ def test_many_clips_are_fitted_without_inner_products(monkeypatch):
     reference = LinearSVC(C=0.1, class_weight="balanced", dual=False).fit(X, y)
     assert (model.coef_ == reference.coef_).all()
     assert (model.predict(X) == by_kernel.predict(X)).mean() > 0.98
+    assert model.facts_["converged"] == [True]
+
+    monkeypatch.setattr(svm_solver, "LinearSVC", partial(LinearSVC, max_iter=1))
+    with pytest.warns(ConvergenceWarning):
+        hasty = om.LinearSVMProbe(C=0.1).fit(X, y)
+    assert hasty.facts_["converged"] == [False]
 
 
 def test_libsvm_stops_on_data_without_a_signal():
