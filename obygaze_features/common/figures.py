@@ -12,6 +12,7 @@ import unicodedata
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -244,4 +245,7 @@ def save_figure(figure: Figure, path: str | Path, *, overwrite: bool = False) ->
         clips = dict.fromkeys(re.findall(rb'<clipPath id="([^"]+)"', data))
         for number, clip in enumerate(clips):
             data = data.replace(clip, b"clip%d" % number)
+        # Screen readers read this element, and not matplotlib's metadata.
+        read_aloud = f"</title>\n<desc>{escape(description)}</desc>"
+        data = data.replace(b"</title>", read_aloud.encode(), 1)
     write_bytes(path, data)

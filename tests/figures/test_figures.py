@@ -127,6 +127,7 @@ def test_an_svg_keeps_its_text_and_numbers(tmp_path: Path) -> None:
     )
     common.save_figure(figure, path)
     assert title(path) == "a & b"
+    assert '$x$ <b>&, "mlp": 0.25' in title(path, "desc")
     assert {"$x$ <b>&", "\ufffd 电影", "F1", "0.25"} <= set(texts(path))
 
 

@@ -45,14 +45,11 @@ def texts(path: Path) -> list[str]:
     return ["".join(node.itertext()) for node in ElementTree.parse(path).iter(f"{SVG}text")]
 
 
-def title(path: Path) -> str:
-    """Return the title for screen readers."""
-    return ElementTree.parse(path).getroot().findtext(f"{SVG}title") or ""
+def title(path: Path, element: str = "title") -> str:
+    """Return the title, or the description ``desc``, for screen readers."""
+    return ElementTree.parse(path).getroot().findtext(f"{SVG}{element}") or ""
 
 
 def tips(path: Path) -> dict[str, str]:
     """Return each mark's text for screen readers: "Look, mlp: 0.50 (0.40 to 0.60)"."""
-    description = ElementTree.parse(path).find(".//{http://purl.org/dc/elements/1.1/}description")
-    assert description is not None
-    assert description.text
-    return dict(line.rsplit(": ", 1) for line in description.text.split("\n")[1:])
+    return dict(line.rsplit(": ", 1) for line in title(path, "desc").split("\n")[1:])
