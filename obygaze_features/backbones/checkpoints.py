@@ -126,11 +126,6 @@ def family_of(path: Path) -> Family:
     raise BackboneError(f"{path}: unknown model_type {model_type!r}; supported types: {types}")
 
 
-def prefetch(name: str) -> Path:
-    """Download a known checkpoint or a repository, so that it can be used offline."""
-    return resolve_backbone(name).path
-
-
 def fetch(repository: str, accept: Callable[[Path], object]) -> Path:
     """Return the folder of a repository in the Hub's cache; download what is missing.
 

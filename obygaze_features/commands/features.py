@@ -195,10 +195,11 @@ def caption_scores(
 @click.option("--title", "titles", multiple=True, help="Make a film with this title, in one file.")
 @overwrite_option
 def demo(folder: Path, **options: Any) -> None:
-    """Draw a small synthetic data set of clips and annotations.
+    """Make a small synthetic data set of clips and annotations.
 
     Everything in it is generated. Use it to try the software without a film, with the backbone
-    tiny-xclip, whose weights are random.
+    tiny-xclip, whose weights are random. FOLDER gets videos/ and annotations.csv, a table for:
+    obygaze manifests import csv
 
     \b
     Example:
@@ -226,17 +227,20 @@ def backbones(names: tuple[str, ...], download: bool, as_json: bool) -> None:
     Example:
       obygaze features backbones vivit
     """
-    from obygaze_features.backbones import known_checkpoints, prefetch
+    from obygaze_features.backbones import known_checkpoints
+    from obygaze_features.backbones.checkpoints import resolve, resolve_backbone
     from obygaze_features.language.models import TEXT_MODELS
-    from obygaze_features.language.models import prefetch as prefetch_text_model
 
     known = known_checkpoints()
     if not names:
         show([_row(checkpoint) for checkpoint in known.values()], as_json)
     for name in names:
         if download:
-            fetch = prefetch_text_model if name in TEXT_MODELS else prefetch
-            echo(f"{name}: {fetch(name)}")
+            if name in TEXT_MODELS:
+                checkpoint = resolve(name, TEXT_MODELS)
+            else:
+                checkpoint = resolve_backbone(name)
+            echo(f"{name}: {checkpoint.path}")
         elif name in known:
             show(_facts(known[name]), as_json)
         else:

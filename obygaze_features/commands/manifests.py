@@ -80,8 +80,9 @@ def obygaze12(source: Path | None, splits: Path | None, output: Path, overwrite:
     """Read the annotations of the ObyGaze12 paper.
 
     SOURCE is ObyGaze12_thresh_02.csv from the authors' repository, whose folder LinearProbing has
-    the splits. Without SOURCE, the file is downloaded from there. The label sets are paper (the
-    default), released and raw.
+    the splits. Without SOURCE, the file is downloaded from there. The label sets are
+    raw (as annotated), and paper (the default) and released, which have only visual concepts: a
+    clip without any is an Easy Negative in paper, and left out of released unless it was one.
 
     \b
     Example:

@@ -221,7 +221,7 @@ def export(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> N
 @click.argument("target", type=ADDRESS)
 @json_option
 def push(store: Path, target: Path | str, as_json: bool) -> None:
-    """Send a final STORE to a zip file, S3 or the Hub.
+    """Send a finalised STORE to a zip file, S3 or the Hub.
 
     TARGET is NAME.zip, or a URL that gets a copy of the store: under its own name, or NAME.zarr.
     Every file is verified. The same command resumes an interrupted push.

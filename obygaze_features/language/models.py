@@ -156,11 +156,6 @@ def load_sentence_encoder(spec: str | Path, device: str | None = None) -> Senten
     return SentenceEncoder(checkpoint.name, model, device, _about(checkpoint, files))
 
 
-def prefetch(name: str) -> Path:
-    """Download a model of `TEXT_MODELS` for a machine without network access."""
-    return _resolve(name).path
-
-
 def _resolve(spec: str | Path) -> Checkpoint:
     return resolve(str(spec), TEXT_MODELS)
 

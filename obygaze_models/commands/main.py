@@ -70,6 +70,8 @@ def main(debug: bool) -> None:
       obygaze features extract ...   films -> store (GPU or CPU, needs the films)
       obygaze models run ...         store -> models and their scores (CPU, seconds)
       obygaze report ...             scores -> a page to read
+
+    To try it, obygaze features demo makes clips, and obygaze models example a store with labels.
     """
 
 

@@ -75,7 +75,7 @@ def example(folder: Path, overwrite: bool) -> None:
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Print what would be trained and tested, and how long it would take; write nothing.",
+    help="Print what would be trained and tested; write nothing.",
 )
 @overwrite_option
 @json_option
@@ -91,8 +91,10 @@ def run(
 
     Writes a folder with run.json, tables of clips, fits, predictions and scores, and the models.
     Finished fits are kept in OUTPUT.partial, so the same command resumes after an interruption
-    (with --overwrite it starts again). The exit code is 3 if fits or tests were skipped. An
-    EXPERIMENT is a TOML file. Its paths are relative to the file:
+    (with --overwrite it starts again). The exit code is 3 if fits or tests were skipped.
+
+    An EXPERIMENT is a TOML file, such as those of obygaze models example. The positives and
+    negatives are levels of the manifest, and paths are relative to the file:
 
     \b
       name = "Sure against the negatives"
