@@ -12,7 +12,6 @@ from obygaze_features.common.files import refuse_to_overwrite, to_json, write_fi
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import format_rows, read_table
-from obygaze_features.common.text import shorten
 from obygaze_features.errors import BiasError, UsageError
 from obygaze_features.language.models import (
     LanguageModel,
@@ -110,19 +109,15 @@ def _read_captions(path: Path, variants: bool) -> list[dict[str, Any]]:
     for name in table.columns:
         if _OUTPUT_COLUMN.fullmatch(name):
             raise BiasError(f"{path}, line 1: the column {name!r} would be overwritten; rename it")
-    rows: dict[str, dict[str, Any]] = {}
-    for number, row in enumerate(table.rows()):
-        if not all(row[name].strip() for name in required):
-            raise table.problem(number, "id, caption and object must not be empty")
-        if row["id"] in rows:
-            raise table.problem(number, f"duplicate id {shorten(row['id'])}")
-        rows[row["id"]] = row
+    table.check_cells(*required, unique="id")
+    rows: list[dict[str, Any]] = list(table.rows())
+    for number, row in enumerate(rows):
         pair = make_variants(row["caption"])
         if variants and pair:
             row["caption_man"], row["caption_woman"] = pair
         elif MASK in row["caption"]:
             raise table.problem(number, f"the caption has {MASK}; fill the mask with --variants")
-    return list(rows.values())
+    return rows
 
 
 def _score(

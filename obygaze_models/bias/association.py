@@ -121,10 +121,8 @@ def _test(first: Array, second: Array, groups: str, settings: Settings) -> Assoc
     if not math.isfinite(d):
         raise BiasError(f"all items in {groups} score the same, so the effect size is undefined")
     p, p_is, partitions = _p(first, second, settings)
-    low = high = None
-    if settings.draws and min(len(first), len(second)) > 1:
-        draw = partial(_effect_sizes, ddof=settings.ddof)
-        low, high = bootstrap_interval((first, second), draw, settings.draws, settings.seed)
+    draw = partial(_effect_sizes, ddof=settings.ddof)
+    low, high = bootstrap_interval((first, second), draw, settings.draws, settings.seed)
     return Association(d, float(first.sum() - second.sum()), p, p_is, partitions, low, high)
 
 
@@ -137,10 +135,15 @@ def _effect_sizes(first: Array, second: Array, axis: int = -1, *, ddof: int) -> 
 
 def bootstrap_interval(
     samples: Sequence[Array], statistic: Callable[..., Array], draws: int, seed: int, **options: Any
-) -> tuple[float, float]:
-    """Return the ends of the 95% bootstrap interval of a statistic of the samples."""
+) -> tuple[float, float] | tuple[None, None]:
+    """Return the ends of the 95% bootstrap interval of a statistic of the samples.
+
+    There is no interval without draws, or if a sample has a single row.
+    """
     from scipy.stats import bootstrap
 
+    if not draws or min(map(len, samples)) < 2:
+        return None, None
     random = np.random.default_rng(seed)
     drawn = bootstrap(
         samples, statistic, n_resamples=draws, method="percentile", rng=random, **options

@@ -20,7 +20,7 @@ from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import group_by
 from obygaze_features.errors import BiasError, translate
 from obygaze_models.bias.association import bootstrap_interval
-from obygaze_models.bias.inputs import Lexicon, check_cells, tokens
+from obygaze_models.bias.inputs import Lexicon, tokens
 from obygaze_models.bias.measured import Drawing, Measured
 from obygaze_models.scoring.metrics import Array
 
@@ -100,7 +100,7 @@ def _folder_rows(folder: Path) -> Iterator[_Row]:
 def _table_rows(path: Path) -> Iterator[_Row]:
     required = ["image_id", "condition", "emotion", "caption"]
     table = read_table(path, delimiter=None, required=required)
-    check_cells(table, "image_id")
+    table.check_cells("image_id")
     for line, row in zip(table.lines, table.rows(), strict=True):
         group = row["condition"], row["emotion"], row.get("intensity", "")
         yield f"{path}, line {line}", row["image_id"], *group, [row["caption"]]
@@ -145,14 +145,13 @@ def emotion_rates(
         emotion = emotions.index(image.emotion)
         return emotion, image.intensity, conditions.index(image.condition)
 
-    groups = group_by(images, place)
     rows = []
-    for key in sorted(groups):
+    for group in group_by(sorted(images, key=place), place).values():
         lists = list(lexicon.words)
-        emotion = emotions[key[0]]
+        emotion = group[0].emotion
         if emotion in lists:
             lists = [emotion]
-        rows += [_rate(groups[key], name, common[name]) for name in lists]
+        rows += [_rate(group, name, common[name]) for name in lists]
 
     left_out = []
     notes = []
@@ -176,11 +175,9 @@ def emotion_rates(
 def _rate(images: Sequence[ImageCaptions], name: str, words: Collection[str]) -> dict[str, Any]:
     hits = np.array([sum(image.counts[word] for word in words) for image in images])
     captions = np.array([image.captions for image in images])
-    low = high = None
-    if len(images) > 1:
-        low, high = bootstrap_interval(
-            (hits, captions), _per_1000, DRAWS, 0, paired=True, batch=_DRAWS_AT_ONCE
-        )
+    low, high = bootstrap_interval(
+        (hits, captions), _per_1000, DRAWS, 0, paired=True, batch=_DRAWS_AT_ONCE
+    )
     return {
         "condition": images[0].condition,
         "emotion": images[0].emotion,

@@ -19,7 +19,6 @@ from obygaze_features.common.tables import Table, read_table
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.inputs import (
     Lexicon,
-    check_cells,
     numbers,
     shipped_lexicon,
     tokens,
@@ -70,7 +69,7 @@ def gender_scores(path: str | Path) -> Measured:
     import pandas as pd
 
     table = read_table(Path(path), delimiter=None)
-    check_cells(table, "object", unique="id")
+    table.check_cells("object", unique="id")
     has_variants = "probability_man" in table.columns
     scores: dict[str, Array] = {}
     if "probability" in table.columns:

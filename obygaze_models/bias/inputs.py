@@ -33,19 +33,6 @@ def read_struct(path: Path, kind: type[Struct]) -> Struct:
         return msgspec.convert(read_json(path, BiasError), kind)
 
 
-def check_cells(table: Table, *filled: str, unique: str = "") -> None:
-    """Raise if a column in `filled` has an empty cell, or if the column `unique` has duplicates."""
-    for column in filled:
-        cells = table.columns.get(column, [])
-        if "" in cells:
-            raise table.problem(cells.index(""), f"the {column} is missing")
-    seen = set()
-    for row, cell in enumerate(table.columns.get(unique, [])):
-        if cell in seen:
-            raise table.problem(row, f"duplicate {unique} {shorten(cell)}")
-        seen.add(cell)
-
-
 def numbers(table: Table, column: str, low: float, high: float) -> Array:
     """Return a column as numbers; raise for the first cell that is invalid or out of range."""
     import pandas as pd

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import BiasError
-from obygaze_models.bias.inputs import check_cells, numbers
+from obygaze_models.bias.inputs import numbers
 from obygaze_models.bias.measured import Drawing, Measured
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def read_labels(path: str | Path, raters: Sequence[str] = ()) -> DataFrame:
     import pandas as pd
 
     table = read_table(Path(path), delimiter=None, required=_KEYS)
-    check_cells(table, *_KEYS, unique="image_id")
+    table.check_cells(*_KEYS, unique="image_id")
     columns = [name for name in table.columns if name not in (*_KEYS, *CLASSES)]
     if not table.columns.keys().isdisjoint(CLASSES):
         if CLASSIFIER in columns:

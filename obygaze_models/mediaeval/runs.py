@@ -20,7 +20,7 @@ from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.importers.reading import at_row
+from obygaze_features.manifests.labels import map_column
 from obygaze_models.data.dataset import missing_from
 from obygaze_models.data.stores import Stores, open_stores
 from obygaze_models.data.tasks import measure_of, official_measure, uses_external_data
@@ -63,7 +63,8 @@ def write_run(
     """
     refuse_to_overwrite(output, overwrite=overwrite)
     truth = manifest.labels(labels)
-    tested = _test_clips(manifest)
+    split = manifest.split("official")
+    tested = split.fold(split.last_fold)
     opened = open_stores(store)
     predictions = predict(folder, opened, ids=[clip for clip in tested if clip in opened])
     task = predictions.about.learned
@@ -85,11 +86,6 @@ def write_run(
         "trained_on": int((predictions.table["seen"] == "clip").sum()),
         "warnings": list(map(str, predictions.warnings)),
     }
-
-
-def _test_clips(manifest: Manifest) -> list[str]:
-    split = manifest.split("official")
-    return split.fold(split.last_fold)
 
 
 def format_run(topic: str, ids: Sequence[str], scores: NDArray[Any], tag: str) -> str:
@@ -124,10 +120,10 @@ def read_run_file(path: Path) -> Table:
             ) from None
         rows.append(cells)
         numbers.append(number)
-    columns = {name: [cells[at] for cells in rows] for at, name in enumerate(COLUMNS)}
-    if len(set(columns["topic"])) != 1:
+    if len({cells[0] for cells in rows}) != 1:
         raise ExperimentError(f"{path}: a run file has lines of one topic")
-    return Table(path, " ", columns, numbers)
+    columns = map(list, zip(*rows, strict=True))
+    return Table(path, " ", dict(zip(COLUMNS, columns, strict=True)), numbers)
 
 
 def trec_average_precision(
@@ -187,7 +183,9 @@ def score_run(path: Path, manifest: Manifest, *, labels: str | None = None) -> d
         raise ExperimentError(
             f'{truth.name} has no official measure; add "measure" to labels/{truth.name}.json'
         )
-    level_of = truth.where(set(_test_clips(manifest)).__contains__).level_of
+    split = manifest.split("official")
+    tested = set(split.fold(split.last_fold))
+    level_of = truth.where(tested.__contains__).level_of
     if not level_of:
         raise ExperimentError(f"nothing to score: no test clip has a label in {truth.name}")
 
@@ -206,11 +204,9 @@ def score_run(path: Path, manifest: Manifest, *, labels: str | None = None) -> d
     else:
         run = read_table(path, required=["id", "prediction"])
         row_of = _rows_by_clip(run, manifest)
-        correct = 0
-        for clip, row in row_of.items():
-            with at_row(run, row):
-                correct += scheme.level(run["prediction"][row]) == level_of.get(clip)
-        facts["value"] = correct / len(level_of)
+        predicted = map_column(run, "prediction", scheme.level)
+        correct = [predicted[row] == level_of.get(clip) for clip, row in row_of.items()]
+        facts["value"] = sum(correct) / len(level_of)
     facts["clips"] = len(level_of)
     facts["missing"] = missing_from(row_of, level_of)
     facts["outside"] = missing_from(level_of, row_of)
@@ -223,9 +219,10 @@ def _rows_by_clip(run: Table, manifest: Manifest) -> dict[str, int]:
     id_of.update((item.id, item.id) for item in manifest)
     row_of: dict[str, int] = {}
     for row, name in enumerate(run["id"]):
-        if name not in id_of:
+        clip = id_of.get(name)
+        if clip is None:
             raise run.problem(row, unknown_name("clip", name, id_of))
-        if id_of[name] in row_of:
+        if clip in row_of:
             raise run.problem(row, f"duplicate clip {shorten(name)}")
-        row_of[id_of[name]] = row
+        row_of[clip] = row
     return row_of

@@ -249,7 +249,7 @@ def test_only_exchangeable_words_are_exchanged(caption, variants):
 @pytest.mark.parametrize(("content", "facts"), [
     ("id,caption\na,x\n", "line 1: no column 'object'"),
     (f"{HEAD}a,x,y,.5,man,\na,x,y,.5,man,\n", "line 3: duplicate id 'a'"),
-    (f"{HEAD}a,,y,.5,man,\n", "line 2: id, caption and object must not be empty"),
+    (f"{HEAD}a,,y,.5,man,\n", "line 2: the caption is missing"),
     (f"{HEAD}a,a [MASK],y,.5,man,\n", "line 2: the caption has [MASK]"),
     ("id,caption,object,similarity\na,x,y,.5\n", "the column 'similarity' would be"),
     ("id,caption,object\na,a dog,dog\n", "no captions to score. Put [MASK]"),
