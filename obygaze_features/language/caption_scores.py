@@ -127,10 +127,16 @@ def _score(
     encoder: SentenceEncoder,
 ) -> None:
     """Add the scores to rows, scoring each distinct text once."""
-    texts = list(dict.fromkeys(row[f"caption{end}"] for row in rows for end in suffixes))
+    found: dict[str, None] = {}
+    for end in suffixes:
+        found |= dict.fromkeys(row[f"caption{end}"] for row in rows)
+    texts = list(found)
     probability_of = dict(zip(texts, model.mean_probabilities(texts), strict=True))
-    texts = list(dict.fromkeys([*texts, *(row["object"] for row in rows)]))
-    vector_of = dict(zip(texts, encoder.embed(texts).double().numpy(), strict=True))
+
+    found |= dict.fromkeys(row["object"] for row in rows)
+    texts = list(found)
+    vectors = encoder.embed(texts).double().numpy()
+    vector_of = dict(zip(texts, vectors, strict=True))
     for row in rows:
         for end in suffixes:
             caption = row[f"caption{end}"]
@@ -160,7 +166,8 @@ def make_variants(caption: str) -> tuple[str, str] | None:
         return caption.replace(MASK, "man"), caption.replace(MASK, "woman")
     gender_of, gender_word = _gender_words()
     words = {word.lower() for word in gender_word.findall(caption)}
-    if not words <= set(_PAIRS) or len({gender_of[word] for word in words}) != 1:
+    genders = set(map(gender_of.get, words))
+    if not words <= _PAIRS.keys() or len(genders) != 1:
         return None
 
     def fill(index: int) -> str:

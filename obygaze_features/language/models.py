@@ -75,7 +75,10 @@ class LanguageModel:
 
         longest = max(map(len, sequences))
         # Padding does not affect the tokens before it, so any token will do.
-        padded = [[*ids, *[ids[-1]] * (longest - len(ids))] for ids in sequences]
+        padded = []
+        for tokens in sequences:
+            filling = [tokens[-1]] * (longest - len(tokens))
+            padded.append([*tokens, *filling])
         ids = torch.tensor(padded, device=self.device)
         lengths = torch.tensor([len(ids) for ids in sequences])
         with torch.inference_mode(), arithmetic(self.device, "float32"):
@@ -84,7 +87,8 @@ class LanguageModel:
             # Compute on the CPU, because Apple's GPUs have no float64.
             probabilities: Tensor = (predicted - logits.logsumexp(-1)).cpu().double().exp()
         mask = torch.arange(longest - 1) < (lengths - 1)[:, None]
-        means: list[float] = ((probabilities * mask).sum(1) / mask.sum(1)).tolist()
+        sums = (probabilities * mask).sum(1)
+        means: list[float] = (sums / mask.sum(1)).tolist()
         return means
 
 

@@ -21,14 +21,15 @@ from obygaze_features.store.nearest import Match, find_nearest, has_frames
 if TYPE_CHECKING:
     from obygaze_features.backbones import Backbone
 
+_CARD = '<li>{}<p><span class="likeness">{}</span>{}<br><code>{}</code></p></li>\n'
+
 
 def film_titles_of(stores: Sequence[Store]) -> dict[str, str]:
     """Return a distinct title for each film of some stores."""
     titles: dict[str, str] = {}
     for store in reversed(stores):
         titles |= dict.fromkeys(store.items.films, "") | film_titles(store.items)
-    films = {film for store in stores for film in store.items.films}
-    return distinct_titles({film: titles[film] or film for film in films})
+    return distinct_titles({film: title or film for film, title in titles.items()})
 
 
 def search(
@@ -85,10 +86,12 @@ def search(
     if has_frames(opened[0], array) != frames:
         remedy = "search it without frames" if frames else "search its frames"
         raise UsageError(f"{opened[0].where}, {array}: {remedy}")
+    exclude: list[str] = []
     if text is not None:
         query: NDArray[Any] = _embed_text(opened[0], text, backbone)
     elif like is not None:
         query = _read_example(opened, like, array)
+        exclude.append(like)
     else:
         query = _as_numbers(vector, "the vector")
     return find_nearest(
@@ -96,7 +99,7 @@ def search(
         query,
         array=array,
         films=films and find_films(films, film_titles_of(opened)),
-        exclude=() if like is None else [like],
+        exclude=exclude,
         top=top,
     )
 
@@ -108,7 +111,8 @@ def match_rows(matches: Sequence[Match], stores: Sequence[Store]) -> list[dict[s
     for match in matches:
         items = next(store.items for store in stores if match.id in store)
         item = items[items.row(match.id)]
-        row = {"id": match.id, "title": titles.get(item.film, item.film), "cosine": match.cosine}
+        title = titles.get(item.film, item.film)
+        row = {"id": match.id, "title": title, "cosine": match.cosine}
         row |= {"start": item.start, "end": item.end}
         if match.time is not None:
             row |= {"frame": match.frame, "time": match.time}
@@ -157,15 +161,8 @@ def write_page(
         place = [row["title"] or row["id"]]
         if time is not None:
             place.append(format_time(round(time)))
-        cards.append(
-            html(
-                '<li>{}<p><span class="likeness">{}</span>{}<br><code>{}</code></p></li>\n',
-                image,
-                f"{row['cosine']:.2f}",
-                ", ".join(place),
-                row["id"],
-            )
-        )
+        likeness = format(row["cosine"], ".2f")
+        cards.append(html(_CARD, image, likeness, ", ".join(place), row["id"]))
 
     sentences = [*notes]
     if pictures:
@@ -196,10 +193,14 @@ def _read_example(stores: Sequence[Store], item_id: str, array: str) -> NDArray[
     """Return the vector of a clip, or the mean vector of its frames."""
     for store in stores:
         if item_id in store:
-            values: NDArray[np.float32] = store.read(array, [item_id])[0].astype(np.float32)
-            return values if values.ndim == 1 else np.nanmean(values, axis=0)
+            (row,) = store.read(array, [item_id])
+            values: NDArray[np.float32] = row.astype(np.float32)
+            if values.ndim > 1:
+                values = np.nanmean(values, axis=0)
+            return values
     where = " and ".join(store.where for store in stores)
-    remedy = did_you_mean([item_id], stores[0].ids) or f"; ids look like {stores[0].ids[0]}"
+    ids = stores[0].ids
+    remedy = did_you_mean([item_id], ids) or f"; ids look like {ids[0]}"
     raise StoreError(f"{where}: no item {shorten(item_id)}{remedy}")
 
 

@@ -105,8 +105,8 @@ def write_saliency(
             scaled = values / (peak or np.float32(1))
             _save_picture(new / "images" / f"{item}.png", image, scaled)
             maps.append(values)
-            about = {"id": item, "group": group, "text": texts[row]}
-            rows.append({**about, "similarity": cosine, "peak": float(peak)})
+            found = {"id": item, "group": group, "text": texts[row]}
+            rows.append({**found, "similarity": cosine, "peak": float(peak)})
             if group:
                 members.setdefault(group, []).append(scaled)
                 image_sums[group] = image_sums.get(group, 0.0) + image.astype(np.float64)
@@ -121,8 +121,10 @@ def write_saliency(
             "failed": failed,
             "cut": [text for text in dict.fromkeys(texts) if model.cuts(text)],
         }
+        about = dict(model.backbone.about)
+        about.pop("config", None)
         record = {
-            "backbone": {k: value for k, value in model.backbone.about.items() if k != "config"},
+            "backbone": about,
             "preprocessing": model.backbone.preprocessing.attributes(),
             "grid": model.grid,
             "text": text,
@@ -137,14 +139,19 @@ def _write_groups(
     folder: Path, members: Mapping[str, Sequence[Values]], image_sums: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Write each group's mean map, on a common scale; return the pictures and the scale."""
-    means = {name: np.stack(maps).mean(0, dtype=np.float64) for name, maps in members.items()}
-    highest = max((float(mean.max()) for mean in means.values()), default=0.0) or 1.0
+    means = {}
+    highest = 0.0
+    for name, maps in members.items():
+        means[name] = np.stack(maps).mean(0, dtype=np.float64)
+        highest = max(highest, float(means[name].max()))
+    highest = highest or 1.0
     pictures = dict(zip(means, file_names(means, ".png"), strict=True))
     rows: list[dict[str, object]] = []
     for name, mean in means.items():
         count = len(members[name])
         image = np.round(image_sums[name] / count).astype(np.uint8)
-        _save_picture(folder / "groups" / pictures[name], image, (mean / highest).astype("float32"))
+        scaled = (mean / highest).astype("float32")
+        _save_picture(folder / "groups" / pictures[name], image, scaled)
         for (row, column), value in np.ndenumerate(mean):
             cell = {"row": row, "column": column, "value": float(value)}
             rows.append({"group": name, "images": count, **cell})
@@ -305,5 +312,6 @@ def grad_cam(model: GradCamModel, images: Tensor, texts: Tensor) -> tuple[Tensor
         cosines = cosine_similarity(backbone.encode_images(pixels), texts.to(backbone.device))
         (gradient,) = torch.autograd.grad(cosines.sum(), activations)
     weights = gradient[:, model.patches].mean(1, keepdim=True)
-    maps = (activations[0][:, model.patches] * weights).sum(2).clamp(min=0)
-    return cosines.detach().cpu(), maps.detach().unflatten(1, model.grid).cpu()
+    weighted = activations[0][:, model.patches] * weights
+    maps = weighted.sum(2).clamp(min=0).unflatten(1, model.grid)
+    return cosines.detach().cpu(), maps.detach().cpu()

@@ -123,7 +123,8 @@ def _test(first: Array, second: Array, groups: str, settings: Settings) -> Assoc
     p, p_is, partitions = _p(first, second, settings)
     draw = partial(_effect_sizes, ddof=settings.ddof)
     low, high = bootstrap_interval((first, second), draw, settings.draws, settings.seed)
-    return Association(d, float(first.sum() - second.sum()), p, p_is, partitions, low, high)
+    statistic = float(first.sum() - second.sum())
+    return Association(d, statistic, p, p_is, partitions, low, high)
 
 
 def _effect_sizes(first: Array, second: Array, axis: int = -1, *, ddof: int) -> Array:
@@ -166,7 +167,8 @@ def _p(first: Array, second: Array, settings: Settings) -> tuple[float, str, int
     k = len(first)
     if settings.p == "normal":
         return _normal_p(scores, k), "normal", None
-    threshold = float(first.sum()) - 1e-12 * float(np.abs(scores).sum())
+    rounding = 1e-12 * float(np.abs(scores).sum())
+    threshold = float(first.sum()) - rounding
     partitions = math.comb(len(scores), k)
     is_small = settings.p == "auto" and partitions <= EXACT_UP_TO
     if is_small or settings.p == "exact":

@@ -116,7 +116,8 @@ def select(selector: Selector, battery: Battery, tables: _Tables) -> list[str]:
         items = items[items[[*wanted]].isin(wanted).all(axis=1)]
         missing = []
         for name, values in wanted.items():
-            missing += [f"{name} {value!r}" for value in sorted({*values} - {*items[name]})]
+            absent = set(values).difference(items[name])
+            missing += [f"{name} {value!r}" for value in sorted(absent)]
         if not missing:
             return items["id"].tolist()
         reason = f"no selected item has the {missing[0]}"
@@ -238,7 +239,8 @@ def _run_test(
 ) -> Rows:
     """Return the row of a test, or a row for each item of X if items are tested separately."""
     x, y, a, b = sets.values()
-    sizes = {name: len(items) for name, items in sets.items()} | {"missing": missing}
+    sizes = {name: len(items) for name, items in sets.items()}
+    sizes["missing"] = missing
     if test.y is None:
         rows = []
         for item, result in zip(x, associate_each(x, a, b, settings), strict=True):

@@ -178,10 +178,11 @@ def _rate(images: Sequence[ImageCaptions], name: str, words: Collection[str]) ->
     low, high = bootstrap_interval(
         (hits, captions), _per_1000, DRAWS, 0, paired=True, batch=_DRAWS_AT_ONCE
     )
+    first = images[0]
     return {
-        "condition": images[0].condition,
-        "emotion": images[0].emotion,
-        "intensity": images[0].intensity,
+        "condition": first.condition,
+        "emotion": first.emotion,
+        "intensity": first.intensity,
         "words": name,
         "count": int(hits.sum()),
         "captions": int(captions.sum()),

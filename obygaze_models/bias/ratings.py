@@ -59,9 +59,9 @@ def ratings(path: str | Path, raters: Sequence[str] = ()) -> Measured:
     for group, of_group in labels.groupby(level="group", sort=False):
         images = len(of_group)
         for rater, count in of_group.sum().items():
-            low, high = binomtest(count, images).proportion_ci(method="wilson")
+            low, high = map(float, binomtest(count, images).proportion_ci(method="wilson"))
             row = {"group": group, "rater": rater, "count": count, "images": images}
-            rows.append({**row, "share": count / images, "low": float(low), "high": float(high)})
+            rows.append({**row, "share": count / images, "low": low, "high": high})
 
     pairs = []
     for first, second in combinations(labels, 2):

@@ -79,11 +79,12 @@ def write_run(
         origin = "external-data"
     tag = f"{folder_name(predictions.about.model)}-{origin}"
     write_text(output, format_run(truth.name, ids, predictions.values[:, 1], tag))
+    trained_on = predictions.table["seen"].eq("clip").sum()
     return {
         "clips": len(ids),
         "tag": tag,
         "missing": missing_from(ids, tested),
-        "trained_on": int((predictions.table["seen"] == "clip").sum()),
+        "trained_on": int(trained_on),
         "warnings": list(map(str, predictions.warnings)),
     }
 
@@ -205,8 +206,10 @@ def score_run(path: Path, manifest: Manifest, *, labels: str | None = None) -> d
         run = read_table(path, required=["id", "prediction"])
         row_of = _rows_by_clip(run, manifest)
         predicted = map_column(run, "prediction", scheme.level)
-        correct = [predicted[row] == level_of.get(clip) for clip, row in row_of.items()]
-        facts["value"] = sum(correct) / len(level_of)
+        correct = 0
+        for clip, row in row_of.items():
+            correct += predicted[row] == level_of.get(clip)
+        facts["value"] = correct / len(level_of)
     facts["clips"] = len(level_of)
     facts["missing"] = missing_from(row_of, level_of)
     facts["outside"] = missing_from(level_of, row_of)
