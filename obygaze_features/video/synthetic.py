@@ -67,13 +67,15 @@ def write_synthetic_dataset(
         write_text(new / SYNTHETIC, "Drawn by obygaze features demo; nothing was filmed.\n")
         videos = new / "videos"
         for at in range(len(titles) or films):
-            film = safe_id(titles[at]) if titles else f"tt{at + 1:07d}"
+            film = f"tt{at + 1:07d}"
+            shift = 0
+            if titles:
+                film = safe_id(titles[at])
+                shift = at
             drawn: list[tuple[str, int]] = []
             for scene in range(scenes):
                 number = at * scenes + scene
-                level = _LEVELS[(scene + at) % len(_LEVELS)]
-                if not titles:
-                    level = _LEVELS[scene % len(_LEVELS)]
+                level = _LEVELS[(scene + shift) % len(_LEVELS)]
                 drawn.append((level, number))
                 media = f"{film}_scene_{scene + 1}.mp4"
                 concepts = range(number, number + _CONCEPTS[level])
@@ -144,7 +146,7 @@ def draw_sound(seed: int, number: int) -> NDArray[np.float32]:
 
 def _subtitles(scenes: Sequence[tuple[str, int]], seconds: float) -> str:
     """Return the words spoken in a film's scenes, as SRT subtitles."""
-    blocks: list[str] = []
+    blocks = []
     voices = 0
     for at, (_, seed) in enumerate(scenes):
         if not has_voice(seed):
@@ -158,8 +160,7 @@ def _subtitles(scenes: Sequence[tuple[str, int]], seconds: float) -> str:
 
 
 def _clock(seconds: float) -> str:
-    milliseconds = round(seconds * 1000)
-    minutes, milliseconds = divmod(milliseconds, 60_000)
+    minutes, milliseconds = divmod(round(seconds * 1000), 60_000)
     return f"00:{minutes:02}:{milliseconds // 1000:02},{milliseconds % 1000:03}"
 
 
