@@ -106,8 +106,7 @@ class _Painter:
             height, width, _ = self._shape
             raise VideoError(
                 self._path,
-                f"changes its picture size: frame {number} is "
-                f"{new_width}x{new_height}, but earlier frames are {width}x{height}",
+                f"changes size at frame {number}: {new_width}x{new_height}, not {width}x{height}",
             )
         return picture
 

@@ -146,7 +146,7 @@ def draw_sound(seed: int, number: int) -> NDArray[np.float32]:
 
 def _subtitles(scenes: Sequence[tuple[str, int]], seconds: float) -> str:
     """Return the words spoken in a film's scenes, as SRT subtitles."""
-    blocks = []
+    blocks: list[str] = []
     voices = 0
     for at, (_, seed) in enumerate(scenes):
         if not has_voice(seed):

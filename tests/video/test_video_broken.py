@@ -61,7 +61,7 @@ def test_a_picture_size_that_changes_midway_is_named(tmp_path, name):
     ]
     path = tmp_path / f"joined{pieces[0].suffix}"
     copy_packets(pieces, path)
-    with pytest.raises(VideoError, match=r"changes its picture size: frame 30 is 128x96"):
+    with pytest.raises(VideoError, match=r"changes size at frame 30: 128x96"):
         decode_frames(path, [3, 30])
     assert numbers(decode_frames(path, [3, 20]).rgb) == [3, 20]
 
