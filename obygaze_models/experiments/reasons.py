@@ -57,12 +57,11 @@ def tabulate_reasons(ids: list[str], labels: list[str], attribution: Attribution
     values = attribution.values
     measured = {"row": np.repeat(rows, len(concepts)), "concept": np.tile(concepts, len(ids))}
     blocks = [pd.DataFrame({**measured, "value": values.ravel()})]
-    if attribution.amounts is not None:
-        blocks[0]["part"] = attribution.amounts.ravel()
-    if attribution.intercept is not None:
+    if attribution.steps is None:
+        blocks[0]["part"] = (attribution.weights * values).ravel()
         intercept = {"row": rows, "concept": INTERCEPT, "part": attribution.intercept}
         blocks.append(pd.DataFrame(intercept))
-    if attribution.steps is not None:
+    else:
         answers = [
             (row, step.concept, step.value, number, step.above, step.threshold)
             for row, path in enumerate(attribution.steps)

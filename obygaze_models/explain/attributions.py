@@ -70,22 +70,16 @@ class Attribution:
     logit: Any = None
     steps: Sequence[Sequence[Step]] | None = None
 
-    @property
-    def amounts(self) -> Array | None:
-        """The contribution of each concept, [N, K]."""
-        return None if self.weights is None else np.asarray(self.weights * self.values)
-
     def of_clip(self, row: int) -> dict[str, Any]:
         """Return a clip's reasons; see `explain_rows`."""
         if self.steps is not None:
             return {"steps": self.steps[row]}
-        parts = zip(
-            self.concepts, self.values[row].tolist(), self.weights[row].tolist(), strict=True
-        )
-        contributions = [
-            {"concept": concept, "value": value, "weight": weight, "amount": value * weight}
-            for concept, value, weight in parts
-        ]
+        values = self.values[row].tolist()
+        weights = self.weights[row].tolist()
+        contributions = []
+        for concept, value, weight in zip(self.concepts, values, weights, strict=True):
+            part = {"concept": concept, "value": value, "weight": weight}
+            contributions.append({**part, "amount": value * weight})
         contributions.sort(key=lambda part: -abs(part["amount"]))
         return {
             "label": self.labels[row],
@@ -138,7 +132,7 @@ def attribute(
     towards = np.ones(len(X), dtype=np.int64)
     if len(names) > 2:
         towards = model.predict_proba(X).argmax(axis=1)
-    rows = towards if len(head.coef_) > 1 else 0 * towards  # two classes share a row
+    rows = np.minimum(towards, len(head.coef_) - 1)  # two classes share a row
     scale = getattr(head, "temperature_", 1.0)
     weights = head.coef_[rows] / scale
     intercept = head.intercept_[rows] / scale - log_odds(cut)
@@ -148,7 +142,10 @@ def attribute(
 
 
 def _class_names(model: Any, classes: Sequence[str] | None) -> list[str]:
-    return [str(c) if classes is None else classes[c] for c in model.classes_.tolist()]
+    codes = model.classes_.tolist()
+    if classes is None:
+        return list(map(str, codes))
+    return [classes[code] for code in codes]
 
 
 def _trace(tree: TreeArrays, scores: Array, concepts: Sequence[str]) -> list[Step]:
@@ -252,11 +249,8 @@ def explain_rows(
     probabilities = move_cut(model.predict_proba(X), cut)
     for row in range(len(X)):
         own = probabilities[row]
-        explanations.append(
-            {
-                "label": labels[own.argmax()],
-                "probabilities": dict(zip(labels, own.tolist(), strict=True)),
-                "why": None if attribution is None else attribution.of_clip(row),
-            }
-        )
+        label = labels[own.argmax()]
+        shares = dict(zip(labels, own.tolist(), strict=True))
+        why = attribution and attribution.of_clip(row)
+        explanations.append({"label": label, "probabilities": shares, "why": why})
     return explanations

@@ -21,6 +21,8 @@ MAX_STEPS = 100
 MAX_HALVINGS = 30
 MAX_SLOPE = 1e-11
 """The limits of Newton's method. It stops if no loss has a slope per clip above `MAX_SLOPE`."""
+ENDS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
+"""The quantiles at the ends of an interval."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,9 @@ def _film(
 
     have = factors.sum(axis=0)
     varies = (have > 0) & (have < clips)
-    usable = (drawn[:, wrong].sum(axis=1) > 0) & (drawn[:, ~wrong].sum(axis=1) > 0)
+    has_errors = drawn[:, wrong].sum(axis=1) > 0
+    has_others = drawn[:, ~wrong].sum(axis=1) > 0
+    usable = has_errors & has_others
     weights = np.vstack([np.ones((1, clips)), drawn[usable]])
     fitted = _fit(factors[:, varies].astype(float), wrong, weights, penalty)
 
@@ -129,7 +133,7 @@ def _film(
     for place, values in zip(np.flatnonzero(varies).tolist(), fitted.T, strict=True):
         interval = None
         if film is not None and usable.sum() > len(drawn) / 2:
-            interval = np.quantile(values[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
+            interval = np.quantile(values[1:], ENDS).tolist()
         elif film is None and usable.all():
             interval = estimate_weighted(values, cross_validated=cross_validated).interval
         described[place] = Factor(names[place], float(values[0]), *(interval or ()))
@@ -150,12 +154,13 @@ def _fit(X: Array, y: Array, weights: Array, penalty: float) -> Array:
     intercept = np.ones(len(kinds))
     X = np.column_stack([kinds[:, :-1], intercept])
     ridge = np.append(np.full(X.shape[1] - 1, penalty), 0.0)
-    products = (X[:, :, None] * X[:, None, :]).reshape(len(X), -1)
+    products = np.einsum("ni,nj->nij", X, X).reshape(len(X), -1)
 
     def loss(coefs: Array) -> Array:
         values = coefs @ X.T
         losses = weights * (np.logaddexp(0, values) - y * values)
-        return np.asarray(losses.sum(axis=1) + (ridge * coefs**2).sum(axis=1) / 2)
+        penalties = (ridge * coefs**2).sum(axis=1) / 2
+        return np.asarray(losses.sum(axis=1) + penalties)
 
     coefs = np.zeros((len(weights), X.shape[1]))
     losses = loss(coefs)
@@ -165,8 +170,8 @@ def _fit(X: Array, y: Array, weights: Array, penalty: float) -> Array:
         if np.abs(slopes).max() < largest:
             break
         curves = (weights * chances * (1 - chances)) @ products
-        curves = curves.reshape(len(coefs), *ridge.shape * 2) + np.diag(ridge)
-        steps = np.linalg.solve(curves, slopes[:, :, None])[:, :, 0]
+        curves = curves.reshape(len(coefs), *ridge.shape * 2)
+        steps = np.linalg.solve(curves + np.diag(ridge), slopes[:, :, None])[..., 0]
         for _ in range(MAX_HALVINGS):  # until no loss rises
             after = loss(coefs - steps)
             rises = after > losses * (1 + 1e-12)

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -62,16 +62,20 @@ def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
         return np.asarray((total.T / counts).T)
 
     seen = np.zeros(len(ids), dtype=np.intp)
-    np.maximum.at(seen, rows, [STATES.index(state) for part in parts for state in part.seen])
+    states = chain.from_iterable(part.seen for part in parts)
+    np.maximum.at(seen, rows, list(map(STATES.index, states)))
+    times = np.concatenate([part.times for part in parts])
+    loudness = np.concatenate([part.loudness for part in parts])
+    warnings = chain.from_iterable(part.warnings for part in parts)
     return replace(
         parts[0],
         ids=ids.tolist(),
-        times=np.concatenate([part.times for part in parts])[first],
+        times=times[first],
         probabilities=average([part.probabilities for part in parts]),
         threshold=average([part.threshold for part in parts]),
         seen=[STATES[code] for code in seen.tolist()],
-        warnings=unique_warnings(warning for part in parts for warning in part.warnings),
-        loudness=np.concatenate([part.loudness for part in parts])[first],
+        warnings=unique_warnings(warnings),
+        loudness=loudness[first],
     )
 
 
@@ -138,9 +142,8 @@ def _require_one_file(frames: pd.DataFrame) -> None:
             )
 
 
-def _average(values: Array, groups: Array) -> list[float]:
-    means: list[float] = (np.bincount(groups, values) / np.bincount(groups)).tolist()
-    return means
+def _average(values: Array, groups: Array) -> Array:
+    return np.asarray(np.bincount(groups, values) / np.bincount(groups))
 
 
 def _edges(times: Array, item: Item) -> Array:
@@ -158,7 +161,7 @@ def _edges(times: Array, item: Item) -> Array:
             "file"
         )
     middles = (times[1:] + times[:-1]) / 2
-    steps = np.diff(times) if len(times) > 1 else np.ones(1)
+    steps = np.diff(times).tolist() or [1.0]
     if item.start is None:
         low = max(0.0, times[0] - steps[0] / 2)
     if item.end is None:
@@ -204,8 +207,10 @@ def find_moments(
 
     high = frames[frames["reaches"]]
     of_stretch = high.groupby("stretch", sort=False)
-    gaps = high["start"] - of_stretch["end"].cummax().groupby(high["stretch"]).shift()
-    is_bridged = (gaps < close_gaps - EPSILON) & (high["lows"] == of_stretch["lows"].shift())
+    last_end = of_stretch["end"].cummax().groupby(high["stretch"]).shift()
+    gaps = high["start"] - last_end
+    without_low = high["lows"] == of_stretch["lows"].shift()
+    is_bridged = without_low & (gaps < close_gaps - EPSILON)
     is_joined = (gaps <= ROUNDING_S) | (gaps < high["step"] - EPSILON) | is_bridged
     spans = high.groupby((~is_joined).cumsum()).agg(
         film=("film", "first"),
@@ -233,7 +238,8 @@ def _reaching(frames: pd.DataFrame, threshold: float | None) -> pd.DataFrame:
     frames["reaches"] = frames["probability"] >= frames["threshold"] - EPSILON**2
     frames = frames.sort_values([*AXIS, "start"], ignore_index=True)
     axes = [frames[name] for name in AXIS]
-    frames["covered"] = frames.groupby(axes)["end"].cummax().groupby(axes).shift()
+    reached = frames.groupby(axes)["end"].cummax()
+    frames["covered"] = reached.groupby(axes).shift()
     return frames
 
 
@@ -242,8 +248,9 @@ def _describe(frames: pd.DataFrame, spans: pd.DataFrame) -> list[dict[str, Any]]
     columns = {name: frames[name].to_numpy() for name in frames}
     shared = {name: columns[name][0] for name in ("film", "time_in", "media")}
     rows = []
-    for start, end in zip(spans["start"].tolist(), spans["end"].tolist(), strict=True):
-        seconds = np.minimum(columns["end"], end) - np.maximum(columns["start"], start)
+    for start, end in spans[["start", "end"]].to_numpy().tolist():
+        begins = np.maximum(columns["start"], start)
+        seconds = np.minimum(columns["end"], end) - begins
         inside = seconds > 0
         row = {
             "start": start,
@@ -265,10 +272,12 @@ def moment_shares(
     are counted together.
     """
     frames = _reaching(frames, threshold)
-    new = frames["end"] - frames["start"].clip(lower=frames["covered"].fillna(0))
+    begins = frames["start"].clip(lower=frames["covered"].fillna(0))
+    new = frames["end"] - begins
     totals = new.clip(lower=0).groupby(frames["film"]).sum()
     in_moments = (moments["end"] - moments["start"]).groupby(moments["film"]).sum()
-    table = pd.DataFrame({"moments": moments.groupby("film").size().reindex(totals.index)})
+    counts = moments.groupby("film").size()
+    table = pd.DataFrame({"moments": counts.reindex(totals.index)})
     table["covered"] = in_moments / totals
     by_film = frames.groupby("film")
     table["above"] = by_film["reaches"].mean()

@@ -47,11 +47,20 @@ def mean_parts(reasons: pd.DataFrame, ids: list[str]) -> list[list[tuple[str, fl
     concepts = values_of(sums)["concept"].unique().tolist()
     own = sums[(sums["class"] != "") & sums["id"].isin(ids)]
     of_clip = own.groupby("id", observed=True)
-    fits = of_clip["fit"].nunique().where(of_clip["class"].nunique() == 1).reindex(ids)
-    cells = values_of(own).groupby(["id", "concept"], observed=True)["part"].sum().unstack()
-    amounts = cells.reindex(index=ids, columns=concepts).fillna(0).div(fits, axis=0).to_numpy()
-    at_rest = own[own["value"].isna()].groupby("id", observed=True)["part"].sum()
-    intercepts = at_rest.reindex(ids).fillna(0).div(fits).tolist()
+    of_one_class = of_clip["class"].nunique() == 1
+    fits = of_clip["fit"].nunique().where(of_one_class).reindex(ids)
+    cells = values_of(own).groupby(["id", "concept"], observed=True)
+    amounts = (
+        cells["part"]
+        .sum()
+        .unstack()
+        .reindex(index=ids, columns=concepts)
+        .fillna(0)
+        .div(fits, axis=0)
+        .to_numpy()
+    )
+    at_rest = own[own["value"].isna()].groupby("id", observed=True)
+    intercepts = at_rest["part"].sum().reindex(ids).fillna(0).div(fits).tolist()
 
     has_intercept = sums["value"].isna().any()
     lists: list[list[tuple[str, float]]] = []

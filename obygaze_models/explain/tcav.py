@@ -88,7 +88,7 @@ def logit_gradients(model: MLPProbe, X: Array) -> Array:
     outputs = [np.asarray(X, dtype=np.float64)]
     for weight, offset in hidden:
         outputs.append(np.maximum(outputs[-1] @ weight + offset, 0))
-    gradients = np.repeat(last[0].T.astype(np.float64)[:, None], len(X), axis=1)
+    gradients: Array = last[0].T.astype(np.float64)[:, None]
     for (weight, _), output in zip(reversed(hidden), reversed(outputs), strict=False):
         gradients = (gradients * (output > 0)) @ weight.T
     return gradients
@@ -117,10 +117,11 @@ def random_label_cavs(
     return np.array(cavs)
 
 
-def _permutation_p(observed: Array, null: Array) -> list[float]:
+def _permutation_p(observed: Array, null: Array) -> Array:
     """Return the share of values at least as large as each observed one, which counts itself."""
     # Equal values may differ in the last bit.
-    return [float((1 + np.sum(null >= value - 1e-12)) / (1 + len(null))) for value in observed]
+    as_large = np.sum(null >= observed[:, None] - 1e-12, axis=1)
+    return np.asarray((1 + as_large) / (1 + len(null)))
 
 
 def _rising(derivatives: Array) -> Array:

@@ -76,10 +76,11 @@ def level_series(names: Mapping[str, str]) -> list[Series]:
 def numbered_series(names: Sequence[str]) -> list[Series]:
     """Return a series for each name. If there are more names than colours, the rest are hollow."""
     size = len(SERIES)
-    return [
-        Series(name, SERIES[number % size], hollow=number >= size)
-        for number, name in enumerate(names)
-    ]
+    series = []
+    for number, name in enumerate(names):
+        colour = SERIES[number % size]
+        series.append(Series(name, colour, hollow=number >= size))
+    return series
 
 
 def dot_plot(
@@ -114,8 +115,12 @@ def dot_plot(
         from matplotlib.figure import Figure
 
         width = figure_width(WIDTH_IN)
-        names = [wrap(name, 0.4 * 72 * width, 9.5, 3) for name, _ in rows]
-        sizes = [max(len(dots), len(lines)) for (_, dots), lines in zip(rows, names, strict=True)]
+        names = []
+        sizes = []
+        for name, dots in rows:
+            wrapped = wrap(name, 0.4 * 72 * width, 9.5, 3)
+            names.append(wrapped)
+            sizes.append(max(len(dots), len(wrapped)))
         measure = wrap(axis, 0.6 * 72 * width, 9.4, 4)
         heading = wrap(title, 72 * width - 20, 12.6, 3)
         keys = len(lines)
