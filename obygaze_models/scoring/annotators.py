@@ -23,7 +23,7 @@ from obygaze_models.scoring.intervals import (
 from obygaze_models.scoring.values import Array, none_if_nan
 
 
-class Rater(msgspec.Struct, frozen=True, kw_only=True):
+class Rater(msgspec.Struct, frozen=True):
     """A model or an annotator.
 
     Parameters
@@ -106,20 +106,20 @@ def compare_with_annotators(
     too_few = shortage(np.min(counts, axis=0).tolist(), count)
     raters = []
     for name, values in predictions.items():
-        own = {who: nominal_kappa(codes, values[rows], weights) for who, codes in labels.items()}
-        differences = np.mean([*own.values()], axis=0) - agreement
+        kappa = {}
+        own = []
+        for who, codes in labels.items():
+            kappas = nominal_kappa(codes, values[rows], weights)
+            own.append(kappas)
+            kappa[who] = none_if_nan(kappas[0])
+        differences = np.mean(own, axis=0) - agreement
         estimate = estimate_weighted(differences, cross_validated=cross_validated)
-        raters.append(
-            Rater(
-                name=name,
-                kind="model",
-                kappa={who: none_if_nan(kappas[0]) for who, kappas in own.items()},
-                difference=estimate.value,
-                interval=None if too_few else estimate.interval,
-            )
-        )
+        interval = None
+        if not too_few:
+            interval = estimate.interval
+        raters.append(Rater(name, "model", kappa, estimate.value, interval))
     for name, kappa in with_others.items():
-        raters.append(Rater(name=name, kind="annotator", kappa=kappa))
+        raters.append(Rater(name, "annotator", kappa))
 
     return AnnotatorComparison(annotators=[*votes], clips=len(rows), raters=raters)
 

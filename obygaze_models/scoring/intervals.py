@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -233,7 +233,9 @@ def mean_scores(
     means: Scores = {}
     for key in scores[0]:
         defined = [value for own in scores if (value := own[key]) is not None]
-        means[key] = float(statistic(defined)) if defined else None
+        means[key] = None
+        if defined:
+            means[key] = float(statistic(defined))
     return means
 
 
@@ -249,8 +251,12 @@ def score_pooled(clips: ScoredClips) -> dict[str, Array]:
             own = weights[start : start + step, members[rows]]
             values = clips.labels[rows], clips.probabilities[rows]
             by_round.append(weighted_scores(*values, own, clips.ranks(rows), clips.kind))
-        parts.append({key: np.mean([own[key] for own in by_round], axis=0) for key in by_round[0]})
-    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+        parts.append(_combine(by_round, partial(np.mean, axis=0)))
+    return _combine(parts, np.concatenate)
+
+
+def _combine(parts: Sequence[dict[str, Array]], join: Callable[..., Any]) -> dict[str, Array]:
+    return {key: join([part[key] for part in parts]) for key in parts[0]}
 
 
 def estimate_scores(scored: GroupScores) -> dict[str, Estimate]:
@@ -382,7 +388,8 @@ def leave_each_out(groups: int) -> Array:
 
     The first row has all groups. Each of the other rows leaves out one group.
     """
-    return np.vstack([np.ones((1, groups)), np.ones((groups, groups)) - np.eye(groups)])
+    without_one = 1 - np.eye(groups)
+    return np.vstack([np.ones((1, groups)), without_one])
 
 
 def jackknife(values: Array, *, cross_validated: bool = False) -> Estimate:
@@ -476,6 +483,7 @@ def shortage(classes: Collection[int], groups: int, metric: str = "", *, noun: s
         return "too few clips"
     if groups < MIN_GROUPS:
         return f"too few {noun}s"
-    is_rare = len(counts) == 2 and counts[1] < MIN_SHARE * sum(counts)
     is_skewed = metric in METRICS and METRICS[metric].skewed
-    return "too few positives" if is_skewed and is_rare else ""
+    if is_skewed and len(counts) == 2 and counts[1] < MIN_SHARE * sum(counts):
+        return "too few positives"
+    return ""

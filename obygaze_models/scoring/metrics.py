@@ -177,7 +177,8 @@ def score(
 
 def auroc(labels: Array, scores: Array) -> float | None:
     """Return the area under the ROC curve of 0/1 labels, or None if a class is missing."""
-    return none_if_nan(ranking_scores(labels, scores, np.ones((1, len(labels))))["auroc"][0])
+    values = ranking_scores(labels, scores, np.ones((1, len(labels))))
+    return none_if_nan(values["auroc"][0])
 
 
 def average_precision(labels: Array, scores: Array) -> float | None:
@@ -261,8 +262,10 @@ def ranking_scores(labels: Array, scores: Array, weights: Array) -> dict[str, Ar
     """Return AUROC and average precision for many weightings. Equal scores share a rank."""
     order = np.argsort(-scores, kind="stable")
     starts = np.flatnonzero(np.diff(scores[order], prepend=np.inf))
-    positive = np.add.reduceat((weights * (labels == 1))[:, order], starts, axis=1)
-    negative = np.add.reduceat((weights * (labels == 0))[:, order], starts, axis=1)
+    ordered = weights[:, order]
+    is_positive = labels[order] == 1
+    positive = np.add.reduceat(ordered * is_positive, starts, axis=1)
+    negative = np.add.reduceat(ordered * ~is_positive, starts, axis=1)
     above = np.cumsum(positive, axis=1)
     all_above = np.cumsum(positive + negative, axis=1)
     positives = positive.sum(axis=1)
@@ -304,7 +307,9 @@ def _balanced_accuracy(confusion: Array) -> Array:
 def _losses(labels: Array, probabilities: Array, weights: Array) -> dict[str, Array]:
     """Return the Brier score and log loss, as defined by scikit-learn."""
     is_binary = probabilities.ndim == 1
-    table = np.column_stack([1 - probabilities, probabilities]) if is_binary else probabilities
+    table = probabilities
+    if is_binary:
+        table = np.column_stack([1 - probabilities, probabilities])
     truth = np.eye(table.shape[1])[labels]
     squares = ((truth - table) ** 2).sum(axis=1)
     if is_binary:

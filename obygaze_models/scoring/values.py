@@ -43,8 +43,7 @@ def score_constant(labels: Array, value: float) -> dict[str, float | None]:
     """Return the scores of predicting the same value for every clip."""
     scores = score_values(labels, np.full(len(labels), value), np.ones((1, len(labels))))
     # The covariance with a constant is zero except for rounding errors.
-    exact = {key: round(float(own[0]), 12) + 0.0 for key, own in scores.items()}
-    return {key: None if np.isnan(value) else value for key, value in exact.items()}
+    return {key: none_if_nan(round(float(own[0]), 12) + 0.0) for key, own in scores.items()}
 
 
 def _moments(first: Array, second: Array, weights: Array) -> dict[str, Array]:
@@ -54,15 +53,13 @@ def _moments(first: Array, second: Array, weights: Array) -> dict[str, Array]:
     def mean(values: Array) -> Array:
         return ratio((weights * values).sum(axis=1), total)
 
-    means = mean(first), mean(second)
-    apart = first - means[0][:, None], second - means[1][:, None]
-    return {
-        "first": means[0],
-        "second": means[1],
-        "var_first": mean(apart[0] ** 2),
-        "var_second": mean(apart[1] ** 2),
-        "covariance": mean(apart[0] * apart[1]),
-    }
+    moments = {"first": mean(first), "second": mean(second)}
+    first = first - moments["first"][:, None]
+    second = second - moments["second"][:, None]
+    moments["var_first"] = mean(first**2)
+    moments["var_second"] = mean(second**2)
+    moments["covariance"] = mean(first * second)
+    return moments
 
 
 def _correlation(moments: dict[str, Array]) -> Array:
@@ -78,7 +75,8 @@ def _weighted_ranks(values: Array, weights: Array) -> Array:
     order = np.argsort(places, kind="stable")
     starts = np.flatnonzero(np.diff(places[order], prepend=-1))
     sums = np.add.reduceat(weights[:, order], starts, axis=1)
-    return np.asarray((np.cumsum(sums, axis=1) - sums / 2)[:, places])
+    middles = np.cumsum(sums, axis=1) - sums / 2
+    return np.asarray(middles[:, places])
 
 
 def ratio(top: Array, bottom: Array) -> Array:
