@@ -95,10 +95,12 @@ class ClipDataset:
         return [self.ids[row] for row in rows.tolist()]
 
     def __repr__(self) -> str:
+        groups = set(self.groups.tolist()) - {""}
         parts = [counted(len(self), "clip"), f"X {'x'.join(map(str, self.X.shape))}"]
-        parts.append(counted(len(set(self.groups.tolist()) - {""}), group_noun(self.grouped_by)))
+        parts.append(counted(len(groups), group_noun(self.grouped_by)))
         if self.y is not None:
-            parts += [f"{(self.y == code).sum()} {name}" for code, name in enumerate(self.classes)]
+            for code, name in enumerate(self.classes):
+                parts.append(f"{(self.y == code).sum()} {name}")
         return f"ClipDataset({', '.join(parts)})"
 
 
@@ -274,21 +276,28 @@ def label_clips(
 ) -> ClipDataset:
     """Return a dataset of labelled clips, whose feature vectors are the rows of `features`."""
     truth = manifest.labels(labels)
-    concepts = [[name in truth.concepts_of[clip] for name in concept_names] for clip in ids]
+    concepts = np.zeros((len(ids), len(concept_names)), dtype=bool)
+    for column, name in enumerate(concept_names):
+        concepts[:, column] = [name in truth.concepts_of[clip] for clip in ids]
     cells = manifest.items.column(groups)
-    numbers = truth.extra.get(truth.about.get(NUMBERS, ""))
-    number_of = dict(zip(truth.ids, numbers or (), strict=False))
+    own_cells = [cells[manifest.items.row(clip)] for clip in ids]
+    folds = [fold_of.get(clip, -1) for clip in ids]
+    numbers = None
+    if NUMBERS in truth.about:
+        cells = truth.extra[truth.about[NUMBERS]]
+        number_of = dict(zip(truth.ids, map(float, cells), strict=True))
+        numbers = np.array([number_of[clip] for clip in ids])
     return ClipDataset(
         ids=list(ids),
         X=features,
         levels=[truth.level_of[clip] for clip in ids],
-        groups=np.array([cells[manifest.items.row(clip)] for clip in ids], dtype=np.str_),
-        concepts=np.array(concepts, dtype=bool).reshape(len(ids), len(concept_names)),
+        groups=np.array(own_cells, dtype=np.str_),
+        concepts=concepts,
         concept_names=concept_names,
-        folds=np.array([fold_of.get(clip, -1) for clip in ids], dtype=np.int64),
+        folds=np.array(folds, dtype=np.int64),
         grouped_by=groups,
         scheme=manifest.label_scheme(labels),
-        numbers=np.array([float(number_of[clip]) for clip in ids]) if numbers else None,
+        numbers=numbers,
     )
 
 

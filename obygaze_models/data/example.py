@@ -48,9 +48,8 @@ def load_example() -> Bunch:
     for annotator in ANNOTATORS:
         labels = manifest.labels(annotator)
         y[annotator] = np.array([labels.level_of[name] for name in manifest.ids])
-        concepts[annotator] = np.array(
-            [np.isin(names, labels.concepts_of[name]) for name in manifest.ids]
-        )
+        shown = [np.isin(names, labels.concepts_of[name]) for name in manifest.ids]
+        concepts[annotator] = np.array(shown)
     films = sorted(set(manifest.items.films))
     titles = film_titles(manifest.items)
     return Bunch(

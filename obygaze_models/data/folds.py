@@ -51,7 +51,8 @@ class Fold:
     @property
     def test_rows(self) -> Array:
         """The rows of all test sets, without duplicates."""
-        return np.unique(np.concatenate([np.array([], dtype=np.int64), *self.tests.values()]))
+        nothing = np.array([], dtype=np.int64)
+        return np.unique(np.concatenate([nothing, *self.tests.values()]))
 
 
 class MadeWhenNeeded(Sequence[T], Generic[T]):

@@ -295,7 +295,8 @@ def papers_text(clips: Clips) -> Iterator[Parts]:
     training = (folds >= 0) & (folds < pool)
     positives = int((training & (y == 1)).sum())
     negatives = int((training & (y == 0)).sum())
-    n_chosen = min(pool, max(1, round(pool * positives / max(1, negatives))))
+    wanted = round(pool * positives / max(1, negatives))
+    n_chosen = min(pool, max(1, wanted))
     for index in range(pool):
         chosen = [(index + step) % pool for step in range(n_chosen)]
         train = training & ((y == 1) | np.isin(folds, chosen))
@@ -305,7 +306,9 @@ def papers_text(clips: Clips) -> Iterator[Parts]:
 
 def authors_lists(clips: Clips) -> Iterator[Parts]:
     """Use the authors' lists of clips as in their code, without drawing clips."""
-    tested = {test: np.isin(clips.ids, list(own)) for test, own in clips.tested.items()}
+    tested = {}
+    for test, own in clips.tested.items():
+        tested[test] = np.isin(clips.ids, list(own))
     for run in clips.runs.runs:
         train = np.isin(clips.ids, run.train)
         validation = np.isin(clips.ids, run.validation)

@@ -65,8 +65,10 @@ class Sources:
             return items
         rows = [items.row(clip) for clip in self.ids]
         shared = set.intersection(*(set(store.items.extra) for store in self.stores))
-        cells = {name: [items.extra[name][row] for row in rows] for name in sorted(shared)}
-        return Items.of([items[row] for row in rows], cells)
+        taken = items.take(rows)
+        return replace(
+            taken, extra={name: taken.extra[name] for name in sorted(shared)}, check=False
+        )
 
     def done_ids(self, ids: Sequence[str] | None = None) -> list[str]:
         """Return the clips (by default, of all clips) whose features all stores have."""
@@ -98,14 +100,18 @@ class Sources:
         backbones = [part["backbone"] for part in parts]
         reasons = [backbone.get("config", {}).get("synthetic") for backbone in backbones]
         synthetic = " / ".join(dict.fromkeys(filter(None, reasons)))
+        config = {}
+        if synthetic:
+            config["synthetic"] = synthetic
+        backbone = {
+            "name": " + ".join(backbone["name"] for backbone in backbones),
+            "weights_sha256": _digest(backbone["weights_sha256"] for backbone in backbones),
+            "config": config,
+            "parts": backbones,
+        }
         return {
             "name": " + ".join(part["name"] for part in parts),
-            "backbone": {
-                "name": " + ".join(backbone["name"] for backbone in backbones),
-                "weights_sha256": _digest(backbone["weights_sha256"] for backbone in backbones),
-                "config": {"synthetic": synthetic} if synthetic else {},
-                "parts": backbones,
-            },
+            "backbone": backbone,
             "preprocessing": {"parts": [part["preprocessing"] for part in parts]},
             "precision": " + ".join(dict.fromkeys(part["precision"] for part in parts)),
         }

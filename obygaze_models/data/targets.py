@@ -96,11 +96,11 @@ class Classes:
     def count(self, task: Task, labels: Array) -> Counts:
         """Count all clips, the clips of each class, and the positives if there are two classes."""
         count = Counter(labels.tolist())
-        return Counts(
-            clips=len(labels),
-            positives=count[1] if task.is_binary else None,
-            classes={key: count[code] for code, key in enumerate(task.class_keys)},
-        )
+        classes = {key: count[code] for code, key in enumerate(task.class_keys)}
+        positives = None
+        if task.is_binary:
+            positives = count[1]
+        return Counts(clips=len(labels), positives=positives, classes=classes)
 
     def missing(self, task: Task, labels: Array, *, least: int | None = None) -> list[str]:
         """Return the titles of the classes without clips, if fewer than `least` classes have clips.
@@ -217,11 +217,11 @@ class Number(Classes):
     def guesses(self, labels: Array, others: Array) -> dict[str, Scores]:
         """Score two guesses on a film: the mean of all other clips, and the film's own mean."""
         means = {"mean of the other films": others, "mean of the film": labels}
-        return {
-            name: score_constant(labels, float(labels_of.mean()))
-            for name, labels_of in means.items()
-            if len(labels_of)
-        }
+        scores = {}
+        for name, labels_of in means.items():
+            if len(labels_of):
+                scores[name] = score_constant(labels, float(labels_of.mean()))
+        return scores
 
     def ranking_scores(self, *, several: bool) -> list[str]:
         """Return the keys of the scores that can rank models."""
@@ -266,7 +266,8 @@ def concept_targets(
     has_concept = np.asarray(concepts, dtype=bool)
     if not is_obygaze:
         return has_concept.astype(np.int8)
-    easy, annotated = (np.isin(levels, group)[:, None] for group in ((EASY,), CARRIERS))
+    easy = np.isin(levels, [EASY])[:, None]
+    annotated = np.isin(levels, CARRIERS)[:, None]
     among = {"a": easy, "b": easy | annotated, "c": annotated}[negatives]
     targets = np.full(has_concept.shape, -1, dtype=np.int8)
     targets[among & ~has_concept] = 0

@@ -67,18 +67,18 @@ def origin_warnings(
     earlier
         Other warnings, such as a model's, to put first. Duplicates are dropped.
     """
-    backbone = store["backbone"] if store else {}
-    reasons = {
-        "clips are": " / ".join(dict.fromkeys(filter(None, items.extra.get("synthetic", [])))),
-        "backbone is": backbone.get("config", {}).get("synthetic"),
-    }
-    warnings = [
-        RunWarning("synthetic", "", f"the {subject} synthetic ({reason}).")
-        for subject, reason in reasons.items()
-        if reason
-    ]
-    warnings += _unknown_origin(store) if store else []
-    return unique_warnings([*earlier, *warnings])
+    drawn = filter(None, items.extra.get("synthetic", []))
+    reasons = {"clips are": " / ".join(dict.fromkeys(drawn))}
+    warnings = [*earlier]
+    if store:
+        reasons["backbone is"] = store["backbone"].get("config", {}).get("synthetic")
+    for subject, reason in reasons.items():
+        if reason:
+            text = f"the {subject} synthetic ({reason})."
+            warnings.append(RunWarning("synthetic", "", text))
+    if store:
+        warnings += _unknown_origin(store)
+    return unique_warnings(warnings)
 
 
 def leak_warning(test: str, clips: str, fit: str) -> RunWarning:
