@@ -127,9 +127,9 @@ class FrameMIL(TorchClassifier):
         return weights, learn, validate
 
     def _keep(self, weights: Mapping[str, Any]) -> None:
-        self.weights_: dict[str, Array] = {
-            name: weight.detach().numpy() for name, weight in weights.items()
-        }
+        self.weights_: dict[str, Array] = {}
+        for name, weight in weights.items():
+            self.weights_[name] = weight.detach().numpy()
 
     def predict_frames(self, X: Any) -> Array:
         """Return each frame's class probabilities, [N, T, classes]; NaN for absent frames."""
@@ -189,14 +189,16 @@ class FrameMIL(TorchClassifier):
         if not present.all():
             frames = frames.nan_to_num(0.0)
         layer = weights["layer0"] / self.scale_
-        return present, frames @ layer - torch.from_numpy(self.mean_) @ layer + weights["offset0"]
+        shift = torch.from_numpy(self.mean_) @ layer
+        return present, frames @ layer - shift + weights["offset0"]
 
     def _clip_logits(self, clips: Any, weights: Mapping[str, Any]) -> Any:
         import torch
 
         present, logits = self._frame_logits(clips, weights)
         k = min(self.k, logits.shape[1])
-        highest = logits.masked_fill(~present[..., None], -torch.inf).topk(k, dim=1).values
+        logits = logits.masked_fill(~present[..., None], -torch.inf)
+        highest = logits.topk(k, dim=1).values
         count = present.sum(1, keepdim=True).clamp(max=k)
         return highest.masked_fill(highest.isinf(), 0).sum(1) / count
 
@@ -205,7 +207,9 @@ def _two_columns(logits: Any) -> Any:
     """Return a single column of logits as two columns; return several columns unchanged."""
     import torch
 
-    return logits if logits.shape[-1] > 1 else torch.nn.functional.pad(logits, (1, 0))
+    if logits.shape[-1] == 1:
+        logits = torch.nn.functional.pad(logits, (1, 0))
+    return logits
 
 
 def _mean_and_scale(X: Array, rows: Array) -> tuple[Array, float]:

@@ -62,9 +62,11 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the shares of the classes in each clip's film, [N, classes]."""
         check_is_fitted(self)
         films = _read_films(validate_data(self, X, reset=False), groups)
-        rows = np.minimum(np.searchsorted(self.films_, films), len(self.films_) - 1)
+        rows = np.searchsorted(self.films_, films)
+        rows = np.minimum(rows, len(self.films_) - 1)
         in_training = self.films_[rows] == films
-        return np.asarray(np.where(in_training[:, None], self.film_shares_[rows], self.shares_))
+        shares = self.film_shares_[rows]
+        return np.asarray(np.where(in_training[:, None], shares, self.shares_))
 
     def predict(self, X: Any, *, groups: Any = None) -> Array:
         """Return the most common class in each clip's film."""

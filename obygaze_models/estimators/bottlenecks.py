@@ -192,7 +192,9 @@ def _check_clips(
     X = validate_data(model, X, reset=reset)
     y = column_or_1d(y, warn=True)
     check_consistent_length(X, y)
-    rows = np.ones(len(y), bool) if labelled is None else np.asarray(labelled, dtype=bool)
+    rows = np.ones(len(y), dtype=bool)
+    if labelled is not None:
+        rows = np.asarray(labelled, dtype=bool)
     if rows.shape != y.shape:
         raise ExperimentError(f"'labelled' has shape {rows.shape}. Pass one value per clip")
     assert_all_finite(y[rows], input_name="y")

@@ -118,12 +118,18 @@ def best_cut(scores: Array, positive: Array) -> float:
     edges = np.append(0.0, np.unique(scores))
     cuts = (edges[1:] + edges[:-1]) / 2
     cuts = cuts[(cuts > 0) & (cuts < 1)]
-    called, hits = (
-        len(part) - np.searchsorted(np.sort(part), cuts) for part in (scores, scores[positive])
-    )
+    called = _count_above(scores, cuts)
+    hits = _count_above(scores[positive], cuts)
+    if not hits.any():
+        return 0.5
     f1 = 2 * hits / (called + positive.sum())
-    best = cuts[f1 == f1.max(initial=0)]
-    return float(best[np.abs(best - 0.5).argmin()]) if hits.any() else 0.5
+    best = cuts[f1 == f1.max()]
+    nearest = np.abs(best - 0.5).argmin()
+    return float(best[nearest])
+
+
+def _count_above(scores: Array, cuts: Array) -> Array:
+    return len(scores) - np.searchsorted(np.sort(scores), cuts)
 
 
 def move_cut(table: Array, cut: float) -> Array:
@@ -134,7 +140,8 @@ def move_cut(table: Array, cut: float) -> Array:
     if cut == 0.5:
         return table
     with np.errstate(divide="ignore"):
-        moved = 1 / (1 + (1 / table[:, 1] - 1) * (cut / (1 - cut)))
+        odds_against = 1 / table[:, 1] - 1
+    moved = 1 / (1 + odds_against * (cut / (1 - cut)))
     return np.column_stack([1 - moved, moved])
 
 
@@ -172,12 +179,9 @@ def hold_out(y: Array, fraction: float, chance: np.random.RandomState) -> list[A
 def set_seed(estimator: Any, random_state: Chance) -> Any:
     """Set the random state of an estimator and its parts, unless they have a random state."""
     if random_state is not None and hasattr(estimator, "get_params"):
-        free = {
-            name: random_state
-            for name, value in estimator.get_params(deep=True).items()
-            if value is None and name.split("__")[-1] == "random_state"
-        }
-        estimator.set_params(**free)
+        for name, value in estimator.get_params(deep=True).items():
+            if value is None and name.split("__")[-1] == "random_state":
+                estimator.set_params(**{name: random_state})
     return estimator
 
 

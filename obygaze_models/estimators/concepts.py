@@ -185,7 +185,9 @@ class ConceptBank(_Directions):
         held = None
         if X_val is not None:
             held = self._check(X_val, concepts_val, names, reset=False)
-        names = names or tuple(f"concept {number + 1}" for number in range(targets.shape[1]))
+        if names is None:
+            numbers = range(1, targets.shape[1] + 1)
+            names = tuple(f"concept {number}" for number in numbers)
 
         self.columns_ = np.flatnonzero(_has_both_kinds(targets))
         self.names_ = [names[column] for column in self.columns_]
@@ -200,6 +202,9 @@ class ConceptBank(_Directions):
         for name, rows, y, products in self._problems(X, targets):
             clips = X[rows]
             validation = _annotated(held, names.index(name))
+            own_groups = None
+            if groups is not None:
+                own_groups = np.asarray(groups)[rows]
             choice = choose_svm(
                 clips,
                 y == 1,
@@ -208,7 +213,7 @@ class ConceptBank(_Directions):
                 products=products,
                 validation=validation,
                 cv=self.cv,
-                groups=None if groups is None else np.asarray(groups)[rows],
+                groups=own_groups,
             )
             fits.append(choice.fit)
             self.quality_.append(_quality(choice, clips, y, validation))
@@ -433,13 +438,15 @@ def _quality(choice: ChosenSVM, X: Array, y: Array, validation: Clips | None) ->
     else:
         values = fit.decide(X)
     # scikit-learn's F1 would take as long as fitting the SVM.
-    scores = weighted_scores(truth, (values > 0).astype(float), np.ones((1, len(truth))))
+    called = (values > 0).astype(float)
+    scores = weighted_scores(truth, called, np.ones((1, len(truth))))
+    positives = int(truth.sum())
     return {
         "on": on,
         "auc": auroc(truth, values),
         "f1": float(scores["f1"][0]),
-        "positives": int(truth.sum()),
-        "negatives": int(len(truth) - truth.sum()),
+        "positives": positives,
+        "negatives": len(truth) - positives,
         "C": fit.C,
         "aucs": {str(C): auc for C, auc in choice.aucs.items()},
         "degenerate": fit.degenerate,

@@ -67,7 +67,8 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for size in self.stores.values():
             own = slice(start, start + size)
             self.means_[own] = X[:, own].mean(axis=0)
-            self.scales_[own] = np.sqrt(X[:, own].var(axis=0).sum()) or 1.0
+            spread = X[:, own].var(axis=0).sum()
+            self.scales_[own] = np.sqrt(spread) or 1.0
             start += size
 
         arguments["groups"] = groups

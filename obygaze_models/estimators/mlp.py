@@ -318,7 +318,8 @@ class MLPProbe(TorchClassifier):
             activations = _forward(clips.index_select(0, batch), layers)
             scores = activations[-1].softmax(1) if self.author else activations[-1]
             logs = scores.log_softmax(1)
-            slope = logs.exp().mul_(clip_weights.index_select(0, batch)).sub_(own).div_(len(own))
+            own_weights = clip_weights.index_select(0, batch)
+            slope = logs.exp().mul_(own_weights).sub_(own).div_(len(own))
             if self.author:
                 slope = scores * (slope - (slope * scores).sum(1, keepdim=True))
             _backward(activations, slope, layers, gradients)
@@ -371,7 +372,8 @@ def _split_layers(row: Any, sizes: list[int]) -> list[tuple[Any, Any]]:
     for inputs, outputs in pairwise(sizes):
         middle = start + inputs * outputs
         end = start + (inputs + 1) * outputs
-        layers.append((row[start:middle].view(inputs, outputs), row[middle:end]))
+        weights = row[start:middle].view(inputs, outputs)
+        layers.append((weights, row[middle:end]))
         start = end
     return layers
 
@@ -399,4 +401,5 @@ def _backward(
         torch.mm(activations[layer].T, slope, out=by_weight)
         torch.sum(slope, 0, out=by_offset)
         if layer:
-            slope = slope.mm(layers[layer][0].T).mul_(activations[layer].sign_())  # 0 or 1
+            weights, _ = layers[layer]
+            slope = slope.mm(weights.T).mul_(activations[layer].sign_())  # 0 or 1

@@ -252,16 +252,18 @@ def _describe(name: str, plugin: EntryPoint | None = None) -> dict[str, Any]:
     try:
         with plugin_errors([entry.path.partition(":")[0]]):
             estimator = make_estimator(name)
-            options = {
-                key: type(value).__name__ if hasattr(value, "get_params") else value
-                for key, value in estimator.get_params(deep=True).items()
-                if key != "memory" and not key.endswith("random_state")
-            }
+            for key, value in estimator.get_params(deep=True).items():
+                if key == "memory" or key.endswith("random_state"):
+                    continue
+                if hasattr(value, "get_params"):
+                    value = type(value).__name__
+                options[key] = value
             if "concepts" in keywords(estimator.fit):
                 options["negatives"] = "a"
             if not (entry.before_balancing or getattr(estimator, "_validation_teaches", False)):
                 options["threshold"] = None
-            title = entry.title or (inspect.getdoc(type(estimator)) or name).splitlines()[0]
+            about = inspect.getdoc(type(estimator)) or name
+            title = entry.title or about.splitlines()[0]
     except ExperimentError as problem:
         title = f"cannot be loaded: {first_line(problem)}"
         options = {}

@@ -109,7 +109,10 @@ class LinearSVMProbe(LinearClassifier):
         if isinstance(weight, Mapping):
             weight = compute_sample_weight(dict(weight), y)
         chosen = []
-        for code in [1] if len(self.classes_) == 2 else range(len(self.classes_)):
+        codes_apart: Sequence[int] = range(len(self.classes_))
+        if len(codes_apart) == 2:
+            codes_apart = [1]
+        for code in codes_apart:
             validation = None if X_val is None else (X_val, val_codes == code)
             choice = choose_svm(
                 X,
@@ -145,9 +148,12 @@ class LinearSVMProbe(LinearClassifier):
             "bounded": self.bounded_,
             "converged": [fit.converged for fit in fits],
         }
+        if X_val is not None:
+            self.temperature_ = fit_temperature(self._logits(X_val), val_codes)
+            return self
+        logits = self._logits(X)
         held_out = [choice.held_out for choice in chosen if choice.held_out is not None]
-        logits = self._logits(X if X_val is None else X_val)
-        if X_val is None and len(held_out) == len(chosen) and np.isfinite(held_out).all():
+        if len(held_out) == len(chosen) and np.isfinite(held_out).all():
             logits = as_logits(np.stack(held_out, axis=1))
-        self.temperature_ = fit_temperature(logits, codes if X_val is None else val_codes)
+        self.temperature_ = fit_temperature(logits, codes)
         return self

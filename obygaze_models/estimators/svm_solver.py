@@ -212,12 +212,9 @@ def choose_svm(
             degenerate[index] |= fit.degenerate
     means = aucs.mean(axis=0).tolist()
     best = _best(means, degenerate.tolist())
-    return ChosenSVM(
-        fit_svm(X, y, Cs[best], weights, products),
-        "cross-validation",
-        dict(zip(Cs, means, strict=True)),
-        values[best],
-    )
+    fit = fit_svm(X, y, Cs[best], weights, products)
+    auc_of = dict(zip(Cs, means, strict=True))
+    return ChosenSVM(fit, "cross-validation", auc_of, values[best])
 
 
 def clip_weights(class_weight: Any, y: Array) -> Array:
@@ -262,4 +259,5 @@ def has_both(y: Array) -> bool:
 
 def _best(aucs: Sequence[float], degenerate: Sequence[bool]) -> int:
     # Round, so that equal rankings are equal numbers; `max` returns the first of equals.
-    return max(range(len(aucs)), key=lambda index: (round(aucs[index], 12), not degenerate[index]))
+    ranks = [(round(auc, 12), not bad) for auc, bad in zip(aucs, degenerate, strict=True)]
+    return ranks.index(max(ranks))

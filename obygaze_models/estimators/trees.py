@@ -57,7 +57,8 @@ class TreeArrays:
         for children in (self.left[inner], self.right[inner]):
             if (children <= parents).any() or (children >= nodes).any():
                 raise ExperimentError(f"a tree's child must follow its parent among {nodes} nodes")
-        if ((self.feature[inner] < 0) | (self.feature[inner] >= self.width)).any():
+        columns = self.feature[inner]
+        if ((columns < 0) | (columns >= self.width)).any():
             raise ExperimentError(f"a tree reads a column that it lacks (it has {self.width})")
 
     def apply(self, Z: Array) -> Array:
@@ -69,7 +70,8 @@ class TreeArrays:
         rows = np.arange(len(columns))
         while (inside := self.left[nodes] != -1).any():
             parents = nodes[inside]
-            go_left = columns[rows[inside], self.feature[parents]] <= self.threshold[parents]
+            values = columns[rows[inside], self.feature[parents]]
+            go_left = values <= self.threshold[parents]
             nodes[inside] = np.where(go_left, self.left[parents], self.right[parents])
         return nodes
 
