@@ -50,9 +50,9 @@ def annotation_commands() -> None:
     \b
     Examples:
       obygaze annotations import csv segments.csv -o timelines/mine
-      obygaze annotations project timelines/mine --grid 60 -o manifests/mine
-      obygaze annotations merge manifests/mine
-      obygaze annotations agreement manifests/mine
+      obygaze annotations project timelines/mine --grid 60 -o manifests/minutes
+      obygaze annotations merge manifests/minutes
+      obygaze annotations agreement manifests/minutes
     """
 
 
@@ -277,7 +277,7 @@ def project(
 
     \b
     Example:
-      obygaze annotations project timelines --grid 60 -o manifests/mine
+      obygaze annotations project timelines --grid 60 -o manifests/minutes
     """
     projected = of.project(of.Timelines.load(timelines), grid, threshold)
     clips = projected.grid
@@ -311,11 +311,12 @@ def merge(
 
     The highest level wins, with every concept given by the annotators who chose that level. A clip
     that only one annotator labelled keeps that annotator's labels; the command counts these clips.
-    The merged label set becomes the manifest's default unless the manifest already has one.
+    The merged label set becomes the manifest's default unless the manifest already has one; then,
+    name it where it is used (--labels merged, or labels = "merged" in an experiment).
 
     \b
     Example:
-      obygaze annotations merge manifests/mine
+      obygaze annotations merge manifests/minutes
     """
     from obygaze_features.annotations.merge import chosen_labels, merge_labels, save_labels
 
@@ -363,7 +364,7 @@ def agreement(
 
     \b
     Example:
-      obygaze annotations agreement manifests/mine
+      obygaze annotations agreement manifests/minutes
     """
     found = of.agreement(of.Manifest.load(manifest), labels)
     if output is not None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from obygaze_features.backbones import KnownCheckpoint
 
 
-@click.group(cls=HeadedGroup, daily=["demo", "extract"])
+@click.group(cls=HeadedGroup, daily=["demo", "backbones", "extract"])
 def features() -> None:
     """Turn clips, images and texts into feature stores.
 

@@ -23,7 +23,7 @@ from obygaze_features.common.cli import (
     show,
 )
 from obygaze_features.common.text import join_some
-from obygaze_features.errors import ManifestError, UsageError
+from obygaze_features.errors import ManifestError
 
 labels_option = click.option("--labels", help="The label set (default: the manifest's default).")
 annotator_option = click.option(
@@ -336,7 +336,7 @@ def thesaurus(elan: Path | None, levels: str | None, overwrite: bool) -> None:
       obygaze manifests thesaurus --levels tension.toml --elan tension.etf
     """
     from obygaze_features.annotations.export import elan_template
-    from obygaze_features.common.files import write_files
+    from obygaze_features.common.files import require_suffix, write_files
     from obygaze_features.manifests.labels import choose_scheme
     from obygaze_features.manifests.thesaurus import thesaurus_rows
 
@@ -344,8 +344,7 @@ def thesaurus(elan: Path | None, levels: str | None, overwrite: bool) -> None:
     if elan is None:
         show(thesaurus_rows(scheme))
         return
-    if elan.suffix.lower() != ".etf":
-        raise UsageError(f"{elan}: an ELAN template's name must end in .etf")
+    require_suffix(elan, ".etf")
     write_files({elan: elan_template(scheme)}, overwrite=overwrite)
     echo(f"Wrote {elan}")
 

@@ -44,6 +44,8 @@ def stores() -> None:
 def info(store: Path | str, as_json: bool) -> None:
     """Show what a store holds, or the rows of a folder of stores.
 
+    Numbers are read in Python: obygaze_features.open_store(STORE).read("native", ["ID"]).
+
     \b
     Example:
       obygaze stores info stores/xclip.zarr
@@ -142,7 +144,8 @@ def repair(store: Path, yes: bool, as_json: bool) -> None:
         raise StoreError(f"{store}: no row was dropped")
 
     repair_store(store, damage)
-    show({"path": store, "damage": [asdict(entry) for entry in damage], "to_do": ids}, as_json)
+    facts = {"path": store, "undamaged": not damage, "to_do": ids}
+    show({**facts, "damage": [asdict(entry) for entry in damage]}, as_json)
     exit_if(ids)
 
 
@@ -155,7 +158,9 @@ def repair(store: Path, yes: bool, as_json: bool) -> None:
 def subset(
     store: Path | str, films: Sequence[str], output: Path, as_json: bool, **options: Any
 ) -> None:
-    """Make a new, open store from some films or items of a store.
+    """Make a new store from some films or items of a store.
+
+    It is open; to share it, run obygaze stores finalise.
 
     \b
     Example:
@@ -170,9 +175,9 @@ def subset(
 @output_options("The new store, NAME.zarr.")
 @json_option
 def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_json: bool) -> None:
-    """Join partial stores of one manifest, or of different films.
+    """Join partial stores of one manifest, or stores without a clip in common.
 
-    Each row comes from the first store that has it.
+    Each row of a manifest's stores comes from the first store that has it.
 
     \b
     Example:

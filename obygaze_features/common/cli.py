@@ -155,8 +155,8 @@ levels_option = click.option(
     "--levels",
     metavar="LOWEST,...,HIGHEST|FILE",
     help="Your own levels, from lowest to highest; or a TOML or JSON file with your levels and "
-    "concepts, or the folder of a manifest or of timelines that has them. By default, the levels "
-    "of the manifest to be labelled, or else ObyGaze12's.",
+    "concepts, or the folder of a manifest or of timelines that has them. By default, those that "
+    "the manifest has, or else ObyGaze12's.",
 )
 """The option for your own levels, which all commands that read labels have."""
 

@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.common.elan import clean
-from obygaze_features.common.files import refuse_to_overwrite, write_bytes
+from obygaze_features.common.files import refuse_to_overwrite, require_suffix, write_bytes
 from obygaze_features.common.package import need
 from obygaze_features.common.text import format_time
-from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -222,8 +221,7 @@ def plain(text: str) -> str:
 
 def check_figure_path(path: Path, *, overwrite: bool = False) -> None:
     """Raise an error if a path lacks a figure's suffix, or exists without `overwrite`."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"{path}: a figure's name must end in one of {', '.join(SUFFIXES)}")
+    require_suffix(path, *SUFFIXES)
     refuse_to_overwrite(path, overwrite=overwrite)
 
 

@@ -55,6 +55,12 @@ def refuse_to_overwrite(path: Path, *, overwrite: bool = False) -> None:
         raise OutputExists(f"{path} already exists; {remedy}")
 
 
+def require_suffix(path: Path, *suffixes: str) -> None:
+    """Raise `UsageError` unless a file's name ends in one of these suffixes."""
+    if path.suffix.lower() not in suffixes:
+        raise UsageError(f"{path}: the file's name must end in {' or '.join(suffixes)}")
+
+
 def require_folder_name(path: Path) -> None:
     """Raise `UsageError` if a folder has a file's suffix."""
     if path.suffix.lower() in FILE_SUFFIXES:

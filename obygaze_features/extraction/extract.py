@@ -230,5 +230,5 @@ def check_kinds(manifest: Manifest, media: Path | None) -> list[str]:
     if "clip" in kinds:
         check_items(manifest)
     if media is None and kinds != ["text"]:
-        raise UsageError(f"pass the folder of {manifest.name}'s {kinds[0]}s: --videos or --images")
+        raise UsageError(f"pass the folder of the {kinds[0]}s: --videos or --images")
     return kinds

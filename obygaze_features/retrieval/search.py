@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from obygaze_features.common.files import new_file
+from obygaze_features.common.files import new_file, require_suffix
 from obygaze_features.common.text import counted, did_you_mean, format_time, shorten
 from obygaze_features.errors import BackboneError, StoreError, UsageError, translate
 from obygaze_features.items.films import distinct_titles, film_titles, find_films
@@ -77,7 +77,7 @@ def search(
         search(store, text="a mirror", frames=True)[0].time
     """
     if sum(query is not None for query in (text, like, vector)) != 1:
-        raise UsageError("search by a text, a clip or a vector; pass exactly one of them")
+        raise UsageError("search by exactly one of a text (--text), a clip (--like) or a vector")
     if isinstance(stores, Store | Path | str):
         stores = [stores]
     opened = [store if isinstance(store, Store) else open_store(store) for store in stores]
@@ -146,8 +146,7 @@ def write_page(
     overwrite
         Replace an existing page.
     """
-    if output.suffix != ".html":
-        raise UsageError(f"{output}: matches are written as a page. Name it {output}.html")
+    require_suffix(output, ".html")
     pictures: Mapping[str, str] = {}
     if thumbnails is not None:
         pictures = read_thumbnails(thumbnails, [row["id"] for row in rows])

@@ -20,9 +20,8 @@ from obygaze_features.common.cli import (
     show,
 )
 from obygaze_features.common.figures import SUFFIXES, save_figure
-from obygaze_features.common.files import refuse_to_overwrite, write_text
+from obygaze_features.common.files import refuse_to_overwrite, require_suffix, write_text
 from obygaze_features.common.tables import format_rows
-from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import echo_warnings, path_option
 
 if TYPE_CHECKING:
@@ -54,8 +53,7 @@ def _with_outputs(command: Callable[..., Measured]) -> Callable[..., None]:
     @wraps(command)
     def run(outputs: tuple[Path, ...], overwrite: bool, as_json: bool, **options: Any) -> None:
         for path in outputs:
-            if path.suffix not in (".csv", *SUFFIXES):
-                raise UsageError(f"{path}: the output must be a .csv, .svg, .pdf or .png")
+            require_suffix(path, ".csv", *SUFFIXES)
             refuse_to_overwrite(path, overwrite=overwrite)
 
         measured = command(**options)
@@ -94,7 +92,8 @@ def eat(
 
     BATTERY is emotion, professions, or your own JSON file. Each test asks whether the items of X
     are closer to A than to B, compared with the items of Y. Embeddings come from a store, NAME.vec
-    or NAME.csv.
+    or NAME.csv. The shipped batteries select items by columns (profession and gender, or emotion);
+    those of a store's items, or of --manifest.
 
     \b
     Example:

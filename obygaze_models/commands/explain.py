@@ -22,6 +22,8 @@ from obygaze_features.common.files import require_folder_name, write_files
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import echo_warnings, path_option
 
+NO_REASONS = "none: features of zeros, or a model without concepts"
+
 
 @click.command()
 @folder_argument("model")
@@ -63,7 +65,7 @@ def explain(
     else:
         for clip in clips:
             explanation = clip.pop("explanation")
-            why = explanation.pop("why") or {"reasons": "none from this type of model"}
+            why = explanation.pop("why") or {"reasons": NO_REASONS}
             show({**clip, **why, **explanation})
     echo_warnings(read_header(model).about.warnings)
 
@@ -93,9 +95,10 @@ def moments(
 
     MODEL is a saved model that reads frames (frame-mil), or a run. In a run, each
     clip is predicted by the models that were tested on it. STORE has the frames and their times. A
-    moment is an interval in which frames reach the threshold, in seconds of the film (or of the
-    clip, if its position in the film is unknown). Short gaps are closed where the frames come near
-    the threshold. With more than two classes, the probability of the last class is used.
+    moment is an interval of at least two seconds in which frames reach the threshold, in seconds of
+    the film (or of the clip, if its position in the film is unknown). Short gaps are closed where
+    the frames come near the threshold. With more than two classes, the probability of the last
+    class is used.
 
     The table shows, for each film, the share of its time that moments cover, and the share of
     frames above the threshold.

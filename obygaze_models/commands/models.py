@@ -30,7 +30,7 @@ from obygaze_models.commands.explain import explain, moments
 from obygaze_models.commands.predict import evaluate, predict, train
 
 
-@click.group(cls=HeadedGroup, daily=["run", "compare", "predict", "explain"])
+@click.group(cls=HeadedGroup, daily=["example", "run", "compare", "list", "train", "predict"])
 def models() -> None:
     """Train and evaluate models on stores, on a CPU.
 
@@ -44,11 +44,11 @@ def models() -> None:
 @click.argument("folder", type=PATH, default=Path("mobygaze"))
 @overwrite_option
 def example(folder: Path, overwrite: bool) -> None:
-    """Write the shipped example into a new FOLDER.
+    """Write the shipped example into a new FOLDER (default: mobygaze).
 
     It covers 20 films, but does not include them. It has a store with the words spoken in each
     minute (as numbers), a manifest with the minutes' labels from two annotators, and
-    experiments. A run takes about half a minute.
+    experiments. A run takes a few seconds to a minute.
 
     \b
     Examples:
@@ -104,6 +104,23 @@ def run(
       train_negatives = ["EN", "HN"]
       estimators = ["mlp"]          # see: obygaze models list; or tables with options:
       # estimators = [{name = "mlp", threshold = "validation"}]
+
+    Instead of positives and negatives, an experiment can tell levels apart, detect concepts, or
+    predict the numbers of a column. The other keys are optional:
+
+    \b
+      levels = ["EN", "HN", "S"]   concepts = ["Body"] or "all"   column = "tension"
+      test_negatives   lists of levels, one for each test set
+      negatives        of concepts: "a", "b" or "c"
+      labels           the label set, if not the manifest's default
+      protocol         leak-free, leave-film-out, split, official, paper or released
+      split            the fold column, if the manifest has several
+      groups, gap      the column that keeps clips together; seconds between training and test
+      balance          "undersample", "weights" or "none"
+      array, frames    arrays of the store, by default "native" and "frames"
+      predictions      tables of models from elsewhere
+      score            the metric that ranks models
+      seed, seeds      of drawn clips and networks
 
     \b
     Example:
@@ -234,7 +251,7 @@ def compare(
     \b
     Examples:
       obygaze models compare runs/xclip runs/vivit
-      obygaze models compare runs/xclip runs/vivit --by place
+      obygaze models compare runs/xclip runs/vivit --by film
     """
     from obygaze_models.experiments.scores import records
 

@@ -18,7 +18,7 @@ from obygaze_features.common.cli import (
     overwrite_option,
     show,
 )
-from obygaze_features.common.files import write_files
+from obygaze_features.common.files import require_suffix, write_files
 from obygaze_features.common.tables import format_rows
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import echo_warnings, path_option, stores_argument
@@ -101,6 +101,8 @@ def predict(
     from obygaze_models.experiments.scores import records
     from obygaze_models.experiments.tables import HEADER
 
+    if output:
+        require_suffix(output, ".csv")
     is_run = (model / HEADER).is_file()
     if is_run == bool(stores) or (ids and is_run):
         raise UsageError("a model needs a STORE, and a run takes neither a STORE nor --ids")

@@ -15,11 +15,15 @@ from obygaze_models.commands._shared import path_option
 
 @click.command()
 @click.argument("sources", metavar="MANIFEST|TIMELINES|RUN...", nargs=-1, required=True, type=PATH)
-@path_option("-o", "--output", help="The page; by default, report.html in the source folder.")
+@path_option(
+    "-o",
+    "--output",
+    help="The page (.html); by default, report.html in the folder of a single source.",
+)
 @click.option("--title", help="The page's title; by default a description, or a single run's name.")
 @path_option(
     "--thumbnails",
-    help="A folder of pictures (ID.jpg) to embed; do not share a page that contains them.",
+    help="A folder of pictures (ID.jpg) to embed; needs -o. Do not share a page with pictures.",
 )
 @path_option(
     "--frames",

@@ -8,7 +8,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.common.files import refuse_to_overwrite, write_text
+from obygaze_features.common.files import refuse_to_overwrite, require_suffix, write_text
 from obygaze_features.common.package import need
 from obygaze_features.common.text import format_number, format_time
 from obygaze_features.page.html import Html, document, number, read_thumbnails, script_json
@@ -89,6 +89,7 @@ def report(
         Replace an existing page.
     """
     output = Path(output)
+    require_suffix(output, ".html")
     refuse_to_overwrite(output, overwrite=overwrite)
     templates = _templates()
     labels, runs = open_sources(sources)

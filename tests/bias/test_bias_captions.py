@@ -193,7 +193,7 @@ def test_the_command_writes_what_it_prints(tmp_path, obygaze):
     assert pairs == {"r1, r2": 6 / 8, "r1, cnn": 6 / 8, "r2, cnn": 6 / 8}
     assert "r2" not in obygaze("bias", "ratings", table, "--rater", "r1", "--rater", "cnn").stdout
     unnamed = obygaze("bias", "ratings", table, "-o", tmp_path / "shares.txt")
-    assert (unnamed.exit_code, ".csv, .svg" in unnamed.stderr) == (2, True)
+    assert (unnamed.exit_code, ".csv or .pdf" in unnamed.stderr) == (2, True)
     assert not (tmp_path / "shares.txt").exists()
 
 

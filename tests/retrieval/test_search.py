@@ -297,7 +297,7 @@ def test_the_page_shows_each_match(obygaze, tmp_path, frames):
 @pytest.mark.parametrize(
     ("options", "fact"),
     [
-        (["-o", "x.csv"], "x.csv: matches are written as a page"),
+        (["-o", "x.csv"], "x.csv: the file's name must end in .html"),
         (["--thumbnails", "t"], "-o PAGE.html"),
         (["-o", "x.html", "--thumbnails", "t"], "t has no picture"),
     ],
