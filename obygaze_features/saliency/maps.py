@@ -121,10 +121,8 @@ def write_saliency(
             "failed": failed,
             "cut": [text for text in dict.fromkeys(texts) if model.cuts(text)],
         }
-        about = dict(model.backbone.about)
-        about.pop("config", None)
         record = {
-            "backbone": about,
+            "backbone": {k: value for k, value in model.backbone.about.items() if k != "config"},
             "preprocessing": model.backbone.preprocessing.attributes(),
             "grid": model.grid,
             "text": text,

@@ -185,9 +185,7 @@ class ConceptBank(_Directions):
         held = None
         if X_val is not None:
             held = self._check(X_val, concepts_val, names, reset=False)
-        if names is None:
-            numbers = range(1, targets.shape[1] + 1)
-            names = tuple(f"concept {number}" for number in numbers)
+        names = names or tuple(f"concept {number + 1}" for number in range(targets.shape[1]))
 
         self.columns_ = np.flatnonzero(_has_both_kinds(targets))
         self.names_ = [names[column] for column in self.columns_]
@@ -202,9 +200,6 @@ class ConceptBank(_Directions):
         for name, rows, y, products in self._problems(X, targets):
             clips = X[rows]
             validation = _annotated(held, names.index(name))
-            own_groups = None
-            if groups is not None:
-                own_groups = np.asarray(groups)[rows]
             choice = choose_svm(
                 clips,
                 y == 1,
@@ -213,7 +208,7 @@ class ConceptBank(_Directions):
                 products=products,
                 validation=validation,
                 cv=self.cv,
-                groups=own_groups,
+                groups=None if groups is None else np.asarray(groups)[rows],
             )
             fits.append(choice.fit)
             self.quality_.append(_quality(choice, clips, y, validation))

@@ -125,18 +125,7 @@ class LinearSVMProbe(LinearClassifier):
                 groups=groups,
             )
             if choice.by == "default":
-                label = self.classes_.tolist()[code]  # a Python value, because NumPy prints types
-                if X_val is not None:
-                    raise ExperimentError(
-                        f"of {len(X_val)} validation labels, all or none are class "
-                        f"{label!r}, so C cannot be chosen. Pass a single C"
-                    )
-                warnings.warn(
-                    f"too few clips of class {label!r} to choose C by "
-                    f"cross-validation, so C = {choice.fit.C:g} is used",
-                    NoChoice,
-                    stacklevel=2,
-                )
+                self._take_default(code, choice.fit.C, X_val)
             chosen.append(choice)
         fits = [choice.fit for choice in chosen]
         self.coef_ = np.stack([fit.coef for fit in fits])
@@ -157,3 +146,18 @@ class LinearSVMProbe(LinearClassifier):
             logits = as_logits(np.stack(held_out, axis=1))
         self.temperature_ = fit_temperature(logits, codes)
         return self
+
+    def _take_default(self, code: int, C: float, X_val: Any) -> None:
+        """Warn that C could not be chosen; raise if validation clips were to choose it."""
+        label = self.classes_.tolist()[code]  # a Python value, because NumPy prints types
+        if X_val is not None:
+            raise ExperimentError(
+                f"of {len(X_val)} validation labels, all or none are class {label!r}, so C cannot "
+                "be chosen. Pass a single C"
+            )
+        warnings.warn(
+            f"too few clips of class {label!r} to choose C by cross-validation, so C = {C:g} is "
+            "used",
+            NoChoice,
+            stacklevel=3,
+        )
