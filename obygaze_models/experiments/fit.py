@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import joblib
@@ -19,15 +19,16 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.folds import Fold
 from obygaze_models.data.targets import clip_targets
-from obygaze_models.data.tasks import Problem, Task
+from obygaze_models.data.tasks import Problem
 from obygaze_models.data.warnings import RunWarning, unique_warnings
-from obygaze_models.estimators.classes import best_cut, keywords, move_cut
+from obygaze_models.estimators.classes import best_cut, keywords
 from obygaze_models.estimators.fusion import StoreFusion
 from obygaze_models.estimators.inner_folds import whole_groups
-from obygaze_models.estimators.outputs import predict_outputs
 from obygaze_models.estimators.registry import best_of, make_estimator, modules_of, plugin_errors
 from obygaze_models.experiments.plan import Plan, PlannedFit
 from obygaze_models.experiments.scores import tabulate
+from obygaze_models.saved.about import About
+from obygaze_models.saved.predict import predict_features
 from obygaze_models.scoring.metrics import Array
 
 WEIGHTS = ("class_weight", "head__class_weight")
@@ -36,37 +37,19 @@ WEIGHTS = ("class_weight", "head__class_weight")
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A fitted estimator, with what is needed to predict with it.
-
-    Parameters
-    ----------
-    estimator, task, reads
-        The fitted estimator, the task that it learned, and the kind of input that it reads.
-    cut
-        The threshold for the second of two classes, if chosen on validation clips. Probabilities
-        are shifted so that this threshold becomes 0.5.
-    facts, warnings
-        The choices that the estimator made, and warnings about it.
-    """
+    """A fitted estimator, and as much of its description as the fit determines."""
 
     estimator: Any
-    task: Task
-    reads: str
-    cut: float = 0.5
-    facts: dict[str, Any] = field(default_factory=dict)
-    warnings: list[RunWarning] = field(default_factory=list)
+    about: About
 
     def predict(self, data: ClipDataset, rows: Array) -> Array:
         """Return class probabilities [n, classes] for some rows, or predicted numbers [n, 1]."""
         groups: dict[str, Any] = {}
-        if self.reads == "groups":
+        if self.about.reads == "groups":
             groups["groups"] = data.groups.astype(str)[rows]
-        X = input_of(data, self.reads)
-        kind = self.task.target_key
-        classes = len(self.task.classes)
+        X = input_of(data, self.about.reads)[rows]
         with plugin_errors(modules_of(self.estimator)):
-            table = predict_outputs(self.estimator, X[rows], kind, classes, **groups)
-        return move_cut(table, self.cut)
+            return predict_features(self.estimator, self.about, X, **groups)
 
 
 def input_of(data: ClipDataset, reads: str) -> Array:
@@ -166,7 +149,8 @@ def fit_planned(plan: Plan, planned: PlannedFit, memo: FitMemo | None = None) ->
     fit = _fit_model(model, planned, X[learn], labels[learn], films[learn], arguments)
     if learner.threshold:
         scores = fit.predict(data, fold.validation)[:, 1]
-        fit = replace(fit, cut=best_cut(scores, labels[fold.validation] == 1))
+        cut = best_cut(scores, labels[fold.validation] == 1)
+        return Fit(fit.estimator, msgspec.structs.replace(fit.about, cut=cut))
     return fit
 
 
@@ -228,13 +212,13 @@ def _fit_model(
         if not isinstance(note, RunWarning):
             note = RunWarning("fit", planned.model, one_line(note))
         named.append(note)
-    return Fit(
-        model,
-        planned.task,
-        planned.learner.reads,
+    about = About(
+        reads=planned.learner.reads,
+        task=planned.task,
         facts=msgspec.json.decode(facts),  # NaN becomes None
-        warnings=unique_warnings(named),
+        notes=unique_warnings(named),
     )
+    return Fit(model, about)
 
 
 def _as_plain(value: Any) -> Any:

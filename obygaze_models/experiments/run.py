@@ -177,6 +177,7 @@ def _add_fit(
         try:
             fit, not_saved = _fit(plan, planned, folder / planned.place, memo)
             outputs = fit.predict(data, fold.test_rows)
+            about = fit.about
         except (ExperimentError, ValueError) as reason:  # scikit-learn raises ValueError
             lacks.append(one_line(reason))
             fold = replace(fold, tests={})
@@ -185,10 +186,10 @@ def _add_fit(
     if not fold.tests:
         return
     results.predictions += tabulate_tests(plan, planned.problem, planned.model, fold, outputs)
-    if fit.reads == "features":
+    if about.reads == "features":
         ids = data.ids_at(fold.test_rows)
         X = data.X[fold.test_rows]
-        reasons = explain_fit(fit.estimator, X, ids, task.class_keys, fit.cut)
+        reasons = explain_fit(fit.estimator, X, ids, task.class_keys, about.cut)
         if reasons is not None:
             named = reasons.assign(model=planned.model, task=task.key, fit=fold.index)
             results.reasons.append(named)
@@ -197,11 +198,11 @@ def _add_fit(
     tested = data.groups[fold.test_rows]
     trained = data.groups[fold.train]
     results.also_trained |= {*np.intersect1d(tested, trained).tolist()} - {""}
-    for note in fit.warnings:
+    for note in about.notes:
         if planned.learner.name not in ESTIMATORS:  # others are in facts
             text = f"{planned.model}: {note.text}"
             results.notes.append(RunWarning(note.code, planned.model, text))
-    results.fits.append(_row(plan, planned, fit, not_saved, len(leaked)))
+    results.fits.append(_row(plan, planned, about, not_saved, len(leaked)))
 
 
 def _fit(plan: Plan, planned: PlannedFit, place: Path, memo: FitMemo) -> tuple[Fit, str]:
@@ -210,13 +211,13 @@ def _fit(plan: Plan, planned: PlannedFit, place: Path, memo: FitMemo) -> tuple[F
         for name in (MODEL, ARRAYS):
             read_bytes(place / name, StoreUnreadable)  # a failing disk is no damage
         try:
-            return _load(planned, place), ""
+            return Fit(*load_model(place)), ""
         except ExperimentError:
             shutil.rmtree(place)  # it is damaged, so the fit is repeated
     fit = fit_planned(plan, planned, memo)
     try:
-        _write(place, model_files(fit.estimator, about_model(plan, planned, fit)))
-        return _load(planned, place), ""
+        _write(place, model_files(fit.estimator, about_model(plan, planned, fit.about)))
+        return Fit(*load_model(place)), ""
     except ExperimentError as reason:
         shutil.rmtree(place, ignore_errors=True)
         return fit, str(reason)
@@ -232,12 +233,6 @@ def _write(place: Path, files: dict[str, bytes]) -> None:
     beside.rename(place)
 
 
-def _load(planned: PlannedFit, place: Path) -> Fit:
-    """Return a fit with the saved model."""
-    estimator, about = load_model(place)
-    return Fit(estimator, planned.task, about.reads, about.cut, about.facts, about.notes)
-
-
 def _leaks(plan: Plan, planned: PlannedFit) -> set[str]:
     """Return the test clips that a fit has used, or that show the same seconds as such a clip."""
     fold = planned.fold
@@ -247,7 +242,9 @@ def _leaks(plan: Plan, planned: PlannedFit) -> set[str]:
     return {*overlapping(plan.manifest.items, tested, data.ids_at(used))}
 
 
-def _row(plan: Plan, planned: PlannedFit, fit: Fit, not_saved: str, leaked: int) -> dict[str, Any]:
+def _row(
+    plan: Plan, planned: PlannedFit, about: About, not_saved: str, leaked: int
+) -> dict[str, Any]:
     """Return a fit's row of ``fits.csv``."""
     task = planned.task
     fold = planned.fold
@@ -267,16 +264,16 @@ def _row(plan: Plan, planned: PlannedFit, fit: Fit, not_saved: str, leaked: int)
         "train_classes": trained.classes,
         "validation_classes": validated.classes,
         "estimator": planned.learner.name,
-        "reads": fit.reads,
+        "reads": about.reads,
         "folder": "" if not_saved else planned.place,
         "not_saved": not_saved,
-        "cut": fit.cut if planned.learner.threshold else None,
-        "facts": fit.facts,
+        "cut": about.cut if planned.learner.threshold else None,
+        "facts": about.facts,
     }
 
 
-def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> About:
-    """Return the description to save with a model: its task, features and footage."""
+def about_model(plan: Plan, planned: PlannedFit, about: About) -> About:
+    """Return the description of a fit, completed with its learner, features and footage."""
     data = plan.data
     items = plan.manifest.items
     learner = planned.learner
@@ -291,20 +288,16 @@ def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> About:
     # A fit that leaves out whole films has seen the others; it need not list each of their clips.
     is_whole = bool(held_out) and "" not in held_out and not held_out & groups
     spans = {} if is_whole else spans_of(items, data.ids_at(seen))
-    return About(
+    return msgspec.structs.replace(
+        about,
         model=planned.model,
         estimator=learner.name,
         options=options,
-        reads=fit.reads,
-        task=planned.task,
-        features=plan.features(frames=fit.reads == "frames"),
+        features=plan.features(frames=about.reads == "frames"),
         levels=plan.scheme.name_of,
         senses=plan.scheme.senses,
-        facts=fit.facts,
-        cut=fit.cut,
         seen=spans,
         seen_groups={data.grouped_by: sorted(groups)},
-        notes=fit.warnings,
         warnings=origin_warnings(items, plan.store.attributes),
     )
 

@@ -77,7 +77,7 @@ def train_model(
             fit = fit_planned(plan, planned)
     except (ExperimentError, ValueError) as reason:  # scikit-learn raises ValueError
         raise ExperimentError(f"{name} cannot be trained: {one_line(reason)}") from reason
-    about = about_model(plan, planned, fit)
+    about = about_model(plan, planned, fit.about)
     counts = {
         "trained": len(fold.train),
         "validated": len(fold.validation) if learner.uses_validation else 0,

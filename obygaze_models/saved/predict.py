@@ -118,9 +118,8 @@ def predict(folder: str | Path, store: Stores, *, ids: Sequence[str] | None = No
         if not block_ids:
             continue
         with prediction_errors(folder, estimator):
-            outputs = predict_outputs(estimator, features, task.target_key, len(task.classes))
+            blocks.append(predict_features(estimator, about, features))
         clips += block_ids
-        blocks.append(move_cut(outputs, about.cut))
     if not clips:
         raise ExperimentError(f"{opened.where} has features of none of these clips")
     values = np.concatenate(blocks)
@@ -136,6 +135,13 @@ def predict(folder: str | Path, store: Stores, *, ids: Sequence[str] | None = No
     return Predictions(
         about, table, origin_warnings(opened.items, opened.attributes, about.warnings)
     )
+
+
+def predict_features(estimator: Any, about: About, X: Array, **arguments: Any) -> Array:
+    """Return a model's class probabilities [N, classes], moved by its cut, or its numbers [N, 1]."""
+    task = about.learned
+    outputs = predict_outputs(estimator, X, task.target_key, len(task.classes), **arguments)
+    return move_cut(outputs, about.cut)
 
 
 def predict_frames(

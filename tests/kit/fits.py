@@ -26,4 +26,7 @@ def fit_on(
     planned = PlannedFit(learner.name, learner, problem, fold)
     fit = fit_planned(plan, planned, memo)
     seen = rows_of(plan, planned).seen
-    return SimpleNamespace(**vars(fit), seen=seen, probabilities=fit.predict)
+    return SimpleNamespace(
+        estimator=fit.estimator, facts=fit.about.facts, warnings=fit.about.notes, seen=seen,
+        probabilities=fit.predict,
+    )  # fmt: skip
