@@ -75,8 +75,7 @@ def subset(
     items = store.items.select(ids=ids, films=films)
     if not len(items):
         raise UsageError(f"no item of {store.where} is selected; choose other films or ids")
-    rows = np.array([store.items.row_of[item_id] for item_id in items.ids], np.intp)
-    plan = Plan(items, [store], np.zeros(len(rows), np.intp), rows)
+    plan = Plan(items, [store], np.zeros(len(items), np.intp), store.find_rows(items.ids))
     return write_plan(output, plan, store.attributes, "subset", overwrite=overwrite)
 
 

@@ -409,10 +409,9 @@ def encode_ids(ids: Sequence[str]) -> NDArray[np.uint8]:
     return encoded.view(np.uint8).reshape(len(ids), -1)
 
 
-def decode_ids(table: NDArray[np.uint8]) -> list[str]:
-    """Decode the result of `encode_ids`; raise ValueError if a row is empty or not UTF-8."""
-    padded = np.ascontiguousarray(table).view(f"S{table.shape[1]}")
-    ids = b"\0".join(padded.ravel().tolist()).decode("utf-8").split("\0")
-    if len(ids) != len(table) or not table[:, 0].all():
-        raise ValueError("a row has no id, or more than one")
+def decode_ids(encoded: NDArray[np.bytes_]) -> list[str]:
+    """Decode ids in UTF-8; raise ValueError if one is not, or holds a zero byte."""
+    ids = b"\0".join(encoded.tolist()).decode("utf-8").split("\0")
+    if len(ids) != len(encoded):
+        raise ValueError("a row has more than one id")
     return ids

@@ -218,9 +218,8 @@ def repair(
 
     if damage or (reopen and store.is_final):
         _check_records(store)
-        lost = {item_id for entry in damage for item_id in entry.ids}
-        source = np.zeros(len(store), np.intp)
-        source[[store.row_of[item_id] for item_id in lost]] = NO_SOURCE
+        lost = [item_id for entry in damage for item_id in entry.ids]
+        source = np.where(np.isin(store.ids, lost), NO_SOURCE, 0)
         probe: Values | None = None
         if any(entry.file.startswith(f"{fmt.PROBE}/") for entry in damage):
             probe = {}
