@@ -189,19 +189,13 @@ class Recipe:
 
     def attributes(self) -> dict[str, Any]:
         """Return the recipe as it is written in the store's attributes, in plain JSON values."""
-        arrays = {
-            spec.name: {"shape": spec.shape, "dtype": spec.dtype, **spec.attributes}
-            | ({"padded": True} if spec.padded else {})
-            for spec in self.arrays
-        }
-        values = {
-            "name": self.name,
-            "backbone": dict(self.backbone),
-            "preprocessing": dict(self.preprocessing),
-            "precision": self.precision,
-            "arrays": arrays,
-        }
-        plain: dict[str, Any] = json.loads(json.dumps(values))
+        arrays = {}
+        for spec in self.arrays:
+            arrays[spec.name] = {"shape": spec.shape, "dtype": spec.dtype, **spec.attributes}
+            if spec.padded:
+                arrays[spec.name]["padded"] = True
+        values = {**vars(self), "arrays": arrays}
+        plain: dict[str, Any] = json.loads(json.dumps(values, default=dict))
         return plain
 
 

@@ -169,8 +169,7 @@ class Store:
             return read_bytes_array(file, len(self), 1).ravel()
         status = np.full(len(self), Status.TODO, np.uint8)
         for block, record in self.records.items():
-            rows = self.rows_of_block(block)
-            status[rows.start : rows.stop] = record.status
+            status[self.rows_of_block(block)] = record.status
         return status
 
     @cached_property
@@ -238,8 +237,7 @@ class Store:
     def info(self) -> dict[str, Any]:
         """Return a summary: rows by status, array shapes and sizes, failures, and attributes."""
         n = len(self)
-        done = int((self.status == Status.DONE).sum())
-        to_do = int((self.status == Status.TODO).sum())
+        to_do, done, *failed = np.bincount(self.status, minlength=2).tolist()
         arrays = {}
         for spec in self.specs:
             arrays[spec.name] = {
@@ -249,7 +247,7 @@ class Store:
                 **spec.attributes,
             }
         return self.attributes | {
-            "rows": {"all": n, "done": done, "failed": n - done - to_do, "to_do": to_do},
+            "rows": {"all": n, "done": done, "failed": sum(failed), "to_do": to_do},
             "arrays": arrays,
             "failures": self.failures,
         }

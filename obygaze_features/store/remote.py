@@ -99,11 +99,10 @@ class Remote(Location):
         from fsspec.utils import merge_offset_ranges
 
         wanted = sorted(set(parts))
-        ends = [None if start < 0 else start + length for _, start, length in wanted]
         names, starts, ends = merge_offset_ranges(
             [name for name, _, _ in wanted],
             [start for _, start, _ in wanted],
-            ends,
+            [start + length or None for _, start, length in wanted],
             GAP_BYTES,
             PIECE_BYTES,
             sort=False,

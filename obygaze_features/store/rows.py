@@ -15,7 +15,7 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.errors import StoreError
+from obygaze_features.errors import StoreError, translate
 from obygaze_features.store import format as fmt
 from obygaze_features.store.files import Location, MappedFile, Part, StoreFile
 from obygaze_features.store.metadata import DamagedFile
@@ -119,10 +119,8 @@ class Shard:
 
             # The buffer has the right size, so a chunk that claims more cannot take more memory.
             values = np.empty(self.layout.chunk_bytes, np.uint8)
-            try:
+            with translate(DamagedFile, self.file, "it cannot be decoded ({})"):
                 decompress(content, values)
-            except (RuntimeError, ValueError) as problem:
-                raise DamagedFile(self.file, f"it cannot be decoded ({problem})") from None
             content = values
         return np.ndarray(self.layout.chunk_shape, self.layout.dtype, content)
 
@@ -163,22 +161,19 @@ def read_chunks(shards: Mapping[int, Shard], rows: Rows, out: NDArray[Any]) -> N
     some = next(iter(shards.values()))
     layout = some.layout
     chunks, within = np.divmod(rows, layout.chunk_rows)
-    order = np.argsort(chunks, kind="stable")
-    numbers, starts = np.unique(chunks[order], return_index=True)
-    targets = np.split(order, starts[1:])
+    groups = group_places(chunks)
     step = max(1, BATCH_BYTES // layout.chunk_bytes)
-    for begin in range(0, len(numbers), step):
-        batch = [
-            (shards[number // layout.chunks], number % layout.chunks)
-            for number in numbers[begin : begin + step].tolist()
-        ]
-        parts = [shard.part(chunk) for shard, chunk in batch]
+    for begin in range(0, len(groups), step):
+        batch = []
+        for number, at in groups[begin : begin + step]:
+            batch.append((shards[number // layout.chunks], number % layout.chunks, at))
+        parts = [shard.part(chunk) for shard, chunk, _ in batch]
         try:
             read = some.file.location.read_parts(parts)
         except FileNotFoundError as problem:
             raise StoreError(problem, "no longer exists") from None
-        for (shard, chunk), data, target in zip(batch, read, targets[begin:], strict=False):
-            out[target] = shard.decode(chunk, data)[within[target]]
+        for (shard, chunk, at), data in zip(batch, read, strict=True):
+            out[at] = shard.decode(chunk, data)[within[at]]
 
 
 class RowReader:
@@ -199,9 +194,7 @@ class RowReader:
             read_chunks(shards, rows, into)
             return into
 
-        order = np.argsort(numbers, kind="stable")
-        needed, starts = np.unique(numbers[order], return_index=True)
-        for number, at in zip(needed.tolist(), np.split(order, starts[1:]), strict=True):
+        for number, at in group_places(numbers):
             shard = self._open(array, [number])[number]
             within = rows[at] % array.shard_rows
             if _is_run(at):
@@ -274,6 +267,19 @@ class RowReader:
             # A writer was interrupted, or has not moved the shard yet.
             names.insert(0, fmt.staged_name(array.spec, number, sha256))
         return names
+
+
+def group_places(numbers: Rows) -> list[tuple[int, Rows]]:
+    """Return each number, in ascending order, with the places where it is.
+
+    Examples
+    --------
+    >>> group_places(np.array([7, 5, 7]))
+    [(5, array([1])), (7, array([0, 2]))]
+    """
+    order = np.argsort(numbers, kind="stable")
+    found, starts = np.unique(numbers[order], return_index=True)
+    return list(zip(found.tolist(), np.split(order, starts[1:]), strict=False))
 
 
 def _is_run(numbers: Rows) -> bool:

@@ -39,8 +39,6 @@ from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.remote import Remote, hub_repository, one_line_errors
 from obygaze_features.store.verify import compare_files, compare_list
 
-GROUP = "zarr.json"
-
 
 def pack(store: Store, output: Path | str) -> dict[str, Any]:
     """Pack a final store into one zip file, verifying the checksum of each file.
@@ -128,8 +126,8 @@ def _list_files(store: Store) -> dict[str, int]:
             f"{store.location.join(name)} cannot be copied: {reason}; "
             f"run: obygaze stores verify {store.path}"
         )
-    names = [fmt.CHECKSUMS, fmt.LOG, *sorted(read_checksums(store.location), key=GROUP.__eq__)]
-    paths = {name: store.path / name for name in names}
+    listed = sorted(read_checksums(store.location), key="zarr.json".__eq__)
+    paths = {name: store.path / name for name in (fmt.CHECKSUMS, fmt.LOG, *listed)}
     return {name: path.stat().st_size for name, path in paths.items() if path.is_file()}
 
 

@@ -373,7 +373,7 @@ def write_empty_store(
     """Write the files of an open store that has no rows yet into an empty folder."""
     write_arrays(folder, attributes, items.ids, probe)
     (folder / fmt.ITEMS).write_bytes(items.without_spoken_words().to_csv().encode())
-    write_checksums(folder)
+    write_checksums(folder, {})
     for name in (fmt.RECORDS, fmt.STAGING):
         (folder / name).mkdir()
 
@@ -420,12 +420,12 @@ def write_arrays(
     return group
 
 
-def write_checksums(folder: Path, computed: Mapping[str, str] | None = None) -> None:
+def write_checksums(folder: Path, computed: Mapping[str, str]) -> None:
     """Write the SHA-256 of every file except the log, which may grow, to ``checksums.json``.
 
     `computed` holds the checksums that are already known, by file name.
     """
-    checksums = dict(computed or {})
+    checksums = dict(computed)
     for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and name not in (fmt.LOG, fmt.CHECKSUMS, *checksums):
