@@ -33,7 +33,7 @@ Rows = NDArray[np.intp]
 
 
 class Shard:
-    """A shard file: its index, and its bytes if it is on this machine.
+    """A shard file: its index, and (as `mapped`) its content if it is on this machine.
 
     Parameters
     ----------
@@ -45,12 +45,13 @@ class Shard:
         The end of the file, with the index, if it has been read already.
     """
 
+    mapped: MappedFile
+
     def __init__(
         self, location: Location, name: str, array: ShardLayout, tail: bytes | None = None
     ) -> None:
         self.file = StoreFile(location, name)
         self.layout = array
-        self.mapped: MappedFile | None = None
         size = self.layout.index_bytes
         if location.is_local:
             self.mapped = location.map(name)
@@ -91,7 +92,6 @@ class Shard:
 
     def read_row(self, row: int) -> NDArray[Any]:
         """Read one row of a mapped shard, counted from its start. This is fast enough for loops."""
-        assert self.mapped is not None
         chunk, within = divmod(row, self.layout.chunk_rows)
         _, start, length = self.part(chunk)
         data = self.mapped.bytes[start : start + length]
@@ -127,7 +127,6 @@ class Shard:
     @cached_property
     def _chunks(self) -> NDArray[Any]:
         """The file as evenly spaced chunks, each with its checksum."""
-        assert self.mapped is not None
         chunk = np.dtype(
             [("values", self.layout.dtype, self.layout.chunk_shape), ("checksum", "<u4")]
         )
@@ -137,7 +136,7 @@ class Shard:
     def _places(self) -> Rows:
         """The place of each chunk among evenly spaced ones; -1 if it must be found or decoded."""
         places = np.full(self.layout.chunks, -1)
-        if self.mapped is not None and not self.layout.compressed:
+        if self.file.location.is_local and not self.layout.compressed:
             starts, lengths = self._index.T
             found, rest = np.divmod(starts, self._chunks.itemsize)
             is_even = (rest == 0) & (lengths == self._chunks.itemsize)
@@ -147,7 +146,6 @@ class Shard:
 
     def _verify(self, places: Rows) -> None:
         """Raise `DamagedFile` if any of the evenly spaced chunks was changed."""
-        assert self.mapped is not None
         table = self.mapped.bytes[: self._chunks.nbytes].reshape(len(self._chunks), -1)
         stored = self._chunks["checksum"][places]
         contents = map(table[:, :-CHECKSUM_BYTES].__getitem__, places.tolist())
@@ -213,8 +211,8 @@ class RowReader:
 
     def forget(self) -> None:
         """Release the memory that holds rows of the open shards."""
-        for shard in list(self._shards.values()):
-            if shard.mapped is not None:
+        if self.store.location.is_local:
+            for shard in list(self._shards.values()):
                 shard.mapped.forget()
 
     def _open(self, array: ShardLayout, numbers: Sequence[int]) -> dict[int, Shard]:

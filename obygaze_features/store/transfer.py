@@ -24,7 +24,6 @@ from obygaze_features.common.files import (
     new_folder,
     refuse_to_overwrite,
     require_plain_file,
-    sync_folder,
     write_bytes,
 )
 from obygaze_features.common.package import need
@@ -210,7 +209,6 @@ def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> di
             raise
         for name in (*read_checksums(location), fmt.CHECKSUMS):
             make_read_only(folder / name)
-        sync_folder(folder)
         lock.unlink(missing_ok=True)  # before the store is there, so that a kill leaves no file
         final.rmdir()
         folder.rename(final)
