@@ -135,7 +135,7 @@ def test_the_shipped_minutes_and_words_are_reproduced(authors, tmp_path):
     # their digests, began or ended with a space, because a subtitle without words was read as well.
     made = of.open_store(tmp_path / "made/words.zarr")
     difference = of.diff(of.open_store(EXAMPLE / "words.zarr"), made)
-    assert (difference["only_left"], difference["only_right"]) == (0, 0)
+    assert made.done_ids() == of.open_store(EXAMPLE / "words.zarr").done_ids()
     equal = {name: rows["equal"] for name, rows in difference["rows"].items()}
     assert equal == dict.fromkeys(["native", "count"], 2567)
     assert [row["attribute"] for row in difference["attributes"]] == ["items_digest"]

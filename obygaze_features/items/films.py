@@ -43,20 +43,6 @@ def known_titles() -> dict[str, str]:
     return {row["film"]: f"{row['title']} ({row['year']})" for row in table.rows()}
 
 
-def match_film(name: str, titles: Mapping[str, str]) -> str:
-    """Return the id of the film with this id or title (with or without the year), ignoring case.
-
-    Examples
-    --------
-    >>> match_film("juno", {"tt0467406": "Juno (2007)", "tt0120338": "Titanic (1997)"})
-    'tt0467406'
-    """
-    films = _find(name, titles)
-    if len(films) > 1:
-        raise UsageError(f"{shorten(name)} matches several films; use an id: {join_some(films)}")
-    return films[0]
-
-
 def without_year(title: str) -> str:
     """Return a title without its year.
 
@@ -95,9 +81,7 @@ def find_films(names: Collection[str] | str, titles: Mapping[str, str]) -> list[
         raise UsageError("no film is named; pass the id or title of a film")
     for name in filter(None, parts):
         wish = name.removeprefix("!")
-        films = _find(wish, titles)
-        if "*" not in wish:
-            films = [match_film(wish, titles)]
+        films = match_films(wish, titles, several="*" in wish)
         if name == wish:
             chosen += films
         else:
@@ -109,10 +93,15 @@ def find_films(names: Collection[str] | str, titles: Mapping[str, str]) -> list[
     return remaining
 
 
-def _find(name: str, titles: Mapping[str, str]) -> list[str]:
+def match_films(name: str, titles: Mapping[str, str], *, several: bool = False) -> list[str]:
     """Return the films with this id, title or pattern, ignoring case, spaces and the year.
 
-    Raise `UsageError` if there are none.
+    Raise `UsageError` if there are none, or several unless that is allowed.
+
+    Examples
+    --------
+    >>> match_films("juno", {"tt0467406": "Juno (2007)", "tt0120338": "Titanic (1997)"})
+    ['tt0467406']
     """
     if name in titles:
         return [name]
@@ -126,6 +115,8 @@ def _find(name: str, titles: Mapping[str, str]) -> list[str]:
     if not films:
         known = [without_year(title) or film for film, title in titles.items()]
         raise UsageError(unknown_name("film", name, filter(None, known)))
+    if len(films) > 1 and not several:
+        raise UsageError(f"{shorten(name)} matches several films; use an id: {join_some(films)}")
     return films
 
 

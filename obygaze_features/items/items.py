@@ -259,7 +259,9 @@ class Items:
             for row, kind in enumerate(self.kinds):
                 if kind == "text":
                     sources[row] = self._text_digest(row)
-        times = [_format_times(column, _microseconds) for column in (self.starts, self.ends)]
+        times = []
+        for seconds in (self.starts, self.ends):
+            times.append(_format_times(seconds, lambda time: str(round(time * 1e6))))
         for column in (self.ids, self.kinds, sources, *times):
             digest.update("\n".join(column).encode() + b"\0")
         return digest.hexdigest()
@@ -328,10 +330,8 @@ def require_same_clips(stored: Items, listed: Items, listed_in: str = "the manif
     where neither has a file.
     """
     for own in stored:
-        if own.id not in listed.row_of:
-            continue
-        other = listed[listed.row_of[own.id]]
-        if not _can_be_same(own, other):
+        row = listed.row_of.get(own.id)
+        if row is not None and not _can_be_same(own, listed[row]):
             raise ManifestError(
                 f"id {own.id} is another file, film or span in the store than in {listed_in}. Use "
                 "the manifest that the store was made from, or extract the features again"
@@ -346,8 +346,7 @@ def _can_be_same(item: Item, other: Item) -> bool:
     ends = abs((item.end or 0) - (other.end or 0))
     if max(starts, ends) > MIN_SPAN_S / 2:
         return False
-    files = (name.rpartition("/")[2] for name in (item.media, other.media))
-    names = {media_stem(file).casefold() for file in files}
+    names = {media_stem(name.rpartition("/")[2]).casefold() for name in (item.media, other.media)}
     if names == {""}:
         names = {item.film, other.film}
     return len(names - {""}) < 2
@@ -441,10 +440,6 @@ def _wrong_cells(cells: Sequence[str], pattern: re.Pattern[str]) -> Iterator[tup
     for row, cell in enumerate(cells):
         if not pattern.fullmatch(cell):
             yield row, cell
-
-
-def _microseconds(value: float) -> str:
-    return str(round(value * 1e6))
 
 
 def _format_times(values: np.ndarray, format_time: Callable[[float], str]) -> list[str]:

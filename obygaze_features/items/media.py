@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
 from obygaze_features.common.files import VIDEO_SUFFIXES, require_folder
+from obygaze_features.common.text import group_by
 from obygaze_features.errors import VideoError, translate
 from obygaze_features.items.items import Item, media_stem
 
@@ -53,6 +53,8 @@ class MediaFolder:
         require_folder(root, "a folder of videos or images", VideoError)
         self.root = root
         self.suffixes = suffixes
+        folders = [path for path in sorted(root.iterdir()) if path.is_dir()]
+        self._film_folders = {path.name.casefold(): path for path in folders}
         self._listed: dict[Path, dict[str, list[Path]]] = {}
 
     def candidates(self, item: Item) -> list[Path]:
@@ -99,11 +101,6 @@ class MediaFolder:
             stems.append(item.film)
         return list(dict.fromkeys(filter(None, stems)))
 
-    @cached_property
-    def _film_folders(self) -> dict[str, Path]:
-        """The folders of films, by name in lower case."""
-        return {path.name.casefold(): path for path in sorted(self.root.iterdir()) if path.is_dir()}
-
     def _files(self, folder: Path) -> dict[str, list[Path]]:
         """List a folder's files by stem, in lower case."""
         if folder not in self._listed:
@@ -112,12 +109,12 @@ class MediaFolder:
             with translate(VideoError, folder, "cannot be read: {}", foreign=OSError):
                 if folder.exists():
                     paths = sorted(folder.iterdir())
-            listed: dict[str, list[Path]] = {}
+            files = []
             for path in paths:
                 is_media = path.suffix.lower() in self.suffixes and not path.name.startswith(".")
                 if is_media and path.exists() and not path.is_dir():
-                    listed.setdefault(path.stem.casefold(), []).append(path)
-            self._listed[folder] = listed
+                    files.append(path)
+            self._listed[folder] = group_by(files, lambda path: path.stem.casefold())
         return self._listed[folder]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from obygaze_features.common.files import require_readable
 from obygaze_features.common.text import MAX_TIME_S
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.items.films import match_film, titles_in
+from obygaze_features.items.films import match_films, titles_in
 from obygaze_features.items.items import Items, media_stem
 from obygaze_features.manifests.manifest import Manifest
 
@@ -147,7 +147,7 @@ def _read_films(source: Path, items: Items) -> tuple[dict[str, list[Line]], list
         # The stem of "Juno (2007).en.srt" is "Juno (2007)".
         stem = _LANGUAGE.sub("", path.stem)
         try:
-            film = match_film(videos.get(stem, stem), titles)
+            [film] = match_films(videos.get(stem, stem), titles)
             lines = read_subtitles(path)
         except (ManifestError, UsageError) as error:
             notes.append(f"{path.name} is not used: {error}")

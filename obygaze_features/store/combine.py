@@ -24,6 +24,7 @@ from obygaze_features.store.diff import read_probe, require_same
 from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import Status
 from obygaze_features.store.reader import Rows, Store, open_store
+from obygaze_features.store.rows import group_places
 from obygaze_features.store.writer import (
     Outcome,
     Values,
@@ -75,8 +76,7 @@ def subset(
     items = store.items.select(ids=ids, films=films)
     if not len(items):
         raise UsageError(f"no item of {store.where} is selected; choose other films or ids")
-    rows = np.array([store.items.row_of[item_id] for item_id in items.ids], np.intp)
-    plan = Plan(items, [store], np.zeros(len(rows), np.intp), rows)
+    plan = Plan(items, [store], np.zeros(len(items), np.intp), store.find_rows(items.ids))
     return write_plan(output, plan, store.attributes, "subset", overwrite=overwrite)
 
 
@@ -166,9 +166,9 @@ def write_plan(
 def _read_planned(plan: Plan, rows: range) -> list[Outcome]:
     """Read the outcomes of some of the new store's rows from their source stores."""
     outcomes: list[Outcome] = [None] * len(rows)
-    source = plan.source[rows.start : rows.stop]
-    for number in np.unique(source[source != NO_SOURCE]).tolist():
-        at = np.flatnonzero(source == number)
+    for number, at in group_places(plan.source[rows.start : rows.stop]):
+        if number == NO_SOURCE:
+            continue
         read = read_outcomes(plan.stores[number], plan.row[rows.start + at])
         for index, outcome in zip(at.tolist(), read, strict=True):
             outcomes[index] = outcome

@@ -42,8 +42,6 @@ def diff(left: Store, right: Store) -> dict[str, Any]:
 
         ``rows``, by array: the number ``n`` of rows that are done in both stores, how many of them
         are ``equal``, and the ``mean`` and ``least`` cosine (None if there are no common rows).
-
-        ``only_left``, ``only_right``: the number of ids that are done only in that store.
     """
     attributes = []
     for name, values in differences(left.attributes, right.attributes, _NAMES).items():
@@ -62,20 +60,18 @@ def diff(left: Store, right: Store) -> dict[str, Any]:
             probe[name] = float(cosines[0])
 
     left_ids = left.done_ids()
-    in_right = set(right.done_ids())
-    common = [item_id for item_id in left_ids if item_id in in_right]
-    rows = {name: _compare_rows(left, right, common, name) for name in names}
-    is_equal = len(common) == len(left_ids) == len(in_right)
-    for agreement in rows.values():
-        is_equal = is_equal and agreement["equal"] == len(common)
+    common = right.done_ids(left_ids)
+    is_equal = probes_equal and not attributes and set(left_ids) == set(right.done_ids())
+    rows = {}
+    for name in names:
+        rows[name] = _compare_rows(left, right, common, name)
+        is_equal = is_equal and rows[name]["equal"] == len(common)
     return {
-        "identical": is_equal and probes_equal and not attributes,
+        "identical": is_equal,
         "attributes": attributes,
         "probe": probe,
         "probes_equal": probes_equal,
         "rows": rows,
-        "only_left": len(left_ids) - len(common),
-        "only_right": len(in_right) - len(common),
     }
 
 

@@ -93,9 +93,8 @@ class Location:
                     raise
                 read.append(None)
                 continue
-            if start < 0:
-                start = max(0, start + len(data))
-            read.append(data[start : start + length].tobytes())
+            end = start + length or None  # None: the end of the file
+            read.append(data[start:end].tobytes())
         return read
 
     def fetch(self, names: Sequence[str], folder: Path) -> None:
@@ -170,7 +169,7 @@ class Zip(Location):
     """A zip file on this machine that contains one store, uncompressed so it can be mapped."""
 
     def __init__(self, path: Path) -> None:
-        self.path = self.address = path
+        self.address = path
         self.where = str(path)
         self._file = _map_file(path)
         reason = "is not a zip file, or is cut short ({}); download it again"

@@ -156,9 +156,8 @@ def _write_metadata(folder: Path, store: Store) -> None:
     if "frame_time" in store.arrays:
         coordinates.append("frame_time")
     attributes = {**store.attributes, "state": "final"}
-    ids = fmt.encode_ids(store.ids)
     group = write_arrays(
-        folder, attributes, ids, read_probe(store), coordinates=" ".join(coordinates)
+        folder, attributes, store.ids, read_probe(store), coordinates=" ".join(coordinates)
     )
     texts = [np.array(store.ids, object), np.array(store.items.films, object)]
     for name, column in zip(fmt.COORDINATES, texts, strict=True):

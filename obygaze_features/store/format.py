@@ -189,19 +189,13 @@ class Recipe:
 
     def attributes(self) -> dict[str, Any]:
         """Return the recipe as it is written in the store's attributes, in plain JSON values."""
-        arrays = {
-            spec.name: {"shape": spec.shape, "dtype": spec.dtype, **spec.attributes}
-            | ({"padded": True} if spec.padded else {})
-            for spec in self.arrays
-        }
-        values = {
-            "name": self.name,
-            "backbone": dict(self.backbone),
-            "preprocessing": dict(self.preprocessing),
-            "precision": self.precision,
-            "arrays": arrays,
-        }
-        plain: dict[str, Any] = json.loads(json.dumps(values))
+        arrays = {}
+        for spec in self.arrays:
+            arrays[spec.name] = {"shape": spec.shape, "dtype": spec.dtype, **spec.attributes}
+            if spec.padded:
+                arrays[spec.name]["padded"] = True
+        values = {**vars(self), "arrays": arrays}
+        plain: dict[str, Any] = json.loads(json.dumps(values, default=dict))
         return plain
 
 
@@ -409,10 +403,9 @@ def encode_ids(ids: Sequence[str]) -> NDArray[np.uint8]:
     return encoded.view(np.uint8).reshape(len(ids), -1)
 
 
-def decode_ids(table: NDArray[np.uint8]) -> list[str]:
-    """Decode the result of `encode_ids`; raise ValueError if a row is empty or not UTF-8."""
-    padded = np.ascontiguousarray(table).view(f"S{table.shape[1]}")
-    ids = b"\0".join(padded.ravel().tolist()).decode("utf-8").split("\0")
-    if len(ids) != len(table) or not table[:, 0].all():
-        raise ValueError("a row has no id, or more than one")
+def decode_ids(encoded: NDArray[np.bytes_]) -> list[str]:
+    """Decode ids in UTF-8; raise ValueError if one is not, or holds a zero byte."""
+    ids = b"\0".join(encoded.tolist()).decode("utf-8").split("\0")
+    if len(ids) != len(encoded):
+        raise ValueError("a row has more than one id")
     return ids

@@ -1,8 +1,8 @@
 """Import features from NumPy, PyTorch or HDF5 files into a store, block by block.
 
-The source of an array is `Rows`: their shape and number type, and a function that reads an item's
-row. A row that cannot be read is recorded as failed, with the reason. An interrupted import is
-resumed.
+The source of an array is `Rows`, with a function that reads an item's row. The first row that can
+be read has the shape and number type of all. A row that cannot be read is recorded as failed, with
+the reason. An interrupted import is resumed.
 
 A folder has one file per item, ``FILM/STEM.pth`` or ``FILM/STEM.npy``, which is found like the
 item's media file. For spans of a film, and if no file has that stem, it is found by the item's id.
@@ -54,8 +54,8 @@ class Rows:
 
     Parameters
     ----------
-    shape, dtype
-        The shape and number type of one row.
+    path
+        The file or folder.
     read
         A function that returns an item's row. It raises `LookupError` if the item has none, and
         another error if the row cannot be read.
@@ -63,8 +63,7 @@ class Rows:
         True if rows may end in NaN (or -1), as in the export of a store with short clips.
     """
 
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    path: Path
     read: Callable[[Item], NDArray[Any]]
     padded: bool = False
 
@@ -112,8 +111,9 @@ def import_features(
     sources = _open_sources(source, manifest, ids)
     specs = []
     for name, rows in sources.items():
-        dtype = str(to_storable(np.empty(0, rows.dtype)).dtype)
-        spec = ArraySpec(name, rows.shape, dtype, "imported", rows.padded, tuple(columns))
+        first = _read_first(rows, manifest)
+        dtype = str(first.dtype)
+        spec = ArraySpec(name, first.shape, dtype, "imported", rows.padded, tuple(columns))
         specs.append(spec)
     stated = replace(stated, name=output.stem, arrays=tuple(specs))
 
@@ -128,6 +128,18 @@ def import_features(
         items = [manifest.items[row] for row in writer.store.rows_of_block(block)]
         writer.write_block(block, [_read_item(item, sources, specs) for item in items])
     return open_store(output)
+
+
+def _read_first(rows: Rows, manifest: Manifest) -> NDArray[Any]:
+    """Return the first row that can be read; raise `StoreError` if there is none."""
+    example = ""
+    for item in manifest:
+        try:
+            return to_storable(rows.read(item))
+        except (ObygazeError, LookupError) as problem:
+            example = example or str(problem)
+    items = f"the {len(manifest)} items of {manifest.name}"
+    raise StoreError(rows.path, f": none of {items} can be read: {example}")
 
 
 def _read_item(
@@ -168,22 +180,21 @@ def _open_sources(
     ids: Path | str | Iterable[str] | None,
 ) -> dict[str, Rows]:
     """Open a source, or several; return the rows of each array."""
-    named = source
-    if not isinstance(named, Mapping):
-        named = {"native": named}
+    if not isinstance(source, Mapping):
+        source = {"native": source}
     if isinstance(ids, Path | str):
         ids = read_table(Path(ids), required=["id"])["id"]
     elif ids is not None:
         ids = list(ids)
 
     sources: dict[str, Rows] = {}
-    for name, file in named.items():
+    for name, file in source.items():
         path = Path(file)
         suffix = path.suffix.lower()
         if suffix == ".npy" and ids is not None:
-            sources[name] = _rows_by_id(path, _map_npy(path, path), ids, manifest)
+            sources[name] = _rows_by_id(path, _map_npy(path, path), ids)
         elif suffix in HDF5_SUFFIXES and ids is None:
-            sources |= _open_hdf5(path, manifest)
+            sources |= _open_hdf5(path)
         elif path.is_dir() and ids is None:
             sources[name] = _open_folder(path, name, manifest)
         else:
@@ -200,7 +211,7 @@ def _map_npy(path: Path, where: object) -> NDArray[Any]:
         return np.lib.format.open_memmap(path, mode="r")
 
 
-def _rows_by_id(path: Path, matrix: Any, ids: Sequence[str], manifest: Manifest) -> Rows:
+def _rows_by_id(path: Path, matrix: Any, ids: Sequence[str], *, padded: bool = False) -> Rows:
     """Return the rows of a matrix, or of an HDF5 dataset, for which a list has the ids."""
     if len(matrix.shape) < 2 or len(matrix) != len(ids):
         raise StoreError(
@@ -210,10 +221,6 @@ def _rows_by_id(path: Path, matrix: Any, ids: Sequence[str], manifest: Manifest)
     for row, item_id in enumerate(ids):
         if row_of.setdefault(item_id, row) != row:
             raise StoreError(path, f"has several rows for {shorten(str(item_id))}; keep one")
-    if row_of.keys().isdisjoint(manifest.ids):
-        raise StoreError(
-            path, f"has none of the items of {manifest.name}: its ids are like {ids[:1]!s:.60}"
-        )
 
     def read(item: Item) -> NDArray[Any]:
         if item.id not in row_of:
@@ -221,11 +228,11 @@ def _rows_by_id(path: Path, matrix: Any, ids: Sequence[str], manifest: Manifest)
         with translate(StoreError, path.name, "cannot be read ({})"):
             return np.array(matrix[row_of[item.id]])
 
-    return Rows(tuple(matrix.shape[1:]), matrix.dtype, read)
+    return Rows(path, read, padded)
 
 
 def _open_folder(path: Path, name: str, manifest: Manifest) -> Rows:
-    """Open a folder with one file per item. The first readable file has the shape of all rows."""
+    """Open a folder with one file per item."""
     suffix = ".npy"
     if any(path.rglob("*.pth")):
         suffix = ".pth"
@@ -241,16 +248,7 @@ def _open_folder(path: Path, name: str, manifest: Manifest) -> Rows:
         file = files[item.id]
         return _read_file(file, file.relative_to(path.parent).as_posix(), name)
 
-    example = ""
-    for item in manifest:
-        try:
-            first = to_storable(read(item))
-        except (ObygazeError, LookupError) as problem:
-            example = example or str(problem)
-        else:
-            return Rows(first.shape, first.dtype, read)
-    items = f"the {len(manifest)} items of {manifest.name}"
-    raise StoreError(path, f": none of {items} can be read: {example}")
+    return Rows(path, read)
 
 
 def _find_files(path: Path, suffix: str, manifest: Manifest) -> dict[str, Path]:
@@ -311,7 +309,7 @@ def _load_pth(path: Path, where: str, name: str) -> NDArray[Any]:
     return values
 
 
-def _open_hdf5(path: Path, manifest: Manifest) -> dict[str, Rows]:
+def _open_hdf5(path: Path) -> dict[str, Rows]:
     """Open the datasets of an HDF5 file that have a row for each id in its dataset ``ids``."""
     import h5py
 
@@ -326,8 +324,8 @@ def _open_hdf5(path: Path, manifest: Manifest) -> dict[str, Rows]:
     sources = {}
     for name, dataset in datasets.items():
         if dataset.dtype.kind in "fiu" and dataset.ndim > 1 and len(dataset) == len(names):
-            rows = _rows_by_id(path, dataset, names, manifest)
-            sources[name] = replace(rows, padded="padded" in dataset.attrs)
+            padded = "padded" in dataset.attrs
+            sources[name] = _rows_by_id(path, dataset, names, padded=padded)
     if not sources:
         raise StoreError(path, "has no numeric dataset with one row per id")
     return sources

@@ -86,7 +86,8 @@ def find_nearest(
         selected = store.status == Status.DONE
         if films is not None:
             selected &= np.isin(np.array(store.items.films), list(films))
-        selected[[store.row_of[item_id] for item_id in exclude if item_id in store]] = False
+        excluded = store.find_rows(exclude)
+        selected[excluded[excluded >= 0]] = False
         rows = np.flatnonzero(selected)
 
         cosines, frames = _score(store, array, rows, direction)

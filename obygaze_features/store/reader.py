@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -148,17 +148,13 @@ class Store:
     @cached_property
     def row_of(self) -> dict[str, int]:
         """The row number of each id, in the order of the rows."""
-        row_of = dict(zip(self.ids, range(len(self)), strict=True))
-        if len(row_of) < len(self):
-            raise DamagedFile(self._ids_file, "duplicate id")
-        return row_of
+        return dict(zip(self.ids, range(len(self)), strict=True))
 
     @cached_property
     def ids(self) -> list[str]:
         """The ids, in the order of the rows."""
-        table = read_bytes_array(self._ids_file, len(self))
         with translate(DamagedFile, self._ids_file):
-            return fmt.decode_ids(table)
+            return fmt.decode_ids(self._sorted_ids[0])
 
     @cached_property
     def items(self) -> Items:
@@ -173,8 +169,7 @@ class Store:
             return read_bytes_array(file, len(self), 1).ravel()
         status = np.full(len(self), Status.TODO, np.uint8)
         for block, record in self.records.items():
-            rows = self.rows_of_block(block)
-            status[rows.start : rows.stop] = record.status
+            status[self.rows_of_block(block)] = record.status
         return status
 
     @cached_property
@@ -242,8 +237,7 @@ class Store:
     def info(self) -> dict[str, Any]:
         """Return a summary: rows by status, array shapes and sizes, failures, and attributes."""
         n = len(self)
-        done = int((self.status == Status.DONE).sum())
-        to_do = int((self.status == Status.TODO).sum())
+        to_do, done, *failed = np.bincount(self.status, minlength=2).tolist()
         arrays = {}
         for spec in self.specs:
             arrays[spec.name] = {
@@ -253,7 +247,7 @@ class Store:
                 **spec.attributes,
             }
         return self.attributes | {
-            "rows": {"all": n, "done": done, "failed": n - done - to_do, "to_do": to_do},
+            "rows": {"all": n, "done": done, "failed": sum(failed), "to_do": to_do},
             "arrays": arrays,
             "failures": self.failures,
         }
@@ -283,7 +277,7 @@ class Store:
             row = self.row_of.get(ids[0], -1)
             if row >= 0 and self.status.item(row) == Status.DONE:
                 return self._row_reader.read_row(stored, row)[None]
-        rows = self._find_rows(ids)
+        rows = self.find_rows(ids)
         if missing == "raise":
             self._require_done(rows, ids)
         done = self._are_done(rows)
@@ -303,9 +297,22 @@ class Store:
         """Release the memory used for reading rows; reading more rows is still possible."""
         self._row_reader.forget()
 
+    def find_rows(self, ids: Iterable[str] | None = None) -> Rows:
+        """Return the row number of each id (default: all); -1 for ids that are not in the store."""
+        if ids is None:
+            return np.arange(len(self))
+        if isinstance(ids, str):
+            raise UsageError(f"ids must be a list of ids (got {ids!r:.60})")
+        stored, order = self._sorted_ids
+        encoded = [str(item_id).encode("utf-8", "surrogatepass") for item_id in ids]
+        wanted = np.array(encoded, object)  # as bytes, NumPy ignores zeros at their end
+        places = np.searchsorted(stored, wanted.astype("S"), sorter=order)
+        rows: Rows = order.take(places, mode="clip")
+        return np.where(stored[rows] == wanted, rows, -1)
+
     def done_ids(self, ids: Sequence[str] | None = None) -> list[str]:
         """Return the ids whose rows are done, in the order of `ids` (default: all ids)."""
-        done = self._are_done(self._find_rows(ids))
+        done = self._are_done(self.find_rows(ids))
         return list(itertools.compress(ids or self.ids, done.tolist()))
 
     def missing_rows(self, rows: Rows | None = None, *, retry_failed: bool = False) -> Rows:
@@ -359,7 +366,7 @@ class Store:
         self.stored(array)  # so that an unknown array raises here, not in a worker
         if ids is None:
             ids = self.done_ids()
-        self._require_done(self._find_rows(ids), ids)
+        self._require_done(self.find_rows(ids), ids)
         return StoreDataset(self, array, list(ids))
 
     # Internals
@@ -372,13 +379,21 @@ class Store:
     def _row_reader(self) -> RowReader:
         return RowReader(self)
 
-    def _find_rows(self, ids: Sequence[str] | None) -> Rows:
-        """Return the row number of each id (default: all); -1 for ids that are not in the store."""
-        if ids is None:
-            return np.arange(len(self))
-        if isinstance(ids, str):
-            raise UsageError(f"ids must be a list of ids (got {ids!r:.60})")
-        return np.array([self.row_of.get(item_id, -1) for item_id in ids], np.intp)
+    @cached_property
+    def _sorted_ids(self) -> tuple[NDArray[np.bytes_], Rows]:
+        """The ids in UTF-8, and the row numbers in the order of the sorted ids.
+
+        For a million ids, this takes a fraction of the time and memory of `ids` or `row_of`.
+        """
+        table = read_bytes_array(self._ids_file, len(self))
+        ids = table.view(f"S{table.shape[1]}").ravel()
+        order = np.argsort(ids, kind="stable")  # fast if the ids are sorted
+        in_order = ids[order]
+        if not in_order[0]:
+            raise DamagedFile(self._ids_file, "a row has no id")
+        if (in_order[1:] == in_order[:-1]).any():
+            raise DamagedFile(self._ids_file, "duplicate id")
+        return ids, order
 
     def _are_done(self, rows: Rows) -> NDArray[np.bool_]:
         """Return a mask of the rows that are done; a negative row never is."""

@@ -8,12 +8,13 @@ saved.
 from __future__ import annotations
 
 import asyncio
+import bisect
 import contextlib
 import hashlib
 import io
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from http.client import responses
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -50,9 +51,6 @@ _REMEDY = (
 )
 _TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
 _HUB = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)/?")
-
-Span = tuple[str, int, int | None]
-"""The bytes that one request reads: the file's name, the start and the end (None: to its end)."""
 
 
 class Remote(Location):
@@ -98,38 +96,37 @@ class Remote(Location):
 
     def read_parts(self, parts: Sequence[Part], *, missing_ok: bool = False) -> list[Any]:
         """Read several parts of files in parallel; nearby parts share one request."""
-        spans: list[Span] = []
-        number_of = {}
-        for part in sorted(set(parts)):
-            name, start, length = part
-            if spans and _is_near(spans[-1], part):
-                spans[-1] = (name, spans[-1][1], start + length)
-            else:
-                spans.append((name, start, None if start < 0 else start + length))
-            number_of[part] = len(spans) - 1
+        from fsspec.utils import merge_offset_ranges
 
-        answers = self._request(spans, missing_ok=missing_ok)
+        wanted = sorted(set(parts))
+        names, starts, ends = merge_offset_ranges(
+            [name for name, _, _ in wanted],
+            [start for _, start, _ in wanted],
+            [start + length or None for _, start, length in wanted],
+            GAP_BYTES,
+            PIECE_BYTES,
+            sort=False,
+        )
+        answers = self._request(names, starts, ends, missing_ok=missing_ok)
+
         read = []
-        for part in parts:
-            number = number_of[part]
+        spans = list(zip(names, starts, strict=True))
+        for name, start, length in parts:
+            number = bisect.bisect_right(spans, (name, start)) - 1
             data = answers[number]
             if data is not None:
-                start = part[1] - spans[number][1]
-                data = data[start : start + part[2]]
+                begin = start - starts[number]
+                data = data[begin : begin + length]
             read.append(data)
         return read
 
     def fetch(self, names: Sequence[str], folder: Path) -> None:
         """Download files into a folder, several at a time."""
-        with one_line_errors(self.where):
-            for there, here in self._batches(names, folder, "Fetching"):
-                self.connect().get(there, here)
+        self._transfer(self.connect().get, "Fetching", names, folder)
 
     def send(self, names: Sequence[str], folder: Path) -> None:
         """Upload files from a folder, several at a time."""
-        with one_line_errors(self.where):
-            for there, here in self._batches(names, folder, "Sending"):
-                self.connect().put(here, there)
+        self._transfer(self.connect().put, "Sending", names, folder)
 
     def identify(self) -> object:
         """Return the list of checksums, which identifies the store; None if there is no list."""
@@ -150,22 +147,28 @@ class Remote(Location):
             limit = MAX_JSON_BYTES
         # With a range of the limit, a longer file would arrive cut, and without an error.
         data: bytes | None
-        [data] = self._request([(name, 0, limit + 1)], missing_ok=missing_ok)
+        [data] = self._request([name], [0], [limit + 1], missing_ok=missing_ok)
         if data and len(data) > limit:
             raise StoreError(f"{self.join(name)} is larger than {format_size(limit)}")
         return data
 
-    def _request(self, spans: Sequence[Span], *, missing_ok: bool = False) -> list[Any]:
-        """Request spans of files; with `missing_ok`, a span of a missing file is None."""
+    def _request(
+        self,
+        names: Sequence[str],
+        starts: Sequence[int],
+        ends: Sequence[int | None],
+        *,
+        missing_ok: bool = False,
+    ) -> list[Any]:
+        """Request parts of files (an end of None: to the file's end).
+
+        With `missing_ok`, a part of a missing file is None.
+        """
         answers: list[Any] = self.connect().cat_ranges(
-            [self.path(name) for name, _, _ in spans],
-            [start for _, start, _ in spans],
-            [end for _, _, end in spans],
-            batch_size=AT_ONCE,
-            on_error="return",
+            list(map(self.path, names)), starts, ends, batch_size=AT_ONCE, on_error="return"
         )
         for number, answer in enumerate(answers):
-            where = self.join(spans[number][0])
+            where = self.join(names[number])
             if isinstance(answer, FileNotFoundError):
                 if not missing_ok:
                     self.refuse_if_changed()
@@ -178,13 +181,15 @@ class Remote(Location):
                     raise answer
         return answers
 
-    def _batches(
-        self, names: Sequence[str], folder: Path, verb: str
-    ) -> Iterator[tuple[list[str], list[str]]]:
-        """Yield the paths there and here of as many files as are transferred at once."""
-        for start in progress(range(0, len(names), AT_ONCE), verb, unit="batch"):
-            batch = names[start : start + AT_ONCE]
-            yield list(map(self.path, batch)), [str(folder / name) for name in batch]
+    def _transfer(
+        self, move: Callable[..., Any], verb: str, names: Sequence[str], folder: Path
+    ) -> None:
+        """Get or put files in batches of as many as are transferred at once."""
+        with one_line_errors(self.where):
+            for start in progress(range(0, len(names), AT_ONCE), verb, unit="batch"):
+                batch = names[start : start + AT_ONCE]
+                here = [str(folder / name) for name in batch]
+                move(rpath=list(map(self.path, batch)), lpath=here)
 
 
 def hub_repository(address: str) -> str:
@@ -198,7 +203,10 @@ def hub_repository(address: str) -> str:
 
 @contextlib.contextmanager
 def one_line_errors(where: str) -> Iterator[None]:
-    """Turn a file system's exceptions into FileNotFoundError or a one-line `StoreError`."""
+    """Turn a file system's exceptions into FileNotFoundError or a one-line `StoreError`.
+
+    A message says what to do, and has no user, password or query of a URL.
+    """
     try:
         yield
     except FileNotFoundError:
@@ -206,17 +214,12 @@ def one_line_errors(where: str) -> Iterator[None]:
     except ObygazeError:
         raise
     except Exception as problem:  # each file system has its own errors, often not OSError
-        raise StoreError(f"{where}: {_describe(problem)}") from None
-
-
-def _describe(problem: Exception) -> str:
-    """Describe a failure and what to do, without the user, password and query of any URL."""
-    message = redact(" ".join(str(problem).split())) or type(problem).__name__
-    response = getattr(problem, "response", None)  # of the Hub's client
-    status = getattr(problem, "status", getattr(response, "status_code", None))
-    if isinstance(status, int):  # the server's own message may repeat secrets from the request
-        message = f"the server answered {status} {responses.get(status, '')}".strip()
-    return f"{message}; {_REMEDY}"
+        message = redact(" ".join(str(problem).split())) or type(problem).__name__
+        response = getattr(problem, "response", None)  # of the Hub's client
+        status = getattr(problem, "status", getattr(response, "status_code", None))
+        if isinstance(status, int):  # the server's own message may repeat secrets
+            message = f"the server answered {status} {responses.get(status, '')}".strip()
+        raise StoreError(f"{where}: {message}; {_REMEDY}") from None
 
 
 def _open_system(address: str) -> tuple[Any, str, str]:
@@ -264,12 +267,9 @@ def _open_http(headers: dict[str, str]) -> Any:
         has_answered = False
 
         async def _cat_file(self, url: str, start: int = 0, end: Any = None, **_: Any) -> bytes:
-            asked = f"bytes={start}"  # a negative start counts from the end
-            limit = -start
-            if end is not None:
-                asked = f"bytes={start}-{end - 1}"
-                limit = end - start
+            limit = (end or 0) - start  # a negative start counts from the end
             data = io.BytesIO()
+            asked = await self._process_limits(url, start, end)
             await self._receive(url, data, limit, start, Range=asked)
             return data.getvalue()[:limit]
 
@@ -292,7 +292,10 @@ def _open_http(headers: dict[str, str]) -> Any:
                             return
                         self._raise_not_found_for_status(sent, url)
                         _require_range(sent, start)
-                        await _write_answer(sent, file, limit)
+                        async for part in sent.content.iter_any():
+                            file.write(part)
+                            if file.tell() >= limit:
+                                return
                         return
                 except aiohttp.ClientError as problem:
                     # An address that never answered may be wrong.
@@ -309,14 +312,6 @@ def _open_http(headers: dict[str, str]) -> Any:
     return BoundedHttp(client_kwargs=options, skip_instance_cache=True)
 
 
-async def _write_answer(sent: Any, file: BinaryIO, limit: int) -> None:
-    """Write the content of an answer to a file until the limit."""
-    async for part in sent.content.iter_any():
-        file.write(part)
-        if file.tell() >= limit:
-            break
-
-
 def _require_range(sent: Any, start: int) -> None:
     """Raise `StoreError` for a whole file, unless its beginning was asked for."""
     if start and "Content-Range" not in sent.headers:
@@ -324,12 +319,3 @@ def _require_range(sent: Any, start: int) -> None:
             f"{redact_url(str(sent.url))}: the server does not support range requests. Download "
             "the store with: obygaze stores pull URL -o NAME.zarr"
         )
-
-
-def _is_near(span: Span, part: Part) -> bool:
-    """Return True if one request can read a part together with the span before it."""
-    name, start, length = part
-    before, begin, end = span
-    if name != before or end is None:
-        return False
-    return start - end <= GAP_BYTES and start + length - begin <= PIECE_BYTES

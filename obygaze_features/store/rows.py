@@ -15,7 +15,7 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.errors import StoreError
+from obygaze_features.errors import StoreError, translate
 from obygaze_features.store import format as fmt
 from obygaze_features.store.files import Location, MappedFile, Part, StoreFile
 from obygaze_features.store.metadata import DamagedFile
@@ -33,7 +33,7 @@ Rows = NDArray[np.intp]
 
 
 class Shard:
-    """A shard file: its index, and its bytes if it is on this machine.
+    """A shard file: its index, and (as `mapped`) its content if it is on this machine.
 
     Parameters
     ----------
@@ -45,12 +45,13 @@ class Shard:
         The end of the file, with the index, if it has been read already.
     """
 
+    mapped: MappedFile
+
     def __init__(
         self, location: Location, name: str, array: ShardLayout, tail: bytes | None = None
     ) -> None:
         self.file = StoreFile(location, name)
         self.layout = array
-        self.mapped: MappedFile | None = None
         size = self.layout.index_bytes
         if location.is_local:
             self.mapped = location.map(name)
@@ -91,7 +92,6 @@ class Shard:
 
     def read_row(self, row: int) -> NDArray[Any]:
         """Read one row of a mapped shard, counted from its start. This is fast enough for loops."""
-        assert self.mapped is not None
         chunk, within = divmod(row, self.layout.chunk_rows)
         _, start, length = self.part(chunk)
         data = self.mapped.bytes[start : start + length]
@@ -119,17 +119,14 @@ class Shard:
 
             # The buffer has the right size, so a chunk that claims more cannot take more memory.
             values = np.empty(self.layout.chunk_bytes, np.uint8)
-            try:
+            with translate(DamagedFile, self.file, "it cannot be decoded ({})"):
                 decompress(content, values)
-            except (RuntimeError, ValueError) as problem:
-                raise DamagedFile(self.file, f"it cannot be decoded ({problem})") from None
             content = values
         return np.ndarray(self.layout.chunk_shape, self.layout.dtype, content)
 
     @cached_property
     def _chunks(self) -> NDArray[Any]:
         """The file as evenly spaced chunks, each with its checksum."""
-        assert self.mapped is not None
         chunk = np.dtype(
             [("values", self.layout.dtype, self.layout.chunk_shape), ("checksum", "<u4")]
         )
@@ -139,7 +136,7 @@ class Shard:
     def _places(self) -> Rows:
         """The place of each chunk among evenly spaced ones; -1 if it must be found or decoded."""
         places = np.full(self.layout.chunks, -1)
-        if self.mapped is not None and not self.layout.compressed:
+        if self.file.location.is_local and not self.layout.compressed:
             starts, lengths = self._index.T
             found, rest = np.divmod(starts, self._chunks.itemsize)
             is_even = (rest == 0) & (lengths == self._chunks.itemsize)
@@ -149,7 +146,6 @@ class Shard:
 
     def _verify(self, places: Rows) -> None:
         """Raise `DamagedFile` if any of the evenly spaced chunks was changed."""
-        assert self.mapped is not None
         table = self.mapped.bytes[: self._chunks.nbytes].reshape(len(self._chunks), -1)
         stored = self._chunks["checksum"][places]
         contents = map(table[:, :-CHECKSUM_BYTES].__getitem__, places.tolist())
@@ -163,22 +159,19 @@ def read_chunks(shards: Mapping[int, Shard], rows: Rows, out: NDArray[Any]) -> N
     some = next(iter(shards.values()))
     layout = some.layout
     chunks, within = np.divmod(rows, layout.chunk_rows)
-    order = np.argsort(chunks, kind="stable")
-    numbers, starts = np.unique(chunks[order], return_index=True)
-    targets = np.split(order, starts[1:])
+    groups = group_places(chunks)
     step = max(1, BATCH_BYTES // layout.chunk_bytes)
-    for begin in range(0, len(numbers), step):
-        batch = [
-            (shards[number // layout.chunks], number % layout.chunks)
-            for number in numbers[begin : begin + step].tolist()
-        ]
-        parts = [shard.part(chunk) for shard, chunk in batch]
+    for begin in range(0, len(groups), step):
+        batch = []
+        for number, at in groups[begin : begin + step]:
+            batch.append((shards[number // layout.chunks], number % layout.chunks, at))
+        parts = [shard.part(chunk) for shard, chunk, _ in batch]
         try:
             read = some.file.location.read_parts(parts)
         except FileNotFoundError as problem:
             raise StoreError(problem, "no longer exists") from None
-        for (shard, chunk), data, target in zip(batch, read, targets[begin:], strict=False):
-            out[target] = shard.decode(chunk, data)[within[target]]
+        for (shard, chunk, at), data in zip(batch, read, strict=True):
+            out[at] = shard.decode(chunk, data)[within[at]]
 
 
 class RowReader:
@@ -199,9 +192,7 @@ class RowReader:
             read_chunks(shards, rows, into)
             return into
 
-        order = np.argsort(numbers, kind="stable")
-        needed, starts = np.unique(numbers[order], return_index=True)
-        for number, at in zip(needed.tolist(), np.split(order, starts[1:]), strict=True):
+        for number, at in group_places(numbers):
             shard = self._open(array, [number])[number]
             within = rows[at] % array.shard_rows
             if _is_run(at):
@@ -220,8 +211,8 @@ class RowReader:
 
     def forget(self) -> None:
         """Release the memory that holds rows of the open shards."""
-        for shard in list(self._shards.values()):
-            if shard.mapped is not None:
+        if self.store.location.is_local:
+            for shard in list(self._shards.values()):
                 shard.mapped.forget()
 
     def _open(self, array: ShardLayout, numbers: Sequence[int]) -> dict[int, Shard]:
@@ -274,6 +265,19 @@ class RowReader:
             # A writer was interrupted, or has not moved the shard yet.
             names.insert(0, fmt.staged_name(array.spec, number, sha256))
         return names
+
+
+def group_places(numbers: Rows) -> list[tuple[int, Rows]]:
+    """Return each number, in ascending order, with the places where it is.
+
+    Examples
+    --------
+    >>> group_places(np.array([7, 5, 7]))
+    [(5, array([1])), (7, array([0, 2]))]
+    """
+    order = np.argsort(numbers, kind="stable")
+    found, starts = np.unique(numbers[order], return_index=True)
+    return list(zip(found.tolist(), np.split(order, starts[1:]), strict=False))
 
 
 def _is_run(numbers: Rows) -> bool:

@@ -13,7 +13,6 @@ import contextlib
 import shutil
 import stat
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from obygaze_features.common.files import (
     new_folder,
     refuse_to_overwrite,
     require_plain_file,
-    sync_folder,
     write_bytes,
 )
 from obygaze_features.common.package import need
@@ -39,8 +37,6 @@ from obygaze_features.store.metadata import read_checksums
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.remote import Remote, hub_repository, one_line_errors
 from obygaze_features.store.verify import compare_files, compare_list
-
-GROUP = "zarr.json"
 
 
 def pack(store: Store, output: Path | str) -> dict[str, Any]:
@@ -87,15 +83,35 @@ def push(store: Store, target: Path | str) -> dict[str, Any]:
             f"{redact_url(where)}: push to NAME.zip, s3:// or hf://datasets/OWNER/NAME, or copy "
             "the store into a folder with: obygaze stores pull STORE -o NAME.zarr"
         )
-    send = _push_to_bucket
-    if where.startswith("hf://"):
-        send = _push_to_hub
-    elif not where.endswith(".zarr"):
+    is_for_hub = where.startswith("hf://")
+    if not is_for_hub and not where.endswith(".zarr"):
         where = f"{where}/{store.path.resolve().name}"
     there = Remote(where)
     sizes = _list_files(store)
-    sent = send(store, sizes, there)
-    return {"where": there.where, "files": len(sizes), "size": sum(sizes.values()), "sent": sent}
+    sizes_there = _list_dataset(there) if is_for_hub else _list_bucket(there)
+    if sizes_there and there.identify() != store.location.read(fmt.CHECKSUMS):
+        raise StoreError(
+            f"{there.where} holds another store or other files; choose an empty target"
+        )
+
+    unsent = [name for name, size in sizes.items() if sizes_there.get(name) != size]
+    if not is_for_hub:
+        for names in (unsent[:1], unsent[1:-1], unsent[1:][-1:]):
+            there.send(names, store.path)
+    elif unsent:
+        with one_line_errors(there.where):
+            need("huggingface_hub", extra="remote").HfApi().upload_folder(
+                **_dataset(there),
+                folder_path=store.path,
+                allow_patterns=list(sizes),
+                commit_message=f"{store.path.name}: {len(sizes)} files",
+            )
+    return {
+        "where": there.where,
+        "files": len(sizes),
+        "size": sum(sizes.values()),
+        "sent": len(unsent),
+    }
 
 
 def _list_files(store: Store) -> dict[str, int]:
@@ -109,8 +125,8 @@ def _list_files(store: Store) -> dict[str, int]:
             f"{store.location.join(name)} cannot be copied: {reason}; "
             f"run: obygaze stores verify {store.path}"
         )
-    names = [fmt.CHECKSUMS, fmt.LOG, *sorted(read_checksums(store.location), key=GROUP.__eq__)]
-    paths = {name: store.path / name for name in names}
+    listed = sorted(read_checksums(store.location), key="zarr.json".__eq__)
+    paths = {name: store.path / name for name in (fmt.CHECKSUMS, fmt.LOG, *listed)}
     return {name: path.stat().st_size for name, path in paths.items() if path.is_file()}
 
 
@@ -126,19 +142,8 @@ def _require_listed(store: Store) -> None:
         raise StoreError(f"{store.where}: {reason}")
 
 
-def _find_unsent(
-    store: Store, sizes: Mapping[str, int], there: Remote, sizes_there: Mapping[str, int]
-) -> list[str]:
-    """Return the files that are missing or have another size elsewhere; refuse another store."""
-    if sizes_there and there.identify() != store.location.read(fmt.CHECKSUMS):
-        raise StoreError(
-            f"{there.where} holds another store or other files; choose an empty target"
-        )
-    return [name for name, size in sizes.items() if sizes_there.get(name) != size]
-
-
-def _push_to_bucket(store: Store, sizes: Mapping[str, int], there: Remote) -> int:
-    """Upload the files that are missing or have other sizes; return their number."""
+def _list_bucket(there: Remote) -> dict[str, int]:
+    """Return the sizes of the files in the folder of a bucket."""
     root = there.path("").rstrip("/")
     try:
         with one_line_errors(there.where):
@@ -147,32 +152,24 @@ def _push_to_bucket(store: Store, sizes: Mapping[str, int], there: Remote) -> in
         raise StoreError(
             f"{there.where}: the bucket does not exist; check its name, or create it"
         ) from None
-    sizes_there = {path.removeprefix(f"{root}/"): info["size"] for path, info in found.items()}
-    unsent = _find_unsent(store, sizes, there, sizes_there)
-    for names in (unsent[:1], unsent[1:-1], unsent[1:][-1:]):
-        there.send(names, store.path)
-    return len(unsent)
+    return {path.removeprefix(f"{root}/"): info["size"] for path, info in found.items()}
 
 
-def _push_to_hub(store: Store, sizes: Mapping[str, int], there: Remote) -> int:
-    """Push a store to a dataset on the Hub in one commit; return the number of files sent."""
+def _list_dataset(there: Remote) -> dict[str, int]:
+    """Return the sizes of the files of a dataset on the Hub, which is created if there is none."""
     hub = need("huggingface_hub", extra="remote")
-    dataset = {"repo_id": hub_repository(there.address), "repo_type": "dataset"}
     api = hub.HfApi()
     with one_line_errors(there.where):
-        api.create_repo(**dataset, private=True, exist_ok=True)
-        tree = api.list_repo_tree(**dataset, recursive=True)
-        files = {file.path: file.size for file in tree if isinstance(file, hub.RepoFile)}
-        files.pop(".gitattributes", None)
-        unsent = _find_unsent(store, sizes, there, files)
-        if unsent:
-            api.upload_folder(
-                **dataset,
-                folder_path=store.path,
-                allow_patterns=list(sizes),
-                commit_message=f"{store.path.name}: {len(sizes)} files",
-            )
-    return len(unsent)
+        api.create_repo(**_dataset(there), private=True, exist_ok=True)
+        tree = api.list_repo_tree(**_dataset(there), recursive=True)
+        sizes = {file.path: file.size for file in tree if isinstance(file, hub.RepoFile)}
+    sizes.pop(".gitattributes", None)
+    return sizes
+
+
+def _dataset(there: Remote) -> dict[str, str]:
+    """Return what names a dataset for the Hub's client."""
+    return {"repo_id": hub_repository(there.address), "repo_type": "dataset"}
 
 
 def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> dict[str, Any]:
@@ -212,7 +209,6 @@ def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> di
             raise
         for name in (*read_checksums(location), fmt.CHECKSUMS):
             make_read_only(folder / name)
-        sync_folder(folder)
         lock.unlink(missing_ok=True)  # before the store is there, so that a kill leaves no file
         final.rmdir()
         folder.rename(final)

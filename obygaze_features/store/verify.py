@@ -23,6 +23,7 @@ from obygaze_features.store.files import Folder, Location, is_store_name, sha256
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.metadata import DamagedFile, read_checksums
 from obygaze_features.store.reader import Rows, Store, location_of, open_store
+from obygaze_features.store.rows import group_places
 from obygaze_features.store.shards import ShardLayout
 from obygaze_features.store.writer import Values
 
@@ -119,14 +120,14 @@ def _check_shards(store: Store, reasons: Mapping[str, str]) -> Iterator[Damage]:
     """Yield the damage to shards. The files that a final store lists have been compared."""
     done = np.flatnonzero(store.status == Status.DONE)
     for array in map(store.stored, store.arrays):
-        numbers, starts = np.unique(done // array.shard_rows, return_index=True)
-        shards = zip(numbers.tolist(), np.split(done, starts[1:]), strict=False)
-        for number, rows in progress(shards, f"Verifying {array.spec.name}", unit="shard"):
+        shards = group_places(done // array.shard_rows)
+        for number, at in progress(shards, f"Verifying {array.spec.name}", unit="shard"):
             name = fmt.shard_name(array.spec, number)
             reason = reasons.get(name)
             if not store.is_final:
                 name, reason = _compare_shard(store, array.spec, number)
             if reason:
+                rows = done[at]
                 damaged = _find_damaged(store, array, rows)
                 if not store.is_final:
                     # If all chunks are intact, the whole shard is another one. In a final store,
@@ -149,13 +150,11 @@ def _compare_shard(store: Store, spec: ArraySpec, block: int) -> tuple[str, str 
 def _find_damaged(store: Store, array: ShardLayout, rows: Rows) -> list[int]:
     """Return those rows of a shard that cannot be read."""
     damaged: list[int] = []
-    chunks = rows // array.chunk_rows
-    for chunk in np.unique(chunks).tolist():
-        in_chunk = rows[chunks == chunk]
+    for _, at in group_places(rows // array.chunk_rows):
         try:
-            store.read_rows(array.spec.name, in_chunk)
+            store.read_rows(array.spec.name, rows[at])
         except StoreError:
-            damaged += in_chunk.tolist()
+            damaged += rows[at].tolist()
     return damaged
 
 
@@ -218,9 +217,8 @@ def repair(
 
     if damage or (reopen and store.is_final):
         _check_records(store)
-        lost = {item_id for entry in damage for item_id in entry.ids}
-        source = np.zeros(len(store), np.intp)
-        source[[store.row_of[item_id] for item_id in lost]] = NO_SOURCE
+        lost = [item_id for entry in damage for item_id in entry.ids]
+        source = np.where(np.isin(store.ids, lost), NO_SOURCE, 0)
         probe: Values | None = None
         if any(entry.file.startswith(f"{fmt.PROBE}/") for entry in damage):
             probe = {}

@@ -371,9 +371,9 @@ def write_empty_store(
     probe: Values,
 ) -> None:
     """Write the files of an open store that has no rows yet into an empty folder."""
-    write_arrays(folder, attributes, fmt.encode_ids(items.ids), probe)
+    write_arrays(folder, attributes, items.ids, probe)
     (folder / fmt.ITEMS).write_bytes(items.without_spoken_words().to_csv().encode())
-    write_checksums(folder)
+    write_checksums(folder, {})
     for name in (fmt.RECORDS, fmt.STAGING):
         (folder / name).mkdir()
 
@@ -381,7 +381,7 @@ def write_empty_store(
 def write_arrays(
     folder: Path,
     attributes: Mapping[str, Any],
-    ids: NDArray[np.uint8],
+    ids: Sequence[str],
     probe: Values,
     **others: Any,
 ) -> zarr.Group:
@@ -406,7 +406,8 @@ def write_arrays(
         if attributes["state"] == "final":
             rows = fmt.final_rows(spec, len(ids))
         group.create_array(**fmt.array_layout(spec, len(ids), *rows, beside=specs))
-    group.create_array(**fmt.small_layout(fmt.IDS, ids.shape))[:] = ids
+    table = fmt.encode_ids(ids)
+    group.create_array(**fmt.small_layout(fmt.IDS, table.shape))[:] = table
 
     if probe:
         # It is laid out like a store with one item.
@@ -419,12 +420,12 @@ def write_arrays(
     return group
 
 
-def write_checksums(folder: Path, computed: Mapping[str, str] | None = None) -> None:
+def write_checksums(folder: Path, computed: Mapping[str, str]) -> None:
     """Write the SHA-256 of every file except the log, which may grow, to ``checksums.json``.
 
     `computed` holds the checksums that are already known, by file name.
     """
-    checksums = dict(computed or {})
+    checksums = dict(computed)
     for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and name not in (fmt.LOG, fmt.CHECKSUMS, *checksums):

@@ -218,7 +218,7 @@ def compress(path: Path) -> None:
         )
         group.create_array(**compressed(layout), overwrite=True)[:] = values
     _consolidate(path)
-    write_checksums(path)
+    write_checksums(path, {})
 
 
 def in_all_states(folder: Path, values: Mapping[str, np.ndarray], **options: Any) -> Path:
