@@ -194,24 +194,23 @@ def meet_in_time(
     if not len(others):
         return np.zeros(len(tested), dtype=bool)
     margin = 0.0 if gap is None else float(np.rint(gap * 1e6)) + 1
-    files, starts, ends = spans[0], *(np.rint(times * 1e6) for times in spans[1:])
-    others = others[np.lexsort((starts[others], files[others]))]
-    # The latest end among the other rows of a file, up to each row.
-    by_end = np.lexsort((ends[others], files[others]))
-    rank = np.empty(len(others), dtype=np.int64)
-    rank[by_end] = np.arange(len(others))
-    latest = ends[others[by_end]][np.maximum.accumulate(rank)]
-    # The last other row that starts before each tested row ends.
-    rows = np.concatenate([tested, others])
-    is_other = np.arange(len(rows)) >= len(tested)
-    order = np.lexsort(
-        (is_other, np.where(is_other, starts[rows], ends[rows] + margin), files[rows])
-    )
-    before = np.empty(len(rows), dtype=np.int64)
-    before[order] = np.cumsum(is_other[order]) - 1
-    last = before[: len(tested)]
-    same_file = (last >= 0) & (files[others[last]] == files[tested])
-    return np.asarray(same_file & (latest[last] > starts[tested] - margin))
+    files = spans[0]
+    starts, ends = (np.rint(times * 1e6) for times in spans[1:])
+
+    def places(rows: Array, times: Array) -> Array:
+        """Return the places of rows in order of file and time, as NumPy sorts complex numbers."""
+        keys = files[rows].astype(complex)
+        keys.imag = times
+        return keys
+
+    begins = places(others, starts[others])
+    order = np.argsort(begins)
+    latest_ends = np.maximum.accumulate(places(others, ends[others])[order])
+    # The last other row, in the same file or one before it, that starts before a tested row ends.
+    last = np.searchsorted(begins[order], places(tested, ends[tested] + margin)) - 1
+    reached = latest_ends[last]
+    same_file = (last >= 0) & (reached.real == files[tested])
+    return np.asarray(same_file & (reached.imag > starts[tested] - margin))
 
 
 def overlapping(
@@ -238,9 +237,8 @@ def neighbours(items: Items, split: Split, gap: float | None = None) -> list[str
     folds = np.array(split.folds)
     files = items.files[rows]
     spans = (items.files, items.starts, items.ends)
-    in_file = np.unique([files, folds], axis=1)[0]
-    file_of, fold_counts = np.unique(in_file, return_counts=True)
-    divided = np.isin(files, file_of[fold_counts > 1])
+    file_of, _ = np.unique([files, folds], axis=1)
+    divided = np.bincount(file_of)[files] > 1
 
     near = np.zeros(len(rows), dtype=bool)
     for fold in np.unique(folds[divided]):
