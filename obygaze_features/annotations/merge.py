@@ -16,7 +16,7 @@ from obygaze_features.common.text import join_some
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
 from obygaze_features.items.items import format_seconds
 from obygaze_features.manifests.labels import LabelScheme, LabelSet
-from obygaze_features.manifests.manifest import HEADER, Manifest, save_parts
+from obygaze_features.manifests.manifest import HEADER, Manifest
 
 MERGED = "merged"
 MERGE_RULE = (
@@ -149,8 +149,8 @@ def save_labels(
         refuse_to_overwrite(output / "labels" / f"{labels.name}.csv", overwrite=overwrite)
     # Write the header first: a scheme may have unused concepts, but labels need their concepts.
     scheme = common_scheme(existing, manifest.scheme)
-    header = replace(existing, scheme=scheme, default_labels=default).header()
-    write_text(output / HEADER, to_json(header))
+    existing = replace(existing, scheme=scheme, default_labels=default)
+    write_text(output / HEADER, to_json(existing.header()))
 
     remarks = []
     saved = {labels.name for labels in label_sets}
@@ -159,5 +159,6 @@ def save_labels(
         if saved & {*labels.merged_from, *labels.merged_annotators}:
             problem = "was merged from labels that are replaced; merge again"
             remarks.append(Remark(name, "", "", problem, KEPT))
-    save_parts(output, label_sets, overwrite=True)
+    for labels in label_sets:
+        existing.add(labels, overwrite=True)
     return remarks

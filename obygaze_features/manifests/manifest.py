@@ -18,7 +18,6 @@ from obygaze_features.common.files import (
     new_folder,
     read_format,
     read_json,
-    refuse_to_overwrite,
     to_json,
     write_bytes,
     write_files,
@@ -146,17 +145,18 @@ class Manifest:
 
     def shared_scheme(self, label_sets: Sequence[LabelSet]) -> LabelScheme:
         """Return the common scheme of label sets to compare or merge; raise if schemes differ."""
-        shared = None
+        shared = self.scheme
         for labels in label_sets:
             scheme = self._scheme_of(labels)
-            if shared not in (None, scheme):
+            if labels is label_sets[0]:
+                shared = scheme
+            elif scheme != shared:
                 raise ManifestError(
                     f"the label sets {label_sets[0].name!r} and {labels.name!r} of {self.name} "
                     "have different levels or concepts and cannot be compared or merged; choose "
                     "sets with the same scheme"
                 )
-            shared = scheme
-        return shared or self.scheme
+        return shared
 
     def split(self, name: str) -> Split:
         """Return a split by name."""
@@ -183,15 +183,15 @@ class Manifest:
             default = next(iter(labels)).name
         return replace(self, _parts=parts, default_labels=default)
 
-    def add(self, part: LabelSet | Split, *, overwrite: bool = False) -> None:
-        """Add a label set or a split.
+    def add(self, part: Part, *, overwrite: bool = False) -> None:
+        """Add a label set, a split or runs.
 
         It is also saved to the folder that the manifest was loaded from, if any.
         """
         if isinstance(part, LabelSet):
             self._check_codes(part)
         if self.folder is not None:
-            save_parts(self.folder, [part], overwrite=overwrite)
+            _write_part(self.folder, part, overwrite=overwrite)
         elif part.name in self._names(part.KIND) and not overwrite:
             raise UsageError(f"the manifest {self.name!r} already has {part.KIND}/{part.name}")
         self._parts[part.KIND, part.name] = part
@@ -442,14 +442,6 @@ class Manifest:
             self._parts[kind, name] = cls.from_table(name, table, read_about(path), self.scheme)
         loaded: P = self._parts[kind, name]
         return loaded
-
-
-def save_parts(folder: Path, parts: Sequence[Part], *, overwrite: bool = False) -> None:
-    """Add label sets, splits or runs to a manifest on disk; raise if one exists already."""
-    for part in parts:
-        refuse_to_overwrite(folder / part.KIND / f"{part.name}.csv", overwrite=overwrite)
-    for part in parts:
-        _write_part(folder, part, overwrite=overwrite)
 
 
 def _write_part(folder: Path, part: Part, *, overwrite: bool = False) -> None:

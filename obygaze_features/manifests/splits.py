@@ -218,10 +218,8 @@ def overlapping(
 ) -> list[str]:
     """Return the tested ids that are training ids or overlap one in time; see `meet_in_time`."""
     trained = set(training)
-    near = np.zeros(len(tested), dtype=bool)
-    if not np.isnan(items.starts).all():
-        spans = (items.files, items.starts, items.ends)
-        near = meet_in_time(spans, _rows(items, tested), _rows(items, training), gap)
+    spans = (items.files, items.starts, items.ends)
+    near = meet_in_time(spans, _rows(items, tested), _rows(items, training), gap)
     return [i for i, meets in zip(tested, near.tolist(), strict=True) if meets or i in trained]
 
 

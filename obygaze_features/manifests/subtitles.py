@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from obygaze_features.common.files import require_readable
-from obygaze_features.common.text import MAX_TIME_S
+from obygaze_features.common.files import read_bytes
+from obygaze_features.common.text import MAX_TIME_S, group_by
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items.films import match_film, titles_in
 from obygaze_features.items.items import Items, media_stem
@@ -66,12 +66,11 @@ def with_subtitles(manifest: Manifest, source: Path | str, *, shift: float = 0.0
     lines_of, notes = _read_films(source, items)
     texts = [""] * len(items)
     used = []
-    for film in dict.fromkeys(items.films):
-        rows = np.flatnonzero(np.array(items.films) == film)
+    for film, rows in group_by(range(len(items)), items.films.__getitem__).items():
         if film not in lines_of:
             notes.append(f"{film}: no subtitles; its {len(rows):,} clips are left out")
             continue
-        used += rows.tolist()
+        used += rows
         outside = 0
         for line in lines_of[film]:
             shifted = Line(line.start + shift, line.end + shift, line.text)
@@ -175,13 +174,10 @@ def _clips_with(line: Line, starts: np.ndarray, ends: np.ndarray) -> list[int]:
 
 
 def _decode(path: Path) -> str:
-    require_readable(path, ManifestError)
-    data = path.read_bytes()
+    data = read_bytes(path, ManifestError)
     encoding = "utf-8-sig"
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         encoding = "utf-16"
-    elif b"\0" in data:
-        raise ManifestError(path, "is not a text file")
     try:
         return data.decode(encoding)
     except UnicodeDecodeError:

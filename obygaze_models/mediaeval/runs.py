@@ -20,7 +20,7 @@ from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.importers.reading import at_row
+from obygaze_features.manifests.labels import map_column
 from obygaze_models.data.dataset import missing_from
 from obygaze_models.data.stores import Stores, open_stores
 from obygaze_models.data.tasks import measure_of, official_measure, uses_external_data
@@ -206,10 +206,8 @@ def score_run(path: Path, manifest: Manifest, *, labels: str | None = None) -> d
     else:
         run = read_table(path, required=["id", "prediction"])
         row_of = _rows_by_clip(run, manifest)
-        correct = 0
-        for clip, row in row_of.items():
-            with at_row(run, row):
-                correct += scheme.level(run["prediction"][row]) == level_of.get(clip)
+        called = map_column(run, "prediction", scheme.level)
+        correct = sum(called[row] == level_of.get(clip) for clip, row in row_of.items())
         facts["value"] = correct / len(level_of)
     facts["clips"] = len(level_of)
     facts["missing"] = missing_from(row_of, level_of)

@@ -12,7 +12,6 @@ import obygaze_features as of
 from obygaze_features.errors import ManifestError, OutputExists, UsageError
 from obygaze_features.manifests import Item, Items, LabelSet, Run, RunSet, Split
 from obygaze_features.manifests.audit import audit
-from obygaze_features.manifests.manifest import save_parts
 from obygaze_features.manifests.splits import neighbours, overlapping
 from tests.kit.files import refused, write
 
@@ -195,7 +194,8 @@ def test_audit_counts_equal_a_count_by_hand(manifest):
     a, b, c, d, e, f = of.Manifest.load(manifest).ids
     left = Split("left", [a, b, c, d], [0, 0, 1, 1], ["EN", "EN", "S", "S"])
     right = Split("right", [c, d, e, f], [0, 1, 1, 1], ["S", "S", "EN", "S"])
-    save_parts(manifest, [left, right, RunSet("left", [Run("0", [b, d], [a])])])
+    for part in (left, right, RunSet("left", [Run("0", [b, d], [a])])):
+        of.Manifest.load(manifest).add(part)
     [row] = audit(of.Manifest.load(manifest), train=["left"], test=["right"])
     # d is in the test fold of left, too, but the run trained on it all the same.
     assert (row["tested"], row["leaked"], row["least_in_a_run"]) == (3, 0, 1)

@@ -34,7 +34,7 @@ TRAINED = ("02_EN_S", "02_HN_S")
 CLASSES = {"Easy Neg": "EN", "Hard Neg": "HN", "Sure": "S", "S": "S", "EN_HN": "EN_HN"}
 
 
-def import_manifest(source: Path | str | None = None, *, rule: str = "paper") -> Manifest:
+def import_manifest(source: Path | str | None, rule: str) -> Manifest:
     """Read the annotations of the ObyGaze12 paper."""
     with source_or_download("obygaze12", source) as path:
         table = read_table(path, delimiter=";", required=REQUIRED)
