@@ -114,7 +114,7 @@ def build_timelines(
     remarks += of_concepts
     segments = set[Segment]()
     for row in sound:
-        concepts = scheme.in_order(map(scheme.concept, row.segment.concepts))
+        concepts = scheme.in_order(row.segment.concepts)
         segment = row.segment
         if concepts != segment.concepts:
             segment = replace(segment, concepts=concepts)

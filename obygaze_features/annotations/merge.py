@@ -56,7 +56,7 @@ def merge_labels(
             if names and wins[row]:
                 united[row] = united.get(row, ()) + names
     # Convert each distinct set of concepts and each distinct ratio once, because there are few.
-    in_order = {names: scheme.in_order(map(scheme.concept, names)) for names in {*united.values()}}
+    in_order = {names: scheme.in_order(names) for names in {*united.values()}}
     largest = ratio[rows].tolist()
     texts = {value: format_seconds(value) for value in set(largest) if value == value}
     about = {
@@ -141,7 +141,7 @@ def save_labels(
         existing = Manifest.load(output)
     default = existing.default_labels or default
     if existing is manifest or existing.digest != manifest.digest:
-        whole = replace(manifest.with_parts(labels=label_sets), default_labels=default)
+        whole = replace(manifest.with_parts(*label_sets), default_labels=default)
         whole.save(output, overwrite=overwrite)
         return []
 

@@ -165,9 +165,9 @@ class LabelScheme:
                 added.setdefault(name_key(concept.name), concept)
         return replace(self, concepts=(*self.concepts, *added.values()))
 
-    def in_order(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return concepts without duplicates, in the scheme's order."""
-        name_set = set(names)
+    def in_order(self, texts: Iterable[str]) -> tuple[str, ...]:
+        """Return the concepts with these names or aliases, each once, in the scheme's order."""
+        name_set = set(map(self.concept, texts))
         return tuple(name for name in self.concept_names if name in name_set)
 
     @cached_property
@@ -461,7 +461,7 @@ class LabelSet(IdTable):
         columns: dict[str, Sequence[str]] = {
             "id": self.ids,
             "level": self.levels,
-            "concepts": map_cells(SEPARATOR.join, list(map(tuple, self.concepts))),
+            "concepts": map_cells(SEPARATOR.join, self.concepts),
         }
         if self.ratio:
             columns["ratio"] = self.ratio

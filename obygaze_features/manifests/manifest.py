@@ -27,7 +27,6 @@ from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import as_list, counted
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items.items import Item, Items, id_problem
-from obygaze_features.items.media import Located, locate
 from obygaze_features.manifests.labels import (
     LabelScheme,
     LabelSet,
@@ -166,22 +165,16 @@ class Manifest:
         """Return a run set by name."""
         return self._part(RunSet, name)
 
-    def with_parts(
-        self,
-        *,
-        labels: Collection[LabelSet] = (),
-        splits: Collection[Split] = (),
-        runs: Collection[RunSet] = (),
-    ) -> Manifest:
-        """Return a copy of the manifest to which these parts are added."""
-        for label_set in labels:
-            self._check_codes(label_set)
-        added: list[Part] = [*labels, *splits, *runs]
-        parts = self._parts | {(part.KIND, part.name): part for part in added}
+    def with_parts(self, *parts: Part) -> Manifest:
+        """Return a copy of the manifest to which label sets, splits or runs are added."""
         default = self.default_labels
-        if labels and not default:
-            default = next(iter(labels)).name
-        return replace(self, _parts=parts, default_labels=default)
+        added = dict(self._parts)
+        for part in parts:
+            if isinstance(part, LabelSet):
+                self._check_codes(part)
+                default = default or part.name
+            added[part.KIND, part.name] = part
+        return replace(self, _parts=added, default_labels=default)
 
     def add(self, part: Part, *, overwrite: bool = False) -> None:
         """Add a label set, a split or runs.
@@ -239,10 +232,6 @@ class Manifest:
                     continue
                 parts[kind, name] = selected
         return replace(self, items=items, folder=None, _parts=parts)
-
-    def locate(self, videos: Path | str) -> Located:
-        """Find each item's file in a folder of videos or images."""
-        return locate(self.items, Path(videos))
 
     @staticmethod
     def from_obygaze12(source: Path | str | None = None, *, rule: str = "paper") -> Manifest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -114,7 +114,7 @@ class RunSet:
     @classmethod
     def from_table(cls, name: str, table: Table, about: Mapping[str, Any], *_: object) -> RunSet:
         """Read runs from a CSV table with ``run``, ``role`` and ``id``."""
-        rows = list(zip(table["run"], table["role"], table["id"], strict=True))
+        rows = zip(*map(table.get, cls.REQUIRED), strict=True)
         pairs: set[tuple[str, str]] = set()
         runs: dict[str, Run] = {}
         for row, (run, role, identifier) in enumerate(rows):
@@ -289,16 +289,14 @@ def stratified(
     if name is None and groups:
         name = f"by-{safe_id(groups)}"
     name = name or "leak-free"
-    if folds < 2:
-        raise UsageError(f"a split needs at least 2 folds (got {folds})")
-
     deal = _deal_groups if groups or gap else _deal_items
     units = cut_files(manifest.items, ids, gap)
     if groups:
         units = manifest.items.groups(groups, ids)
     count = len(set(units))
-    if folds > count:
-        raise UsageError(f"{folds} folds need as many groups (got only {count}); use fewer folds")
+    if not 2 <= folds <= count:
+        problem = "a split needs 2 folds or more, and as many groups"
+        raise UsageError(f"{problem} (got {folds} folds, but got only {count})")
 
     fold_of = deal(label_set.levels, units, folds, seed)
     about: dict[str, Any] = {
@@ -324,13 +322,8 @@ def stratified(
 
 def _deal_items(levels: Sequence[str], ids: Sequence[str], folds: int, seed: int) -> dict[str, int]:
     """Assign each item to a fold."""
-    fold_of: dict[str, int] = {}
-    for level in sorted(set(levels)):
-        members = [i for i, own in zip(ids, levels, strict=True) if own == level]
-        members.sort(key=partial(_shuffled, seed))
-        for identifier in members:
-            fold_of[identifier] = len(fold_of) % folds
-    return fold_of
+    order = zip(levels, [_shuffled(seed, identifier) for identifier in ids], ids, strict=True)
+    return {identifier: row % folds for row, (*_, identifier) in enumerate(sorted(order))}
 
 
 def _deal_groups(
@@ -377,12 +370,10 @@ def leave_film_out(
     ids = list(manifest.ids)
     if labels:
         ids = manifest.labels(labels).ids
-    group_of = manifest.items.groups(groups, ids)
-    names = sorted(set(group_of))
+    names, folds = np.unique(manifest.items.groups(groups, ids), return_inverse=True)
     noun = group_noun(groups)
     if len(names) < 2:
         raise UsageError(f"leave-{noun}-out needs items from at least two {noun}s")
-    number = {group: fold for fold, group in enumerate(names)}
-    about = {"method": f"one fold per {noun}", f"{noun}s": names}
+    about = {"method": f"one fold per {noun}", f"{noun}s": names.tolist()}
     name = name or f"leave-{safe_id(noun)}-out"
-    return Split(name, ids, [number[group] for group in group_of], about=about)
+    return Split(name, ids, folds.tolist(), about=about)

@@ -20,7 +20,7 @@ ITEMS = Items.of([Item(f"i{row}") for row in range(200)])
 
 def labelled(levels, items=ITEMS):
     labels = LabelSet("l", items.ids[: len(levels)], levels, [()] * len(levels))
-    return of.Manifest("m", items).with_parts(labels=[labels])
+    return of.Manifest("m", items).with_parts(labels)
 
 
 LEVELS = st.lists(st.sampled_from(["EN", "HN", "NS", "S"]), min_size=10, max_size=200)
@@ -175,7 +175,7 @@ def test_split_prints_and_writes_the_folds(manifest, obygaze, tmp_path):
 
 def test_a_split_that_loses_a_fold_is_left_out():
     split = Split("x", ITEMS.ids[:4], [0, 1, 2, 2])
-    manifest = of.Manifest("m", ITEMS).with_parts(splits=[split])
+    manifest = of.Manifest("m", ITEMS).with_parts(split)
     assert manifest.select(ids=["i0", "i1", "i2", "i9"]).split("x").folds == [0, 1, 2]
     assert manifest.select(ids=["i0", "i2", "i3"]).split_names == []
 

@@ -227,7 +227,7 @@ def test_other_clips_have_no_published_numbers(dataset, tmp_path):
     manifest = of.Manifest.load(dataset.manifest)
     labels = [manifest.labels(name) for name in manifest.label_names]
     renamed = of.Manifest("mine", manifest.items, scheme=manifest.scheme, default_labels="paper")
-    renamed.with_parts(labels=labels).save(tmp_path / "mine")
+    renamed.with_parts(*labels).save(tmp_path / "mine")
     result = call(dataset, tmp_path / "table5", "table5", "--protocol", "paper", "--json",
                   manifest=tmp_path / "mine", lsmdc=dataset.stores["lsmdc"], code=0)  # fmt: skip
     kinds = {row["kind"] for row in json.loads(result.stdout)["table5"]}

@@ -68,7 +68,7 @@ def import_manifest(source: Path | str) -> Manifest:
         citation="Baveye et al. 2015, LIRIS-ACCEDE: A Video Database for Affective Content "
         "Analysis, IEEE Transactions on Affective Computing 6(1); Sjöberg et al. 2015, The "
         "MediaEval 2015 Affective Impact of Movies Task",
-    ).with_parts(labels=labels, splits=_splits(sets))
+    ).with_parts(*labels, *_splits(sets))
 
 
 def _read(folder: Path, kind: str, **schemes: LabelScheme) -> _Rows:

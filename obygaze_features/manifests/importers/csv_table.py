@@ -71,7 +71,7 @@ def import_manifest(
 
     label_table = _labelled(table.select(c for c in labels.COLUMNS if c in table.columns))
     label_set = _label_set(label_table, scheme, "annotations", annotator)
-    return manifest.with_parts(labels=[label_set])
+    return manifest.with_parts(label_set)
 
 
 def read_labels(

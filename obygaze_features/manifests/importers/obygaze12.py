@@ -49,12 +49,12 @@ def import_manifest(source: Path | str | None, rule: str) -> Manifest:
         items=Items.from_table(replace(table, columns=columns)),
         scheme=scheme,
         default_labels=rule,
-    ).with_parts(labels=[_apply_rule(name, raw, scheme) for name in RULES])
+    ).with_parts(*[_apply_rule(name, raw, scheme) for name in RULES])
 
 
 def _raw_labels(table: Table, scheme: LabelScheme) -> LabelSet:
     def read_concepts(text: str) -> tuple[str, ...]:
-        return scheme.in_order(map(scheme.concept, parse_list(text)))
+        return scheme.in_order(parse_list(text))
 
     return LabelSet(
         "raw",
