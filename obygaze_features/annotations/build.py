@@ -22,11 +22,12 @@ from obygaze_features.common.text import (
 )
 from obygaze_features.errors import AnnotationError
 from obygaze_features.items.items import id_problem, safe_id
-from obygaze_features.manifests.importers.reading import at_row, film_of_file, parse_time
+from obygaze_features.manifests.importers.reading import film_of_file, parse_time
 from obygaze_features.manifests.labels import (
     OWN_LEVELS,
     Concept,
     LabelScheme,
+    map_column,
     name_key,
     obygaze_scheme,
 )
@@ -113,7 +114,7 @@ def build_timelines(
     remarks += of_concepts
     segments = set[Segment]()
     for row in sound:
-        concepts = scheme.in_order(map(scheme.concept, row.segment.concepts))
+        concepts = scheme.in_order(row.segment.concepts)
         segment = row.segment
         if concepts != segment.concepts:
             segment = replace(segment, concepts=concepts)
@@ -179,17 +180,18 @@ def read_films(source: Films) -> dict[str, Film]:
         return {safe_id(film): details for film, details in dict(source or {}).items()}
 
     table = read_mapped_table(Path(source), dict.fromkeys(FILM_COLUMNS, ()), required=["film"])
+
+    def read_end(cell: str) -> float | None:
+        return parse_time(cell, "end", table.delimiter) if cell.strip() else None
+
+    ends = map_column(table, "end", read_end)
     films: dict[str, Film] = {}
-    for row, cells in enumerate(table.rows()):
-        film = safe_id(film_of_file(cells["film"].strip()))
-        text = cells.get("end", "").strip()
-        end = None
-        with at_row(table, row):
-            if text:
-                end = parse_time(text, "end", table.delimiter)
-            if film in films or end == 0:
-                raise AnnotationError(f"film {shorten(film)} is a duplicate, or ends at 0")
-        films[film] = Film(cells.get("title", "").strip(), end)
+    rows = zip(table["film"], table.get("title"), ends, strict=True)
+    for row, (name, title, end) in enumerate(rows):
+        film = safe_id(film_of_file(name.strip()))
+        if film in films or end == 0:
+            raise table.problem(row, f"film {shorten(film)} is a duplicate, or ends at 0")
+        films[film] = Film(title.strip(), end)
     return films
 
 

@@ -16,7 +16,7 @@ from obygaze_features.common.text import join_some
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
 from obygaze_features.items.items import format_seconds
 from obygaze_features.manifests.labels import LabelScheme, LabelSet
-from obygaze_features.manifests.manifest import HEADER, Manifest, save_parts
+from obygaze_features.manifests.manifest import HEADER, Manifest
 
 MERGED = "merged"
 MERGE_RULE = (
@@ -56,7 +56,7 @@ def merge_labels(
             if names and wins[row]:
                 united[row] = united.get(row, ()) + names
     # Convert each distinct set of concepts and each distinct ratio once, because there are few.
-    in_order = {names: scheme.in_order(map(scheme.concept, names)) for names in {*united.values()}}
+    in_order = {names: scheme.in_order(names) for names in {*united.values()}}
     largest = ratio[rows].tolist()
     texts = {value: format_seconds(value) for value in set(largest) if value == value}
     about = {
@@ -141,7 +141,7 @@ def save_labels(
         existing = Manifest.load(output)
     default = existing.default_labels or default
     if existing is manifest or existing.digest != manifest.digest:
-        whole = replace(manifest.with_parts(labels=label_sets), default_labels=default)
+        whole = replace(manifest.with_parts(*label_sets), default_labels=default)
         whole.save(output, overwrite=overwrite)
         return []
 
@@ -149,8 +149,8 @@ def save_labels(
         refuse_to_overwrite(output / "labels" / f"{labels.name}.csv", overwrite=overwrite)
     # Write the header first: a scheme may have unused concepts, but labels need their concepts.
     scheme = common_scheme(existing, manifest.scheme)
-    header = replace(existing, scheme=scheme, default_labels=default).header()
-    write_text(output / HEADER, to_json(header))
+    existing = replace(existing, scheme=scheme, default_labels=default)
+    write_text(output / HEADER, to_json(existing.header()))
 
     remarks = []
     saved = {labels.name for labels in label_sets}
@@ -159,5 +159,6 @@ def save_labels(
         if saved & {*labels.merged_from, *labels.merged_annotators}:
             problem = "was merged from labels that are replaced; merge again"
             remarks.append(Remark(name, "", "", problem, KEPT))
-    save_parts(output, label_sets, overwrite=True)
+    for labels in label_sets:
+        existing.add(labels, overwrite=True)
     return remarks

@@ -46,7 +46,7 @@ class ProjectedLabels:
     @cached_property
     def manifest(self) -> Manifest:
         """The manifest of the clips with the label sets."""
-        return self.grid.with_parts(labels=self.label_sets)
+        return self.grid.with_parts(*self.label_sets)
 
     def merge_labels(self, name: str = MERGED) -> LabelSet:
         """Merge the annotators' label sets into one."""

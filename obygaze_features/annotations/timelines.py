@@ -310,7 +310,7 @@ def _read_segments(path: Path, scheme: LabelScheme) -> list[Segment]:
     table = read_table(path, required=COLUMNS[:5])
 
     def concepts_of(cell: str) -> tuple[str, ...]:
-        return scheme.in_order(map(scheme.concept, split_concepts(cell)))
+        return scheme.in_order(split_concepts(cell))
 
     starts = map_column(table, "start", partial(parse_time, column="start"))
     ends = map_column(table, "end", partial(parse_time, column="end"))

@@ -93,7 +93,7 @@ def obygaze12(source: Path | None, splits: Path | None, output: Path, overwrite:
     manifest = of.Manifest.from_obygaze12(source)
     if splits is not None:
         folds, runs = read_released_splits(splits, manifest)
-        manifest = manifest.with_parts(splits=folds, runs=runs)
+        manifest = manifest.with_parts(*folds, *runs)
     _save(manifest, output, overwrite=overwrite)
 
 
@@ -293,6 +293,7 @@ def check(manifest: Path, videos: Path | None, as_json: bool) -> None:
     Example:
       obygaze manifests check manifests/mine --videos /data/films
     """
+    from obygaze_features.items.media import locate
     from obygaze_features.manifests.manifest import check
 
     problems = check(manifest)
@@ -305,7 +306,7 @@ def check(manifest: Path, videos: Path | None, as_json: bool) -> None:
         show(facts, as_json)
         exit_if(problems, 1)
         return
-    located = of.Manifest.load(manifest).locate(videos)
+    located = locate(of.Manifest.load(manifest), videos)
     facts |= {
         "found": len(located.found),
         "missing": located.missing,

@@ -19,7 +19,6 @@ def audit(
     *,
     train: Collection[str] | None = None,
     test: Collection[str] | None = None,
-    gap: float = NEIGHBOUR_S,
 ) -> list[dict[str, Any]]:
     """Count the test items that are also training items, for pairs of training and test splits.
 
@@ -27,7 +26,7 @@ def audit(
     runs, or all splits if none has runs. Each row counts the test items that are in the pool (every
     item of the training split outside its own test fold), also by class; the fewest and the most of
     them in a run of the training split; and as `neighbours`, the remaining test items that are at
-    most `gap` seconds from an item of the pool in the same file.
+    most `NEIGHBOUR_S` seconds from an item of the pool in the same file.
     """
     names = manifest.split_names
     if not names:
@@ -36,15 +35,16 @@ def audit(
     for test_name in test or names:
         for train_name in train or manifest.run_names or names:
             pair = manifest.split(train_name), manifest.split(test_name)
-            rows.append(_audit_pair(manifest, *pair, gap))
+            rows.append(_audit_pair(manifest, *pair))
     return rows
 
 
-def _audit_pair(manifest: Manifest, train: Split, test: Split, gap: float) -> dict[str, Any]:
+def _audit_pair(manifest: Manifest, train: Split, test: Split) -> dict[str, Any]:
     tested = test.fold(test.last_fold)
-    pool = [i for i, fold in train.fold_of.items() if fold != train.last_fold]
+    last = train.last_fold
+    pool = [i for i, fold in train.fold_of.items() if fold != last]
     leaked = overlapping(manifest.items, tested, pool)
-    near = overlapping(manifest.items, tested, pool, gap)
+    near = overlapping(manifest.items, tested, pool, NEIGHBOUR_S)
     in_runs = []
     if train.name in manifest.run_names:
         for run in manifest.runs(train.name).runs:

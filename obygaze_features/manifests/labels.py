@@ -28,6 +28,7 @@ SEPARATOR = "|"
 #: How to pass levels that are not in the scheme.
 OWN_LEVELS = "to use your own levels, list them in order: --levels LOWEST,...,HIGHEST"
 V = TypeVar("V")
+E = TypeVar("E", "Level", "Concept")
 #: The origin of a label set; empty if unknown.
 Origin = Literal["annotator", "merge", "rule", ""]
 _COMMA_OR_SEMICOLON = re.compile(r"[,;]")
@@ -136,17 +137,17 @@ class LabelScheme:
 
     def level(self, text: str) -> str:
         """Return the code of the level with this code, name or alias."""
-        code = self._level_of.get(name_key(text))
-        if code is None:
+        level = self._level_of.get(name_key(text))
+        if level is None:
             raise ManifestError(unknown_name("level", text, self.name_of.values()))
-        return code
+        return level.code
 
     def concept(self, text: str) -> str:
         """Return the name of the concept with this name or alias."""
-        name = self._concept_of.get(name_key(text))
-        if name is None:
+        concept = self._concept_of.get(name_key(text))
+        if concept is None:
             raise ManifestError(unknown_name("concept", text, self.concept_names))
-        return name
+        return concept.name
 
     def has_level(self, text: str) -> bool:
         """Return True if a level has this code, name or alias."""
@@ -164,24 +165,23 @@ class LabelScheme:
                 added.setdefault(name_key(concept.name), concept)
         return replace(self, concepts=(*self.concepts, *added.values()))
 
-    def in_order(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return concepts without duplicates, in the scheme's order."""
-        name_set = set(names)
+    def in_order(self, texts: Iterable[str]) -> tuple[str, ...]:
+        """Return the concepts with these names or aliases, each once, in the scheme's order."""
+        name_set = set(map(self.concept, texts))
         return tuple(name for name in self.concept_names if name in name_set)
 
     @cached_property
-    def _level_of(self) -> dict[str, str]:
-        return {name_key(text): level.code for level in self.levels for text in level.texts}
+    def _level_of(self) -> dict[str, Level]:
+        return _by_text("level", self.levels)
 
     @cached_property
-    def _concept_of(self) -> dict[str, str]:
-        return {name_key(text): c.name for c in self.concepts for text in c.texts}
+    def _concept_of(self) -> dict[str, Concept]:
+        return _by_text("concept", self.concepts)
 
     def __post_init__(self) -> None:
-        if not self.levels:
+        if not self._level_of:
             raise ManifestError(f"the label scheme {self.name!r} has no levels")
-        _refuse_shared_names("level", self.levels)
-        _refuse_shared_names("concept", self.concepts)
+        self._concept_of  # noqa: B018 (raises if two concepts share a name)
 
     @classmethod
     def from_json(cls, value: Any) -> LabelScheme:
@@ -212,14 +212,16 @@ class LabelScheme:
         return value
 
 
-def _refuse_shared_names(noun: str, entries: Iterable[Level | Concept]) -> None:
-    owners: dict[str, Level | Concept] = {}
+def _by_text(noun: str, entries: Iterable[E]) -> dict[str, E]:
+    """Return levels or concepts by each of their texts; raise if two of them share one."""
+    owners: dict[str, E] = {}
     for entry in entries:
         for text in entry.texts:
             if not text.strip() or SEPARATOR in text:
                 raise ManifestError(f"{noun} {text!r}: use a non-empty name without '|'")
             if owners.setdefault(name_key(text), entry) is not entry:
                 raise ManifestError(f"two {noun}s are called {text!r} (ignoring case)")
+    return owners
 
 
 def _with_codes(entries: Any) -> Any:
@@ -459,7 +461,7 @@ class LabelSet(IdTable):
         columns: dict[str, Sequence[str]] = {
             "id": self.ids,
             "level": self.levels,
-            "concepts": map_cells(SEPARATOR.join, list(map(tuple, self.concepts))),
+            "concepts": map_cells(SEPARATOR.join, self.concepts),
         }
         if self.ratio:
             columns["ratio"] = self.ratio

@@ -18,7 +18,6 @@ from obygaze_features.common.files import (
     new_folder,
     read_format,
     read_json,
-    refuse_to_overwrite,
     to_json,
     write_bytes,
     write_files,
@@ -28,7 +27,6 @@ from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import as_list, counted
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items.items import Item, Items, id_problem
-from obygaze_features.items.media import Located, locate
 from obygaze_features.manifests.labels import (
     LabelScheme,
     LabelSet,
@@ -146,17 +144,18 @@ class Manifest:
 
     def shared_scheme(self, label_sets: Sequence[LabelSet]) -> LabelScheme:
         """Return the common scheme of label sets to compare or merge; raise if schemes differ."""
-        shared = None
+        shared = self.scheme
         for labels in label_sets:
             scheme = self._scheme_of(labels)
-            if shared not in (None, scheme):
+            if labels is label_sets[0]:
+                shared = scheme
+            elif scheme != shared:
                 raise ManifestError(
                     f"the label sets {label_sets[0].name!r} and {labels.name!r} of {self.name} "
                     "have different levels or concepts and cannot be compared or merged; choose "
                     "sets with the same scheme"
                 )
-            shared = scheme
-        return shared or self.scheme
+        return shared
 
     def split(self, name: str) -> Split:
         """Return a split by name."""
@@ -166,32 +165,26 @@ class Manifest:
         """Return a run set by name."""
         return self._part(RunSet, name)
 
-    def with_parts(
-        self,
-        *,
-        labels: Collection[LabelSet] = (),
-        splits: Collection[Split] = (),
-        runs: Collection[RunSet] = (),
-    ) -> Manifest:
-        """Return a copy of the manifest to which these parts are added."""
-        for label_set in labels:
-            self._check_codes(label_set)
-        added: list[Part] = [*labels, *splits, *runs]
-        parts = self._parts | {(part.KIND, part.name): part for part in added}
+    def with_parts(self, *parts: Part) -> Manifest:
+        """Return a copy of the manifest to which label sets, splits or runs are added."""
         default = self.default_labels
-        if labels and not default:
-            default = next(iter(labels)).name
-        return replace(self, _parts=parts, default_labels=default)
+        added = dict(self._parts)
+        for part in parts:
+            if isinstance(part, LabelSet):
+                self._check_codes(part)
+                default = default or part.name
+            added[part.KIND, part.name] = part
+        return replace(self, _parts=added, default_labels=default)
 
-    def add(self, part: LabelSet | Split, *, overwrite: bool = False) -> None:
-        """Add a label set or a split.
+    def add(self, part: Part, *, overwrite: bool = False) -> None:
+        """Add a label set, a split or runs.
 
         It is also saved to the folder that the manifest was loaded from, if any.
         """
         if isinstance(part, LabelSet):
             self._check_codes(part)
         if self.folder is not None:
-            save_parts(self.folder, [part], overwrite=overwrite)
+            _write_part(self.folder, part, overwrite=overwrite)
         elif part.name in self._names(part.KIND) and not overwrite:
             raise UsageError(f"the manifest {self.name!r} already has {part.KIND}/{part.name}")
         self._parts[part.KIND, part.name] = part
@@ -239,10 +232,6 @@ class Manifest:
                     continue
                 parts[kind, name] = selected
         return replace(self, items=items, folder=None, _parts=parts)
-
-    def locate(self, videos: Path | str) -> Located:
-        """Find each item's file in a folder of videos or images."""
-        return locate(self.items, Path(videos))
 
     @staticmethod
     def from_obygaze12(source: Path | str | None = None, *, rule: str = "paper") -> Manifest:
@@ -442,14 +431,6 @@ class Manifest:
             self._parts[kind, name] = cls.from_table(name, table, read_about(path), self.scheme)
         loaded: P = self._parts[kind, name]
         return loaded
-
-
-def save_parts(folder: Path, parts: Sequence[Part], *, overwrite: bool = False) -> None:
-    """Add label sets, splits or runs to a manifest on disk; raise if one exists already."""
-    for part in parts:
-        refuse_to_overwrite(folder / part.KIND / f"{part.name}.csv", overwrite=overwrite)
-    for part in parts:
-        _write_part(folder, part, overwrite=overwrite)
 
 
 def _write_part(folder: Path, part: Part, *, overwrite: bool = False) -> None:

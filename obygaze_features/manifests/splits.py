@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -114,7 +114,7 @@ class RunSet:
     @classmethod
     def from_table(cls, name: str, table: Table, about: Mapping[str, Any], *_: object) -> RunSet:
         """Read runs from a CSV table with ``run``, ``role`` and ``id``."""
-        rows = list(zip(table["run"], table["role"], table["id"], strict=True))
+        rows = zip(*map(table.get, cls.REQUIRED), strict=True)
         pairs: set[tuple[str, str]] = set()
         runs: dict[str, Run] = {}
         for row, (run, role, identifier) in enumerate(rows):
@@ -194,24 +194,23 @@ def meet_in_time(
     if not len(others):
         return np.zeros(len(tested), dtype=bool)
     margin = 0.0 if gap is None else float(np.rint(gap * 1e6)) + 1
-    files, starts, ends = spans[0], *(np.rint(times * 1e6) for times in spans[1:])
-    others = others[np.lexsort((starts[others], files[others]))]
-    # The latest end among the other rows of a file, up to each row.
-    by_end = np.lexsort((ends[others], files[others]))
-    rank = np.empty(len(others), dtype=np.int64)
-    rank[by_end] = np.arange(len(others))
-    latest = ends[others[by_end]][np.maximum.accumulate(rank)]
-    # The last other row that starts before each tested row ends.
-    rows = np.concatenate([tested, others])
-    is_other = np.arange(len(rows)) >= len(tested)
-    order = np.lexsort(
-        (is_other, np.where(is_other, starts[rows], ends[rows] + margin), files[rows])
-    )
-    before = np.empty(len(rows), dtype=np.int64)
-    before[order] = np.cumsum(is_other[order]) - 1
-    last = before[: len(tested)]
-    same_file = (last >= 0) & (files[others[last]] == files[tested])
-    return np.asarray(same_file & (latest[last] > starts[tested] - margin))
+    files = spans[0]
+    starts, ends = (np.rint(times * 1e6) for times in spans[1:])
+
+    def places(rows: Array, times: Array) -> Array:
+        """Return the places of rows in order of file and time, as NumPy sorts complex numbers."""
+        keys = files[rows].astype(complex)
+        keys.imag = times
+        return keys
+
+    begins = places(others, starts[others])
+    order = np.argsort(begins)
+    latest_ends = np.maximum.accumulate(places(others, ends[others])[order])
+    # The last other row, in the same file or one before it, that starts before a tested row ends.
+    last = np.searchsorted(begins[order], places(tested, ends[tested] + margin)) - 1
+    reached = latest_ends[last]
+    same_file = (last >= 0) & (reached.real == files[tested])
+    return np.asarray(same_file & (reached.imag > starts[tested] - margin))
 
 
 def overlapping(
@@ -219,10 +218,8 @@ def overlapping(
 ) -> list[str]:
     """Return the tested ids that are training ids or overlap one in time; see `meet_in_time`."""
     trained = set(training)
-    near = np.zeros(len(tested), dtype=bool)
-    if not np.isnan(items.starts).all():
-        spans = (items.files, items.starts, items.ends)
-        near = meet_in_time(spans, _rows(items, tested), _rows(items, training), gap)
+    spans = (items.files, items.starts, items.ends)
+    near = meet_in_time(spans, _rows(items, tested), _rows(items, training), gap)
     return [i for i, meets in zip(tested, near.tolist(), strict=True) if meets or i in trained]
 
 
@@ -238,9 +235,8 @@ def neighbours(items: Items, split: Split, gap: float | None = None) -> list[str
     folds = np.array(split.folds)
     files = items.files[rows]
     spans = (items.files, items.starts, items.ends)
-    in_file = np.unique([files, folds], axis=1)[0]
-    file_of, fold_counts = np.unique(in_file, return_counts=True)
-    divided = np.isin(files, file_of[fold_counts > 1])
+    file_of, _ = np.unique([files, folds], axis=1)
+    divided = np.bincount(file_of)[files] > 1
 
     near = np.zeros(len(rows), dtype=bool)
     for fold in np.unique(folds[divided]):
@@ -293,16 +289,14 @@ def stratified(
     if name is None and groups:
         name = f"by-{safe_id(groups)}"
     name = name or "leak-free"
-    if folds < 2:
-        raise UsageError(f"a split needs at least 2 folds (got {folds})")
-
     deal = _deal_groups if groups or gap else _deal_items
     units = cut_files(manifest.items, ids, gap)
     if groups:
         units = manifest.items.groups(groups, ids)
     count = len(set(units))
-    if folds > count:
-        raise UsageError(f"{folds} folds need as many groups (got only {count}); use fewer folds")
+    if not 2 <= folds <= count:
+        problem = "a split needs 2 folds or more, and as many groups"
+        raise UsageError(f"{problem} (got {folds} folds, but got only {count})")
 
     fold_of = deal(label_set.levels, units, folds, seed)
     about: dict[str, Any] = {
@@ -328,13 +322,8 @@ def stratified(
 
 def _deal_items(levels: Sequence[str], ids: Sequence[str], folds: int, seed: int) -> dict[str, int]:
     """Assign each item to a fold."""
-    fold_of: dict[str, int] = {}
-    for level in sorted(set(levels)):
-        members = [i for i, own in zip(ids, levels, strict=True) if own == level]
-        members.sort(key=partial(_shuffled, seed))
-        for identifier in members:
-            fold_of[identifier] = len(fold_of) % folds
-    return fold_of
+    order = zip(levels, [_shuffled(seed, identifier) for identifier in ids], ids, strict=True)
+    return {identifier: row % folds for row, (*_, identifier) in enumerate(sorted(order))}
 
 
 def _deal_groups(
@@ -381,12 +370,10 @@ def leave_film_out(
     ids = list(manifest.ids)
     if labels:
         ids = manifest.labels(labels).ids
-    group_of = manifest.items.groups(groups, ids)
-    names = sorted(set(group_of))
+    names, folds = np.unique(manifest.items.groups(groups, ids), return_inverse=True)
     noun = group_noun(groups)
     if len(names) < 2:
         raise UsageError(f"leave-{noun}-out needs items from at least two {noun}s")
-    number = {group: fold for fold, group in enumerate(names)}
-    about = {"method": f"one fold per {noun}", f"{noun}s": names}
+    about = {"method": f"one fold per {noun}", f"{noun}s": names.tolist()}
     name = name or f"leave-{safe_id(noun)}-out"
-    return Split(name, ids, [number[group] for group in group_of], about=about)
+    return Split(name, ids, folds.tolist(), about=about)

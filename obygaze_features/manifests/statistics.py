@@ -23,33 +23,32 @@ def statistics(manifest: Manifest, labels: str | None = None) -> dict[str, list[
     film_of = dict(zip(manifest.ids, manifest.items.films, strict=True))
     clips = Counter(label_set.levels)
     marked = Counter[tuple[str, str]]()
-    in_films = dict[str, Counter[str]]()
+    in_films = Counter[tuple[str, str]]()
     rows = zip(label_set.ids, label_set.levels, label_set.concepts, strict=True)
     for identifier, level, concepts in rows:
         marked.update((level, concept) for concept in concepts)
-        in_films.setdefault(film_of[identifier], Counter())[level] += 1
+        in_films[film_of[identifier], level] += 1
 
     by_level = []
     for code, name in scheme.name_of.items():
+        concepts_of_level = sum(marked[code, concept] for concept in scheme.concept_names)
         row: Row = {"level": code, "name": name, "clips": clips[code]}
         row["share"] = clips[code] / (clips.total() or 1)
-        concepts_of_level = sum(marked[code, concept] for concept in scheme.concept_names)
         row["concepts_per_clip"] = concepts_of_level / (clips[code] or 1)
         by_level.append(row)
 
     by_concept = []
     for concept in scheme.concept_names:
-        row = {"concept": concept}
-        for code in scheme.codes:
-            row[code] = marked[code, concept] / (clips[code] or 1)
-        if any(marked[code, concept] for code in scheme.codes):
-            by_concept.append(row)
+        shares = {code: marked[code, concept] / (clips[code] or 1) for code in scheme.codes}
+        if any(shares.values()):
+            by_concept.append({"concept": concept} | shares)
 
     by_film = []
     titles = film_titles(manifest.items)
-    for film, levels in sorted(in_films.items()):
-        row = {"film": film, "title": titles.get(film, ""), "clips": levels.total()}
-        by_film.append(row | {code: levels[code] for code in scheme.codes})
+    for film in sorted({film for film, _ in in_films}):
+        levels = {code: in_films[film, code] for code in scheme.codes}
+        title = titles.get(film, "")
+        by_film.append({"film": film, "title": title, "clips": sum(levels.values())} | levels)
     return {"levels": by_level, "concepts": by_concept, "by_film": by_film}
 
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 import codecs
 import html
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from obygaze_features.common.files import require_readable
-from obygaze_features.common.text import MAX_TIME_S
+from obygaze_features.common.files import read_bytes
+from obygaze_features.common.text import MAX_TIME_S, group_by
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items.films import match_films, titles_in
 from obygaze_features.items.items import Items, media_stem
+from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.manifest import Manifest
 
 SUFFIXES = (".srt", ".vtt")
-_TIME = r"(?:(\d{1,4}):)?(\d{1,2}):(\d{1,2}[.,]\d{1,3})"
+_TIME = r"((?:\d{1,4}:)?\d{1,2}:\d{1,2}[.,]\d{1,3})"
 #: A line of times, with the line of the number above it; some files lack the blank line before it.
 _TIMES = re.compile(
     rf"^(?:[ \t]*\d+[ \t]*\n)?[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}.*\n?", re.ASCII | re.MULTILINE
@@ -66,12 +66,11 @@ def with_subtitles(manifest: Manifest, source: Path | str, *, shift: float = 0.0
     lines_of, notes = _read_films(source, items)
     texts = [""] * len(items)
     used = []
-    for film in dict.fromkeys(items.films):
-        rows = np.flatnonzero(np.array(items.films) == film)
+    for film, rows in group_by(range(len(items)), items.films.__getitem__).items():
         if film not in lines_of:
             notes.append(f"{film}: no subtitles; its {len(rows):,} clips are left out")
             continue
-        used += rows.tolist()
+        used += rows
         outside = 0
         for line in lines_of[film]:
             shifted = Line(line.start + shift, line.end + shift, line.text)
@@ -116,12 +115,10 @@ def read_subtitles(path: Path) -> list[Line]:
     text = re.sub(r"\r\n?", "\n", _decode(path))
     lines = []
     _, *parts = _TIMES.split(text)
-    while parts:
-        *times, words = parts[:7]
-        del parts[:7]
-        start = _seconds(times[:3])
-        end = _seconds(times[3:])
-        words = re.split(r"(?:^|\n)\s*\n", words)[0]
+    for start_text, end_text, below in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        start = parse_time(start_text, "start", "\n")
+        end = parse_time(end_text, "end", "\n")
+        words = re.split(r"(?:^|\n)\s*\n", below)[0]
         plain = " ".join(html.unescape(_TAG.sub(" ", words)).split())
         if plain and start <= end:
             lines.append(Line(start, end, plain))
@@ -175,21 +172,11 @@ def _clips_with(line: Line, starts: np.ndarray, ends: np.ndarray) -> list[int]:
 
 
 def _decode(path: Path) -> str:
-    require_readable(path, ManifestError)
-    data = path.read_bytes()
+    data = read_bytes(path, ManifestError)
     encoding = "utf-8-sig"
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         encoding = "utf-16"
-    elif b"\0" in data:
-        raise ManifestError(path, "is not a text file")
     try:
         return data.decode(encoding)
     except UnicodeDecodeError:
         return data.decode("cp1252", errors="replace")
-
-
-def _seconds(parts: Sequence[str | None]) -> float:
-    """Return a time in seconds; hours may be missing."""
-    hours, minutes, seconds = parts
-    full = int(hours or 0) * 3600 + int(minutes or 0) * 60
-    return round(full + float((seconds or "").replace(",", ".")), 3)

@@ -332,4 +332,4 @@ def with_numbers(manifest: Manifest, column: str) -> Manifest:
     extra = {column: [cells[clip] for clip in ids]}
     no_concepts: list[tuple[str, ...]] = [()] * len(ids)
     labels = LabelSet(name, ids, [NUMBERED] * len(ids), no_concepts, extra=extra, about=about)
-    return replace(manifest.with_parts(labels=[labels]), default_labels=name)
+    return replace(manifest.with_parts(labels), default_labels=name)

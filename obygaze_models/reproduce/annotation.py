@@ -9,7 +9,7 @@ from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.statistics import statistics
 from obygaze_models.figures.dots import Dot, dot_plot, level_series
 from obygaze_models.reproduce.context import ReproductionContext, Runs
-from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, plain
+from obygaze_models.reproduce.render import Artifacts, Block, Line, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,17 +24,17 @@ def make_figure2(context: ReproductionContext, runs: Runs) -> Artifacts:
     if context.has_papers_clips:
         published = reference_json("published.json")["figure2"]
 
-    lines = [Line("clips", "count", plain({row["level"]: row["clips"] for row in levels}))]
+    lines = [Line("clips", "count", {row["level"]: row["clips"] for row in levels})]
     for name, measure, key in (
         ("share of clips", "share", "shares"),
         ("concepts a clip", "concepts_per_clip", "concepts_per_clip"),
     ):
         numbers = {row["level"]: row[measure] for row in levels if row[measure]}
-        lines.append(Line(name, "ours", plain(numbers)))
-        lines.append(Line("published", "published", plain(published.get(key, {}))))
+        lines.append(Line(name, "ours", numbers))
+        lines.append(Line("published", "published", published.get(key, {})))
     rates = []
     for row in counts["concepts"]:
-        rates.append(Line(row["concept"], "ours", plain({code: row[code] for code in codes})))
+        rates.append(Line(row["concept"], "ours", {code: row[code] for code in codes}))
     blocks = [
         Block("Levels", "", "share", lines),
         Block("Share of the level's clips that show a concept", "", "share", rates),

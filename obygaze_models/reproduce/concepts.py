@@ -16,7 +16,7 @@ from obygaze_models.explain.parts import measured
 from obygaze_models.figures.dots import Dot, Series, dot_plot, level_series
 from obygaze_models.reproduce.context import Needs, ReproductionContext, Runs, Setting
 from obygaze_models.reproduce.drawings import DEPTH, Node, first_nodes, tree_outline
-from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value, plain
+from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 from obygaze_models.reproduce.table2 import HEADS, READINGS, model_name, plan_bottlenecks
 from obygaze_models.saved.model import load_model
 from obygaze_models.scoring.metrics import baselines
@@ -110,8 +110,8 @@ def _lines(runs: Runs, setting: Setting, negatives: str) -> list[Line]:
             share = (test.positives or 0) / test.clips
             ours[concept] = Value(scores.mean_of_fits["f1"], scores.std_of_fits["f1"])
             # This is for all clips together, whereas the run records the mean over films.
-            guess[concept] = Value(baselines(share)["all positive"]["f1"])
-            shares[concept] = Value(share)
+            guess[concept] = baselines(share)["all positive"]["f1"]
+            shares[concept] = share
     return [
         Line(f"against {NEGATIVES[negatives]} ({BARS[negatives]})", "ours", ours),
         Line("all positive, at that share", "guess", guess),
@@ -169,5 +169,5 @@ def _questions(head: TreeArrays, concepts: list[str], nodes: list[Node]) -> Iter
         right = head.right[node.number]
         if left != -1 and node.level < DEPTH - 1:
             numbers = (head.threshold[node.number], head.value[left, 1], head.value[right, 1])
-            values = plain(dict(zip(TREE_COLUMNS, map(float, numbers), strict=True)))
+            values = dict(zip(TREE_COLUMNS, map(float, numbers), strict=True))
             yield Line(f"{node.path}{concepts[head.feature[node.number]]}", "ours", values)

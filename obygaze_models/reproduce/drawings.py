@@ -65,7 +65,7 @@ def first_nodes(head: TreeArrays, concepts: Sequence[str], clips: NDArray[Any]) 
         column = head.feature[node.number]
         threshold = head.threshold[node.number]
         is_below = node.clips[:, column] <= threshold
-        limit = f"{threshold:.3g}".replace("-", "−")
+        limit = format_number(threshold, ".3g")
         for side, sign, children, rows in (
             ("above", ">", head.right, ~is_below),
             ("not above", "≤", head.left, is_below),

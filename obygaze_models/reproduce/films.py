@@ -19,7 +19,7 @@ from obygaze_models.reproduce.context import (
     Setting,
 )
 from obygaze_models.reproduce.published import AVERAGES
-from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
+from obygaze_models.reproduce.render import Artifacts, Block, Line, Numbers, Table, Value
 from obygaze_models.scoring.intervals import mean_scores
 from obygaze_models.scoring.metrics import baselines
 
@@ -69,9 +69,8 @@ def make_table4(context: ReproductionContext, runs: Runs) -> Artifacts:
     papers = paper["rows"] if context.is_published("xclip") else {}
     lines: list[Line] = []
     means = []
-    films = tested["film"].unique().tolist()
-    for film in films:
-        own = tested[tested["film"] == film]
+    films = dict(iter(tested.groupby("film", sort=False)))
+    for film, own in films.items():
         labels = own.drop_duplicates("id")["label"]
         clips = len(labels)
         positives = int(labels.sum())
@@ -80,17 +79,17 @@ def make_table4(context: ReproductionContext, runs: Runs) -> Artifacts:
         std = mean_scores(by_fit, np.std)
         means.append(mean)
         guess = baselines(positives / clips)["all positive"]
-        values = {"clips": Value(clips), "of them S": Value(positives)}
+        values: Numbers = {"clips": clips, "of them S": positives}
         for column, metric in AVERAGES.items():
             values[column] = Value(mean[metric], std[metric])
-            values[_GUESSES[column]] = Value(guess[metric])
+            values[_GUESSES[column]] = guess[metric]
         lines.append(Line(own["title"].iloc[0], "ours", values))
         if film in papers:
             lines.append(_paper(papers[film]))
     average = mean_scores(means)
-    values = {column: Value(average[metric]) for column, metric in AVERAGES.items()}
+    values = {column: average[metric] for column, metric in AVERAGES.items()}
     lines.append(Line("average", "ours", values))
-    if {*papers} == {*films}:
+    if papers.keys() == films.keys():
         lines.append(_paper(paper["average"]))
     facts = {
         "split": run.header.split,
@@ -123,7 +122,7 @@ def make_figure6(context: ReproductionContext, runs: Runs) -> Artifacts:
     rows: list[tuple[str, list[Dot]]] = []
     for film in films:
         name = titles[film.film] if film.film else "all films"
-        values = {"clips": Value(film.clips), "wrong": Value(film.wrong)}
+        values: Numbers = {"clips": film.clips, "wrong": film.wrong}
         rows.append((f"{name}: {film.wrong:,} of {film.clips:,} wrong", []))
         for factor in film.factors:
             mean = factor.coefficient
@@ -132,7 +131,7 @@ def make_figure6(context: ReproductionContext, runs: Runs) -> Artifacts:
             values[factor.name] = Value(mean, low=low, high=high)
             rows.append((factor.name, [Dot(mean, low, high)]))
         lines.append(Line(name, "ours", values))
-    columns = ["clips", "wrong", *(factor.name for factor in films[0].factors)]
+    columns = list(lines[0].numbers)
     block = Block(TITLE, PROTOCOL, "coefficient", lines)
     figure = dot_plot(
         rows,

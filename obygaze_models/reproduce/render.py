@@ -34,12 +34,8 @@ class Value(NamedTuple):
 
 
 Values = Mapping[str, Value]
-"""Numbers by column."""
-
-
-def plain(numbers: Mapping[str, float | None]) -> dict[str, Value]:
-    """Return numbers without deviations or intervals as values."""
-    return {column: Value(number) for column, number in numbers.items()}
+Numbers = dict[str, Value | float | None]
+"""Numbers by column; those without a deviation or an interval may be plain."""
 
 
 def minus(first: Values, second: Values) -> dict[str, float]:
@@ -61,7 +57,15 @@ class Line:
 
     name: str
     kind: Kind
-    values: Values
+    numbers: Mapping[str, Value | float | None]
+
+    @property
+    def values(self) -> dict[str, Value]:
+        """The numbers with their deviations or intervals, where they have any."""
+        values = {}
+        for column, number in self.numbers.items():
+            values[column] = number if isinstance(number, Value) else Value(number)
+        return values
 
 
 @dataclass(frozen=True)

@@ -81,15 +81,12 @@ class Reproduction:
         The folder of all files.
     tables
         All tables, with their notes.
-    reports
-        A page of runs for each label set.
     missing
         The missing parts of the tables, by what they need.
     """
 
     folder: Path
     tables: Sequence[Table]
-    reports: Sequence[Path]
     missing: Mapping[str, Sequence[str]]
 
     @property
@@ -166,7 +163,7 @@ def reproduce(
             log(name)
             tables += _make(name, context, needs[name], runs, folder)
         title = f"Reproduction of {', '.join(names)}"
-        pages = _write_pages(runs.values(), folder, title, log)
+        _write_pages(runs.values(), folder, title, log)
         about = {
             "what": names,
             "manifest": {"name": context.manifest.name, "digest": context.manifest.digest},
@@ -177,7 +174,7 @@ def reproduce(
             "obygaze": obygaze_version(),
         }
         write_text(folder / MARKER, to_json(about))
-    return Reproduction(output, tables, [output / page for page in pages], missing)
+    return Reproduction(output, tables, missing)
 
 
 def _train(
@@ -234,8 +231,8 @@ def _make(
     tables = []
     for table in artifacts.tables:
         table = replace(table, name=name + table.name, title=target.title)
-        all_notes = [*_notes(table, context, needs, artifacts.facts), *table.notes, *warnings]
-        table = replace(table, notes=unique_warnings(all_notes))
+        notes = [*_notes(table, context, needs, artifacts.facts), *table.notes, *warnings]
+        table = replace(table, notes=unique_warnings(notes))
         for suffix, to_form in FORMS.items():
             write_text(folder / f"{table.name}.{suffix}", to_form(table))
         tables.append(table)
@@ -262,16 +259,11 @@ def _notes(
     return [RunWarning("note", "", line) for line in rendered.splitlines() if line]
 
 
-def _write_pages(
-    runs: Iterable[Run], folder: Path, title: str, log: Callable[[str], None]
-) -> list[str]:
-    """Write a page for each label set, and return the names of the pages."""
+def _write_pages(runs: Iterable[Run], folder: Path, title: str, log: Callable[[str], None]) -> None:
+    """Write a page for each label set."""
     from obygaze_models.report.page import report
 
-    names = []
     for (_, labels), of_labels in group_by(runs, lambda run: run.header.manifest.label_key).items():
         name = f"report-{labels}.html"
         log(name)
         report(of_labels, folder / name, title=f"{title} (labels: {labels})")
-        names.append(name)
-    return names

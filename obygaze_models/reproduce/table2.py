@@ -19,7 +19,6 @@ from obygaze_models.reproduce.render import (
     Value,
     Values,
     minus,
-    plain,
 )
 from obygaze_models.scoring.metrics import METRICS, baselines
 
@@ -27,7 +26,10 @@ NEGATIVES = ("EN", "HN")
 """The negatives of the training sets. Sure clips are the positives of all sets."""
 TESTS = {"EN-S": ("EN",), "ENHN-S": NEGATIVES}
 """The negatives of each test set."""
-COLUMNS = [f"{level}-S/{test}" for test in TESTS for level in NEGATIVES]
+COLUMNS = {
+    f"{level}-S/{test}": negatives for test, negatives in TESTS.items() for level in NEGATIVES
+}
+"""The negatives of each column's test set."""
 F1_TITLES = {key: METRICS[key].title for key in ("f1_weighted", "f1")}
 READINGS = ("text", "code")
 HEADS = {"tree": ("pcbm-tree", "PCBM-DT"), "logistic": ("pcbm-logistic", "PCBM-LR")}
@@ -172,10 +174,10 @@ def make_table(context: ReproductionContext, runs: Runs, *, name: str) -> Artifa
         if setting.protocol == "released":
             warnings += released_leaks(context.manifest)
     blocks += _guesses_of_paper(context)
-    tables = [Table(COLUMNS, blocks, warnings)]
+    tables = [Table(list(COLUMNS), blocks, warnings)]
     leakage = _compare_with_released(context, runs, name)
     if leakage:
-        tables.append(Table(COLUMNS, leakage, name="-leakage"))
+        tables.append(Table(list(COLUMNS), leakage, name="-leakage"))
     return Artifacts(tables)
 
 
@@ -215,11 +217,10 @@ def _compare_with_released(context: ReproductionContext, runs: Runs, name: str) 
             leak_free = _ours(runs, row.source(SAME_LABELS), row.model, metric)
             if not released or not leak_free:
                 continue
-            differences = plain(minus(released, leak_free))
             lines += [
                 Line(f"{row.title}, released", "ours", released),
                 Line("leak-free, same labels", "beside", leak_free),
-                Line("released minus leak-free", "difference", differences),
+                Line("released minus leak-free", "difference", minus(released, leak_free)),
                 _paper(context, row, metric),
             ]
         if lines:
@@ -240,9 +241,8 @@ def _guesses_where_scored(
     for row in rows:
         clips = {}
         shares = {}
-        for column in COLUMNS:
-            negatives = "+".join(_negatives(column))
-            test = runs[f"{row.source(setting.key)}-EN"].tests[f"{negatives} vs S"]
+        for column, negatives in COLUMNS.items():
+            test = runs[f"{row.source(setting.key)}-EN"].tests[f"{'+'.join(negatives)} vs S"]
             clips[column] = test.clips
             shares[column] = (test.positives or 0) / test.clips
         if (clips, shares) not in folds:
@@ -252,7 +252,7 @@ def _guesses_where_scored(
         where = ""
         if len(folds) > 1:
             where = f", {kind}' fold"
-        yield Line(f"Clips scored{where}", "count", plain(clips))
+        yield Line(f"Clips scored{where}", "count", clips)
         yield from _guesses(shares, metric, where, at=", at that share")
 
 
@@ -261,8 +261,8 @@ def _guesses_of_paper(context: ReproductionContext) -> Iterator[Block]:
     levels = context.manifest.labels().levels
     whole = {}
     folds = {}
-    for column in COLUMNS:
-        kept = [*_negatives(column), "S"]
+    for column, negatives in COLUMNS.items():
+        kept = [*negatives, "S"]
         whole[column] = levels.count("S") / sum(level in kept for level in levels)
         if context.has_released_splits:
             split = context.manifest.split(RELEASED[frozenset(kept)])
@@ -277,11 +277,6 @@ def _guesses_of_paper(context: ReproductionContext) -> Iterator[Block]:
             yield Block(f"{title}: {words}", "", metric, lines)
 
 
-def _negatives(column: str) -> tuple[str, ...]:
-    """Return the negatives of a column's test set."""
-    return TESTS[column.partition("/")[2]]
-
-
 def _guesses(
     shares: Mapping[str, float],
     metric: str,
@@ -291,11 +286,11 @@ def _guesses(
     is_papers: bool = False,
 ) -> Iterator[Line]:
     """Yield a line of the shares of positives, and a line for each baseline at these shares."""
-    yield Line(f"Share of positives{where}", "count", plain(shares))
+    yield Line(f"Share of positives{where}", "count", shares)
     version = published.CHANCE_VERSIONS[metric]
     for key, title in published.CHANCE.items():
         scores = {column: baselines(share)[key][metric] for column, share in shares.items()}
-        yield Line(f"{title}{at}{where}", "guess", plain(scores))
+        yield Line(f"{title}{at}{where}", "guess", scores)
         if is_papers:
             paper = published.published_row(f"{title} ({version})", metric)
             yield Line(f"published in {version}", "published", paper)

@@ -59,7 +59,7 @@ def make_manifest(films, seconds=60.0, spans=None):
         LabelSet(name, list(level_of), list(level_of.values()), [()] * len(level_of), about=OWN)
         for name, level_of in labels.items()
     ]
-    return of.Manifest("made", Items.of(items)).with_parts(labels=sets)
+    return of.Manifest("made", Items.of(items)).with_parts(*sets)
 
 
 @given(levels)
@@ -182,7 +182,7 @@ def agreement(obygaze, tmp_path):
         manifest = make_manifest(films)
         about = {"of": {"ann": {}, "bea": {}}}
         merged = replace(manifest.labels("ann"), name="merged", about=about)
-        manifest.with_parts(labels=[merged]).save(tmp_path / "m", overwrite=True)
+        manifest.with_parts(merged).save(tmp_path / "m", overwrite=True)
         result = obygaze("annotations", "agreement", tmp_path / "m", *options, code=code)
         return json.loads(result.stdout) if "--json" in options else result.output
 
@@ -247,7 +247,7 @@ def test_label_sets_are_compared_as_by_scikit_learn(pairs):
         )
     ]
     items = Items.of([Item(name, film=f"f{name[-1] in '02468'}") for name in ["z", *ids, "y"]])
-    result = of.agreement(of.Manifest("m", items).with_parts(labels=sets))
+    result = of.agreement(of.Manifest("m", items).with_parts(*sets))
     a, b = ([level for level, _ in side] for side in (ann, bea))
     [pair] = result.pairs
     assert (pair["clips"], pair["equal"]) == (len(ids), close(accuracy_score(a, b)))

@@ -51,7 +51,7 @@ def manifest():
         LabelSet("merged", ids, ["HN", "S", "EN"], [(), ("Body",), ()]),
         LabelSet("bob", ["juno-1", "other-1"], ["HN", "EN"], [(), ()], about=OWN),
     ]
-    return of.Manifest("clips", Items.of(CLIPS)).with_parts(labels=sets)
+    return of.Manifest("clips", Items.of(CLIPS)).with_parts(*sets)
 
 
 def save(folder, files):
@@ -141,7 +141,7 @@ def test_a_gap_splits_clips_to_discuss():
     sets = [LabelSet(name, ids, [level] * 3, [()] * 3, about=OWN)
             for name, level in (("a", "S"), ("b", "EN"))]  # fmt: skip
     timelines = of.Timelines("t", [Segment("f", name, 0, 20, "S") for name in "ab"])
-    manifest = of.Manifest("m", Items.of(items)).with_parts(labels=sets)
+    manifest = of.Manifest("m", Items.of(items)).with_parts(*sets)
     [text] = elan_files(timelines, manifest).values()
     tier = text[text.index('TIER_ID="to discuss"') :].partition("</TIER>")[0]
     assert tier.count("<ANNOTATION_VALUE>") == 2

@@ -77,7 +77,7 @@ def test_a_table_of_shots_becomes_a_grid(annotations, obygaze, tmp_path):
 def test_existing_labels_stay_the_default(annotations, timelines, spans, tmp_path):
     levels = ["EN", "S", "EN", "EN", "EN"]
     own, copy = LabelSet("own", grid().ids, levels, [()] * 5), tmp_path / "copy"
-    grid().with_parts(labels=[own]).save(tmp_path / "mine")
+    grid().with_parts(own).save(tmp_path / "mine")
     annotations("project", timelines, "--grid", tmp_path / "mine", "-o", copy)
     assert of.Manifest.load(tmp_path / "mine").label_names == ["own"]
     assert json.loads(annotations("merge", copy, "--json"))["default_labels"] == "own"

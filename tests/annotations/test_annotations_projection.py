@@ -160,7 +160,7 @@ def test_the_grids_scheme_must_have_the_same_levels():
     assert project(worked(), foreign).grid.scheme.codes == LEVELS  # nothing is labelled yet
     labels = LabelSet("mine", ["film-0"], ["tense"], [()])
     with pytest.raises(AnnotationError, match=r"levels \(calm, tense\) differ"):
-        project(worked(), foreign.with_parts(labels=[labels]))
+        project(worked(), foreign.with_parts(labels))
     # The grid calls a concept by another name, and lacks another.
     names = (Concept("Gaze", aliases=("Look",)), Concept("Body"))
     scheme = LabelScheme("ours", of.obygaze_scheme().levels, names)

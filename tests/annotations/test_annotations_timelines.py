@@ -44,7 +44,7 @@ def words(timelines, manifest):
 def test_the_worked_example_is_exact():
     done = project(worked(), grid())
     labels = merge_labels(done.label_sets, done.grid)
-    merged = done.grid.with_parts(labels=[*done.label_sets, labels])
+    merged = done.grid.with_parts(*done.label_sets, labels)
     late = of.Timelines("x", [*worked().segments, Segment("film", "two", 1500, 1510, "S")])
     rows = film_bands(late, merged, "film")
     assert {row.name: [LEVELS[rank] for _, _, rank in row.bars] for row in rows} == {

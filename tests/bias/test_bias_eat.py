@@ -96,7 +96,7 @@ def test_sets_are_named_by_columns_ids_or_levels(eat, images, prompts, tmp_path)
     manifest = of.Manifest.load(images.manifest)
     levels = ["S" if "woman" in item else "EN" for item in manifest.ids]
     labels = LabelSet("rated", manifest.ids, levels, [()] * len(levels))
-    replace(manifest, name="rated").with_parts(labels=[labels]).save(tmp_path / "rated")
+    replace(manifest, name="rated").with_parts(labels).save(tmp_path / "rated")
     battery = write_battery(
         tmp_path / "own.json",
         x={"level": "S", "profession": "business"},

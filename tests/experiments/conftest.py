@@ -9,7 +9,7 @@ from msgspec import structs
 
 import obygaze_models as om
 from obygaze_features.manifests import Split
-from obygaze_features.manifests.manifest import save_parts
+from obygaze_features.manifests.manifest import Manifest
 from tests.conftest import run_obygaze
 from tests.kit.authors import Dataset, make_authors, make_dataset
 from tests.kit.run import World, make_world, write_experiment
@@ -29,7 +29,8 @@ def no_waiting_for_the_disk() -> Iterator[None]:
 def marked(tmp_path_factory: pytest.TempPathFactory) -> World:
     """The world in which clips have concepts, with another split of three folds."""
     world = make_world(tmp_path_factory.mktemp("marked"), marked=True)
-    save_parts(world.manifest, [Split("three", world.ids, [fold % 3 for fold in world.folds])])
+    three = Split("three", world.ids, [fold % 3 for fold in world.folds])
+    Manifest.load(world.manifest).add(three)
     return world
 
 

@@ -147,7 +147,7 @@ def test_unofficial_tests_are_flagged(benchmark, mlp, tmp_path):
     # Ranking training clips is not a test.
     sets = manifest.split("official")
     turned = Split("official", sets.ids, [2 - fold for fold in sets.folds])
-    manifest.with_parts(splits=[turned]).save(tmp_path / "manifest")
+    manifest.with_parts(turned).save(tmp_path / "manifest")
     result = write_run(mlp, benchmark, tmp_path / "no", manifest=tmp_path / "manifest")
     assert result.exit_code == 0, result.output
     assert "so this ranking is not a fair test" in result.stderr
@@ -279,7 +279,7 @@ def test_concepts_are_detected_and_reported(coded, task, tmp_path):
         tuple({*names} - ({"Body"} if fold_of.get(clip, 0) > 2 else {"Body", "Posture"}))
         for clip, names in labels.concepts_of.items()
     ]
-    partial = manifest.with_parts(labels=[replace(labels, name="few", concepts=concepts)])
+    partial = manifest.with_parts(replace(labels, name="few", concepts=concepts))
     partial.save(tmp_path / "m")
     changed = structs.replace(
         task(), manifest=tmp_path / "m", positives=(), train_negatives=(), labels="few",

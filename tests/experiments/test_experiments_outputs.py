@@ -138,7 +138,7 @@ def timed(world, tmp_path_factory):
         sets.append(LabelSet(name, own.ids, levels, own.concepts, about={"annotator": name}))
     here = replace(manifest, items=items)
     merged = replace(merge_labels(sets, here), name="all")
-    here.with_parts(labels=[merged, *sets], splits=[manifest.split("ten")]).save(folder / "m")
+    here.with_parts(merged, *sets, manifest.split("ten")).save(folder / "m")
     write_store(folder / "s.zarr", here, world.rows)
     return folder, sets
 

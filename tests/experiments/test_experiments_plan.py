@@ -121,14 +121,14 @@ def other_clips(manifest, folder):
 def with_gaps(manifest, folder):
     ten = manifest.split("ten")
     split = Split("gaps", ten.ids, [fold + (fold > 3) for fold in ten.folds])
-    manifest.with_parts(splits=[split]).save(folder / "manifest")
+    manifest.with_parts(split).save(folder / "manifest")
     return {"manifest": folder / "manifest", "split": "gaps"}
 
 
 def of_two_folds(manifest, folder):
     ten = manifest.split("ten")
     split = Split("two", ten.ids, [fold % 2 for fold in ten.folds])
-    manifest.with_parts(splits=[split]).save(folder / "manifest")
+    manifest.with_parts(split).save(folder / "manifest")
     return {"manifest": folder / "manifest", "split": "two"}
 
 
@@ -136,7 +136,7 @@ def without_sure_tests(manifest, folder):
     labels, ten = manifest.labels(), manifest.split("ten")
     last = [clip for clip, fold in ten.fold_of.items() if fold == 9]
     remaining = labels.where(lambda clip: clip not in last or labels.level_of[clip] != "S")
-    manifest.with_parts(labels=[remaining], splits=[ten]).save(folder / "manifest")
+    manifest.with_parts(remaining, ten).save(folder / "manifest")
     return {"manifest": folder / "manifest"}
 
 

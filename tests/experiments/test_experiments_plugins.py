@@ -208,7 +208,7 @@ def by_film(marked):
     manifest = labelled(ids, levels.tolist(), folds=(np.arange(200) % 4).tolist())
     splits = {"films": films % 3, "one-film": np.minimum(films, 1) + (films > 9)}
     splits = [Split(name, ids, folds.tolist()) for name, folds in splits.items()]
-    manifest.with_parts(splits=[manifest.split("ten"), *splits]).save(folder / "manifest")
+    manifest.with_parts(manifest.split("ten"), *splits).save(folder / "manifest")
     array = ArraySpec("native", (32,), "float32", "one vector a clip")
     rows = {"native": features.astype(np.float32)}
     recipe = replace(RECIPE, arrays=(array,))

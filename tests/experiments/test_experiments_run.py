@@ -58,8 +58,7 @@ def test_missing_labels_folds_and_features_are_named(world, make_run, tmp_path):
     labels, split = manifest.labels(), manifest.split("ten")
     no_label, no_fold, no_features, failed = world.clips("S")[:4]
     manifest.with_parts(
-        labels=[labels.where(lambda clip: clip != no_label)],
-        splits=[split.where(lambda clip: clip != no_fold)],
+        labels.where(lambda clip: clip != no_label), split.where(lambda clip: clip != no_fold)
     ).save(tmp_path / "manifest")
     remaining = manifest.select(ids=[clip for clip in world.ids if clip != no_features])
     empty = {*world.clips("S")[-10:]}
@@ -107,7 +106,7 @@ def test_films_that_are_not_tested_are_named(world, make_run, tmp_path):
     labels = manifest.labels("all")
     sparse = [clip for clip in world.clips("S") if clip.startswith("tt1")][4:]
     levels = ["NS" if clip in sparse else level for clip, level in labels.level_of.items()]
-    manifest.with_parts(labels=[replace(labels, levels=levels)]).save(tmp_path / "m")
+    manifest.with_parts(replace(labels, levels=levels)).save(tmp_path / "m")
     run = make_run("few", manifest=tmp_path / "m", split=None, protocol="leave-film-out",
                    estimators=("majority",))  # fmt: skip
     [text] = [warning.text for warning in run.warnings if warning.code == "films"]
@@ -184,7 +183,7 @@ def test_validation_films_do_not_train(experiment):
 
 def test_each_fold_tests_by_default(world, make_run):
     folds = [(2, 0, 1, 2, 0)[int(clip[2])] for clip in world.ids]
-    manifest = Manifest.load(world.manifest).with_parts(splits=[Split("mine", world.ids, folds)])
+    manifest = Manifest.load(world.manifest).with_parts(Split("mine", world.ids, folds))
     manifest.save(world.folder / "mine")
     changes = {"manifest": world.folder / "mine", "split": "mine", "estimators": ("majority",)}
     run = make_run("auto", **changes, protocol=None)
@@ -200,7 +199,7 @@ def spans(world):
     times = {"starts": rows * 2.0, "ends": rows * 2.0 + 2}
     media, director = [f"{clip[:3]}.mp4" for clip in world.ids], [f"d{row % 5}" for row in rows]
     items = replace(manifest.items, media=media, **times, extra={"director": director})
-    replace(manifest, items=items).with_parts(labels=[manifest.labels()]).save(folder)
+    replace(manifest, items=items).with_parts(manifest.labels()).save(folder)
     return folder
 
 
@@ -262,7 +261,7 @@ def test_leaked_clips_are_marked(world, make_run, tmp_path):
         starts[manifest.items.row(clip)], ends[manifest.items.row(clip)] = 1.0, 2.0
     items = replace(manifest.items, media=media, starts=starts, ends=ends)
     leaky = replace(manifest, items=items)
-    leaky.with_parts(labels=[manifest.labels()], splits=[split]).save(tmp_path / "m")
+    leaky.with_parts(manifest.labels(), split).save(tmp_path / "m")
     write_store(tmp_path / "s.zarr", leaky, world.rows)
     run = make_run("leaky", manifest=tmp_path / "m", store=tmp_path / "s.zarr", balance="none")
     assert run.clips.loc[run.clips["leaked"], "id"].tolist() == [tested]
@@ -297,8 +296,8 @@ def test_clips_are_joined_by_id_whatever_the_order(world, make_run, tmp_path):
     write_store(tmp_path / "other.zarr", shuffled, world.rows)
     labels, split = manifest.labels(), manifest.split("ten")
     manifest.with_parts(
-        labels=[replace(labels, ids=labels.ids[::-1], levels=labels.levels[::-1])],
-        splits=[replace(split, ids=split.ids[::-1], folds=split.folds[::-1])],
+        replace(labels, ids=labels.ids[::-1], levels=labels.levels[::-1]),
+        replace(split, ids=split.ids[::-1], folds=split.folds[::-1]),
     ).save(tmp_path / "manifest")
     second = make_run("shuffled", manifest=tmp_path / "manifest", store=tmp_path / "other.zarr")
     assert predictions(second) == predictions(make_run("good"))
@@ -314,7 +313,7 @@ def test_films_in_training_and_test_are_counted_where_scores_are_printed(make_ru
 
 def test_selected_clips_keep_their_own_split(world, make_run, tmp_path):
     manifest = Manifest.load(world.manifest)
-    manifest = manifest.with_parts(splits=[leave_film_out(manifest), manifest.split("ten")])
+    manifest = manifest.with_parts(leave_film_out(manifest), manifest.split("ten"))
     manifest.select(films=["tt1", "tt2", "tt3"]).save(tmp_path / "films")
     assert Manifest.load(tmp_path / "films").split_names == ["ten"]  # the other lost its folds
     run = make_run("films", manifest=tmp_path / "films", test_negatives=())

@@ -300,7 +300,7 @@ def test_notes_say_how_runs_differ(run, world, tmp_path):
     sure, easy = world.clips("S", folds=[9])[:2], world.clips("EN", folds=[9])[0]
     level_of |= dict.fromkeys(sure, "HN") | {easy: "NS"}
     others = replace(labels, name="others", levels=[*level_of.values()])
-    manifest.with_parts(labels=[others]).save(tmp_path / "manifest")
+    manifest.with_parts(others).save(tmp_path / "manifest")
     a = run("good")
     b = run(
         "others", manifest=tmp_path / "manifest", labels="others", protocol="split",
@@ -330,7 +330,7 @@ def test_only_shared_clips_are_compared(run, world, tmp_path):
     manifest = Manifest.load(world.manifest)
     split, guess = manifest.split("ten"), {"estimators": ("majority",)}
     turned = replace(split, name="turned", folds=[(fold + 1) % 10 for fold in split.folds])
-    manifest.with_parts(splits=[turned]).save(tmp_path / "turned")
+    manifest.with_parts(turned).save(tmp_path / "turned")
     part = manifest.select(ids=[clip for clip in world.ids if clip[:3] != "tt3"])
     write_store(tmp_path / "part.zarr", part, world.rows)
     order = [*range(0, 200, 2), *range(1, 200, 2)]

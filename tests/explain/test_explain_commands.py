@@ -186,8 +186,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     timelines = of.Timelines.from_csv(folder / "marks.csv", films=films, levels=levels)
     timelines.save(folder / "timelines")
     projected = of.project(timelines, 30)
-    manifest = projected.grid.with_parts(labels=projected.label_sets)
-    manifest = manifest.with_parts(splits=[of.stratified(manifest, folds=3, labels="annotator1")])
+    manifest = projected.grid.with_parts(*projected.label_sets)
+    manifest = manifest.with_parts(of.stratified(manifest, folds=3, labels="annotator1"))
     manifest.save(folder / "manifest")
     items = manifest.items
     steps = (np.arange(FRAMES) + 0.5) / FRAMES

@@ -193,7 +193,7 @@ def annotated() -> Iterator[Figure]:
     films, names = {film: Film(FILMS[film]) for film in FILMS}, {"annotator1": "Zoé B"}
     timelines = of.Timelines("two-films", marked, films=films, names=names)
     projected = of.project(timelines, 60)
-    manifest = projected.manifest.with_parts(labels=[projected.merge_labels()])
+    manifest = projected.manifest.with_parts(projected.merge_labels())
     yield film_figure(timelines, manifest, "a")
     yield levels_figure(manifest, FILMS["b"])
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.importers.obygaze12 import read_released_splits
-from obygaze_features.manifests.manifest import save_parts
 from obygaze_features.store import ArraySpec, Recipe
 from tests.kit.files import write
 from tests.kit.run import write_rows
@@ -237,8 +236,10 @@ def save_released(folder: Path, authors: Path) -> Manifest:
     manifest = Manifest.from_obygaze12(authors / "obygaze12/ObyGaze12_thresh_02.csv")
     manifest.save(folder)
     splits, runs = read_released_splits(authors / "obygaze12", manifest)
-    save_parts(folder, [*splits, *runs])
-    return Manifest.load(folder)
+    saved = Manifest.load(folder)
+    for part in (*splits, *runs):
+        saved.add(part)
+    return saved
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def labelled(
     )
     labels = LabelSet("all", [*ids], [*levels], concepts or [()] * len(ids))
     splits = [Split("ten", [*ids], [*folds])] if folds else []
-    return manifest.with_parts(labels=[labels], splits=splits)
+    return manifest.with_parts(labels, *splits)
 
 
 def write_store(

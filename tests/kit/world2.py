@@ -68,11 +68,9 @@ def make_world2(
     scheme = LabelScheme("loudness", tuple(Level(*level) for level in levels.items()), CONCEPTS)
     manifest = Manifest("harbour", Items.of(items), scheme, source="a test", licence="CC0")
     folds = [row // len(levels) % 3 for row in range(len(ids))]
-    manifest = manifest.with_parts(labels=sets, splits=[Split("three", ids, folds)])
+    manifest = manifest.with_parts(*sets, Split("three", ids, folds))
     merged = merge_labels(sets, manifest)
-    replace(manifest.with_parts(labels=[merged]), default_labels=merged.name).save(
-        folder / "manifest"
-    )
+    replace(manifest.with_parts(merged), default_labels=merged.name).save(folder / "manifest")
     features = chance.normal(size=(len(ids), 8)).astype(np.float32)
     features[np.array(codes) == list(levels)[-1], 7] += 2
     features[:, : len(CONCEPTS)] += 2 * shows

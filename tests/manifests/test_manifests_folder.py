@@ -146,8 +146,7 @@ def test_a_manifest_survives_saving(clips, data):
     folds = [data.draw(st.integers(0, 9)) for _ in labelled]
     extra = {"note": [data.draw(NAMES) for _ in ids]}
     manifest = Manifest("any", Items.of(clips, extra), scheme).with_parts(
-        labels=[LabelSet("some", labelled, levels, concepts)],
-        splits=[Split("folds", labelled, folds)],
+        LabelSet("some", labelled, levels, concepts), Split("folds", labelled, folds)
     )
     with tempfile.TemporaryDirectory() as folder:
         manifest.save(Path(folder, "m"))

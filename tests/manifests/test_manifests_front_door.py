@@ -6,6 +6,7 @@ import pytest
 
 import obygaze_features as of
 from obygaze_features.errors import ManifestError, OutputExists, UnknownItem, UsageError
+from obygaze_features.items.media import locate
 from obygaze_features.manifests import LabelSet
 from obygaze_features.manifests.manifest import check
 from tests.kit.files import touch, write
@@ -32,7 +33,7 @@ def test_a_table_becomes_a_manifest_with_a_split(table, tmp_path, kind):
     assert repr(loaded.labels()).startswith("LabelSet(name='annotations'")
     assert max(len(repr(part)) for part in (loaded, loaded.labels())) < 300
     assert repr(loaded.items) == "Items(c0, c1, c2 and 5 more)"
-    located = loaded.locate(kind(touch(tmp_path / "films", "f0/c0.mkv")))
+    located = locate(loaded, touch(tmp_path / "films", "f0/c0.mkv"))
     assert (list(located.found), len(located.missing)) == (["c0"], 7)
     loaded.add(of.leave_film_out(loaded))
     assert of.Manifest.load(tmp_path / "m").split("leave-film-out").sizes == [4, 4]
@@ -47,7 +48,7 @@ def test_invalid_parts_are_refused(table):
         ("S", "Nonsense", "has 'Nonsense', which is no"),
     ]:
         labels = LabelSet("mine", ["c0"], [level], [(concept,)])
-        for add in (lambda of_it: manifest.with_parts(labels=[of_it]), manifest.add):
+        for add in (lambda of_it: manifest.with_parts(of_it), manifest.add):
             with pytest.raises(ManifestError, match=fact):
                 add(labels)
     manifest.add(of.stratified(manifest, folds=2))

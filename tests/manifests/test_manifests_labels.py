@@ -6,7 +6,7 @@ import pytest
 
 import obygaze_features as of
 from obygaze_features.errors import ManifestError, VideoError
-from obygaze_features.items.media import MediaFolder
+from obygaze_features.items.media import MediaFolder, locate
 from obygaze_features.manifests.importers.csv_table import read_labels
 from tests.kit.files import refused, touch, write
 
@@ -23,7 +23,7 @@ def from_rows(tmp_path, *rows, **options):
 
 
 def located(manifest, films):
-    result = manifest.locate(films)
+    result = locate(manifest, films)
     assert (result.missing, result.ambiguous) == ([], {})
     return {i: path.relative_to(films).as_posix() for i, path in result.found.items()}
 

@@ -12,7 +12,6 @@ import obygaze_features as of
 from obygaze_features.errors import ManifestError, OutputExists, UsageError
 from obygaze_features.manifests import Item, Items, LabelSet, Run, RunSet, Split
 from obygaze_features.manifests.audit import audit
-from obygaze_features.manifests.manifest import save_parts
 from obygaze_features.manifests.splits import neighbours, overlapping
 from tests.kit.files import refused, write
 
@@ -21,7 +20,7 @@ ITEMS = Items.of([Item(f"i{row}") for row in range(200)])
 
 def labelled(levels, items=ITEMS):
     labels = LabelSet("l", items.ids[: len(levels)], levels, [()] * len(levels))
-    return of.Manifest("m", items).with_parts(labels=[labels])
+    return of.Manifest("m", items).with_parts(labels)
 
 
 LEVELS = st.lists(st.sampled_from(["EN", "HN", "NS", "S"]), min_size=10, max_size=200)
@@ -176,7 +175,7 @@ def test_split_prints_and_writes_the_folds(manifest, obygaze, tmp_path):
 
 def test_a_split_that_loses_a_fold_is_left_out():
     split = Split("x", ITEMS.ids[:4], [0, 1, 2, 2])
-    manifest = of.Manifest("m", ITEMS).with_parts(splits=[split])
+    manifest = of.Manifest("m", ITEMS).with_parts(split)
     assert manifest.select(ids=["i0", "i1", "i2", "i9"]).split("x").folds == [0, 1, 2]
     assert manifest.select(ids=["i0", "i2", "i3"]).split_names == []
 
@@ -195,7 +194,8 @@ def test_audit_counts_equal_a_count_by_hand(manifest):
     a, b, c, d, e, f = of.Manifest.load(manifest).ids
     left = Split("left", [a, b, c, d], [0, 0, 1, 1], ["EN", "EN", "S", "S"])
     right = Split("right", [c, d, e, f], [0, 1, 1, 1], ["S", "S", "EN", "S"])
-    save_parts(manifest, [left, right, RunSet("left", [Run("0", [b, d], [a])])])
+    for part in (left, right, RunSet("left", [Run("0", [b, d], [a])])):
+        of.Manifest.load(manifest).add(part)
     [row] = audit(of.Manifest.load(manifest), train=["left"], test=["right"])
     # d is in the test fold of left, too, but the run trained on it all the same.
     assert (row["tested"], row["leaked"], row["least_in_a_run"]) == (3, 0, 1)

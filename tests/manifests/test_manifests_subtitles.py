@@ -97,7 +97,7 @@ def test_each_unusable_file_is_named_on_a_line(films, tmp_path, obygaze):
     for line, facts in zip(
         sorted(messages),
         [["alien.srt", "'alien'"], ["titanic.srt", "no subtitles"],
-         ["tt0120338.vtt", "not a text"], ["tt0467406.srt", "already"],
+         ["tt0120338.vtt", "no subtitles"], ["tt0467406.srt", "already"],
          [JUNO, "1 of 3 subtitles", "--shift"]],
         strict=True,
     ):  # fmt: skip

@@ -40,7 +40,7 @@ def with_labels(sets, size=40, films=6):
         LabelSet(name, ids, [*levels], [()] * size, about={"annotator": name})
         for name, levels in sets.items()
     ]
-    return manifest.with_parts(labels=own)
+    return manifest.with_parts(*own)
 
 
 def random_levels(seed, size=40):

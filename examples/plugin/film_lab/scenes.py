@@ -21,4 +21,4 @@ def read_scenes(source: Path, skip: int = 0) -> Manifest:
             levels.append(code)
     ids = [item.id for item in items]
     labels = LabelSet("ours", ids, levels, concepts=[()] * len(ids))
-    return Manifest("scenes", Items.of(items), source=source.name).with_parts(labels=[labels])
+    return Manifest("scenes", Items.of(items), source=source.name).with_parts(labels)

@@ -27,10 +27,9 @@ MEANINGS: dict[str, tuple[str, ...]] = {
 
 def import_timelines(
     source: Path | str,
-    columns: Mapping[str, str] | None = None,
-    films: Films = None,
-    *,
-    levels: OwnLevels = None,
+    columns: Mapping[str, str] | None,
+    films: Films,
+    levels: OwnLevels,
 ) -> Timelines:
     """Read any CSV table of segments, with a column mapping."""
     source = Path(source)

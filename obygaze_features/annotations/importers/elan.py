@@ -61,7 +61,7 @@ class File:
 
 
 def import_timelines(
-    *sources: Path | str, films: Films = None, film: str | None = None, levels: OwnLevels = None
+    *sources: Path | str, films: Films, film: str | None, levels: OwnLevels
 ) -> Timelines:
     """Read ELAN files."""
     files = []

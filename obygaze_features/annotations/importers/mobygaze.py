@@ -21,7 +21,7 @@ RENAMED = {"level": "label", "film": "imdb_key"}
 _NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,12})?", re.ASCII)
 
 
-def import_timelines(source: Path | str | None = None, films: Films = None) -> Timelines:
+def import_timelines(source: Path | str | None, films: Films) -> Timelines:
     """Read MObyGaze's segments of 20 films."""
     with source_or_download("mobygaze", source) as path:
         table = read_mapped_table(path, dict.fromkeys(RENAMED, ()), RENAMED, required=REQUIRED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,7 +54,7 @@ def import_manifest(source: Path | str) -> Manifest:
     scheme = VALENCE
     if violence.rows:
         scheme = VIOLENCE
-        labels.append(_labels("violence", VIOLENCE, violence, "trec_average_precision"))
+        labels.append(_labels("violence", VIOLENCE, violence, "trec_average_precision", ranking))
     if affect.rows:
         labels.append(_labels("valence", VALENCE, affect, "accuracy", ranking))
         labels.append(_labels("arousal", AROUSAL, affect, "accuracy", ranking))
@@ -69,7 +68,7 @@ def import_manifest(source: Path | str) -> Manifest:
         citation="Baveye et al. 2015, LIRIS-ACCEDE: A Video Database for Affective Content "
         "Analysis, IEEE Transactions on Affective Computing 6(1); Sjöberg et al. 2015, The "
         "MediaEval 2015 Affective Impact of Movies Task",
-    ).with_parts(labels=labels, splits=_splits(sets))
+    ).with_parts(*labels, *_splits(sets))
 
 
 def _read(folder: Path, kind: str, **schemes: LabelScheme) -> _Rows:
@@ -88,14 +87,15 @@ def _read(folder: Path, kind: str, **schemes: LabelScheme) -> _Rows:
 
 
 def _labels(
-    name: str, scheme: LabelScheme, source: _Rows, measure: str, ranking: _Rows | None = None
+    name: str, scheme: LabelScheme, source: _Rows, measure: str, ranking: _Rows
 ) -> LabelSet:
     """Return a label set, with each clip's rank, value and variance if `ranking` has them."""
     extra = {}
-    if ranking and ranking.rows:
-        for part in ("Rank", "Value", "Variance"):
-            column = f"{name}{part}"
-            extra[column] = [ranking.rows.get(clip, {}).get(column, "") for clip in source.rows]
+    for part in ("Rank", "Value", "Variance"):
+        column = f"{name}{part}"
+        cells = [ranking.rows.get(clip, {}).get(column, "") for clip in source.rows]
+        if any(cells):
+            extra[column] = cells
     return LabelSet(
         name,
         [media_stem(clip) for clip in source.rows],
@@ -116,18 +116,17 @@ def _splits(sets: _Rows) -> list[Split]:
 
     The second split, which needs all three sets, merges learning and validation into one fold.
     """
-    set_of = {media_stem(name): cells["set"] for name, cells in sets.rows.items()}
-    present = [name for name in SETS.codes if name in set_of.values()]
-    splits = []
-    if present:
-        splits.append(_split("official", present, set_of, sets.files))
+    ids = list(map(media_stem, sets.rows))
+    set_of = [cells["set"] for cells in sets.rows.values()]
+    present = [name for name in SETS.codes if name in set_of]
+    if not present:
+        return []
+
+    folds = list(map(present.index, set_of))
+    about = {"method": f"the official sets, of {sets.files}", "folds": dict(enumerate(present))}
+    splits = [Split("official", ids, folds, about=about)]
     if len(present) == len(SETS.codes):
-        development = dict.fromkeys(present[:2], "development")
-        merged = {clip: development.get(own, own) for clip, own in set_of.items()}
-        splits.append(_split("development", ["development", "test"], merged, sets.files))
+        merged = [max(fold - 1, 0) for fold in folds]
+        about = about | {"folds": {0: "development", 1: "test"}}
+        splits.append(Split("development", ids, merged, about=about))
     return splits
-
-
-def _split(name: str, folds: list[str], set_of: Mapping[str, str], files: str) -> Split:
-    about = {"method": f"the official sets, of {files}", "folds": dict(enumerate(folds))}
-    return Split(name, list(set_of), [folds.index(own) for own in set_of.values()], about=about)

@@ -50,10 +50,9 @@ MEANINGS: dict[str, tuple[str, ...]] = {
 
 def import_manifest(
     source: Path | str,
-    columns: Mapping[str, str] | None = None,
-    *,
-    levels: OwnLevels = None,
-    annotator: str | None = None,
+    columns: Mapping[str, str] | None,
+    levels: OwnLevels,
+    annotator: str | None,
 ) -> Manifest:
     """Read any CSV table of clips, with or without labels."""
     source = Path(source)
@@ -71,9 +70,8 @@ def import_manifest(
         return manifest
 
     label_table = _labelled(table.select(c for c in labels.COLUMNS if c in table.columns))
-    about = _about(table, annotator)
-    label_set = _label_set(safe_id(annotator or "annotations"), label_table, scheme, about)
-    return manifest.with_parts(labels=[label_set])
+    label_set = _label_set(label_table, scheme, "annotations", annotator)
+    return manifest.with_parts(label_set)
 
 
 def read_labels(
@@ -126,12 +124,12 @@ def read_labels(
 
     label_table = table.select((c for c in table.columns if c not in items.COLUMNS), rows)
     label_table = replace(label_table, columns={"id": ids, **label_table.columns})
-    about = _about(table, annotator)
     scheme = _choose_scheme(table, levels)
+    label_set = _label_set(label_table, scheme or manifest.scheme, source.stem, annotator)
+    about = dict(label_set.about)
     if scheme:
         about["label_scheme"] = scheme.to_json()
-    name = name or safe_id(annotator or source.stem)
-    return _label_set(name, label_table, scheme or manifest.scheme, about), unmatched
+    return replace(label_set, name=name or label_set.name, about=about), unmatched
 
 
 def _read(source: Path, columns: Mapping[str, str] | None, *required: str) -> Table:
@@ -221,18 +219,13 @@ def _labelled(table: Table) -> Table:
     return table.select(table.columns, [row for row, level in enumerate(table["level"]) if level])
 
 
-def _about(table: Table, annotator: str | None) -> dict[str, object]:
-    about: dict[str, object] = {"rule": f"as in {table.path.name}"}
+def _label_set(table: Table, scheme: LabelScheme, name: str, annotator: str | None) -> LabelSet:
+    """Return the labels of a table, named after the annotator, if there is one."""
+    about = {"rule": f"as in {table.path.name}"}
     if annotator:
         about |= {"origin": "annotator", "annotator": annotator}
-    return about
-
-
-def _label_set(
-    name: str, table: Table, scheme: LabelScheme, about: Mapping[str, object]
-) -> LabelSet:
     try:
-        return LabelSet.from_table(name, table, about, scheme)
+        return LabelSet.from_table(safe_id(annotator or name), table, about, scheme)
     except ManifestError as error:
         if all(map(scheme.has_level, table["level"])):
             raise

@@ -24,9 +24,7 @@ MIN_REST_S = 1.0
 """A shorter rest of a film is left out, because it may have no frame."""
 
 
-def import_manifest(
-    source: Path | str, *, kind: str | None = None, every: float | None = None
-) -> Manifest:
+def import_manifest(source: Path | str, kind: str | None, every: float | None) -> Manifest:
     """List the videos, sound files or images in any folder."""
     source = Path(source)
     require_folder(source, "a folder of videos or images", ManifestError)

@@ -34,7 +34,7 @@ TRAINED = ("02_EN_S", "02_HN_S")
 CLASSES = {"Easy Neg": "EN", "Hard Neg": "HN", "Sure": "S", "S": "S", "EN_HN": "EN_HN"}
 
 
-def import_manifest(source: Path | str | None = None, *, rule: str = "paper") -> Manifest:
+def import_manifest(source: Path | str | None, rule: str) -> Manifest:
     """Read the annotations of the ObyGaze12 paper."""
     with source_or_download("obygaze12", source) as path:
         table = read_table(path, delimiter=";", required=REQUIRED)
@@ -49,12 +49,12 @@ def import_manifest(source: Path | str | None = None, *, rule: str = "paper") ->
         items=Items.from_table(replace(table, columns=columns)),
         scheme=scheme,
         default_labels=rule,
-    ).with_parts(labels=[_apply_rule(name, raw, scheme) for name in RULES])
+    ).with_parts(*[_apply_rule(name, raw, scheme) for name in RULES])
 
 
 def _raw_labels(table: Table, scheme: LabelScheme) -> LabelSet:
     def read_concepts(text: str) -> tuple[str, ...]:
-        return scheme.in_order(map(scheme.concept, parse_list(text)))
+        return scheme.in_order(parse_list(text))
 
     return LabelSet(
         "raw",

@@ -29,9 +29,8 @@ _ARTICLE = re.compile(r"\b([Aa])n? \{\}")
 
 def import_manifest(
     source: Path | str,
-    templates: Sequence[str] = (),
-    *,
-    article: str = "letter",
+    templates: Sequence[str],
+    article: str,
 ) -> Manifest:
     """Make texts by putting each stimulus into each template."""
     source = Path(source)

@@ -11,9 +11,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from obygaze_features.common.package import reference_json
-from obygaze_features.common.tables import Table
 from obygaze_features.common.text import MAX_TIME_S, shorten
-from obygaze_features.errors import AnnotationError, ManifestError
+from obygaze_features.errors import ManifestError
 from obygaze_features.items.items import Item, format_seconds, media_stem, name_film, safe_id
 from obygaze_features.items.media import MEDIA_SUFFIXES, id_from_file
 
@@ -140,15 +139,6 @@ def film_of_file(name: str) -> str:
         return name
     item = item_of_file(path)
     return name_film(item.film, item.media)
-
-
-@contextlib.contextmanager
-def at_row(table: Table, row: int) -> Iterator[None]:
-    """Add the file and line to errors about a row's content."""
-    try:
-        yield
-    except (AnnotationError, ManifestError) as error:
-        raise table.problem(row, str(error)) from None
 
 
 @contextlib.contextmanager
