@@ -138,7 +138,7 @@ def predict(folder: str | Path, store: Stores, *, ids: Sequence[str] | None = No
 
 
 def predict_features(estimator: Any, about: About, X: Array, **arguments: Any) -> Array:
-    """Return a model's class probabilities [N, classes], moved by its cut, or its numbers [N, 1]."""
+    """Return class probabilities [N, classes], moved by the model's cut, or numbers [N, 1]."""
     task = about.learned
     outputs = predict_outputs(estimator, X, task.target_key, len(task.classes), **arguments)
     return move_cut(outputs, about.cut)
