@@ -94,7 +94,6 @@ def figure_style() -> Iterator[None]:
         "xtick.color": SOFT,
         "ytick.color": INK,
         "grid.color": LINE,
-        "savefig.dpi": 200,
     }
     with style.context([_STYLE, own]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")

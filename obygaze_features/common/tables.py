@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TextIO, TypeVar
 
 from obygaze_features.common.files import describe_absent, require_readable
-from obygaze_features.common.text import as_list, join_some, shorten, unknown_name
+from obygaze_features.common.text import as_list, join_some, unknown_name
 from obygaze_features.errors import ManifestError, UsageError, translate
 
 #: The number of rows, or of characters, that are turned into columns at a time, so that a table is
@@ -73,17 +73,12 @@ class Table:
         """Return an error about one row, which names its line."""
         return ManifestError(f"{self.path}, line {self.lines[row]}: {message}")
 
-    def check_cells(self, *filled: str, unique: str = "") -> None:
-        """Raise for a blank cell of a column in `filled`, and for duplicates in `unique`."""
-        for column in filled:
+    def check_cells(self, *columns: str) -> None:
+        """Raise an error that names the line if a cell of these columns is blank."""
+        for column in columns:
             for row, cell in enumerate(self.columns.get(column, [])):
                 if not cell.strip():
                     raise self.problem(row, f"the {column} is missing")
-        seen = set()
-        for row, cell in enumerate(self.columns.get(unique, [])):
-            if cell in seen:
-                raise self.problem(row, f"duplicate {unique} {shorten(cell)}")
-            seen.add(cell)
 
 
 def read_table(

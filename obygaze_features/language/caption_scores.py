@@ -19,6 +19,7 @@ from obygaze_features.language.models import (
     load_language_model,
     load_sentence_encoder,
 )
+from obygaze_features.manifests.labels import read_ids
 
 MASK = "[MASK]"
 """The placeholder for a caption's gendered word."""
@@ -109,7 +110,8 @@ def _read_captions(path: Path, variants: bool) -> list[dict[str, Any]]:
     for name in table.columns:
         if _OUTPUT_COLUMN.fullmatch(name):
             raise BiasError(f"{path}, line 1: the column {name!r} would be overwritten; rename it")
-    table.check_cells(*required, unique="id")
+    table.check_cells(*required)
+    read_ids(table)
     rows: list[dict[str, Any]] = list(table.rows())
     for number, row in enumerate(rows):
         pair = make_variants(row["caption"])

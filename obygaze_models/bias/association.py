@@ -123,8 +123,7 @@ def _test(first: Array, second: Array, groups: str, settings: Settings) -> Assoc
     p, p_is, partitions = _p(first, second, settings)
     draw = partial(_effect_sizes, ddof=settings.ddof)
     low, high = bootstrap_interval((first, second), draw, settings.draws, settings.seed)
-    statistic = float(first.sum() - second.sum())
-    return Association(d, statistic, p, p_is, partitions, low, high)
+    return Association(d, float(first.sum() - second.sum()), p, p_is, partitions, low, high)
 
 
 def _effect_sizes(first: Array, second: Array, axis: int = -1, *, ddof: int) -> Array:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.errors import BiasError
+from obygaze_features.manifests.labels import read_ids
 from obygaze_models.bias.inputs import (
     Lexicon,
     numbers,
@@ -69,7 +70,9 @@ def gender_scores(path: str | Path) -> Measured:
     import pandas as pd
 
     table = read_table(Path(path), delimiter=None)
-    table.check_cells("object", unique="id")
+    table.check_cells("object")
+    if "id" in table.columns:
+        read_ids(table)
     has_variants = "probability_man" in table.columns
     scores: dict[str, Array] = {}
     if "probability" in table.columns:

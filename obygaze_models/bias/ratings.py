@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import BiasError
+from obygaze_features.manifests.labels import read_ids
 from obygaze_models.bias.inputs import numbers
 from obygaze_models.bias.measured import Drawing, Measured
 
@@ -90,7 +91,8 @@ def read_labels(path: str | Path, raters: Sequence[str] = ()) -> DataFrame:
     import pandas as pd
 
     table = read_table(Path(path), delimiter=None, required=_KEYS)
-    table.check_cells(*_KEYS, unique="image_id")
+    table.check_cells(*_KEYS)
+    read_ids(table, "image_id")
     columns = [name for name in table.columns if name not in (*_KEYS, *CLASSES)]
     if not table.columns.keys().isdisjoint(CLASSES):
         if CLASSIFIER in columns:

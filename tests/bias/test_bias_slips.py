@@ -28,7 +28,7 @@ SLIPS = {
     "ratings t.csv": [
         ("image_id,group,ann,ben\n", "has no labels"),
         ("image_id,group,ann\na,x,nude\n", "line 2: unknown label 'nude' of ann"),
-        ("image_id,group,ann\na,x,1\na,x,0\n", "line 3: duplicate image_id 'a'"),
+        ("image_id,group,ann\na,x,1\na,x,0\n", "line 3: duplicate id 'a'"),
         (
             f"image_id,group,{CLASSES}\na,x,0,0,1.5,0,0\n",
             "neutral must be a number from 0 to 1 (got '1.5')",
