@@ -166,7 +166,7 @@ def _clips_with(line: Line, starts: np.ndarray, ends: np.ndarray) -> list[int]:
     best = int(np.nan_to_num(shares, nan=-np.inf).argmax())
     if not shares[best] > 0:
         return []
-    together = (np.minimum(ends, ends[best]) - np.maximum(starts, starts[best])) > 1e-6
+    together = np.minimum(ends, ends[best]) - np.maximum(starts, starts[best]) > 1e-6
     clips: list[int] = np.flatnonzero((shares == shares[best]) & together).tolist()
     return clips
 

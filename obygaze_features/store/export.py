@@ -37,7 +37,8 @@ def export(store: Store, output: Path | str, *, overwrite: bool = False) -> Path
     ):
         # HDF5 crashes Python when the disk is full. An id takes less than 256 bytes, and the rest
         # less than a megabyte.
-        size = 10**6 + len(ids) * (256 + sum(spec.row_bytes for spec in store.specs))
+        row_bytes = sum(spec.row_bytes for spec in store.specs)
+        size = 10**6 + len(ids) * (256 + row_bytes)
         free = shutil.disk_usage(temporary.parent).free
         if free < size:
             raise StoreError(output, f"needs {format_size(size)}; there is {format_size(free)}")
@@ -55,7 +56,7 @@ def export(store: Store, output: Path | str, *, overwrite: bool = False) -> Path
                 )
                 if spec.padded:
                     dataset.attrs["padded"] = True
-            rows = max(1, PART_BYTES // sum(spec.row_bytes for spec in store.specs))
+            rows = max(1, PART_BYTES // row_bytes)
             for start in progress(range(0, len(ids), rows), "Exporting", unit="part"):
                 batch = ids[start : start + rows]
                 for name in store.arrays:

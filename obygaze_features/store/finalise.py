@@ -208,8 +208,18 @@ def _read_chunks(
 
 
 def _readme(store: Store) -> str:
-    """Return the dataset card of a final store."""
+    """Return the dataset card of a final store, with metadata for the Hugging Face Hub."""
     facts = store.info()
+    about = {
+        "pretty_name": f"{facts['name']}: features of {facts['manifest']}",
+        "tags": ["zarr", "features", "obygaze", facts["backbone"]["name"]],
+    }
+    licence = facts["licence"]
+    if licence.lower() in HUB_LICENCES:
+        about["license"] = licence.lower()
+    elif licence:
+        about |= {"license": "other", "license_name": licence}
+
     arrays = []
     for name, values in facts["arrays"].items():
         shape = " × ".join(map(str, values["shape"]))
@@ -223,25 +233,11 @@ def _readme(store: Store) -> str:
         "precision": facts["precision"],
     }
     facts |= {
-        "about": to_json(_about(facts)),
-        "licence": facts["licence"] or "not stated",
+        "about": to_json(about),
+        "licence": licence or "not stated",
         "citation": facts["citation"] or "not stated",
         "arrays": "\n".join(arrays),
         "first": store.arrays[0],
         "recipe": to_json(recipe),
     }
     return _CARD.read_text(encoding="utf-8").format(**facts)
-
-
-def _about(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a store's metadata for the Hugging Face Hub."""
-    about = {
-        "pretty_name": f"{facts['name']}: features of {facts['manifest']}",
-        "tags": ["zarr", "features", "obygaze", facts["backbone"]["name"]],
-    }
-    licence = facts["licence"]
-    if licence.lower() in HUB_LICENCES:
-        about["license"] = licence.lower()
-    elif licence:
-        about |= {"license": "other", "license_name": licence}
-    return about

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from obygaze_features.store.arrays import ARRAYS, FRAME_NUMBERS, StoredArray
 
+Count = Annotated[int, msgspec.Meta(gt=0, lt=2**62)]
+"""A whole number above zero, such as a size."""
 FORMAT_VERSION = 1
 BLOCK_ROWS = 32
 MAX_BLOCK_ROWS = 512
@@ -106,8 +108,8 @@ class ArraySpec:
     """
 
     name: str
-    shape: tuple[int, ...]
-    dtype: str
+    shape: tuple[Count, ...]
+    dtype: Annotated[str, msgspec.Meta(pattern=r"^(float32|float16|float64|int32)\Z")]
     meaning: str
     padded: bool = False
     columns: tuple[str, ...] = ()

@@ -36,8 +36,6 @@ _CHECKED = [_BYTES, _CRC]
 _COMPRESSED = [_BYTES, _ZSTD, _CRC]
 UNKNOWN = "unknown"
 
-Count = Annotated[int, msgspec.Meta(gt=0, lt=2**62)]
-"""A whole number above zero, such as a size."""
 ArrayName = Annotated[
     str,
     msgspec.Meta(
@@ -45,19 +43,6 @@ ArrayName = Annotated[
     ),
 ]
 Value = TypeVar("Value")
-
-
-class _Array(msgspec.Struct):
-    shape: list[Count]
-    dtype: Literal["float32", "float16", "float64", "int32"]
-    meaning: str
-    columns: list[str] = []
-    padded: bool = False
-
-    def __post_init__(self) -> None:
-        names = len(set(self.columns))
-        if names and [names] != self.shape[-1:]:
-            raise ValueError(f"it has {names} column names for rows of shape {self.shape}")
 
 
 class _Backbone(msgspec.Struct):
@@ -69,8 +54,8 @@ class _Backbone(msgspec.Struct):
 class _Attributes(msgspec.Struct):
     """The attributes that every store has; a store may have more."""
 
-    n: Count
-    block_rows: Count
+    n: fmt.Count
+    block_rows: fmt.Count
     state: Literal["open", "final"]
     name: str
     manifest: str
@@ -81,7 +66,7 @@ class _Attributes(msgspec.Struct):
     software: str
     backbone: _Backbone
     preprocessing: dict[str, Any]
-    arrays: Annotated[dict[ArrayName, _Array], msgspec.Meta(min_length=1)]
+    arrays: Annotated[dict[ArrayName, dict[str, Any]], msgspec.Meta(min_length=1)]
 
 
 class _Group(msgspec.Struct):
@@ -160,6 +145,10 @@ def check_attributes(where: object, ours: Mapping[str, Any]) -> None:
     """Raise `StoreError` if an attribute is missing or invalid."""
     with translate(StoreError, where, ": its attributes are not valid ({})"):
         msgspec.convert(ours, _Attributes)
+        for spec in fmt.specs_of(ours):
+            names = len(set(spec.columns))
+            if names and (names,) != spec.shape[-1:]:
+                raise ValueError(f"it has {names} column names for rows of shape {spec.shape}")
 
 
 def parse_record(store: Store, block: int, data: bytes) -> BlockRecord:
@@ -172,10 +161,10 @@ def parse_record(store: Store, block: int, data: bytes) -> BlockRecord:
         record = BlockRecord.from_json(msgspec.json.decode(data))
         has_shards = Status.DONE in record.status
         done = int(Status.DONE)  # a plain number, which is far faster to compare
-        failed = {id_ for id_, code in zip(ids, record.status, strict=True) if code > done}
+        rows_of_ids = zip(ids, record.status, record.sources, strict=True)
+        failed = {id_ for id_, code, _ in rows_of_ids if code > done}
         if (
             record.block != block
-            or len(record.sources) != len(ids)
             or record.failures.keys() != failed
             or record.shards.keys() != set(store.arrays)
             or any((sha256 is not None) != has_shards for sha256 in record.shards.values())
@@ -242,7 +231,7 @@ def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any
         sharding = header["codecs"][0]["configuration"]
         chunk = sharding["chunk_shape"]
         codecs = sharding["codecs"]
-        shard_rows, chunk_rows = msgspec.convert([shard[0], chunk[0]], list[Count])
+        shard_rows, chunk_rows = msgspec.convert([shard[0], chunk[0]], list[fmt.Count])
         found = [header["shape"], header["data_type"], shard, chunk]
 
     row = [*spec.shape]

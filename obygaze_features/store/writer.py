@@ -415,7 +415,7 @@ def write_arrays(
         for spec in specs:
             if spec.name in probe:
                 with np.errstate(over="ignore"):
-                    row = np.asarray(probe[spec.name])[None].astype(spec.dtype)
+                    row = np.array([probe[spec.name]]).astype(spec.dtype)
                 inner.create_array(**fmt.array_layout(spec, 1, 1))[:] = row
     return group
 
