@@ -356,7 +356,8 @@ def agreement(
     all stretches, and the concepts of each film.
 
     gamma = 1 - d/e, where d is the mean distance between the annotators' levels, and e is that mean
-    when one annotator's levels are in random order.
+    when one annotator's levels are in random order (for gamma_uniform in --json and -o, of levels
+    that are all equally likely).
 
     Only annotators' label sets are compared: those that were projected from timelines, imported
     with --annotator, or named by you. Label sets that a rule made say nothing about how much people

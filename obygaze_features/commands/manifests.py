@@ -260,6 +260,7 @@ def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
 
     Each row of the CSV table identifies a clip by its id, file path or file name (in a column
     named id, media, video, file_name ...) and gives its level (in a column named level or label).
+    Times are not read, so rows of spans need ids.
     Exits with code 3 if any row matches no clip.
 
     \b

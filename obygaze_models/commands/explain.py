@@ -22,7 +22,7 @@ from obygaze_features.common.files import require_folder_name, write_files
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import echo_warnings, path_option
 
-NO_REASONS = "none: features of zeros, or a model without concepts"
+NO_REASONS = "none: a model without concepts (not pcbm), or a clip whose features are zero"
 
 
 @click.command()
@@ -45,6 +45,7 @@ def explain(
 ) -> None:
     """Explain a MODEL's predictions for clips.
 
+    "label" is the class that the reasons are for: the second of two, or else the predicted class.
     A linear bottleneck shows each concept's contribution to the logit. The contributions and the
     intercept add up to the logit. A tree shows its questions on the clip's concepts, step by step.
     Other models, such as networks, give no reasons, and there are none for a clip whose features

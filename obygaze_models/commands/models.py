@@ -48,7 +48,7 @@ def example(folder: Path, overwrite: bool) -> None:
 
     It covers 20 films, but does not include them. It has a store with the words spoken in each
     minute (as numbers), a manifest with the minutes' labels from two annotators, and
-    experiments. A run takes a few seconds to a minute.
+    experiments; its README.md says what each tests. A run takes a few seconds to a minute.
 
     \b
     Examples:
@@ -113,14 +113,21 @@ def run(
       test_negatives   lists of levels, one for each test set
       negatives        of concepts: "a", "b" or "c"
       labels           the label set, if not the manifest's default
-      protocol         leak-free, leave-film-out, split, official, paper or released
+      protocol         how clips are divided, by default "split": see below
       split            the fold column, if the manifest has several
       groups, gap      the column that keeps clips together; seconds between training and test
-      balance          "undersample", "weights" or "none"
+      balance          "undersample" (the default), "weights" or "none"
       array, frames    arrays of the store, by default "native" and "frames"
       predictions      tables of models from elsewhere
       score            the metric that ranks models
       seed, seeds      of drawn clips and networks
+
+    Protocols: split tests each fold of the split in turn (of ten folds, if the manifest has no
+    split); leak-free tests only the last fold; leave-film-out tests each film in turn, and takes
+    options, {name = "leave-film-out", min_clips = 1}; official, paper and released follow published
+    sets.
+    A fit without clips of a class is skipped: make fewer folds with obygaze manifests split. The
+    "kappa difference" is a model's mean kappa with the annotators minus theirs with each other.
 
     \b
     Example:

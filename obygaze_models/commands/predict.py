@@ -37,7 +37,7 @@ SHOWN = "^(id|model|test|prediction|probability.*|value|seen)$"
 def train(
     experiment: Path, output: Path | None, estimator: str | None, overwrite: bool, as_json: bool
 ) -> None:
-    """Train a model on all labelled clips of an EXPERIMENT.
+    """Train a model on all labelled clips of an EXPERIMENT, after balancing.
 
     If the estimator uses validation clips, the last fold that has clips of every class is held out
     for validation. If no single fold has clips of every class, the last few folds are held out. No
@@ -84,8 +84,9 @@ def predict(
 
     The store must have the features that the model was trained on, or features made in the same
     way. Pass several stores if the model was trained on several. Without an output option, the
-    first clips are printed. The column "seen" tells clips that the model was trained on ("clip")
-    and other clips of their films ("film") from all others ("no").
+    first clips are printed. A single "probability" is that of the positive (second) class. The
+    column "seen" tells clips that the model was trained on ("clip") and other clips of their films
+    ("film") from all others ("no").
 
     MODEL can also be a run, which needs no STORE. Its held-out predictions are written: each clip
     is predicted by the fits that were not trained on it. Each row also has the film's title, and

@@ -230,7 +230,7 @@ def _films(y: Array, groups: Any, min_clips: int) -> tuple[Array, Array, list[in
         raise ExperimentError(
             f"leave-film-out needs at least two films or other groups with {min_clips} "
             f"clips of each class (got {len(eligible)} of {len(names)}). "
-            "Use a smaller min_clips, such as min_clips = 1"
+            'Use fewer clips: protocol = {name = "leave-film-out", min_clips = 1}'
         )
     return names, codes, eligible
 

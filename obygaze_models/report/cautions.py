@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from obygaze_features.common.text import group_by, join_some
+from obygaze_features.common.text import join_some
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.tables import Run
 from obygaze_models.report.sources import Labels
@@ -51,6 +51,10 @@ def _remarks(labels: Labels) -> Iterator[Caution]:
         if isinstance(timelines, Mapping):
             entries |= {str(entry): entry for entry in timelines.get("remarks", ())}
     titles = {clip.film: clip.title for clip in labels.clips}
-    for what, same in group_by(entries.values(), lambda entry: str(entry["what"])).items():
-        places = [f"{titles.get(e['film'], e['film'])}, {e['annotator']}" for e in same]
-        yield Caution(what, join_some(places))
+    places: dict[str, list[str]] = {}
+    for entry in entries.values():
+        title = titles.get(entry["film"], entry["film"])
+        same = places.setdefault(str(entry["what"]), [])
+        same.append(f"{title}, {entry['annotator']}")
+    for what, where in places.items():
+        yield Caution(what, join_some(where))

@@ -151,9 +151,9 @@ def _reasons(entry: Tested, reasons: pd.DataFrame, ids: list[str]) -> dict[str, 
     steps = questions(reasons)
     if not len(steps):
         names = [kind.words for kind in entry.task.classes]
-        parts = [
-            [[name, _rounded(part, 3)] for name, part in own] for own in mean_parts(reasons, ids)
-        ]
+        parts = []
+        for own in mean_parts(reasons, ids):
+            parts.append([[name, _rounded(part, 3)] for name, part in own])
         return {"of": name_log_odds(names), "parts": parts}
     first = steps.groupby("id")["fit"].transform("min")
     by_clip: dict[str, list[str]] = {}

@@ -151,9 +151,9 @@ def strip(
                     joined[-1][1] = end
                 elif own == colour:
                     joined.append([start, end])
-            outline = "".join(
-                f"M{start:g} {top:g}h{end - start:g}v{height:g}H{start:g}z" for start, end in joined
-            )
+            outline = ""
+            for start, end in joined:
+                outline += f"M{start:g} {top:g}h{end - start:g}v{height:g}H{start:g}z"
             paths += html('<path class="{}" d="{}"/>', colour, outline)
         top += height + GAP
     return html(

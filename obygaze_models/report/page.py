@@ -225,11 +225,13 @@ def _learned(
 def _kappas(compared: Any, model: str) -> list[tuple[str, float | None]]:
     """Return the kappa of each pair of annotators, and of the model with each annotator."""
     raters = {(rater.kind, rater.name): rater.kappa for rater in compared.raters}
-    pairs = [
-        (f"{a}, {b}", raters["annotator", a][b]) for a, b in combinations(compared.annotators, 2)
-    ]
+    kappas = []
+    for a, b in combinations(compared.annotators, 2):
+        kappas.append((f"{a}, {b}", raters["annotator", a][b]))
     own = raters["model", model]
-    return pairs + [(f"{name}, model", own[name]) for name in compared.annotators]
+    for name in compared.annotators:
+        kappas.append((f"{name}, model", own[name]))
+    return kappas
 
 
 def _templates() -> Environment:

@@ -127,9 +127,9 @@ class People:
         """Return the mean kappa of the pairs who both use a code, with its jackknife interval."""
         counts = counts[counts.any(axis=(1, 2, 3))]
         totals = counts.sum(axis=0)
-        used = (np.count_nonzero(totals.sum(axis=2), axis=1) > 1) & (
-            np.count_nonzero(totals.sum(axis=1), axis=1) > 1
-        )
+        by_first = np.count_nonzero(totals.sum(axis=2), axis=1)
+        by_second = np.count_nonzero(totals.sum(axis=1), axis=1)
+        used = (by_first > 1) & (by_second > 1)
         if not used.any():
             return Estimate(None)
         left_out = np.tensordot(leave_each_out(len(counts)), counts[:, used], axes=1)
@@ -193,13 +193,11 @@ def people_of(labels: Labels) -> People | None:
             "use: obygaze annotations agreement"
         )
     rank = {code: number for number, code in enumerate(labels.levels)}
-    codes = np.array(
-        [
-            [rank.get(own.level_of.get(clip.id, ""), ABSENT) for clip in labels.clips]
-            for own in labels.annotators.values()
-        ]
-    )
-    return People(labels, names, codes)
+    codes = []
+    for own in labels.annotators.values():
+        levels = [own.level_of.get(clip.id, "") for clip in labels.clips]
+        codes.append([rank.get(level, ABSENT) for level in levels])
+    return People(labels, names, np.array(codes))
 
 
 def level_table(people: People, groups: Mapping[str, Sequence[str]]) -> MarkedTable:
@@ -222,7 +220,8 @@ def concept_table(labels: Labels, people: People | None) -> MarkedTable:
     marks = {name: [name in clip.concepts for clip in labels.clips] for name in names}
     levels = [clip.level for clip in labels.clips]
     of_level = pd.DataFrame(marks, index=levels).groupby(level=0).mean()
-    of_level = of_level[of_level.any(axis=1)].reindex([*labels.levels]).dropna()[-MAX_SHARES:]
+    of_level = of_level[of_level.any(axis=1)].reindex([*labels.levels]).dropna()
+    of_level = of_level[-MAX_SHARES:]
     codes = of_level.index.tolist()
     rows = []
     for name in names:
@@ -239,10 +238,11 @@ def concept_table(labels: Labels, people: People | None) -> MarkedTable:
 
 def concept_marks(people: People, concept: str) -> NDArray[np.bool_]:
     """Return the clips that each annotator marked with a concept, [annotators, clips]."""
-    sets = (people.labels.annotators[name].concepts_of for name in people.names)
-    return np.array(
-        [[concept in own.get(clip.id, ()) for clip in people.labels.clips] for own in sets]
-    )
+    marks = []
+    for name in people.names:
+        concepts_of = people.labels.annotators[name].concepts_of
+        marks.append([concept in concepts_of.get(clip.id, ()) for clip in people.labels.clips])
+    return np.array(marks)
 
 
 def concepts_by_film(
@@ -276,7 +276,9 @@ def stretches(people: People) -> list[Stretch]:
         number = np.cumsum(~(follows & differed))
         for _, group in groupby(np.flatnonzero(differ).tolist(), key=number.__getitem__):
             rows = [*group]
-            pair = [[levels[code] for code, _ in groupby(codes[rows])] for codes in (first, second)]
+            pair = []
+            for codes in (first, second):
+                pair.append([levels[code] for code, _ in groupby(codes[rows])])
             names = people.names[a], people.names[b]
             found.append(Stretch(clips[rows[0]], len(rows), names, pair))
     return sorted(found, key=lambda stretch: -stretch.clips)

@@ -110,12 +110,12 @@ class Labels:
     @property
     def unit(self) -> str:
         """The noun for a clip: "minute" if the clips are a grid of minutes."""
-        minutes = (
-            clip.start is not None and clip.end is not None and clip.start % 60 == 0
-            and clip.end - clip.start <= 60
-            for clip in self.clips
-        )  # fmt: skip
-        return "minute" if all(minutes) else "clip"
+        for clip in self.clips:
+            if clip.start is None or clip.end is None:
+                return "clip"
+            if clip.start % 60 or clip.end - clip.start > 60:
+                return "clip"
+        return "minute"
 
     @property
     def colours(self) -> dict[str, str]:
@@ -228,20 +228,10 @@ def _positives(run: Run) -> list[str]:
 
 def _clips_of(table: pd.DataFrame) -> list[Clip]:
     """Return the clips of a table such as `Run.clips`."""
-    clips = [
-        Clip(
-            id=row["id"],
-            film=row["film"],
-            title=row["title"],
-            media=row["media"],
-            start=None if pd.isna(row["start"]) else row["start"],
-            end=None if pd.isna(row["end"]) else row["end"],
-            level=row["level"],
-            concepts=_split(row["concepts"]),
-        )
-        for row in table.to_dict("records")
-    ]
-    return in_scene_order(clips)
+    names = ["id", "film", "title", "media", "start", "end", "level"]
+    plain = table[names].astype(object).where(table[names].notna(), None)
+    plain["concepts"] = table["concepts"].map(_split)
+    return in_scene_order([Clip(*row) for row in plain.to_numpy().tolist()])
 
 
 def _split(cell: str) -> tuple[str, ...]:

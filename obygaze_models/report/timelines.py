@@ -81,7 +81,7 @@ def _spans(
         raise ExperimentError(f"{path}: not a table of obygaze models moments: {problem}") from None
     by_film: dict[str, list[list[float]]] = {film: [] for film, _ in starts.values()}
     for row in table.to_dict("records"):
-        clip = row["id"] if "id" in row else row["clips"].split(SEPARATOR)[0]
+        clip, *_ = row.get("id", row.get("clips", "")).split(SEPARATOR)
         film, start = starts.get(clip, (row["film"], 0.0))
         if row["time_in"] != "clip":
             start = 0.0
@@ -99,20 +99,19 @@ def _segments(labels: Labels, timelines: Timelines | str | Path) -> dict[str, li
         timelines = Timelines.load(timelines)
     names = {safe_id(film): film for film in labels.films}
     codes = timelines.scheme.codes
-    return {
-        names[film]: [
-            {
-                "name": timelines.names.get(annotator, annotator),
-                "of": [
-                    [s.start, s.end, codes.index(s.level), ", ".join(s.concepts), s.comment]
-                    for s in segments
-                ],
-            }
-            for annotator, segments in by_annotator.items()
-        ]
-        for film, by_annotator in timelines.by_film.items()
-        if film in names
-    }
+    by_film: dict[str, list[Any]] = {}
+    for film, by_annotator in timelines.by_film.items():
+        if film not in names:
+            continue
+        lanes = by_film.setdefault(names[film], [])
+        for annotator, segments in by_annotator.items():
+            own = []
+            for part in segments:
+                shown = ", ".join(part.concepts)
+                rank = codes.index(part.level)
+                own.append([part.start, part.end, rank, shown, part.comment])
+            lanes.append({"name": timelines.names.get(annotator, annotator), "of": own})
+    return by_film
 
 
 def video_data(labels: Labels, folder: str | Path | None, page: Path) -> dict[str, Any]:
@@ -131,9 +130,13 @@ def video_data(labels: Labels, folder: str | Path | None, page: Path) -> dict[st
     addresses: dict[str, str] = {}
     missing = []
     for film, clips in labels.films.items():
-        own = {clip.id: _address(videos[clip.id], page) for clip in clips if clip.id in videos}
-        if len(own) == len(clips) and len({*own.values()}) == 1:
-            own = {film: next(iter(own.values()))}
+        own = {}
+        for clip in clips:
+            if clip.id in videos:
+                own[clip.id] = _address(videos[clip.id], page)
+        files = set(own.values())
+        if len(own) == len(clips) and len(files) == 1:
+            own = {film: files.pop()}
         addresses |= own
         if not own:
             missing.append(clips[0].title or film)
