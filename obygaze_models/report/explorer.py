@@ -118,7 +118,7 @@ def _most_marked(labels: Labels) -> int:
 
 
 def _rounded(value: float | None, digits: int) -> float | None:
-    return None if value is None or np.isnan(value) else round(value, digits)
+    return round(value, digits) if value is not None and np.isfinite(value) else None
 
 
 def _view(entry: Tested, row_of: Mapping[str, int]) -> dict[str, Any]:
