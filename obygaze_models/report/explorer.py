@@ -140,7 +140,7 @@ def _view(entry: Tested, row_of: Mapping[str, int]) -> dict[str, Any]:
         "p": np.rint(1000 * columns).astype(int).tolist(),
     }
     reasons = entry.run.reasons
-    own = reasons[(reasons["model"] == entry.model) & (reasons["kind"] != "sensitivity")]
+    own = reasons[reasons["model"] == entry.model]
     if len(own):
         view["why"] = _reasons(entry, own, means["id"].tolist())
     return view

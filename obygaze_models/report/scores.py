@@ -162,7 +162,7 @@ def tested(runs: Sequence[Run]) -> list[Tested]:
             own = table[(table["model"] == scores.model) & (table["test"] == scores.test)]
             task = run.task(scores.test)
             entries.append(Tested(run, reads, scores.model, task, own, scores))
-    return sorted(entries, key=lambda each: each.model != each.run.main_model)
+    return sorted(entries, key=lambda each: not is_first(each))
 
 
 def is_first(entry: Tested) -> bool:

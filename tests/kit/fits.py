@@ -28,6 +28,6 @@ def fit_on(
     fit = fit_planned(plan, planned, memo)
     seen = rows_of(plan, planned).seen
     return SimpleNamespace(
-        estimator=fit.estimator, facts=fit.about.facts, warnings=fit.about.notes, seen=seen,
-        probabilities=fit.predict,
+        estimator=fit.estimator, reads=fit.about.reads, cut=fit.about.cut, facts=fit.about.facts,
+        warnings=fit.about.notes, seen=seen, probabilities=fit.predict,
     )  # fmt: skip
