@@ -31,10 +31,9 @@ from obygaze_models.data.stores import open_stores, read_features
 from obygaze_models.data.targets import concept_targets
 from obygaze_models.data.tasks import Problem, two_classes
 from obygaze_models.estimators.svm_solver import DEFAULT_CS, clip_weights, fit_svm
-from obygaze_models.experiments.division import Division
 from obygaze_models.experiments.experiment import Experiment, Learner
 from obygaze_models.experiments.fit import Fit, FitMemo, fit_planned
-from obygaze_models.experiments.plan import Plan, PlannedFit
+from obygaze_models.experiments.plan import Division, Plan, PlannedFit
 
 EASY, HARD, ALL = (two_classes({}, ["S"], levels) for levels in (["EN"], ["HN"], ["EN", "HN"]))
 TABLE_2 = (Problem(EASY, (EASY, ALL)), Problem(HARD, (EASY, ALL)))
@@ -84,7 +83,9 @@ def fit_all(
     memo, learner = FitMemo(), Learner(name)
     experiment = Experiment(name=name, manifest="none", store="none", estimators=(name,))
     nothing: Any = None
-    plan = Plan(experiment, nothing, nothing, [*problems], Division("paper"), data)
+    division = Division("paper")
+    tasks = [task for problem in problems for task in (problem.train, *problem.tests)]
+    plan = Plan(experiment, nothing, nothing, [*problems], division, data, tasks, nothing, nothing)
     results = []
     for problem in problems:
         for fold in make_folds(problem):

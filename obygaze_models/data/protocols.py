@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from inspect import signature
 from itertools import permutations
 from typing import Any, NamedTuple
 
@@ -111,10 +110,6 @@ class Protocol:
     short: str
     balance: str = ""
     by_folds: bool = True
-
-    def options(self) -> list[str]:
-        """Return the options that an experiment can set."""
-        return list(signature(self.parts).parameters)[1:]
 
     def make_folds(
         self, clips: Clips, tests: Mapping[str, Array], balance: str = "", **options: Any

@@ -36,10 +36,6 @@ from obygaze_models.estimators.classes import Chance, keywords, set_seed
 ENTRY_POINT_GROUP = "obygaze.estimators"
 _CLASS = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")
 _OWN = "obygaze_models.estimators."
-NO_PIPELINE = (
-    "an experiment cannot name a pipeline. Write a class that builds it in fit, and name the "
-    "class: 'MODULE:CLASS', or '__main__:CLASS' in a notebook"
-)
 
 
 class PluginError(ExperimentError):

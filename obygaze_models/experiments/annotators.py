@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from obygaze_features.manifests.labels import SEPARATOR
+from obygaze_features.manifests.labels import SEPARATOR, obygaze_scheme
 from obygaze_models.data.targets import concept_targets
 from obygaze_models.data.tasks import Task
 from obygaze_models.experiments.scores import average_over_fits, is_cross_validated, split_by
@@ -16,8 +16,8 @@ from obygaze_models.scoring.metrics import Array
 
 def annotators_of(clips: pd.DataFrame) -> list[str]:
     """Return the annotators whose labels are in a table of clips."""
-    columns: list[str] = clips.filter(regex=f"^{LABEL_OF}").columns.tolist()
-    return [name.removeprefix(LABEL_OF) for name in columns]
+    columns: list[str] = clips.columns.tolist()
+    return [name.removeprefix(LABEL_OF) for name in columns if name.startswith(LABEL_OF)]
 
 
 def votes_of(run: Run, task: Task) -> dict[str, Array]:
@@ -30,7 +30,7 @@ def votes_of(run: Run, task: Task) -> dict[str, Array]:
         if task.concept:
             marked = clips[f"{CONCEPTS_OF}{name}"].str.split(SEPARATOR)
             shows = np.array([[task.concept in concepts] for concepts in marked])
-            is_obygaze = run.header.manifest.is_obygaze
+            is_obygaze = run.header.manifest.levels == obygaze_scheme().name_of
             codes = concept_targets(levels.tolist(), shows, task.negatives, is_obygaze=is_obygaze)
             votes[name] = np.where(levels == "", -1, codes[:, 0]).astype(int)
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
@@ -14,7 +14,7 @@ from obygaze_features.common.text import counted, group_by, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.warnings import RunWarning, leak_warning, unique_warnings
 from obygaze_models.experiments.scores import is_cross_validated, records, scored_clips, split_by
-from obygaze_models.experiments.tables import AnyRun, Run, as_run
+from obygaze_models.experiments.tables import AnyRun, Run, load_run
 from obygaze_models.scoring.intervals import (
     CROSSED,
     MIN_CLIPS,
@@ -41,8 +41,7 @@ SETTINGS = (
 """The parts of the headers that should be the same in two runs that are compared."""
 
 
-@dataclass(frozen=True, eq=False)
-class Entrant:
+class Entrant(NamedTuple):
     """A model of a run, with its predictions by test set. With several runs, `name` has the run."""
 
     run: Run
@@ -50,31 +49,6 @@ class Entrant:
     model: str
     name: str
     tables: Mapping[str, pd.DataFrame]
-
-
-@dataclass(frozen=True, eq=False)
-class Pair:
-    """A model and the reference, and the clips of a test set that both can be compared on.
-
-    `warnings` are notes on settings that differ and on clips that are left out, and warnings about
-    leaks.
-    """
-
-    model: Entrant
-    reference: Entrant
-    test: str
-    ids: Sequence[str]
-    warnings: Sequence[RunWarning]
-
-    def scores(self, ids: Sequence[str]) -> dict[str, Difference]:
-        """Return the scores and their difference on some of the clips, for each metric."""
-        scored = []
-        for side in (self.model, self.reference):
-            table = side.tables[self.test]
-            own = table[table["id"].isin(ids)]
-            clips = scored_clips(own, side.run.group_of, side.run.header.measure)
-            scored.append(score_groups(clips))
-        return estimate_differences(*scored)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +92,9 @@ class Comparisons:
 
         title = METRICS[self.metric].title
         rows: list[tuple[str, list[Dot]]] = []
-        for heading, same in group_by(self.rows, _heading).items():
-            rows.append((heading, []))
+        places = group_by(self.rows, lambda row: (row["test"], row.get("value", "")))
+        for place, same in places.items():
+            rows.append((", ".join(filter(None, place)), []))
             for row in same:
                 rows.append((row["model"], [Dot(row["difference"], row["low"], row["high"])]))
         return dot_plot(
@@ -131,11 +106,6 @@ class Comparisons:
             lines={"no difference": 0.0},
             form="+.2f",
         )
-
-
-def _heading(row: Mapping[str, Any]) -> str:
-    """Return the test set of a row, and the value of the column (if any)."""
-    return ", ".join(row[name] for name in ("test", "value") if row.get(name))
 
 
 def compare(
@@ -159,7 +129,7 @@ def compare(
     by
         A column of `Run.clips`, such as "film": compare on the clips of each value on their own.
     """
-    opened = [as_run(run) for run in runs]
+    opened = [run if isinstance(run, Run) else load_run(run) for run in runs]
     first = opened[0]
     if len({run.header.manifest.digest for run in opened}) > 1:
         raise ExperimentError("the runs have different items. Run all on the same manifest")
@@ -175,12 +145,12 @@ def compare(
     for model in entrants:
         for test in {**reference.tables, **model.tables}:
             try:
-                pair = make_pair(model, reference, test)
+                ids, notes = shared_clips(model, reference, test)
             except ExperimentError as reason:
                 warnings.append(RunWarning("left-out", test, str(reason)))
                 continue
-            rows += _rows(pair, by)
-            warnings += pair.warnings
+            rows += _rows(model, reference, test, ids, by)
+            warnings += notes
     if not rows:
         reasons = [f"no model to compare with {reference.name}"]
         reasons += [note.text for note in warnings if note.code == "left-out"]
@@ -216,10 +186,13 @@ def _entrants(runs: Sequence[Run], models: Sequence[str]) -> list[Entrant]:
     return entrants
 
 
-def make_pair(model: Entrant, reference: Entrant, test: str) -> Pair:
-    """Return a model and the reference on the clips that both were tested on, with equal labels.
+def shared_clips(
+    model: Entrant, reference: Entrant, test: str
+) -> tuple[list[str], list[RunWarning]]:
+    """Return the clips that both models were tested on, with equal labels, and warnings.
 
-    Raise `ExperimentError` if there are none, or if the classes or groups are different.
+    These are about settings that differ, leaks, and clips that are left out. Raise
+    `ExperimentError` if no clips are left, or if the classes or groups are different.
     """
     names = f"{model.name} and {reference.name}"
     sides = (model, reference)
@@ -232,7 +205,14 @@ def make_pair(model: Entrant, reference: Entrant, test: str) -> Pair:
     if not ids:
         raise ExperimentError(f"{names} have no clips of {test} with the same label in common")
 
-    warnings = _differences(model, reference)
+    warnings = []
+    for path in SETTINGS:
+        value, other = (attrgetter(path)(side.run.header) for side in sides)
+        if value != other:
+            here = f"{value or 'none'} in {model.place}"
+            there = f"{other or 'none'} in {reference.place}"
+            text = f"different {path.rpartition('.')[2]}: {here}, {there}"
+            warnings.append(RunWarning("different", "", text))
     for side in sides:
         clips = side.run.clips
         leaked = int(clips.loc[clips["leaked"], "id"].isin(ids).sum())
@@ -243,22 +223,37 @@ def make_pair(model: Entrant, reference: Entrant, test: str) -> Pair:
     if rest:
         text = f"left out: {counted(rest, 'clip')} of {test} that are not in both, or differ"
         warnings.append(RunWarning("left-out", test, text))
-    return Pair(model, reference, test, ids, warnings)
+    return ids, warnings
 
 
-def _rows(pair: Pair, by: str | None) -> Iterator[dict[str, Any]]:
-    """Yield a row for each metric, on all clips of a pair or for each value of a column."""
-    parts: Mapping[str, Sequence[str]] = {"": pair.ids}
+def paired_scores(
+    model: Entrant, reference: Entrant, test: str, ids: Sequence[str]
+) -> dict[str, Difference]:
+    """Return the scores of two models and their difference on some clips, for each metric."""
+    scored = []
+    for side in (model, reference):
+        table = side.tables[test]
+        own = table[table["id"].isin(ids)]
+        clips = scored_clips(own, side.run.group_of, side.run.header.measure)
+        scored.append(score_groups(clips))
+    return estimate_differences(*scored)
+
+
+def _rows(
+    model: Entrant, reference: Entrant, test: str, ids: list[str], by: str | None
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each metric, on all of some clips or for each value of a column."""
+    parts = {"": ids}
     if by:
-        parts = group_by(pair.ids, pair.reference.run.column(by).__getitem__)
-    for value, ids in parts.items():
-        for key, score in pair.scores(ids).items():
+        parts = group_by(ids, reference.run.column(by).__getitem__)
+    for value, own in parts.items():
+        for key, score in paired_scores(model, reference, test, own).items():
             low, high = score.difference.interval or (None, None)
             yield {
-                "test": pair.test,
+                "test": test,
                 "value": value,
-                "model": pair.model.name,
-                "reference": pair.reference.name,
+                "model": model.name,
+                "reference": reference.name,
                 "metric": key,
                 "score": score.model.value,
                 "score_reference": score.reference.value,
@@ -266,7 +261,7 @@ def _rows(pair: Pair, by: str | None) -> Iterator[dict[str, Any]]:
                 "low": low,
                 "high": high,
                 "p_value": score.difference.p_value,
-                "clips": len(ids),
+                "clips": len(own),
                 "films": score.difference.groups,
             }
 
@@ -284,16 +279,3 @@ def _legend(entrants: Sequence[Entrant]) -> str:
         "Intervals are from the same test, and not adjusted. They need "
         f"{MIN_GROUPS} {noun}s, and {MIN_CLIPS} clips of each class."
     )
-
-
-def _differences(model: Entrant, reference: Entrant) -> list[RunWarning]:
-    """Return a note for each setting of the data or protocol that differs between two runs."""
-    notes = []
-    for path in SETTINGS:
-        value, other = (attrgetter(path)(side.run.header) for side in (model, reference))
-        if value != other:
-            here = f"{value or 'none'} in {model.place}"
-            there = f"{other or 'none'} in {reference.place}"
-            text = f"different {path.rpartition('.')[2]}: {here}, {there}"
-            notes.append(RunWarning("different", "", text))
-    return notes

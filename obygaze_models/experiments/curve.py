@@ -84,12 +84,12 @@ def _restrict(
     train = fold.train[np.isin(groups[fold.train], drawn)]
     if len(drawn) < size or not fold.tests or plan.missing(task, train):
         return None
-    train = balanced(train, task.target.strata(plan.labels_of(task)), fold.seed, balance)
+    train = balanced(train, task.target.strata(plan.labels_of[task]), fold.seed, balance)
     kept = [*drawn]
     if planned.learner.uses_validation:
         kept += groups[fold.validation].tolist()
     apart = np.union1d(fold.near, np.flatnonzero(~np.isin(groups, kept)))
-    return replace(planned, fold=replace(fold, train=train, near=apart))
+    return planned._replace(fold=replace(fold, train=train, near=apart))
 
 
 def _score(plan: Plan, predictions: pd.DataFrame) -> pd.DataFrame:

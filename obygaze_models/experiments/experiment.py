@@ -15,7 +15,7 @@ from sklearn.base import is_regressor
 
 from obygaze_features.common.files import read_toml
 from obygaze_features.common.text import shorten, unknown_name
-from obygaze_features.errors import ExperimentError, errors_as
+from obygaze_features.errors import ExperimentError, errors_as, translate
 from obygaze_features.manifests import LabelScheme
 from obygaze_features.store.files import is_url
 from obygaze_models.data.protocols import PROTOCOLS
@@ -28,7 +28,6 @@ from obygaze_models.data.tasks import (
 )
 from obygaze_models.estimators.classes import keywords, reads_of
 from obygaze_models.estimators.registry import (
-    NO_PIPELINE,
     best_of,
     find_entry,
     make_estimator,
@@ -105,8 +104,6 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         given = [kind for kind, value in kinds.items() if value]
         if len(given) != 1:
             return f"set exactly one of {', '.join(kinds)} (got {', '.join(given) or 'none'})"
-        if given == ["positives"] and not (self.positives and self.train_negatives):
-            return "positives and train_negatives need each other. Set both"
         if self.negatives and not self.concepts:
             return "negatives needs concepts. Use train_negatives, or an estimator's negatives"
         target = TARGETS[Number.key if self.column else Classes.key]
@@ -121,13 +118,9 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """Return a conflict with the protocol, or ""."""
         name = self.protocol_name
         if name is None:
-            return 'protocol has no name. Add name = "split"' if self.protocol else ""
+            return ""
         if name not in PROTOCOLS:
             return unknown_name("protocol", name, PROTOCOLS)
-        known = [*PROTOCOLS[name].options(), "name"]
-        for option in self.protocol_options:
-            if option not in known:
-                return f"protocol: {unknown_name('option', option, known)}"
         if (self.balance or self.gap) and not PROTOCOLS[name].balance:
             return f"the protocol {name} fixes the training clips. Remove balance and gap"
         if name in ("paper", "released") and (self.column or len(self.levels) > 2):
@@ -137,7 +130,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def _learner_slip(self) -> str:
         """Return a conflict between the task and the estimators, or ""."""
         for name, learner in self.learners.items():
-            if learner.predicts_numbers != bool(self.column):
+            if is_regressor(learner.estimator) != bool(self.column):
                 return f"{name} does not predict {'numbers' if self.column else 'classes'}"
             if learner.threshold and (self.column or len(self.levels) > 2):
                 return f"threshold needs two classes. Leave it out of {name}"
@@ -162,18 +155,12 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 )
             folders.add(folder)
             own = {key: options.pop(key) for key in ("negatives", "threshold") if key in options}
+            values = {"name": name, "options": options, **own}
             try:
-                msgspec.json.encode(options)
-                values = {"name": name, "options": options, **own}
                 learners[listed] = msgspec.convert(values, Learner)
-            except (msgspec.MsgspecError, TypeError) as problem:
+            except msgspec.ValidationError as problem:
                 raise ExperimentError(f"{self.name!r}: {listed}: {problem}") from None
         return learners
-
-    @property
-    def stores(self) -> tuple[str, ...]:
-        """The store or stores, as a tuple."""
-        return (self.store,) if isinstance(self.store, str) else self.store
 
     @property
     def protocol_name(self) -> str | None:
@@ -190,7 +177,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """Return the problems to learn: a single problem, or one per concept."""
         tasks = []
         with errors_as(ExperimentError, repr(self.name)):
-            if self.positives:
+            if self.positives or self.train_negatives:
                 for negatives in (self.train_negatives, *self.test_negatives):
                     tasks.append(make_task(scheme, positives=self.positives, negatives=negatives))
                 require_own_keys(tasks)
@@ -201,18 +188,14 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 tasks.append(number_task(self.column))
             elif self.levels:
                 tasks.append(make_task(scheme, levels=self.levels))
-            for concept in self._concepts(scheme):
+            concepts = self.concepts
+            if "all" in (concepts, *concepts):
+                concepts = tuple(scheme.visual_concepts)
+                if not concepts:
+                    raise ExperimentError(f"the scheme {scheme.name!r} has no visual concepts")
+            for concept in dict.fromkeys(map(scheme.concept, concepts)):
                 tasks.append(make_task(scheme, concept=concept, negatives=self.negatives or ""))
         return [Problem(task, (task,)) for task in tasks]
-
-    def _concepts(self, scheme: LabelScheme) -> list[str]:
-        """Return the names of the concepts to learn."""
-        concepts = self.concepts
-        if "all" in (concepts, *concepts):
-            concepts = tuple(scheme.visual_concepts)
-            if not concepts:
-                raise ExperimentError(f"the label scheme {scheme.name!r} has no visual concepts")
-        return [*dict.fromkeys(scheme.concept(concept) for concept in concepts)]
 
 
 class Learner(msgspec.Struct, frozen=True, dict=True):
@@ -229,8 +212,6 @@ class Learner(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def estimator(self) -> Any:
         """The unfitted estimator."""
-        if not self.name:
-            raise ExperimentError(f"an estimator has no name. {NO_PIPELINE}")
         return make_estimator(self.name, self.options)
 
     @cached_property
@@ -238,11 +219,6 @@ class Learner(msgspec.Struct, frozen=True, dict=True):
         """The input of the estimator: ``features``, ``frames`` or ``groups``."""
         with plugin_errors(modules_of(self.estimator)):
             return reads_of(best_of(self.estimator))
-
-    @property
-    def predicts_numbers(self) -> bool:
-        """True if the estimator is a regressor."""
-        return bool(is_regressor(self.estimator))
 
     @property
     def is_guess(self) -> bool:
@@ -279,15 +255,13 @@ def load_experiment(path: str | Path, *, predictions: Sequence[str | Path] = ())
     for key in table:
         if key not in known:
             raise ExperimentError(f"{path}: {unknown_name('key', key, known)}")
-    for key in ("name", "manifest", "store"):
-        if key not in table:
-            raise ExperimentError(f"{path}: {key} is missing")
     for key in ("manifest", "store", "predictions"):
         if key in table:
             table[key] = _beside(path, table[key])
     if predictions:
         table["predictions"] = [*table.get("predictions", ()), *map(str, predictions)]
-    with errors_as(ExperimentError, str(path)):
+    missing = translate(ExperimentError, path, ": {}", foreign=TypeError)
+    with missing, errors_as(ExperimentError, str(path)):
         return Experiment(**table).check()
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from obygaze_features.common.elan import Annotation, Document, Tier, milliseconds, to_eaf
-from obygaze_features.common.text import file_names, format_signed
+from obygaze_features.common.text import file_names, format_signed, group_by
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import media_stem
 from obygaze_features.manifests import Items
@@ -32,28 +33,22 @@ def held_out(run: Run) -> pd.DataFrame:
     Each clip is predicted by fits that were not trained on it. The column ``parts`` has the
     concepts' contributions to the log-odds, for models whose contributions sum to them.
     """
-    clips = run.clips.filter(regex=PLACES)
-    tables = []
-    for (name, test), fits in split_by(run.predictions, "model", "test").items():
-        tables.append(_mean_predictions(run, name, test, fits))
-    rows = clips.merge(pd.concat(tables), on="id")
-    return rows.sort_values(["model", "test", "title", "film", "start", "id"], ignore_index=True)
-
-
-def _mean_predictions(run: Run, model: str, test: str, fits: pd.DataFrame) -> pd.DataFrame:
-    """Return a model's mean prediction of each clip of a test set, and its reasons."""
-    task = run.task(test)
-    mean = average_over_fits(fits).rename(columns={"called": "prediction"})
-    if not task.target.is_numeric:
-        titles = np.array(task.class_titles, dtype=object)
-        mean["prediction"] = titles[mean["prediction"]]
-        mean = mean.drop(columns="label")  # the level says it
     reasons = run.reasons
-    is_own = (reasons["model"] == model) & (reasons["task"] == run.trained_on(test))
-    parts = []
-    for own in mean_parts(reasons[is_own], mean["id"].tolist()):
-        parts.append("|".join(f"{concept} {format_signed(amount)}" for concept, amount in own))
-    return mean.assign(parts=parts, model=model, test=test)
+    tables = []
+    for (model, test), fits in split_by(run.predictions, "model", "test").items():
+        task = run.task(test)
+        mean = average_over_fits(fits).rename(columns={"called": "prediction"})
+        if not task.target.is_numeric:
+            titles = np.array(task.class_titles, dtype=object)
+            mean["prediction"] = titles[mean["prediction"]]
+            mean = mean.drop(columns="label")  # the level says it
+        is_own = (reasons["model"] == model) & (reasons["task"] == run.trained_on(test))
+        parts = []
+        for own in mean_parts(reasons[is_own], mean["id"].tolist()):
+            parts.append("|".join(f"{concept} {format_signed(amount)}" for concept, amount in own))
+        tables.append(mean.assign(parts=parts, model=model, test=test))
+    rows = run.clips.filter(regex=PLACES).merge(pd.concat(tables), on="id")
+    return rows.sort_values(["model", "test", "title", "film", "start", "id"], ignore_index=True)
 
 
 def with_places(predictions: Predictions, items: Items) -> pd.DataFrame:
@@ -89,16 +84,8 @@ def _documents(
     rows: list[dict[str, Any]], kind: str, warnings: Iterable[RunWarning]
 ) -> dict[str, str]:
     """Return an ELAN document for each film and media file of some rows: its text by its name."""
-    files: dict[tuple[str, str], dict[str, list[Annotation]]] = {}
-    for row in rows:
-        if not np.isfinite([row["start"], row["end"]]).all():
-            continue
-        details = row["details"]
-        if row.get("seen", "no") != "no":
-            details["seen in training"] = row["seen"]
-        note = Annotation(*milliseconds(row["start"], row["end"]), str(row["prediction"]), details)
-        tiers = files.setdefault((row["film"], row["media"]), {})
-        tiers.setdefault(row["tier"], []).append(note)
+    placed = [row for row in rows if np.isfinite([row["start"], row["end"]]).all()]
+    files = group_by(placed, itemgetter("film", "media"))
     if not files:
         raise ExperimentError(
             f"no {kind} has a start and an end in a film, which ELAN needs. Write a table instead: "
@@ -107,7 +94,17 @@ def _documents(
     properties = {f"warning {number}": str(text) for number, text in enumerate(warnings, start=1)}
     stems = [media_stem(media) or film or "no-film" for film, media in files]
     documents = {}
-    for name, ((_, media), tiers) in zip(file_names(stems, ".eaf"), files.items(), strict=True):
-        listed = [Tier(tier, kind, notes) for tier, notes in tiers.items()]
-        documents[name] = to_eaf(Document(listed, media, properties))
+    for name, ((_, media), own) in zip(file_names(stems, ".eaf"), files.items(), strict=True):
+        tiers = []
+        for tier, same in group_by(own, itemgetter("tier")).items():
+            tiers.append(Tier(tier, kind, [*map(_annotation, same)]))
+        documents[name] = to_eaf(Document(tiers, media, properties))
     return documents
+
+
+def _annotation(row: dict[str, Any]) -> Annotation:
+    """Return a row of a table as an annotation."""
+    details = row["details"]
+    if row.get("seen", "no") != "no":
+        details["seen in training"] = row["seen"]
+    return Annotation(*milliseconds(row["start"], row["end"]), str(row["prediction"]), details)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import joblib
 import msgspec
@@ -26,7 +25,6 @@ from obygaze_models.estimators.fusion import StoreFusion
 from obygaze_models.estimators.inner_folds import whole_groups
 from obygaze_models.estimators.registry import best_of, make_estimator, modules_of, plugin_errors
 from obygaze_models.experiments.plan import Plan, PlannedFit
-from obygaze_models.experiments.scores import tabulate
 from obygaze_models.saved.about import About
 from obygaze_models.saved.predict import predict_features
 from obygaze_models.scoring.metrics import Array
@@ -35,8 +33,7 @@ WEIGHTS = ("class_weight", "head__class_weight")
 """The parameters that weight classes."""
 
 
-@dataclass(frozen=True, eq=False)
-class Fit:
+class Fit(NamedTuple):
     """A fitted estimator, and as much of its description as the fit determines."""
 
     estimator: Any
@@ -80,8 +77,7 @@ class FitMemo:
         return self  # clones of an estimator share the cache
 
 
-@dataclass(frozen=True, eq=False)
-class Rows:
+class Rows(NamedTuple):
     """The rows that a fit uses: to `learn` and to `choose` from, and `seen` in any way.
 
     `train` has the rows whose labels are learned; `learn` may also have rows for concepts.
@@ -94,15 +90,29 @@ class Rows:
 
 
 def rows_of(plan: Plan, planned: PlannedFit) -> Rows:
-    """Return the rows that a fit uses."""
+    """Return the rows that a fit uses.
+
+    Concepts are learned from all clips of the training folds and of the validation folds, even
+    those that balancing or the task left out, but from no tested clip. If training and validation
+    share a fold, the clips were not chosen by fold, and only they count.
+    """
     learner = planned.learner
     fold = planned.fold
     task = planned.task
     accepted = keywords(learner.estimator.fit)
-    pool, held = _whole_folds(plan.data, fold)
+    folds = plan.data.folds.copy()
+    apart = np.union1d(fold.test_rows, fold.near)
+    folds[np.setdiff1d(apart, np.union1d(fold.train, fold.validation))] = -1
+    of_train = np.unique(folds[fold.train])
+    of_held = np.unique(folds[fold.validation])
+    pool = fold.train
+    held = fold.validation
+    if not len(np.intersect1d(of_train, of_held)) and min([*of_train, *of_held]) >= 0:
+        pool = np.flatnonzero(np.isin(folds, of_train))
+        held = np.flatnonzero(np.isin(folds, of_held))
     train = fold.train
     if learner.is_guess:  # it counts classes before they are balanced
-        train = pool[task.target.takes_part(plan.labels_of(task)[pool])]
+        train = pool[task.target.takes_part(plan.labels_of[task][pool])]
     learn = train
     choose = fold.validation
     if "labelled" in accepted:  # concepts are learned from all clips of the folds
@@ -119,7 +129,7 @@ def fit_planned(plan: Plan, planned: PlannedFit, memo: FitMemo | None = None) ->
     learner = planned.learner
     fold = planned.fold
     data = plan.data
-    labels = plan.labels_of(planned.task)
+    labels = plan.labels_of[planned.task]
     rows = rows_of(plan, planned)
     learn = rows.learn
     choose = rows.choose
@@ -157,22 +167,32 @@ def fit_planned(plan: Plan, planned: PlannedFit, memo: FitMemo | None = None) ->
 def tabulate_tests(
     plan: Plan, problem: Problem, model: str, fold: Fold, outputs: Array
 ) -> list[pd.DataFrame]:
-    """Return the predictions for each test set, from class probabilities [test rows, classes]."""
+    """Return the predictions for each test set, from class probabilities [test rows, classes].
+
+    Labels are cells, as in files. `read_labels` converts them to numbers.
+    """
     tables = []
     for test in problem.tests:
         if test.key in fold.tests:
             rows = fold.tests[test.key]
-            ids = plan.data.ids_at(rows)
-            own = outputs[np.searchsorted(fold.test_rows, rows)]
-            tables.append(tabulate(test, model, fold.index, ids, plan.labels_of(test)[rows], own))
+            target = test.target
+            columns = {
+                "id": plan.data.ids_at(rows),
+                "model": model,
+                "fit": fold.index,
+                "test": test.key,
+                "label": target.format_labels(test, plan.labels_of[test][rows]),
+            }
+            shares = target.to_columns(outputs[np.searchsorted(fold.test_rows, rows)])
+            columns |= zip(target.columns(test.class_keys), shares.T, strict=True)
+            tables.append(pd.DataFrame(columns))
     return tables
 
 
 def _make_model(plan: Plan, planned: PlannedFit, memo: FitMemo | None) -> Any:
     """Return the unfitted estimator of a fit; with several stores, one that scales each of them."""
     learner = planned.learner
-    seed = planned.fold.seed
-    model = make_estimator(learner.name, learner.options, random_state=seed)
+    model = make_estimator(learner.name, learner.options, random_state=planned.fold.seed)
     if plan.experiment.balance == "weights" and not learner.is_guess:
         parameters = model.get_params(deep=True)
         for key in WEIGHTS:
@@ -225,19 +245,3 @@ def _as_plain(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise TypeError(f"facts_ must contain only JSON values (got {type(value).__name__})")
-
-
-def _whole_folds(data: ClipDataset, fold: Fold) -> tuple[Array, Array]:
-    """Return all clips of the training folds and of the validation folds, but no tested clip.
-
-    Concepts are learned from all of these clips, even those that balancing or the task left out.
-    If training and validation share a fold, the clips were not chosen by fold, and only they count.
-    """
-    folds = data.folds.copy()
-    apart = np.union1d(fold.test_rows, fold.near)
-    folds[np.setdiff1d(apart, np.union1d(fold.train, fold.validation))] = -1
-    train = np.unique(folds[fold.train])
-    held = np.unique(folds[fold.validation])
-    if len(np.intersect1d(train, held)) or min([*train, *held]) < 0:
-        return fold.train, fold.validation
-    return np.flatnonzero(np.isin(folds, train)), np.flatnonzero(np.isin(folds, held))

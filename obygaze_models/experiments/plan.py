@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import joblib
 import msgspec
 import numpy as np
 import pandas as pd
 
+from obygaze_features.common.text import file_names
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import LabelScheme, LabelSet, Manifest
+from obygaze_features.manifests import LabelScheme, LabelSet, Manifest, RunSet, Split, stratified
 from obygaze_features.manifests.labels import SEPARATOR
-from obygaze_features.manifests.splits import meet_in_time
+from obygaze_features.manifests.splits import cut_files, describe_neighbours, meet_in_time
 from obygaze_models.data.dataset import ClipDataset, join_clips, with_numbers
-from obygaze_models.data.folds import Fold, Near
-from obygaze_models.data.protocols import PROTOCOLS, Clips
+from obygaze_models.data.folds import N_FOLDS, Fold, Near
+from obygaze_models.data.protocols import (
+    NO_RUNS,
+    PROTOCOLS,
+    Clips,
+    find_released_runs,
+    released_test_ids,
+)
 from obygaze_models.data.stores import Sources, fingerprint, open_stores
 from obygaze_models.data.tasks import Problem, Task, levels_of
 from obygaze_models.estimators.classes import check_frames
 from obygaze_models.estimators.registry import plugin_versions
-from obygaze_models.experiments.division import Division, make_division
 from obygaze_models.experiments.experiment import (
     Experiment,
     Learner,
@@ -38,9 +44,38 @@ from obygaze_models.experiments.tables import CONCEPTS_OF, LABEL_OF, annotated_c
 from obygaze_models.saved.about import Features
 from obygaze_models.scoring.metrics import Array
 
+RELEASED = {
+    frozenset({"EN", "S"}): "02_EN_S",
+    frozenset({"HN", "S"}): "02_HN_S",
+    frozenset({"EN", "HN", "S"}): "02_ENHN_S",
+}
+"""The authors' split file for each set of levels."""
+RELEASED_CONCEPTS = "02_EN_HN_S"
+"""The authors' split file for learning concepts."""
+OFFICIAL = "official"
+"""The name of the split, and of the protocol, that use a benchmark's own sets."""
 
-@dataclass(frozen=True)
-class PlannedFit:
+
+class Division(msgspec.Struct, frozen=True):
+    """The division of a manifest's clips for a protocol.
+
+    `split` is the name of the fold column, `fold_of` the fold of each clip (one fold per film for
+    leave-film-out), and `last` the last fold. `ids` are the clips that take part, or None for all.
+    `runs` and `tested` are the released lists.
+    """
+
+    protocol: str
+    split: str = ""
+    fold_of: Mapping[str, int] = {}
+    last: int = -1
+    ids: frozenset[str] | None = None
+    runs: RunSet = NO_RUNS
+    tested: Mapping[str, frozenset[str]] = {}
+    near: str = ""
+    """A sentence on clips that are close to clips of another drawn fold."""
+
+
+class PlannedFit(NamedTuple):
     """A learner, and the problem and the fold to fit and test it on.
 
     `place` is the path of the fit's model in the run, such as ``models/mlp/HN-vs-S-0``. `skips`
@@ -52,7 +87,7 @@ class PlannedFit:
     problem: Problem
     fold: Fold
     place: str = ""
-    skips: tuple[str, ...] = ()
+    skips: Sequence[str] = ()
 
     @property
     def task(self) -> Task:
@@ -62,7 +97,7 @@ class PlannedFit:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """An experiment's clips, its tasks, and their division."""
+    """An experiment's clips, their division, and the tasks to learn and to test."""
 
     experiment: Experiment
     manifest: Manifest
@@ -70,28 +105,14 @@ class Plan:
     problems: list[Problem]
     division: Division
     data: ClipDataset
-    _labels: dict[Task, Array] = field(default_factory=dict)
-
-    @property
-    def labels(self) -> LabelSet:
-        """The label set of the experiment."""
-        return self.manifest.labels(self.experiment.labels)
-
-    @property
-    def scheme(self) -> LabelScheme:
-        """The label scheme of the experiment."""
-        return self.manifest.label_scheme(self.experiment.labels)
+    tasks: list[Task]
+    labels: LabelSet
+    scheme: LabelScheme
 
     @property
     def tests(self) -> list[Task]:
         """The tasks to test, without duplicates."""
         return [*dict.fromkeys(test for problem in self.problems for test in problem.tests)]
-
-    @property
-    def tasks(self) -> list[Task]:
-        """The tasks to learn and to test, without duplicates."""
-        learned = [problem.train for problem in self.problems]
-        return [*dict.fromkeys([*learned, *self.tests])]
 
     @property
     def balance(self) -> str:
@@ -116,19 +137,17 @@ class Plan:
         table.loc[~table["level"].isin(levels), "used"] = "not-in-task"
         table["blank"] = ids.isin(np.array(self.data.ids)[~self.data.X.any(axis=1)])
         for name in self.labels.merged_annotators:
-            if name not in self.manifest.label_names:
-                continue
-            own = self.manifest.labels(name)
-            table[f"{LABEL_OF}{name}"] = [own.level_of.get(clip, "") for clip in ids]
-            concepts = [SEPARATOR.join(own.concepts_of.get(clip, ())) for clip in ids]
-            table[f"{CONCEPTS_OF}{name}"] = concepts
+            if name in self.manifest.label_names:
+                own = self.manifest.labels(name)
+                concepts = [SEPARATOR.join(own.concepts_of.get(clip, ())) for clip in ids]
+                table[f"{LABEL_OF}{name}"] = [own.level_of.get(clip, "") for clip in ids]
+                table[f"{CONCEPTS_OF}{name}"] = concepts
         return table
 
-    def labels_of(self, task: Task) -> Array:
-        """Return the label of each clip for a task."""
-        if task not in self._labels:
-            self._labels[task] = task.labels(self.data)
-        return self._labels[task]
+    @cached_property
+    def labels_of(self) -> dict[Task, Array]:
+        """The label of each clip, for each task."""
+        return {task: task.labels(self.data) for task in self.tasks}
 
     def folds(self, problem: Problem, *, validate: bool) -> Iterator[Fold]:
         """Yield a problem's folds, for one seed after the other.
@@ -140,9 +159,9 @@ class Plan:
         options = dict(experiment.protocol_options)
         if division.protocol == "leave-film-out" and not validate:
             options["validation_films"] = 0
-        tests = {task.key: task.target.strata(self.labels_of(task)) for task in problem.tests}
+        tests = {task.key: task.target.strata(self.labels_of[task]) for task in problem.tests}
         clips = Clips(
-            y=problem.train.target.strata(self.labels_of(problem.train)),
+            y=problem.train.target.strata(self.labels_of[problem.train]),
             groups=self.data.groups,
             ids=self.data.ids,
             folds=self.data.folds,
@@ -176,22 +195,15 @@ class Plan:
 
     def fits(self) -> Iterator[PlannedFit]:
         """Yield all planned fits: for each problem, each learner on each of its folds."""
-        folders: list[str] = []
-        for problem in self.problems:
-            folder = folder_name(problem.train.key)
-            namesakes = folders.count(folder.casefold())
-            folders.append(folder.casefold())
-            if namesakes:
-                folder += f"~{namesakes}"
+        folders = file_names([folder_name(problem.train.key) for problem in self.problems], "")
+        for problem, folder in zip(self.problems, folders, strict=True):
             for model, learner in self.experiment.learners.items():
                 for fold in self.folds(problem, validate=learner.uses_validation):
                     place = f"models/{folder_name(model)}/{folder}-{fold.index}"
                     usable, skips = self.usable(problem, fold, validate=learner.uses_validation)
                     yield PlannedFit(model, learner, problem, usable, place, skips)
 
-    def usable(
-        self, problem: Problem, fold: Fold, *, validate: bool
-    ) -> tuple[Fold, tuple[str, ...]]:
+    def usable(self, problem: Problem, fold: Fold, *, validate: bool) -> tuple[Fold, list[str]]:
         """Return a fold with the tests that can be scored, and why others cannot.
 
         Training needs clips of every class. Validation and each test need two classes.
@@ -201,7 +213,7 @@ class Plan:
             lacks["validation"] = self.missing(problem.train, fold.validation, 2)
         for part, missing in lacks.items():
             if missing:
-                return replace(fold, tests={}), (f"the {part} set has {missing}",)
+                return replace(fold, tests={}), [f"the {part} set has {missing}"]
 
         tests = {}
         skips = []
@@ -211,11 +223,11 @@ class Plan:
                 skips.append(f"the test set {task.key} has {missing}")
             else:
                 tests[task.key] = fold.tests[task.key]
-        return replace(fold, tests=tests), tuple(skips)
+        return replace(fold, tests=tests), skips
 
     def missing(self, task: Task, rows: Array, least: int | None = None) -> str:
         """Return which classes have no clips if they are fewer than needed, or ""."""
-        missing = task.target.missing(task, self.labels_of(task)[rows], least=least)
+        missing = task.target.missing(task, self.labels_of[task][rows], least=least)
         return f"no clips of {' or '.join(missing)}" if missing else ""
 
     def counts(self) -> list[dict[str, Any]]:
@@ -250,11 +262,7 @@ class Plan:
             self.versions(),
             self.manifest.digest,
             fingerprint(self.store),
-            self.data.levels,
-            self.data.concepts,
-            self.data.groups,
-            self.data.folds,
-            self.data.numbers,
+            self.clips.to_csv(),
         )
         return str(joblib.hash(parts))
 
@@ -281,7 +289,9 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
     problems = experiment.problems(scheme)
     division = make_division(experiment, manifest, problems)
     store = open_stores(experiment.store)
-    tasks = [task for problem in problems for task in (problem.train, *problem.tests)]
+    tasks: dict[Task, None] = {}
+    for problem in problems:
+        tasks |= dict.fromkeys([problem.train, *problem.tests])
     reads_frames = any(own.reads == "frames" for own in experiment.learners.values())
     data = join_clips(
         manifest,
@@ -297,11 +307,130 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
     )
     broken = np.flatnonzero(~np.isfinite(data.X).all(axis=1))
     if len(broken):
-        clip = data.ids[broken[0]]
         raise ExperimentError(
-            f"{clip} and {len(broken) - 1} other clips have non-finite features. Verify the "
-            "store, and extract these clips again"
+            f"{len(broken)} clips, such as {data.ids[broken[0]]}, have non-finite features. "
+            "Verify the store, and extract these clips again"
         )
     if data.frames is not None:
         check_frames(data.frames, data.ids)
-    return Plan(experiment, manifest, store, problems, division, data)
+    return Plan(experiment, manifest, store, problems, division, data, [*tasks], labels, scheme)
+
+
+def make_division(
+    experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]
+) -> Division:
+    """Return the division for an experiment."""
+    is_official = experiment.split == OFFICIAL and not experiment.balance and not experiment.gap
+    name = experiment.protocol_name or (OFFICIAL if is_official else "split")
+    if name == "released":
+        return _released(experiment, manifest, problems)
+    if name == "leave-film-out":
+        films = manifest.items.groups(experiment.groups or "film", manifest.ids)
+        folds, numbers = np.unique(films, return_inverse=True)
+        fold_of = dict(zip(manifest.ids, numbers.tolist(), strict=True))
+        ids = None
+        if experiment.split:
+            ids = frozenset(manifest.split(experiment.split).ids)
+        return Division(name, experiment.split or "", fold_of, len(folds) - 1, ids)
+    if not (experiment.split or PROTOCOLS[name].by_folds):
+        return Division(name)
+    split = _find_split(experiment, manifest, name)
+    least = 2 if name == OFFICIAL else 3
+    if len(split.sizes) < least or 0 in split.sizes:
+        sizes = ", ".join(map(str, split.sizes))
+        raise ExperimentError(
+            f"the protocol {name} needs {least} folds with clips in each, but the folds of the "
+            f'split {split.name!r} have {sizes}. Use another split, or split = "" and gap = 5'
+        )
+    near = ""
+    if split.name not in manifest.split_names and not experiment.groups and not experiment.gap:
+        near = describe_neighbours(manifest.items, split)
+    return Division(
+        name, split.name, split.fold_of, split.last_fold, frozenset(split.ids), near=near
+    )
+
+
+def _find_split(experiment: Experiment, manifest: Manifest, protocol: str) -> Split:
+    """Return the experiment's split, the manifest's only split, or new folds."""
+    names = manifest.split_names
+    if experiment.split:
+        return manifest.split(experiment.split)
+    if protocol == OFFICIAL:
+        raise ExperimentError(
+            "the official protocol uses a benchmark's own sets. Name their fold column: split = "
+            f'"official" ({manifest.name} has {", ".join(names) or "none"})'
+        )
+    if experiment.split == "" or not names:
+        return _draw_split(experiment, manifest)
+    if len(names) > 1:
+        raise ExperimentError(
+            f"{manifest.name} has several splits: {', '.join(names)}. Name one in the experiment "
+            '(split = "NAME"), or draw ten new folds (split = "")'
+        )
+    only = manifest.split(names[0])
+    if experiment.groups:
+        groups = manifest.items.groups(experiment.groups, only.ids)
+        if len({*zip(groups, only.folds, strict=True)}) > len({*groups}):
+            return _draw_split(experiment, manifest)  # it divides a group
+    return only
+
+
+def _draw_split(experiment: Experiment, manifest: Manifest) -> Split:
+    """Draw folds that keep groups together, or that divide files into stretches with gaps."""
+    column = experiment.groups
+    labels = manifest.labels(experiment.labels)
+    gap = 0.0 if column else experiment.gap
+    if column:
+        groups = manifest.items.groups(column, labels.ids)
+    else:
+        groups = cut_files(manifest.items, labels.ids, gap)
+    folds = min(N_FOLDS, len({*groups}))
+    if gap:  # two stretches per fold if possible: levels rarely change
+        folds = min(folds, max(3, len({*groups}) // 2))
+    kind = "stretches of files" if gap else "stratified"
+    by_column = f" by {column}" if column else ""
+    return stratified(
+        manifest,
+        folds=folds,
+        seed=experiment.seed,
+        name=f"{kind}, {folds} folds{by_column}, seed {experiment.seed}",
+        labels=experiment.labels,
+        groups=column,
+        gap=gap,
+    )
+
+
+def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]) -> Division:
+    """Return a division into the authors' runs, or into the folds used to learn their concepts.
+
+    For concepts, the last fold is the test set, and each of the other folds is the validation set
+    once. The authors' bottlenecks are trained once, on all folds except the last (the second to
+    last counts as validation here). Clips without a media file are left out, as in the authors'
+    code.
+    """
+    name = experiment.split or _file_of(problems[0].train)
+    if name not in (*RELEASED.values(), RELEASED_CONCEPTS):
+        raise ExperimentError(f"{name} is not one of the authors' splits. Leave split out")
+    split = manifest.split(name)
+    first = 0 if problems[0].train.concept else split.last_fold - 1
+    runs = find_released_runs(manifest, name, first=first)
+    tested = {}
+    for problem in problems:
+        for task in problem.tests:
+            file = _file_of(task) if name in manifest.run_names else name
+            tested[task.key] = released_test_ids(manifest, file)
+    trained = {clip for run in runs.runs for clip in (*run.train, *run.validation)}
+    ids = frozenset(trained.union(*tested.values()))
+    return Division("released", split.name, split.fold_of, split.last_fold, ids, runs, tested)
+
+
+def _file_of(task: Task) -> str:
+    if task.concept:
+        return RELEASED_CONCEPTS
+    name = RELEASED.get(frozenset(task.levels))
+    if name is None or not task.is_binary or task.classes[1].levels != ("S",):
+        names = ", ".join("+".join(sorted(levels)) for levels in RELEASED)
+        raise ExperimentError(
+            f"the authors released no split for {task.key}. Use levels {names}, with S as positive"
+        )
+    return name

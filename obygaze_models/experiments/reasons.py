@@ -10,14 +10,12 @@ and whether the value was ``above`` the ``threshold``. Numbers have six signific
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from obygaze_models.explain.attributions import Attribution, attribute, bank_of
-from obygaze_models.explain.parts import INTERCEPT, questions
-from obygaze_models.scoring.metrics import Array
+from obygaze_models.explain.attributions import Attribution
+from obygaze_models.explain.parts import INTERCEPT
 
 COLUMNS = {
     "model": "category", "task": "category", "fit": "int64", "kind": "category",
@@ -27,19 +25,6 @@ COLUMNS = {
 }  # fmt: skip
 """The columns of ``reasons.csv`` and their types."""
 NUMBERS = ["value", "part", "threshold"]
-
-
-def explain_fit(
-    estimator: Any, X: Array, ids: list[str], classes: Sequence[str], cut: float
-) -> pd.DataFrame | None:
-    """Return the reasons of a fitted estimator for clips X [N, D], or None if it gives none."""
-    if bank_of(estimator) is None:
-        return None
-    attribution = attribute(estimator, X, classes=classes, cut=cut)
-    if attribution is None:
-        return None
-    labels = np.where(X.any(axis=1), attribution.labels, "").tolist()
-    return tabulate_reasons(ids, labels, attribution)
 
 
 def join_reasons(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -71,22 +56,9 @@ def tabulate_reasons(ids: list[str], labels: list[str], attribution: Attribution
         blocks.append(pd.DataFrame(answers, columns=names))
     table = pd.concat(blocks).sort_values("row", kind="stable", ignore_index=True)
     table = table.reindex(columns=["row", *COLUMNS])
-    table[NUMBERS] = table[NUMBERS].apply(_round)
+    numbers = table[NUMBERS].to_numpy(dtype=np.float64)
+    table[NUMBERS] = np.char.mod("%.6g", numbers).astype(np.float64)
     row = table.pop("row").to_numpy(dtype=np.intp)
     table["id"] = np.array(ids, dtype=object)[row]
     table["class"] = np.array(labels, dtype=object)[row]
     return table.assign(kind=attribution.kind)
-
-
-def _round(numbers: pd.Series[Any]) -> Array:
-    """Round numbers to six significant digits."""
-    return np.char.mod("%.6g", numbers.to_numpy(dtype=np.float64)).astype(np.float64)
-
-
-def check_reasons(reasons: pd.DataFrame) -> pd.DataFrame:
-    """Return a table of reasons; raise `ValueError` if a page could not show it."""
-    if questions(reasons)["above"].isna().any():
-        raise ValueError("a question has no answer")
-    if np.isinf(reasons[NUMBERS].to_numpy()).any():
-        raise ValueError("a number is infinite")
-    return reasons

@@ -7,12 +7,13 @@ the same bytes as if it had never been interrupted, except for ``started`` and `
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,10 @@ from obygaze_features.common.files import (
     write_text,
 )
 from obygaze_features.common.plugins import one_line
-from obygaze_features.common.progress import meter
+from obygaze_features.common.progress import progress
 from obygaze_features.common.resume import is_resumable, only_process
 from obygaze_features.common.text import counted, redact_url
-from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
+from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable, translate
 from obygaze_features.manifests.splits import overlapping
 from obygaze_models.data.stores import fingerprint
 from obygaze_models.data.tasks import official_measure
@@ -40,9 +41,9 @@ from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import Fit, FitMemo, fit_planned, rows_of, tabulate_tests
-from obygaze_models.experiments.outside import outside_predictions
 from obygaze_models.experiments.plan import Plan, PlannedFit, make_plan
-from obygaze_models.experiments.reasons import explain_fit, join_reasons
+from obygaze_models.experiments.reasons import join_reasons, tabulate_reasons
+from obygaze_models.experiments.scores import split_by
 from obygaze_models.experiments.tables import (
     FITS,
     HEADER,
@@ -54,9 +55,11 @@ from obygaze_models.experiments.tables import (
     write_run,
 )
 from obygaze_models.experiments.warnings import run_warnings
+from obygaze_models.explain.attributions import attribute, bank_of
 from obygaze_models.saved.about import About, spans_of
 from obygaze_models.saved.model import ARRAYS, load_model, model_files
 from obygaze_models.saved.model import HEADER as MODEL
+from obygaze_models.scoring.metrics import Array
 
 IDENTITY = "identity.txt"
 """The file with the digest of all that the fits depend on."""
@@ -65,20 +68,21 @@ OURS = re.compile(
     r"|(models/[^/]+/)?[^/]+/model\.(json|safetensors)|\..*\.partial"
 )
 """The files in the folder of a run, and those that a killed process leaves."""
+OUTSIDE = {"id": "str", "model": "str", "task": "str", "fit": "Int64"}
+"""The types of columns in tables of predictions of models from elsewhere."""
 Log = Callable[[str], None]
 
 
-@dataclass(eq=False)
-class Results:
+class Results(msgspec.Struct):
     """The rows of the tables of a run, as they are computed."""
 
-    predictions: list[pd.DataFrame] = field(default_factory=list)
-    fits: list[dict[str, Any]] = field(default_factory=list)
-    reasons: list[pd.DataFrame] = field(default_factory=list)
-    skipped: list[Skipped] = field(default_factory=list)
-    notes: list[RunWarning] = field(default_factory=list)
-    leaked: set[str] = field(default_factory=set)
-    also_trained: set[str] = field(default_factory=set)
+    predictions: list[pd.DataFrame] = []
+    fits: list[dict[str, Any]] = []
+    reasons: list[pd.DataFrame] = []
+    skipped: list[Skipped] = []
+    notes: list[RunWarning] = []
+    leaked: set[str] = set()
+    also_trained: set[str] = set()
 
 
 def run_experiment(
@@ -117,7 +121,11 @@ def run_experiment(
         is_resumable(output, HEADER, OURS.fullmatch)  # raises if it has other files
         plan = make_plan(experiment)
         _begin(folder, plan.identity(), log, restart=overwrite)
-        results = _compute(plan, folder, log, memo or FitMemo())
+        try:
+            results = _compute(plan, folder, memo or FitMemo())
+        except KeyboardInterrupt:
+            log(f"The finished fits are kept in {folder}. Run the same command to resume.")
+            raise
         tables = _tables(plan, results)
         header = _header(plan, results, tables)
         seconds = round(time.monotonic() - clock, 1)
@@ -143,20 +151,27 @@ def _begin(folder: Path, identity: str, log: Log, *, restart: bool) -> None:
         write_text(new / IDENTITY, identity)
 
 
-def _compute(plan: Plan, folder: Path, log: Log, memo: FitMemo) -> Results:
-    """Compute or load all fits."""
+def _compute(plan: Plan, folder: Path, memo: FitMemo) -> Results:
+    """Compute or load all fits and test them, or say why not."""
     results = Results()
     total = sum(1 for _ in plan.fits())
-    try:
-        with meter(total, "train", unit="fit") as advance:
-            for planned in plan.fits():
-                _add_fit(plan, planned, folder, memo, results)
-                advance(True)
-        for path in plan.experiment.predictions:
-            results.predictions += outside_predictions(plan, Path(path))
-    except KeyboardInterrupt:
-        log(f"The finished fits are kept in {folder}. Run the same command to resume.")
-        raise
+    for planned in progress(plan.fits(), "train", unit="fit", total=total):
+        fold = planned.fold
+        lacks = list(planned.skips)
+        if fold.tests:
+            try:
+                fit, not_saved = _fit(plan, planned, folder / planned.place, memo)
+                outputs = fit.predict(plan.data, fold.test_rows)
+            except (ExperimentError, ValueError) as reason:  # scikit-learn raises ValueError
+                lacks.append(one_line(reason))
+            else:
+                _add_rows(plan, planned, fit, not_saved, outputs, results)
+        what = f"{planned.model}, {fold.name}"
+        for why in lacks:
+            results.skipped.append(Skipped(planned.task.key, fold.index, what, why))
+
+    for path in plan.experiment.predictions:
+        results.predictions += _outside(plan, Path(path))
     if not results.predictions:
         shutil.rmtree(folder)
         skip = results.skipped[-1]
@@ -164,45 +179,106 @@ def _compute(plan: Plan, folder: Path, log: Log, memo: FitMemo) -> Results:
     return results
 
 
-def _add_fit(
-    plan: Plan, planned: PlannedFit, folder: Path, memo: FitMemo, results: Results
+def _add_rows(
+    plan: Plan, planned: PlannedFit, fit: Fit, not_saved: str, outputs: Array, results: Results
 ) -> None:
-    """Compute or load a fit, and add its rows to the results."""
+    """Add the rows of a tested fit to the results."""
     task = planned.task
     fold = planned.fold
+    learner = planned.learner
     data = plan.data
-    what = f"{planned.model}, {fold.name}"
-    lacks = list(planned.skips)
-    if fold.tests:
-        try:
-            fit, not_saved = _fit(plan, planned, folder / planned.place, memo)
-            outputs = fit.predict(data, fold.test_rows)
-            about = fit.about
-        except (ExperimentError, ValueError) as reason:  # scikit-learn raises ValueError
-            lacks.append(one_line(reason))
-            fold = replace(fold, tests={})
-    for why in lacks:
-        results.skipped.append(Skipped(task=task.key, fit=fold.index, what=what, why=why))
-    if not fold.tests:
-        return
+    about = fit.about
+    ids = data.ids_at(fold.test_rows)
     results.predictions += tabulate_tests(plan, planned.problem, planned.model, fold, outputs)
-    if about.reads == "features":
-        ids = data.ids_at(fold.test_rows)
-        X = data.X[fold.test_rows]
-        reasons = explain_fit(fit.estimator, X, ids, task.class_keys, about.cut)
-        if reasons is not None:
-            named = reasons.assign(model=planned.model, task=task.key, fit=fold.index)
-            results.reasons.append(named)
-    leaked = _leaks(plan, planned)
-    results.leaked |= leaked
-    tested = data.groups[fold.test_rows]
-    trained = data.groups[fold.train]
-    results.also_trained |= {*np.intersect1d(tested, trained).tolist()} - {""}
+    attribution = None
+    X = data.X[fold.test_rows]
+    if bank_of(fit.estimator) is not None:
+        attribution = attribute(fit.estimator, X, classes=task.class_keys, cut=about.cut)
+    if attribution is not None:
+        labels = np.where(X.any(axis=1), attribution.labels, "").tolist()
+        reasons = tabulate_reasons(ids, labels, attribution)
+        named = reasons.assign(model=planned.model, task=task.key, fit=fold.index)
+        results.reasons.append(named)
+
+    used = np.union1d(rows_of(plan, planned).seen, fold.validation)
+    leaked = overlapping(plan.manifest.items, ids, data.ids_at(used))
+    results.leaked.update(leaked)
+    shared = np.intersect1d(data.groups[fold.test_rows], data.groups[fold.train])
+    results.also_trained.update(shared.tolist())
     for note in about.notes:
-        if planned.learner.name not in ESTIMATORS:  # others are in facts
+        if learner.name not in ESTIMATORS:  # others are in facts
             text = f"{planned.model}: {note.text}"
             results.notes.append(RunWarning(note.code, planned.model, text))
-    results.fits.append(_row(plan, planned, about, not_saved, len(leaked)))
+    classes = plan.labels_of[task]
+    trained = task.target.count(task, classes[fold.train])
+    validated = task.target.count(task, classes[fold.validation])
+    results.fits.append(
+        {
+            "model": planned.model,
+            "task": task.key,
+            "fit": fold.index,
+            "name": fold.name,
+            "seed": fold.seed,
+            "trained": trained.clips,
+            "validated": validated.clips,
+            "drawn_from": fold.drawn_from,
+            "leaked": len(leaked),
+            "train_classes": json.dumps(trained.classes),
+            "validation_classes": json.dumps(validated.classes),
+            "estimator": learner.name,
+            "reads": about.reads,
+            "folder": "" if not_saved else planned.place,
+            "not_saved": not_saved,
+            "cut": about.cut if learner.threshold else None,
+            "facts": json.dumps(about.facts),
+        }
+    )
+
+
+def _outside(plan: Plan, path: Path) -> Iterator[pd.DataFrame]:
+    """Read predictions from a table; yield a table for each problem, model, fold and test set.
+
+    ==================  =====================================================================
+    ``id``              the clip
+    ``probability``     of the positive class; for more classes, ``probability_KEY`` for each
+    ``value``           for numbers, instead of probabilities
+    ``fit``             the fold, numbered as in ``predictions.csv``; by default all folds
+    ``model``           the model's name in the results; by default the name of the file
+    ``task``            as in ``run.json``; required if an experiment learns several tasks
+    ==================  =====================================================================
+    """
+    with translate(ExperimentError, path, "cannot be read: {}", foreign=(OSError, ValueError)):
+        outside = pd.read_csv(path, dtype=OUTSIDE, keep_default_na=False, na_values={"fit": [""]})
+    if "model" not in outside:
+        outside["model"] = path.stem
+    for problem, (model, table) in product(plan.problems, split_by(outside, "model").items()):
+        if model in plan.experiment.learners:
+            raise ExperimentError(f"{path}: an estimator is called {model!r}, too. Rename one")
+        task = problem.train
+        if "task" in table:
+            table = table[table["task"].isin([task.key, ""])]
+        columns = task.target.columns(task.class_keys)
+        by_fit = "fit" in table and bool(table["fit"].notna().any())
+        folds = list(plan.folds(problem, validate=False))
+        if by_fit and table["fit"].nunique() > len(folds):
+            folds = list(plan.folds(problem, validate=True))
+        for fold in folds:
+            fold, _ = plan.usable(problem, fold, validate=False)
+            part = table[table["fit"] == fold.index] if by_fit else table
+            ids = plan.data.ids_at(fold.test_rows)
+            try:
+                if part["id"].duplicated().any():
+                    raise ValueError("an id is listed twice")
+                values = part.set_index("id").loc[ids, columns].to_numpy(dtype=np.float64)
+            except (KeyError, ValueError) as reason:
+                raise ExperimentError(
+                    f"{path}: {model} in fit {fold.index}: {one_line(reason)}. It needs the "
+                    f"columns id and {', '.join(columns)}, and a row for each test clip"
+                ) from None
+            if not task.target.allows(values).all():
+                raise ExperimentError(f"{path}: {model} has values that are no {columns[0]}")
+            outputs = task.target.from_columns(values)
+            yield from tabulate_tests(plan, problem, model, fold, outputs)
 
 
 def _fit(plan: Plan, planned: PlannedFit, place: Path, memo: FitMemo) -> tuple[Fit, str]:
@@ -215,61 +291,18 @@ def _fit(plan: Plan, planned: PlannedFit, place: Path, memo: FitMemo) -> tuple[F
         except ExperimentError:
             shutil.rmtree(place)  # it is damaged, so the fit is repeated
     fit = fit_planned(plan, planned, memo)
+    beside = place.with_name(f".{place.name}.partial")
+    shutil.rmtree(beside, ignore_errors=True)
     try:
-        _write(place, model_files(fit.estimator, about_model(plan, planned, fit.about)))
+        files = model_files(fit.estimator, about_model(plan, planned, fit.about))
+        beside.mkdir(parents=True)
+        for name, data in files.items():
+            (beside / name).write_bytes(data)
+        beside.rename(place)  # the finished run is flushed as a whole
         return Fit(*load_model(place)), ""
     except ExperimentError as reason:
         shutil.rmtree(place, ignore_errors=True)
         return fit, str(reason)
-
-
-def _write(place: Path, files: dict[str, bytes]) -> None:
-    """Write a model beside its place, and rename it. The finished run is flushed as a whole."""
-    beside = place.with_name(f".{place.name}.partial")
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
-    for name, data in files.items():
-        (beside / name).write_bytes(data)
-    beside.rename(place)
-
-
-def _leaks(plan: Plan, planned: PlannedFit) -> set[str]:
-    """Return the test clips that a fit has used, or that show the same seconds as such a clip."""
-    fold = planned.fold
-    data = plan.data
-    used = np.union1d(rows_of(plan, planned).seen, fold.validation)
-    tested = data.ids_at(fold.test_rows)
-    return {*overlapping(plan.manifest.items, tested, data.ids_at(used))}
-
-
-def _row(
-    plan: Plan, planned: PlannedFit, about: About, not_saved: str, leaked: int
-) -> dict[str, Any]:
-    """Return a fit's row of ``fits.csv``."""
-    task = planned.task
-    fold = planned.fold
-    labels = plan.labels_of(planned.task)
-    trained = task.target.count(task, labels[fold.train])
-    validated = task.target.count(task, labels[fold.validation])
-    return {
-        "model": planned.model,
-        "task": task.key,
-        "fit": fold.index,
-        "name": fold.name,
-        "seed": fold.seed,
-        "trained": trained.clips,
-        "validated": validated.clips,
-        "drawn_from": fold.drawn_from,
-        "leaked": leaked,
-        "train_classes": trained.classes,
-        "validation_classes": validated.classes,
-        "estimator": planned.learner.name,
-        "reads": about.reads,
-        "folder": "" if not_saved else planned.place,
-        "not_saved": not_saved,
-        "cut": about.cut if planned.learner.threshold else None,
-        "facts": about.facts,
-    }
 
 
 def about_model(plan: Plan, planned: PlannedFit, about: About) -> About:
@@ -347,7 +380,7 @@ def _header(plan: Plan, results: Results, tables: dict[str, pd.DataFrame]) -> di
         "measure": official_measure(plan.labels, plan.scheme, plan.tests) or "",
         "tasks": plan.tasks,
         "learned": learned,
-        "also_trained": len(results.also_trained),
+        "also_trained": len(results.also_trained - {""}),
         "skipped": results.skipped,
         "warnings": run_warnings(plan, tables, results.skipped, results.notes),
         "versions": plan.versions(),

@@ -9,8 +9,7 @@ probabilities, numbers have a ``value``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -26,8 +25,7 @@ from obygaze_models.scoring.intervals import (
 from obygaze_models.scoring.metrics import Array, Scores, score
 
 
-@dataclass(frozen=True, eq=False)
-class ModelScores:
+class ModelScores(NamedTuple):
     """A model's scores on a test set.
 
     Parameters
@@ -76,8 +74,7 @@ class ModelScores:
         return mean_scores([*self.by_fit.values()], np.std)
 
 
-@dataclass(frozen=True, eq=False)
-class TestSet:
+class TestSet(NamedTuple):
     """The size of a test set, and the scores of each kind of guess on it.
 
     `positives` is None unless there are two classes.
@@ -106,19 +103,6 @@ def values_of(table: pd.DataFrame) -> Array:
     columns = target_of_columns(table.columns).columns_in(table.columns)
     values = table[columns].to_numpy(dtype=np.float64)
     return values[:, 0] if len(columns) == 1 else values
-
-
-def tabulate(
-    task: Task, model: str, fit: int, ids: Sequence[str], labels: Array, table: Array
-) -> pd.DataFrame:
-    """Return a fit's table of predictions for a test set, from class probabilities [N, C].
-
-    Labels are cells, as in files. `read_labels` converts them to numbers.
-    """
-    cells = task.target.format_labels(task, labels)
-    columns = {"id": ids, "model": model, "fit": fit, "test": task.key, "label": cells}
-    names = task.target.columns(task.class_keys)
-    return pd.DataFrame(columns).join(pd.DataFrame(task.target.to_columns(table), columns=names))
 
 
 def read_labels(table: pd.DataFrame, tasks: Sequence[Task]) -> Array:
@@ -211,37 +195,8 @@ def scores_table(models: Sequence[ModelScores]) -> pd.DataFrame:
         for metric, mean in own.mean.items():
             low, high = own.interval[metric] or (None, None)
             row: dict[str, Any] = {"model": own.model, "test": own.test, "metric": metric}
-            size = {"clips": own.clips, "films": own.films}
-            rows.append(row | {"group": "", "mean": mean, "low": low, "high": high} | size)
+            whole = {"group": "", "mean": mean, "low": low, "high": high}
+            rows.append(row | whole | {"clips": own.clips, "films": own.films})
             for group, scores in own.groups.items():
                 rows.append(row | {"group": group, "mean": scores.get(metric)})
     return pd.DataFrame(rows).astype({"clips": "Int64", "films": "Int64"})
-
-
-def score_test_sets(
-    table: pd.DataFrame,
-    tasks: Sequence[Task],
-    scores: Sequence[ModelScores],
-    group_of: Mapping[str, str],
-) -> dict[str, TestSet]:
-    """Return each test set's size, and the scores of guesses on it.
-
-    Guesses are scored like the first model: in each scored group, with the group's share of
-    positives, and then averaged over groups.
-    """
-    sets = {}
-    for test, own in split_by(table, "test").items():
-        target = target_of_columns(own.columns)
-        labels = own.drop_duplicates("id").set_index("id")["label"]
-        counts = target.count(next(task for task in tasks if task.key == test), labels.to_numpy())
-        guesses: dict[str, Scores] = {}
-        if counts.positives is not None or target.is_numeric:
-            by_group = dict(iter(labels.groupby(labels.index.map(group_of))))
-            first = next(each for each in scores if each.test == test)
-            forms = []
-            for part in [by_group[group] for group in first.groups] or [labels]:
-                others = labels.drop(part.index)
-                forms.append(target.guesses(part.to_numpy(), others.to_numpy()))
-            guesses = {name: mean_scores([form[name] for form in forms]) for name in forms[0]}
-        sets[test] = TestSet(*counts, guesses)
-    return sets

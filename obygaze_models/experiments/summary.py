@@ -87,13 +87,12 @@ def _scores(run: Run) -> Rows:
 def _concepts(run: Run) -> Rows:
     """Return a row for each concept: p of the first model's AUROC against 0.5, by Holm's method."""
     own = [scores for scores in run.model_scores if scores.model == run.main_model]
-    p_values = []
+    p_of = {}
     for scores in own:
         films = np.array([film["auroc"] for film in scores.groups.values()], float)
         above = estimate_mean(films - 0.5, cross_validated=scores.cross_validated)
-        p_values.append(above.p_value if scores.interval["auroc"] else None)
-    tests = [scores.test for scores in own]
-    return records(pd.DataFrame({"test": tests, "p of AUROC = 0.5": holm(p_values)}))
+        p_of[scores.test] = above.p_value if scores.interval["auroc"] else None
+    return records(pd.DataFrame({"test": [*p_of], "p of AUROC = 0.5": holm(p_of.values())}))
 
 
 def _describe_means(run: Run) -> str:
@@ -108,10 +107,12 @@ def _describe_means(run: Run) -> str:
     else:
         text += f", which is of these trained models on other {noun}s."
     text += f" It needs {MIN_GROUPS} {noun}s, and {MIN_CLIPS} clips of each class."
-    left_out = dict.fromkeys(name for scores in means for name in scores.left_out)
+    left_out = [*dict.fromkeys(name for scores in means for name in scores.left_out)]
     if left_out:
-        names = join_some([run.titles.get(name, name) for name in left_out])
-        text += f" Left out, because classes are missing: {names}."
+        titles = run.clips.drop_duplicates("group").set_index("group")["title"]
+        if run.by == "film":
+            left_out = titles[left_out].tolist()
+        text += f" Left out, because classes are missing: {join_some(left_out)}."
     return text
 
 

@@ -36,31 +36,30 @@ from obygaze_features.common.files import (
     write_text,
 )
 from obygaze_features.common.plugins import one_line
-from obygaze_features.common.text import join_some, redact_url, unknown_name
+from obygaze_features.common.text import as_list, join_some, redact_url, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.films import film_titles
 from obygaze_features.items.items import group_noun
-from obygaze_features.manifests import Items, LabelSet, Manifest, obygaze_scheme
+from obygaze_features.manifests import Items, LabelSet, Manifest
 from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_features.store.files import is_url
 from obygaze_models.data.stores import Stores, open_stores
 from obygaze_models.data.tasks import Task
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.estimators.outputs import Facts
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.reasons import COLUMNS as REASONS
-from obygaze_models.experiments.reasons import check_reasons
 from obygaze_models.experiments.scores import (
     ModelScores,
     TestSet,
     read_labels,
     score_models,
-    score_test_sets,
     scores_table,
+    split_by,
 )
 from obygaze_models.explain.moments import average_frames
 from obygaze_models.saved.about import Features
 from obygaze_models.saved.predict import FramePredictions, predict_frames
+from obygaze_models.scoring.intervals import mean_scores
 
 FORMAT = "obygaze-run"
 FORMAT_VERSION = 8
@@ -80,7 +79,7 @@ FITS = {
     "train_classes": "str", "validation_classes": "str", "estimator": "str", "reads": "str",
     "folder": "str", "not_saved": "str", "cut": "float64", "facts": "str",
 }  # fmt: skip
-JSON = {"train_classes": dict[str, int], "validation_classes": dict[str, int], "facts": Facts}
+JSON = ("train_classes", "validation_classes", "facts")
 """The columns of ``fits.csv`` whose cells are JSON objects."""
 
 
@@ -105,11 +104,6 @@ class ManifestRecord(msgspec.Struct, frozen=True, kw_only=True):
         """A key for comparing runs: equal if the items and the labels are the same."""
         return self.digest, self.labels
 
-    @property
-    def is_obygaze(self) -> bool:
-        """True if the levels are ObyGaze's, as in `LabelScheme.is_obygaze`."""
-        return self.levels == obygaze_scheme().name_of
-
 
 class StoreRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The feature store, and a digest of its content."""
@@ -118,7 +112,7 @@ class StoreRecord(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str
 
 
-class Skipped(msgspec.Struct, frozen=True, kw_only=True):
+class Skipped(msgspec.Struct, frozen=True):
     """A fit or test that was skipped, and the reason."""
 
     task: str
@@ -170,7 +164,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
         keys = [task.key for task in self.tasks]
         if not self.learned or not {*self.learned} <= {*keys}:
             raise ValueError("a learned task is unknown")
-        if not {"name", "weights_sha256"} <= self.features.backbone.keys():
+        if "name" not in self.features.backbone:
             raise ValueError("the backbone has no name")
 
 
@@ -205,9 +199,8 @@ class Run:
     def predictions(self) -> pd.DataFrame:
         """The predictions of each fit of each model on each test set."""
         task = self.header.tasks[-1]
-        columns = ["label", *task.target.columns(task.class_keys)]
         types = {"id": "str", "model": "category", "fit": "int64", "test": "category"}
-        types |= dict.fromkeys(columns, "float64")
+        types |= dict.fromkeys(task.target.columns(task.class_keys), "float64")
         types["label"] = "float64" if task.target.is_numeric else "str"
         return self._read("predictions", types, self._check_predictions)
 
@@ -219,7 +212,7 @@ class Run:
         """
         if "reasons.csv" not in self.header.files:
             return pd.DataFrame(columns=[*REASONS]).astype(REASONS)
-        return self._read("reasons", REASONS, check_reasons)
+        return self._read("reasons", REASONS)
 
     @cached_property
     def group_of(self) -> dict[str, str]:
@@ -239,10 +232,27 @@ class Run:
 
     @cached_property
     def tests(self) -> dict[str, TestSet]:
-        """The size of each test set, and the scores of guesses on it."""
-        return score_test_sets(
-            self.predictions, self.header.tasks, self.model_scores, self.group_of
-        )
+        """The size of each test set, and the scores of guesses on it.
+
+        Guesses are scored like the first model: in each scored group, with the group's share of
+        positives, and then averaged over groups.
+        """
+        sets = {}
+        for test, own in split_by(self.predictions, "test").items():
+            task = self.task(test)
+            labels = own.drop_duplicates("id").set_index("id")["label"]
+            counts = task.target.count(task, labels.to_numpy())
+            guesses = {}
+            if counts.positives is not None or task.target.is_numeric:
+                by_group = dict(iter(labels.groupby(labels.index.map(self.group_of))))
+                first = next(scores for scores in self.model_scores if scores.test == test)
+                forms = []
+                for part in [by_group[group] for group in first.groups] or [labels]:
+                    others = labels.drop(part.index)
+                    forms.append(task.target.guesses(part.to_numpy(), others.to_numpy()))
+                guesses = {name: mean_scores([form[name] for form in forms]) for name in forms[0]}
+            sets[test] = TestSet(*counts, guesses)
+        return sets
 
     def scores(self, by: str | None = None) -> pd.DataFrame:
         """Return the scores as a table.
@@ -263,9 +273,9 @@ class Run:
     @property
     def models(self) -> list[str]:
         """The models that have predictions, in the experiment's order."""
-        scored = self.predictions["model"].unique().tolist()
-        listed = [name for name in self.experiment.learners if name in scored]
-        return [*dict.fromkeys([*listed, *scored])]
+        scored = self.predictions["model"].unique()
+        known = dict.fromkeys([*self.experiment.learners, *scored])
+        return [name for name in known if name in scored]
 
     @property
     def by(self) -> str:
@@ -283,12 +293,6 @@ class Run:
         tested = self.clips["id"].isin(self.predictions["id"])
         return sorted({*self.clips.loc[tested, "group"]} - {""})
 
-    @cached_property
-    def titles(self) -> dict[str, str]:
-        """The title of each film, or the name of each other group."""
-        names = self.clips["title" if self.by == "film" else "group"]
-        return dict(zip(self.clips["group"], names, strict=True))
-
     def task(self, key: str) -> Task:
         """Return a task that was learned or tested."""
         return next(task for task in self.header.tasks if task.key == key)
@@ -298,11 +302,6 @@ class Run:
         learned = self.header.learned
         return test if test in learned and len(learned) > 1 else learned[0]
 
-    @cached_property
-    def leaked(self) -> int:
-        """The number of test clips that a fit which tested them has also used."""
-        return int(self.clips["leaked"].sum())
-
     @property
     def main_model(self) -> str:
         """The first model that has scores. It is chosen before the test."""
@@ -311,7 +310,7 @@ class Run:
     @property
     def main_metric(self) -> str:
         """The official measure, or the experiment's score, or its target's default."""
-        task = self.task(self.model_scores[0].test)
+        task = self.header.tasks[-1]
         return self.header.measure or self.experiment.score or task.target.default_score(task)
 
     @property
@@ -333,24 +332,23 @@ class Run:
             The store; by default the experiment's, if it is local.
         """
         fits = self.fits[(self.fits["reads"] == "frames") & (self.fits["folder"] != "")]
-        if model is not None:
-            fits = fits[fits["model"] == model]
-        if task is not None:
-            fits = fits[fits["task"] == task]
+        for column, name in {"model": model, "task": task}.items():
+            if name is not None:
+                fits = fits[fits[column] == name]
         if len(fits[["model", "task"]].drop_duplicates()) != 1:
             raise ExperimentError(
                 f"{self.folder}: choose one saved model and task that read frames, such as those "
                 "of frame-mil"
             )
 
-        recorded = self.experiment.stores
-        remote = [address for address in recorded if is_remote(address)]
-        if store is None and remote:
-            raise ExperimentError(
-                f"{self.folder}: the features are at {redact_url(remote[0])}. For safety, remote "
-                "stores named in a run are not opened. If you trust this one, pass store=ADDRESS"
-            )
-        opened = open_stores(recorded if store is None else store)
+        if store is None:
+            store = self.experiment.store
+            for address in filter(is_remote, as_list(store)):
+                raise ExperimentError(
+                    f"{self.folder}: the features are at {redact_url(address)}. For safety, remote "
+                    "stores named in a run are not opened. If you trust it, pass store=ADDRESS"
+                )
+        opened = open_stores(store)
         predictions = self.predictions.assign(task=self.predictions["test"].map(self.trained_on))
         tested = fits.merge(predictions, on=["model", "task", "fit"])
         parts = []
@@ -411,16 +409,16 @@ def annotated_clips(manifest: Manifest, labels: LabelSet, groups: str = "film") 
     What a run adds (``fold``, ``used``, ``leaked`` and ``blank``) is missing.
     """
     items = manifest.items
-    table = place_table(items).assign(group=items.column(groups))
+    extra = {}
+    for name, cells in items.extra.items():
+        if name not in CLIPS and not name.startswith((LABEL_OF, CONCEPTS_OF)):
+            extra[name] = cells
+    table = place_table(items).assign(group=items.column(groups), **extra)
     table = table[table["id"].isin(labels.ids)].reset_index(drop=True)
     table["title"] = table["film"].map(film_titles(items)).fillna(table["film"])
     table["level"] = table["id"].map(labels.level_of)
     table["concepts"] = table["id"].map(labels.concepts_of).str.join(SEPARATOR)
-    table = table.reindex(columns=[*CLIPS])
-    for name, cells in items.extra.items():
-        if name not in CLIPS and not name.startswith((LABEL_OF, CONCEPTS_OF)):
-            table[name] = table["id"].map(dict(zip(items.ids, cells, strict=True)))
-    return table
+    return table.reindex(columns=[*CLIPS, *extra])
 
 
 def describe_unused(clips: pd.DataFrame) -> dict[str, str]:
@@ -435,14 +433,10 @@ def describe_unused(clips: pd.DataFrame) -> dict[str, str]:
 
 def _check_fits(table: pd.DataFrame) -> pd.DataFrame:
     """Return the fits with decoded JSON; raise for folders outside the run."""
-    for folder in table["folder"]:
-        is_place = re.fullmatch(r"models/[^/\\]+/[^/\\]+", folder) and ".." not in folder
-        if folder and not is_place:
-            raise ValueError(f"{folder} is not a folder of a model")
-    for name, kind in JSON.items():
-        cells = [msgspec.json.decode(cell) for cell in table[name]]
-        msgspec.convert(cells, list[kind])  # type: ignore[valid-type]
-        table[name] = pd.Series(cells, dtype=object)
+    if not table["folder"].str.fullmatch(r"(models/(?!\.+/)[^/\\]+/(?!\.+$)[^/\\]+)?").all():
+        raise ValueError("a folder is not one of the run's models")
+    for name in JSON:
+        table[name] = table[name].map(json.loads)
     return table
 
 
@@ -470,11 +464,6 @@ def load_run(folder: str | Path) -> Run:
         ) from None
 
 
-def as_run(run: AnyRun) -> Run:
-    """Return a run, loading it if `run` is a folder."""
-    return run if isinstance(run, Run) else load_run(run)
-
-
 def write_run(folder: Path, tables: Mapping[str, pd.DataFrame], header: dict[str, Any]) -> None:
     """Write the tables of a run, its scores, and then its header."""
     files = {}
@@ -490,8 +479,6 @@ def write_run(folder: Path, tables: Mapping[str, pd.DataFrame], header: dict[str
 
 def format_csv(table: pd.DataFrame) -> str:
     """Format a table as CSV, with missing values as empty cells."""
-    for name in JSON.keys() & {*table.columns}:
-        table = table.assign(**{name: table[name].map(json.dumps)})
     return table.to_csv(index=False, lineterminator="\n")
 
 

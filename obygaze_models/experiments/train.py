@@ -8,18 +8,17 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from obygaze_features.common.files import new_folder, write_bytes, write_text
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
-from obygaze_models.data.folds import N_FOLDS, Fold, balanced, draw_folds
+from obygaze_models.data.folds import Fold, balanced, draw_folds
 from obygaze_models.data.tasks import Problem
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import fit_planned, rows_of
 from obygaze_models.experiments.plan import Plan, PlannedFit, make_plan
 from obygaze_models.experiments.run import about_model
-from obygaze_models.saved.about import CARD, model_card
-from obygaze_models.saved.model import HEADER, check_savable, model_files
+from obygaze_models.saved.about import model_card
+from obygaze_models.saved.model import check_savable, save_model
 from obygaze_models.scoring.metrics import Array
 
 
@@ -84,10 +83,8 @@ def train_model(
         "seen": len(rows_of(plan, planned).seen),
     }
     output = Path(output)
-    with new_folder(output, overwrite=overwrite, marker=HEADER, allow_missing=True) as folder:
-        for file, data in model_files(fit.estimator, about).items():
-            write_bytes(folder / file, data)
-        write_text(folder / CARD, model_card(output.name, about, plan.manifest, counts))
+    card = model_card(output.name, about, plan.manifest, counts)
+    save_model(fit.estimator, output, about, card=card, overwrite=overwrite)
     return {"path": output.as_posix(), "task": problem.train.key, **counts}
 
 
@@ -97,29 +94,28 @@ def _fold_of_all(plan: Plan, problem: Problem, *, validate: bool) -> Fold:
     seed = plan.experiment.seed
     if plan.division.protocol == "official":  # the test set is not even used for validation
         return next(plan.folds(problem, validate=True))
-    labels = problem.train.target.strata(plan.labels_of(problem.train))
+    labels = problem.train.target.strata(plan.labels_of[problem.train])
     folds = data.folds
-    last = plan.division.last
     if not plan.division.fold_of:
         folds = draw_folds(labels, seed)
-        last = N_FOLDS - 1
     rows = np.flatnonzero((labels >= 0) & (folds >= 0))
     held = np.zeros(len(rows), bool)
     if validate:
-        held = _held_out(folds[rows], labels[rows], last)
+        held = _held_out(folds[rows], labels[rows])
     train = balanced(rows[~held], labels, seed, plan.balance or "none")
     return Fold(0, "all clips", seed, train, rows[held], {})
 
 
-def _held_out(folds: Array, labels: Array, last: int) -> Array:
+def _held_out(folds: Array, labels: Array) -> Array:
     """Return a mask of the validation clips: the last fold (or folds) with all classes."""
     classes = {*labels.tolist()}
-    for fold in range(last, -1, -1):
+    last_first = np.unique(folds)[::-1]
+    for fold in last_first:
         held: Array = folds == fold
         if {*labels[held].tolist()} == {*labels[~held].tolist()} == classes:
             return held
     held = np.zeros(len(folds), bool)
-    for fold in range(last, -1, -1):  # add folds that have a new class
+    for fold in last_first:  # add folds that have a new class
         if {*labels[folds == fold].tolist()} - {*labels[held].tolist()}:
             held |= folds == fold
     return held

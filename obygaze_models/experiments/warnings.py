@@ -9,19 +9,13 @@ import pandas as pd
 
 from obygaze_features.common.text import counted, group_by, join_some
 from obygaze_features.items.items import group_noun
-from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.audit import audit
 from obygaze_models.data.protocols import FILM_CLIPS
 from obygaze_models.data.warnings import RunWarning, leak_warning, origin_warnings, unique_warnings
 from obygaze_models.estimators.outputs import Facts
-from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.fit import WEIGHTS
-from obygaze_models.experiments.plan import Plan
+from obygaze_models.experiments.plan import RELEASED_CONCEPTS, Plan
 from obygaze_models.experiments.scores import split_by
-from obygaze_models.experiments.tables import Run, Skipped, describe_unused
-
-RELEASED_POOLS = ("02_EN_S", "02_HN_S")
-"""The split files that the released networks were trained on."""
+from obygaze_models.experiments.tables import Skipped
 
 
 def run_warnings(
@@ -116,7 +110,7 @@ def _concepts(plan: Plan, fits: pd.DataFrame) -> Iterator[RunWarning]:
     """Yield warnings about concepts that bottlenecks skipped, or learned unreliably."""
     learned = False
     for name, own in split_by(fits, "model").items():
-        facts = [msgspec.convert(cell, Facts) for cell in own["facts"]]
+        facts = [msgspec.json.decode(cell, type=Facts) for cell in own["facts"]]
         unreliable = {concept for each in facts for concept in each.unreliable}
         skipped = {concept for each in facts for concept in each.skipped}
         learned |= any(each.concepts for each in facts)
@@ -144,30 +138,3 @@ def _models(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWarni
         if model not in plan.experiment.learners:
             text = f"{model} is from elsewhere. The clips it was trained on are not recorded."
             yield RunWarning("outside", model, text)
-
-
-def table_warnings(run: Run) -> list[RunWarning]:
-    """Return the warnings for a table with rows from a run, with the name of its experiment."""
-    where = run.experiment.name
-    warnings = [warning for warning in run.warnings if warning.voids_scores]
-    lost = describe_unused(run.clips).get("no-features")
-    if lost:
-        text = f"{where}: clips without features: {lost}"
-        warnings.append(RunWarning("no-features", where, text))
-    for warning in run.warnings:
-        if warning.code in ("skipped", "concepts", "leak"):
-            warnings.append(RunWarning(warning.code, where, f"{where}: {warning.text}"))
-    return warnings
-
-
-def released_leaks(manifest: Manifest) -> Iterator[RunWarning]:
-    """Yield warnings about test clips of the released splits that are used in training."""
-    for row in audit(manifest, train=[*RELEASED_POOLS], test=sorted(RELEASED.values())):
-        if row["leaked"]:
-            text = (
-                f"in the released files, {row['leaked']} of the {row['tested']} test clips of "
-                f"{row['test']} are also in the training pool of {row['train']}, and "
-                f"{row['least_in_a_run']} to {row['most_in_a_run']} in the training set of each of "
-                "its runs. (These counts include clips without a video, which are not scored.)"
-            )
-            yield RunWarning("leak", row["test"], text)

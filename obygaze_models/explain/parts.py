@@ -26,8 +26,8 @@ def values_of(reasons: pd.DataFrame) -> pd.DataFrame:
 
 
 def questions(reasons: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of reasons that are questions on a tree's path."""
-    return reasons[reasons["step"].notna()]
+    """Return the rows of reasons that are questions on a tree's path, with their answers."""
+    return reasons[reasons["above"].notna()]
 
 
 def measured(reasons: pd.DataFrame) -> pd.DataFrame:

@@ -118,7 +118,7 @@ def _most_marked(labels: Labels) -> int:
 
 
 def _rounded(value: float | None, digits: int) -> float | None:
-    return None if value is None or np.isnan(value) else round(value, digits)
+    return round(value, digits) if value is not None and np.isfinite(value) else None
 
 
 def _view(entry: Tested, row_of: Mapping[str, int]) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def _view(entry: Tested, row_of: Mapping[str, int]) -> dict[str, Any]:
         "p": np.rint(1000 * columns).astype(int).tolist(),
     }
     reasons = entry.run.reasons
-    own = reasons[(reasons["model"] == entry.model) & (reasons["kind"] != "sensitivity")]
+    own = reasons[reasons["model"] == entry.model]
     if len(own):
         view["why"] = _reasons(entry, own, means["id"].tolist())
     return view

@@ -211,7 +211,7 @@ def _learned(
     values |= {
         "results": results(entries, labels),
         "protocol": find_protocol(run.header.protocol).short.replace("{group}", run.noun),
-        "is_apart": not run.header.also_trained and not run.leaked,
+        "is_apart": not run.header.also_trained and not run.clips["leaked"].any(),
         "feature": feature(run),
         "metrics": {key: METRICS[key].title for key in keys},
         "verdicts": verdicts(main),

@@ -13,7 +13,7 @@ import pandas as pd
 from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.tasks import Task
-from obygaze_models.experiments.compare import SIGNIFICANT, Entrant, make_pair
+from obygaze_models.experiments.compare import SIGNIFICANT, Entrant, paired_scores, shared_clips
 from obygaze_models.experiments.scores import ModelScores, average_over_fits, score_models
 from obygaze_models.experiments.tables import Run
 from obygaze_models.report.sources import Labels
@@ -162,7 +162,7 @@ def tested(runs: Sequence[Run]) -> list[Tested]:
             own = table[(table["model"] == scores.model) & (table["test"] == scores.test)]
             task = run.task(scores.test)
             entries.append(Tested(run, reads, scores.model, task, own, scores))
-    return sorted(entries, key=lambda each: each.model != each.run.main_model)
+    return sorted(entries, key=lambda each: not is_first(each))
 
 
 def is_first(entry: Tested) -> bool:
@@ -329,12 +329,13 @@ def _differences(entries: Sequence[Tested]) -> Iterator[Row]:
     for other in others:
         if other.reads == main.reads:
             continue
+        pair = main.entrant, other.entrant, main.task.key
         try:
-            pair = make_pair(main.entrant, other.entrant, main.task.key)
+            ids, warnings = shared_clips(*pair)
         except ExperimentError:  # they share no clips
             continue
-        scores = pair.scores(pair.ids)
-        if main.metric in scores and not pair.warnings:
+        scores = paired_scores(*pair, ids)
+        if main.metric in scores and not warnings:
             difference = scores[main.metric].difference
             yield Row(f"{main.reads} − {other.reads}", difference, kind=DIFFERENCE)
 

@@ -27,8 +27,8 @@ from obygaze_models.experiments.tables import (
     AnyRun,
     Run,
     annotated_clips,
-    as_run,
     is_remote,
+    load_run,
 )
 
 Origin = AnyRun | Manifest | Timelines
@@ -165,7 +165,7 @@ def _open(source: Origin) -> Run | Manifest | Timelines:
         return Timelines.load(folder)
     if (folder / "manifest.json").is_file():
         return Manifest.load(folder)
-    return as_run(folder)
+    return load_run(folder)
 
 
 def _labels_of(manifest: Manifest | Timelines) -> Labels:

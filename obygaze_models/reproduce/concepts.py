@@ -11,7 +11,7 @@ from obygaze_features.common.package import reference_json
 from obygaze_features.common.text import group_by
 from obygaze_models.data.targets import NEGATIVES
 from obygaze_models.estimators.trees import TreeArrays
-from obygaze_models.experiments.division import RELEASED_CONCEPTS
+from obygaze_models.experiments.plan import RELEASED_CONCEPTS
 from obygaze_models.explain.parts import measured
 from obygaze_models.figures.dots import Dot, Series, dot_plot, level_series
 from obygaze_models.reproduce.context import Needs, ReproductionContext, Runs, Setting

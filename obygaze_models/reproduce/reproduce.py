@@ -27,8 +27,7 @@ from obygaze_models.data.warnings import RunWarning, origin_warnings, unique_war
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import FitMemo
 from obygaze_models.experiments.run import run_experiment
-from obygaze_models.experiments.tables import Run, load_run
-from obygaze_models.experiments.warnings import table_warnings
+from obygaze_models.experiments.tables import Run, describe_unused, load_run
 from obygaze_models.reproduce.annotation import make_figure2
 from obygaze_models.reproduce.concepts import make_figure3, make_figure5, plan_trees, plan_vectors
 from obygaze_models.reproduce.context import (
@@ -223,10 +222,7 @@ def _make(
         artifacts = target.make(context, runs)
     warnings = origin_warnings(context.manifest.items)
     for run in runs.values():
-        for warning in table_warnings(run):
-            # `released_leaks` says more about the leaks in the authors' splits.
-            if warning.code != "leak" or run.header.protocol != "released":
-                warnings.append(warning)
+        warnings += _run_warnings(run)
 
     tables = []
     for table in artifacts.tables:
@@ -240,6 +236,23 @@ def _make(
         for suffix in ("svg", "pdf"):
             save_figure(figure, folder / f"{key}.{suffix}")
     return tables
+
+
+def _run_warnings(run: Run) -> Iterator[RunWarning]:
+    """Yield the warnings for a table with rows from a run, with the name of its experiment."""
+    where = run.experiment.name
+    for warning in run.warnings:
+        if warning.voids_scores:
+            yield warning
+    lost = describe_unused(run.clips).get("no-features")
+    if lost:
+        yield RunWarning("no-features", where, f"{where}: clips without features: {lost}")
+    codes = ["skipped", "concepts"]
+    if run.header.protocol != "released":  # table 2 says more about the leaks in released splits
+        codes.append("leak")
+    for warning in run.warnings:
+        if warning.code in codes:
+            yield RunWarning(warning.code, where, f"{where}: {warning.text}")
 
 
 def _notes(

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from obygaze_features.common.package import reference_json
+from obygaze_features.manifests import Manifest
+from obygaze_features.manifests.audit import audit
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.experiments.division import RELEASED, RELEASED_CONCEPTS
-from obygaze_models.experiments.warnings import released_leaks
+from obygaze_models.experiments.plan import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.reproduce import published
 from obygaze_models.reproduce.context import SAME_LABELS, Needs, ReproductionContext, Runs, Setting
 from obygaze_models.reproduce.render import (
@@ -172,13 +173,27 @@ def make_table(context: ReproductionContext, runs: Runs, *, name: str) -> Artifa
             lines += _guesses_where_scored(runs, setting, rows, metric)
             blocks.append(Block(f"{setting.title}: {words}", setting.protocol, metric, lines))
         if setting.protocol == "released":
-            warnings += released_leaks(context.manifest)
+            warnings += _released_leaks(context.manifest)
     blocks += _guesses_of_paper(context)
     tables = [Table(list(COLUMNS), blocks, warnings)]
     leakage = _compare_with_released(context, runs, name)
     if leakage:
         tables.append(Table(list(COLUMNS), leakage, name="-leakage"))
     return Artifacts(tables)
+
+
+def _released_leaks(manifest: Manifest) -> Iterator[RunWarning]:
+    """Yield warnings about test clips of the released splits that are used in training."""
+    pools = [RELEASED[frozenset({level, "S"})] for level in NEGATIVES]
+    for row in audit(manifest, train=pools, test=sorted(RELEASED.values())):
+        if row["leaked"]:
+            text = (
+                f"in the released files, {row['leaked']} of the {row['tested']} test clips of "
+                f"{row['test']} are also in the training pool of {row['train']}, and "
+                f"{row['least_in_a_run']} to {row['most_in_a_run']} in the training set of each of "
+                "its runs. (These counts include clips without a video, which are not scored.)"
+            )
+            yield RunWarning("leak", row["test"], text)
 
 
 def _ours(runs: Runs, source: str, model: str, metric: str) -> Values:

@@ -16,7 +16,6 @@ from obygaze_features.manifests.splits import meet_in_time
 from obygaze_models.data.tasks import Task
 from obygaze_models.data.warnings import RunWarning
 
-CARD = "README.md"
 _CARD = Path(__file__).with_name("model_card.md")
 Span = tuple[float, float]
 CLIP = "clip"
@@ -122,23 +121,19 @@ def seen_in_training(about: About, items: Items, ids: Sequence[str]) -> list[str
     in_group = np.zeros(len(ids), dtype=bool)
     for column, groups in about.seen_groups.items():
         cells = items.columns.get(column, items.films)
-        in_group = np.array([cells[items.row(clip)] in groups for clip in ids], dtype=bool)
+        in_group = np.isin([cells[items.row(clip)] for clip in ids], groups)
     if not about.seen:
         meets = in_group
-    return [*map(str, np.where(meets, CLIP, np.where(in_group, FILM, NO)))]
+    states: list[str] = np.select([meets, in_group], [CLIP, FILM], NO).tolist()
+    return states
 
 
 def model_card(name: str, about: About, manifest: Manifest, counts: Mapping[str, int]) -> str:
     """Return the text of a model card; `counts` are the numbers of clips by use."""
-    facts: dict[str, Any] = dict(counts)
-    for key, value in about.facts.items():
-        if isinstance(value, str | int | float):
-            facts[key] = value
     return _CARD.read_text(encoding="utf-8").format(
         name=name,
         about=about,
-        features=about.needs,
         manifest=manifest,
         warnings="".join(f"\n**{warning}**\n" for warning in about.warnings),
-        facts="".join(f"- {key}: {value}\n" for key, value in facts.items()),
+        counts=counts,
     )

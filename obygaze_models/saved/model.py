@@ -58,17 +58,24 @@ class ModelFile(msgspec.Struct):
     model: dict[str, Any]
     files: dict[str, str]
     sha256: str
-    format: str = FORMAT
-    format_version: int = FORMAT_VERSION
 
 
-def save_model(model: Any, path: str | Path, about: About | None = None) -> None:
-    """Save a fitted estimator to a new folder; of a search, its best estimator.
+def save_model(
+    model: Any,
+    path: str | Path,
+    about: About | None = None,
+    *,
+    card: str = "",
+    overwrite: bool = False,
+) -> None:
+    """Save a fitted estimator to a folder, with a card for readers; of a search, its best.
 
     Raise `ExperimentError` if it has parts that cannot be loaded safely, such as a forest.
     """
     files = model_files(model, about or About())
-    with new_folder(Path(path)) as folder:
+    if card:
+        files["README.md"] = card.encode()
+    with new_folder(Path(path), overwrite=overwrite, marker=HEADER, allow_missing=True) as folder:
         for name, data in files.items():
             write_bytes(folder / name, data)
 
@@ -191,8 +198,12 @@ def _encode(value: Any, name: str, arrays: Arrays) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
+        if value.dtype.kind in "biuf" and value.flags.fnc:
+            arrays[name] = np.ascontiguousarray(value.T)  # by columns: sums depend on the order
+            return {"columns": name}
         if value.dtype.kind in "biuf":
-            return _encode_array(value, name, arrays)
+            arrays[name] = np.ascontiguousarray(value)
+            return {"array": name}
         if value.dtype.kind in "UO" and value.ndim == 1:
             return {"texts": [str(text) for text in value.tolist()]}
     if isinstance(value, list | tuple):
@@ -204,15 +215,6 @@ def _encode(value: Any, name: str, arrays: Arrays) -> Any:
             pairs.append([_encode(key, name, arrays), _encode(item, f"{name}.{key}", arrays)])
         return {"mapping": pairs}
     return _encode_object(value, name, arrays)
-
-
-def _encode_array(value: np.ndarray[Any, Any], name: str, arrays: Arrays) -> dict[str, str]:
-    """Add an array in the order of its memory, because sums depend on the order."""
-    if value.flags.fnc:  # stored by columns
-        arrays[name] = np.ascontiguousarray(value.T)
-        return {"columns": name}
-    arrays[name] = np.ascontiguousarray(value)
-    return {"array": name}
 
 
 def _encode_object(value: Any, name: str, arrays: Arrays) -> dict[str, Any]:

@@ -115,26 +115,23 @@ def predict(folder: str | Path, store: Stores, *, ids: Sequence[str] | None = No
     blocks = []
     for start in range(0, len(wanted), step):
         block_ids, features = read_input(about, opened, wanted[start : start + step])
-        if not block_ids:
-            continue
-        with prediction_errors(folder, estimator):
-            blocks.append(predict_features(estimator, about, features))
-        clips += block_ids
+        if block_ids:
+            with prediction_errors(folder, estimator):
+                blocks.append(predict_features(estimator, about, features))
+            clips += block_ids
     if not clips:
         raise ExperimentError(f"{opened.where} has features of none of these clips")
     values = np.concatenate(blocks)
-    table = pd.DataFrame({"id": clips})
-    if task.target.is_numeric:
-        table["prediction"] = values[:, 0]
-        table["value"] = values[:, 0]
-    else:
-        table["prediction"] = np.array(task.class_titles, dtype=object)[values.argmax(axis=1)]
-        for name, column in zip(task.class_titles, values.T, strict=True):
-            table[f"probability_{name}"] = column
-    table["seen"] = seen_in_training(about, opened.items, clips)
-    return Predictions(
-        about, table, origin_warnings(opened.items, opened.attributes, about.warnings)
-    )
+    called = values[:, 0]
+    names = ["value"]
+    if not task.target.is_numeric:
+        called = np.array(task.class_titles, dtype=object)[values.argmax(axis=1)]
+        names = [f"probability_{title}" for title in task.class_titles]
+    columns = {"id": clips, "prediction": called, **dict(zip(names, values.T, strict=True))}
+    seen = seen_in_training(about, opened.items, clips)
+    table = pd.DataFrame(columns).assign(seen=seen)
+    warnings = origin_warnings(opened.items, opened.attributes, about.warnings)
+    return Predictions(about, table, warnings)
 
 
 def predict_features(estimator: Any, about: About, X: Array, **arguments: Any) -> Array:
@@ -224,13 +221,12 @@ def evaluate(
         own = values[chosen]
         ranks = trec_ranks(table["id"][chosen].tolist(), own) if is_trec else None
         counts = task.target.count(task, own_codes)
-        size = {"on": name, "clips": counts.clips, "positives": counts.positives}
-        scores = score(own_codes, own, ranks, task.target_key)
-        rows.append(size | {"by": "the model"} | scores)
-        one_class = counts.positives in (None, 0, counts.clips)
-        if task.target.is_numeric or not one_class:
-            for guess, guessed in task.target.guesses(own_codes, np.array([])).items():
-                rows.append(size | {"by": guess} | guessed)
+        scores = {"the model": score(own_codes, own, ranks, task.target_key)}
+        if task.target.is_numeric or counts.positives not in (None, 0, counts.clips):
+            scores |= task.target.guesses(own_codes, np.array([]))
+        for by, scored in scores.items():
+            size = {"on": name, "clips": counts.clips, "positives": counts.positives}
+            rows.append(size | {"by": by} | scored)
     return pd.DataFrame(rows)
 
 
@@ -273,6 +269,5 @@ def clips_of(store: Sources, ids: Sequence[str] | None) -> list[str]:
 
 def read_input(about: About, store: Sources, ids: Sequence[str]) -> tuple[list[str], Array]:
     """Read a model's input; return the ids that the store has, and [N, D] or frames [N, T, D]."""
-    if about.reads == "frames":
-        return read_frames(store, ids, about.needs.array)
-    return read_features(store, ids, about.needs.array)
+    read = read_frames if about.reads == "frames" else read_features
+    return read(store, ids, about.needs.array)

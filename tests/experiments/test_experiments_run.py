@@ -230,7 +230,7 @@ def test_a_gap_excludes_neighbours_of_test_clips(spans, experiment):
     assert (bool(free.division.near), apart.division.near) == (True, "")
     items, films = apart.manifest.items, apart.data.groups
     starts = items.starts[[items.row(clip) for clip in apart.data.ids]]
-    labels, folds = apart.labels_of(apart.problems[0].train), apart.data.folds
+    labels, folds = apart.labels_of[apart.problems[0].train], apart.data.folds
     for number, planned in enumerate(apart.fits()):
         fold = planned.fold
         tested = fold.test_rows

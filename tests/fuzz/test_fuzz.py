@@ -69,7 +69,7 @@ def no_training(monkeypatch):
     def plan_fit(*_):
         raise Planned
 
-    def load_fits(plan, folder, log, memo):
+    def load_fits(plan, folder, memo):
         for planned in plan.fits():
             with suppress(Planned):
                 running._fit(plan, planned, folder / planned.place, memo)

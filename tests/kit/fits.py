@@ -5,10 +5,9 @@ from typing import Any
 
 from obygaze_models.data.folds import Fold
 from obygaze_models.data.tasks import Class, Problem, Task
-from obygaze_models.experiments.division import Division
 from obygaze_models.experiments.experiment import Experiment, Learner
 from obygaze_models.experiments.fit import fit_planned, rows_of
-from obygaze_models.experiments.plan import Plan, PlannedFit
+from obygaze_models.experiments.plan import Division, Plan, PlannedFit
 
 
 def fit_on(
@@ -21,12 +20,14 @@ def fit_on(
     nothing: Any = None
     experiment = Experiment(name="e", manifest="m", store="s")
     problem = Problem(task, ())
-    plan = Plan(experiment, nothing, nothing, [problem], Division("split"), data)
-    plan._labels[task] = labels
+    plan = Plan(
+        experiment, nothing, nothing, [problem], Division("split"), data, [task], nothing, nothing
+    )
+    vars(plan)["labels_of"] = {task: labels}
     planned = PlannedFit(learner.name, learner, problem, fold)
     fit = fit_planned(plan, planned, memo)
     seen = rows_of(plan, planned).seen
     return SimpleNamespace(
-        estimator=fit.estimator, facts=fit.about.facts, warnings=fit.about.notes, seen=seen,
-        probabilities=fit.predict,
+        estimator=fit.estimator, reads=fit.about.reads, cut=fit.about.cut, facts=fit.about.facts,
+        warnings=fit.about.notes, seen=seen, probabilities=fit.predict,
     )  # fmt: skip

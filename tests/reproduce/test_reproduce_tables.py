@@ -303,7 +303,7 @@ def test_shared_runs_of_two_tables_are_run_once(dataset, tmp_path, monkeypatch):
     make = Mock()
     monkeypatch.setattr(module, "make_run", make)
     monkeypatch.setattr(module, "load_run", lambda folder: run)
-    monkeypatch.setattr(module, "table_warnings", lambda *_: [])
+    monkeypatch.setattr(module, "_run_warnings", lambda *_: [])
     monkeypatch.setattr(module, "_write_pages", lambda *_: [])
     done = om.reproduce(["first", "second"], dataset.manifest, dataset.stores, tmp_path / "out")
     assert got == [{"leave-film-out/xclip-native-HN": run}] * 2
