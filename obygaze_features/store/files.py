@@ -38,21 +38,6 @@ Part = tuple[str, int, int]
 """A part of a file: its name, start and length. A negative start counts from the file's end."""
 
 
-@dataclass(frozen=True, eq=False)
-class MappedFile:
-    """A file, or part of a file, mapped into memory as an array of bytes."""
-
-    bytes: NDArray[np.uint8]
-    memory: mmap.mmap | None
-    """The memory map; None for an empty file, which cannot be mapped."""
-
-    def forget(self) -> None:
-        """Release the memory of pages that were read. The system reads pages again when needed."""
-        # Windows lacks this call, and trims a process's pages by itself.
-        if sys.platform != "win32" and self.memory is not None:
-            self.memory.madvise(mmap.MADV_DONTNEED)
-
-
 class Location:
     """The location of one store's files. Reading a missing file raises FileNotFoundError.
 
@@ -71,13 +56,16 @@ class Location:
         """Return a file's address, as shown in messages."""
         return f"{self.where}/{name}"
 
-    def map(self, name: str) -> MappedFile:
-        """Map a file on this machine into memory."""
+    def map(self, name: str) -> NDArray[np.uint8]:
+        """Map a file on this machine into memory as an array of bytes."""
         raise NotImplementedError
+
+    def forget(self) -> None:
+        """Release the memory of files that stay mapped."""
 
     def read(self, name: str) -> bytes:
         """Read a whole file."""
-        return self.map(name).bytes.tobytes()
+        return self.map(name).tobytes()
 
     def read_parts(self, parts: Sequence[Part], *, missing_ok: bool = False) -> list[Any]:
         """Read several parts of files as bytes, each at most to the end of its file.
@@ -87,7 +75,7 @@ class Location:
         read: list[bytes | None] = []
         for name, start, length in parts:
             try:
-                data = self.map(name).bytes
+                data = self.map(name)
             except FileNotFoundError:
                 if not missing_ok:
                     raise
@@ -102,9 +90,8 @@ class Location:
         for name in progress(names, "Copying", unit="file"):
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            file = self.map(name)
-            target.write_bytes(file.bytes.data)
-            file.forget()
+            target.write_bytes(self.map(name).data)
+            self.forget()
 
     def identify(self) -> object:
         """Return the identity of the store that is at this location now."""
@@ -150,10 +137,10 @@ class Folder(Location):
         self.path = self.address = path
         self.where = str(path)
 
-    def map(self, name: str) -> MappedFile:
+    def map(self, name: str) -> NDArray[np.uint8]:
         """Map a file into memory; raise `StoreUnreadable` if the store was replaced."""
         try:
-            return _map_file(self.path / name)
+            return np.frombuffer(_map_file(self.path / name), np.uint8)
         finally:
             self.refuse_if_changed()
 
@@ -171,22 +158,27 @@ class Zip(Location):
     def __init__(self, path: Path) -> None:
         self.address = path
         self.where = str(path)
-        self._file = _map_file(path)
+        self._memory = _map_file(path)
         reason = "is not a zip file, or is cut short ({}); download it again"
         with translate(StoreError, path, reason), ZipFile(path) as archive:
             self.infos = {info.orig_filename: info for info in archive.infolist()}
 
-    def map(self, name: str) -> MappedFile:
-        """Map a file of the archive into memory."""
+    def map(self, name: str) -> NDArray[np.uint8]:
+        """Return a file of the archive, which is mapped into memory as a whole."""
         if name not in self.infos:
             raise FileNotFoundError(self.join(name))
         info = self.infos[name]
-        archive = self._file.bytes
+        archive = np.frombuffer(self._memory, np.uint8)
         start = info.header_offset
         header = archive[start : start + _ZIP_HEADER_BYTES].tobytes().ljust(_ZIP_HEADER_BYTES)
         start += _ZIP_HEADER_BYTES + sum(struct.unpack("<HH", header[26:]))
-        content = archive[start : start + info.file_size]
-        return MappedFile(content, self._file.memory)
+        return archive[start : start + info.file_size]
+
+    def forget(self) -> None:
+        """Release the memory of pages that were read. The system reads pages again when needed."""
+        # Windows lacks this call, and trims a process's pages by itself.
+        if sys.platform != "win32" and isinstance(self._memory, mmap.mmap):
+            self._memory.madvise(mmap.MADV_DONTNEED)
 
     def read(self, name: str) -> bytes:
         """Read a whole file, and verify its checksum in the zip file."""
@@ -229,13 +221,13 @@ def sha256_at(location: Location, name: str) -> str:
     return digest.hexdigest()
 
 
-def _map_file(path: Path) -> MappedFile:
+def _map_file(path: Path) -> mmap.mmap | bytes:
     """Map a file; raise `StoreUnreadable` if the system cannot read a file that exists."""
     try:
         with path.open("rb") as file:
-            memory = None
             if os.fstat(file.fileno()).st_size:
-                memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return b""  # an empty file cannot be mapped
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(path) from None
     except OSError as problem:
@@ -243,4 +235,3 @@ def _map_file(path: Path) -> MappedFile:
             f"{path} cannot be read at the moment: {problem.strerror}. The data may be intact. "
             "Check the disk, the permissions and the limits (ulimit), then run the command again"
         ) from problem
-    return MappedFile(np.frombuffer(memory or b"", np.uint8), memory)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.errors import StoreError, translate
 from obygaze_features.store import format as fmt
-from obygaze_features.store.files import Location, MappedFile, Part, StoreFile
+from obygaze_features.store.files import Location, Part, StoreFile
 from obygaze_features.store.metadata import DamagedFile
 from obygaze_features.store.shards import CHECKSUM_BYTES, ShardLayout, checksum
 
@@ -45,7 +45,7 @@ class Shard:
         The end of the file, with the index, if it has been read already.
     """
 
-    mapped: MappedFile
+    mapped: NDArray[np.uint8]
 
     def __init__(
         self, location: Location, name: str, array: ShardLayout, tail: bytes | None = None
@@ -55,7 +55,7 @@ class Shard:
         size = self.layout.index_bytes
         if location.is_local:
             self.mapped = location.map(name)
-            tail = self.mapped.bytes[-size:].tobytes()
+            tail = self.mapped[-size:].tobytes()
         elif tail is None:
             [tail] = location.read_parts([(name, -size, size)])
 
@@ -94,7 +94,7 @@ class Shard:
         """Read one row of a mapped shard, counted from its start. This is fast enough for loops."""
         chunk, within = divmod(row, self.layout.chunk_rows)
         _, start, length = self.part(chunk)
-        data = self.mapped.bytes[start : start + length]
+        data = self.mapped[start : start + length]
         copy: NDArray[Any] = self.decode(chunk, data)[within].astype(self.layout.dtype)
         return copy
 
@@ -130,7 +130,7 @@ class Shard:
         chunk = np.dtype(
             [("values", self.layout.dtype, self.layout.chunk_shape), ("checksum", "<u4")]
         )
-        return np.frombuffer(self.mapped.bytes, chunk, len(self.mapped.bytes) // chunk.itemsize)
+        return np.frombuffer(self.mapped, chunk, len(self.mapped) // chunk.itemsize)
 
     @cached_property
     def _places(self) -> Rows:
@@ -146,7 +146,7 @@ class Shard:
 
     def _verify(self, places: Rows) -> None:
         """Raise `DamagedFile` if any of the evenly spaced chunks was changed."""
-        table = self.mapped.bytes[: self._chunks.nbytes].reshape(len(self._chunks), -1)
+        table = self.mapped[: self._chunks.nbytes].reshape(len(self._chunks), -1)
         stored = self._chunks["checksum"][places]
         contents = map(table[:, :-CHECKSUM_BYTES].__getitem__, places.tolist())
         computed = np.fromiter(map(google_crc32c.value, contents), np.uint32, len(places))
@@ -210,10 +210,10 @@ class RowReader:
         return shard.read_row(within)
 
     def forget(self) -> None:
-        """Release the memory that holds rows of the open shards."""
+        """Release the memory that holds rows, for which shards on this machine are closed."""
         if self.store.location.is_local:
-            for shard in list(self._shards.values()):
-                shard.mapped.forget()
+            self._shards.clear()
+            self.store.location.forget()
 
     def _open(self, array: ShardLayout, numbers: Sequence[int]) -> dict[int, Shard]:
         """Return shards by number, and keep the most recently used ones open.
@@ -253,8 +253,7 @@ class RowReader:
             if tail is not None or location.is_local:
                 with contextlib.suppress(FileNotFoundError):  # or it has just been moved
                     return Shard(location, name, array, tail)
-        file = StoreFile(location, fmt.shard_name(array.spec, number))
-        raise DamagedFile(file, "it is missing")
+        raise DamagedFile(StoreFile(location, name), "it is missing")
 
     def _names(self, array: ShardLayout, number: int) -> list[str]:
         """Return the names that a shard's file may have."""
