@@ -61,10 +61,9 @@ def confusion(
     >>> confusion(["EN", "S", "S"], ["EN", "EN", "S"], ["EN", "S"]).tolist()
     [[1, 0], [1, 1]]
     """
-    rank = {code: number for number, code in enumerate(codes)}
-    cells = [rank[x] * len(codes) + rank[y] for x, y in zip(a, b, strict=True)]
-    counts = np.bincount(np.array(cells, dtype=int), minlength=len(codes) ** 2)
-    return counts.reshape(len(codes), len(codes))
+    counts = np.zeros((len(codes), len(codes)), int)
+    np.add.at(counts, (list(map(codes.index, a)), list(map(codes.index, b))), 1)
+    return counts
 
 
 def measures(counts: np.ndarray, distances: Distances) -> dict[str, float | None]:
