@@ -100,7 +100,7 @@ class Agreement:
             "published": published,
             **vars(self),
             "distances": {"name": name, "matrix": self.distances.matrix.tolist()},
-            "remarks": [asdict(remark) for remark in self.remarks],
+            "remarks": list(map(asdict, self.remarks)),
         }
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
@@ -143,7 +143,9 @@ class Pair:
 def agreement(manifest: Manifest, names: Sequence[str] = ()) -> Agreement:
     """Compare the named label sets of a manifest (default: all annotators'; see `find_pairs`)."""
     in_films, remarks = find_pairs(manifest, names)
-    used = {name for pair in in_films for name in (pair.a, pair.b)}
+    used = set[str]()
+    for pair in in_films:
+        used |= {pair.a, pair.b}
     label_sets = {name: manifest.labels(name) for name in sorted(used)}
     scheme = manifest.shared_scheme(list(label_sets.values()))
     distances = distances_of(scheme)
@@ -226,7 +228,7 @@ def _rows_of_films(manifest: Manifest) -> dict[str, list[int]]:
     films = group_by(range(len(items)), items.span_films.__getitem__)
     for film, rows in films.items():
         order = np.lexsort((items.ends[rows], items.starts[rows]))
-        films[film] = [rows[index] for index in order]
+        films[film] = np.array(rows)[order].tolist()
     return films
 
 

@@ -43,7 +43,7 @@ def distances_of(scheme: LabelScheme) -> Distances:
     """
     if scheme.is_obygaze:
         paper = reference_json("scheme-obygaze.json")["distances"]
-        order = [paper["levels"].index(code) for code in scheme.codes]
+        order = list(map(paper["levels"].index, scheme.codes))
         return Distances("paper", scheme.codes, np.array(paper["matrix"])[np.ix_(order, order)])
 
     steps = np.arange(len(scheme.codes))

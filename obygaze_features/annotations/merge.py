@@ -119,7 +119,7 @@ def labels_in_rows(
 
 def chosen_labels(manifest: Manifest, names: Sequence[str] = ()) -> list[LabelSet]:
     """Return the label sets to merge or compare: those in `names`, or all annotators'."""
-    chosen = [manifest.labels(name) for name in sorted({*(names or manifest.annotators)})]
+    chosen = list(map(manifest.labels, sorted({*(names or manifest.annotators)})))
     sources = set[str]()
     for labels in chosen:
         sources |= {*labels.merged_from, *labels.merged_annotators}
