@@ -24,7 +24,7 @@ from obygaze_features.annotations.measures import (
     distances_of,
     measures,
 )
-from obygaze_features.annotations.merge import chosen_labels
+from obygaze_features.annotations.merge import chosen_labels, concept_marks
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.common.files import new_folder, write_text
 from obygaze_features.common.package import reference_json
@@ -33,7 +33,7 @@ from obygaze_features.common.text import group_by, join_some
 from obygaze_features.errors import UsageError
 from obygaze_features.items.films import film_titles
 from obygaze_features.items.items import format_seconds
-from obygaze_features.manifests import Items, LabelSet, Manifest
+from obygaze_features.manifests import Items, LabelScheme, LabelSet, Manifest
 
 Row = dict[str, Any]
 MEASURES = (
@@ -100,7 +100,7 @@ class Agreement:
             "published": published,
             **vars(self),
             "distances": {"name": name, "matrix": self.distances.matrix.tolist()},
-            "remarks": [asdict(remark) for remark in self.remarks],
+            "remarks": list(map(asdict, self.remarks)),
         }
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
@@ -136,13 +136,16 @@ class Pair:
 
     def counts(self, codes: Sequence[str]) -> np.ndarray:
         """Return the number of clips for each pair of levels."""
-        return confusion([a for _, a, _ in self.common], [b for _, _, b in self.common], codes)
+        _, a, b = zip(*self.common, strict=True)
+        return confusion(a, b, codes)
 
 
 def agreement(manifest: Manifest, names: Sequence[str] = ()) -> Agreement:
     """Compare the named label sets of a manifest (default: all annotators'; see `find_pairs`)."""
     in_films, remarks = find_pairs(manifest, names)
-    used = {name for pair in in_films for name in (pair.a, pair.b)}
+    used = set[str]()
+    for pair in in_films:
+        used |= {pair.a, pair.b}
     label_sets = {name: manifest.labels(name) for name in sorted(used)}
     scheme = manifest.shared_scheme(list(label_sets.values()))
     distances = distances_of(scheme)
@@ -158,7 +161,7 @@ def agreement(manifest: Manifest, names: Sequence[str] = ()) -> Agreement:
         films.append({**named, "clips": len(pair.common), **measures(counts, distances)})
 
         ids = [manifest.ids[row] for row, _, _ in pair.common]
-        concepts = count_concepts(pair, label_sets, ids, scheme.concept_names)
+        concepts = count_concepts(pair, label_sets, ids, scheme)
         by_film += [named | row for row in _concept_rows(scheme.concept_names, concepts)]
         before = total.get((pair.a, pair.b), [0, 0])
         total[pair.a, pair.b] = [before[0] + counts, before[1] + concepts]
@@ -204,8 +207,8 @@ def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair
     pairs = []
     remarks = []
     for film, rows in _rows_of_films(manifest).items():
-        ids = [manifest.ids[row] for row in rows]
-        levels_of = {s.name: [s.level_of.get(identifier) for identifier in ids] for s in label_sets}
+        ids = list(map(manifest.ids.__getitem__, rows))
+        levels_of = {labels.name: list(map(labels.level_of.get, ids)) for labels in label_sets}
         present = [name for name, levels in levels_of.items() if any(levels)]
         of_film = []
         for a, b in combinations(present, 2):
@@ -225,18 +228,18 @@ def _rows_of_films(manifest: Manifest) -> dict[str, list[int]]:
     films = group_by(range(len(items)), items.span_films.__getitem__)
     for film, rows in films.items():
         order = np.lexsort((items.ends[rows], items.starts[rows]))
-        films[film] = [rows[index] for index in order]
+        films[film] = np.array(rows)[order].tolist()
     return films
 
 
 def count_concepts(
-    pair: Pair, label_sets: Mapping[str, LabelSet], ids: Sequence[str], names: Sequence[str]
+    pair: Pair, label_sets: Mapping[str, LabelSet], ids: Sequence[str], scheme: LabelScheme
 ) -> np.ndarray:
     """Return a table for each concept: the number of clips without or with it in `a` and in `b`."""
     marks = []
-    for labels in (label_sets[pair.a], label_sets[pair.b]):
-        rows = [[name in labels.concepts_of[clip] for name in names] for clip in ids]
-        marks.append(np.array(rows, bool).reshape(len(ids), len(names)))
+    for name in (pair.a, pair.b):
+        concepts = map(label_sets[name].concepts_of.__getitem__, ids)
+        marks.append(concept_marks(list(concepts), scheme))
     a, b = marks
     counts = np.array([[~a & ~b, ~a & b], [a & ~b, a & b]])
     return np.moveaxis(counts.sum(axis=2), -1, 0)
@@ -290,10 +293,8 @@ def find_differences(
 
 def _difference(run: Sequence[tuple[Any, ...]], items: Items, distances: Distances) -> Row:
     """Summarise a run of clips, each given by its row and two levels."""
-    rows = [clip[0] for clip in run]
-    levels_a = [clip[1] for clip in run]
-    levels_b = [clip[2] for clip in run]
-    timed = [row for row in rows if not np.isnan(items.starts[row])]
+    rows, levels_a, levels_b, _ = zip(*run, strict=True)
+    timed = np.array(rows)[~np.isnan(items.starts[[*rows]])]
     starts = items.starts[timed].tolist()
     ends = items.ends[timed].tolist()
     rank = distances.codes.index

@@ -198,7 +198,7 @@ def read_films(source: Films) -> dict[str, Film]:
 def _problem(segment: Segment, scheme: LabelScheme, film_end: float) -> str:
     """Return why a segment must be left out, or ""."""
     if not scheme.has_level(segment.level):
-        return unknown_name("level", segment.level, [level.name for level in scheme.levels])
+        return unknown_name("level", segment.level, scheme.name_of.values())
     for noun, name in (("film", segment.film), ("annotator", segment.annotator)):
         problem = id_problem(name)
         if problem:

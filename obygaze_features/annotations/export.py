@@ -52,9 +52,9 @@ def elan_files(timelines: Timelines, manifest: Manifest | None = None) -> dict[s
     if manifest is not None:
         discuss = _to_discuss(timelines, manifest)
         for film, rows in manifest.items.spans_by_film.items():
-            media[film] = {manifest.items[row].media for row in rows.tolist()}
+            media[film] = set(map(manifest.items.media.__getitem__, rows.tolist()))
 
-    names = file_names([timelines.titles[film] for film in timelines.by_film], ".eaf")
+    names = file_names(map(timelines.titles.__getitem__, timelines.by_film), ".eaf")
     files = {}
     for name, film in zip(names, timelines.by_film, strict=True):
         tiers, times = _tiers(timelines, film)
@@ -99,14 +99,14 @@ def _tiers(timelines: Timelines, film: str) -> tuple[list[Tier], list[float]]:
 def _to_discuss(timelines: Timelines, manifest: Manifest) -> dict[str, list[Annotation]]:
     """Return annotations for the stretches of each film where annotators differ."""
     pairs, _ = find_pairs(manifest)
-    scheme = manifest.shared_scheme([manifest.labels(name) for name in manifest.annotators])
+    scheme = manifest.shared_scheme(list(map(manifest.labels, manifest.annotators)))
     notes: dict[str, list[Annotation]] = {}
     for run in find_differences(pairs, manifest.items, distances_of(scheme)):
         if run["start"] is None:
             continue
         texts = []
         for side in ("a", "b"):
-            levels = ", ".join(scheme.name_of[level] for level in run[f"levels_{side}"])
+            levels = ", ".join(map(scheme.name_of.__getitem__, run[f"levels_{side}"]))
             texts.append(f"{timelines.names.get(run[side], run[side])}: {levels}")
         note = Annotation(*milliseconds(run["start"], run["end"]), " / ".join(texts))
         notes.setdefault(safe_id(run["film"]), []).append(note)

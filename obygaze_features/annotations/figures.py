@@ -38,7 +38,7 @@ def film_bands(timelines: Timelines, manifest: Manifest, film: str) -> list[Band
     merged labels may be missing.
     """
     check_levels(manifest.scheme, timelines.scheme)
-    clips = [manifest.items[row] for row in manifest.items.spans_by_film[film].tolist()]
+    clips = list(map(manifest.items.__getitem__, manifest.items.spans_by_film[film].tolist()))
     codes = timelines.scheme.codes
     bands = []
     for annotator, segments in timelines.by_film[film].items():

@@ -43,7 +43,7 @@ def distances_of(scheme: LabelScheme) -> Distances:
     """
     if scheme.is_obygaze:
         paper = reference_json("scheme-obygaze.json")["distances"]
-        order = [paper["levels"].index(code) for code in scheme.codes]
+        order = list(map(paper["levels"].index, scheme.codes))
         return Distances("paper", scheme.codes, np.array(paper["matrix"])[np.ix_(order, order)])
 
     steps = np.arange(len(scheme.codes))
@@ -61,10 +61,9 @@ def confusion(
     >>> confusion(["EN", "S", "S"], ["EN", "EN", "S"], ["EN", "S"]).tolist()
     [[1, 0], [1, 1]]
     """
-    rank = {code: number for number, code in enumerate(codes)}
-    cells = [rank[x] * len(codes) + rank[y] for x, y in zip(a, b, strict=True)]
-    counts = np.bincount(np.array(cells, dtype=int), minlength=len(codes) ** 2)
-    return counts.reshape(len(codes), len(codes))
+    counts = np.zeros((len(codes), len(codes)), int)
+    np.add.at(counts, (list(map(codes.index, a)), list(map(codes.index, b))), 1)
+    return counts
 
 
 def measures(counts: np.ndarray, distances: Distances) -> dict[str, float | None]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +16,10 @@ from numpy.typing import NDArray
 from obygaze_features.annotations.remarks import KEPT, Remark
 from obygaze_features.common.files import refuse_to_overwrite, to_json, write_text
 from obygaze_features.common.package import obygaze_version
+from obygaze_features.common.tables import map_cells
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
-from obygaze_features.items.items import format_seconds
+from obygaze_features.items.items import Items, format_seconds
 from obygaze_features.manifests.labels import LabelScheme, LabelSet
 from obygaze_features.manifests.manifest import HEADER, Manifest
 
@@ -34,31 +39,24 @@ def merge_labels(
     """
     if name in [labels.name for labels in label_sets]:
         raise UsageError(f"{name!r} is one of the label sets to merge; choose another name")
-    label_sets = sorted(label_sets, key=lambda labels: labels.name)
+    label_sets = sorted(label_sets, key=attrgetter("name"))
     scheme = manifest.shared_scheme(label_sets)
-    codes = scheme.codes
-    rank = {code: number for number, code in enumerate(codes)}
-    row_of = manifest.items.row_of
     levels = np.full((len(label_sets), len(manifest)), -1)
     ratios = np.full(levels.shape, np.nan)
     for index, labels in enumerate(label_sets):
-        rows = np.array([row_of[identifier] for identifier in labels.ids], np.intp)
-        levels[index, rows] = [rank[level] for level in labels.levels]
+        rows = _rows(labels, manifest)
+        levels[index, rows] = list(map(scheme.codes.index, labels.levels))
         if labels.ratio:
             ratios[index, rows] = _parse_ratios(labels)
+
     best = levels.max(axis=0, initial=-1)
-    ratio = np.fmax.reduce(np.where(levels == best, ratios, np.nan), axis=0)
-    rows = np.flatnonzero(best >= 0)
-    united: dict[int, tuple[str, ...]] = {}
-    for wins, labels in zip((levels == best).tolist(), label_sets, strict=True):
-        for identifier, names in zip(labels.ids, labels.concepts, strict=True):
-            row = row_of[identifier]
-            if names and wins[row]:
-                united[row] = united.get(row, ()) + names
-    # Convert each distinct set of concepts and each distinct ratio once, because there are few.
-    in_order = {names: scheme.in_order(names) for names in {*united.values()}}
-    largest = ratio[rows].tolist()
-    texts = {value: format_seconds(value) for value in set(largest) if value == value}
+    wins = levels == best
+    ratio = np.fmax.reduce(np.where(wins, ratios, np.nan), axis=0)
+    marks = np.zeros((len(manifest), len(scheme.concepts)), bool)
+    for own_wins, labels in zip(wins, label_sets, strict=True):
+        rows = _rows(labels, manifest)
+        marks[rows] |= concept_marks(labels.concepts, scheme) & own_wins[rows, None]
+
     about = {
         "origin": "merge",
         "rule": MERGE_RULE,
@@ -68,20 +66,60 @@ def merge_labels(
     }
     if scheme != manifest.scheme:
         about["label_scheme"] = scheme.to_json()
+    merged = labels_in_rows(name, manifest.items, scheme, best, marks, ratio, about)
+    counts = (levels >= 0).sum(axis=0)[best >= 0]
+    return replace(merged, extra={"annotators": counts.astype(str).tolist()})
+
+
+def _rows(labels: LabelSet, manifest: Manifest) -> NDArray[np.intp]:
+    return np.array([*map(manifest.items.row_of.__getitem__, labels.ids)], np.intp)
+
+
+def concept_marks(concepts: Sequence[tuple[str, ...]], scheme: LabelScheme) -> NDArray[np.bool_]:
+    """Return a row for each cell of concepts: True in the columns of the concepts in the cell."""
+
+    def columns_of(names: tuple[str, ...]) -> list[int]:
+        return list(map(scheme.concept_names.index, map(scheme.concept, names)))
+
+    columns = map_cells(columns_of, concepts)
+    rows = np.repeat(np.arange(len(concepts)), list(map(len, concepts)))
+    marks = np.zeros((len(concepts), len(scheme.concepts)), bool)
+    marks[rows, list(chain.from_iterable(columns))] = True
+    return marks
+
+
+def labels_in_rows(
+    name: str,
+    items: Items,
+    scheme: LabelScheme,
+    levels: NDArray[np.intp],
+    marks: NDArray[np.bool_],
+    ratios: NDArray[np.float64],
+    about: Mapping[str, Any],
+) -> LabelSet:
+    """Return a label set, given each item's level (-1 if it has none), marks and ratio (or NaN)."""
+    rows = np.flatnonzero(levels >= 0)
+    concept_names = np.array(scheme.concept_names, object)
+
+    def read_concepts(ticked: bytes) -> tuple[str, ...]:
+        return tuple(concept_names[np.frombuffer(ticked, bool)])
+
+    def format_ratio(ratio: float) -> str:
+        return "" if math.isnan(ratio) else format_seconds(ratio)
+
     return LabelSet(
         name,
-        [manifest.ids[row] for row in rows.tolist()],
-        [codes[level] for level in best[rows].tolist()],
-        [in_order[united[row]] if row in united else () for row in rows.tolist()],
-        [texts.get(value, "") for value in largest],
-        {"annotators": [str(count) for count in (levels >= 0).sum(axis=0)[rows].tolist()]},
-        about,
+        np.array(items.ids, object)[rows].tolist(),
+        np.array(scheme.codes, object)[levels[rows]].tolist(),
+        map_cells(read_concepts, [ticked.tobytes() for ticked in marks[rows]]),
+        map_cells(format_ratio, ratios[rows].tolist()),
+        about=about,
     )
 
 
 def chosen_labels(manifest: Manifest, names: Sequence[str] = ()) -> list[LabelSet]:
     """Return the label sets to merge or compare: those in `names`, or all annotators'."""
-    chosen = [manifest.labels(name) for name in sorted({*(names or manifest.annotators)})]
+    chosen = list(map(manifest.labels, sorted({*(names or manifest.annotators)})))
     sources = set[str]()
     for labels in chosen:
         sources |= {*labels.merged_from, *labels.merged_annotators}

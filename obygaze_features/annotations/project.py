@@ -17,13 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.annotations.grid import ROUNDING_US, microseconds, read_grid
-from obygaze_features.annotations.merge import MERGED, common_scheme, merge_labels, save_labels
+from obygaze_features.annotations.merge import (
+    MERGED,
+    common_scheme,
+    concept_marks,
+    labels_in_rows,
+    merge_labels,
+    save_labels,
+)
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.text import format_time
 from obygaze_features.errors import UsageError
-from obygaze_features.items.items import format_seconds
 from obygaze_features.manifests import Items, LabelScheme, LabelSet, Manifest
 
 PROJECTION_RULE = (
@@ -113,7 +119,7 @@ def project(
                 span = f"{format_time(segment.start)} to {format_time(segment.end)}"
                 where = f"{timelines.name} ({span})"
                 remarks.append(Remark(where, film, annotator, "is in no clip", LEFT_OUT))
-        if projection.labelled.any():
+        if (projection.level >= 0).any():
             label_sets.append(projection.labels(annotator, {**about, "annotator": annotator}))
     return ProjectedLabels(label_sets, replace(clips, scheme=scheme), remarks)
 
@@ -124,13 +130,10 @@ class _Projection:
     def __init__(self, items: Items, scheme: LabelScheme, source_scheme: LabelScheme) -> None:
         self.items = items
         self.scheme = scheme
-        codes = scheme.codes
-        names = scheme.concept_names
-        self.rank = {code: codes.index(scheme.level(code)) for code in source_scheme.codes}
-        self.column = {n: names.index(scheme.concept(n)) for n in source_scheme.concept_names}
-        self.labelled = np.zeros(len(items), bool)
-        self.level = np.zeros(len(items), np.intp)
-        self.ratio = np.zeros(len(items))
+        codes = map(scheme.level, source_scheme.codes)
+        self.rank = dict(zip(source_scheme.codes, map(scheme.codes.index, codes), strict=True))
+        self.level = np.full(len(items), -1)
+        self.ratio = np.full(len(items), np.nan)
         self.concepts = np.zeros((len(items), len(scheme.concepts)), bool)
 
     def add(
@@ -156,34 +159,19 @@ class _Projection:
 
         levels = np.array([self.rank[s.level] for s in segments])[segment]
         row = rows[clip]
-        self.labelled[rows] = True
+        self.level[rows] = 0
         np.maximum.at(self.level, row, levels)
         wins = levels == self.level[row]
-        np.maximum.at(self.ratio, row[wins], (shared / lengths)[wins])
-        ticked = np.zeros((len(segments), len(self.scheme.concepts)), bool)
-        for index, s in enumerate(segments):
-            ticked[index, [self.column[name] for name in s.concepts]] = True
+        np.fmax.at(self.ratio, row[wins], (shared / lengths)[wins])
+        ticked = concept_marks([s.concepts for s in segments], self.scheme)
         winner, concept = np.nonzero(ticked[segment[wins]])
         self.concepts[row[wins][winner], concept] = True
         return np.flatnonzero(touched == 0).tolist()
 
     def labels(self, name: str, about: Mapping[str, Any]) -> LabelSet:
         """Return a label set of all clips in the films that were added."""
-        rows = np.flatnonzero(self.labelled)
-        codes = self.scheme.codes
-        names = np.array(self.scheme.concept_names, object)
-        # Convert each distinct set of concepts and each distinct ratio once, because there are few.
-        keys = [ticked.tobytes() for ticked in self.concepts[rows]]
-        concepts = {key: tuple(names[np.frombuffer(key, bool)]) for key in set(keys)}
-        ratios = self.ratio[rows].tolist()
-        texts = {ratio: format_seconds(ratio) if ratio else "" for ratio in set(ratios)}
-        return LabelSet(
-            name,
-            [self.items.ids[row] for row in rows.tolist()],
-            [codes[level] for level in self.level[rows].tolist()],
-            [concepts[key] for key in keys],
-            [texts[ratio] for ratio in ratios],
-            about=about,
+        return labels_in_rows(
+            name, self.items, self.scheme, self.level, self.concepts, self.ratio, about
         )
 
 

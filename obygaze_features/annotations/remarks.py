@@ -65,4 +65,4 @@ def read_remarks(path: Path) -> list[Remark]:
     if not path.exists():
         return []
     table = read_table(path, required=COLUMNS)
-    return [Remark(*cells) for cells in zip(*map(table.get, COLUMNS), strict=True)]
+    return list(map(Remark, *map(table.get, COLUMNS)))

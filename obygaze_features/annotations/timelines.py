@@ -89,10 +89,10 @@ class Timelines:
         for film in sorted({segment.film for segment in self.segments} - films.keys()):
             films[film] = Film()
         film_rank = {film: rank for rank, film in enumerate(films)}
-        level_rank = {code: rank for rank, code in enumerate(self.scheme.codes)}
+        codes = self.scheme.codes
 
         def key(s: Segment) -> tuple[Any, ...]:
-            times = s.start, s.end, level_rank[s.level]
+            times = s.start, s.end, codes.index(s.level)
             return film_rank[s.film], s.annotator, *times, s.concepts, s.comment
 
         object.__setattr__(self, "films", films)

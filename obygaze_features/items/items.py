@@ -222,7 +222,6 @@ class Items:
             **pick_rows(vars(self), rows),
             starts=self.starts[index],
             ends=self.ends[index],
-            extra=pick_rows(self.extra, rows),
             check=False,
         )
 
@@ -358,11 +357,16 @@ def group_noun(column: str) -> str:
 
 
 def pick_rows(columns: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]:
-    """Return these rows of all columns that are lists; empty lists stay empty."""
-    picked = {}
+    """Return these rows of all columns that are lists, and of the extra columns.
+
+    Empty lists stay empty.
+    """
+    picked: dict[str, Any] = {}
     for name, cells in columns.items():
         if isinstance(cells, list):
             picked[name] = [cells[row] for row in rows if cells]
+        elif name == "extra":
+            picked[name] = pick_rows(cells, rows)
     return picked
 
 

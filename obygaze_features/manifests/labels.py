@@ -94,7 +94,7 @@ class LabelScheme:
     @property
     def codes(self) -> tuple[str, ...]:
         """The codes of the levels, in ascending order."""
-        return tuple(level.code for level in self.levels)
+        return tuple(self.name_of)
 
     @property
     def name_of(self) -> dict[str, str]:
@@ -370,11 +370,8 @@ class IdTable:
         return len(self.ids)
 
     def where(self, keep: Callable[[str], bool]) -> Self:
-        """Return the rows whose ids `keep` accepts."""
-        return self.take([row for row, identifier in enumerate(self.ids) if keep(identifier)])
-
-    def take(self, rows: Sequence[int]) -> Self:
-        """Return these rows of every column; empty columns stay empty."""
+        """Return the rows whose ids `keep` accepts; empty columns stay empty."""
+        rows = [row for row, identifier in enumerate(self.ids) if keep(identifier)]
         return replace(self, **pick_rows(vars(self), rows))
 
 
@@ -423,10 +420,6 @@ class LabelSet(IdTable):
     def concepts_of(self) -> dict[str, tuple[str, ...]]:
         """The concepts of each id."""
         return dict(zip(self.ids, self.concepts, strict=True))
-
-    def take(self, rows: Sequence[int]) -> LabelSet:
-        """Return these rows of every column, including the extra columns."""
-        return replace(super().take(rows), extra=pick_rows(self.extra, rows))
 
     @classmethod
     def from_table(

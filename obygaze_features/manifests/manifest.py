@@ -144,18 +144,15 @@ class Manifest:
 
     def shared_scheme(self, label_sets: Sequence[LabelSet]) -> LabelScheme:
         """Return the common scheme of label sets to compare or merge; raise if schemes differ."""
-        shared = self.scheme
-        for labels in label_sets:
-            scheme = self._scheme_of(labels)
-            if labels is label_sets[0]:
-                shared = scheme
-            elif scheme != shared:
+        schemes = [*map(self._scheme_of, label_sets), self.scheme]
+        for labels, scheme in zip(label_sets, schemes, strict=False):
+            if scheme != schemes[0]:
                 raise ManifestError(
                     f"the label sets {label_sets[0].name!r} and {labels.name!r} of {self.name} "
                     "have different levels or concepts and cannot be compared or merged; choose "
                     "sets with the same scheme"
                 )
-        return shared
+        return schemes[0]
 
     def split(self, name: str) -> Split:
         """Return a split by name."""

@@ -33,7 +33,7 @@ class Split(IdTable):
     """A fold for each id; `classes` holds the classes from the split's source, if it has any.
 
     The last fold is the test fold of protocols that test one fold. Folds keep their numbers when
-    rows are selected by `where` or `take`.
+    rows are selected by `where`.
     """
 
     KIND: ClassVar = "splits"
@@ -51,7 +51,7 @@ class Split(IdTable):
     @cached_property
     def class_of(self) -> dict[str, str]:
         """The class of each id, if the split's source had classes."""
-        return dict(zip(self.ids, self.classes, strict=True)) if self.classes else {}
+        return dict(zip(self.ids, self.classes, strict=False))
 
     @property
     def last_fold(self) -> int:

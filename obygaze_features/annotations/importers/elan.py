@@ -67,7 +67,7 @@ def import_timelines(
     files = []
     rows: list[SourceRow | Remark] = []
     errors = []
-    for path, folder in _find_files([Path(source) for source in sources]):
+    for path, folder in _find_files(list(map(Path, sources))):
         try:
             document, left_out = read_eaf(path, AnnotationError)
         except AnnotationError as error:
@@ -229,7 +229,7 @@ def _row(
     for tier, details in note.details.items():
         field = field_of(tier)
         if field:
-            texts[field] += [text for text in details if text.strip()]
+            texts[field] += filter(str.strip, details)
 
     level = note.value
     after = ""

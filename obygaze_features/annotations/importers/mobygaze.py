@@ -14,7 +14,7 @@ from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError
 from obygaze_features.items.films import known_titles
 from obygaze_features.manifests.importers.reading import parse_list, published, source_or_download
-from obygaze_features.manifests.labels import split_concepts
+from obygaze_features.manifests.labels import SEPARATOR, split_concepts
 
 REQUIRED = ("annotator", "concepts", "start_frame", "end_frame", "framerate")
 RENAMED = {"level": "label", "film": "imdb_key"}
@@ -35,7 +35,7 @@ def import_timelines(source: Path | str | None, films: Films) -> Timelines:
 
 def _concepts(cell: str) -> list[str]:
     """Parse a list of concepts; a bar in a name separates two concepts, as in obygaze's tables."""
-    return [name for text in parse_list(cell) for name in split_concepts(text)]
+    return split_concepts(SEPARATOR.join(parse_list(cell)))
 
 
 def _comment(cell: str) -> str:

@@ -237,7 +237,5 @@ def _choose_scheme(table: Table, levels: OwnLevels) -> LabelScheme | None:
     chosen = choose_scheme(table.path.stem, levels)
     if chosen is None or chosen.concepts:
         return chosen
-    names: list[str] = []
-    for cell in dict.fromkeys(table.get("concepts")):
-        names += labels.split_concepts(cell)
-    return chosen.with_concepts(map(Concept, names))
+    cells = labels.SEPARATOR.join(dict.fromkeys(table.get("concepts")))
+    return chosen.with_concepts(map(Concept, labels.split_concepts(cells)))

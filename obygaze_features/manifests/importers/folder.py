@@ -79,9 +79,7 @@ def _spans(path: Path, item: Item, every: float) -> Iterator[Item]:
 def _film_and_scene(item: Item) -> tuple[str, int, str, float]:
     """Return a sort key that puts MovieGraphs scenes in numeric order."""
     scene = id_from_file(item.media.rpartition("/")[2])
-    number = 0
-    if scene:
-        number = scene[2]
+    number = scene[2] if scene else 0
     return item.film, number, item.media, item.start or 0.0
 
 
