@@ -25,7 +25,6 @@ from obygaze_features.annotations.measures import (
 )
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level
-from tests.kit.authors import SIX_CLIPS, clip_table
 from tests.kit.files import csv_rows, refused, write
 from tests.kit.floats import close
 
@@ -299,30 +298,6 @@ def test_the_annotator_of_a_label_set_is_read_from_its_json(tmp_path, obygaze):
     write(folder / "labels/bare.json", '{"origin": "anotator"}')
     result = obygaze("manifests", "check", folder, code=1)
     assert "bare.json is malformed (Invalid enum value 'anotator'" in result.stdout
-
-
-def test_rules_are_not_compared_as_annotators(tmp_path, obygaze):
-    source, folder = tmp_path / "clips.csv", tmp_path / "m"
-    source.write_bytes(clip_table(*SIX_CLIPS))
-    obygaze("manifests", "import", "obygaze12", source, "-o", folder, code=0)
-    rules = [word for name in ("paper", "raw") for word in ("--labels", name)]
-
-    def refuse():
-        result = obygaze("annotations", "agreement", folder)
-        refused(result, "two annotators", "raw (rule)", code=2)
-        refused(obygaze("annotations", "agreement", folder, *rules), "by a rule", code=2)
-        refused(obygaze("annotations", "merge", folder), "at least two annotators", code=2)
-
-    assert of.Manifest.load(folder).labels("raw").origin == "rule"
-    refuse()
-    obygaze("annotations", "merge", folder, *rules, code=0)
-    assert of.Manifest.load(folder).labels("merged").merged_annotators == []
-    for path in (folder / "labels").glob("merged.*"):
-        path.unlink()
-    for path in (folder / "labels").glob("*.json"):  # as earlier versions wrote it
-        about = json.loads(path.read_text())
-        path.write_text(json.dumps({"rule": about["rule"]}))
-    refuse()
 
 
 def test_tables_with_a_named_annotator_are_compared(tmp_path, obygaze):

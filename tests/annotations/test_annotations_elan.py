@@ -70,35 +70,6 @@ def test_a_file_written_by_pympi_is_read(tmp_path):
     }
 
 
-def test_remarks_on_annotations_have_their_time(tmp_path, obygaze):
-    marks = [(0, 9_000, "weak"), (80_000, 89_500, "stong"), (90_000, 95_000, "")]
-    tier = Tier("ann", "x", [Annotation(*mark) for mark in marks])
-    write(tmp_path / "Laura.eaf", to_eaf(Document([tier])))
-    call = ("annotations", "import", "elan", tmp_path / "Laura.eaf", "--levels", "weak,strong")
-    text = obygaze(*call, "-o", tmp_path / "t", code=3).output
-    rows = [" ".join(line.split()) for line in text.splitlines()]
-    for fact in (
-        "annotation a2 (0:01:20 to 0:01:29.5) Laura ann unknown level 'stong'; did",
-        "annotation a3 (0:01:30 to 0:01:35) Laura ann unknown level ''",
-    ):
-        assert any(fact in row for row in rows)
-    assert "2 rows or tiers left out" in text
-
-
-def test_tiers_that_are_not_read_are_named(tmp_path, obygaze):
-    details = {"devices": "costume", "props": "mirror"}
-    marks = Tier("ann", "x", [Annotation(0, 900, "strong", details)])
-    talk = Tier("concepts", "y", [Annotation(0, 900, "framing")])
-    for film in "abcd":
-        write(tmp_path / f"in/{film}.eaf", to_eaf(Document([talk, marks])))
-    call = ("annotations", "import", "elan", tmp_path / "in", "--levels", "weak,strong")
-    text = obygaze(*call, "-o", tmp_path / "t", code=3).output
-    rows = [" ".join(line.split()) for line in text.splitlines()]
-    assert f"4 left out a.eaf, tier 'concepts' a {NO_LEVEL}" in rows
-    assert f"8 left out a.eaf, tier 'devices' a ann {OTHER_TIER}" in rows
-    assert "12 rows or tiers left out" in text
-
-
 def eaf_of(*names, **options):
     annotation = Annotation(0, 1000, "Sure")
     return to_eaf(Document([Tier(name, "x", [annotation], **options) for name in names]))
@@ -251,13 +222,6 @@ def test_files_of_several_datasets_are_read_together(tmp_path, obygaze):
         text = re.sub('(NAME="obygaze scheme">)[^<]*', rf"\g<1>{damage}", path.read_text())
         write(path, text)
         refused(obygaze(*call[:3], path, *call[4:]), f"{path}: ", fact, "--levels FILE")
-
-
-def test_unknown_levels_are_refused(tmp_path, obygaze):
-    marks = [Annotation(9 * n, 9 * n + 9, name) for n, name in enumerate(["weak", "none"])]
-    path = write(tmp_path / "f.eaf", to_eaf(Document([Tier("a", "segment", marks)])))
-    result = obygaze("annotations", "import", "elan", path, "-o", tmp_path / "t", code=1)
-    assert NO_LEVEL in result.stderr
 
 
 def test_edited_times_and_films_are_read(tmp_path):

@@ -3,14 +3,13 @@
 import itertools
 import json
 from collections import defaultdict
-from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 from pympi.Elan import Eaf
 
 import obygaze_features as of
-from obygaze_features.annotations import Film, Remark, Segment, figures
+from obygaze_features.annotations import Film, Remark, Segment
 from obygaze_features.annotations.export import elan_files
 from obygaze_features.common.elan import Document, to_eaf
 from obygaze_features.common.files import write_files
@@ -96,15 +95,6 @@ def test_pympi_reads_every_annotators_tiers(marked, tmp_path):
     ]
 
 
-def test_pick_lists_say_what_saved_levels_and_concepts_mean(marked, tmp_path, obygaze):
-    marked.save(tmp_path / "t")
-    obygaze("annotations", "export", tmp_path / "t", "-o", tmp_path / "films", code=0)
-    entries = Eaf(str(tmp_path / "films/Juno — 2007.eaf")).get_cv_entries("concepts").values()
-    meanings = {value: meaning for ((value, _, meaning),), _ in entries}
-    [look] = [concept for concept in of.obygaze_scheme().concepts if concept.name == "Look"]
-    assert meanings["Look"] == "; ".join([look.about, *look.instances])
-
-
 def test_where_annotators_differ_is_a_tier_that_is_not_read_back(marked, manifest, tmp_path):
     folder = save(tmp_path / "films", elan_files(marked, manifest))
     read = Eaf(str(folder / "Juno — 2007.eaf"))
@@ -188,19 +178,3 @@ def test_elan_files_are_never_replaced(marked, tmp_path, obygaze):
         write_files({film: "new", out / "new.csv": ""}, overwrite=True)
     assert [*out.iterdir()] == [film]
     assert film.read_text() == "edited\n"
-
-
-def test_names_licence_and_citation_are_in_figures_and_files(tmp_path, obygaze):
-    segments = [Segment("f", who, 0, 9, level) for who, level in (("Jorg", "S"), ("Zoe", "EN"))]
-    timelines = of.Timelines("t", segments, names={"Jorg": "Jörg", "Zoe": "Zoë"})
-    changed = replace(timelines, licence="CC0-1.0", citation="J")
-    changed.save(tmp_path / "t")
-    assert of.Timelines.load(tmp_path / "t") == changed
-    obygaze("annotations", "project", tmp_path / "t", "--grid", "9", "-o", tmp_path / "m", code=0)
-    manifest = of.Manifest.load(tmp_path / "m")
-    assert (manifest.licence, manifest.citation) == ("CC0-1.0", "J")
-    rows = [band.name for band in figures.film_bands(changed, manifest, "f")]
-    assert rows == ["Jörg", "Jörg on clips", "Zoë", "Zoë on clips"]
-    [text] = elan_files(changed, manifest).values()
-    for fact in ("CC0-1.0", "Jörg: Sure / Zoë: Easy Negative"):
-        assert fact in text

@@ -10,7 +10,7 @@ import pytest
 import obygaze_features as of
 from obygaze_features.annotations import Film
 from obygaze_features.items.films import film_titles
-from obygaze_features.manifests import Item, Items, LabelSet
+from obygaze_features.manifests import LabelSet
 from obygaze_features.manifests.manifest import check, read_header
 from tests.kit.files import contents, refused, write
 from tests.kit.timelines import grid, pairs, segments, worked
@@ -149,32 +149,6 @@ def test_user_errors_are_one_line(obygaze, timelines, spans, tmp_path):
     write(spans / "labels/two.csv", "id,level,ratio", "film-0,S,half")
     result = obygaze("annotations", "merge", spans, *names("one", "two"))
     refused(result, "label set 'two' has an invalid ratio")
-
-
-def test_left_out_segments_are_named_with_exit_code_3(annotations, tmp_path, spans):
-    late = [(500 + 10 * step, 505 + 10 * step, "S", "Look") for step in range(12)]
-    drawn = (worked().segments, segments("one", late), segments("two", late, "other"))
-    project = ("project", saved(tmp_path / "late", *drawn), "--grid", spans)
-    text = annotations(*project, code=3)
-    rows = [" ".join(line.split()) for line in text.splitlines()[-2:]]
-    assert rows[0] == "1 left out grid other has no clips in the grid"
-    assert rows[1] == "12 left out late (0:08:20 to 0:08:25) film one is in no clip"
-
-
-def test_media_names_serve_as_films(annotations, tmp_path):
-    second = segments("one", [(0, 90, "S", "Look")], "other")
-    two, spans = saved(tmp_path / "two", worked().segments, second), tmp_path / "spans"
-    items = [
-        Item(f"{film}-{number}", media=f"{film}.mkv", start=100.0 * number, end=100.0 * number + 90)
-        for film in ("film", "other")
-        for number in range(5)
-    ]
-    of.Manifest("spans", Items.of(items)).save(spans)
-    annotations("project", two, "--grid", spans)
-    text = annotations("merge", spans)
-    assert "of one annotator 5" in " ".join(text.split())
-    assert of.Manifest.load(spans).labels().extra["annotators"] == ["2"] * 5 + ["1"] * 5
-    annotations("agreement", spans, code=3)
 
 
 def test_projection_keeps_titles(obygaze, annotations, tmp_path):

@@ -7,11 +7,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
-import obygaze_models as om
-from obygaze_models.experiments.summary import describe_run
 from obygaze_models.mediaeval.runs import trec_average_precision
 from obygaze_models.scoring.intervals import (
-    CROSSED,
     MIN_SHARE,
     ScoredClips,
     estimate_differences,
@@ -168,15 +165,3 @@ def test_holm_equals_closed_tests():
         p_values = [*chance.random(size).round(1).tolist(), 0.0, 1.0]
         assert holm(p_values).tolist() == close(holm_by_closed_tests(p_values))
         assert np.isnan(holm([None, *p_values])[0])
-
-
-def test_texts_name_the_test_and_what_an_interval_is_about(make_run):
-    fixed = make_run("fixed", estimators=("logistic", "mlp"))
-    protocol = {"name": "leave-film-out", "min_clips": 1}
-    crossed = make_run("crossed", protocol=protocol, split=None)
-    widened = " ".join(describe_run(crossed).split())
-    assert CROSSED in widened
-    assert CROSSED not in " ".join(describe_run(fixed).split())
-
-    compared = str(om.compare(fixed))
-    assert "paired t-test over films" in " ".join(compared.split())

@@ -171,12 +171,6 @@ def test_drawn_and_named_folds_work_for_numbers(rated, tmp_path):
     assert {*om.compare(two).table["clips"]} == {CLIPS - 6}
 
 
-def test_a_regressor_is_refused_for_classes(rated):
-    classes = {"column": None, "positives": ["S"], "train_negatives": ["EN"]}
-    with pytest.raises(ExperimentError, match="ridge does not predict classes"):
-        numbers(rated[0], **classes).check()
-
-
 def test_predictions_of_numbers_from_outside_are_scored(rated, run, tmp_path):
     table = run.predictions
     own = table[table["model"] == "ridge"]

@@ -187,15 +187,6 @@ def test_a_damaged_run_file_is_one_line(text, options, message, benchmark, tmp_p
     refused(score_run(tmp_path / "run.csv", benchmark.manifest, *options), message)
 
 
-def test_the_page_leads_with_the_official_measure(violence, tmp_path):
-    page = om.report(violence, tmp_path / "page.html").read_text(encoding="utf-8")
-    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
-    scores = violence.model_scores[0].mean["trec_average_precision"]
-    assert f"AP (trec_eval) 95% {scores:.2f}" in text or f" {scores:.2f} " in text
-    assert text.index("AP (trec_eval)") < text.index("Methods")
-    assert 'id="films"' not in page
-
-
 TESTS = (("EN",), ("EN", "HN"))
 
 
@@ -294,17 +285,3 @@ def test_concepts_are_detected_and_reported(coded, task, tmp_path):
         *(("Posture vs EN", fit, "the validation set has no clips of Posture") for fit in range(3)),
         *(("Body vs EN", fit, "the training set has no clips of Body") for fit in range(9)),
     ]
-
-
-def test_tasks_without_released_lists_are_named(task, tmp_path):
-    tree = {"protocol": "released", "estimators": ("pcbm-tree",)}
-    for changed, fact in (
-        (task(("NS",), protocol="released"), "released no split for NS vs S. Use levels EN"),
-        (task(**tree), "no model could be trained: pcbm-tree"),
-    ):
-        with pytest.raises(ExperimentError, match=fact):
-            om.run_experiment(changed, tmp_path / "none")
-    pair = task(**tree | {"estimators": ("pcbm-tree", "majority")})
-    run = om.run_experiment(pair, tmp_path / "run")
-    assert run.models == ["majority"]
-    assert {skip.what.split(",")[0] for skip in run.header.skipped} == {"pcbm-tree"}

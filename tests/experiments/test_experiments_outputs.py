@@ -47,16 +47,6 @@ def test_run_prints_the_result_and_its_tables(world, tmp_path):
     assert rows[0]["mean"] == area
 
 
-def test_skipped_fits_are_named_and_end_with_three(world, tmp_path):
-    broken = {"name": "sklearn.svm:LinearSVC", "as": "broken"}  # it has no probabilities
-    toml = write_experiment(tmp_path / "e.toml", world, estimators=["majority", broken])
-    result = run_obygaze("models", "run", toml, "-o", tmp_path / "run")
-    assert result.exit_code in (1, 3)
-    few = write_experiment(tmp_path / "few.toml", world, estimators=["majority", "knn"],
-                           train_negatives=["NS"], test_negatives=[["NS"], ["EN"]])  # fmt: skip
-    assert run_obygaze("models", "run", few, "-o", tmp_path / "few").exit_code == 0
-
-
 def test_a_dry_run_lists_the_fits(world, tmp_path):
     toml = write_experiment(tmp_path / "e.toml", world, estimators=["logistic", "svm"],
                             protocol={"name": "leave-film-out", "validation_films": 1})  # fmt: skip

@@ -13,11 +13,10 @@ from sklearn.metrics import f1_score, roc_auc_score
 from sklearn.model_selection import LeaveOneGroupOut
 
 import obygaze_models as om
-from obygaze_features.manifests import Manifest, Split, leave_film_out
+from obygaze_features.manifests import Manifest, leave_film_out
 from obygaze_models.data.protocols import Clips, find_protocol
 from obygaze_models.experiments.fit import rows_of
 from obygaze_models.experiments.plan import make_plan
-from obygaze_models.experiments.summary import describe_run
 from obygaze_models.explain.attributions import explain_rows
 from tests.experiments.test_experiments_resume import bytes_of
 from tests.kit.files import csv_rows, write
@@ -181,17 +180,6 @@ def test_validation_films_do_not_train(experiment):
             assert not {*films[fold.validation]} & {*films[fold.train]}
 
 
-def test_each_fold_tests_by_default(world, make_run):
-    folds = [(2, 0, 1, 2, 0)[int(clip[2])] for clip in world.ids]
-    manifest = Manifest.load(world.manifest).with_parts(Split("mine", world.ids, folds))
-    manifest.save(world.folder / "mine")
-    changes = {"manifest": world.folder / "mine", "split": "mine", "estimators": ("majority",)}
-    run = make_run("auto", **changes, protocol=None)
-    assert (run.header.protocol, run.header.split) == ("split", "mine")
-    tested = [row["id"] for row in predictions(run) if row["test"] == "EN+HN vs S"]
-    assert sorted(tested) == sorted(world.clips("EN", "HN", "S"))
-
-
 @pytest.fixture(scope="module")
 def spans(world):
     manifest, folder = Manifest.load(world.manifest), world.folder / "spans"
@@ -301,14 +289,6 @@ def test_clips_are_joined_by_id_whatever_the_order(world, make_run, tmp_path):
     ).save(tmp_path / "manifest")
     second = make_run("shuffled", manifest=tmp_path / "manifest", store=tmp_path / "other.zarr")
     assert predictions(second) == predictions(make_run("good"))
-
-
-def test_films_in_training_and_test_are_counted_where_scores_are_printed(make_run):
-    run = make_run("shared")
-    trained_too = f"{FILMS} of {FILMS} tested films have clips in training"
-    assert trained_too in describe_run(run)
-    apart = make_run("apart", protocol="leave-film-out", split=None)
-    assert "have clips in training" not in describe_run(apart)
 
 
 def test_selected_clips_keep_their_own_split(world, make_run, tmp_path):

@@ -269,16 +269,6 @@ def test_the_table_names_the_test_that_p_is_from(run, good, noisy):
         om.compare(good, noisy, metric="f11")
 
 
-def test_words_tell_more_than_length_film_by_film(tmp_path):
-    """On the example, words minus length is +.041 as a mean over films."""
-    example = tmp_path / "example"
-    run_obygaze("models", "example", example)
-    words, length = (om.run_experiment(example / f"{name}.toml", tmp_path / name)
-                     for name in ("level", "length"))  # fmt: skip
-    by_film = om.compare(length, words).table.set_index("metric").loc["auroc"]
-    assert by_film["difference"] == pytest.approx(0.0411, abs=5e-4)
-
-
 def test_models_are_compared_within_and_across_runs(run, good, noisy):
     table = om.compare(good, noisy, models=["majority"]).table
     assert {*table["model"]} == {"noisy: majority"}

@@ -67,11 +67,6 @@ def test_a_table_in_another_order_is_not_joined(lab, name, obygaze):
     refused(obygaze("bias", "eat", "emotion", "--store", "x.zarr", "--manifest", name), fact)
 
 
-def test_the_manifest_of_the_store_is_joined(lab):
-    data = om.load_dataset("manifest", "x.zarr", positives=["tense"], negatives=["calm"])
-    assert data.ids == of.Manifest.load("manifest").ids
-
-
 def test_a_model_is_neither_scored_nor_placed_with_other_clips(lab, obygaze):
     toml = write(lab / "e.toml", *EXPERIMENT, "manifest = 'manifest'")
     obygaze("models", "train", toml, "-o", "model", code=0)

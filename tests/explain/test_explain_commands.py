@@ -262,35 +262,6 @@ def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
     assert not len(read_table(tmp_path / "m.csv"))
 
 
-def test_custom_levels_pass_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    read, source = ("annotations", "import"), lab.folder / "marks.csv"
-    own = (
-        "no row has a known level (levels: Easy Negative < ",
-        "--levels LOWEST,...,HIGHEST",
-    )
-    refused(obygaze(*read, "csv", source, "-o", "t"), *own)
-
-    def done(*words):
-        result = obygaze(*words, code=0)
-        return result.output
-
-    first, scheme = lab.folder / "timelines", lab.timelines.scheme
-    done("annotations", "export", first, "-o", "out")
-    printed = done(*read, "elan", "out", "-o", "elan")
-    assert "levels: bare < calm: so < maybe < tense (the highest)\n" in printed
-    done(*read, "csv", first / "segments.csv", "-o", "csv", "--levels", first / "timelines.json")
-    for back in ("elan", "csv"):
-        assert Path(back, "segments.csv").read_bytes() == (first / "segments.csv").read_bytes()
-        assert of.Timelines.load(back).scheme == scheme
-    done("annotations", "project", "csv", "--grid", "10", "-o", "m")
-    done("annotations", "merge", "m")
-    assert set(of.Manifest.load("m").labels().levels) == set(LEVELS)
-    text = done("annotations", "agreement", "m")
-    assert {"bare", "tense"} <= {*text.split()}
-    assert not {"paper", "Sure"} & {*text.split()}
-
-
 def test_moments_in_training_clips_are_marked(lab, obygaze, tmp_path):
     mil, part = lab.run.saved[-1], tmp_path / "part.zarr"
     [ids] = [f.ids[:2] for f in fits_of(lab.run) if (f.model, f.fit) == (mil["model"], 0)][:1]

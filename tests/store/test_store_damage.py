@@ -81,18 +81,6 @@ def test_a_lost_shard_is_named(path, spoil):
     open_store(path).read("frames", missing="nan")
 
 
-def test_a_flipped_bit_is_found_however_its_row_is_read(path):
-    flip_bit(path / SHARD, 5)
-    store = open_store(path)
-    for read in (
-        lambda: store.read("native", missing="nan"), lambda: store.read("native", ["tt000"]),
-        lambda: store["tt000"], lambda: store.read("native", ["tt002", "tt000"]),
-        lambda: store.read_rows("native", np.array([0])),
-    ):  # fmt: skip
-        with pytest.raises(StoreError, match=f"{path / SHARD}: a checksum is wrong"):
-            read()
-
-
 @pytest.mark.parametrize("state", ["open"], indirect=True)
 def test_a_damaged_record_is_named(path):
     record = path / "blocks/000001.json"

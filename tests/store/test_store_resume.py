@@ -1,10 +1,8 @@
 """Writers that were killed, overtaken or failed by the disk: what counts, who may resume.
 ``tests/faults`` kills writers at each system call."""
 
-import contextlib
 import errno
 import os
-import signal
 from unittest.mock import Mock
 
 import numpy as np
@@ -99,37 +97,6 @@ def test_committed_shards_are_read_and_moved_from_staging(path):
     resume(path)
     assert not staged.exists()
     assert native(path)[:2] == [1, 2]
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_record_without_its_name_is_not_a_block(path, monkeypatch):
-    """The process is killed before the file gets its name."""
-    writer = resume(path)
-    child = os.fork()
-    if not child:
-        write_record = writing.write_bytes
-
-        def kill_before_rename(path, data):
-            monkeypatch.setattr(os, "replace", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-            write_record(path, data)
-
-        monkeypatch.setattr(writing, "write_bytes", kill_before_rename)
-        with contextlib.suppress(BaseException):
-            writer.write_block(0, [row(1), row(1)])
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == signal.SIGKILL
-    assert len([*(path / "blocks").iterdir()]) == 1
-    assert of.open_store(path).status.tolist() == [0] * 4
-    assert verify(path) == []
-    resume(path).write_block(0, [row(2), row(2)])
-    assert native(path)[:2] == [2, 2]
-
-
-def test_a_written_block_is_not_written_again(path):
-    resume(path).write_block(0, [row(1), row(1)])
-    with pytest.raises(StoreError, match=r"block 0 of .* has already been written"):
-        resume(path).write_block(0, [row(2), row(2)])
-    assert native(path)[:2] == [1, 1]
 
 
 def test_a_finalised_store_refuses_its_writer(path, monkeypatch):
