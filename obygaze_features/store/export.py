@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from obygaze_features.common.files import disk_errors, new_file
+from obygaze_features.common.files import disk_errors, new_file, require_suffix
 from obygaze_features.common.progress import progress
 from obygaze_features.common.text import format_size
 from obygaze_features.errors import StoreError, translate
@@ -25,6 +25,7 @@ def export(store: Store, output: Path | str, *, overwrite: bool = False) -> Path
     import h5py
 
     output = Path(output)
+    require_suffix(output, ".h5", ".hdf5")
     store.location.refuse_as_output(output)
     ids = store.done_ids()
     if not ids:

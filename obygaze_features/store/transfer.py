@@ -135,8 +135,8 @@ def _require_listed(store: Store) -> None:
     if not store.is_final:
         raise StoreError(
             store.where,
-            "is still open, so its files may change; run obygaze stores finalise, or copy finished "
-            "films with obygaze stores subset",
+            "is still open, so its files may change; finalise it (obygaze stores finalise), or its "
+            "finished films (obygaze stores subset)",
         )
     for reason in compare_list(store).values():
         raise StoreError(f"{store.where}: {reason}")
