@@ -308,12 +308,7 @@ def check(manifest: Path, videos: Path | None, as_json: bool) -> None:
         exit_if(problems, 1)
         return
     located = locate(of.Manifest.load(manifest), videos)
-    facts |= {
-        "found": len(located.found),
-        "missing": located.missing,
-        "ambiguous": located.ambiguous,
-        "hint": located.hint,
-    }
+    facts |= {**vars(located), "found": len(located.found)}
     show(facts, as_json)
     exit_if(located.missing or located.ambiguous)
 

@@ -114,7 +114,7 @@ class Items:
         items = list(items)
         cells = [[getattr(item, name) for item in items] for name in COLUMNS]
         ids, kinds, films, media, texts, *times = cells
-        starts, ends = np.array(times, dtype=float)  # NumPy reads None as NaN
+        starts, ends = np.array(times, float)  # NumPy reads None as NaN
         return cls(ids, kinds, films, media, texts, starts, ends, extra or {})
 
     @classmethod
@@ -216,7 +216,7 @@ class Items:
 
     def take(self, rows: Sequence[int]) -> Items:
         """Return the items in these rows, in this order."""
-        index = np.asarray(rows, dtype=int)
+        index = np.asarray(rows, int)
         return replace(
             self,
             **pick_rows(vars(self), rows),
@@ -362,7 +362,7 @@ def pick_rows(columns: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]
 
     Empty lists stay empty.
     """
-    picked: dict[str, Any] = {}
+    picked = dict[str, Any]()
     for name, cells in columns.items():
         if isinstance(cells, list):
             picked[name] = [cells[row] for row in rows if cells]
@@ -383,7 +383,7 @@ def id_problem(identifier: str) -> str | None:
 
 def are_ids(names: Sequence[str]) -> bool:
     """Return True if all names are valid ids; much faster than `id_problem` for many names."""
-    return next(_wrong_cells(names, _ID), None) is None
+    return not any(_wrong_cells(names, _ID))
 
 
 def safe_id(name: str) -> str:
@@ -420,7 +420,7 @@ def _read_seconds(table: Table, column: str) -> np.ndarray:
     cells = table.get(column)
     for row, cell in _wrong_cells(cells, _SECONDS):
         raise table.problem(row, f"{column} {shorten(cell)} is not a number of seconds")
-    return np.array(map_cells(lambda cell: float(cell or "nan"), cells), dtype=float)
+    return np.array(map_cells(lambda cell: float(cell or "nan"), cells), float)
 
 
 def format_seconds(value: float) -> str:
