@@ -194,8 +194,9 @@ def export(timelines: Path, manifest: Path | None, output: Path) -> None:
     Files are named after the films' titles. They can be imported again without loss: each contains
     the levels and concepts to choose from, the data set's name, source, licence and citation, and
     the exact times of segments that you do not move. With --manifest, the tier "to discuss" shows
-    where annotators differ, and the file links to its film. An existing file is never replaced,
-    because people edit them. For a spreadsheet, open the segments.csv of the timelines.
+    where annotators differ, and the file links to its film, if the manifest names the film's file
+    (such as Juno.mp4). An existing file is never replaced, because people edit them. For a
+    spreadsheet, open the segments.csv of the timelines.
 
     \b
     Example:

@@ -50,7 +50,7 @@ from obygaze_features.errors import VideoError
     "its store), NAME=module:make or timm:NAME; add @LAYER for a layer. "
     "Repeatable: a single pass over the clips fills all stores.",
 )
-@output_option("The folder for the stores, NAME.zarr for each backbone.", default=Path("stores"))
+@output_option("The folder for the manifest's stores, one a backbone.", default=Path("stores"))
 @names_option(
     "--arrays",
     metavar="NAME,NAME",

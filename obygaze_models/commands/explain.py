@@ -45,7 +45,8 @@ def explain(
 ) -> None:
     """Explain a MODEL's predictions for clips.
 
-    "label" is the class that the reasons are for: the second of two, or else the predicted class.
+    "prediction" is the predicted class. "label" is the class that the contributions speak for: the
+    second of two classes, or else the predicted class.
     A linear bottleneck shows each concept's contribution to the logit. The contributions and the
     intercept add up to the logit. A tree shows its questions on the clip's concepts, step by step.
     Other models, such as networks, give no reasons, and there are none for a clip whose features
@@ -67,7 +68,8 @@ def explain(
         for clip in clips:
             explanation = clip.pop("explanation")
             why = explanation.pop("why") or {"reasons": NO_REASONS}
-            show({**clip, **why, **explanation})
+            explanation["prediction"] = explanation.pop("label")
+            show({**clip, **explanation, **why})
     echo_warnings(read_header(model).about.warnings)
 
 

@@ -105,8 +105,8 @@ def run(
       estimators = ["mlp"]          # see: obygaze models list; or tables with options:
       # estimators = [{name = "mlp", threshold = "validation"}]
 
-    Instead of positives and negatives, an experiment can tell levels apart, detect concepts, or
-    predict the numbers of a column. The other keys are optional:
+    Instead of positives and negatives, an experiment can tell three or more levels apart, detect
+    concepts, or predict the numbers of a column. The other keys are optional:
 
     \b
       levels = ["EN", "HN", "S"]   concepts = ["Body"] or "all"   column = "tension"
@@ -123,9 +123,9 @@ def run(
       seed, seeds      of drawn clips and networks
 
     Protocols: split tests each fold of the split in turn (of ten folds, if the manifest has no
-    split); leak-free tests only the last fold; leave-film-out tests each film in turn, and takes
-    options, {name = "leave-film-out", min_clips = 1}; official, paper and released follow published
-    sets.
+    split); leak-free tests only the last fold; leave-film-out tests in turn each film with at least
+    10 clips of each class, or fewer: {name = "leave-film-out", min_clips = 1}; official, paper and
+    released follow published sets.
     A fit without clips of a class is skipped: make fewer folds with obygaze manifests split. The
     "kappa difference" is a model's mean kappa with the annotators minus theirs with each other.
 
@@ -248,7 +248,7 @@ def compare(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Compare models of one or more RUNs in a ranked table.
+    """Compare models of one RUN, or of RUNs with the same classes and test clips, in a table.
 
     Models are compared with a reference: the first model of the first run, or the first --model.
     Both are scored film by film, on the clips that both were tested on. The score is the mean over
