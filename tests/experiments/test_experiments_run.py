@@ -13,7 +13,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 from sklearn.model_selection import LeaveOneGroupOut
 
 import obygaze_models as om
-from obygaze_features.manifests import Manifest, leave_film_out
+from obygaze_features.manifests import Manifest
 from obygaze_models.data.protocols import Clips, find_protocol
 from obygaze_models.experiments.fit import rows_of
 from obygaze_models.experiments.plan import make_plan
@@ -150,26 +150,6 @@ def test_films_are_left_out_once_without_validation(world, make_run):
         np.testing.assert_array_equal(first, second.probabilities)
 
 
-def test_a_run_grows_with_its_films(tmp_path):
-    """The exponent of bytes is at most 1.15 for 6 to 24 films with the same clips each."""
-    sizes = []
-    for films in (6, 12, 24):
-        folder = tmp_path / str(films)
-        ids = [f"film{film:02}-{clip}" for film in range(films) for clip in range(40)]
-        manifest = labelled(ids, ["EN", "S"] * (20 * films), seconds=2)
-        manifest.save(folder / "manifest")
-        rows = np.random.default_rng(0).normal(size=(len(ids), 8)).astype(np.float32)
-        write_store(folder / "s.zarr", manifest, dict(zip(ids, rows, strict=True)))
-        experiment = om.Experiment(
-            name="grows", manifest=folder / "manifest", store=folder / "s.zarr",
-            positives=("S",), train_negatives=("EN",), protocol="leave-film-out",
-            estimators=("logistic",),
-        )  # fmt: skip
-        run = om.run_experiment(experiment, folder / "run")
-        sizes.append(sum(map(len, bytes_of(run.folder).values())))
-    assert np.log(sizes[2] / sizes[0]) / np.log(4) <= 1.15
-
-
 @pytest.fixture(scope="module")
 def spans(world):
     manifest, folder = Manifest.load(world.manifest), world.folder / "spans"
@@ -279,16 +259,6 @@ def test_clips_are_joined_by_id_whatever_the_order(world, make_run, tmp_path):
     ).save(tmp_path / "manifest")
     second = make_run("shuffled", manifest=tmp_path / "manifest", store=tmp_path / "other.zarr")
     assert predictions(second) == predictions(make_run("good"))
-
-
-def test_selected_clips_keep_their_own_split(world, make_run, tmp_path):
-    manifest = Manifest.load(world.manifest)
-    manifest = manifest.with_parts(splits=[leave_film_out(manifest), manifest.split("ten")])
-    manifest.select(films=["tt1", "tt2", "tt3"]).save(tmp_path / "films")
-    assert Manifest.load(tmp_path / "films").split_names == ["ten"]  # the other lost its folds
-    run = make_run("films", manifest=tmp_path / "films", test_negatives=())
-    fold_of = manifest.split("ten").fold_of
-    assert {fold_of[clip] for fit in fits_of(run) for clip in fit.ids} == {9}
 
 
 PROTOCOLS = [
