@@ -14,7 +14,6 @@ from PIL import Image
 import obygaze_features as of
 from obygaze_features.backbones import preprocess
 from obygaze_features.backbones.preprocess import (
-    Preprocessing,
     normalise,
     read_preprocessing,
     resize_and_crop,
@@ -205,16 +204,6 @@ def test_an_unknown_configuration_is_refused(tmp_path, changes, facts):
         read_preprocessing(tmp_path, "authors")
 
 
-def test_a_transform_replaces_everything():
-    frames = torch.randint(0, 256, (2, 4, 6, 3), dtype=torch.uint8)
-    rule = Preprocessing(4, "bilinear", (4, 4), transform=lambda frame: 3.0 * frame)
-    assert torch.equal(rule.apply(frames), 3.0 * frames.permute(0, 3, 1, 2))
-    grey = replace(rule, transform=lambda frame: frame[:1] / 7)
-    assert torch.equal(grey.apply(frames), frames.permute(0, 3, 1, 2)[:, :1] / 7)
-    for numbers in ({"scale": 1 / 255}, {"mean": (0.5,) * 3}, {"std": (2.0,) * 3}):
-        assert torch.equal(replace(rule, **numbers).apply(frames), rule.apply(frames))
-
-
 def test_weights_are_named_by_text_or_path(tmp_path):
     file = write(tmp_path / "net.onnx", "numbers")
     own = of.Backbone.from_torch(torch.nn.Flatten(), frames=2, size=4)
@@ -223,14 +212,3 @@ def test_weights_are_named_by_text_or_path(tmp_path):
         for kind in (str, Path)
     }
     assert digests == {hashlib.sha256(file.read_bytes()).hexdigest()}
-
-
-@pytest.mark.parametrize("weights", [("nope.onnx",), "nope.onnx", (3,)])
-def test_wrong_weights_are_one_line_with_file_and_line(weights):
-    own = of.Backbone.from_torch(torch.nn.Flatten(), frames=2, size=4)
-
-    def make():
-        return replace(own, weights=weights)
-
-    with pytest.raises(BackboneError, match=r"make cannot be made: .*_preprocess\.py:\d+\)$"):
-        of.load_backbone(make, "cpu")

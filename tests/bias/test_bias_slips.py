@@ -15,7 +15,6 @@ SCORED = "object,group,probability,similarity,confidence\n"
 HEAD = {"format": "obygaze-lexicon", "format_version": 1, "name": "own", "groups": {}}
 BATTERY = {"format": "obygaze-battery", "format_version": 1}
 TEST = {"name": "flowers", "x": "flowers", "y": ["ant", "wasp"], "a": ["love"], "b": ["hatred"]}
-X = {**TEST, "x": ["a"]}
 #: Command with the file that it is given -> what is in the file, and the fact.
 SLIPS = {
     "captions t.csv": [(HEADER + "a,O,HA,x\n,O,HA,x\n", "line 3: the image_id is missing")],

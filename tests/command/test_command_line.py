@@ -155,18 +155,3 @@ def test_every_command_prints_through_one_function(capsys: pytest.CaptureFixture
     for path in ROOT.glob("obygaze_*/**/*.py"):
         prints = re.search(r"click\.s?echo\(", path.read_text())
         assert not prints or path.name == "cli.py", path
-
-
-def test_a_folder_of_the_wrong_kind_is_named(monkeypatch, obygaze) -> None:
-    monkeypatch.chdir(ROOT / "tests/golden/data")
-    for command, words in (
-        ("models predict xclip.zarr models/mlp", "xclip.zarr is not a model: it has no model.json"),
-        ("models run run", "run cannot be read: "),
-        ("models compare manifest run", "manifest is not a run: it has no run.json"),
-        ("stores info manifest", "manifest is not a feature store"),
-        (
-            "features thumbnails xclip.zarr --videos . -o t",
-            "is not a manifest: it has no manifest.json",
-        ),
-    ):
-        refused(obygaze(*command.split()), words)

@@ -34,10 +34,8 @@ from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.experiment import Learner
 from obygaze_models.saved.about import About
-from obygaze_models.saved.model import model_files
 from tests.estimators.test_estimators_learners import DATA, LABELS, LEVELS, TRAIN, VALIDATION
 from tests.kit.fits import fit_on
-from tests.kit.store import contents
 
 ABOUT = About(model="tiny", reads="features", facts={"C": 3})
 FILES = ("model.json", "model.safetensors")
@@ -155,11 +153,6 @@ def test_a_tree_with_numeric_classes_is_saved(tmp_path):
     assert (again.predict_proba(X) == model.predict_proba(X)).all()
     with pytest.raises(ExperimentError, match="cannot be loaded safely"):
         om.save_model(model.fit(X, LEVELS), tmp_path / "texts")
-
-
-def test_the_same_model_has_the_same_files(models, saved):
-    files = model_files(models["pcbm-tree"], ABOUT)
-    assert files == contents(saved / "pcbm-tree")
 
 
 def fitted(kind, **options):

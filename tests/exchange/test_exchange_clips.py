@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import open_store
 from obygaze_features.store.finalise import finalise
@@ -188,36 +187,3 @@ def test_a_recipe_is_read_from_a_file(tmp_path):
     for recipe in (read_recipe(other, "clip"), read_recipe(None, "vivit"), read_recipe(wrong)):
         assert recipe.backbone["weights_sha256"] in ("unknown:vivit", "ab")
         assert unknown_parts(vars(recipe)) == ["weights", "preprocessing", "precision"]
-
-
-def test_several_arrays_come_from_several_folders(tmp_path):
-    folder = make_folder(tmp_path / "features", n=9)
-    frames = np.random.default_rng(1).normal(size=(9, 2, 3)).astype(np.float16)
-    for row in range(9):
-        save(file_of(tmp_path / "frames", row), frames[row : row + 1])  # a batch of one
-    file_of(tmp_path / "frames", 3).unlink()
-    sources = {"native": folder, "frames": tmp_path / "frames"}
-    store = import_features(sources, manifest(9), tmp_path / "s.zarr")
-    assert store.failures.keys() == {"tt0-003"}
-    assert store.failures["tt0-003"].startswith("frames has no file")
-    np.testing.assert_array_equal(store["tt1-001"]["frames"], frames[1])
-    with pytest.raises(StoreError, match="made with different items"):
-        import_features(sources, manifest(5), tmp_path / "s.zarr")
-    with pytest.raises(StoreError, match="made with different arrays"):
-        import_features({"native": folder}, manifest(9), tmp_path / "s.zarr")
-
-
-def test_rows_share_large_blocks_and_fail_alone(tmp_path):
-    items = named(*(f"c{row}" for row in range(20_000)))
-    values = np.arange(40_000, dtype=np.float32).reshape(-1, 2)
-    values[7, 1] = np.nan
-    store = import_features(
-        save(tmp_path / "x.npy", values), items, tmp_path / "s.zarr", ids=items.ids
-    )
-    assert store.blocks == 40
-    assert list(store.failures) == ["c7"]
-    assert np.array_equal(
-        store.read(missing="nan"),
-        np.where(np.arange(20_000)[:, None] == 7, np.nan, values),
-        equal_nan=True,
-    )

@@ -16,7 +16,7 @@ from obygaze_features.store.diff import diff
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.transfer import pull
 from obygaze_features.store.verify import verify
-from tests.kit.servers import Served, at_a_time, bucket, in_a_thread, serve
+from tests.kit.servers import Served, bucket, in_a_thread, serve
 from tests.kit.store import files_of, flip_bit, open_state, pack, push
 
 SHARD = "native/c/0/0"
@@ -116,12 +116,6 @@ def test_a_pulled_store_equals_the_original(server, final_store, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {
         "toy.zip", "whole.zarr", *(f"{number}.zarr" for number in range(4)),
     }  # fmt: skip
-
-
-def test_files_are_pulled_eight_at_a_time(server, tmp_path):
-    with at_a_time(server) as counts:
-        pull(f"{server.url}/toy.zarr", tmp_path / "x.zarr")
-    assert 1 < max(counts) <= 8
 
 
 class WithoutRanges(SimpleHTTPRequestHandler):

@@ -13,7 +13,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 from sklearn.model_selection import LeaveOneGroupOut
 
 import obygaze_models as om
-from obygaze_features.manifests import Manifest, leave_film_out
+from obygaze_features.manifests import Manifest
 from obygaze_models.data.protocols import Clips, find_protocol
 from obygaze_models.experiments.fit import rows_of
 from obygaze_models.experiments.plan import make_plan
@@ -289,16 +289,6 @@ def test_clips_are_joined_by_id_whatever_the_order(world, make_run, tmp_path):
     ).save(tmp_path / "manifest")
     second = make_run("shuffled", manifest=tmp_path / "manifest", store=tmp_path / "other.zarr")
     assert predictions(second) == predictions(make_run("good"))
-
-
-def test_selected_clips_keep_their_own_split(world, make_run, tmp_path):
-    manifest = Manifest.load(world.manifest)
-    manifest = manifest.with_parts(leave_film_out(manifest), manifest.split("ten"))
-    manifest.select(films=["tt1", "tt2", "tt3"]).save(tmp_path / "films")
-    assert Manifest.load(tmp_path / "films").split_names == ["ten"]  # the other lost its folds
-    run = make_run("films", manifest=tmp_path / "films", test_negatives=())
-    fold_of = manifest.split("ten").fold_of
-    assert {fold_of[clip] for fit in fits_of(run) for clip in fit.ids} == {9}
 
 
 PROTOCOLS = [

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,7 +17,6 @@ from obygaze_features.manifests import Item, Items
 from obygaze_models.data.tasks import make_task
 from obygaze_models.explain.attributions import explain_clips
 from obygaze_models.explain.moments import format_times
-from obygaze_models.explain.tcav import logit_gradients
 from obygaze_models.saved import predict as predicting
 from obygaze_models.saved.about import Features
 from obygaze_models.saved.predict import open_for, read_input
@@ -31,10 +29,6 @@ from tests.kit.run import RECIPE, write_store
 
 NAMES = ["Look", "Body"]
 BACKBONE = RECIPE.backbone
-GOLDEN = Path(__file__).parents[1] / "golden/data"
-BOTTLENECK = GOLDEN / "models/pcbm-tree"
-NETWORK = GOLDEN / "models/mlp"
-STORE = GOLDEN / "xclip.zarr"
 
 
 def about(array="native", shape=(8,), **described):
@@ -95,40 +89,11 @@ def test_a_trees_questions_are_listed(explain, saved, world):
     assert all(word in printed for word in ("tt0-003", "threshold", "cosine"))
 
 
-def test_a_linear_models_parts_add_up(explain, saved, world):
-    result = explain("linear", "tt0-003")
-    model = saved[1]["linear"]
-    parts = model.concept_scores(world.features[[3]])[0] * model.head_.coef_[0]
-    [clip] = json.loads(explain("linear", "tt0-003", "--json").stdout)
-    assert clip["seen"] == "clip"
-    why = clip["explanation"]["why"]
-    assert {part["concept"]: part["amount"] for part in why["contributions"]} == close(
-        dict(zip(NAMES, parts.tolist(), strict=True))
-    )
-    odds = model.predict_proba(world.features[[3]])[0]
-    assert why["logit"] == close(np.log(odds[1] / odds[0]))
-    assert f"{why['logit']:.3f}" in result.stdout
-
-
 def other_store(world, folder, **backbone):
     features = dict(zip(world.ids, world.features, strict=True))
     path, recipe = folder / "other.zarr", replace(RECIPE, backbone=dict(BACKBONE) | backbone)
     write_store(path, of.Manifest.load(world.manifest), features, recipe)
     return path
-
-
-@pytest.mark.parametrize(("needs", "fact"), [
-    ({"array": "cls"}, "cls"),
-    ({"array": "frames"}, "shape of frames"),
-    ({"shape": [16]}, "shape of native"),
-    ({}, "weights"),
-])  # fmt: skip
-def test_stores_of_another_recipe_are_refused(needs, fact, world, tmp_path, explain):
-    path = world.store if needs else other_store(world, tmp_path, weights_sha256="1" * 64)
-    with pytest.raises(ExperimentError, match=fact):
-        open_for(about(**needs), path)
-    if not needs:
-        refused(explain("tree", "tt0-003", store=path), fact)
 
 
 def test_explain_reads_the_models_features(world, tmp_path):
@@ -139,19 +104,6 @@ def test_explain_reads_the_models_features(world, tmp_path):
         have, features = read_input(about(), open_for(about(), store), clips)
         assert have == clips
         assert features == close(rows)
-
-
-def test_tcav_explains_a_saved_network():
-    (network, about), (bottleneck, _) = om.load_model(NETWORK), om.load_model(BOTTLENECK)
-    data, bank = om.load_dataset(GOLDEN / "manifest", STORE), bottleneck.bank_
-    seen, sure = np.isin(data.ids, list(about.seen)), np.array(data.levels) == "S"
-    marks = data.concepts[:, [data.concept_names.index(name) for name in bank.names_]]
-    clips = data.X[sure]
-    table = om.tcav(network, clips, bank, data.X[seen], marks[seen], runs=20)
-    assert set(table["concept"]) == {"Look", "Body", "Clothing"}
-    slopes = logit_gradients(network, clips)[1] @ bank.cavs_.T
-    assert table["slope"].to_numpy() == close(slopes.mean(axis=0))
-    assert ((table["p"] >= 1 / 21 - 1e-9) & (table["p"] <= table["p_holm"])).all()
 
 
 def test_mismatched_clips_and_models_are_refused(explain, world):

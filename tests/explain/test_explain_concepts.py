@@ -124,22 +124,6 @@ def test_concepts_may_be_called_like_the_intercept():
     assert second == [("at rest (intercept)", -8), ("(intercept)", 6), ("at rest (intercept)", -1)]
 
 
-def test_only_a_concept_in_use_has_a_significant_slope():
-    """The network learns Look, and Body is in its features but not in its task."""
-    chance = np.random.default_rng(0)
-    marks = chance.integers(0, 2, size=(300, 2))
-    X = chance.normal(size=(300, 6))
-    X[:, :2] += 2 * marks
-    network = om.MLPProbe((8,), early_stopping=False, max_iter=30, random_state=0)
-    network.fit(X, marks[:, 0])
-    bank = om.ConceptBank(C=0.1).fit(X, marks, concept_names=["Look", "Body"])
-    table = om.tcav(network, X[marks[:, 0] == 1], bank, X, marks, runs=39, random_state=0)
-    look, body = table.itertuples()
-    assert (look.concept, look.slope_p, look.slope_p_holm) == ("Look", 1 / 40, 2 / 40)
-    assert look.slope > 0
-    assert body.slope_p > 0.05
-
-
 @given(st.lists(st.floats(0.001, 1), min_size=1, max_size=6, unique=True))
 def test_holm_equals_its_definition(ps):
     """Each p is multiplied by the number of p values that are not smaller, then made monotone."""

@@ -1,14 +1,12 @@
 """Commands on clips, as users type them: extract, thumbnails, make-clips."""
 
 import json
-import re
 
 import numpy as np
 import pytest
 from PIL import Image
 
 import obygaze_features as of
-from obygaze_features.common import progress
 from obygaze_features.extraction import Options
 from obygaze_features.extraction.thumbnails import write_thumbnails
 from obygaze_features.manifests import Item, Items, Manifest
@@ -48,19 +46,6 @@ def test_parts_and_limits_of_a_plan_complete_the_store(command, library, obygaze
     assert json.loads(command("--json", code=0).stdout)["clips"] == 0
 
 
-def test_a_log_has_lines_of_progress(command, library, obygaze, monkeypatch):
-    monkeypatch.setattr(progress, "LOG_EVERY_S", 0.0)
-    log = command("--batch-size", 1).stderr
-    done = [int(number) for number in re.findall(r"Extracting: [^\r]* (\d+)/12 ", log)]
-    assert (done, done[-1], len(set(done)) > 1) == (sorted(done), 12, True)
-    assert re.search(r"\d+ frames/s, decode \d+%, device \d+%, write \d+%", log)
-
-    store = library / "stores/tiny.zarr"
-    assert re.search(r"Writing \w+: 100%", obygaze("stores", "finalise", store).stderr)
-    sent = obygaze("stores", "pull", store, "-o", library / "there.zarr").stderr
-    assert re.search(r"Copying: 100%.* (\d+)/\1 ", sent)
-
-
 @pytest.fixture
 def damaged(library):
     """A library in which two clips of the second film cannot be read."""
@@ -89,15 +74,6 @@ def test_options_of_arrays_are_recorded_and_kept(command, library):
     for name, value in (("preprocessing", "standard"), ("precision", "float32"),
                         ("arrays", "native")):  # fmt: skip
         refused(run(**{name: value}), f"made with different {name}")
-
-
-def test_make_clips_joins_scenes_into_titled_films(obygaze, tmp_path):
-    command = ["features", "demo", tmp_path / "x", "--scenes", 3, "--seconds", 0.5]
-    assert obygaze(*command, "--title", "Night Bus", "--title", "A Room").exit_code == 0
-    manifest = of.Manifest.from_csv(command[2] / "annotations.csv")
-    manifest.save(command[2] / "manifest")
-    assert manifest.items.starts.tolist() == [0, 0.5, 1] * 2
-    refused(obygaze(*command, "--title", "a/b"), "'a/b'", code=2)
 
 
 def test_a_thumbnail_is_the_middle_frame(tmp_path):

@@ -172,7 +172,7 @@ def test_a_longer_text_is_cut_and_reported(towers, tmp_path, obygaze, checkpoint
 def test_incompatible_options_are_refused(photos, tmp_path, obygaze):
     Manifest.from_folder(photos).save(tmp_path / "m")
     for options, facts in (
-        ("tiny-clip", "'s images: --videos or --images"),
+        ("tiny-clip", "images: --videos or --images"),
         ("tiny-vivit --images PHOTOS", "does not read images"),
     ):
         words = [photos if word == "PHOTOS" else word for word in options.split()]

@@ -130,23 +130,6 @@ def test_an_interrupted_wait_keeps_its_batch(films, tiny, tmp_path, monkeypatch,
     assert (of.open_store(tmp_path / "tiny.zarr").status == 1).sum() == done
 
 
-def test_names_and_string_paths_are_accepted(manifest, films, weights, whole_store, tmp_path):
-    manifest.save(tmp_path / "manifest")
-    summary = of.extract(
-        str(tmp_path / "manifest"), str(films), [f"tiny={weights}"],
-        str(tmp_path / "stores"), limit=32, device="cpu",
-    )  # fmt: skip
-    assert summary.stores == [tmp_path / "stores/tiny.zarr"]
-    assert (summary.clips, summary.done, summary.failed) == (32, 32, {})
-    assert sum(summary.shares.values()) == pytest.approx(1, abs=1e-6)
-    first, complete = store_files(summary.stores[0]), store_files(whole_store)
-    assert {name for name in first if complete.get(name) != first[name]} == set()
-    (line,) = (tmp_path / "stores/log.jsonl").read_text().splitlines()
-    entry = json.loads(line)
-    assert (entry["event"], entry["clips"], entry["frames"]) == ("extracted", 32, summary.frames)
-    assert entry["devices"] == {"tiny": "cpu"}
-
-
 RUN = """
 import sys, time
 from dataclasses import replace

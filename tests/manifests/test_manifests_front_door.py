@@ -1,15 +1,11 @@
 """Manifests in Python, with paths as `str` or `Path`."""
 
-from pathlib import Path
-
 import pytest
 
 import obygaze_features as of
-from obygaze_features.errors import ManifestError, OutputExists, UnknownItem, UsageError
-from obygaze_features.items.media import locate
+from obygaze_features.errors import ManifestError, UnknownItem, UsageError
 from obygaze_features.manifests import LabelSet
-from obygaze_features.manifests.manifest import check
-from tests.kit.files import touch, write
+from tests.kit.files import write
 
 ROWS = [
     f"c{n},f{n // 4},f{n // 4}/c{n}.mp4,{level},{'Body' if level == 'S' else ''}"
@@ -20,25 +16,6 @@ ROWS = [
 @pytest.fixture
 def table(tmp_path):
     return write(tmp_path / "clips.csv", "id,film,video,level,concepts", *ROWS)
-
-
-@pytest.mark.parametrize("kind", [str, Path])
-def test_a_table_becomes_a_manifest_with_a_split(table, tmp_path, kind):
-    manifest = of.Manifest.from_csv(kind(table), columns={"level": "level"})
-    manifest.add(of.stratified(manifest, folds=2))
-    manifest.save(kind(tmp_path / "m"))
-    loaded = of.Manifest.load(kind(tmp_path / "m"))
-    assert (loaded.digest, check(tmp_path / "m")) == (manifest.digest, [])
-    assert loaded.split("leak-free").sizes == [4, 4]
-    assert repr(loaded.labels()).startswith("LabelSet(name='annotations'")
-    assert max(len(repr(part)) for part in (loaded, loaded.labels())) < 300
-    assert repr(loaded.items) == "Items(c0, c1, c2 and 5 more)"
-    located = locate(loaded, touch(tmp_path / "films", "f0/c0.mkv"))
-    assert (list(located.found), len(located.missing)) == (["c0"], 7)
-    loaded.add(of.leave_film_out(loaded))
-    assert of.Manifest.load(tmp_path / "m").split("leave-film-out").sizes == [4, 4]
-    with pytest.raises(OutputExists, match="leave-film-out"):
-        loaded.add(of.leave_film_out(loaded))
 
 
 def test_invalid_parts_are_refused(table):

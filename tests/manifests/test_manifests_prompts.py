@@ -9,7 +9,7 @@ import obygaze_features as of
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.importers.prompts import with_article
 from obygaze_features.manifests.manifest import check
-from tests.kit.files import csv_rows, touch, write
+from tests.kit.files import csv_rows, write
 
 
 def test_the_article_follows_the_first_letter():
@@ -63,22 +63,6 @@ def test_ids_are_safe_and_distinct(tmp_path):
     assert len(set(items.ids)) == 4
     assert max(map(len, items.ids)) == 128
     assert items.texts[3] == "a жінка"
-
-
-def test_a_folder_of_images_becomes_a_manifest(tmp_path, obygaze):
-    names = ["a.JPG", "b.webp", "c.bmp", "d.tif", "e.jpeg", "f.txt", ".g.png"]
-    folder = touch(tmp_path / "photos", *(f"yes/{name}" for name in names), "no/a.png", "top.png")
-    result = obygaze("manifests", "import", "folder", folder, "-o", tmp_path / "m")
-    assert "7 items" in result.stdout
-    manifest = of.Manifest.load(tmp_path / "m")
-    assert set(manifest.items.kinds) == {"image"}
-    assert manifest.ids == ["top", "no-a", "yes-a", "yes-b", "yes-c", "yes-d", "yes-e"]
-    assert manifest["yes-a"].media == "a.JPG"
-    # Pictures in a folder of videos are not clips.
-    folder = touch(tmp_path / "films", "1996/a.mp4", "1996/poster.jpg")
-    assert of.Manifest.from_folder(folder).ids == ["1996-a"]
-    images = of.Manifest.from_folder(folder, kind="image")
-    assert [(item.id, item.kind) for item in images] == [("1996-poster", "image")]
 
 
 def test_batteries_and_custom_prompts_are_imported(tmp_path, monkeypatch):

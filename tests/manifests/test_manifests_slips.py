@@ -1,8 +1,6 @@
 """User errors: one line with the fact, exit code 1, nothing written."""
 
 import json
-import shutil
-from pathlib import Path
 
 import pytest
 
@@ -81,19 +79,3 @@ def test_other_folders_are_refused_as_manifests(source, tmp_path, manifest, obyg
     ):
         (manifest / "manifest.json").write_text(json.dumps(header | changes))
         refused(obygaze("manifests", "show", manifest), fact)
-
-
-def test_mistyped_paths_get_a_suggestion(tmp_path, obygaze):
-    films = touch(tmp_path / "films", "alone.mov")
-    folder, near = tmp_path / "m", tmp_path / "film"
-    obygaze("manifests", "import", "folder", films, "-o", folder)
-    table = write(tmp_path / "labels.csv", "video,label", "alone,S")
-    for command, mistyped, right in [
-        (("manifests", "import", "folder", near), near, films),
-        (("manifests", "label", folder, Path(f"{table}x")), f"{table}x", table),
-    ]:  # fmt: skip
-        refused(obygaze(*command), f"{mistyped} does not exist; did you mean {right}?")
-    shutil.rmtree(films)
-    refused(obygaze("manifests", "show", tmp_path / "no"), "does not exist; pass a manifest")
-    located = obygaze("manifests", "check", folder, "--videos", folder / "items.csv")
-    refused(located, "items.csv is not a folder")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import obygaze_features as of
-from obygaze_features.errors import ManifestError, UsageError
+from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Item, Items
 from obygaze_features.manifests.subtitles import with_subtitles
 from tests.kit.files import write
@@ -143,12 +143,6 @@ def test_overlapping_clips_share_a_subtitle(tmp_path):
     (tmp_path / "f.srt").write_text("00:00:03,000 --> 00:00:04,000\nboth\n")
     words = with_subtitles(of.Manifest("f", Items.of(items)), tmp_path)
     assert words.items.texts == ["both", "both", ""]
-
-
-def test_clips_without_times_have_no_words(tmp_path):
-    clips = of.Manifest("x", Items.of([Item("a")]))
-    with pytest.raises(ManifestError, match="start and end"):
-        with_subtitles(clips, tmp_path)
 
 
 def test_an_hour_of_many_digits_is_invalid(films, tmp_path):

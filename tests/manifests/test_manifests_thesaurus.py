@@ -9,7 +9,6 @@ from pympi.Elan import Eaf
 
 import obygaze_features as of
 from obygaze_features.manifests.labels import LabelScheme, choose_scheme
-from obygaze_features.manifests.thesaurus import thesaurus_rows
 from tests.kit.files import refused, write
 
 #: The paper's concepts in the table's order, and how many instances it has of each.
@@ -79,19 +78,3 @@ def test_a_film_annotated_from_the_template_has_no_remarks(obygaze, tmp_path, mo
     assert timelines.segments[0].comment == "credits"
     refused(obygaze("manifests", "thesaurus", "--elan", tmp_path / "x.eaf"), ".etf", code=2)
     refused(obygaze("manifests", "thesaurus", "--elan", template))
-
-
-def test_custom_levels_and_concepts_are_printed(obygaze, tmp_path):
-    own, template = write(tmp_path / "mood.toml", OWN), tmp_path / "t.etf"
-    assert [[*row.values()] for row in thesaurus_rows(choose_scheme("", own))] == [
-        ["static", "level", ""],
-        ["busy: very", "level", "much goes on"],
-        ["crowd", "concept", ""],
-        ["cars", "concept", "on wheels"],
-        ["cars", "instance", "a bus"],
-    ]
-    assert obygaze("manifests", "thesaurus", "--levels", "a, b", "--elan", template).exit_code == 0
-    film = Eaf(str(template))
-    assert [value for ((value, *_),), _ in film.get_cv_entries("levels").values()] == ["a", "b"]
-    kinds = {name: film.linguistic_types[name] for name in ("segment", "concepts")}
-    assert ["CONTROLLED_VOCABULARY_REF" in kind for kind in kinds.values()] == [True, False]
