@@ -237,8 +237,10 @@ def save_released(folder: Path, authors: Path) -> Manifest:
     manifest.save(folder)
     splits, runs = read_released_splits(authors / "obygaze12", manifest)
     saved = Manifest.load(folder)
-    for part in (*splits, *runs):
-        saved.add(part)
+    for split in splits:
+        saved.add(split)
+    for run in runs:
+        saved.add(run)
     return saved
 
 
