@@ -11,11 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import click
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
 from obygaze_features.common.cli import RootGroup, echo
 from obygaze_features.errors import ManifestError, UsageError
+from obygaze_models.experiments.experiment import Experiment
 from tests.kit.commands import contexts
 from tests.kit.files import refused
 from tests.kit.timelines import worked
@@ -39,6 +41,12 @@ def test_every_command_and_option_has_help_and_an_example() -> None:
         if isinstance(command, RootGroup):  # repeats the help texts of its commands
             for part, (_, line) in command.lazy.items():
                 assert (ALL[f"{name} {part}"].help or "").splitlines()[0] == line
+
+
+def test_the_help_of_a_run_lists_the_keys_of_an_experiment() -> None:
+    text = ALL["obygaze models run"].help or ""
+    keys = [field.name for field in msgspec.structs.fields(Experiment)]
+    assert [key for key in keys if not re.search(rf"\b{key}\b", text)] == []
 
 
 #: Code that a fresh interpreter runs, one line after the other, and what is loaded then.

@@ -29,6 +29,7 @@ SLIPS = [
       for target in ("https://lab.example/x.zarr", "x.zarr")),
     (2, "push toy.zarr hf://models/x", "use hf://datasets/OWNER/NAME"),
     (1, "pull open.zarr -o output.zarr", "is still open", "stores subset"),
+    (2, "export toy.zarr -o output.csv", "output.csv: the file's name must end in .h5 or .hdf5"),
     (2, "import nowhere", "nowhere: import a folder"),
     (1, "import empty", "none of the 40 items", "name one tt1/tt1-000.npy"),
     (1, "import text", "none of the 40 items", "text/tt1/tt1_0.pth is not a file of PyTorch"),

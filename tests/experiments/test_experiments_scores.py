@@ -21,7 +21,7 @@ from obygaze_models.mediaeval.runs import format_run, read_run_file, trec_averag
 from obygaze_models.scoring import metrics
 from obygaze_models.scoring.metrics import score, weighted_scores
 from tests.conftest import run_obygaze
-from tests.kit.files import csv_rows
+from tests.kit.files import csv_rows, refused
 from tests.kit.floats import close
 from tests.kit.intervals import (
     cross_validated_interval,
@@ -257,6 +257,8 @@ def test_scores_are_given_for_each_value_of_a_column_of_the_clips(world, make_ru
         assert (row[["low", "high"]].isna().all()) == (value == "inside")
     held_out = tmp_path / "p.csv"
     run_obygaze("models", "predict", run.folder, "-o", held_out, code=0)
+    sheet = run_obygaze("models", "predict", run.folder, "-o", tmp_path / "p.xlsx")
+    refused(sheet, "must end in .csv", code=2)
     assert {row["model"] for row in csv_rows(held_out)} == {"logistic"}
 
 

@@ -89,6 +89,14 @@ def test_a_trees_questions_are_listed(explain, saved, world):
     assert all(word in printed for word in ("tt0-003", "threshold", "cosine"))
 
 
+def test_the_table_tells_the_prediction_from_the_class_of_the_contributions(explain, saved, world):
+    odds = saved[1]["linear"].predict_proba(world.features)[:, 1]
+    clip = world.ids[int(odds.argmin())]  # predicted EN, whereas the contributions speak for S
+    lines = explain("linear", clip, code=0).stdout.splitlines()
+    facts = dict(line.split(maxsplit=1) for line in lines if line.startswith(("pred", "label")))
+    assert facts == {"prediction": "EN", "label": "S"}
+
+
 def other_store(world, folder, **backbone):
     features = dict(zip(world.ids, world.features, strict=True))
     path, recipe = folder / "other.zarr", replace(RECIPE, backbone=dict(BACKBONE) | backbone)

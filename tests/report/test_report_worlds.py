@@ -101,6 +101,7 @@ def test_the_command_writes_a_page_of_timelines(tmp_path, obygaze):
     assert {lane["name"]: len(lane["of"]) for lane in segments} == {"anna": 9, "bo": 9}
     assert page.data["unit"] == "minute"
     refused(obygaze("report", marks, "-o", output), str(output), code=1)
+    refused(obygaze("report", marks, "-o", tmp_path / "page.pdf"), "must end in .html", code=2)
 
 
 def test_runs_on_other_labels_are_refused(run_world2, example_runs, tmp_path):
