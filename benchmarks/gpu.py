@@ -11,6 +11,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,11 +88,14 @@ def draw_clips(folder: Path, size: Size) -> Manifest:
     from benchmarks.decoding import draw_film
     from tests.kit.films import write_pictures
 
-    folder.mkdir()
-    for number in range(size.films):
+    def draw(number: int) -> None:
         pictures = draw_film(round(24 * size.seconds), size.height, size.width, seed=number)
         options = {"preset": "veryfast"}
         write_pictures(folder / f"{number}.mp4", pictures, gop=250, b_frames=3, options=options)
+
+    folder.mkdir()
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(draw, range(size.films)))
     items = []
     for number in range(size.clips):
         items.append(Item(f"clip-{number:04}", media=f"{number % size.films}.mp4"))

@@ -10,7 +10,7 @@ import torch
 import obygaze_features as of
 from benchmarks import gpu
 from obygaze_features.extraction.probe import embed_probe
-from tests.kit.models import TINY, Checkpoints
+from tests.kit.models import CHECKPOINTS, TINY, Checkpoints
 
 #: The benchmark needs no packages that a borrowed machine lacks.
 GUARDED = """
@@ -32,6 +32,7 @@ def test_the_benchmark_runs_on_a_cpu():
     first, *figures = run.stdout.splitlines()
     assert first.startswith("cpu, torch ")
     assert len(figures) == 3 * len(gpu.NETWORKS)
+    assert {f"{gpu.FULL.networks}-{name}" for name in gpu.NETWORKS} <= set(CHECKPOINTS)
 
 
 @pytest.mark.gpu

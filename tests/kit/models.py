@@ -1,4 +1,4 @@
-"""Networks with random weights for the tests: small ones of every family, and a full-size one.
+"""Networks with random weights for the tests: small ones of every family, and full-size ones.
 
 The package itself ships `tiny-xclip`, `tiny-vivit` and `tiny-clap`.
 """
@@ -218,6 +218,7 @@ TINY_DINOV2 = {**SMALL, "image_size": 48, "patch_size": 8, "mlp_ratio": 2}
 del TINY_DINOV2["intermediate_size"]
 REGISTERS = {**SMALL_VISION, "num_register_tokens": 4}
 TINY_LSMDC = {"image_size": 32, "patch_size": 8, "width": 64, "layers": 2, "dim": 64}
+LSMDC = {"image_size": 224, "patch_size": 32, "width": 768, "layers": 12, "dim": 512}
 #: name -> the writer and its sizes.
 _WRITERS: dict[str, tuple[Any, ...]] = {
     "tiny-clip": (write_clip, [SMALL_VISION, 32]),
@@ -227,6 +228,8 @@ _WRITERS: dict[str, tuple[Any, ...]] = {
     "tiny-dinov3": (write_dino, [REGISTERS, "DINOv3ViT"]),
     # Differences from the defaults of XCLIPVisionConfig, which are B/32 at 8 frames.
     "random-xclip": (tiny.write_xclip, [{"patch_size": 16, "num_frames": 32}, 512]),
+    "random-vivit": (tiny.write_vivit, [{}]),
+    "random-xclip-lsmdc": (write_xclip_lsmdc, [LSMDC]),
     "tiny-xclip-lsmdc": (write_xclip_lsmdc, [TINY_LSMDC]),
 }
 
