@@ -185,7 +185,8 @@ def csv(source: Path, output: Path, overwrite: bool, **options: Any) -> None:
     and concepts are recognised; map other names with --column. If there are no ids, or they are
     file names, ids are made from the file names. Times are in seconds or h:mm:ss. Separate several
     concepts in a cell with bars, commas or semicolons. A row without a level is an unlabelled clip.
-    If several people annotated the same clips, use `obygaze annotations import csv`.
+    If several people annotated the same clips, add the labels of each with `obygaze manifests
+    label --annotator`; if they marked times, use `obygaze annotations import csv`.
 
     \b
     Example:
@@ -287,7 +288,8 @@ def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
 def check(manifest: Path, videos: Path | None, as_json: bool) -> None:
     """List the first problem in each file of a manifest, and clips without a file.
 
-    A clip's file is FILM/STEM.* or STEM.*, with the extension of any video or sound format. Exits
+    A clip's file is its media path or, without one, FILM/ID.* or ID.*, with the extension of any
+    video or sound format. Exits
     with code 1 if the manifest has problems, and with code 3 if files are missing or ambiguous.
 
     \b

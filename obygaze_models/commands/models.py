@@ -124,7 +124,8 @@ def run(
 
     Protocols: split tests each fold of the split in turn (of ten folds, if the manifest has no
     split); leak-free tests only the last fold; leave-film-out tests in turn each film with at least
-    10 clips of each class, or fewer: {name = "leave-film-out", min_clips = 1}; official, paper and
+    10 clips of each class (fewer: {name = "leave-film-out", min_clips = 1}), with each of the
+    others once for validation, so that two films leave none to train on; official, paper and
     released follow published sets.
     A fit without clips of a class is skipped: make fewer folds with obygaze manifests split. The
     "kappa difference" is a model's mean kappa with the annotators minus theirs with each other.
@@ -228,9 +229,9 @@ def list_models(folder: Path | None, as_json: bool) -> None:
 )
 @click.option(
     "--metric",
-    help="The score to show: f1, f1_macro, f1_weighted, precision, recall, accuracy, "
-    "balanced_accuracy, auroc, average_precision, brier, log_loss, r2, mae, "
-    "spearman, pearson.  [default: the metric of the first run's experiment]",
+    help="The score to show: of two classes f1, auroc or average_precision; of more f1_macro, "
+    "balanced_accuracy or auroc; of numbers r2, spearman or pearson.  "
+    "[default: the metric of the first run's experiment]",
 )
 @click.option(
     "--by",
@@ -248,12 +249,12 @@ def compare(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Compare models of one RUN, or of RUNs with the same classes and test clips, in a table.
+    """Compare models of RUNs with the same classes and test clips.
 
-    Models are compared with a reference: the first model of the first run, or the first --model.
-    Both are scored film by film, on the clips that both were tested on. The score is the mean over
-    films. The difference is paired by film and has a 95% interval. The text below the table names
-    the test that p is from.
+    The models, of one run or several, are compared with a reference: the first model of the first
+    run, or the first --model. Both are scored film by film, on the clips that both were tested on.
+    The score is the mean over films. The difference is paired by film and has a 95% interval. The
+    text below the table names the test that p is from.
 
     \b
     Examples:
