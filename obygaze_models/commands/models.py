@@ -102,7 +102,7 @@ def run(
       store = "stores/xclip.zarr"
       positives = ["S"]
       train_negatives = ["EN", "HN"]
-      estimators = ["mlp"]          # see: obygaze models list; or tables with options:
+      estimators = ["mlp"]          # see: obygaze models list --json; tables have options:
       # estimators = [{name = "mlp", threshold = "validation"}]
 
     Instead of positives and negatives, an experiment can tell three or more levels apart, detect
@@ -185,6 +185,8 @@ def _echo_plan(experiment: om.Experiment, *, as_json: bool) -> None:
 def list_models(folder: Path | None, as_json: bool) -> None:
     """List the estimators, or the models in a FOLDER.
 
+    With --json, also lists each estimator's options, with their default values.
+
     \b
     Example:
       obygaze models list
@@ -195,15 +197,14 @@ def list_models(folder: Path | None, as_json: bool) -> None:
     rows: list[dict[str, Any]] = []
     if folder is None:
         for name, estimator in describe_estimators().items():
-            options = [f"{key} = {value!r}" for key, value in estimator["options"].items()]
-            rows.append(
-                {
-                    "name": name,
-                    "estimator": estimator["title"],
-                    "package": estimator["package"],
-                    "options": ", ".join(options),
-                }
-            )
+            row = {
+                "name": name,
+                "estimator": estimator["title"],
+                "package": estimator["package"],
+            }
+            if as_json:
+                row["options"] = estimator["options"]
+            rows.append(row)
     else:
         for name, about in read_models(folder).items():
             rows.append(
