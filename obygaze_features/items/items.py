@@ -311,8 +311,7 @@ class Items:
                 first = first_rows.setdefault(identifier, row)
                 if first != row:
                     message = f"duplicate id {self.ids[row]!r}; item {first + 1} is "
-                    advice = "(if annotators differ: obygaze annotations import csv)"
-                    yield row, f"{message}{self.ids[first]!r} {advice}"
+                    yield row, f"{message}{self.ids[first]!r}"
 
         is_whole = np.isnan(self.starts) & np.isnan(self.ends)
         is_span = (self.starts >= 0) & (self.starts + MIN_SPAN_S <= self.ends)

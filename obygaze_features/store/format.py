@@ -132,16 +132,14 @@ class ArraySpec:
         """The value that fills a row that was not computed: NaN, or -1 for integers. Never zero."""
         return math.nan if np.issubdtype(self.dtype, np.floating) else -1
 
-    def is_fill(self, values: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return a mask of the fill values, which computed rows contain only as padding."""
-        fill: NDArray[np.bool_] = np.isnan(values) if math.isnan(self.fill) else values == self.fill
-        return fill
-
     def without_padding(self, row: NDArray[Any]) -> NDArray[Any]:
-        """Return a row without its padding."""
+        """Return a row without its padding, which has the fill value."""
         if not self.padded:
             return row
-        filled = np.flatnonzero(~self.is_fill(row).reshape(len(row), -1).all(axis=1))
+        has_value = row != self.fill
+        if math.isnan(self.fill):
+            has_value = ~np.isnan(row)
+        filled = np.flatnonzero(has_value.reshape(len(row), -1).any(axis=1))
         return row[: filled[-1] + 1 if filled.size else 0]
 
     @property

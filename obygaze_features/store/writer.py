@@ -207,7 +207,7 @@ def commit_block(
     sources = []
     failures = {}
     for row, outcome in zip(rows, outcomes, strict=True):
-        status.append(int(outcome.status) if outcome else int(Status.TODO))
+        status.append(outcome.status if outcome else Status.TODO)
         sources.append(outcome.source if outcome else None)
         if isinstance(outcome, Failed):
             failures[store.ids[row]] = outcome.reason
@@ -289,7 +289,7 @@ def _is_storable(content: NDArray[Any], spec: ArraySpec) -> bool:
         return int((content.view(np.uint16) & 0x7FFF).max()) < 0x7C00
     if content.dtype.kind == "f":
         return bool(np.isfinite(content).all())
-    return not bool(spec.is_fill(content).any())
+    return bool((content != spec.fill).all())
 
 
 def _stage(
