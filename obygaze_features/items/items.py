@@ -398,7 +398,7 @@ def safe_id(name: str) -> str:
     plain = unicodedata.normalize("NFKD", name)
     latin = plain.encode("ascii", "ignore").decode()
     safe = re.sub(r"[^A-Za-z0-9._+-]+|\.{2,}", "_", latin).strip("._-+ ")
-    lost = any(unicodedata.category(mark).startswith("L") and not mark.isascii() for mark in plain)
+    lost = any(mark.isalpha() and not mark.isascii() for mark in plain)
     if lost or not safe:
         return f"{safe}-{sha256_of_text(name)[:8]}".removeprefix("-")
     return safe

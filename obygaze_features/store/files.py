@@ -112,7 +112,7 @@ class Location:
     def refuse_as_output(self, output: Path) -> None:
         """Raise `UsageError` if an output path is the store itself or is inside it."""
         goal = output.resolve()
-        if isinstance(self.address, Path) and self.address.resolve() in (goal, *goal.parents):
+        if isinstance(self.address, Path) and goal.is_relative_to(self.address.resolve()):
             raise UsageError(
                 output, "is the store itself or inside the store; choose a path outside it"
             )

@@ -33,7 +33,7 @@ from obygaze_features.store.metadata import (
     read_items,
     read_rows_table,
 )
-from obygaze_features.store.rows import RowReader, Rows
+from obygaze_features.store.rows import RowReader
 from obygaze_features.store.shards import ShardLayout
 from obygaze_features.store.views import StoreDataset
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 PART_BYTES = 32 * 2**20
 """The approximate number of bytes of rows to read at a time when reading a whole store."""
 
+Rows = NDArray[np.intp]
 Missing = Literal["raise", "nan", "drop"]
 
 
@@ -324,10 +325,11 @@ class Store:
             raise final_error(self.path, "is final, so its failed rows cannot be retried")
         if rows is None:
             rows = np.arange(len(self))
-        wanted = self.status[rows] == Status.TODO
+        status = self.status[rows]
+        missing: Rows = rows[status == Status.TODO]
         if retry_failed:
-            wanted = ~self._are_done(rows)
-        return rows[wanted]
+            missing = rows[status != Status.DONE]
+        return missing
 
     # Views for libraries
 

@@ -390,12 +390,11 @@ def write_arrays(
     `others` are attributes for other software. Only this process may write to the folder: Zarr's
     own local store creates some files by hard link, which not every disk supports.
     """
+    import zarr.abc.store
     import zarr.storage
 
     class NewFolder(zarr.storage.LocalStore):
-        async def set_if_not_exists(self, key: str, value: Any) -> None:
-            if not await self.exists(key):
-                await self.set(key, value)
+        set_if_not_exists = zarr.abc.store.Store.set_if_not_exists
 
     group = zarr.create_group(
         NewFolder(folder), attributes={fmt.ATTRIBUTES: dict(attributes), **others}
