@@ -46,7 +46,7 @@ def estimate(
         }
 
     items = [manifest.items[row] for row in job.to_do]
-    located = locate(items, media) if media else Located({}, [], {})
+    located = locate(items, media) if media else Located()
     parent = next(path for path in (output, *output.absolute().parents) if path.exists())
     return {
         "stores": stores,

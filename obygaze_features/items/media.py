@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from obygaze_features.common.files import VIDEO_SUFFIXES, require_folder
@@ -32,9 +32,9 @@ class Located:
     If any is missing, `hint` says which names were searched for first.
     """
 
-    found: dict[str, Path]
-    missing: list[str]
-    ambiguous: dict[str, list[Path]]
+    found: dict[str, Path] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    ambiguous: dict[str, list[Path]] = field(default_factory=dict)
     hint: str = ""
 
 
@@ -125,7 +125,7 @@ def locate(items: Iterable[Item], root: Path) -> Located:
     same file. For example, `season 1/clip 1.mp4` of every film would match there.
     """
     folder = MediaFolder(root)
-    result = Located({}, [], {})
+    result = Located()
     users: dict[tuple[Path, float | None, float | None], Item] = {}
     for item in items:
         if item.kind == "text":
