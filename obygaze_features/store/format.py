@@ -136,10 +136,8 @@ class ArraySpec:
         """Return a row without its padding, which has the fill value."""
         if not self.padded:
             return row
-        has_value = row != self.fill
-        if math.isnan(self.fill):
-            has_value = ~np.isnan(row)
-        filled = np.flatnonzero(has_value.reshape(len(row), -1).any(axis=1))
+        is_fill = np.isnan(row) if math.isnan(self.fill) else row == self.fill
+        filled = np.flatnonzero(~is_fill.reshape(len(row), -1).all(axis=1))
         return row[: filled[-1] + 1 if filled.size else 0]
 
     @property
