@@ -43,17 +43,6 @@ def known_titles() -> dict[str, str]:
     return {row["film"]: f"{row['title']} ({row['year']})" for row in table.rows()}
 
 
-def without_year(title: str) -> str:
-    """Return a title without its year.
-
-    Examples
-    --------
-    >>> without_year("Juno (2007)")
-    'Juno'
-    """
-    return _YEAR.sub("", title)
-
-
 def titles_in(items: Items) -> dict[str, str]:
     """Return the title of each film that items belong to; unknown titles are empty."""
     titles = film_titles(items)
@@ -88,7 +77,7 @@ def find_films(names: Collection[str] | str, titles: Mapping[str, str]) -> list[
             left_out += films
 
     remaining = [film for film in dict.fromkeys(chosen or titles) if film not in left_out]
-    if left_out and not remaining:
+    if not remaining:
         raise UsageError("no film is left")
     return remaining
 
@@ -109,11 +98,11 @@ def match_films(name: str, titles: Mapping[str, str], *, several: bool = False) 
     matches = re.compile(pattern).fullmatch
     films = []
     for film, title in titles.items():
-        texts = (film, title, without_year(title))
+        texts = (film, title, _YEAR.sub("", title))
         if any(matches(_title_key(text)) for text in texts):
             films.append(film)
     if not films:
-        known = [without_year(title) or film for film, title in titles.items()]
+        known = [_YEAR.sub("", title) or film for film, title in titles.items()]
         raise UsageError(unknown_name("film", name, filter(None, known)))
     if len(films) > 1 and not several:
         raise UsageError(f"{shorten(name)} matches several films; use an id: {join_some(films)}")

@@ -311,8 +311,7 @@ class Items:
                 first = first_rows.setdefault(identifier, row)
                 if first != row:
                     message = f"duplicate id {self.ids[row]!r}; item {first + 1} is "
-                    advice = "(if annotators differ: obygaze annotations import csv)"
-                    yield row, f"{message}{self.ids[first]!r} {advice}"
+                    yield row, f"{message}{self.ids[first]!r}"
 
         is_whole = np.isnan(self.starts) & np.isnan(self.ends)
         is_span = (self.starts >= 0) & (self.starts + MIN_SPAN_S <= self.ends)
@@ -399,7 +398,7 @@ def safe_id(name: str) -> str:
     plain = unicodedata.normalize("NFKD", name)
     latin = plain.encode("ascii", "ignore").decode()
     safe = re.sub(r"[^A-Za-z0-9._+-]+|\.{2,}", "_", latin).strip("._-+ ")
-    lost = any(unicodedata.category(mark).startswith("L") and not mark.isascii() for mark in plain)
+    lost = any(mark.isalpha() and not mark.isascii() for mark in plain)
     if lost or not safe:
         return f"{safe}-{sha256_of_text(name)[:8]}".removeprefix("-")
     return safe

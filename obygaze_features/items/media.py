@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from obygaze_features.common.files import VIDEO_SUFFIXES, require_folder
 from obygaze_features.common.text import group_by
@@ -22,7 +22,7 @@ MEDIA_SUFFIXES = VIDEO_SUFFIXES | IMAGE_SUFFIXES | SOUND_SUFFIXES
 PLAYED = (".mp4", ".webm", ".m4v", ".mov", ".mkv")
 """The suffixes of files that browsers can play, most widely supported first."""
 _SCENE_FILE = re.compile(r"(tt\d{7,8})_scene_0*(\d+)(?:\.[A-Za-z0-9]+)?", re.ASCII | re.IGNORECASE)
-_SCENE_ID = re.compile(r"(tt\d{7,8})-0*(\d+)", re.ASCII)
+_SCENE_ID = re.compile(r"\A(tt\d{7,8})-0*(\d+)\Z", re.ASCII)
 
 
 @dataclass
@@ -66,7 +66,7 @@ class MediaFolder:
             for stem in self._stems(item):
                 files = listed.get(stem.casefold(), [])
                 exact = [file for file in files if file.name == name]
-                if len(exact) == 1:
+                if exact:
                     return exact
                 seen = [file for file in files if file.suffix.lower() not in SOUND_SUFFIXES]
                 if files:
@@ -86,15 +86,15 @@ class MediaFolder:
     def pattern(self, item: Item) -> str:
         """Return the names that an item's file may have, for messages."""
         below = item.media.rpartition("/")[0]
-        folders = "".join(f"{folder}/" for folder in (item.film, below) if folder)
-        return " or ".join(f"{folders}{stem}.*" for stem in self._stems(item))
+        folder = PurePosixPath(item.film, below)
+        return " or ".join(f"{folder / stem}.*" for stem in self._stems(item))
 
     def _stems(self, item: Item) -> list[str]:
         """Return the stems that an item's file may have; a name may contain a dot ("Dr. No")."""
         name = item.media.rpartition("/")[2]
         stems = [media_stem(name)]
         if not name:
-            stems = [stem_from_id(item.id) or "", item.id]
+            stems = [stem_from_id(item.id), item.id]
         elif Path(name).suffix.lower() not in self.suffixes:
             stems.insert(0, name)
         if item.start is not None:
@@ -183,13 +183,12 @@ def id_from_file(name: str) -> tuple[str, str, int] | None:
     return f"{film}-{scene:03d}", film, scene
 
 
-def stem_from_id(identifier: str) -> str | None:
-    """Return the stem of a MovieGraphs scene's file, or None for other ids.
+def stem_from_id(identifier: str) -> str:
+    """Return the stem of a MovieGraphs scene's file; other ids are returned unchanged.
 
     Examples
     --------
     >>> stem_from_id("tt0108160-001")
     'tt0108160_scene_1'
     """
-    match = _SCENE_ID.fullmatch(identifier)
-    return f"{match[1]}_scene_{int(match[2])}" if match else None
+    return _SCENE_ID.sub(r"\1_scene_\2", identifier)

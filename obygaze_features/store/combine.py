@@ -182,8 +182,8 @@ def _plan_parts(stores: Sequence[Store]) -> Plan:
     """
     status = np.array([store.status for store in stores])
     is_done = status == Status.DONE
-    is_known = status != Status.TODO
-    source = np.where(is_done.any(axis=0), is_done.argmax(axis=0), is_known.argmax(axis=0))
+    rank = is_done.astype(int) + (status != Status.TODO)
+    source = rank.argmax(axis=0)
 
     for number, part in enumerate(stores):
         repeated = np.flatnonzero(is_done[number] & (source != number))

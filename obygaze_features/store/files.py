@@ -28,7 +28,6 @@ from obygaze_features.errors import StoreError, StoreUnreadable, UsageError, tra
 PIECE_BYTES = 8 * 2**20
 """The size of one request for a large file; nearby parts are joined up to this size."""
 MAX_JSON_BYTES = 16 * 2**20
-_STORE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 CUT_URL = re.compile(r"^(https?|s3|hf):/+")
 """A pattern for the start of a URL, which lost a slash if it was passed as a path."""
 _ZIP_HEADER_BYTES = 30
@@ -113,7 +112,7 @@ class Location:
     def refuse_as_output(self, output: Path) -> None:
         """Raise `UsageError` if an output path is the store itself or is inside it."""
         goal = output.resolve()
-        if isinstance(self.address, Path) and self.address.resolve() in (goal, *goal.parents):
+        if isinstance(self.address, Path) and goal.is_relative_to(self.address.resolve()):
             raise UsageError(
                 output, "is the store itself or inside the store; choose a path outside it"
             )
@@ -194,11 +193,6 @@ class Zip(Location):
 def is_url(address: str | Path) -> TypeGuard[str]:
     """Return True if an address is a URL rather than a path."""
     return isinstance(address, str) and "://" in address
-
-
-def is_store_name(name: str) -> bool:
-    """Return True if a name is valid for a file of a store: a relative path, in safe characters."""
-    return _STORE_NAME.fullmatch(name) is not None
 
 
 def require_store_name(path: Path) -> Path:

@@ -159,10 +159,13 @@ def _write_metadata(folder: Path, store: Store) -> None:
     group = write_arrays(
         folder, attributes, store.ids, read_probe(store), coordinates=" ".join(coordinates)
     )
-    texts = [np.array(store.ids, object), np.array(store.items.films, object)]
-    for name, column in zip(fmt.COORDINATES, texts, strict=True):
+    columns = {
+        "id": np.array(store.ids, object),
+        "film": np.array(store.items.films, object),
+        fmt.STATUS: store.status,
+    }
+    for name, column in columns.items():
         group.create_array(**fmt.small_layout(name, column.shape))[:] = column
-    group.create_array(**fmt.small_layout(fmt.STATUS, store.status.shape))[:] = store.status
 
 
 def _consolidate(folder: Path) -> None:

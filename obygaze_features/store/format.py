@@ -132,16 +132,12 @@ class ArraySpec:
         """The value that fills a row that was not computed: NaN, or -1 for integers. Never zero."""
         return math.nan if np.issubdtype(self.dtype, np.floating) else -1
 
-    def is_fill(self, values: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return a mask of the fill values, which computed rows contain only as padding."""
-        fill: NDArray[np.bool_] = np.isnan(values) if math.isnan(self.fill) else values == self.fill
-        return fill
-
     def without_padding(self, row: NDArray[Any]) -> NDArray[Any]:
-        """Return a row without its padding."""
+        """Return a row without its padding, which has the fill value."""
         if not self.padded:
             return row
-        filled = np.flatnonzero(~self.is_fill(row).reshape(len(row), -1).all(axis=1))
+        is_fill = np.isnan(row) if math.isnan(self.fill) else row == self.fill
+        filled = np.flatnonzero(~is_fill.reshape(len(row), -1).all(axis=1))
         return row[: filled[-1] + 1 if filled.size else 0]
 
     @property
@@ -401,7 +397,7 @@ def final_rows(spec: ArraySpec, n: int) -> tuple[int, int]:
 
 def encode_ids(ids: Sequence[str]) -> NDArray[np.uint8]:
     """Return ids as rows of UTF-8 bytes, because not every Zarr reader supports strings."""
-    encoded = np.array([item_id.encode("utf-8") for item_id in ids])
+    encoded = np.array(ids, np.bytes_)  # ids have ASCII characters only
     return encoded.view(np.uint8).reshape(len(ids), -1)
 
 

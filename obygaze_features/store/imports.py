@@ -232,7 +232,7 @@ def _rows_by_id(path: Path, matrix: Any, ids: Sequence[str], *, padded: bool = F
 
 
 def _open_folder(path: Path, name: str, manifest: Manifest) -> Rows:
-    """Open a folder with one file per item."""
+    """Open a folder with one file per item, whose batch axis of length 1 is dropped."""
     suffix = ".npy"
     if any(path.rglob("*.pth")):
         suffix = ".pth"
@@ -246,7 +246,19 @@ def _open_folder(path: Path, name: str, manifest: Manifest) -> Rows:
                 f"one {wanted}"
             )
         file = files[item.id]
-        return _read_file(file, file.relative_to(path.parent).as_posix(), name)
+        where = file.relative_to(path.parent).as_posix()
+        if not file.is_file():
+            raise StoreError(where, "is not a regular file")
+
+        if suffix == ".pth":
+            values = _load_pth(file, where, name)
+        else:
+            values = np.array(_map_npy(file, where))  # copied, because the file may change
+        if values.ndim > 1 and len(values) == 1:
+            values = values[0]
+        if not values.ndim or not values.size:
+            raise StoreError(where, "holds no numbers")
+        return values
 
     return Rows(path, read)
 
@@ -265,21 +277,6 @@ def _find_files(path: Path, suffix: str, manifest: Manifest) -> dict[str, Path]:
         if len(matches) == 1:
             owners.setdefault(matches[0], item.id)
     return {item_id: file for file, item_id in owners.items()}
-
-
-def _read_file(path: Path, where: str, name: str) -> NDArray[Any]:
-    """Read an item's features, without a batch axis of length 1."""
-    if not path.is_file():
-        raise StoreError(where, "is not a regular file")
-    if path.suffix.lower() == ".pth":
-        values = _load_pth(path, where, name)
-    else:
-        values = np.array(_map_npy(path, where))  # copied, because the file may change
-    if values.ndim > 1 and len(values) == 1:
-        values = values[0]
-    if not values.ndim or not values.size:
-        raise StoreError(where, "holds no numbers")
-    return values
 
 
 def _load_pth(path: Path, where: str, name: str) -> NDArray[Any]:

@@ -22,7 +22,6 @@ from obygaze_features.common.files import (
     make_read_only,
     new_file,
     new_folder,
-    refuse_to_overwrite,
     require_plain_file,
     write_bytes,
 )
@@ -187,7 +186,6 @@ def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> di
         Replace an existing store at `path` once the new one is complete and verified.
     """
     output = require_store_name(Path(path))
-    refuse_to_overwrite(output, overwrite=overwrite)
     store = open_store(source)
     _require_listed(store)
     location = store.location
@@ -235,8 +233,6 @@ def _prepare(folder: Path, listed: bytes) -> None:
 def _fetch(location: Location, folder: Path) -> int:
     """Fetch the files that are not right yet; return the number of bytes fetched."""
     wrong = list(compare_files(Folder(folder)))
-    for name in wrong:
-        (folder / name).unlink(missing_ok=True)
     try:
         location.fetch(wrong, folder)
     except FileNotFoundError:
@@ -251,7 +247,6 @@ def _fetch(location: Location, folder: Path) -> int:
             f"{location.join(name)} does not match its checksum; tell the owner of the store (if "
             "the store was changed just now, run the same command again)"
         )
-    (folder / fmt.LOG).unlink(missing_ok=True)
     with contextlib.suppress(FileNotFoundError):  # the log may be lost; it affects no features
         if isinstance(location, Folder):  # no checksum tells whose file it is
             require_plain_file(location.path / fmt.LOG, StoreError)

@@ -9,6 +9,7 @@ A repair drops the damaged rows, and the next extraction computes them again. Ot
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.combine import NO_SOURCE, Plan, write_plan
-from obygaze_features.store.files import Folder, Location, is_store_name, sha256_at
+from obygaze_features.store.files import Folder, Location, sha256_at
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.metadata import DamagedFile, read_checksums
 from obygaze_features.store.reader import Rows, Store, location_of, open_store
@@ -28,6 +29,8 @@ from obygaze_features.store.shards import ShardLayout
 from obygaze_features.store.writer import Values
 
 _MISSING = "it is missing"
+#: The name of a file of a store: a relative path, in safe characters.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def verify(store: Store | Path | str) -> list[Damage]:
         is_damage = reasons or isinstance(problem, DamagedFile)
         if not is_damage or reasons.get(fmt.CHECKSUMS) == _MISSING:
             raise
-        reasons = _reason(problem) | reasons
+        reasons = {getattr(problem, "file", "zarr.json"): problem.reason} | reasons
     named = {entry.file for entry in rows}
     files = [Damage(name, (), why) for name, why in reasons.items() if name not in named]
     return files + rows
@@ -71,7 +74,7 @@ def compare_files(location: Location) -> dict[str, str]:
     try:
         checksums = read_checksums(location)
     except DamagedFile as problem:
-        return _reason(problem)
+        return {problem.file: problem.reason}
     for name in progress(checksums, "Verifying", unit="file"):
         reason = compare_file(location, name, checksums[name])
         if reason:
@@ -81,16 +84,9 @@ def compare_files(location: Location) -> dict[str, str]:
     return reasons
 
 
-def _reason(problem: StoreError) -> dict[str, str]:
-    """Return the reason for an error, by the name of the damaged file."""
-    if isinstance(problem, DamagedFile):
-        return {problem.file: problem.reason}
-    return {"zarr.json": str(problem)}
-
-
 def compare_file(location: Location, name: str, sha256: str) -> str | None:
     """Describe the damage to a file, if any."""
-    if not is_store_name(name):
+    if not _NAME.fullmatch(name):
         return "a store cannot have a file with this name"
     try:
         actual = sha256_at(location, name)

@@ -207,7 +207,7 @@ def commit_block(
     sources = []
     failures = {}
     for row, outcome in zip(rows, outcomes, strict=True):
-        status.append(int(outcome.status) if outcome else int(Status.TODO))
+        status.append(outcome.status if outcome else Status.TODO)
         sources.append(outcome.source if outcome else None)
         if isinstance(outcome, Failed):
             failures[store.ids[row]] = outcome.reason
@@ -289,7 +289,7 @@ def _is_storable(content: NDArray[Any], spec: ArraySpec) -> bool:
         return int((content.view(np.uint16) & 0x7FFF).max()) < 0x7C00
     if content.dtype.kind == "f":
         return bool(np.isfinite(content).all())
-    return not bool(spec.is_fill(content).any())
+    return bool((content != spec.fill).all())
 
 
 def _stage(
@@ -390,12 +390,11 @@ def write_arrays(
     `others` are attributes for other software. Only this process may write to the folder: Zarr's
     own local store creates some files by hard link, which not every disk supports.
     """
+    import zarr.abc.store
     import zarr.storage
 
     class NewFolder(zarr.storage.LocalStore):
-        async def set_if_not_exists(self, key: str, value: Any) -> None:
-            if not await self.exists(key):
-                await self.set(key, value)
+        set_if_not_exists = zarr.abc.store.Store.set_if_not_exists
 
     group = zarr.create_group(
         NewFolder(folder), attributes={fmt.ATTRIBUTES: dict(attributes), **others}

@@ -73,7 +73,8 @@ def test_folder_gives_moviegraphs_ids_in_scene_order(tmp_path, source):
     for scene in (1, 99, 100, 1234):
         [identifier, *_] = id_from_file(f"tt0108160_scene_{scene}.avi")
         assert stem_from_id(identifier) == f"tt0108160_scene_{scene}"
-    assert id_from_file("tt0108160_scene_x.avi") is stem_from_id("anything-else") is None
+    assert id_from_file("tt0108160_scene_x.avi") is None
+    assert stem_from_id("anything-else") == "anything-else"
 
 
 def test_csv_tables_are_imported_with_and_without_labels(tmp_path):
