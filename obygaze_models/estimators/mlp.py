@@ -35,7 +35,7 @@ and a function that returns the mean loss on the validation clips.
 """
 ADAM = {
     "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0,
-    "amsgrad": False, "maximize": False,
+    "amsgrad": False, "maximize": False, "fused": True,
 }  # fmt: skip
 
 
@@ -288,15 +288,15 @@ class MLPProbe(TorchClassifier):
         longer still with ``torch.optim.Adam``.
         """
         import torch
+        from torch.optim.adam import adam
 
         sizes = self._sizes()
         row = torch.cat([_first_weights(*pair, training.generator) for pair in pairwise(sizes)])
         layers = _split_layers(row, sizes)
         gradient = torch.empty_like(row)
         gradients = _split_layers(gradient, sizes)
-        steps = torch.zeros(())
-        state = [[row], [gradient], [torch.zeros_like(row)], [torch.zeros_like(row)], [], [steps]]
-        move = partial(torch._fused_adam_, *state, lr=self.learning_rate_init, **ADAM)
+        state = [[row], [gradient], [torch.zeros_like(row)], [torch.zeros_like(row)], []]
+        move = partial(adam, *state, [torch.zeros(())], lr=self.learning_rate_init, **ADAM)
         decay = torch.ones_like(row)
         for weight, _ in _split_layers(decay, sizes):
             weight -= self.learning_rate_init * self.weight_decay
@@ -325,7 +325,6 @@ class MLPProbe(TorchClassifier):
             _backward(activations, slope, layers, gradients)
             if self.weight_decay:
                 row.mul_(decay)
-            steps.add_(1)
             move()
             return -logs.mul_(own)
 
