@@ -180,7 +180,7 @@ def load_dataset(
     if task:
         codes = task.labels(data)
         data = replace(data, y=codes, classes=tuple(task.class_titles))
-        data = data.select(task.target.strata(codes) >= 0)
+        data = data.select(task.target.takes_part(codes))
     if frames:
         data = _with_frames(data, opened, frames if isinstance(frames, str) else "frames")
     return data

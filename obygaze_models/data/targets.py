@@ -77,6 +77,10 @@ class Classes:
             code_of |= dict.fromkeys(kind.levels, code)
         return np.array([code_of.get(level, UNUSED) for level in data.levels], dtype=np.int64)
 
+    def takes_part(self, labels: Array) -> Array:
+        """Return a mask of the clips whose labels take part in the task."""
+        return labels >= 0
+
     def strata(self, labels: Array) -> Array:
         """Return the strata for drawing and balancing folds; `UNUSED` for clips left out."""
         return labels
@@ -167,6 +171,10 @@ class Number:
         if data.numbers is None:
             raise ExperimentError(f"{task.key}: the clips were loaded without numbers")
         return data.numbers
+
+    def takes_part(self, labels: Array) -> Array:
+        """Return a mask of the clips that have a finite number."""
+        return np.isfinite(labels)
 
     def strata(self, labels: Array) -> Array:
         """Return 0 for clips with a finite label, else `UNUSED`: numbers do not balance folds."""

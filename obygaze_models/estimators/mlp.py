@@ -311,14 +311,13 @@ class MLPProbe(TorchClassifier):
         codes = torch.from_numpy(training.codes)
         clips = torch.from_numpy(training.X)
         targets = target_rows[codes]
-        clip_weights = class_weights[codes][:, None]
 
         def learn(batch: Any) -> Any:
             own = targets.index_select(0, batch)
             activations = _forward(clips.index_select(0, batch), layers)
             scores = activations[-1].softmax(1) if self.author else activations[-1]
             logs = scores.log_softmax(1)
-            own_weights = clip_weights.index_select(0, batch)
+            own_weights = own.sum(1, keepdim=True)
             slope = logs.exp().mul_(own_weights).sub_(own).div_(len(own))
             if self.author:
                 slope = scores * (slope - (slope * scores).sum(1, keepdim=True))

@@ -112,7 +112,7 @@ def rows_of(plan: Plan, planned: PlannedFit) -> Rows:
         held = np.flatnonzero(np.isin(folds, of_held))
     train = fold.train
     if learner.is_guess:  # it counts classes before they are balanced
-        train = pool[task.target.strata(plan.labels_of[task][pool]) >= 0]
+        train = pool[task.target.takes_part(plan.labels_of[task][pool])]
     learn = train
     choose = fold.validation
     if "labelled" in accepted:  # concepts are learned from all clips of the folds

@@ -392,8 +392,7 @@ class Run:
         target = self.header.tasks[-1].target
         codes = read_labels(table, self.header.tasks)
         values = table[target.columns_in(table.columns)].to_numpy()
-        is_used = target.strata(codes) >= 0
-        if not (is_used.all() and target.allows(values).all()) or table.empty:
+        if not (target.takes_part(codes).all() and target.allows(values).all()) or table.empty:
             raise ValueError("labels or predictions are invalid")
         return table.assign(label=codes)
 

@@ -201,7 +201,7 @@ def evaluate(
     nothing = np.empty((len(truth.ids), 0), np.float32)
     clips = label_clips(manifest, truth.ids, nothing, scheme.concept_names, labels=labels)
     codes = table["id"].map(pd.Series(task.labels(clips), clips.ids)).to_numpy()
-    is_labelled = task.target.strata(codes) >= 0
+    is_labelled = task.target.takes_part(codes)
     if not is_labelled.any():
         raise ExperimentError(f"the store has no clip of {manifest.name} labelled for {task.key}")
     values = predictions.values
