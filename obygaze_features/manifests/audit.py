@@ -53,9 +53,10 @@ def _audit_pair(manifest: Manifest, train: Split, test: Split) -> dict[str, Any]
     class_of = test.class_of
     if not class_of and manifest.default_labels:
         class_of = manifest.labels().level_of
-    by_class = {class_of.get(i, "unlabelled"): 0 for i in tested}
+    classes = {identifier: class_of.get(identifier, "unlabelled") for identifier in tested}
+    by_class = dict.fromkeys(sorted(classes.values()), 0)
     for identifier in leaked:
-        by_class[class_of.get(identifier, "unlabelled")] += 1
+        by_class[classes[identifier]] += 1
     return {
         "test": test.name,
         "fold": test.last_fold,
@@ -65,5 +66,5 @@ def _audit_pair(manifest: Manifest, train: Split, test: Split) -> dict[str, Any]
         "least_in_a_run": min(in_runs, default=None),
         "most_in_a_run": max(in_runs, default=None),
         "neighbours": len(near) - len(leaked),
-        "leaked_by_class": dict(sorted(by_class.items())),
+        "leaked_by_class": by_class,
     }

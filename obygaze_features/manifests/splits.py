@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -62,7 +62,7 @@ class Split(IdTable):
 
     def fold(self, number: int) -> list[str]:
         """Return the ids in a fold."""
-        return [i for i, fold in zip(self.ids, self.folds, strict=True) if fold == number]
+        return [i for i, fold in self.fold_of.items() if fold == number]
 
     @property
     def sizes(self) -> list[int]:
@@ -82,10 +82,7 @@ class Split(IdTable):
 
     def to_csv(self) -> str:
         """Return the table that is saved as ``splits/NAME.csv``."""
-        columns: dict[str, Sequence[str]] = {
-            "id": self.ids,
-            "fold": [str(fold) for fold in self.folds],
-        }
+        columns = {"id": self.ids, "fold": list(map(str, self.folds))}
         if self.classes:
             columns["class"] = self.classes
         return format_table(columns)
@@ -322,7 +319,7 @@ def stratified(
 
 def _deal_items(levels: Sequence[str], ids: Sequence[str], folds: int, seed: int) -> dict[str, int]:
     """Assign each item to a fold."""
-    order = zip(levels, [_shuffled(seed, identifier) for identifier in ids], ids, strict=True)
+    order = zip(levels, map(partial(_shuffled, seed), ids), ids, strict=True)
     return {identifier: row % folds for row, (*_, identifier) in enumerate(sorted(order))}
 
 

@@ -24,9 +24,9 @@ def statistics(manifest: Manifest, labels: str | None = None) -> dict[str, list[
     clips = Counter(label_set.levels)
     marked = Counter[tuple[str, str]]()
     in_films = Counter[tuple[str, str]]()
-    rows = zip(label_set.ids, label_set.levels, label_set.concepts, strict=True)
-    for identifier, level, concepts in rows:
-        marked.update((level, concept) for concept in concepts)
+    for identifier, level in label_set.level_of.items():
+        for concept in label_set.concepts_of[identifier]:
+            marked[level, concept] += 1
         in_films[film_of[identifier], level] += 1
 
     by_level = []
@@ -67,7 +67,7 @@ def manifest_facts(
         "runs": manifest.run_names,
         "extra_columns": list(manifest.items.extra),
     }
-    if labels or manifest.default_labels or len(manifest.label_names) == 1:
+    if labels or manifest.default_labels:
         facts["counted_labels"] = manifest.labels(labels).name
         facts |= statistics(manifest, labels)
         if not by_film:

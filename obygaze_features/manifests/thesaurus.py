@@ -12,12 +12,13 @@ def thesaurus_rows(scheme: LabelScheme) -> list[dict[str, str]]:
     for level in scheme.levels:
         rows.append((level.name, "level", level.about))
     for concept in scheme.concepts:
-        rows.append((concept.name, "concept", concept.about))
-        for kind, texts in (
-            ("instance", concept.instances),
-            ("example", concept.examples),
-            ("in MObyGaze", concept.further),
-        ):
+        kinds = {
+            "concept": [concept.about],
+            "instance": concept.instances,
+            "example": concept.examples,
+            "in MObyGaze": concept.further,
+        }
+        for kind, texts in kinds.items():
             rows += [(concept.name, kind, text) for text in texts]
     sources = {concept.source for concept in scheme.concepts}
     for name, text in reference_json("scheme-obygaze.json")["sources"].items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -63,21 +63,23 @@ class Classes:
     the probabilities [N, classes] of all classes.
     """
 
-    key: ClassVar[str] = CLASSES
-    is_numeric: ClassVar[bool] = False
-    label_type: ClassVar[type] = np.int64
+    key = CLASSES
+    is_numeric = False
+    label_type = np.int64
 
     def encode(self, task: Task, data: ClipDataset) -> Array:
         """Return the class code of each clip; `UNUSED` for clips that are left out."""
         if task.concept:
             column = data.concept_names.index(task.concept)
             return clip_targets(data, task.negatives)[:, column].astype(np.int64)
-        code_of = {level: code for code, kind in enumerate(task.classes) for level in kind.levels}
+        code_of: dict[str, int] = {}
+        for code, kind in enumerate(task.classes):
+            code_of |= dict.fromkeys(kind.levels, code)
         return np.array([code_of.get(level, UNUSED) for level in data.levels], dtype=np.int64)
 
     def takes_part(self, labels: Array) -> Array:
         """Return a mask of the clips whose labels take part in the task."""
-        return self.strata(labels) >= 0
+        return labels >= 0
 
     def strata(self, labels: Array) -> Array:
         """Return the strata for drawing and balancing folds; `UNUSED` for clips left out."""
@@ -157,7 +159,7 @@ class Classes:
         return "auroc" if task.is_binary else "f1_macro"
 
 
-class Number(Classes):
+class Number:
     """The target of a number for each clip, such as a rating. Clips with NaN are left out."""
 
     key = NUMBER
@@ -169,6 +171,10 @@ class Number(Classes):
         if data.numbers is None:
             raise ExperimentError(f"{task.key}: the clips were loaded without numbers")
         return data.numbers
+
+    def takes_part(self, labels: Array) -> Array:
+        """Return a mask of the clips that have a finite number."""
+        return np.isfinite(labels)
 
     def strata(self, labels: Array) -> Array:
         """Return 0 for clips with a finite label, else `UNUSED`: numbers do not balance folds."""
@@ -232,17 +238,17 @@ class Number(Classes):
         return "spearman"
 
 
-Target = Classes
-"""The type of all targets."""
-TARGETS: dict[str, Target] = {target.key: target for target in (Classes(), Number())}
+Target = Classes | Number
+"""The type of all targets, which have the same methods."""
+TARGETS: dict[str, Target] = {Classes.key: Classes(), Number.key: Number()}
 """All targets, by key."""
 
 
 def target_of_columns(names: Iterable[str]) -> Target:
     """Return the target of a table of predictions, by the names of its columns."""
-    names = list(names)
-    fitting = [target for target in TARGETS.values() if target.columns_in(names)]
-    return fitting[0] if fitting else TARGETS[Classes.key]
+    if VALUE in names:
+        return TARGETS[NUMBER]
+    return TARGETS[CLASSES]
 
 
 def concept_targets(
@@ -259,10 +265,8 @@ def concept_targets(
     negative of it.
     """
     if negatives not in NEGATIVES:
-        raise ExperimentError(
-            f"unknown negatives {negatives!r}. Choose "
-            + "; ".join(f"{name} ({text})" for name, text in NEGATIVES.items())
-        )
+        choices = "; ".join(f"{name} ({text})" for name, text in NEGATIVES.items())
+        raise ExperimentError(f"unknown negatives {negatives!r}. Choose {choices}")
     has_concept = np.asarray(concepts, dtype=bool)
     if not is_obygaze:
         return has_concept.astype(np.int8)

@@ -35,7 +35,7 @@ and a function that returns the mean loss on the validation clips.
 """
 ADAM = {
     "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0,
-    "amsgrad": False, "maximize": False,
+    "amsgrad": False, "maximize": False, "fused": True,
 }  # fmt: skip
 
 
@@ -288,15 +288,15 @@ class MLPProbe(TorchClassifier):
         longer still with ``torch.optim.Adam``.
         """
         import torch
+        from torch.optim.adam import adam
 
         sizes = self._sizes()
         row = torch.cat([_first_weights(*pair, training.generator) for pair in pairwise(sizes)])
         layers = _split_layers(row, sizes)
         gradient = torch.empty_like(row)
         gradients = _split_layers(gradient, sizes)
-        steps = torch.zeros(())
-        state = [[row], [gradient], [torch.zeros_like(row)], [torch.zeros_like(row)], [], [steps]]
-        move = partial(torch._fused_adam_, *state, lr=self.learning_rate_init, **ADAM)
+        state = [[row], [gradient], [torch.zeros_like(row)], [torch.zeros_like(row)], []]
+        move = partial(adam, *state, [torch.zeros(())], lr=self.learning_rate_init, **ADAM)
         decay = torch.ones_like(row)
         for weight, _ in _split_layers(decay, sizes):
             weight -= self.learning_rate_init * self.weight_decay
@@ -311,21 +311,19 @@ class MLPProbe(TorchClassifier):
         codes = torch.from_numpy(training.codes)
         clips = torch.from_numpy(training.X)
         targets = target_rows[codes]
-        clip_weights = class_weights[codes][:, None]
 
         def learn(batch: Any) -> Any:
             own = targets.index_select(0, batch)
             activations = _forward(clips.index_select(0, batch), layers)
             scores = activations[-1].softmax(1) if self.author else activations[-1]
             logs = scores.log_softmax(1)
-            own_weights = clip_weights.index_select(0, batch)
+            own_weights = own.sum(1, keepdim=True)
             slope = logs.exp().mul_(own_weights).sub_(own).div_(len(own))
             if self.author:
                 slope = scores * (slope - (slope * scores).sum(1, keepdim=True))
             _backward(activations, slope, layers, gradients)
             if self.weight_decay:
                 row.mul_(decay)
-            steps.add_(1)
             move()
             return -logs.mul_(own)
 

@@ -79,12 +79,12 @@ def write_run(
         origin = "external-data"
     tag = f"{folder_name(predictions.about.model)}-{origin}"
     write_text(output, format_run(truth.name, ids, predictions.values[:, 1], tag))
-    trained_on = predictions.table["seen"].eq("clip").sum()
+    trained_on = predictions.table["seen"].tolist().count("clip")
     return {
         "clips": len(ids),
         "tag": tag,
         "missing": missing_from(ids, tested),
-        "trained_on": int(trained_on),
+        "trained_on": trained_on,
         "warnings": list(map(str, predictions.warnings)),
     }
 

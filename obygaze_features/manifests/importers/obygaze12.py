@@ -75,7 +75,7 @@ def _apply_rule(rule: str, raw: LabelSet, scheme: LabelScheme) -> LabelSet:
     levels = []
     concepts = []
     for level, names in zip(raw.levels, raw.concepts, strict=True):
-        seen = tuple(name for name in names if name in visual)
+        seen = tuple(filter(visual.__contains__, names))
         concepts.append(seen)
         levels.append(level if seen else lowest)
     about = {**raw.about, "rule": RULES[rule]}
@@ -91,12 +91,12 @@ def read_released_splits(source: Path, manifest: Manifest) -> tuple[list[Split],
     `source` contains one or both folders. Every id must be in `manifest`, the manifest of
     ``obygaze12``.
     """
-    files = [*sorted(source.glob("balanced_level/*.csv")), *sorted(source.glob("movieset/*.csv"))]
+    files = [*source.glob("balanced_level/*.csv"), *source.glob("movieset/*.csv")]
     if not files:
         raise ManifestError(
             f"{source} has no split files; pass the folder with balanced_level/ or movieset/"
         )
-    splits = [_read_split(path, manifest) for path in files]
+    splits = [_read_split(path, manifest) for path in sorted(files)]
     with_media = {item.id for item in manifest if item.media}
     runs = [released_runs(split, with_media) for split in splits if split.name in TRAINED]
     return splits, runs
