@@ -218,7 +218,7 @@ def _encode(value: Any, name: str, arrays: Arrays) -> Any:
 def _encode_object(value: Any, name: str, arrays: Arrays) -> dict[str, Any]:
     if hasattr(value, "tree_"):
         tree = as_tree(value)
-        if np.array_equal(tree.classes_, value.classes_):
+        if tree is not None and np.array_equal(tree.classes_, value.classes_):
             value = tree  # arrays, which are checked when loaded
     path = _path_of(value, name)
     state = vars(value)
