@@ -16,8 +16,7 @@ from obygaze_models.scoring.metrics import Array
 
 def annotators_of(clips: pd.DataFrame) -> list[str]:
     """Return the annotators whose labels are in a table of clips."""
-    columns: list[str] = clips.columns.tolist()
-    return [name.removeprefix(LABEL_OF) for name in columns if name.startswith(LABEL_OF)]
+    return [name.removeprefix(LABEL_OF) for name in clips.columns if name.startswith(LABEL_OF)]
 
 
 def votes_of(run: Run, task: Task) -> dict[str, Array]:

@@ -289,9 +289,7 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
     problems = experiment.problems(scheme)
     division = make_division(experiment, manifest, problems)
     store = open_stores(experiment.store)
-    tasks: dict[Task, None] = {}
-    for problem in problems:
-        tasks |= dict.fromkeys([problem.train, *problem.tests])
+    tasks = dict.fromkeys(task for problem in problems for task in (problem.train, *problem.tests))
     reads_frames = any(own.reads == "frames" for own in experiment.learners.values())
     data = join_clips(
         manifest,
@@ -379,10 +377,11 @@ def _draw_split(experiment: Experiment, manifest: Manifest) -> Split:
     """Draw folds that keep groups together, or that divide files into stretches with gaps."""
     column = experiment.groups
     labels = manifest.labels(experiment.labels)
-    gap = 0.0 if column else experiment.gap
+    gap = 0.0
     if column:
         groups = manifest.items.groups(column, labels.ids)
     else:
+        gap = experiment.gap
         groups = cut_files(manifest.items, labels.ids, gap)
     folds = min(N_FOLDS, len({*groups}))
     if gap:  # two stretches per fold if possible: levels rarely change

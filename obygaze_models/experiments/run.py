@@ -126,7 +126,13 @@ def run_experiment(
         except KeyboardInterrupt:
             log(f"The finished fits are kept in {folder}. Run the same command to resume.")
             raise
-        tables = _tables(plan, results)
+        tables = {
+            "clips": plan.clips.assign(leaked=plan.clips["id"].isin(results.leaked)),
+            "fits": pd.DataFrame(results.fits, columns=[*FITS]),
+            "predictions": pd.concat(results.predictions, ignore_index=True),
+        }
+        if results.reasons:
+            tables["reasons"] = join_reasons(results.reasons)
         header = _header(plan, results, tables)
         seconds = round(time.monotonic() - clock, 1)
         write_run(folder, tables, header | {"started": started, "seconds": seconds})
@@ -190,15 +196,14 @@ def _add_rows(
     about = fit.about
     ids = data.ids_at(fold.test_rows)
     results.predictions += tabulate_tests(plan, planned.problem, planned.model, fold, outputs)
-    attribution = None
     X = data.X[fold.test_rows]
     if bank_of(fit.estimator) is not None:
         attribution = attribute(fit.estimator, X, classes=task.class_keys, cut=about.cut)
-    if attribution is not None:
-        labels = np.where(X.any(axis=1), attribution.labels, "").tolist()
-        reasons = tabulate_reasons(ids, labels, attribution)
-        named = reasons.assign(model=planned.model, task=task.key, fit=fold.index)
-        results.reasons.append(named)
+        if attribution is not None:
+            labels = np.where(X.any(axis=1), attribution.labels, "").tolist()
+            reasons = tabulate_reasons(ids, labels, attribution)
+            named = reasons.assign(model=planned.model, task=task.key, fit=fold.index)
+            results.reasons.append(named)
 
     used = np.union1d(rows_of(plan, planned).seen, fold.validation)
     leaked = overlapping(plan.manifest.items, ids, data.ids_at(used))
@@ -333,18 +338,6 @@ def about_model(plan: Plan, planned: PlannedFit, about: About) -> About:
         seen_groups={data.grouped_by: sorted(groups)},
         warnings=origin_warnings(items, plan.store.attributes),
     )
-
-
-def _tables(plan: Plan, results: Results) -> dict[str, pd.DataFrame]:
-    """Return the tables of a run by name."""
-    tables = {
-        "clips": plan.clips.assign(leaked=plan.clips["id"].isin(results.leaked)),
-        "fits": pd.DataFrame(results.fits, columns=[*FITS]),
-        "predictions": pd.concat(results.predictions, ignore_index=True),
-    }
-    if results.reasons:
-        tables["reasons"] = join_reasons(results.reasons)
-    return tables
 
 
 def _header(plan: Plan, results: Results, tables: dict[str, pd.DataFrame]) -> dict[str, Any]:

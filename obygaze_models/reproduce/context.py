@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from obygaze_features.store import Store, open_store
 from obygaze_models.data.warnings import origin_warnings
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.tables import Run
-from obygaze_models.reproduce.published import BACKBONES, DATASET, slot_of
+from obygaze_models.reproduce.published import BACKBONES, DATASET, SLOTS
 from obygaze_models.reproduce.render import Artifacts
 
 PROTOCOLS = ("released", "leak-free", "paper")
@@ -120,7 +120,7 @@ class ReproductionContext:
     has_papers_clips
         True if the clips are the paper's, so that its numbers can be compared with ours.
     has_released_splits
-        True if the manifest has the authors' splits and runs.
+        True if the manifest has the authors' splits, runs and label set.
     released_labels
         The label set of the released splits, if the manifest has it.
     """
@@ -138,20 +138,19 @@ class ReproductionContext:
         self.protocols = protocols
         self.seed = seed
         self.has_papers_clips = self.manifest.name == DATASET
-        self.has_released_splits = bool(self.manifest.run_names)
         self.released_labels = None
         if RELEASED_LABELS in self.manifest.label_names:
             self.released_labels = RELEASED_LABELS
+        self.has_released_splits = bool(self.manifest.run_names and self.released_labels)
         self.stores: dict[str, Store] = {}
         for name, path in stores.items():
             store = open_store(path)
             backbone = store.attributes["backbone"]
-            slot = slot_of(backbone)
-            if (
-                slot is None
-                or slot in self.stores
-                or name not in (backbone["name"], *BACKBONES[slot].names)
-            ):
+            # Older stores do not record the family; in these, the name is the family.
+            family = backbone.get("family") or backbone["name"]
+            slot = SLOTS.get(family, "")
+            names = (backbone["name"], *BACKBONES[slot].names) if slot else ()
+            if slot in self.stores or name not in names:
                 accepted = ", ".join(each.names[0] for each in BACKBONES.values())
                 raise ExperimentError(
                     f"--store {name}={path} is a store of {backbone['name']}. Pass at most one "
@@ -169,7 +168,6 @@ class ReproductionContext:
         for setting in SETTINGS:
             is_possible = setting.labels in (None, self.released_labels)
             if setting.protocol == "released":
-                setting = replace(setting, labels=self.released_labels)
                 is_possible = self.has_released_splits
             if is_possible and setting.protocol in self.protocols:
                 found.append(setting)

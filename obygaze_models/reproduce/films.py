@@ -125,11 +125,8 @@ def make_figure6(context: ReproductionContext, runs: Runs) -> Artifacts:
         values: Numbers = {"clips": film.clips, "wrong": film.wrong}
         rows.append((f"{name}: {film.wrong:,} of {film.clips:,} wrong", []))
         for factor in film.factors:
-            mean = factor.coefficient
-            low = factor.low
-            high = factor.high
-            values[factor.name] = Value(mean, low=low, high=high)
-            rows.append((factor.name, [Dot(mean, low, high)]))
+            values[factor.name] = Value(factor.coefficient, low=factor.low, high=factor.high)
+            rows.append((factor.name, [Dot(factor.coefficient, factor.low, factor.high)]))
         lines.append(Line(name, "ours", values))
     columns = list(lines[0].numbers)
     block = Block(TITLE, PROTOCOL, "coefficient", lines)

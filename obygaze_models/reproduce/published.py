@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from obygaze_features.common.package import reference_json
 from obygaze_models.reproduce.render import Value, Values
@@ -46,16 +45,8 @@ BACKBONES = {
     "lsmdc": Backbone("X-CLIP retrained on LSMDC", ("xclip-lsmdc", "lsmdc"), {}),
 }
 """The paper's three backbones, by key."""
-
-
-def slot_of(backbone: Mapping[str, Any]) -> str | None:
-    """Return the key in `BACKBONES` for a store's backbone, or None. The checkpoint is ignored.
-
-    If a store does not record the family of its backbone, the backbone's name is used, because in
-    older stores this name is the family.
-    """
-    family = str(backbone.get("family") or backbone["name"])
-    return next((slot for slot in BACKBONES if family in BACKBONES[slot].names), None)
+SLOTS = {name: slot for slot, backbone in BACKBONES.items() for name in backbone.names}
+"""The key of each of their names and families. The checkpoint is ignored."""
 
 
 def published_row(row: str, metric: str) -> Values:
@@ -64,5 +55,4 @@ def published_row(row: str, metric: str) -> Values:
     entry = {**tables["table2"]["rows"], **tables["table5"]["rows"]}[row]
     if AVERAGES[entry["average"]] != metric:
         return {}
-    numbers = entry["values"]
-    return {column: Value(**numbers[column]) for column in numbers if numbers[column]}
+    return {column: Value(**number) for column, number in entry["values"].items() if number}

@@ -52,12 +52,11 @@ Arrays = dict[str, "np.ndarray[Any, Any]"]
 
 
 class ModelFile(msgspec.Struct):
-    """The content of ``model.json``; `files` has the digest of the arrays, `sha256` of the rest."""
+    """The content of ``model.json``. `files` has the digest of the arrays."""
 
     about: About
     model: dict[str, Any]
     files: dict[str, str]
-    sha256: str
 
 
 def save_model(
@@ -149,13 +148,11 @@ def read_header(path: Path) -> ModelFile:
     if content["format_version"] < FORMAT_VERSION:
         raise ExperimentError(f"{path} was saved by an earlier obygaze; {REMEDY}")
     try:
-        header = msgspec.convert(content, ModelFile)
-    except (msgspec.MsgspecError, RecursionError) as problem:
+        if content.pop("sha256", None) != _digest(content):
+            raise ExperimentError("its checksum does not match")
+        return msgspec.convert(content, ModelFile)
+    except (ExperimentError, msgspec.MsgspecError, RecursionError) as problem:
         raise _damaged(file, problem) from None
-    content.pop("sha256")
-    if header.sha256 != _digest(content):
-        raise _damaged(file, "its checksum does not match")
-    return header
 
 
 def read_models(folder: Path) -> dict[str, About]:
@@ -198,12 +195,13 @@ def _encode(value: Any, name: str, arrays: Arrays) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
-        if value.dtype.kind in "biuf" and value.flags.fnc:
-            arrays[name] = np.ascontiguousarray(value.T)  # by columns: sums depend on the order
-            return {"columns": name}
         if value.dtype.kind in "biuf":
+            kind = "array"
+            if value.flags.fnc:
+                kind = "columns"  # sums depend on the order
+                value = value.T
             arrays[name] = np.ascontiguousarray(value)
-            return {"array": name}
+            return {kind: name}
         if value.dtype.kind in "UO" and value.ndim == 1:
             return {"texts": [str(text) for text in value.tolist()]}
     if isinstance(value, list | tuple):
@@ -218,21 +216,20 @@ def _encode(value: Any, name: str, arrays: Arrays) -> Any:
 
 
 def _encode_object(value: Any, name: str, arrays: Arrays) -> dict[str, Any]:
-    tree = as_tree(value) if hasattr(value, "tree_") else None
-    if tree is not None and np.array_equal(tree.classes_, value.classes_):
-        value = tree  # arrays, which are checked when loaded
+    if hasattr(value, "tree_"):
+        tree = as_tree(value)
+        if tree is not None and np.array_equal(tree.classes_, value.classes_):
+            value = tree  # arrays, which are checked when loaded
     path = _path_of(value, name)
-    groups: dict[str, dict[str, Any]] = {}
-    if not hasattr(value, "get_params"):  # a tree
-        groups["fields"] = vars(value)
-    else:
+    state = vars(value)
+    groups = {"fields": state}  # of a tree
+    if hasattr(value, "get_params"):
         parameters = dict(value.get_params(deep=False))
         if "memory" in parameters:
             parameters["memory"] = None  # only for the process that fitted the model
-        state = vars(value)
         own = ROWS if path == NEIGHBOURS else state.keys() - parameters.keys() - NOT_SAVED
-        groups["parameters"] = parameters
-        groups["fitted"] = {key: state[key] for key in sorted(own) if key in state}
+        fitted = {key: state[key] for key in sorted(own) if key in state}
+        groups = {"parameters": parameters, "fitted": fitted}
     encoded: dict[str, Any] = {"class": path}
     for group, items in groups.items():
         encoded[group] = {
@@ -257,10 +254,10 @@ def _path_of(value: Any, name: str) -> str:
 
 def _decode(value: Any, arrays: Arrays) -> Any:
     """Decode a value from `_encode`, creating only plain values and allowed classes."""
-    if value is None or isinstance(value, str | int | float):
-        return value
     if isinstance(value, list):
         return [_decode(item, arrays) for item in value]
+    if not isinstance(value, dict):
+        return value
     if "class" in value:
         return _decode_object(value, arrays)
     [(kind, content)] = value.items()

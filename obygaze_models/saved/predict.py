@@ -107,20 +107,19 @@ def predict(folder: str | Path, store: Stores, *, ids: Sequence[str] | None = No
     estimator, about = load_model(folder)
     opened = open_for(about, store)
     task = about.learned
-    wanted = clips_of(opened, ids)
+    wanted = done_clips(opened, ids)
+    if not wanted:
+        raise ExperimentError(f"{opened.where} has features of none of these clips")
     step = max(1, BLOCK_VALUES // about.needs.shape[-1])
     if about.reads == "frames":  # all at once
-        step = max(1, len(wanted))
+        step = len(wanted)
     clips: list[str] = []
     blocks = []
     for start in range(0, len(wanted), step):
         block_ids, features = read_input(about, opened, wanted[start : start + step])
-        if block_ids:
-            with prediction_errors(folder, estimator):
-                blocks.append(predict_features(estimator, about, features))
-            clips += block_ids
-    if not clips:
-        raise ExperimentError(f"{opened.where} has features of none of these clips")
+        with prediction_errors(folder, estimator):
+            blocks.append(predict_features(estimator, about, features))
+        clips += block_ids
     values = np.concatenate(blocks)
     called = values[:, 0]
     names = ["value"]
@@ -152,7 +151,7 @@ def predict_frames(
     if not hasattr(estimator, "predict_frames"):
         raise ExperimentError(f"{folder} does not predict frames. Train frame-mil")
     opened = open_for(about, store)
-    clips, X = read_input(about, opened, clips_of(opened, ids))
+    clips, X = read_input(about, opened, done_clips(opened, ids))
     table = np.zeros((*X.shape[:2], len(about.learned.classes)))
     if clips:
         with prediction_errors(folder, estimator):
@@ -247,7 +246,7 @@ def open_for(about: About, store: Stores) -> Sources:
         f"shape of {needed.array}": needed.shape,
         **needed.preprocessing,
     }
-    for key in dict.fromkeys([*wanted, *actual]):
+    for key in wanted | actual:
         if wanted.get(key) != actual.get(key):
             raise ExperimentError(
                 f"the model does not fit {opened.where}: {key} is {actual.get(key)!r}, but "
@@ -257,14 +256,12 @@ def open_for(about: About, store: Stores) -> Sources:
     return opened
 
 
-def clips_of(store: Sources, ids: Sequence[str] | None) -> list[str]:
-    """Return these clips of a store, by default all finished ones; raise for unknown clips."""
-    if ids is None:
-        return list(store.done_ids())
-    for clip in ids:
+def done_clips(store: Sources, ids: Sequence[str] | None) -> list[str]:
+    """Return the finished clips among these, by default among all; raise for unknown clips."""
+    for clip in ids or ():
         if clip not in store:
             raise ExperimentError(f"{store.where}: {unknown_name('clip', clip, store.ids)}")
-    return list(ids)
+    return store.done_ids(ids)
 
 
 def read_input(about: About, store: Sources, ids: Sequence[str]) -> tuple[list[str], Array]:
