@@ -103,6 +103,12 @@ def pages2(run_world2, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def run2(pages2):
+    """The folder of the run on levels of a world unlike the paper's."""
+    return pages2["levels"].with_suffix("")
+
+
+@pytest.fixture(scope="session")
 def tab():
     with open_tab() as opened:
         yield opened
