@@ -104,9 +104,10 @@ def test_the_command_writes_a_page_of_timelines(tmp_path, obygaze):
     refused(obygaze("report", marks, "-o", tmp_path / "page.pdf"), "must end in .html", code=2)
 
 
-def test_runs_on_other_labels_are_refused(run2, example_runs, tmp_path):
+def test_runs_on_other_labels_are_refused(run2, run_world2, tmp_path):
+    other = run_world2(tmp_path / "run", labels="anna", **SURE)
     with pytest.raises(ObygazeError, match="different labels"):
-        om.report([run2, example_runs / "level"], tmp_path / "page.html")
+        om.report([run2, other], tmp_path / "page.html")
     with pytest.raises(ObygazeError, match="a page needs"):
         om.report([run2, with_labels({})], tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
