@@ -85,6 +85,7 @@ def test_splits_leak_as_published(obygaze12):
         assert row["leaked_by_class"]["S"] == sure
 
 
+@pytest.mark.gate
 def test_mobygaze_comes_back_from_elan_in_every_field(authors, tmp_path):
     timelines = of.Timelines.from_mobygaze(authors / "mobygaze/mobygaze_dataframe.csv")
     for name, text in elan_files(timelines).items():

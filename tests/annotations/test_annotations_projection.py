@@ -1,6 +1,5 @@
 """Grids of clips, projection onto them, and merging, by the paper's example and exact fractions."""
 
-from collections import Counter
 from fractions import Fraction
 
 import numpy as np
@@ -43,18 +42,6 @@ def test_the_papers_example_projects_as_published():
     assert (ann.about["annotator"], ann.about["timelines"]["sha256"]) == ("one", worked().sha256)
     assert merged.about["of"] == {labels.name: labels.about for labels in (ann, bea)}
     assert "highest level wins" in merged.about["rule"]
-
-
-def test_other_thresholds_change_the_levels():
-    levels = [
-        dict(Counter(project(worked(), grid(), threshold).merge_labels().levels))
-        for threshold in (0.15, 0.2)
-    ]
-    assert levels[0] == {"EN": 1, "HN": 1, "S": 3}
-    assert levels[1]["EN"] == 2
-    for threshold in (0, 1.01, float("nan")):
-        with pytest.raises(UsageError, match="share above 0 and at most 1"):
-            project(worked(), grid(), threshold=threshold)
 
 
 def seconds(frame, rate):

@@ -291,15 +291,6 @@ def test_clips_are_joined_by_id_whatever_the_order(world, make_run, tmp_path):
     assert predictions(second) == predictions(make_run("good"))
 
 
-PROTOCOLS = [
-    ({"protocol": "leak-free"}, True),
-    ({"protocol": "split", "balance": "none"}, False),
-    ({"protocol": "leave-film-out", "split": None}, True),
-    ({"protocol": "leave-film-out", "split": None, "balance": "none"}, False),
-    ({"protocol": None, "balance": "weights"}, False),
-]
-
-
 @pytest.mark.gate
 def test_weights_balance_as_in_scikit_learn(make_run):
     """The models equal those of unbalanced clips with class weights."""
@@ -322,10 +313,6 @@ def test_weights_balance_as_in_scikit_learn(make_run):
     assert changed == {"mlp", "logistic", "tree"}
     notes = [warning.subject for warning in weighted.warnings if warning.code == "balance"]
     assert notes == ["knn"]
-
-
-STOPPED = {"name": "svm", "as": "stopped", "C": 0.1}
-CHOSEN = {"name": "logistic", "as": "chosen", "threshold": "validation"}
 
 
 def test_external_predictions_by_film_need_no_validation(world, make_run, tmp_path):

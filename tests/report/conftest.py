@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 import obygaze_models as om
 from tests.experiments.conftest import no_waiting_for_the_disk  # noqa: F401
@@ -61,10 +62,12 @@ def axe(tab):
 
 @pytest.fixture(scope="session")
 def example_runs(tmp_path_factory):
-    """The folders of the shipped example's runs."""
+    """The folders of the shipped example's runs, with three of its six concepts."""
     folder = tmp_path_factory.mktemp("example")
     for name in ("level", "length", "concepts"):
-        om.run_experiment(om.load_experiment(EXAMPLE / f"{name}.toml"), folder / name)
+        experiment = om.load_experiment(EXAMPLE / f"{name}.toml")
+        experiment = structs.replace(experiment, concepts=experiment.concepts[:3])
+        om.run_experiment(experiment, folder / name)
     return folder
 
 
@@ -100,6 +103,12 @@ def pages2(run_world2, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages2")
     runs = {name: run_world2(folder / name, **options) for name, options in WORLD2.items()}
     return {name: om.report(run, folder / f"{name}.html") for name, run in runs.items()}
+
+
+@pytest.fixture(scope="session")
+def run2(pages2):
+    """The folder of the run on levels of a world unlike the paper's."""
+    return pages2["levels"].with_suffix("")
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import pytest
 import obygaze_models as om
 from obygaze_features.errors import VideoError
 from tests.kit.films import write_pictures
-from tests.report.conftest import SURE, Page
+from tests.report.conftest import Page
 
 NOW = "document.querySelector('dialog video').currentTime"
 PLAYS_S = 30.0
@@ -28,15 +28,10 @@ def wait_for(check: Callable[[], bool], failure: str) -> None:
         time.sleep(0.05)
 
 
-@pytest.fixture(scope="module")
-def run(run_world2, tmp_path_factory):
-    return run_world2(tmp_path_factory.mktemp("run") / "run", **SURE)
-
-
-def test_a_clip_plays_at_its_time_until_the_dialog_closes(tab, run, tmp_path):
+def test_a_clip_plays_at_its_time_until_the_dialog_closes(tab, run2, tmp_path):
     write_film(tmp_path / "reel 0.mp4")
     write_film(tmp_path / "reel 1.avi", codec="mpeg4")
-    page = om.report(run, tmp_path / "page.html", videos=tmp_path)
+    page = om.report(run2, tmp_path / "page.html", videos=tmp_path)
     assert "=x" in Page(page).data["videos"]["missing"]
     tab.prefer()
     tab.open(page, fragment="#clip=s0-02")
@@ -50,8 +45,8 @@ def test_a_clip_plays_at_its_time_until_the_dialog_closes(tab, run, tmp_path):
     assert {url.split(":")[0] for url in tab.requested} <= {"file", "data", "about"}
 
 
-def test_a_folder_without_these_films_is_refused(run, tmp_path):
+def test_a_folder_without_these_films_is_refused(run2, tmp_path):
     (tmp_path / "Another film.mp4").write_bytes(b"")
     with pytest.raises(VideoError, match="2001"):
-        om.report(run, tmp_path / "page.html", videos=tmp_path)
+        om.report(run2, tmp_path / "page.html", videos=tmp_path)
     assert not (tmp_path / "page.html").exists()
