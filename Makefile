@@ -48,7 +48,7 @@ demo: $(SMALL)
 	@echo "To type such commands yourself: . .venv/bin/activate"
 
 test: $(READY)
-	@$(BIN)/python -m pytest $(WORKERS)
+	@$(BIN)/python -m pytest $(WORKERS) $(MARKS)
 
 gate: $(READY)
 	@WORKERS="$(WORKERS)" .ci/gate

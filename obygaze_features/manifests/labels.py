@@ -168,7 +168,7 @@ class LabelScheme:
     def in_order(self, texts: Iterable[str]) -> tuple[str, ...]:
         """Return the concepts with these names or aliases, each once, in the scheme's order."""
         names = set(map(self.concept, texts))
-        return tuple(filter(names.__contains__, self.concept_names))
+        return tuple(name for name in self.concept_names if name in names)
 
     @cached_property
     def _level_of(self) -> dict[str, Level]:

@@ -233,6 +233,8 @@ def _prepare(folder: Path, listed: bytes) -> None:
 def _fetch(location: Location, folder: Path) -> int:
     """Fetch the files that are not right yet; return the number of bytes fetched."""
     wrong = list(compare_files(Folder(folder)))
+    for name in wrong:
+        (folder / name).unlink(missing_ok=True)
     try:
         location.fetch(wrong, folder)
     except FileNotFoundError:
@@ -247,6 +249,7 @@ def _fetch(location: Location, folder: Path) -> int:
             f"{location.join(name)} does not match its checksum; tell the owner of the store (if "
             "the store was changed just now, run the same command again)"
         )
+    (folder / fmt.LOG).unlink(missing_ok=True)
     with contextlib.suppress(FileNotFoundError):  # the log may be lost; it affects no features
         if isinstance(location, Folder):  # no checksum tells whose file it is
             require_plain_file(location.path / fmt.LOG, StoreError)

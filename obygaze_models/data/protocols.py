@@ -199,7 +199,7 @@ def leave_film_out(
         test, stop = pairs[number]
         name = f"test {names[test]}"
         if stop >= 0:
-            name += f", early stopping on {names[stop]}"
+            name += f", validation {names[stop]}"
         tested = codes == test
         stopping = codes == stop
         return Parts(name, ~(tested | stopping), stopping, tested, str(names[test]))

@@ -259,8 +259,7 @@ def _notes(
     table: Table, context: ReproductionContext, needs: Needs, facts: Mapping[str, object]
 ) -> list[RunWarning]:
     """Return the notes of a table, one for each line of the template."""
-    import jinja2
-
+    jinja2 = need("jinja2", extra="report")
     text = (files("obygaze_models.reproduce") / "notes.txt").read_text(encoding="utf-8")
     rendered = jinja2.Template(text, trim_blocks=True, undefined=jinja2.StrictUndefined).render(
         facts,

@@ -359,7 +359,7 @@ def test_folds_are_made_lazily():
 
     folds = leave_film_out(films, labels, near=near)
     assert (len(folds), drawn) == (30 * 29, [])
-    assert folds[-1].name == "test 9, early stopping on 8"
+    assert folds[-1].name == "test 9, validation 8"
     assert [fold.index for fold in folds[100:103]] == [100, 101, 102]
     assert len(drawn) == 4
     with pytest.raises(IndexError):
@@ -375,7 +375,7 @@ def test_ten_clips_of_each_class_make_a_film_eligible():
         leave_film_out(films, labels)
     labels[59] = 1  # the film c has ten of each, too
     draws = leave_film_out(films, labels)
-    assert [d.name for d in draws] == [f"test {a}, early stopping on {b}" for a, b in ("ac", "ca")]
+    assert [d.name for d in draws] == [f"test {a}, validation {b}" for a, b in ("ac", "ca")]
 
 
 def test_official_sets_train_validate_and_test():

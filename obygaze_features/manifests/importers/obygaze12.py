@@ -75,7 +75,7 @@ def _apply_rule(rule: str, raw: LabelSet, scheme: LabelScheme) -> LabelSet:
     levels = []
     concepts = []
     for level, names in zip(raw.levels, raw.concepts, strict=True):
-        seen = tuple(filter(visual.__contains__, names))
+        seen = tuple(name for name in names if name in visual)
         concepts.append(seen)
         levels.append(level if seen else lowest)
     about = {**raw.about, "rule": RULES[rule]}
