@@ -224,8 +224,7 @@ def _films(y: Array, groups: Any, min_clips: int) -> tuple[Array, Array, list[in
     if len(eligible) < 2:
         raise ExperimentError(
             f"leave-film-out needs at least two films or other groups with {min_clips} "
-            f"clips of each class (got {len(eligible)} of {len(names)}). "
-            'Use fewer clips: protocol = {name = "leave-film-out", min_clips = 1}'
+            f"clips of each class, its min_clips (got {len(eligible)} of {len(names)})"
         )
     return names, codes, eligible
 

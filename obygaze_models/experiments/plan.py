@@ -239,12 +239,12 @@ class Plan:
                     "model": planned.model,
                     "task": planned.task.key,
                     "fits": int(bool(planned.fold.tests)),
-                    "trained": len(planned.fold.train),
+                    "training_clips": len(planned.fold.train),
                     "skipped": "; ".join(planned.skips),
                 }
             )
         by_model = pd.DataFrame(rows).groupby(["model", "task"], sort=False, as_index=False)
-        return records(by_model.agg({"fits": "sum", "trained": "max", "skipped": "max"}))
+        return records(by_model.agg({"fits": "sum", "training_clips": "max", "skipped": "max"}))
 
     def versions(self) -> dict[str, str]:
         """Return the versions of Python and of the packages that the results depend on."""

@@ -172,7 +172,7 @@ def _compute(plan: Plan, folder: Path, memo: FitMemo) -> Results:
                 lacks.append(one_line(reason))
             else:
                 _add_rows(plan, planned, fit, not_saved, outputs, results)
-        what = f"{planned.model}, {fold.name}"
+        what = f"{planned.model} ({fold.name})"
         for why in lacks:
             results.skipped.append(Skipped(planned.task.key, fold.index, what, why))
 

@@ -103,7 +103,7 @@ def test_a_broken_model_does_not_stop_the_others(install, tmp_path, write):
     assert re.search(r"SKIPPED: .*c0, .*KeyError: 'nokey' \(mylab/broken.py:\d+\)", result.stderr)
     skipped = json.loads((tmp_path / "run/run.json").read_text())["skipped"]
     for number, reason in enumerate(BROKEN.values()):
-        [explanation] = {skip["why"] for skip in skipped if skip["what"][:4] == f"c{number}, "}
+        [explanation] = {skip["why"] for skip in skipped if skip["what"].startswith(f"c{number} (")}
         assert re.search(reason, explanation)
         assert "\n" not in explanation
         assert f"SKIPPED: HN vs S, c{number}, " in result.stderr
