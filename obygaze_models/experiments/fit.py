@@ -152,8 +152,6 @@ def fit_planned(plan: Plan, planned: PlannedFit, memo: FitMemo | None = None) ->
         "labelled_val": np.isin(choose, fold.validation),
         "X_val": X[choose],
         "y_val": labels[choose],
-        "order": learn,
-        "order_val": choose,
     }
     arguments = {name: value for name, value in offered.items() if name in accepted}
     fit = _fit_model(model, planned, X[learn], labels[learn], films[learn], arguments)
