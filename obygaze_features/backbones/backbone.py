@@ -130,7 +130,7 @@ class Backbone:
 
     def __post_init__(self) -> None:
         for file in self.weights:
-            if not Path(file).is_file():
+            if not isinstance(file, str | Path) or not Path(file).is_file():
                 raise BackboneError(f"weights must be a tuple of files ({file} is not a file)")
 
     @staticmethod

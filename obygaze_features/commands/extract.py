@@ -68,8 +68,7 @@ from obygaze_features.errors import VideoError
     "--precision",
     type=click.Choice(PRECISIONS),
     default="float32",
-    help="The number format for computing; tf32 and bfloat16 are several times faster on Ampere or "
-    "newer GPUs.",
+    help="The number format for computing; tf32 and bfloat16 save time if the GPU is the limit.",
 )
 @click.option(
     "--sampling",
@@ -138,7 +137,7 @@ def extract(
     A manifest of images, texts or both needs backbones that accept them: clip, siglip and xclip
     embed both in one space; dinov2 and dinov3 accept only images. For texts, leave out --videos.
 
-    Audio backbones (clap and others) and visual backbones fill their stores in the same pass. A
+    Audio backbones (clap) and visual backbones fill their stores in the same pass. A
     clip without a sound track fails only for audio backbones.
 
     With --ray, the machines of a Ray cluster do the work. They must see the films and the output

@@ -46,8 +46,8 @@ def extract(
     media
         The folder of the films or images; None if there are only texts.
     backbones
-        One or more backbones: names, checkpoints (``NAME=PATH``), `Backbone` objects, functions
-        that return one, or torch modules with a `transform`. All of them share each decoded item.
+        One or more backbones: names, checkpoints (``NAME=PATH``), `Backbone` objects, or
+        functions that return one. All of them share each decoded item.
     output
         The folder for ``log.jsonl`` and for the store ``NAME.zarr`` of each backbone.
     options

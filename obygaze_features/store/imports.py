@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import read_toml
+from obygaze_features.common.package import need
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import shorten
@@ -285,8 +286,7 @@ def _load_pth(path: Path, where: str, name: str) -> NDArray[Any]:
     Only the zip format of PyTorch 1.6 and later is read. Some PyTorch versions could not read the
     older format safely.
     """
-    import torch
-
+    torch = need("torch", extra="extract")
     reason = "is not a file of PyTorch 1.6 or later ({})"
     with translate(StoreError, where, reason), zipfile.ZipFile(path) as archive:
         if any(info.compress_type for info in archive.infolist()):
