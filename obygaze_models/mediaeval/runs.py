@@ -8,7 +8,7 @@ topic, a constant, the clip, its rank, its score, and the run's tag. Tags that o
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +79,11 @@ def write_run(
         origin = "external-data"
     tag = f"{folder_name(predictions.about.model)}-{origin}"
     write_text(output, format_run(truth.name, ids, predictions.values[:, 1], tag))
-    trained_on = predictions.table["seen"].tolist().count("clip")
     return {
         "clips": len(ids),
         "tag": tag,
         "missing": missing_from(ids, tested),
-        "trained_on": trained_on,
+        "trained_on": predictions.table["seen"].tolist().count("clip"),
         "warnings": list(map(str, predictions.warnings)),
     }
 
@@ -92,10 +91,10 @@ def write_run(
 def format_run(topic: str, ids: Sequence[str], scores: NDArray[Any], tag: str) -> str:
     """Return the text of a run file. The clips with the highest scores come first."""
     order = np.argsort(-trec_ranks(ids, scores))
-    lines = []
-    for rank, row in enumerate(order.tolist(), start=1):
-        lines.append(f"{topic} Q0 {ids[row]} {rank} {float(scores[row])!r} {tag}\n")
-    return "".join(lines)
+    text = ""
+    for rank, row in enumerate(order.tolist(), 1):
+        text += f"{topic} Q0 {ids[row]} {rank} {float(scores[row])!r} {tag}\n"
+    return text
 
 
 def read_run_file(path: Path) -> Table:
@@ -106,7 +105,7 @@ def read_run_file(path: Path) -> Table:
     text = read_bytes(path, ExperimentError).decode(errors="replace")
     rows = []
     numbers = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.splitlines(), 1):
         cells = line.split()
         if not cells:
             continue
@@ -123,12 +122,12 @@ def read_run_file(path: Path) -> Table:
         numbers.append(number)
     if len({cells[0] for cells in rows}) != 1:
         raise ExperimentError(f"{path}: a run file has lines of one topic")
-    columns = map(list, zip(*rows, strict=True))
+    columns = np.array(rows).T.tolist()
     return Table(path, " ", dict(zip(COLUMNS, columns, strict=True)), numbers)
 
 
 def trec_average_precision(
-    ids: Sequence[str], scores: NDArray[Any], positives: Collection[str]
+    ids: Sequence[str], scores: NDArray[Any], positives: Sequence[str]
 ) -> float | None:
     """Return the average precision as trec_eval computes it; None if there are no positive clips.
 
@@ -151,7 +150,7 @@ def trec_average_precision(
     """
     if not positives:
         return None
-    labels = np.isin(ids, list(positives)).astype(np.int64)
+    labels = np.isin(ids, positives)
     precision = average_precision(labels, trec_ranks(ids, scores)) or 0.0
     return precision * int(labels.sum()) / len(positives)
 
@@ -198,7 +197,7 @@ def score_run(path: Path, manifest: Manifest, *, labels: str | None = None) -> d
         positives = [clip for clip, level in level_of.items() if level == scheme.codes[-1]]
         # Ties are ordered by the names in the file. Missing clips have no name there.
         names = [run["id"][row_of[clip]] if clip in row_of else clip for clip in positives]
-        scores = np.array(run["score"], dtype=np.float64)
+        scores = np.array(run["score"], dtype=float)
         facts["value"] = trec_average_precision(run["id"], scores, names)
         facts["positives"] = len(positives)
         facts["tag"] = run["tag"][0]
@@ -206,20 +205,19 @@ def score_run(path: Path, manifest: Manifest, *, labels: str | None = None) -> d
         run = read_table(path, required=["id", "prediction"])
         row_of = _rows_by_clip(run, manifest)
         predicted = map_column(run, "prediction", scheme.level)
-        correct = 0
-        for clip, row in row_of.items():
-            correct += predicted[row] == level_of.get(clip)
-        facts["value"] = correct / len(level_of)
-    facts["clips"] = len(level_of)
-    facts["missing"] = missing_from(row_of, level_of)
-    facts["outside"] = missing_from(level_of, row_of)
-    return facts
+        is_correct = [predicted[row] == level_of.get(clip) for clip, row in row_of.items()]
+        facts["value"] = sum(is_correct) / len(level_of)
+    return facts | {
+        "clips": len(level_of),
+        "missing": missing_from(row_of, level_of),
+        "outside": missing_from(level_of, row_of),
+    }
 
 
 def _rows_by_clip(run: Table, manifest: Manifest) -> dict[str, int]:
     """Return the row of each clip of a run; raise for unknown and for duplicate clips."""
     id_of = {item.media: item.id for item in manifest if item.media}
-    id_of.update((item.id, item.id) for item in manifest)
+    id_of |= {item.id: item.id for item in manifest}
     row_of: dict[str, int] = {}
     for row, name in enumerate(run["id"]):
         clip = id_of.get(name)
