@@ -103,7 +103,7 @@ def run(
       positives = ["S"]
       train_negatives = ["EN", "HN"]
       estimators = ["mlp"]          # see: obygaze models list --json; tables have options:
-      # estimators = [{name = "mlp", threshold = "validation"}]
+      # estimators = ["mlp", {name = "mlp", as = "wide", hidden_layer_sizes = [512]}]
 
     Instead of positives and negatives, an experiment can tell three or more levels apart, detect
     concepts, or predict the numbers of a column. The other keys are optional:

@@ -14,7 +14,9 @@ from obygaze_models.commands._shared import path_option
 
 
 @click.command()
-@click.argument("sources", metavar="MANIFEST|TIMELINES|RUN...", nargs=-1, required=True, type=PATH)
+@click.argument(
+    "sources", metavar="MANIFEST | TIMELINES | RUN...", nargs=-1, required=True, type=PATH
+)
 @path_option(
     "-o",
     "--output",
@@ -45,8 +47,8 @@ def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> No
 
     The page is a single file, needs no network, and can be printed. With --videos, open it from
     your disk. For a MANIFEST with labels, or for TIMELINES (minute by minute), it shows each film
-    as a strip, each clip with its annotations, and how well annotators agree. For RUNS it also
-    shows what the models can tell apart, with intervals and cautions.
+    as a strip, each clip with its annotations, and how well annotators agree. For RUNS on the
+    same labels, it also shows what the models can tell apart, with intervals and cautions.
 
     \b
     Example:

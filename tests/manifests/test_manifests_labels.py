@@ -84,7 +84,9 @@ def test_folders_are_imported_however_deep(films, tmp_path):
         MediaFolder(films).find(manifest["S1-extra-ep_1"])
 
 
-@pytest.mark.parametrize("name", ["{id}", "{stem}", "/other/{path}", "C:\\films\\{windows}"])
+@pytest.mark.parametrize(
+    "name", ["{id}", "{stem}", "{path}", "/other/{path}", "C:\\films\\{windows}"]
+)
 def test_labels_are_added_by_id_file_or_stem(films, tmp_path, obygaze, name):
     (films / "S1/extra/ep 1.mkv").rename(films / "S1/extra/ep 3.mkv")
     (films / "S2/ep 1.mp4").rename(films / "S2/ep 2.mp4")
@@ -96,8 +98,9 @@ def test_labels_are_added_by_id_file_or_stem(films, tmp_path, obygaze, name):
         path = Path(item.film, item.media)
         words = {"id": item.id, "path": path.as_posix(), "stem": path.stem}
         words["windows"] = words["path"].replace("/", "\\")
-        rows.append(f"{name.format(**words)},{level},x|y,ann")
-    source = write(tmp_path / "marks.csv", "Video,Label,concepts,who", *rows, end="")
+        film = item.film if name == "{path}" else ""
+        rows.append(f"{name.format(**words)},{level},x|y,ann,{film}")
+    source = write(tmp_path / "marks.csv", "Video,Label,concepts,who,film", *rows, end="")
     command = ("manifests", "label", folder, source, "--levels", "low,high")
     result = obygaze(*command)
     assert result.stdout.startswith(
