@@ -48,7 +48,7 @@ demo: $(SMALL)
 	@echo "To type such commands yourself: . .venv/bin/activate"
 
 test: $(READY)
-	@$(BIN)/python -m pytest $(WORKERS) $(MARKS)
+	@$(BIN)/python -m pytest $(WORKERS)
 
 gate: $(READY)
 	@WORKERS="$(WORKERS)" .ci/gate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +120,7 @@ class ReproductionContext:
     has_papers_clips
         True if the clips are the paper's, so that its numbers can be compared with ours.
     has_released_splits
-        True if the manifest has the authors' splits, runs and label set.
+        True if the manifest has the authors' splits and runs.
     released_labels
         The label set of the released splits, if the manifest has it.
     """
@@ -138,10 +138,10 @@ class ReproductionContext:
         self.protocols = protocols
         self.seed = seed
         self.has_papers_clips = self.manifest.name == DATASET
+        self.has_released_splits = bool(self.manifest.run_names)
         self.released_labels = None
         if RELEASED_LABELS in self.manifest.label_names:
             self.released_labels = RELEASED_LABELS
-        self.has_released_splits = bool(self.manifest.run_names and self.released_labels)
         self.stores: dict[str, Store] = {}
         for name, path in stores.items():
             store = open_store(path)
@@ -168,6 +168,7 @@ class ReproductionContext:
         for setting in SETTINGS:
             is_possible = setting.labels in (None, self.released_labels)
             if setting.protocol == "released":
+                setting = replace(setting, labels=self.released_labels)
                 is_possible = self.has_released_splits
             if is_possible and setting.protocol in self.protocols:
                 found.append(setting)

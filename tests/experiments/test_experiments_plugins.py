@@ -100,13 +100,13 @@ def test_a_broken_model_does_not_stop_the_others(install, tmp_path, write):
     toml = write("majority", *points)
     result = run_obygaze("models", "run", toml, "-o", tmp_path / "run", code=3)
     assert re.search(r"majority +0\.\d", result.stdout)
-    assert re.search(r"SKIPPED: .*c0, .*KeyError: 'nokey' \(mylab/broken.py:\d+\)", result.stderr)
+    assert re.search(r"SKIPPED: .*c0 \(.*KeyError: 'nokey' \(mylab/broken.py:\d+\)", result.stderr)
     skipped = json.loads((tmp_path / "run/run.json").read_text())["skipped"]
     for number, reason in enumerate(BROKEN.values()):
         [explanation] = {skip["why"] for skip in skipped if skip["what"].startswith(f"c{number} (")}
         assert re.search(reason, explanation)
         assert "\n" not in explanation
-        assert f"SKIPPED: HN vs S, c{number}, " in result.stderr
+        assert f"SKIPPED: HN vs S, c{number} (" in result.stderr
     train = ("models", "train", toml, "--estimator", "c0", "-o", tmp_path / "m")
     result = run_obygaze(*train, code=1)
     assert re.fullmatch(r"Error: c\d cannot be trained: .*mylab/.*\n", result.output)
