@@ -182,7 +182,8 @@ def _plan_parts(stores: Sequence[Store]) -> Plan:
     """
     status = np.array([store.status for store in stores])
     is_done = status == Status.DONE
-    rank = is_done.astype(int) + (status != Status.TODO)
+    is_known = status != Status.TODO
+    rank = is_done.astype(int) + is_known  # 2: done, 1: failed, 0: to do
     source = rank.argmax(axis=0)
 
     for number, part in enumerate(stores):

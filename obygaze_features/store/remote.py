@@ -86,7 +86,8 @@ class Remote(Location):
         """Read a whole file, and check it against the store's list of checksums."""
         if name == fmt.CHECKSUMS and isinstance(self.identity, bytes):
             return self.identity
-        data: bytes = self._read_whole(name)
+        data = self._read_whole(name)
+        assert data is not None
         sha256 = self._checksums.get(name)
         if sha256 and hashlib.sha256(data).hexdigest() != sha256:
             self.refuse_if_changed()
@@ -139,12 +140,13 @@ class Remote(Location):
             with contextlib.suppress(ValueError):  # `verify` reports a damaged list
                 self._checksums = msgspec.json.decode(self.identity, type=dict[str, str])
 
-    def _read_whole(self, name: str, *, missing_ok: bool = False) -> Any:
+    def _read_whole(self, name: str, *, missing_ok: bool = False) -> bytes | None:
         """Read a whole file, unless it is larger than the limit."""
         limit = MAX_FILE_BYTES
         if name.endswith(".json"):
             limit = MAX_JSON_BYTES
         # With a range of the limit, a longer file would arrive cut, and without an error.
+        data: bytes | None
         [data] = self._request([name], [0], [limit + 1], missing_ok=missing_ok)
         if data and len(data) > limit:
             raise StoreError(f"{self.join(name)} is larger than {format_size(limit)}")

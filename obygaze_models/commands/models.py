@@ -203,7 +203,7 @@ def list_models(folder: Path | None, as_json: bool) -> None:
                 "package": estimator["package"],
             }
             if as_json:
-                row["options"] = estimator["options"]
+                row["options"] = to_builtins(estimator["options"], enc_hook=repr)
             rows.append(row)
     else:
         for name, about in read_models(folder).items():
@@ -230,8 +230,8 @@ def list_models(folder: Path | None, as_json: bool) -> None:
 )
 @click.option(
     "--metric",
-    help="The score to show: of two classes f1, auroc or average_precision; of more f1_macro, "
-    "balanced_accuracy or auroc; of numbers r2, spearman or pearson.  "
+    help="The score to show, such as f1, auroc or brier of two classes, f1_macro of more, or "
+    "spearman of numbers; an unknown name lists all that there are.  "
     "[default: the metric of the first run's experiment]",
 )
 @click.option(

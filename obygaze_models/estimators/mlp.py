@@ -317,7 +317,7 @@ class MLPProbe(TorchClassifier):
             activations = _forward(clips.index_select(0, batch), layers)
             scores = activations[-1].softmax(1) if self.author else activations[-1]
             logs = scores.log_softmax(1)
-            own_weights = own.sum(1, keepdim=True)
+            own_weights = own.sum(1, keepdim=True)  # a row of `targets` has one weight
             slope = logs.exp().mul_(own_weights).sub_(own).div_(len(own))
             if self.author:
                 slope = scores * (slope - (slope * scores).sum(1, keepdim=True))

@@ -82,6 +82,12 @@ def timelines_of(marks, rate):
     )
 
 
+@pytest.mark.parametrize("threshold", [0, 1.01, float("nan")])
+def test_a_threshold_is_a_share(threshold):
+    with pytest.raises(UsageError, match="share above 0 and at most 1"):
+        project(worked(), grid(), threshold=threshold)
+
+
 def by_hand(clip, marks, threshold):
     """Apply the rule in frames and exact fractions, one clip and segment at a time."""
     remaining = []

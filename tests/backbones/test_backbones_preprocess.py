@@ -212,3 +212,6 @@ def test_weights_are_named_by_text_or_path(tmp_path):
         for kind in (str, Path)
     }
     assert digests == {hashlib.sha256(file.read_bytes()).hexdigest()}
+    for wrong in (("gone.onnx",), (3,)):
+        with pytest.raises(BackboneError, match=f"must be a tuple of files .{wrong[0]} is not"):
+            replace(own, weights=wrong)

@@ -283,9 +283,11 @@ def test_a_broken_plugin_hides_no_others(install, write, tmp_path):
         "flip.py": FLIP, "bad.py": "raise OSError('no\\ngo')",
         "lacking.py": "from obygaze_features.common.package import need\nneed('timm', extra='x')\n",
         "init.py": f"{HEAD}class Init(Base):\n    def __init__(self): raise LookupError('gone')\n",
+        "odd.py": f"{HEAD}class Odd(Base):\n    def __init__(self, by=len): self.by = by\n",
     }  # fmt: skip
     points = {
         "bad": "mylab.bad:Bad", "init": "mylab.init:Init", "lost": "mylab.flip:Flop",
+        "odd": "mylab.odd:Odd",
         "svm": "mylab.flip:Flip", "lacking": "mylab.lacking:Net", **POINT,
     }  # fmt: skip
     install(files, points)
@@ -299,6 +301,7 @@ def test_a_broken_plugin_hides_no_others(install, write, tmp_path):
     }.items():  # fmt: skip
         assert re.search(fact, listed[name]["estimator"]), name
         assert listed[name]["package"] == "mylab 0.1.0"
+    assert listed["odd"]["options"]["by"] == "<built-in function len>"
     taking = {name for name, about in listed.items() if "threshold" in about["options"]}
     assert {"mlp", "logistic"} <= taking
     assert not taking & {"pcbm-tree", "majority", "film-prior"}

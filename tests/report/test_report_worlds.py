@@ -104,6 +104,12 @@ def test_the_command_writes_a_page_of_timelines(tmp_path, obygaze):
     refused(obygaze("report", marks, "-o", tmp_path / "page.pdf"), "must end in .html", code=2)
 
 
+def test_a_page_names_the_kind_of_its_intervals(pages2, run_world2, tmp_path):
+    fixed = run_world2(tmp_path / "run", protocol="leak-free", **SURE)
+    assert "of these trained models" in Page(om.report(fixed, tmp_path / "page.html")).text
+    assert "variance of Nadeau and Bengio" in Page(pages2["levels"]).text
+
+
 def test_runs_on_other_labels_are_refused(run2, run_world2, tmp_path):
     other = run_world2(tmp_path / "run", labels="anna", **SURE)
     with pytest.raises(ObygazeError, match="different labels"):

@@ -108,8 +108,10 @@ def read_labels(
     rows = []
     unmatched = []
     for row, (cell, film) in enumerate(zip(names, table.get("film"), strict=True)):
-        item = item_of_file(relative_path(cell), film)
-        matches = ids_of.get(cell.casefold()) or ids_of.get(_plain_path(item.film, item.media), [])
+        matches = ids_of.get(cell.casefold())
+        if not matches:
+            item = item_of_file(relative_path(cell), film)
+            matches = ids_of.get(_plain_path(item.film, item.media), [])
         if len(matches) > 1:
             raise table.problem(row, f"{cell!r} matches {join_some(matches)}; use the id")
         if matches:
