@@ -273,8 +273,7 @@ def _find_files(path: Path, suffix: str, manifest: Manifest) -> dict[str, Path]:
         if item.start is None:
             matches = folder.candidates(item)
         if not matches:
-            by_id = replace(item, media=f"{item.id}{suffix}", start=None, end=None)
-            matches = folder.candidates(by_id)
+            matches = folder.candidates(replace(item, media="", start=None))
         if len(matches) == 1:
             owners.setdefault(matches[0], item.id)
     return {item_id: file for file, item_id in owners.items()}

@@ -235,7 +235,8 @@ def read_outcomes(store: Store, rows: Rows) -> list[Outcome]:
     """Return the outcome of each of these rows, with the values of those that are done."""
     status = store.status[rows]
     done = rows[status == Status.DONE]
-    columns = {name: iter(store.read_rows(name, done)) for name in store.arrays}
+    names = store.arrays
+    done_rows = zip(*[store.read_rows(name, done) for name in names], strict=True)
     sources = store.rows_table["source"]
 
     outcomes: list[Outcome] = []
@@ -244,7 +245,7 @@ def read_outcomes(store: Store, rows: Rows) -> list[Outcome]:
         if code == Status.TODO:
             outcomes.append(None)
         elif code == Status.DONE:
-            values = {name: next(column) for name, column in columns.items()}
+            values = dict(zip(names, next(done_rows), strict=True))
             outcomes.append(Done(values, source))
         else:
             outcomes.append(Failed(Status(code), store.failures[store.ids[row]], source))

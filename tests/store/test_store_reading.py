@@ -324,7 +324,7 @@ def test_reading_loads_few_of_our_modules(final_store: Path):
 
 @pytest.mark.parametrize("bad", [b"ab\0c", b"\0bc\0", b"\xff\0\0\0"])
 def test_bad_ids_are_refused(bad):
-    good = np.array([b"abc", b"abcd"])
+    good = fmt.encode_ids(["abc", "abcd"])
     assert fmt.decode_ids(good) == ["abc", "abcd"]
     with pytest.raises(ValueError):
-        fmt.decode_ids(np.append(good, bad))
+        fmt.decode_ids(np.vstack([good, np.frombuffer(bad, np.uint8)]))
