@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -65,7 +66,7 @@ def find_films(names: Collection[str] | str, titles: Mapping[str, str]) -> list[
     """
     chosen: list[str] = []
     left_out: list[str] = []
-    parts = [part.strip() for name in as_list(names) for part in name.split(",")]
+    parts = [part.strip() for part in ",".join(as_list(names)).split(",")]
     if not any(parts):
         raise UsageError("no film is named; pass the id or title of a film")
     for name in filter(None, parts):
@@ -94,12 +95,11 @@ def match_films(name: str, titles: Mapping[str, str], *, several: bool = False) 
     """
     if name in titles:
         return [name]
-    pattern = re.escape(_title_key(name)).replace(r"\*", ".*")
-    matches = re.compile(pattern).fullmatch
+    wish = _title_key(name)
     films = []
     for film, title in titles.items():
         texts = (film, title, _YEAR.sub("", title))
-        if any(matches(_title_key(text)) for text in texts):
+        if fnmatch.filter(map(_title_key, texts), wish):
             films.append(film)
     if not films:
         known = [_YEAR.sub("", title) or film for film, title in titles.items()]

@@ -22,7 +22,6 @@ from obygaze_features.common.tables import Table, format_table, map_cells
 from obygaze_features.common.text import (
     MAX_TIME_S,
     as_list,
-    did_you_mean,
     group_by,
     join_some,
     sha256_of_text,
@@ -112,10 +111,10 @@ class Items:
     def of(cls, items: Iterable[Item], extra: Mapping[str, list[str]] | None = None) -> Items:
         """Make columns from a sequence of items."""
         items = list(items)
-        cells = [[getattr(item, name) for item in items] for name in COLUMNS]
-        ids, kinds, films, media, texts, *times = cells
-        starts, ends = np.array(times, float)  # NumPy reads None as NaN
-        return cls(ids, kinds, films, media, texts, starts, ends, extra or {})
+        cells: Any = [[getattr(item, name) for item in items] for name in COLUMNS]
+        cells[5:] = np.array(cells[5:], float)  # the times; NumPy reads None as NaN
+        cells.append(extra or {})
+        return cls(*cells)
 
     @classmethod
     def from_table(cls, table: Table) -> Items:
@@ -151,8 +150,7 @@ class Items:
     def row(self, identifier: str) -> int:
         """Return the row number of an id; raise `UnknownItem` if there is no such id."""
         if identifier not in self.row_of:
-            remedy = did_you_mean([str(identifier)], self.ids)
-            raise UnknownItem(f"there is no item {identifier!r}{remedy}")
+            raise UnknownItem(unknown_name("id", identifier, self.ids))
         return self.row_of[identifier]
 
     @property
@@ -301,10 +299,7 @@ class Items:
         for row, identifier in _wrong_cells(self.ids, _ID):
             yield row, str(id_problem(identifier))
 
-        lower = self.ids
-        text = "".join(lower)
-        if text.lower() != text:
-            lower = list(map(str.lower, lower))
+        lower = list(map(str.lower, self.ids))
         if len(set(lower)) < len(lower):  # rarely, so that a million items load fast
             first_rows: dict[str, int] = {}
             for row, identifier in enumerate(lower):
@@ -436,7 +431,7 @@ def format_seconds(value: float) -> str:
 def _wrong_cells(cells: Sequence[str], pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:
     """Yield the cells that a pattern does not match, with their rows."""
     distinct = dict.fromkeys(cells)
-    lines = "\n".join([*distinct, ""])
+    lines = "\n".join(distinct) + "\n"
     # One search through all cells is several times faster than one for each.
     is_right = re.fullmatch(rf"(?:(?:{pattern.pattern})\n)*+", lines)
     if is_right and lines.count("\n") == len(distinct):

@@ -53,7 +53,7 @@ class MediaFolder:
         require_folder(root, "a folder of videos or images", VideoError)
         self.root = root
         self.suffixes = suffixes
-        folders = [path for path in sorted(root.iterdir()) if path.is_dir()]
+        folders = filter(Path.is_dir, sorted(root.iterdir()))
         self._film_folders = {path.name.casefold(): path for path in folders}
         self._listed: dict[Path, dict[str, list[Path]]] = {}
 
@@ -79,7 +79,7 @@ class MediaFolder:
         if len(files) == 1:
             return files[0]
         if files:
-            names = " and ".join(str(file.relative_to(self.root)) for file in files)
+            names = " and ".join(file.name for file in files)
             raise VideoError(f"{item.id}:", f"{names} match; keep only one of these files")
         raise VideoError(f"{item.id}, in {self.root}:", f"no file matches {self.pattern(item)}")
 
@@ -176,7 +176,7 @@ def id_from_file(name: str) -> tuple[str, str, int] | None:
     ('tt0108160-001', 'tt0108160', 1)
     """
     match = _SCENE_FILE.fullmatch(name)
-    if match is None:
+    if not match:
         return None
     film = match[1].lower()
     scene = int(match[2])

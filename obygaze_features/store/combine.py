@@ -6,7 +6,6 @@ regular writer, so the files are the same as after an extraction.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +70,7 @@ def subset(
     overwrite
         Replace an existing store at `output`.
     """
-    output = _check_output(output, [store])
+    output = require_store_name(Path(output))
     films = films and find_films(films, titles_in(store.items))
     items = store.items.select(ids=ids, films=films)
     if not len(items):
@@ -95,11 +94,14 @@ def merge(stores: Sequence[Store], output: Path | str, *, overwrite: bool = Fals
     overwrite
         Replace an existing store at `output`.
     """
-    output = _check_output(output, stores)
+    output = require_store_name(Path(output))
     first = stores[0]
     for store in stores[1:]:
-        message = f"{store.where} cannot be merged with {first.where}"
-        require_same(first.attributes, store.attributes, message)
+        require_same(
+            first.attributes,
+            store.attributes,
+            f"{store.where} cannot be merged with {first.where}",
+        )
 
     attributes = dict(first.attributes)
     for key in ("manifest", "licence", "citation", "software"):
@@ -120,7 +122,6 @@ def write_plan(
     *,
     probe: Values | None = None,
     overwrite: bool,
-    log: Path | None = None,
 ) -> Store:
     """Write a planned store. Rows without a source remain to be computed.
 
@@ -136,8 +137,6 @@ def write_plan(
         The probe (default: that of the first store that has one).
     overwrite
         Replace an existing store at `output`.
-    log
-        The log to continue.
     """
     if probe is None:
         probe = next(filter(None, map(read_probe, plan.stores)), {})
@@ -157,8 +156,6 @@ def write_plan(
             outcomes = _read_planned(plan, store.rows_of_block(block))
             if any(outcomes):
                 commit_block(store, block, outcomes, sync=False)
-        if log is not None and log.exists():
-            shutil.copyfile(log, folder / fmt.LOG)
         append_to_log(folder, event, sources=[store.where for store in plan.stores])
     return open_store(output)
 
@@ -206,21 +203,14 @@ def _plan_films(stores: Sequence[Store]) -> Plan:
     """Plan to take all items of all stores, one store after another."""
     items: list[Item] = []
     extra: dict[str, list[str]] = {name: [] for store in stores for name in store.items.extra}
-    for store in stores:
+    sources: list[int] = []
+    rows: list[int] = []
+    for number, store in enumerate(stores):
         items += store.items
+        sources += [number] * len(store)
+        rows += range(len(store))
         for name, column in extra.items():
             column += store.items.extra.get(name, [""] * len(store))
-
-    sizes = list(map(len, stores))
-    source = np.repeat(np.arange(len(stores)), sizes)
-    row = np.concatenate(list(map(np.arange, sizes)))
     remedy = "stores of different items must not share ids; make a subset of one without them"
     with errors_as(StoreError, remedy):
-        return Plan(Items.of(items, extra), stores, source, row)
-
-
-def _check_output(output: Path | str, stores: Sequence[Store]) -> Path:
-    output = require_store_name(Path(output))
-    for store in stores:
-        store.location.refuse_as_output(output)
-    return output
+        return Plan(Items.of(items, extra), stores, np.array(sources), np.array(rows))

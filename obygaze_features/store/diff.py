@@ -56,7 +56,7 @@ def diff(left: Store, right: Store) -> dict[str, Any]:
     for name in names:
         if name in ours and name in theirs:
             equal, cosines = _compare(ours[name][None], theirs[name][None])
-            probes_equal = probes_equal and bool(equal[0])
+            probes_equal &= bool(equal[0])
             probe[name] = float(cosines[0])
 
     left_ids = left.done_ids()
@@ -65,7 +65,7 @@ def diff(left: Store, right: Store) -> dict[str, Any]:
     rows = {}
     for name in names:
         rows[name] = _compare_rows(left, right, common, name)
-        is_equal = is_equal and rows[name]["equal"] == len(common)
+        is_equal &= rows[name]["equal"] == len(common)
     return {
         "identical": is_equal,
         "attributes": attributes,

@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import mmap
 import os
-import re
 import struct
 import sys
 import zlib
@@ -28,8 +27,6 @@ from obygaze_features.errors import StoreError, StoreUnreadable, UsageError, tra
 PIECE_BYTES = 8 * 2**20
 """The size of one request for a large file; nearby parts are joined up to this size."""
 MAX_JSON_BYTES = 16 * 2**20
-CUT_URL = re.compile(r"^(https?|s3|hf):/+")
-"""A pattern for the start of a URL, which lost a slash if it was passed as a path."""
 _ZIP_HEADER_BYTES = 30
 """The size of the part of a zip file's header that precedes the file name."""
 
@@ -107,14 +104,6 @@ class Location:
                 self.where,
                 "has been replaced since it was opened (for example, finalised or repaired), or "
                 "removed; open it again",
-            )
-
-    def refuse_as_output(self, output: Path) -> None:
-        """Raise `UsageError` if an output path is the store itself or is inside it."""
-        goal = output.resolve()
-        if isinstance(self.address, Path) and goal.is_relative_to(self.address.resolve()):
-            raise UsageError(
-                output, "is the store itself or inside the store; choose a path outside it"
             )
 
 

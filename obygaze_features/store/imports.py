@@ -139,8 +139,7 @@ def _read_first(rows: Rows, manifest: Manifest) -> NDArray[Any]:
             return to_storable(rows.read(item))
         except (ObygazeError, LookupError) as problem:
             example = example or str(problem)
-    items = f"the {len(manifest)} items of {manifest.name}"
-    raise StoreError(rows.path, f": none of {items} can be read: {example}")
+    raise StoreError(rows.path, f": none of the {len(manifest)} items can be read: {example}")
 
 
 def _read_item(

@@ -25,8 +25,6 @@ PART_BYTES = 4 * 2**20
 """The bytes of rows (as float32) that a thread compares at a time."""
 REMOTE_PART_BYTES = 64 * 2**20
 """The bytes of rows that are read at a time from a server."""
-PARTS_KEPT = 16
-"""The number of parts to read before releasing the memory of mapped shards."""
 
 
 @dataclass(frozen=True)
@@ -159,10 +157,8 @@ def _score(
     parts = range(0, len(rows), step)
     with ThreadPoolExecutor(threads) as pool:
         scored = progress(pool.map(score, parts), f"Searching {array}", total=len(parts))
-        for number, _ in enumerate(scored):
-            if number % PARTS_KEPT == 0:
-                store.forget()
-    store.forget()
+        for _ in scored:
+            store.forget()
     return cosines, frames
 
 

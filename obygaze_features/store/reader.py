@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,6 @@ from numpy.typing import NDArray
 from obygaze_features.errors import StoreError, UsageError, translate
 from obygaze_features.store import format as fmt
 from obygaze_features.store.files import (
-    CUT_URL,
     MAX_JSON_BYTES,
     Folder,
     Location,
@@ -33,7 +33,7 @@ from obygaze_features.store.metadata import (
     read_items,
     read_rows_table,
 )
-from obygaze_features.store.rows import RowReader, Rows, StoreDataset
+from obygaze_features.store.rows import RowReader, StoreDataset
 from obygaze_features.store.shards import ShardLayout
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 PART_BYTES = 32 * 2**20
 """The approximate number of bytes of rows to read at a time when reading a whole store."""
 
+Rows = NDArray[np.intp]
 Missing = Literal["raise", "nan", "drop"]
 
 
@@ -407,7 +408,8 @@ def open_store(address: Path | str) -> Store:
 
 def location_of(address: str | Path) -> Location:
     """Return the location of an address, without checking that it has a store."""
-    text = CUT_URL.sub(r"\1://", str(address))
+    # A URL that was passed as a path lost a slash.
+    text = re.sub(r"^(https?|s3|hf):/+", r"\1://", str(address))
     if is_url(text):
         from obygaze_features.store.remote import Remote
 

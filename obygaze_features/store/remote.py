@@ -196,8 +196,7 @@ def hub_repository(address: str) -> str:
     """Return OWNER/NAME from the address of a dataset on the Hugging Face Hub."""
     parts = _HUB.fullmatch(address)
     if not parts:
-        where = redact_url(address)
-        raise UsageError(f"{where} is not a valid Hub address; use hf://datasets/OWNER/NAME")
+        raise UsageError(f"{redact_url(address)}: use hf://datasets/OWNER/NAME")
     return parts[1]
 
 

@@ -46,7 +46,6 @@ def pack(store: Store, output: Path | str) -> dict[str, Any]:
     or damaged.
     """
     output = Path(output)
-    store.location.refuse_as_output(output)
     sizes = _list_files(store)
     with (
         disk_errors(output, StoreError),
@@ -119,6 +118,7 @@ def _list_files(store: Store) -> dict[str, int]:
     The list of checksums, which identifies the store, comes first, and ``zarr.json`` last.
     """
     _require_listed(store)
+    require_plain_file(store.path / fmt.LOG, StoreError)
     for name, reason in compare_files(store.location).items():
         raise StoreError(
             f"{store.location.join(name)} cannot be copied: {reason}; "
@@ -192,10 +192,12 @@ def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> di
 
     folder = output.with_name(f".{output.name}.pulling")
     lock = folder.with_name(f"{folder.name}.lock")
-    busy = f"another process is fetching {output}; wait for it, or choose another name"
     with (
         disk_errors(output, StoreError),
-        only_process(lock, StoreError(busy)),
+        only_process(
+            lock,
+            StoreError(f"another process is fetching {output}; wait, or choose another name"),
+        ),
         new_folder(output, overwrite=overwrite, marker=fmt.CHECKSUMS, allow_missing=True) as final,
     ):
         _prepare(folder, location.read(fmt.CHECKSUMS))

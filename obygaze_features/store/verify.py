@@ -20,7 +20,7 @@ from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.combine import NO_SOURCE, Plan, write_plan
-from obygaze_features.store.files import Folder, Location, sha256_at
+from obygaze_features.store.files import Location, sha256_at
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.metadata import DamagedFile, read_checksums
 from obygaze_features.store.reader import Rows, Store, location_of, open_store
@@ -79,8 +79,6 @@ def compare_files(location: Location) -> dict[str, str]:
         reason = compare_file(location, name, checksums[name])
         if reason:
             reasons[name] = reason
-    if isinstance(location, Folder) and (location.path / fmt.LOG).is_symlink():
-        reasons[fmt.LOG] = "it is a link"
     return reasons
 
 
@@ -225,6 +223,5 @@ def repair(
             "reopened",
             probe=probe,
             overwrite=True,
-            log=store.path / fmt.LOG,
         )
     return list(damage)

@@ -37,7 +37,6 @@ from obygaze_features.common.files import (
     write_text,
 )
 from obygaze_features.common.package import obygaze_version
-from obygaze_features.common.text import counted
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.diff import SAME_STORE, require_same
@@ -199,9 +198,7 @@ def commit_block(
     """
     rows = store.rows_of_block(block)
     if not rows or len(outcomes) != len(rows):
-        raise StoreError(
-            f"{store.path}: block {block} has {counted(len(rows), 'row')} (got {len(outcomes)})"
-        )
+        raise StoreError(f"{store.path}: rows of block {block}: {len(rows)} (got {len(outcomes)})")
 
     status = []
     sources = []
@@ -238,6 +235,7 @@ def read_outcomes(store: Store, rows: Rows) -> list[Outcome]:
     names = store.arrays
     done_rows = zip(*[store.read_rows(name, done) for name in names], strict=True)
     sources = store.rows_table["source"]
+    reasons = store.rows_table["reason"]
 
     outcomes: list[Outcome] = []
     for row, code in zip(rows.tolist(), status.tolist(), strict=True):
@@ -248,7 +246,7 @@ def read_outcomes(store: Store, rows: Rows) -> list[Outcome]:
             values = dict(zip(names, next(done_rows), strict=True))
             outcomes.append(Done(values, source))
         else:
-            outcomes.append(Failed(Status(code), store.failures[store.ids[row]], source))
+            outcomes.append(Failed(Status(code), reasons[row], source))
     return outcomes
 
 

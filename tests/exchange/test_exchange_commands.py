@@ -21,7 +21,6 @@ SLIPS = [
     *((2, command, "https://lab.example/toy.zarr is a URL", "stores pull")
       for command in (f"push {URL} output.zip", f"import {URL}", f"repair {URL}")),
     (1, "push open.zarr output.zip", "is still open", "stores finalise"),
-    (2, "push toy.zarr toy.zarr/output.zip", "inside the store"),
     (1, "push toy.zarr toy.zip", "toy.zip already exists; choose another name"),
     (1, "pull nowhere.zip -o output.zarr", "nowhere.zip does not exist"),
     (1, "push toy.zip output.zip", "is read-only", "stores pull toy.zip"),

@@ -208,11 +208,11 @@ def test_a_link_instead_of_the_log_is_not_followed(store, tmp_path):
         lambda: push(store, "s3://lab/toy.zarr"),
         lambda: pack(store, tmp_path / "toy.zip"),
         lambda: pull(store, tmp_path / "copy.zarr"),
-        lambda: repair(store, reopen=True),
     ):
         with pytest.raises(StoreError, match=r"log\.jsonl .*is a link"):
             send()
-    assert [entry.file for entry in verify(store)] == ["log.jsonl"]
+    repair(store, reopen=True)  # which begins a log of its own
+    assert not (store / "log.jsonl").is_symlink()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["secret", "toy.zarr"]
     unfinished = a_store(tmp_path / "open.zarr")
     (unfinished / "log.jsonl").unlink()

@@ -135,7 +135,8 @@ import sys, time
 from dataclasses import replace
 from pathlib import Path
 import obygaze_features as of
-manifest, films, weights, output, ready, other = map(Path, sys.argv[1:])
+*paths, part = sys.argv[1:]
+manifest, films, weights, output, ready, other = map(Path, paths)
 tiny = of.load_backbone(f"tiny={weights}", "cpu")
 def wait_for_other(pixels, present, names):
     if len(pixels) > 1:  # not the store's probe
@@ -144,7 +145,8 @@ def wait_for_other(pixels, present, names):
         while not other.exists() and time.monotonic() < end:
             time.sleep(0.01)
     return tiny.embed_clips(pixels, present)
-of.extract(manifest, films, replace(tiny, encode_clips=wait_for_other), output, workers=1)
+waiting = replace(tiny, encode_clips=wait_for_other)
+of.extract(manifest, films, waiting, output, workers=1, part=part)
 """
 
 
@@ -154,7 +156,8 @@ def test_runs_on_two_devices_fill_one_store(manifest, films, weights, whole_stor
     manifest.save(tmp_path / "manifest")
     names = [tmp_path / "first", tmp_path / "second"]
     command = [sys.executable, "-c", RUN, tmp_path / "manifest", films, weights, tmp_path]
-    runs = [subprocess.Popen([*command, *order]) for order in (names, names[::-1])]
+    parts = ([*names, "1/2"], [*names[::-1], "2/2"])
+    runs = [subprocess.Popen([*command, *part]) for part in parts]
     assert [run.wait(timeout=900) for run in runs] == [0, 0]
     entries = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     clips = [entry["clips"] for entry in entries]

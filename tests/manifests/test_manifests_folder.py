@@ -32,7 +32,7 @@ def test_check_lists_the_first_problem_of_each_file(manifest, obygaze):
     write(manifest / "runs/mine.csv", "run,role,id", "0,trian,tt0108160-001")
     write(manifest / "runs/twice.csv", "run,role,id", *["0,train,tt0108160-001"] * 2)
     facts = [
-        "labels/paper.csv, line 8: there is no item 'nobody'",
+        "labels/paper.csv, line 8: unknown id 'nobody'",
         "labels/raw.csv, line 3: duplicate id 'tt0108160-001'",
         "labels/released.csv, line 4: unknown level 'Maybe'",
         "splits/mine.csv, line 3: fold '-1'",

@@ -65,7 +65,6 @@ def test_vector_search_equals_brute_force(source, any_store, query, monkeypatch)
     assert {match.film for match in matches} == {"tt1", "tt2", "tt3"}
     assert matches[0].frame is matches[0].time is None
     monkeypatch.setattr(nearest_module, "PART_BYTES", 1)
-    monkeypatch.setattr(nearest_module, "PARTS_KEPT", 1)
     assert [match.id for match in of.search(any_store, vector=query, top=7)] == ids[:7]
     # Rows that are not done, or without a direction, do not match.
     assert len(ids) == 30

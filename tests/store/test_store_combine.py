@@ -110,9 +110,6 @@ def films(tmp_path, *films):
 
 SLIPS = {
     "no ids": (lambda s, t: subset(s, t, ids=[]), ValueError, "no item of .*toy.zarr"),
-    "itself": (
-        lambda s, t: subset(s, s.path, films=["tt1"], overwrite=True), UsageError, "outside it",
-    ),
     "same ids": (
         lambda s, t: merge([s, *films(t.parent, "tt1")], t), StoreError,
         "subset .* duplicate id 'tt1-000'; item 1",

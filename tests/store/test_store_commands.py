@@ -37,7 +37,7 @@ def test_a_subset_is_named_by_ids(obygaze, path, tmp_path):
 SUBSET = "stores subset {path} -o {new}.zarr"
 SLIPS = [
     (f"{SUBSET} --film tt9", 2, ["unknown film 'tt9'"]),
-    (f"{SUBSET} --ids tt9-001", 1, ["no item 'tt9-001'"]),
+    (f"{SUBSET} --ids tt9-001", 1, ["unknown id 'tt9-001'"]),
     *((f"stores {command} {{folder}}", 1, ["{folder} is not a feature store"])
       for command in ("info", "verify", "repair", "finalise")),
     ("stores info s3://", 2, ["use s3://BUCKET/NAME.zarr"]),

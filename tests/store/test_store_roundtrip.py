@@ -68,8 +68,8 @@ def test_padding_ends_at_the_same_share_in_all_arrays(tmp_path, frames, times, r
 
 ONES = Done({"native": np.ones(3)}, None)
 SLIPS = {
-    "no such block": (lambda w: w.write_block(3, []), "block 3 has 0 rows"),
-    "too many rows": (lambda w: w.write_block(2, [None, None]), r"block 2 has 1 row \(got 2\)"),
+    "no such block": (lambda w: w.write_block(3, []), "rows of block 3: 0"),
+    "too many rows": (lambda w: w.write_block(2, [None, None]), r"rows of block 2: 1 \(got 2\)"),
     "shape": (
         lambda w: w.write_block(2, [Done({"native": np.ones(2)}, None)]),
         r"shapes: {'native': \(3,\)} \(got {'native': \(2,\)}\)",
