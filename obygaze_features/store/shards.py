@@ -94,13 +94,11 @@ def write_shard(path: Path, chunks: Iterable[NDArray[Any] | None], layout: Shard
         for number, chunk in enumerate(chunks):
             if chunk is None:
                 continue
-            data = np.ascontiguousarray(chunk, layout.dtype).reshape(-1).view(np.uint8)
-            data.flags.writeable = False  # as `checksum` requires
+            data = np.asarray(chunk, layout.dtype).tobytes()
+            data += checksum(data)
             write(data)
-            write(checksum(data))
-            size = data.nbytes + CHECKSUM_BYTES
-            index[number] = offset, size
-            offset += size
+            index[number] = offset, len(data)
+            offset += len(data)
         table = index.tobytes()
         write(table + checksum(table))
     return digest.hexdigest()
