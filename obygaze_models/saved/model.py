@@ -183,11 +183,6 @@ def _nesting(value: Any) -> int:
     return 1 + max(map(_nesting, value), default=0)
 
 
-def check_savable(model: Any) -> None:
-    """Raise `ExperimentError` if an unfitted estimator has classes that cannot be saved."""
-    _encode(best_of(model), "model", {})
-
-
 def _encode(value: Any, name: str, arrays: Arrays) -> Any:
     """Convert a value to JSON, and add its arrays to `arrays` under descriptive names."""
     if value is None or isinstance(value, str | int | float):
