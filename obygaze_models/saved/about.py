@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -115,7 +115,7 @@ def seen_in_training(about: About, items: Items, ids: Sequence[str]) -> list[str
     for file, spans in about.seen.items():
         # In whole microseconds, so that clips that only touch are not the same footage.
         spans_of_file[file] = np.round([span or WHOLE for span in spans], 6)
-    in_group: dict[Hashable, bool] = {}
+    in_group: dict[Any, bool] = {}
     for column, groups in about.seen_groups.items():
         cells = items.columns.get(column, items.films)
         in_group = pd.Series(cells, items.ids).isin(groups).to_dict()

@@ -38,7 +38,7 @@ BLOCK_VALUES = 2**22
 """The approximate number of feature values to process at a time, 32 MiB in float64."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Predictions:
     """A model's predictions for clips of a store.
 
@@ -62,7 +62,7 @@ class Predictions:
     warnings: list[RunWarning]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class FramePredictions:
     """A model's predictions for each frame of some clips.
 
@@ -106,7 +106,7 @@ def predict(folder: str | Path, store: Stores, *, ids: Sequence[str] | None = No
     wanted = opened.done_ids(ids)
     if not wanted:
         raise ExperimentError(f"{opened.where} has features of none of these clips")
-    step = max(1, BLOCK_VALUES // about.needs.shape[-1])
+    step = BLOCK_VALUES // about.needs.shape[-1]
     if about.reads == "frames":  # all at once
         step = len(wanted)
     clips: list[str] = []
@@ -122,9 +122,9 @@ def predict(folder: str | Path, store: Stores, *, ids: Sequence[str] | None = No
     if not task.target.is_numeric:
         called = np.array(task.class_titles, dtype=object)[values.argmax(axis=1)]
         names = [f"probability_{title}" for title in task.class_titles]
-    columns = {"id": clips, "prediction": called, **dict(zip(names, values.T, strict=True))}
-    seen = seen_in_training(about, opened.items, clips)
-    table = pd.DataFrame(columns).assign(seen=seen)
+    predicted = pd.DataFrame({"id": clips, "prediction": called})
+    table = predicted.join(pd.DataFrame(values, columns=names))
+    table["seen"] = seen_in_training(about, opened.items, clips)
     warnings = origin_warnings(opened.items, opened.attributes, about.warnings)
     return Predictions(about, table, values, warnings)
 
@@ -151,7 +151,7 @@ def predict_frames(
     table = np.zeros((*X.shape[:2], len(about.learned.classes)))
     if clips:
         with prediction_errors(folder, estimator):
-            frames = np.asarray(estimator.predict_frames(X), dtype=np.float64)
+            frames = estimator.predict_frames(X)
             table[..., estimator.classes_] = frames
             table[np.isnan(frames).any(axis=2)] = np.nan
     return FramePredictions(
@@ -178,23 +178,23 @@ def evaluate(
     predictions = predict(folder, store)
     about = predictions.about
     task = about.learned
-    manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
+    manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(manifest)
     require_same_clips(open_stores(store).items, manifest.items)
     if task.target.is_numeric:
         manifest = with_numbers(manifest, task.key)
     truth = manifest.labels(labels)
     scheme = manifest.label_scheme(labels)
-    for level in task.levels & scheme.name_of.keys() & about.levels.keys():
-        if scheme.name_of[level].casefold() != about.levels[level].casefold():
+    for level, name in about.levels.items():
+        own_name = scheme.name_of.get(level, name)
+        if level in task.levels and name.casefold() != own_name.casefold():
             raise ExperimentError(
-                f"the level {level} is {about.levels[level]!r} for the model, but "
-                f"{scheme.name_of[level]!r} in {manifest.name}. Rename one of the levels"
+                f"the level {level} is {name!r} for the model, but {own_name!r} in "
+                f"{manifest.name}. Rename one of the levels"
             )
     known = predictions.table["id"].isin(truth.ids)
     table = predictions.table[known]
     values = predictions.values[known]
-    ids = table["id"].tolist()
-    clips = label_clips(manifest, ids, values, scheme.concept_names, labels=labels)
+    clips = label_clips(manifest, table["id"].tolist(), values, scheme.concept_names, labels=labels)
     codes = task.labels(clips)
     is_labelled = task.target.takes_part(codes)
     if not is_labelled.any():
@@ -206,7 +206,7 @@ def evaluate(
         "unseen clips": is_labelled & (table["seen"] != CLIP),
         "clips of unseen films": is_labelled & (table["seen"] == NO),
     }
-    rows: list[dict[str, Any]] = []
+    rows = []
     for name, chosen in parts.items():
         if not chosen.any():
             continue
