@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -54,6 +54,7 @@ Arrays = dict[str, "np.ndarray[Any, Any]"]
 class ModelFile(msgspec.Struct):
     """The content of ``model.json``. `files` has the digest of the arrays."""
 
+    format_version: Literal[3]
     about: About
     model: dict[str, Any]
     files: dict[str, str]
