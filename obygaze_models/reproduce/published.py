@@ -14,8 +14,6 @@ AVERAGES = {"weighted": "f1_weighted", "positive class": "f1"}
 """The keys of the metrics, by the paper's names for averages of F1."""
 CHANCE = {"random": "Random", "all positive": "All positive"}
 """The paper's row for each chance baseline."""
-VERSIONS = ("v1", "v2")
-"""The versions of the paper, which have chance baselines for different averages of F1."""
 
 
 class Backbone(NamedTuple):

@@ -20,7 +20,6 @@ _CARD = Path(__file__).with_name("model_card.md")
 Span = tuple[float, float]
 WHOLE = (-np.inf, np.inf)
 """The span of a whole file."""
-NOTHING = np.empty((0, 2))
 CLIP = "clip"
 FILM = "film"
 NO = "no"
@@ -124,7 +123,7 @@ def seen_in_training(about: About, items: Items, ids: Sequence[str]) -> list[str
     for clip in ids:
         file, span = _locate(items[items.row(clip)])
         start, end = (round(time, 6) for time in span or WHOLE)
-        starts, ends = spans_of_file.get(file, NOTHING).T
+        starts, ends = spans_of_file.get(file, np.empty((0, 2))).T
         if ((starts < end) & (start < ends)).any():
             states.append(CLIP)
         elif in_group.get(clip):

@@ -265,7 +265,7 @@ def _decode(value: Any, arrays: Arrays, depth: int = 0) -> Any:
 
 
 def _decode_object(value: Mapping[str, Any], arrays: Arrays, depth: int) -> Any:
-    path = str(value["class"])
+    path = value["class"]
     if path not in SAFE and path not in trusted_classes():
         raise ExperimentError(
             f"{path[:60]!r} is not a class that obygaze can load. Install its package if you "

@@ -182,7 +182,6 @@ def evaluate(
     require_same_clips(open_stores(store).items, manifest.items)
     if task.target.is_numeric:
         manifest = with_numbers(manifest, task.key)
-    truth = manifest.labels(labels)
     scheme = manifest.label_scheme(labels)
     for level, name in about.levels.items():
         own_name = scheme.name_of.get(level, name)
@@ -191,7 +190,7 @@ def evaluate(
                 f"the level {level} is {name!r} for the model, but {own_name!r} in "
                 f"{manifest.name}. Rename one of the levels"
             )
-    known = predictions.table["id"].isin(truth.ids)
+    known = predictions.table["id"].isin(manifest.labels(labels).ids)
     table = predictions.table[known]
     values = predictions.values[known]
     clips = label_clips(manifest, table["id"].tolist(), values, scheme.concept_names, labels=labels)
