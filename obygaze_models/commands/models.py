@@ -147,13 +147,13 @@ def run(
         overwrite=overwrite,
         log=lambda line: echo(line, err=True),
     )
-    echo_warnings(done.warnings)
     if as_json:
         echo_json(to_builtins(done.header) | {"scores": records(done.scores())})
     else:
         echo(headline(done), bold=True)
         echo(f"Wrote {done.folder}")
         echo(f"\n{describe_run(done)}")
+    echo_warnings(done.warnings)
     exit_if(done.header.skipped)
 
 
@@ -267,7 +267,6 @@ def compare(
     if output:
         check_figure_path(output, overwrite=overwrite)
     compared = om.compare(*runs, models=models, metric=metric, by=by)
-    echo_warnings(compared.warnings)
     if as_json:
         echo_json(records(compared.table))
     else:
@@ -275,6 +274,7 @@ def compare(
     if output:
         save_figure(compared.figure(), output, overwrite=overwrite)
         echo(f"Wrote {output}", err=True)
+    echo_warnings(compared.warnings)
 
 
 @models.command()

@@ -78,7 +78,6 @@ def reproduce(
         log=lambda line: echo(line, err=True),
     )
     tables = reproduction.tables
-    echo_warnings(reproduction.warnings)
     if as_json:
         echo_json({table.name: to_frame(table).to_dict("records") for table in tables})
     else:
@@ -91,6 +90,6 @@ def reproduce(
         echo(f"MISSING: {need} ({'; '.join(parts)})", fg="yellow", bold=True, err=True)
     cautions = []
     for table in tables:
-        cautions += [n for n in table.notes if n.code != "note" and not n.voids_scores]
+        cautions += [note for note in table.notes if note.code != "note"]
     echo_warnings(cautions)
     exit_if(reproduction.empty)

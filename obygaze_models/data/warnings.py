@@ -49,7 +49,7 @@ class RunWarning:
 
     @property
     def voids_scores(self) -> bool:
-        """True if the scores are not valid results. Such warnings are printed before any score."""
+        """True if the scores are not valid results. Such warnings are printed first."""
         return self.code in _VOID
 
 

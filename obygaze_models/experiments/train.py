@@ -18,7 +18,7 @@ from obygaze_models.experiments.fit import fit_planned, rows_of
 from obygaze_models.experiments.plan import Plan, PlannedFit, make_plan
 from obygaze_models.experiments.run import about_model
 from obygaze_models.saved.about import model_card
-from obygaze_models.saved.model import check_savable, save_model
+from obygaze_models.saved.model import save_model
 from obygaze_models.scoring.metrics import Array
 
 
@@ -71,7 +71,6 @@ def train_model(
                 "clips of each class, in different folds or films"
             )
     try:
-        check_savable(learner.estimator)
         with threadpool_limits(1):
             fit = fit_planned(plan, planned)
     except (ExperimentError, ValueError) as reason:  # scikit-learn raises ValueError

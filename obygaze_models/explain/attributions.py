@@ -20,7 +20,7 @@ from obygaze_models.estimators.fusion import unfuse
 from obygaze_models.estimators.trees import TreeArrays, as_tree
 from obygaze_models.saved.about import seen_in_training
 from obygaze_models.saved.model import load_model, prediction_errors
-from obygaze_models.saved.predict import done_clips, open_for, read_input
+from obygaze_models.saved.predict import open_for, read_input
 from obygaze_models.scoring.metrics import Array
 
 NEAREST = 5
@@ -187,10 +187,10 @@ def explain_clips(folder: Path, store: Stores, ids: Sequence[str]) -> list[dict[
             f"{folder} ({about.estimator}) predicts numbers, or reads sequences of frames, but "
             "an explanation needs classes and one vector per clip"
         )
-    opened = open_for(about, store)
-    array = about.needs.array
     ids = list(dict.fromkeys(ids))
-    have, features = read_input(about, opened, done_clips(opened, ids))
+    opened = open_for(about, store, ids)
+    array = about.needs.array
+    have, features = read_input(about, opened, ids)
     if missing := [clip for clip in ids if clip not in have]:
         raise ExperimentError(f"{opened.where} has no features for {missing[0]}. Omit this clip")
     titles = about.learned.class_titles

@@ -7,7 +7,6 @@ from itertools import product
 from typing import Any
 
 from obygaze_features.common.figures import SERIES, SOFT
-from obygaze_features.common.package import reference_json
 from obygaze_features.common.text import group_by
 from obygaze_models.data.targets import NEGATIVES
 from obygaze_models.estimators.trees import TreeArrays
@@ -38,8 +37,10 @@ def plan_vectors(context: ReproductionContext) -> Needs:
     Only the released protocol fixes the C of each concept.
     """
     needs = context.needs()
-    for setting, negatives in product(context.settings(), BARS):
-        C_of = context.concept_costs("code") if setting.protocol == "released" else {}
+    for setting, negatives in product(context.settings, BARS):
+        C_of: dict[str, float] = {}
+        if setting.protocol == "released":
+            C_of = READINGS["code"]["concepts"]["bank__C"]
         for C, concepts in group_by(context.manifest.scheme.visual_concepts, C_of.get).items():
             suffix = f"concepts-{negatives}"
             name = f"Concepts against {NEGATIVES[negatives]}, {setting.key}"
@@ -74,7 +75,7 @@ def make_figure3(context: ReproductionContext, runs: Runs) -> Artifacts:
         series.append(Series("calling all clips positive", SOFT, "|"))
     blocks = []
     figures = {}
-    for setting in context.settings():
+    for setting in context.settings:
         lines: list[Line] = []
         for negatives in BARS:
             lines += _lines(runs, setting, negatives)
@@ -122,20 +123,20 @@ def _lines(runs: Runs, setting: Setting, negatives: str) -> list[Line]:
 def _dot(value: Value) -> Dot:
     if value.mean is None or value.std is None:
         return Dot(value.mean)
-    return Dot(value.mean, max(0.0, value.mean - value.std), min(1.0, value.mean + value.std))
+    return Dot(value.mean, value.mean - value.std, value.mean + value.std)
 
 
 def plan_trees(context: ReproductionContext) -> Needs:
     """Plan the bottlenecks for the first available setting."""
     needs = context.needs()
-    for setting in context.settings()[:1]:
+    for setting in context.settings[:1]:
         plan_bottlenecks(context, needs, "all trees", setting)
     return needs
 
 
 def make_figure5(context: ReproductionContext, runs: Runs) -> Artifacts:
     """Draw the trees for both readings and both training sets."""
-    setting = context.settings()[0]
+    setting = context.settings[0]
     blocks = []
     figures = {}
     for (folder, run), reading in product(runs.items(), READINGS):
@@ -147,7 +148,7 @@ def make_figure5(context: ReproductionContext, runs: Runs) -> Artifacts:
         reasons = run.reasons
         of_tree = (reasons["model"] == name) & (reasons["fit"] == saved["fit"])
         nodes = first_nodes(model.head_, concepts, measured(reasons[of_tree]).to_numpy())
-        title = f"{level} against S, {reference_json('readings.json')[reading]['title']}"
+        title = f"{level} against S, {READINGS[reading]['title']}"
         about = f"{title}; {setting.key}, run {saved['fit']}"
         lines = list(_questions(model.head_, concepts, nodes))
         blocks.append(Block(about, setting.protocol, "threshold", lines))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from obygaze_features.common.package import reference_json
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import Store, open_store
@@ -27,8 +26,7 @@ Runs = Mapping[str, Run]
 """The runs of a table, by their folders."""
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """A protocol for drawing training and test clips, with a label set (None: the default one).
 
     `title` is the heading of the setting's blocks, and `key` the folder with its run folders.
@@ -79,8 +77,7 @@ class Needs:
     missing: dict[str, list[str]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """A table or figure of `reproduce`.
 
     Parameters
@@ -110,8 +107,6 @@ class ReproductionContext:
         The folders of the features, by the backbone's name in ``obygaze features extract``.
     protocols
         The protocols to use, from `PROTOCOLS`.
-    seed
-        The seed of all experiments.
 
     Attributes
     ----------
@@ -121,8 +116,12 @@ class ReproductionContext:
         True if the clips are the paper's, so that its numbers can be compared with ours.
     has_released_splits
         True if the manifest has the authors' splits and runs.
-    released_labels
-        The label set of the released splits, if the manifest has it.
+    has_released_labels
+        True if the manifest has the label set of the released splits.
+    settings
+        The settings of the chosen protocols, if the manifest has the labels and splits: the
+        released splits, our splits of the same clips, the splits described in the paper's text, and
+        our splits of all clips.
     """
 
     def __init__(
@@ -131,17 +130,13 @@ class ReproductionContext:
         stores: Mapping[str, str | Path],
         *,
         protocols: Sequence[str] = PROTOCOLS,
-        seed: int = 0,
     ) -> None:
         self.folder = manifest
         self.manifest = Manifest.load(manifest)
         self.protocols = protocols
-        self.seed = seed
         self.has_papers_clips = self.manifest.name == DATASET
         self.has_released_splits = bool(self.manifest.run_names)
-        self.released_labels = None
-        if RELEASED_LABELS in self.manifest.label_names:
-            self.released_labels = RELEASED_LABELS
+        self.has_released_labels = RELEASED_LABELS in self.manifest.label_names
         self.stores: dict[str, Store] = {}
         for name, path in stores.items():
             store = open_store(path)
@@ -149,30 +144,17 @@ class ReproductionContext:
             # Older stores do not record the family; in these, the name is the family.
             family = backbone.get("family") or backbone["name"]
             slot = SLOTS.get(family, "")
-            names = (backbone["name"], *BACKBONES[slot].names) if slot else ()
-            if slot in self.stores or name not in names:
+            is_its_name = name == backbone["name"] or SLOTS.get(name) == slot
+            if not slot or slot in self.stores or not is_its_name:
                 accepted = ", ".join(each.names[0] for each in BACKBONES.values())
                 raise ExperimentError(
                     f"--store {name}={path} is a store of {backbone['name']}. Pass at most one "
                     f"store of each of {accepted}, under its own name"
                 )
             self.stores[slot] = store
-
-    def settings(self) -> list[Setting]:
-        """Return the settings of the chosen protocols, if the manifest has the labels and splits.
-
-        The settings are the released splits, our splits of the same clips, the splits described in
-        the paper's text, and our splits of all clips.
-        """
-        found = []
-        for setting in SETTINGS:
-            is_possible = setting.labels in (None, self.released_labels)
-            if setting.protocol == "released":
-                setting = replace(setting, labels=self.released_labels)
-                is_possible = self.has_released_splits
-            if is_possible and setting.protocol in self.protocols:
-                found.append(setting)
-        return found
+        has = {"released": self.has_released_splits, SAME_LABELS: self.has_released_labels}
+        chosen = [setting for setting in SETTINGS if setting.protocol in protocols]
+        self.settings = [setting for setting in chosen if has.get(setting.key, True)]
 
     def needs(self) -> Needs:
         """Return what is missing: the released protocol, if it is chosen and lacks its splits."""
@@ -215,9 +197,10 @@ class ReproductionContext:
         store = self.stores.get(slot)
         if store is None or array not in store.arrays:
             backbone = BACKBONES[slot]
-            lack = f"needs the store of {backbone.title}. Add --store {backbone.names[0]}=FOLDER"
-            if store is not None:
-                lack = f"{store.where} has no array {array}. Extract or import it there"
+            lack = (
+                f"needs {backbone.title} with the array {array}. "
+                f"Add --store {backbone.names[0]}=FOLDER"
+            )
             parts = needs.missing.setdefault(lack, [])
             if part not in parts:
                 parts.append(part)
@@ -228,17 +211,11 @@ class ReproductionContext:
             manifest=str(self.folder),
             store=store.where,
             array=array,
-            labels=setting.labels,
+            labels=setting.labels if self.has_released_labels else None,
             protocol=setting.protocol,
             split=split,
-            seed=self.seed,
             **options,
         )
-
-    def concept_costs(self, reading: str) -> dict[str, float]:
-        """Return the C of each concept's vector in a reading, or {} if validation chooses it."""
-        published = reference_json("readings.json")[reading].get("concept_C", {})
-        return {self.manifest.scheme.concept(name): C for name, C in published.items()}
 
     @property
     def title_suffix(self) -> str:
@@ -252,7 +229,6 @@ class ReproductionContext:
     def is_published(self, slot: str) -> bool:
         """Return True if the paper has numbers for these clips and the store's checkpoint."""
         config = self.stores[slot].attributes["backbone"].get("config", {})
-        config = {**config, **config.get("vision_config", {})}
-        expected = BACKBONES[slot].config
-        is_papers_checkpoint = all(config.get(key, own) == own for key, own in expected.items())
-        return self.has_papers_clips and is_papers_checkpoint
+        own = BACKBONES[slot].config
+        actual = {**own, **config, **config.get("vision_config", {})}
+        return self.has_papers_clips and own.items() <= actual.items()

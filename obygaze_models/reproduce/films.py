@@ -9,10 +9,11 @@ import numpy as np
 from obygaze_features.common.package import reference_json
 from obygaze_features.items.films import film_titles
 from obygaze_models.data.protocols import FILM_CLIPS
-from obygaze_models.experiments.scores import average_over_fits, is_cross_validated
+from obygaze_models.experiments.scores import average_over_fits, is_cross_validated, split_by
 from obygaze_models.explain.error_factors import error_factors
 from obygaze_models.figures.dots import Dot, Series, dot_plot
 from obygaze_models.reproduce.context import (
+    RELEASED_LABELS,
     Needs,
     ReproductionContext,
     Runs,
@@ -42,7 +43,7 @@ def plan_films(context: ReproductionContext) -> Needs:
     context.plan(
         needs,
         "all films",
-        Setting(PROTOCOL, PROTOCOL, context.released_labels, "Each film left out"),
+        Setting(PROTOCOL, PROTOCOL, RELEASED_LABELS, "Each film left out"),
         "xclip",
         "native",
         "HN",
@@ -69,7 +70,7 @@ def make_table4(context: ReproductionContext, runs: Runs) -> Artifacts:
     papers = paper["rows"] if context.is_published("xclip") else {}
     lines: list[Line] = []
     means = []
-    films = dict(iter(tested.groupby("film", sort=False)))
+    films = split_by(tested, "film")
     for film, own in films.items():
         labels = own.drop_duplicates("id")["label"]
         clips = len(labels)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from obygaze_features.common.package import reference_json
 from obygaze_models.reproduce.render import Value, Values
@@ -14,12 +14,9 @@ AVERAGES = {"weighted": "f1_weighted", "positive class": "f1"}
 """The keys of the metrics, by the paper's names for averages of F1."""
 CHANCE = {"random": "Random", "all positive": "All positive"}
 """The paper's row for each chance baseline."""
-CHANCE_VERSIONS = {"f1": "v1", "f1_weighted": "v2"}
-"""The version of the paper that has chance baselines for each average of F1, by metric."""
 
 
-@dataclass(frozen=True)
-class Backbone:
+class Backbone(NamedTuple):
     """A backbone of the paper.
 
     Parameters
@@ -52,7 +49,7 @@ SLOTS = {name: slot for slot, backbone in BACKBONES.items() for name in backbone
 def published_row(row: str, metric: str) -> Values:
     """Return a row's numbers from Table 2 or 5; {} if they are of another metric."""
     tables = reference_json("published.json")
-    entry = {**tables["table2"]["rows"], **tables["table5"]["rows"]}[row]
+    entry = (tables["table2"]["rows"] | tables["table5"]["rows"])[row]
     if AVERAGES[entry["average"]] != metric:
         return {}
     return {column: Value(**number) for column, number in entry["values"].items() if number}

@@ -89,11 +89,6 @@ class Reproduction:
     missing: Mapping[str, Sequence[str]]
 
     @property
-    def warnings(self) -> list[RunWarning]:
-        """The warnings that make numbers meaningless."""
-        return [note for table in self.tables for note in table.alarms]
-
-    @property
     def empty(self) -> list[str]:
         """The names of the tables that have no computed numbers."""
         return [table.name for table in self.tables if not table.has_results]
@@ -106,7 +101,6 @@ def reproduce(
     output: str | Path,
     *,
     protocols: Sequence[str] = PROTOCOLS,
-    seed: int = 0,
     overwrite: bool = False,
     log: Callable[[str], None] = lambda _: None,
 ) -> Reproduction:
@@ -125,8 +119,6 @@ def reproduce(
         The folder to write. It is written completely or not at all.
     protocols
         The protocols to use, from `PROTOCOLS`.
-    seed
-        The seed of all experiments.
     overwrite
         Replace an earlier reproduction at `output`.
     log
@@ -144,7 +136,7 @@ def reproduce(
                 raise ExperimentError(unknown_name(kind, name, known))
     for module in ("jinja2", "matplotlib"):
         need(module, extra="report")  # before the long runs
-    context = ReproductionContext(manifest, stores, protocols=protocols, seed=seed)
+    context = ReproductionContext(manifest, stores, protocols=protocols)
     needs = {}
     experiments: dict[str, Experiment] = {}
     missing: dict[str, list[str]] = {}
@@ -161,15 +153,12 @@ def reproduce(
         for name in names:
             log(name)
             tables += _make(name, context, needs[name], runs, folder)
-        title = f"Reproduction of {', '.join(names)}"
-        _write_pages(runs.values(), folder, title, log)
+        _write_pages(runs.values(), folder, log)
         about = {
             "what": names,
             "manifest": {"name": context.manifest.name, "digest": context.manifest.digest},
             "stores": {slot: store_fingerprint(store) for slot, store in context.stores.items()},
             "protocols": list(protocols),
-            "seed": seed,
-            "runs": list(runs),
             "obygaze": obygaze_version(),
         }
         write_text(folder / MARKER, to_json(about))
@@ -239,29 +228,24 @@ def _make(
 
 
 def _run_warnings(run: Run) -> Iterator[RunWarning]:
-    """Yield the warnings for a table with rows from a run, with the name of its experiment."""
-    where = run.experiment.name
+    """Yield the warnings for a table with rows from a run."""
     for warning in run.warnings:
-        if warning.voids_scores:
+        # Table 2 says more about the leaks in released splits.
+        if warning.code != "leak" or run.header.protocol != "released":
             yield warning
     lost = describe_unused(run.clips).get("no-features")
     if lost:
-        yield RunWarning("no-features", where, f"{where}: clips without features: {lost}")
-    codes = ["skipped", "concepts"]
-    if run.header.protocol != "released":  # table 2 says more about the leaks in released splits
-        codes.append("leak")
-    for warning in run.warnings:
-        if warning.code in codes:
-            yield RunWarning(warning.code, where, f"{where}: {warning.text}")
+        yield RunWarning("no-features", "", f"clips without features: {lost}")
 
 
 def _notes(
     table: Table, context: ReproductionContext, needs: Needs, facts: Mapping[str, object]
 ) -> list[RunWarning]:
     """Return the notes of a table, one for each line of the template."""
-    jinja2 = need("jinja2", extra="report")
+    from jinja2 import StrictUndefined, Template
+
     text = (files("obygaze_models.reproduce") / "notes.txt").read_text(encoding="utf-8")
-    rendered = jinja2.Template(text, trim_blocks=True, undefined=jinja2.StrictUndefined).render(
+    rendered = Template(text, trim_blocks=True, undefined=StrictUndefined).render(
         facts,
         table=table,
         manifest=context.manifest.name,
@@ -272,11 +256,11 @@ def _notes(
     return [RunWarning("note", "", line) for line in rendered.splitlines() if line]
 
 
-def _write_pages(runs: Iterable[Run], folder: Path, title: str, log: Callable[[str], None]) -> None:
+def _write_pages(runs: Iterable[Run], folder: Path, log: Callable[[str], None]) -> None:
     """Write a page for each label set."""
     from obygaze_models.report.page import report
 
     for (_, labels), of_labels in group_by(runs, lambda run: run.header.manifest.label_key).items():
         name = f"report-{labels}.html"
         log(name)
-        report(of_labels, folder / name, title=f"{title} (labels: {labels})")
+        report(of_labels, folder / name)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+import pandas as pd
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import media_stem
-from obygaze_features.manifests import Items, Manifest
-from obygaze_features.manifests.splits import meet_in_time
+from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_models.data.tasks import Task
 from obygaze_models.data.warnings import RunWarning
 
 _CARD = Path(__file__).with_name("model_card.md")
 Span = tuple[float, float]
+WHOLE = (-np.inf, np.inf)
+"""The span of a whole file."""
 CLIP = "clip"
 FILM = "film"
 NO = "no"
@@ -92,39 +94,42 @@ class About(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def spans_of(items: Items, ids: Sequence[str]) -> dict[str, list[Span | None]]:
     """Return the start and end of clips by file, for `About.seen`; None for a whole file."""
     spans: dict[str, list[Span | None]] = {}
-    for file, span in _locate(items, ids):
+    for clip in ids:
+        file, span = _locate(items[items.row(clip)])
         spans.setdefault(file, []).append(span)
     return spans
 
 
-def _locate(items: Items, ids: Sequence[str]) -> Iterator[tuple[str, Span | None]]:
-    """Yield the file of each clip (or else its film, or its id), and its start and end."""
-    for clip in ids:
-        item = items[items.row(clip)]
-        span = None
-        film = ""
-        if item.start is not None and item.end is not None:
-            span = item.start, item.end
-            film = item.film
-        yield media_stem(item.media) or film or clip, span
+def _locate(item: Item) -> tuple[str, Span | None]:
+    """Return the file of a clip (or else its film, or its id), and its start and end."""
+    file = media_stem(item.media)
+    if item.start is None or item.end is None:
+        return file or item.id, None
+    return file or item.film or item.id, (item.start, item.end)
 
 
 def seen_in_training(about: About, items: Items, ids: Sequence[str]) -> list[str]:
     """Return what a model has seen of each clip of a store: `CLIP`, `FILM` or `NO`."""
-    places = [*_locate(items, ids)]
+    spans_of_file = {}
     for file, spans in about.seen.items():
-        places += [(file, span) for span in spans]
-    numbers = np.unique([file for file, _ in places], return_inverse=True)[1]
-    times = np.array([span or (-np.inf, np.inf) for _, span in places]).reshape(-1, 2)
-    rows = np.arange(len(places))
-    meets = meet_in_time((numbers, *times.T), rows[: len(ids)], rows[len(ids) :])
-    in_group = np.zeros(len(ids), dtype=bool)
+        # In whole microseconds, so that clips that only touch are not the same footage.
+        spans_of_file[file] = np.round([span or WHOLE for span in spans], 6)
+    in_group: dict[Any, bool] = {}
     for column, groups in about.seen_groups.items():
         cells = items.columns.get(column, items.films)
-        in_group = np.isin([cells[items.row(clip)] for clip in ids], groups)
-    if not about.seen:
-        meets = in_group
-    states: list[str] = np.select([meets, in_group], [CLIP, FILM], NO).tolist()
+        in_group = pd.Series(cells, items.ids).isin(groups).to_dict()
+
+    states = []
+    for clip in ids:
+        file, span = _locate(items[items.row(clip)])
+        start, end = (round(time, 6) for time in span or WHOLE)
+        starts, ends = spans_of_file.get(file, np.empty((0, 2))).T
+        if ((starts < end) & (start < ends)).any():
+            states.append(CLIP)
+        elif in_group.get(clip):
+            states.append(FILM if about.seen else CLIP)
+        else:
+            states.append(NO)
     return states
 
 

@@ -27,19 +27,18 @@ from obygaze_models.data.stores import (
     read_frame_times,
     read_frames,
 )
-from obygaze_models.data.tasks import official_measure
 from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.classes import move_cut
 from obygaze_models.estimators.outputs import predict_outputs
 from obygaze_models.saved.about import CLIP, NO, About, seen_in_training
 from obygaze_models.saved.model import load_model, prediction_errors
-from obygaze_models.scoring.metrics import TREC, Array, score, trec_ranks
+from obygaze_models.scoring.metrics import Array, score
 
 BLOCK_VALUES = 2**22
 """The approximate number of feature values to process at a time, 32 MiB in float64."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Predictions:
     """A model's predictions for clips of a store.
 
@@ -51,22 +50,19 @@ class Predictions:
         A row for each clip: ``id``, ``prediction``, a ``probability_NAME`` for each class (or a
         ``value``), and ``seen``: ``clip`` if the model was trained on the clip, ``film`` if it was
         trained on other clips of its film, otherwise ``no``.
+    values
+        The probabilities [N, classes], or the predicted numbers [N, 1].
     warnings
         Warnings about the predictions.
     """
 
     about: About
     table: pd.DataFrame
+    values: Array
     warnings: list[RunWarning]
 
-    @property
-    def values(self) -> Array:
-        """The probabilities [N, classes], or the predicted numbers [N, 1]."""
-        columns = self.about.learned.target.columns_in(self.table.columns)
-        return self.table[columns].to_numpy(dtype=np.float64)
 
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class FramePredictions:
     """A model's predictions for each frame of some clips.
 
@@ -77,8 +73,8 @@ class FramePredictions:
     ids
         The clips.
     times
-        The time of each frame [N, T] in seconds, from the store's ``frame_time`` array. It is NaN
-        for missing frames, or if the store has no times.
+        The time of each frame [N, T] in seconds, from the store's ``frame_time`` array; NaN if the
+        store has no times.
     probabilities
         The probabilities of the second of two classes [N, T], or of all classes [N, T, classes].
         They are NaN for missing frames.
@@ -105,12 +101,12 @@ class FramePredictions:
 def predict(folder: str | Path, store: Stores, *, ids: Sequence[str] | None = None) -> Predictions:
     """Predict clips of a store, by default all finished clips, with a saved model."""
     estimator, about = load_model(folder)
-    opened = open_for(about, store)
+    opened = open_for(about, store, ids)
     task = about.learned
-    wanted = done_clips(opened, ids)
+    wanted = opened.done_ids(ids)
     if not wanted:
         raise ExperimentError(f"{opened.where} has features of none of these clips")
-    step = max(1, BLOCK_VALUES // about.needs.shape[-1])
+    step = BLOCK_VALUES // about.needs.shape[-1]
     if about.reads == "frames":  # all at once
         step = len(wanted)
     clips: list[str] = []
@@ -126,11 +122,11 @@ def predict(folder: str | Path, store: Stores, *, ids: Sequence[str] | None = No
     if not task.target.is_numeric:
         called = np.array(task.class_titles, dtype=object)[values.argmax(axis=1)]
         names = [f"probability_{title}" for title in task.class_titles]
-    columns = {"id": clips, "prediction": called, **dict(zip(names, values.T, strict=True))}
-    seen = seen_in_training(about, opened.items, clips)
-    table = pd.DataFrame(columns).assign(seen=seen)
+    predicted = pd.DataFrame({"id": clips, "prediction": called})
+    table = predicted.join(pd.DataFrame(values, columns=names))
+    table["seen"] = seen_in_training(about, opened.items, clips)
     warnings = origin_warnings(opened.items, opened.attributes, about.warnings)
-    return Predictions(about, table, warnings)
+    return Predictions(about, table, values, warnings)
 
 
 def predict_features(estimator: Any, about: About, X: Array, **arguments: Any) -> Array:
@@ -150,20 +146,18 @@ def predict_frames(
     estimator, about = load_model(folder)
     if not hasattr(estimator, "predict_frames"):
         raise ExperimentError(f"{folder} does not predict frames. Train frame-mil")
-    opened = open_for(about, store)
-    clips, X = read_input(about, opened, done_clips(opened, ids))
+    opened = open_for(about, store, ids)
+    clips, X = read_input(about, opened, opened.done_ids(ids))
     table = np.zeros((*X.shape[:2], len(about.learned.classes)))
     if clips:
         with prediction_errors(folder, estimator):
-            frames = np.asarray(estimator.predict_frames(X), dtype=np.float64)
+            frames = estimator.predict_frames(X)
             table[..., estimator.classes_] = frames
             table[np.isnan(frames).any(axis=2)] = np.nan
-    times = read_frame_times(opened.stores[0], clips, X.shape[1])
-    times[np.isnan(table).any(axis=2)] = np.nan
     return FramePredictions(
         about=about,
         ids=clips,
-        times=times,
+        times=read_frame_times(opened.stores[0], clips, X.shape[1]),
         probabilities=table[..., 1] if table.shape[2] == 2 else table,
         threshold=np.full(len(clips), getattr(estimator, "threshold_", 0.5)),
         seen=seen_in_training(about, opened.items, clips),
@@ -183,54 +177,51 @@ def evaluate(
     """
     predictions = predict(folder, store)
     about = predictions.about
-    table = predictions.table
     task = about.learned
-    manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
+    manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(manifest)
     require_same_clips(open_stores(store).items, manifest.items)
     if task.target.is_numeric:
         manifest = with_numbers(manifest, task.key)
-    truth = manifest.labels(labels)
     scheme = manifest.label_scheme(labels)
-    for level in task.levels & scheme.name_of.keys() & about.levels.keys():
-        if scheme.name_of[level].casefold() != about.levels[level].casefold():
+    for level, name in about.levels.items():
+        own_name = scheme.name_of.get(level, name)
+        if level in task.levels and name.casefold() != own_name.casefold():
             raise ExperimentError(
-                f"the level {level} is {about.levels[level]!r} for the model, but "
-                f"{scheme.name_of[level]!r} in {manifest.name}. Rename one of the levels"
+                f"the level {level} is {name!r} for the model, but {own_name!r} in "
+                f"{manifest.name}. Rename one of the levels"
             )
-    nothing = np.empty((len(truth.ids), 0), np.float32)
-    clips = label_clips(manifest, truth.ids, nothing, scheme.concept_names, labels=labels)
-    codes = table["id"].map(pd.Series(task.labels(clips), clips.ids)).to_numpy()
+    known = predictions.table["id"].isin(manifest.labels(labels).ids)
+    table = predictions.table[known]
+    values = predictions.values[known]
+    clips = label_clips(manifest, table["id"].tolist(), values, scheme.concept_names, labels=labels)
+    codes = task.labels(clips)
     is_labelled = task.target.takes_part(codes)
     if not is_labelled.any():
         raise ExperimentError(f"the store has no clip of {manifest.name} labelled for {task.key}")
-    values = predictions.values
     if values.shape[1] <= 2:
         values = values[:, -1]
-    is_trec = official_measure(truth, scheme, [task]) == TREC
     parts = {
         "all clips": is_labelled,
         "unseen clips": is_labelled & (table["seen"] != CLIP),
         "clips of unseen films": is_labelled & (table["seen"] == NO),
     }
-    rows: list[dict[str, Any]] = []
+    rows = []
     for name, chosen in parts.items():
         if not chosen.any():
             continue
-        own_codes = codes[chosen].astype(task.target.label_type)
-        own = values[chosen]
-        ranks = trec_ranks(table["id"][chosen].tolist(), own) if is_trec else None
+        own_codes = codes[chosen]
         counts = task.target.count(task, own_codes)
-        scores = {"the model": score(own_codes, own, ranks, task.target_key)}
+        scores = {"the model": score(own_codes, values[chosen], kind=task.target_key)}
         if task.target.is_numeric or counts.positives not in (None, 0, counts.clips):
             scores |= task.target.guesses(own_codes, np.array([]))
+        size = {"on": name, "clips": counts.clips, "positives": counts.positives}
         for by, scored in scores.items():
-            size = {"on": name, "clips": counts.clips, "positives": counts.positives}
             rows.append(size | {"by": by} | scored)
     return pd.DataFrame(rows)
 
 
-def open_for(about: About, store: Stores) -> Sources:
-    """Open a store for a model; raise `ExperimentError` if its features differ from training."""
+def open_for(about: About, store: Stores, ids: Sequence[str] | None = None) -> Sources:
+    """Open a store with these clips; raise `ExperimentError` for features unlike in training."""
     opened = open_stores(store)
     needed = about.needs
     if about.reads == "groups":
@@ -253,15 +244,10 @@ def open_for(about: About, store: Stores) -> Sources:
                 f"{wanted.get(key)!r} for the model. Use a store extracted with the same settings "
                 "(several stores in the same order)"
             )
-    return opened
-
-
-def done_clips(store: Sources, ids: Sequence[str] | None) -> list[str]:
-    """Return the finished clips among these, by default among all; raise for unknown clips."""
     for clip in ids or ():
-        if clip not in store:
-            raise ExperimentError(f"{store.where}: {unknown_name('clip', clip, store.ids)}")
-    return store.done_ids(ids)
+        if clip not in opened:
+            raise ExperimentError(f"{opened.where}: {unknown_name('clip', clip, opened.ids)}")
+    return opened
 
 
 def read_input(about: About, store: Sources, ids: Sequence[str]) -> tuple[list[str], Array]:

@@ -336,7 +336,7 @@ def test_a_model_without_an_entry_point_is_not_saved(install, tmp_path, write):
         " ".join(result.stderr.split())
     )
     assert not (run / "models").exists()
-    refused(run_obygaze("models", "train", toml, "-o", tmp_path / "m"), "cannot be trained")
+    refused(run_obygaze("models", "train", toml, "-o", tmp_path / "m"), "model cannot be saved")
 
 
 def test_predictions_are_scored_like_those_of_a_model(make_run, predicted, tmp_path):
