@@ -135,6 +135,7 @@ import sys, time
 from dataclasses import replace
 from pathlib import Path
 import obygaze_features as of
+part = sys.argv.pop()
 manifest, films, weights, output, ready, other = map(Path, sys.argv[1:])
 tiny = of.load_backbone(f"tiny={weights}", "cpu")
 def wait_for_other(pixels, present, names):
@@ -144,17 +145,19 @@ def wait_for_other(pixels, present, names):
         while not other.exists() and time.monotonic() < end:
             time.sleep(0.01)
     return tiny.embed_clips(pixels, present)
-of.extract(manifest, films, replace(tiny, encode_clips=wait_for_other), output, workers=1)
+waiting = replace(tiny, encode_clips=wait_for_other)
+of.extract(manifest, films, waiting, output, workers=1, part=part)
 """
 
 
 @pytest.mark.night
 def test_runs_on_two_devices_fill_one_store(manifest, films, weights, whole_store, tmp_path):
-    """Like on a machine with two GPUs, two CPU processes fill separate blocks."""
+    """Like on a machine with two GPUs, two CPU processes fill separate parts."""
     manifest.save(tmp_path / "manifest")
     names = [tmp_path / "first", tmp_path / "second"]
     command = [sys.executable, "-c", RUN, tmp_path / "manifest", films, weights, tmp_path]
-    runs = [subprocess.Popen([*command, *order]) for order in (names, names[::-1])]
+    orders = {"1/2": names, "2/2": names[::-1]}
+    runs = [subprocess.Popen([*command, *order, part]) for part, order in orders.items()]
     assert [run.wait(timeout=900) for run in runs] == [0, 0]
     entries = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     clips = [entry["clips"] for entry in entries]
