@@ -90,7 +90,7 @@ def decode_sound(
                 pieces += _resample(run, rate, low, high)
         if not reader.missed:
             break
-    _refuse_missing(path, reader, begin, until, seconds)
+    reader.check(begin, until, seconds)
 
     if end is None:
         high = max((first + len(piece) for first, piece in pieces), default=low)
@@ -102,26 +102,6 @@ def decode_sound(
 
 def _refuse_long(path: Path) -> None:
     raise VideoError(path, "has a clip of more than 1 hour; split it into shorter clips")
-
-
-def _refuse_missing(
-    path: Path, reader: _Reader, begin: float, until: float, seconds: float
-) -> None:
-    """Raise if the file has no sound, is cut short, or ends before most of the clip."""
-    if reader.reached == -math.inf:
-        raise VideoError(path, "has an empty sound track")
-    if reader.reached < min(until + TAIL_S, reader.listed - MAX_BEYOND_S):
-        raise VideoError(
-            path,
-            f"is cut short: its sound ends at {reader.reached:.3f} s of {reader.listed:.3f} s",
-        )
-    last = max(reader.reached, seconds)
-    if begin >= last or until > last + max(MAX_BEYOND_S, (until - begin) / 2):
-        raise VideoError(
-            path,
-            f": most of the clip ({begin:g} s to {until:g} s) is after the end of the sound "
-            f"at {last:.3f} s",
-        )
 
 
 def _choose_track(
@@ -212,6 +192,21 @@ class _Reader:
             run = (rate, frame.format.name, frame.layout.name, position - count)
             yield run, position, frame
             count += frame.samples
+
+    def check(self, begin: float, until: float, seconds: float) -> None:
+        """Raise if the file has no sound, is cut short, or ends before most of the clip."""
+        if self.reached == -math.inf:
+            raise VideoError(self._path, "has an empty sound track")
+        if self.reached < min(until + TAIL_S, self.listed - MAX_BEYOND_S):
+            ends = f"its sound ends at {self.reached:.3f} s of {self.listed:.3f} s"
+            raise VideoError(self._path, f"is cut short: {ends}")
+        last = max(self.reached, seconds)
+        if begin >= last or until > last + max(MAX_BEYOND_S, (until - begin) / 2):
+            raise VideoError(
+                self._path,
+                f": most of the clip ({begin:g} s to {until:g} s) is after the end of the sound "
+                f"at {last:.3f} s",
+            )
 
     def _measure_frames(self) -> None:
         """Find the samples at which frames start, if the file's clock is coarser than a sample.
