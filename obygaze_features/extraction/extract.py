@@ -101,8 +101,12 @@ def extract(
 def load(
     manifest: Manifest, media: Path | None, backbones: Sequence[Any], options: Options
 ) -> list[Backbone]:
-    """Load the backbones for a manifest's items."""
-    kinds = check_kinds(manifest, media)
+    """Load the backbones for a manifest's items, which are clips, or images and texts."""
+    kinds = sorted(set(manifest.items.kinds)) or ["clip"]
+    if "clip" in kinds:
+        check_items(manifest)
+    if media is None and kinds != ["text"]:
+        raise UsageError(f"pass the folder of the {kinds[0]}s: --videos or --images")
     if not backbones:
         raise UsageError("no backbones; pass at least one")
     sampling = read_sampling(options.sampling, options.frames)
@@ -204,16 +208,3 @@ def open_stores(job: Job, backbones: Sequence[Backbone]) -> dict[str, StoreWrite
             writer = StoreWriter.resume(path, job.manifest, recipe, block_rows=rows)
         writers[backbone.name] = writer
     return writers
-
-
-def check_kinds(manifest: Manifest, media: Path | None) -> list[str]:
-    """Return the kinds of a manifest's items.
-
-    Raise `UsageError` if clips are mixed with other kinds, or if the folder of files is missing.
-    """
-    kinds = sorted(set(manifest.items.kinds)) or ["clip"]
-    if "clip" in kinds:
-        check_items(manifest)
-    if media is None and kinds != ["text"]:
-        raise UsageError(f"pass the folder of the {kinds[0]}s: --videos or --images")
-    return kinds
