@@ -289,6 +289,23 @@ def test_every_key_of_an_experiment_is_described() -> None:
     assert {*Experiment.__struct_fields__} <= {*described}
 
 
+#: A detector with the interface of facenet-pytorch's, which is not installed. Every second frame
+#: has a face, as high as its brightest value.
+FACENET = """
+import numpy as np
+from torch.nn import Module
+
+class MTCNN(Module):
+    def detect(self, images):
+        assert (images.device, images.shape[1:]) == (self.device, (320, 320, 3))
+        boxes, certainties = [None] * len(images), [[None]] * len(images)
+        for row in range(0, len(images), 2):
+            boxes[row] = np.array([[0, 0, 9, images[row].max()], [0, 0, 1, 1]], np.float32)
+            certainties[row] = np.array([0.75, 0.5], np.float32)
+        return np.array(boxes, object), np.array(certainties, object)
+"""
+
+
 @pytest.mark.gate
 def test_extending_page_runs(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = read("how-to/extend")
@@ -305,10 +322,17 @@ def test_extending_page_runs(page: Page, tmp_path: Path, monkeypatch: pytest.Mon
     subprocess.run(install, check=True, capture_output=True)
     monkeypatch.syspath_prepend(tmp_path)  # as by PYTHONPATH=.
     monkeypatch.syspath_prepend(tmp_path / "site")
+    page.write("facenet_pytorch.py", FACENET)
     forget_package("film_lab")
     try:
         printed = page.run(text)
-        assert open_store("stores/sharpness.zarr").read("frames").shape == (4, 8, 9)
+        faces = open_store("stores/faces.zarr").read("frames")
+        assert faces.shape == (4, 8, 2)
+        assert (faces[:, ::2, 0] > 100 / 320).all()  # of pixels from 0 to 255
+        assert (faces[:, ::2, 1] == 0.75).all()
+        assert (faces[:, 1::2] == 0).all()
+        sampled = open_store("sampled/Faces.zarr")
+        assert sampled.read("frames").shape == (4, 360, 2)
         assert printed == "{'native': (2, 3), 'frames': (2, 8, 3)}\n"
         record = json.loads(Path("runs/first/run.json").read_text())
         assert record["versions"]["film-lab"] == "0.1"

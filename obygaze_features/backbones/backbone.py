@@ -199,22 +199,27 @@ class Backbone:
         present
             A mask ``[B,T]`` that is false where `pixels` is padding.
         """
+        import torch
+
         # Some networks accept any multiple of their frame count, and would mix clips.
         count = self.sampling.frames
         assert pixels.shape[1] == count, f"{pixels.shape[1]} frames per clip, not {count}"
         names = frozenset(spec.name for spec in self.arrays)
-        return self._encode(
-            len(pixels), self.arrays, lambda: self.encode_clips(pixels, present, names)
-        )
+        with torch.inference_mode(), arithmetic(self.device, self.precision):
+            outputs = self.encode_clips(pixels, present, names)
+            return self._check(outputs, len(pixels), self.arrays)
 
     def embed_images(self, pixels: Tensor) -> Tensor:
         """Embed preprocessed images ``[B,3,h,w]`` as float32 ``[B,D]``, without normalising."""
+        import torch
+
         self.check_reads("image")
-        encode = self.encode_images
-        spec = self.embedding
-        assert encode
-        assert spec
-        return self._encode(len(pixels), [spec], lambda: {spec.name: encode(pixels)})[spec.name]
+        assert self.encode_images
+        assert self.embedding
+        name = self.embedding.name
+        with torch.inference_mode(), arithmetic(self.device, self.precision):
+            outputs = {name: self.encode_images(pixels)}
+            return self._check(outputs, len(pixels), [self.embedding])[name]
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """Embed texts as float32 ``[B,D]``, in the same space as images or sound."""
@@ -222,36 +227,34 @@ class Backbone:
 
     def embed_text_arrays(self, texts: Sequence[str]) -> dict[str, Tensor]:
         """Embed texts; return the arrays that a store of texts has."""
+        import torch
+
         tokens = self.tokenizer(texts)
-        tower = self.text_tower
-        assert tower
+        assert self.text_tower
         assert self.embedding
-        for module in tower.modules:
+        for module in self.text_tower.modules:
             move_to_device(module, self.device, self.name)
         ids = {name: values.to(self.device) for name, values in tokens.items()}
         specs = [self.embedding] if self.for_clips else self.arrays
-        return self._encode(len(texts), specs, lambda: tower.encode(ids))
-
-    def _encode(
-        self, count: int, specs: Sequence[ArraySpec], encode: Callable[[], Mapping[str, Tensor]]
-    ) -> dict[str, Tensor]:
-        """Run `encode` on `count` inputs, and check the shapes of its outputs."""
-        import torch
-
-        arrays = {}
         with torch.inference_mode(), arithmetic(self.device, self.precision):
-            outputs = encode()
-            for spec in specs:
-                if spec.name not in outputs:
-                    raise BackboneError(f"{self.name} does not return the array {spec.name}")
-                values = outputs[spec.name]
-                expected = (count, *spec.shape)
-                if values.shape != expected:
-                    shape = tuple(values.shape)
-                    raise BackboneError(
-                        f"{self.name}: {spec.name} has shape {shape}, expected {expected}"
-                    )
-                arrays[spec.name] = values.float()
+            return self._check(self.text_tower.encode(ids), len(texts), specs)
+
+    def _check(
+        self, outputs: Mapping[str, Tensor], count: int, specs: Sequence[ArraySpec]
+    ) -> dict[str, Tensor]:
+        """Return the arrays in `specs`, in float32, after checking their shapes."""
+        arrays = {}
+        for spec in specs:
+            if spec.name not in outputs:
+                raise BackboneError(f"{self.name} does not return the array {spec.name}")
+            values = outputs[spec.name]
+            expected = (count, *spec.shape)
+            if values.shape != expected:
+                shape = tuple(values.shape)
+                raise BackboneError(
+                    f"{self.name}: {spec.name} has shape {shape}, expected {expected}"
+                )
+            arrays[spec.name] = values.float()
         return arrays
 
     @property

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from obygaze_features.common.package import need, usable_cores
 from obygaze_features.common.text import first_line
@@ -15,8 +15,6 @@ from obygaze_features.errors import BackboneError
 
 if TYPE_CHECKING:
     from torch.nn import Module
-
-T = TypeVar("T")
 
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16")
 DRIVER = Path("/proc/driver/nvidia/version")
@@ -169,17 +167,6 @@ def explain_out_of_memory(name: str, device: str) -> Iterator[None]:
         raise BackboneError(
             f"out of memory: {name} does not fit on {device}. Use another --device, or free memory"
         ) from None
-
-
-def run_if_it_fits(compute: Callable[[], T]) -> T | None:
-    """Return the result of a computation; None if memory runs out."""
-    try:
-        return compute()
-    except (RuntimeError, MemoryError) as problem:
-        if not is_out_of_memory(problem):
-            raise
-    # By now, the error's traceback is gone, and with it all tensors of the attempt.
-    return None
 
 
 def free_memory(device: str) -> None:

@@ -29,7 +29,7 @@ def resample(backbone: Backbone, sampling: Sampling | None, track: int | None = 
     """
     if isinstance(backbone.sampling, SoundSampling):
         return _resample_sound(backbone, backbone.sampling, sampling, track)
-    if not sampling:
+    if sampling in (None, backbone.sampling):
         return backbone
     if not sampling.rate:
         raise UsageError(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib.util import find_spec, module_from_spec
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -158,31 +157,29 @@ class SoundPreprocessing:
 @lru_cache(maxsize=8)
 def _make_extractor(settings: str) -> Any:
     """Return CLAP's feature extractor, with our `spectrogram`."""
-    import transformers
+    from transformers import ClapFeatureExtractor
+    from transformers.audio_utils import window_function
 
-    extractor = getattr(transformers, EXTRACTOR)
-    spec: Any = find_spec(extractor.__module__)
-    module = module_from_spec(spec)  # a private copy, whose names can be changed
-    spec.loader.exec_module(module)
-    vars(module)["spectrogram"] = spectrogram
-    return vars(module)[EXTRACTOR](**json.loads(settings))
+    extractor = ClapFeatureExtractor(**json.loads(settings))
+    hann = window_function(extractor.fft_window_size, "hann")
+    own = partial(spectrogram, window=hann, hop_length=extractor.hop_length)
+    vars(extractor)["_np_extract_fbank_features"] = own
+    return extractor
 
 
 def spectrogram(
-    waveform: NDArray[np.float32], window: NDArray[Any], *, frame_length: int, hop_length: int,
-    mel_filters: NDArray[np.float64], power: float, log_mel: str,
-) -> NDArray[np.float32]:  # fmt: skip
-    """Return a mel spectrogram ``[mels, frames]``, like ``transformers.audio_utils.spectrogram``.
+    waveform: Samples, mel_filters: NDArray[Any], *, window: NDArray[Any], hop_length: int
+) -> Samples:
+    """Return a mel spectrogram ``[frames, mels]`` in dB, like ``ClapFeatureExtractor``.
 
     The result is bitwise equal to that of transformers, which computes one frame at a time in
     Python and so holds the interpreter lock. Here, NumPy computes many frames at a time without the
-    lock, so several threads can run in parallel. The parameters are those that CLAP sets.
+    lock, so several threads can run in parallel.
     """
     from transformers import audio_utils
 
-    assert (power, log_mel) == (2.0, "dB")
-    waveform = np.pad(waveform, frame_length // 2, mode="reflect")
-    frames = np.lib.stride_tricks.sliding_window_view(waveform, frame_length)[::hop_length]
+    waveform = np.pad(waveform, len(window) // 2, mode="reflect")
+    frames = np.lib.stride_tricks.sliding_window_view(waveform, len(window))[::hop_length]
     mel = np.empty((mel_filters.shape[1], len(frames)))
     frames_per_product = max(1, SINGLE_THREADED // mel_filters.size)
     for begin in range(0, len(frames), FRAMES_PER_STEP):
@@ -194,4 +191,4 @@ def spectrogram(
             part = powers[first : first + frames_per_product]
             mel[:, begin + first :][:, : len(part)] = mel_filters.T @ part.T
     decibels: NDArray[np.float64] = audio_utils.power_to_db(np.maximum(MEL_FLOOR, mel))
-    return decibels.astype(np.float32)
+    return decibels.astype(np.float32).T

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,8 +43,11 @@ SHORT = np.zeros(1, np.float32)
 """A sound that shows the shape of the input."""
 
 
-def read_extractor(path: Path) -> SoundPreprocessing:
-    """Return the preprocessing of a checkpoint's folder."""
+def read_extractor(path: Path, audio: Any) -> SoundPreprocessing:
+    """Return the preprocessing of a checkpoint's folder, for a network with this configuration.
+
+    Checkpoints with feature fusion are refused, because they take random parts of long sound.
+    """
     file = path / CONFIG
     config = read_object(file)
     with translate(BackboneError, file, "has settings that do not work together: {}"):
@@ -56,22 +59,8 @@ def read_extractor(path: Path) -> SoundPreprocessing:
         if not isinstance(rate, int) or not 0 < window * rate <= MOST_SAMPLES:
             raise BackboneError(f"{file}: windows of {window} s at {rate!r} samples per second")
         preprocessing = SoundPreprocessing(SoundSampling(rate, window, window), settings)
-        preprocessing.inputs(SHORT)
-    return preprocessing
+        shape = tuple(preprocessing.inputs(SHORT).shape[1:])
 
-
-def load_clap(path: Path, mode: str) -> Backbone:
-    """Load a CLAP model (Wu et al., 2023), whose text tower makes it possible to search by words.
-
-    Checkpoints with feature fusion are refused, because they take random parts of long sound.
-    """
-    import torch
-
-    preprocessing = read_extractor(path)
-    settings = preprocessing.settings
-    model, fields = load_network(path, "ClapModel")
-    audio = model.config.audio_config
-    text = model.config.text_config
     if audio.enable_fusion or settings["truncation"] != "rand_trunc":
         raise BackboneError(
             f"{path} is a CLAP with feature fusion, which takes random parts of long sound. Use a "
@@ -79,16 +68,25 @@ def load_clap(path: Path, mode: str) -> Backbone:
         )
     if settings["padding"] not in ("repeatpad", "repeat", "pad"):
         raise BackboneError(f"{path}: padding must be repeatpad, repeat or pad")
-    samples = settings["max_length_s"] * settings["sampling_rate"]
     most_frames = audio.spec_size * (audio.spec_size // audio.num_mel_bins)
-    frames = min(samples // settings["hop_length"] + 1, most_frames)
+    frames = min(window * rate // settings["hop_length"] + 1, most_frames)
     takes = (1, frames, audio.num_mel_bins)
-    shape = tuple(preprocessing.inputs(SHORT).shape[1:])
     if shape != takes:
         raise BackboneError(
-            f"{path / CONFIG} makes input of shape {shape}, but according to config.json the "
+            f"{file} makes input of shape {shape}, but according to config.json the "
             f"network takes {takes}"
         )
+    return preprocessing
+
+
+def load_clap(path: Path, mode: str) -> Backbone:
+    """Load a CLAP model (Wu et al., 2023), whose text tower lets one search by words."""
+    import torch
+
+    model, fields = load_network(path, "ClapModel")
+    audio = model.config.audio_config
+    text = model.config.text_config
+    preprocessing = read_extractor(path, audio)
     hear = model.audio_model
     project = model.audio_projection
     dim = audio.projection_dim

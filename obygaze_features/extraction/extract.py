@@ -74,15 +74,39 @@ def extract(
     engine: Callable[..., None] = run_local
     if settings.ray is not None:
         engine = use_cluster(manifest, media, backbones, output, settings)
+
     loaded = load(manifest, media, backbones, settings)
-    return fill(manifest, media, loaded, output, settings, engine, progress)
+    job = plan_job(manifest, media, loaded, output, settings)
+    writers = open_stores(job, loaded)
+    if settings.reuse and job.to_do:
+        job = reuse_rows(job, writers)
+    progress.devices = {backbone.name: describe_device(backbone.device) for backbone in loaded}
+    progress.lap("start")
+
+    if not job.to_do:
+        return summarise(job, writers, progress)
+    logger.info(f"Extracting {len(job.rows)} items of {manifest.name} with {', '.join(job.paths)}")
+    try:
+        engine(job, loaded, writers, progress)
+    except BaseException:
+        # Finished work is logged even after an error, if the disk still works.
+        with contextlib.suppress(OSError, ObygazeError):
+            log_run(summarise(job, writers, progress))
+        raise
+    summary = summarise(job, writers, progress)
+    log_run(summary)
+    return summary
 
 
 def load(
     manifest: Manifest, media: Path | None, backbones: Sequence[Any], options: Options
 ) -> list[Backbone]:
-    """Load the backbones for a manifest's items."""
-    kinds = check_kinds(manifest, media)
+    """Load the backbones for a manifest's items, which are clips, or images and texts."""
+    kinds = sorted(set(manifest.items.kinds)) or ["clip"]
+    if "clip" in kinds:
+        check_items(manifest)
+    if media is None and kinds != ["text"]:
+        raise UsageError(f"pass the folder of the {kinds[0]}s: --videos or --images")
     if not backbones:
         raise UsageError("no backbones; pass at least one")
     sampling = read_sampling(options.sampling, options.frames)
@@ -142,13 +166,11 @@ def extract_part(
     backbones: Sequence[str],
     output: Path,
     options: Options,
-) -> Progress:
+) -> Summary:
     """Extract a part in a process of a Ray cluster, which keeps the backbones for its next part."""
-    progress = Progress()
     if not _loaded:
         _loaded.extend(load(manifest, media, backbones, options))
-    fill(manifest, media, _loaded, output, options, run_local, progress)
-    return progress
+    return extract(manifest, media, _loaded, output, **vars(options))
 
 
 def _check_for_clips(backbones: Sequence[Backbone], options: Options) -> None:
@@ -166,39 +188,6 @@ def _check_for_clips(backbones: Sequence[Backbone], options: Options) -> None:
         owner = array.rpartition(":")[0]
         if owner not in ("", *names):
             raise UsageError(f"--arrays: unknown store {owner}; choose from {', '.join(names)}")
-
-
-def fill(
-    manifest: Manifest,
-    media: Path | None,
-    backbones: Sequence[Backbone],
-    output: Path,
-    options: Options,
-    engine: Callable[..., None],
-    progress: Progress,
-) -> Summary:
-    """Compute the missing rows with an engine, `run_local` or `run_ray`, and log the run."""
-    job = plan_job(manifest, media, backbones, output, options)
-    writers = open_stores(job, backbones)
-    if options.reuse and job.to_do:
-        job = reuse_rows(job, writers)
-    progress.devices = {backbone.name: describe_device(backbone.device) for backbone in backbones}
-    progress.lap("start")
-    try:
-        if job.to_do:
-            logger.info(
-                f"Extracting {len(job.rows)} items of {manifest.name} with {', '.join(job.paths)}"
-            )
-            engine(job, backbones, writers, progress)
-    except BaseException:
-        # Finished work is logged even after an error, if the disk still works.
-        with contextlib.suppress(OSError, ObygazeError):
-            log_run(summarise(job, writers, progress))
-        raise
-    summary = summarise(job, writers, progress)
-    if job.to_do:
-        log_run(summary)
-    return summary
 
 
 def open_stores(job: Job, backbones: Sequence[Backbone]) -> dict[str, StoreWriter]:
@@ -219,16 +208,3 @@ def open_stores(job: Job, backbones: Sequence[Backbone]) -> dict[str, StoreWrite
             writer = StoreWriter.resume(path, job.manifest, recipe, block_rows=rows)
         writers[backbone.name] = writer
     return writers
-
-
-def check_kinds(manifest: Manifest, media: Path | None) -> list[str]:
-    """Return the kinds of a manifest's items.
-
-    Raise `UsageError` if clips are mixed with other kinds, or if the folder of files is missing.
-    """
-    kinds = sorted(set(manifest.items.kinds)) or ["clip"]
-    if "clip" in kinds:
-        check_items(manifest)
-    if media is None and kinds != ["text"]:
-        raise UsageError(f"pass the folder of the {kinds[0]}s: --videos or --images")
-    return kinds

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.backbones.devices import free_memory, run_if_it_fits
+from obygaze_features.backbones.devices import free_memory, is_out_of_memory
 from obygaze_features.backbones.preprocess import normalise
 from obygaze_features.errors import BackboneError
 from obygaze_features.extraction.reader import ReadItem
@@ -64,15 +63,25 @@ class Forward:
 
         The inputs are resized clips or images, windows of sound, or texts.
         """
+        backbone = self.backbone
+        if isinstance(inputs[0], str):
+            outputs = backbone.embed_text_arrays(inputs)
+        elif backbone.for_clips:
+            pixels, present = self._prepare_clips(inputs)
+            outputs = backbone.embed_clips(pixels, present)
+        else:
+            images = normalise(torch.stack(self._upload(inputs)), backbone.preprocessing)
+            outputs = {"native": backbone.embed_images(images)}
+
         arrays = {}
-        for name, values in self._embed(inputs).items():
+        for name, values in outputs.items():
             stored = values.to(self._dtypes[name])
             # Each asynchronous copy gets its own pinned memory, which its rows keep alive.
             arrays[name] = stored.to("cpu", non_blocking=self._on_gpu)
         end = None
         if self._on_gpu:
             end = torch.cuda.Event(blocking=True)
-            end.record(torch.cuda.current_stream(self.backbone.device))
+            end.record(torch.cuda.current_stream(backbone.device))
         return Batch(len(inputs), arrays, end)
 
     def make_room(self, count: int) -> None:
@@ -84,16 +93,16 @@ class Forward:
             )
         self.batch = count // 2
 
-    def _embed(self, inputs: Sequence[Any]) -> Mapping[str, Tensor]:
+    def _upload(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        # Bytes are copied, and become floats there. From pinned memory, nobody waits for a copy.
+        device = self.backbone.device
+        return [values.to(device, non_blocking=self._on_gpu) for values in inputs]
+
+    def _prepare_clips(self, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the pixels or sound of a batch of clips on the device, and the mask of padding."""
         backbone = self.backbone
         device = backbone.device
-        if isinstance(inputs[0], str):
-            return backbone.embed_text_arrays(inputs)
-        # Bytes are copied, and become floats there. From pinned memory, nobody waits for a copy.
-        clips = [clip.to(device, non_blocking=self._on_gpu) for clip in inputs]
-        if not backbone.for_clips:
-            images = normalise(torch.stack(clips), backbone.preprocessing)
-            return {"native": backbone.embed_images(images)}
+        clips = self._upload(inputs)
         shape = (len(clips), backbone.sampling.frames)
         pixels = torch.empty(*shape, *clips[0].shape[1:], device=device)
         # A mask on the device would cause a wait if only its counts matter.
@@ -108,7 +117,7 @@ class Forward:
             if not backbone.mask_on_cpu:  # otherwise, nobody reads padding
                 pixels[row, count:] = 0
             present[row, :count] = True
-        return backbone.embed_clips(pixels, present)
+        return pixels, present
 
 
 def _default_batch(backbone: Backbone) -> int:
@@ -163,7 +172,13 @@ class Embedder:
             while len(pending) >= forward.batch or (pending and is_last):
                 started = pending[: forward.batch]
                 inputs = [item.inputs[name] for _, item in started]
-                batch = run_if_it_fits(partial(forward.start, inputs))
+                batch = None
+                try:
+                    batch = forward.start(inputs)
+                except (RuntimeError, MemoryError) as problem:
+                    if not is_out_of_memory(problem):
+                        raise
+                # By now, an error's traceback is gone, and with it all tensors of the attempt.
                 if batch is None:
                     if not self.collect():
                         forward.make_room(len(started))

@@ -39,7 +39,7 @@ def probe_frames(count: int) -> NDArray[np.uint8]:
 def probe_input(backbone: Backbone, frames: int = PROBE_FRAMES) -> Any:
     """Return the probe as a backbone takes it: up to `frames` frames, an image, sound or a text."""
     sampling = backbone.sampling
-    if isinstance(sampling, SoundSampling):
+    if backbone.for_clips and isinstance(sampling, SoundSampling):
         # A rising tone, computed with integers like the frames.
         number = np.arange(round(1.5 * sampling.window * sampling.rate), dtype=np.int64)
         tone = (number * number // sampling.rate % 256 - 128) / 256

@@ -23,7 +23,7 @@ from obygaze_features.common.progress import meter
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import ClusterError
 from obygaze_features.extraction.job import Job, Options
-from obygaze_features.extraction.summary import Progress
+from obygaze_features.extraction.summary import Progress, Summary
 from obygaze_features.store import StoreWriter
 
 PART_ROWS = 256
@@ -31,7 +31,7 @@ PART_ROWS = 256
 
 
 def run_ray(
-    extract_part: Callable[[Options], Progress],
+    extract_part: Callable[[Options], Summary],
     job: Job,
     backbones: Sequence[Backbone],
     writers: Mapping[str, StoreWriter],
@@ -65,7 +65,7 @@ def run_ray(
                 finished, tasks = ray.wait(tasks, num_returns=len(tasks), timeout=0)
                 for part in ray.get(finished):
                     progress.add(part)
-                    advance(part.items, f"{len(tasks)} parts left")
+                    advance(part.clips, f"{len(tasks)} parts left")
     except ray.exceptions.RayError as problem:
         reason = first_line(getattr(problem, "cause", None) or problem)
         raise ClusterError(f"{reason}; finished work is kept, and the command resumes") from None
@@ -88,8 +88,8 @@ def plan_tasks(nodes: Sequence[Mapping[str, float]], device: str | None) -> tupl
 
 
 def run_part(
-    shared: tuple[Callable[[Options], Progress], list[Path], Path, str], options: Options
-) -> Progress:
+    shared: tuple[Callable[[Options], Summary], list[Path], Path, str], options: Options
+) -> Summary:
     """Extract a part on a machine of the cluster, if the machine has what this needs."""
     extract_part, paths, folder, software = shared
     if version("obygaze") != software or not all(path.exists() for path in paths):

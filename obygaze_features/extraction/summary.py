@@ -50,11 +50,11 @@ class Progress:
         self.seconds[stage] += now - self._lap
         self._lap = now
 
-    def add(self, part: Progress) -> None:
+    def add(self, part: Summary) -> None:
         """Add the work of another process, whose own log says how it spent its time."""
-        self.items += part.items
+        self.items += part.clips
         self.frames += part.frames
-        self.notes += part.notes
+        self.notes.update(part.notes)
         self.batches |= part.batches
         self.devices |= part.devices
 

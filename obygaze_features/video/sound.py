@@ -8,7 +8,10 @@ no sound (before it starts, in a gap, or after its end), samples are silent.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import sys
+from collections.abc import Hashable, Iterator
+from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -69,42 +72,36 @@ def decode_sound(
         A function that is called at every packet.
     """
     begin = start or 0.0
-    until = math.inf if end is None else end
-    if math.inf > until > begin + MAX_SECONDS:
-        _refuse_long(path)
+    low = round(begin * rate)
+    until = math.inf
+    high = sys.maxsize
+    if end is not None:
+        until = end
+        high = round(end * rate)
+        if end > begin + MAX_SECONDS:
+            _refuse_long(path)
     for is_sought in (True, False):
-        output = _Output(rate, begin, end)
+        pieces: list[tuple[int, Samples]] = []
         with open_media(path) as container:
             stream, label = _choose_track(path, container, track)
             reader = _Reader(path, container, stream, tick)
-            if reader.read(begin, until, output, is_sought=is_sought):
-                break
-    _refuse_missing(path, reader, begin, until, seconds)
-    return output.samples(), label
+            frames = reader.read(begin, until, is_sought=is_sought)
+            for _, run in groupby(frames, key=itemgetter(0)):
+                pieces += _resample(run, rate, low, high)
+        if not reader.missed:
+            break
+    reader.check(begin, until, seconds)
+
+    if end is None:
+        high = max((first + len(piece) for first, piece in pieces), default=low)
+    samples = np.zeros(high - low, np.float32)
+    for first, piece in pieces:
+        samples[first - low :][: len(piece)] = piece
+    return samples, label
 
 
 def _refuse_long(path: Path) -> None:
     raise VideoError(path, "has a clip of more than 1 hour; split it into shorter clips")
-
-
-def _refuse_missing(
-    path: Path, reader: _Reader, begin: float, until: float, seconds: float
-) -> None:
-    """Raise if the file has no sound, is cut short, or ends before most of the clip."""
-    if reader.reached == -math.inf:
-        raise VideoError(path, "has an empty sound track")
-    if reader.ended and reader.listed > reader.reached + MAX_BEYOND_S:
-        raise VideoError(
-            path,
-            f"is cut short: its sound ends at {reader.reached:.3f} s of {reader.listed:.3f} s",
-        )
-    last = max(reader.reached, seconds)
-    if begin >= last or until > last + max(MAX_BEYOND_S, (until - begin) / 2):
-        raise VideoError(
-            path,
-            f": most of the clip ({begin:g} s to {until:g} s) is after the end of the sound "
-            f"at {last:.3f} s",
-        )
 
 
 def _choose_track(
@@ -114,15 +111,13 @@ def _choose_track(
     tracks = list(container.streams.audio)
     if not tracks:
         raise VideoError(path, "has no sound track")
-    if number is None:
-        best: Any = container.streams.best("audio")
-        stream = best or tracks[0]
-    elif number <= len(tracks):
-        stream = tracks[number - 1]
-    else:
+    if number and number > len(tracks):
         raise VideoError(
             path, f"has {counted(len(tracks), 'sound track')}, so track {number} does not exist"
         )
+    stream: Any = container.streams.best("audio") or tracks[0]
+    if number:
+        stream = tracks[number - 1]
     if stream.codec_context is None:
         raise VideoError(path, "has sound that cannot be decoded: FFmpeg does not know its codec")
     stream.codec_context.thread_count = 1
@@ -135,10 +130,10 @@ def _choose_track(
 
 
 class _Reader:
-    """A reader of a sound track as runs of consecutive samples.
+    """A reader of the frames of a sound track.
 
-    `reached` is the end of the sound that was read, `ended` says whether the file ends there, and
-    `listed` is the end according to the header of a container whose header can be trusted.
+    `reached` is the end of the sound that was read, and `listed` is the end according to the header
+    of a container whose header can be trusted. `missed` is true if a seek missed the start.
     """
 
     def __init__(
@@ -156,7 +151,7 @@ class _Reader:
         self._grid: tuple[int, int] | None = None
         """The first sample of a frame and its length, if all frames have the same length."""
         self.reached = -math.inf
-        self.ended = False
+        self.missed = False
         self.listed = -math.inf
         if container.format.name == TIMED[0]:
             self.listed = self.time((stream.start_time or 0) + (stream.duration or 0))
@@ -165,41 +160,53 @@ class _Reader:
         """Convert a time in the file to seconds on the film's clock."""
         return pts * self._unit - self._zero
 
-    def read(self, begin: float, until: float, output: _Output, *, is_sought: bool) -> bool:
-        """Read from `begin` to `until` into `output`; return False if a seek missed the start."""
+    def read(
+        self, begin: float, until: float, *, is_sought: bool
+    ) -> Iterator[tuple[Hashable, int, AudioFrame]]:
+        """Yield the frames from `begin` to `until`.
+
+        Each comes with its run, which is equal for consecutive frames without a gap, and with the
+        number of its first sample.
+        """
         since = begin - PREROLL_S
-        is_sought = is_sought and since > 0
-        if is_sought:
+        self.missed = is_sought and since > 0
+        if self.missed:
             try:
                 self._measure_frames()
                 target = math.floor((since + self._zero) / self._unit)
                 self._container.seek(target, stream=self._stream)
             except av.FFmpegError:
-                return False
+                return
 
-        run = None
-        expected = 0
+        count = 0
         for position, frame in self._place(self._frames(since, begin)):
             rate = frame.sample_rate
             if until == math.inf and position > (begin + MAX_SECONDS) * rate:
                 _refuse_long(self._path)
-            if is_sought and position > since * rate:
-                return False
-            is_sought = False
+            if self.missed and position > since * rate:
+                return
+            self.missed = False
             self.reached = max(self.reached, (position + frame.samples) / rate)
             if position >= (until + TAIL_S) * rate:
-                break
-            this = (rate, frame.format.name, frame.layout.name)
-            if (this, position) != (run, expected):
-                output.add(None)
-                output.start(position, rate)
-            run = this
-            expected = position + frame.samples
-            output.add(frame)
-        else:
-            self.ended = True
-        output.add(None)
-        return not is_sought
+                return
+            run = (rate, frame.format.name, frame.layout.name, position - count)
+            yield run, position, frame
+            count += frame.samples
+
+    def check(self, begin: float, until: float, seconds: float) -> None:
+        """Raise if the file has no sound, is cut short, or ends before most of the clip."""
+        if self.reached == -math.inf:
+            raise VideoError(self._path, "has an empty sound track")
+        if self.reached < min(until + TAIL_S, self.listed - MAX_BEYOND_S):
+            ends = f"its sound ends at {self.reached:.3f} s of {self.listed:.3f} s"
+            raise VideoError(self._path, f"is cut short: {ends}")
+        last = max(self.reached, seconds)
+        if begin >= last or until > last + max(MAX_BEYOND_S, (until - begin) / 2):
+            raise VideoError(
+                self._path,
+                f": most of the clip ({begin:g} s to {until:g} s) is after the end of the sound "
+                f"at {last:.3f} s",
+            )
 
     def _measure_frames(self) -> None:
         """Find the samples at which frames start, if the file's clock is coarser than a sample.
@@ -269,57 +276,29 @@ class _Reader:
             expected = position + frame.samples
 
 
-class _Output:
-    """The samples of a clip, mixed to mono and then resampled."""
+def _resample(
+    run: Iterator[tuple[Hashable, int, AudioFrame]], rate: int, low: int, high: int
+) -> Iterator[tuple[int, Samples]]:
+    """Mix a run of frames to mono and resample it; yield its samples from `low` to `high`.
 
-    def __init__(self, rate: int, begin: float, end: float | None) -> None:
-        self._rate = rate
-        self._low = round(begin * rate)
-        self._high = None if end is None else round(end * rate)
-        self._pieces: list[tuple[int, Samples]] = []
-        """The number of the first sample of each piece, and its samples."""
-        self._mixer = av.AudioResampler()
-        self._resampler = av.AudioResampler()
-        self._first = 0
-        self._next = 0
+    They come in pieces, each with the number of its first sample.
+    """
+    _, position, frame = next(run)
+    source = frame.sample_rate
+    # Start at a sample that both rates share, so that numbers correspond to times.
+    silence = position % (source // math.gcd(source, rate))
+    number = (position - silence) * rate // source
+    low = max(low, number + math.ceil(silence * rate / source))
 
-    def start(self, position: int, source: int) -> None:
-        """Start a run, given the number of its first sample and its rate."""
-        # Start at a sample that both rates share, so that numbers correspond to times.
-        silence = position % (source // math.gcd(source, self._rate))
-        self._next = (position - silence) * self._rate // source
-        self._first = max(self._low, self._next + math.ceil(silence * self._rate / source))
-        self._mixer = av.AudioResampler("flt", "mono", source, SAMPLES_PER_STEP, options=MIX)
-        self._resampler = av.AudioResampler("flt", "mono", self._rate)
-        if silence:
-            frame = av.AudioFrame.from_ndarray(np.zeros((1, silence), "f4"), "flt", "mono")
-            frame.sample_rate = source
-            self._resample(frame)
-
-    def add(self, frame: AudioFrame | None) -> None:
-        """Add the next frame of the run; None ends the run."""
-        for mixed in self._mixer.resample(frame):
-            self._resample(mixed)
-        if frame is None:
-            self._resample(None)
-
-    def _resample(self, frame: AudioFrame | None) -> None:
-        for resampled in self._resampler.resample(frame):
-            first = max(self._first, self._next)
-            end = self._next + resampled.samples
-            last = end if self._high is None else min(end, self._high)
-            if first < last:
-                samples = resampled.to_ndarray()[0, first - self._next : last - self._next]
-                self._pieces.append((first - self._low, np.asarray(samples, np.float32)))
-            self._next = end
-
-    def samples(self) -> Samples:
-        """Return the clip's samples, with silence where there is no sound."""
-        if self._high is not None:
-            length = self._high - self._low
-        else:
-            length = max((first + len(piece) for first, piece in self._pieces), default=0)
-        samples = np.zeros(length, np.float32)
-        for first, piece in self._pieces:
-            samples[first : first + len(piece)] = piece
-        return samples
+    mixer = av.AudioResampler("flt", "mono", source, SAMPLES_PER_STEP, options=MIX)
+    frames = chain([frame], map(itemgetter(2), run), [None])
+    mixed = chain.from_iterable(map(mixer.resample, frames))
+    if silence:
+        padding = av.AudioFrame.from_ndarray(np.zeros((1, silence), "f4"), "flt", "mono")
+        padding.sample_rate = source
+        mixed = chain([padding], mixed)
+    resampler = av.AudioResampler("flt", "mono", rate)
+    for resampled in chain.from_iterable(map(resampler.resample, chain(mixed, [None]))):
+        samples = resampled.to_ndarray()[0, max(0, low - number) : max(0, high - number)]
+        yield max(number, low), np.asarray(samples, np.float32)
+        number += resampled.samples

@@ -13,9 +13,11 @@ from transformers import AutoImageProcessor, CLIPModel
 import obygaze_features as of
 from obygaze_features.backbones import Backbone
 from obygaze_features.errors import VideoError
+from obygaze_features.extraction.probe import PROBE_TEXT
 from obygaze_features.extraction.reader import ItemReader, read_picture
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import Status
+from obygaze_features.store.diff import read_probe
 from tests.backbones.conftest import tensor
 from tests.kit.files import refused
 
@@ -158,6 +160,16 @@ def test_pictures_are_read_upright_in_colour_within_limits(tmp_path, monkeypatch
     frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
     frames[0].save(tmp_path / "moving.gif", save_all=True, append_images=frames[1:])
     assert read_picture(tmp_path / "moving.gif")[0, 0].tolist() == [255, 0, 0]
+
+
+def test_an_audio_backbone_embeds_texts(checkpoints, tmp_path):
+    """The probe of its store is a text, too."""
+    clap = of.load_backbone(checkpoints["tiny-clap"], "cpu")
+    words = ["rain on a roof", "a crowd"]
+    store = of.open_store(*of.extract(texts(*words), None, clap, tmp_path).stores)
+    expected = clap.embed_texts([*words, PROBE_TEXT])
+    np.testing.assert_allclose(store.read("native"), expected[:2], atol=1e-5)
+    np.testing.assert_allclose(read_probe(store)["native"].ravel(), expected[2], atol=1e-5)
 
 
 def test_a_longer_text_is_cut_and_reported(towers, tmp_path, obygaze, checkpoints):
