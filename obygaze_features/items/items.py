@@ -311,7 +311,8 @@ class Items:
                 first = first_rows.setdefault(identifier, row)
                 if first != row:
                     message = f"duplicate id {self.ids[row]!r}; item {first + 1} is "
-                    yield row, f"{message}{self.ids[first]!r}"
+                    remedy = "rename one, or give the table a column id"
+                    yield row, f"{message}{self.ids[first]!r}; {remedy}"
 
         is_whole = np.isnan(self.starts) & np.isnan(self.ends)
         is_span = (self.starts >= 0) & (self.starts + MIN_SPAN_S <= self.ends)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import compress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -160,7 +161,7 @@ def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
     """
     stretch_of = dict(zip(ids, ids, strict=True))
     rows = _rows(items, ids)
-    rows = rows[~np.isnan(items.starts[rows] + items.ends[rows])]
+    rows = rows[~np.isnan(items.starts[rows])]
     if not gap or not len(rows):
         return list(ids)
     rows = rows[np.lexsort((items.ends[rows], items.starts[rows], items.files[rows]))]
@@ -214,10 +215,11 @@ def overlapping(
     items: Items, tested: Sequence[str], training: Collection[str], gap: float | None = None
 ) -> list[str]:
     """Return the tested ids that are training ids or overlap one in time; see `meet_in_time`."""
-    trained = set(training)
+    rows = _rows(items, tested)
+    others = _rows(items, training)
     spans = (items.files, items.starts, items.ends)
-    near = meet_in_time(spans, _rows(items, tested), _rows(items, training), gap)
-    return [i for i, meets in zip(tested, near.tolist(), strict=True) if meets or i in trained]
+    near = meet_in_time(spans, rows, others, gap) | np.isin(rows, others)
+    return list(compress(tested, near))
 
 
 def _rows(items: Items, ids: Iterable[str]) -> Array:
@@ -226,8 +228,6 @@ def _rows(items: Items, ids: Iterable[str]) -> Array:
 
 def neighbours(items: Items, split: Split, gap: float | None = None) -> list[str]:
     """Return the ids that overlap in time with an id in another fold; see `meet_in_time`."""
-    if np.isnan(items.starts).all():
-        return []
     rows = _rows(items, split.ids)
     folds = np.array(split.folds)
     files = items.files[rows]
@@ -240,7 +240,7 @@ def neighbours(items: Items, split: Split, gap: float | None = None) -> list[str
         own = divided & (folds == fold)
         others = divided & (folds != fold)
         near[own] = meet_in_time(spans, rows[own], rows[others], gap)
-    return [split.ids[row] for row in np.flatnonzero(near).tolist()]
+    return list(compress(split.ids, near))
 
 
 def describe_neighbours(items: Items, split: Split) -> str:
@@ -364,7 +364,7 @@ def leave_film_out(
 
     With `groups`, make one fold per value of another column of the items, such as ``media``.
     """
-    ids = list(manifest.ids)
+    ids = manifest.ids
     if labels:
         ids = manifest.labels(labels).ids
     names, folds = np.unique(manifest.items.groups(groups, ids), return_inverse=True)

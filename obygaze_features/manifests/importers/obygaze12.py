@@ -53,14 +53,11 @@ def import_manifest(source: Path | str | None, rule: str) -> Manifest:
 
 
 def _raw_labels(table: Table, scheme: LabelScheme) -> LabelSet:
-    def read_concepts(text: str) -> tuple[str, ...]:
-        return scheme.in_order(parse_list(text))
-
     return LabelSet(
         "raw",
         table["id"],
         map_column(table, "label", scheme.level),
-        map_column(table, "concepts", read_concepts),
+        map_column(table, "concepts", lambda cell: scheme.in_order(parse_list(cell))),
         ratio=table["overlap_ratio"],
         extra={"raw_label": table["label"], "raw_concepts": table["concepts"]},
         about={"origin": "rule", "rule": RULES["raw"]},
