@@ -68,7 +68,7 @@ class Split(IdTable):
     @property
     def sizes(self) -> list[int]:
         """The number of ids in each fold, starting with fold 0."""
-        return [self.folds.count(number) for number in range(self.last_fold + 1)]
+        return list(map(int, np.bincount(self.folds)))
 
     @classmethod
     def from_table(cls, name: str, table: Table, about: Mapping[str, Any], *_: object) -> Split:

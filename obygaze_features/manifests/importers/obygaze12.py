@@ -26,9 +26,9 @@ RULES = {
     "released": "visual concepts only; a clip without any is dropped unless Easy Negative",
     "raw": "as annotated, including concepts that are not visual",
 }
-REQUIRED = ("clip", "label", "overlap_ratio", "concepts", "id", "movie", "video_name")
 OF_LABELS = ("label", "overlap_ratio", "concepts")
 RENAMED = {"movie": "film", "video_name": "media"}
+REQUIRED = ("clip", *OF_LABELS, "id", *RENAMED)
 #: The split files that the released code trains on; it uses the others only for testing.
 TRAINED = ("02_EN_S", "02_HN_S")
 CLASSES = {"Easy Neg": "EN", "Hard Neg": "HN", "Sure": "S", "S": "S", "EN_HN": "EN_HN"}
