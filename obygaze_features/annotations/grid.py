@@ -72,7 +72,8 @@ def read_grid(
 
 def microseconds(values: Iterable[float]) -> NDArray[np.int64]:
     """Convert seconds to whole microseconds, so that spans can be compared exactly."""
-    rounded: NDArray[np.int64] = np.rint(np.asarray(values, float) * 1e6).astype(np.int64)
+    times = np.asarray(values, float) * 1e6
+    rounded: NDArray[np.int64] = np.rint(times).astype(np.int64)
     return rounded
 
 

@@ -164,7 +164,8 @@ def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
     rows = rows[~np.isnan(items.starts[rows])]
     if not gap or not len(rows):
         return list(ids)
-    rows = rows[np.lexsort((items.ends[rows], items.starts[rows], items.files[rows]))]
+    order = np.lexsort((items.ends[rows], items.starts[rows], items.files[rows]))
+    rows = rows[order]
     file_begins = np.flatnonzero(np.diff(items.files[rows])) + 1
     for own in np.split(rows, file_begins):
         starts = items.starts[own]
@@ -205,7 +206,8 @@ def meet_in_time(
     order = np.argsort(begins)
     latest_ends = np.maximum.accumulate(places(others, ends[others])[order])
     # The last other row, in the same file or one before it, that starts before a tested row ends.
-    last = np.searchsorted(begins[order], places(tested, ends[tested] + margin)) - 1
+    latest_begins = places(tested, ends[tested] + margin)
+    last = np.searchsorted(begins[order], latest_begins) - 1
     reached = latest_ends[last]
     same_file = (last >= 0) & (reached.real == files[tested])
     return np.asarray(same_file & (reached.imag > starts[tested] - margin))
@@ -228,6 +230,8 @@ def _rows(items: Items, ids: Iterable[str]) -> Array:
 
 def neighbours(items: Items, split: Split, gap: float | None = None) -> list[str]:
     """Return the ids that overlap in time with an id in another fold; see `meet_in_time`."""
+    if np.isnan(items.starts).all():
+        return []
     rows = _rows(items, split.ids)
     folds = np.array(split.folds)
     files = items.files[rows]

@@ -91,19 +91,16 @@ def _labels(
         cells = [ranking.rows.get(clip, {}).get(column, "") for clip in source.rows]
         if any(cells):
             extra[column] = cells
-    return LabelSet(
-        name,
-        [media_stem(clip) for clip in source.rows],
-        [cells[f"{name}Class"] for cells in source.rows.values()],
-        [()] * len(source.rows),
-        extra=extra,
-        about={
-            "origin": "rule",
-            "rule": f"{name}Class of {source.files}",
-            "measure": measure,
-            "label_scheme": scheme.to_json(),
-        },
-    )
+
+    ids = list(map(media_stem, source.rows))
+    levels = [cells[f"{name}Class"] for cells in source.rows.values()]
+    about = {
+        "origin": "rule",
+        "rule": f"{name}Class of {source.files}",
+        "measure": measure,
+        "label_scheme": scheme.to_json(),
+    }
+    return LabelSet(name, ids, levels, [()] * len(ids), extra=extra, about=about)
 
 
 def _splits(sets: _Rows) -> list[Split]:
