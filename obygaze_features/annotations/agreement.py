@@ -108,8 +108,8 @@ class Agreement:
         as_csv = partial(format_rows, number=format_seconds)
         with new_folder(Path(folder), overwrite=overwrite, marker="agreement.csv") as new:
             write_text(new / "agreement.csv", as_csv(self.films))
-            concepts = as_csv([*self.concepts, *self.concepts_by_film], CONCEPTS)
-            write_text(new / "concepts.csv", concepts)
+            concepts = [*self.concepts, *self.concepts_by_film]
+            write_text(new / "concepts.csv", as_csv(concepts, CONCEPTS))
             write_text(new / "differences.csv", as_csv(self.differences, DIFFERENCES))
 
 
@@ -155,8 +155,8 @@ def agreement(manifest: Manifest, names: Sequence[str] = ()) -> Agreement:
     by_film = []
     total: dict[tuple[str, str], list[Any]] = {}
     for pair in in_films:
-        both = {"a": pair.a, "b": pair.b}
-        named = {"film": pair.film, "title": titles.get(pair.film, pair.film), **both}
+        title = titles.get(pair.film, pair.film)
+        named = {"film": pair.film, "title": title, "a": pair.a, "b": pair.b}
         counts = pair.counts(scheme.codes)
         films.append({**named, "clips": len(pair.common), **measures(counts, distances)})
 

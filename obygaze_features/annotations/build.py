@@ -177,7 +177,7 @@ def _with_concepts(
 def read_films(source: Films) -> dict[str, Film]:
     """Return films by id, also from a table with ``film``, and perhaps ``title`` and ``end``."""
     if not isinstance(source, str | Path):
-        return {safe_id(film): details for film, details in dict(source or {}).items()}
+        return {safe_id(film): details for film, details in (source or {}).items()}
 
     table = read_mapped_table(Path(source), dict.fromkeys(FILM_COLUMNS, ()), required=["film"])
 
