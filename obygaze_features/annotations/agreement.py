@@ -108,8 +108,8 @@ class Agreement:
         as_csv = partial(format_rows, number=format_seconds)
         with new_folder(Path(folder), overwrite=overwrite, marker="agreement.csv") as new:
             write_text(new / "agreement.csv", as_csv(self.films))
-            concepts = as_csv([*self.concepts, *self.concepts_by_film], CONCEPTS)
-            write_text(new / "concepts.csv", concepts)
+            concepts = [*self.concepts, *self.concepts_by_film]
+            write_text(new / "concepts.csv", as_csv(concepts, CONCEPTS))
             write_text(new / "differences.csv", as_csv(self.differences, DIFFERENCES))
 
 
@@ -155,14 +155,14 @@ def agreement(manifest: Manifest, names: Sequence[str] = ()) -> Agreement:
     by_film = []
     total: dict[tuple[str, str], list[Any]] = {}
     for pair in in_films:
-        both = {"a": pair.a, "b": pair.b}
-        named = {"film": pair.film, "title": titles.get(pair.film, pair.film), **both}
+        title = titles.get(pair.film, pair.film)
+        named = {"film": pair.film, "title": title, "a": pair.a, "b": pair.b}
         counts = pair.counts(scheme.codes)
         films.append({**named, "clips": len(pair.common), **measures(counts, distances)})
 
         ids = [manifest.ids[row] for row, _, _ in pair.common]
         concepts = count_concepts(pair, label_sets, ids, scheme)
-        by_film += [named | row for row in _concept_rows(scheme.concept_names, concepts)]
+        by_film += _concept_rows(named, scheme.concept_names, concepts)
         before = total.get((pair.a, pair.b), [0, 0])
         total[pair.a, pair.b] = [before[0] + counts, before[1] + concepts]
 
@@ -176,7 +176,7 @@ def agreement(manifest: Manifest, names: Sequence[str] = ()) -> Agreement:
         pairs.append({**both, "clips": clips, "equal": equal, "kappa": cohen_kappa(counts)})
         for code, row in zip(scheme.codes, counts.tolist(), strict=True):
             levels.append({**both, "level_a": code, **dict(zip(scheme.codes, row, strict=True))})
-        overall += [both | row for row in _concept_rows(scheme.concept_names, concepts)]
+        overall += _concept_rows(both, scheme.concept_names, concepts)
 
     differences = []
     for row in find_differences(in_films, manifest.items, distances):
@@ -245,8 +245,8 @@ def count_concepts(
     return np.moveaxis(counts.sum(axis=2), -1, 0)
 
 
-def _concept_rows(names: Sequence[str], tables: np.ndarray) -> list[Row]:
-    """Return the agreement on each concept that is marked in either label set."""
+def _concept_rows(pair: Row, names: Sequence[str], tables: np.ndarray) -> list[Row]:
+    """Return the agreement of a pair on each concept that is marked in either label set."""
     rows = []
     for name, counts in zip(names, tables, strict=True):
         clips = counts.sum()
@@ -254,7 +254,7 @@ def _concept_rows(names: Sequence[str], tables: np.ndarray) -> list[Row]:
         second = counts[:, 1].sum()
         if first or second:
             shares = {"share_a": float(first / clips), "share_b": float(second / clips)}
-            rows.append({"concept": name, "kappa": cohen_kappa(counts), **shares})
+            rows.append({**pair, "concept": name, "kappa": cohen_kappa(counts), **shares})
     return rows
 
 

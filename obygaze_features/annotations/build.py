@@ -87,8 +87,8 @@ def build_timelines(
         problem = f"no row has a known level ({scheme.order})"
         raise AnnotationError(f"{problem}; {OWN_LEVELS}")
 
-    film_ids = _ids("film", Counter(row.segment.film for row in found))
-    annotator_ids = _ids("annotator", Counter(row.segment.annotator for row in found))
+    film_ids = _ids("film", found)
+    annotator_ids = _ids("annotator", found)
     unread = sorted(known.keys() - film_ids.values())
     if unread:
         problem = f"no rows for {join_some(unread)}{did_you_mean(unread, film_ids.values())}"
@@ -177,7 +177,7 @@ def _with_concepts(
 def read_films(source: Films) -> dict[str, Film]:
     """Return films by id, also from a table with ``film``, and perhaps ``title`` and ``end``."""
     if not isinstance(source, str | Path):
-        return {safe_id(film): details for film, details in dict(source or {}).items()}
+        return {safe_id(film): details for film, details in (source or {}).items()}
 
     table = read_mapped_table(Path(source), dict.fromkeys(FILM_COLUMNS, ()), required=["film"])
 
@@ -212,12 +212,13 @@ def _problem(segment: Segment, scheme: LabelScheme, film_end: float) -> str:
     return ""
 
 
-def _ids(noun: str, names: Mapping[str, int]) -> dict[str, str]:
-    """Map non-blank names to ids; names that differ only in case or spacing share an id.
+def _ids(noun: str, rows: Iterable[SourceRow]) -> dict[str, str]:
+    """Map the rows' non-blank names of a kind (``film``, ``annotator``) to ids.
 
-    `names` has the number of rows with each name. The most frequent spelling is used, so the order
-    of rows does not matter.
+    Names that differ only in case or spacing share an id. The most frequent spelling is used, so
+    the order of rows does not matter.
     """
+    names = Counter(getattr(row.segment, noun) for row in rows)
     spelling: dict[str, str] = {}
     owner: dict[str, str] = {}
     ids = {}

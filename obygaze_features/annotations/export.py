@@ -107,7 +107,8 @@ def _to_discuss(timelines: Timelines, manifest: Manifest) -> dict[str, list[Anno
         texts = []
         for side in ("a", "b"):
             levels = ", ".join(map(scheme.name_of.__getitem__, run[f"levels_{side}"]))
-            texts.append(f"{timelines.names.get(run[side], run[side])}: {levels}")
+            name = timelines.names.get(run[side], run[side])
+            texts.append(f"{name}: {levels}")
         note = Annotation(*milliseconds(run["start"], run["end"]), " / ".join(texts))
         notes.setdefault(safe_id(run["film"]), []).append(note)
     return notes
@@ -133,5 +134,8 @@ def elan_template(scheme: LabelScheme) -> str:
 def _vocabularies(scheme: LabelScheme) -> Vocabularies:
     """Return pick-lists of a scheme's levels and concepts, with their meanings."""
     levels = {level.name: level.about for level in scheme.levels}
-    concepts = {c.name: "; ".join(filter(None, [c.about, *c.instances])) for c in scheme.concepts}
+    concepts = {}
+    for concept in scheme.concepts:
+        texts = filter(None, [concept.about, *concept.instances])
+        concepts[concept.name] = "; ".join(texts)
     return {"levels": levels, "concepts": concepts}

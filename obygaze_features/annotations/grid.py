@@ -72,7 +72,8 @@ def read_grid(
 
 def microseconds(values: Iterable[float]) -> NDArray[np.int64]:
     """Convert seconds to whole microseconds, so that spans can be compared exactly."""
-    rounded: NDArray[np.int64] = np.rint(np.asarray(values, float) * 1e6).astype(np.int64)
+    times = np.asarray(values, float) * 1e6
+    rounded: NDArray[np.int64] = np.rint(times).astype(np.int64)
     return rounded
 
 
@@ -88,9 +89,13 @@ def _regular_grid(text: str, timelines: Timelines) -> tuple[Manifest, list[Remar
         ) from None
     step = round(length * 1e6)
     films = list(timelines.by_film)
-    ends = [round(timelines.end_of(film) * 1e6) for film in films]
-    # A last clip of one microsecond would be too short for a span.
-    counts = [max(1, -(-(end - 1) // max(step, 1))) for end in ends]
+    ends = []
+    counts = []
+    for film in films:
+        end = round(timelines.end_of(film) * 1e6)
+        ends.append(end)
+        # A last clip of one microsecond would be too short for a span.
+        counts.append(max(1, -(-(end - 1) // max(step, 1))))
     if step < MIN_SPAN_S * 1e6 or sum(counts) > MAX_CLIPS:
         raise UsageError(f"the clips of a grid of {length:g} s are too short; use longer clips")
 

@@ -133,7 +133,8 @@ def cohen_kappas(counts: np.ndarray) -> np.ndarray:
     equal = np.trace(counts, axis1=-2, axis2=-1) * total
     largest = total**2
     defined = expected != largest
-    return np.where(defined, (equal - expected) / np.where(defined, largest - expected, 1), np.nan)
+    possible = np.where(defined, largest - expected, 1)
+    return np.where(defined, (equal - expected) / possible, np.nan)
 
 
 def krippendorff_alpha(counts: np.ndarray, differences: np.ndarray) -> float | None:

@@ -47,7 +47,8 @@ def remark_rows(remarks: Sequence[Remark]) -> list[dict[str, Any]]:
     rows = []
     for (what, done), same in kinds.items():
         row: dict[str, Any] = {"times": len(same), "done": done, "first": same[0].where}
-        for column, name in (("film", same[0].film), ("annotator", same[0].annotator)):
+        for column in ("film", "annotator"):
+            name = getattr(same[0], column)
             if name and id_problem(name):  # the names in a row that was left out may be anything
                 name = shorten(name)
             row[column] = name

@@ -120,10 +120,10 @@ class Timelines:
     def titles(self) -> dict[str, str]:
         """The title of each film (with the year, if known), or else its name in the source."""
         shipped = known_titles()
-        return {
-            film: shipped.get(film) or about.title or about.name or film
-            for film, about in self.films.items()
-        }
+        titles = {}
+        for film, about in self.films.items():
+            titles[film] = shipped.get(film) or about.title or about.name or film
+        return titles
 
     def of_films(self, films: Sequence[str]) -> Timelines:
         """Return the timelines with only these films."""

@@ -306,7 +306,7 @@ class Items:
                 first = first_rows.setdefault(identifier, row)
                 if first != row:
                     message = f"duplicate id {self.ids[row]!r}; item {first + 1} is "
-                    yield row, f"{message}{self.ids[first]!r}"
+                    yield row, f"{message}{self.ids[first]!r}; rename one, or add a column id"
 
         is_whole = np.isnan(self.starts) & np.isnan(self.ends)
         is_span = (self.starts >= 0) & (self.starts + MIN_SPAN_S <= self.ends)

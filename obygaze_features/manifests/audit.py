@@ -34,8 +34,8 @@ def audit(
     rows = []
     for test_name in test or names:
         for train_name in train or manifest.run_names or names:
-            pair = manifest.split(train_name), manifest.split(test_name)
-            rows.append(_audit_pair(manifest, *pair))
+            train_split = manifest.split(train_name)
+            rows.append(_audit_pair(manifest, train_split, manifest.split(test_name)))
     return rows
 
 

@@ -31,7 +31,6 @@ V = TypeVar("V")
 E = TypeVar("E", "Level", "Concept")
 #: The origin of a label set; empty if unknown.
 Origin = Literal["annotator", "merge", "rule", ""]
-_COMMA_OR_SEMICOLON = re.compile(r"[,;]")
 
 
 def _describing(default: Any) -> Any:
@@ -463,7 +462,8 @@ class LabelSet(IdTable):
 
 def split_concepts(text: str) -> list[str]:
     """Split a cell of concepts at each ``|``."""
-    return [part.strip() for part in text.split(SEPARATOR) if part.strip()]
+    names = [" ".join(part.split()) for part in text.split(SEPARATOR)]
+    return list(filter(None, names))
 
 
 def parse_concepts(text: str) -> tuple[str, ...]:
@@ -474,5 +474,6 @@ def parse_concepts(text: str) -> tuple[str, ...]:
     >>> parse_concepts("Body, Look"), parse_concepts("Body|Sex, drugs")
     (('Body', 'Look'), ('Body', 'Sex, drugs'))
     """
-    parts = text.split(SEPARATOR) if SEPARATOR in text else _COMMA_OR_SEMICOLON.split(text)
-    return tuple(name for part in parts if (name := " ".join(part.split())))
+    if SEPARATOR not in text:
+        text = re.sub("[,;]", SEPARATOR, text)
+    return tuple(split_concepts(text))

@@ -425,7 +425,8 @@ class Manifest:
             table = read_table(path, required=cls.REQUIRED)
             if table["id"] != self.ids:
                 map_column(table, "id", self.items.row)  # raises if an id is unknown
-            self._parts[kind, name] = cls.from_table(name, table, read_about(path), self.scheme)
+            about = read_about(path)
+            self._parts[kind, name] = cls.from_table(name, table, about, self.scheme)
         loaded: P = self._parts[kind, name]
         return loaded
 

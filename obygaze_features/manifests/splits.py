@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import compress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -67,7 +68,7 @@ class Split(IdTable):
     @property
     def sizes(self) -> list[int]:
         """The number of ids in each fold, starting with fold 0."""
-        return [self.folds.count(number) for number in range(self.last_fold + 1)]
+        return list(map(int, np.bincount(self.folds)))
 
     @classmethod
     def from_table(cls, name: str, table: Table, about: Mapping[str, Any], *_: object) -> Split:
@@ -160,10 +161,11 @@ def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
     """
     stretch_of = dict(zip(ids, ids, strict=True))
     rows = _rows(items, ids)
-    rows = rows[~np.isnan(items.starts[rows] + items.ends[rows])]
+    rows = rows[~np.isnan(items.starts[rows])]
     if not gap or not len(rows):
         return list(ids)
-    rows = rows[np.lexsort((items.ends[rows], items.starts[rows], items.files[rows]))]
+    order = np.lexsort((items.ends[rows], items.starts[rows], items.files[rows]))
+    rows = rows[order]
     file_begins = np.flatnonzero(np.diff(items.files[rows])) + 1
     for own in np.split(rows, file_begins):
         starts = items.starts[own]
@@ -204,7 +206,8 @@ def meet_in_time(
     order = np.argsort(begins)
     latest_ends = np.maximum.accumulate(places(others, ends[others])[order])
     # The last other row, in the same file or one before it, that starts before a tested row ends.
-    last = np.searchsorted(begins[order], places(tested, ends[tested] + margin)) - 1
+    latest_begins = places(tested, ends[tested] + margin)
+    last = np.searchsorted(begins[order], latest_begins) - 1
     reached = latest_ends[last]
     same_file = (last >= 0) & (reached.real == files[tested])
     return np.asarray(same_file & (reached.imag > starts[tested] - margin))
@@ -214,10 +217,11 @@ def overlapping(
     items: Items, tested: Sequence[str], training: Collection[str], gap: float | None = None
 ) -> list[str]:
     """Return the tested ids that are training ids or overlap one in time; see `meet_in_time`."""
-    trained = set(training)
+    rows = _rows(items, tested)
+    others = _rows(items, training)
     spans = (items.files, items.starts, items.ends)
-    near = meet_in_time(spans, _rows(items, tested), _rows(items, training), gap)
-    return [i for i, meets in zip(tested, near.tolist(), strict=True) if meets or i in trained]
+    near = meet_in_time(spans, rows, others, gap) | np.isin(rows, others)
+    return list(compress(tested, near))
 
 
 def _rows(items: Items, ids: Iterable[str]) -> Array:
@@ -240,7 +244,7 @@ def neighbours(items: Items, split: Split, gap: float | None = None) -> list[str
         own = divided & (folds == fold)
         others = divided & (folds != fold)
         near[own] = meet_in_time(spans, rows[own], rows[others], gap)
-    return [split.ids[row] for row in np.flatnonzero(near).tolist()]
+    return list(compress(split.ids, near))
 
 
 def describe_neighbours(items: Items, split: Split) -> str:
@@ -364,7 +368,7 @@ def leave_film_out(
 
     With `groups`, make one fold per value of another column of the items, such as ``media``.
     """
-    ids = list(manifest.ids)
+    ids = manifest.ids
     if labels:
         ids = manifest.labels(labels).ids
     names, folds = np.unique(manifest.items.groups(groups, ids), return_inverse=True)

@@ -20,14 +20,15 @@ def statistics(manifest: Manifest, labels: str | None = None) -> dict[str, list[
     """
     label_set = manifest.labels(labels)
     scheme = manifest.label_scheme(labels)
-    film_of = dict(zip(manifest.ids, manifest.items.films, strict=True))
+    items = manifest.items
     clips = Counter(label_set.levels)
     marked = Counter[tuple[str, str]]()
     in_films = Counter[tuple[str, str]]()
     for identifier, level in label_set.level_of.items():
         for concept in label_set.concepts_of[identifier]:
             marked[level, concept] += 1
-        in_films[film_of[identifier], level] += 1
+        film = items.films[items.row(identifier)]
+        in_films[film, level] += 1
 
     by_level = []
     for code, name in scheme.name_of.items():
@@ -44,7 +45,7 @@ def statistics(manifest: Manifest, labels: str | None = None) -> dict[str, list[
             by_concept.append({"concept": concept} | shares)
 
     by_film = []
-    titles = film_titles(manifest.items)
+    titles = film_titles(items)
     for film in sorted({film for film, _ in in_films}):
         levels = {code: in_films[film, code] for code in scheme.codes}
         title = titles.get(film, "")

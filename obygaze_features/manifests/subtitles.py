@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from obygaze_features.common.files import read_bytes
-from obygaze_features.common.text import MAX_TIME_S, group_by
+from obygaze_features.common.text import group_by
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items.films import match_films, titles_in
 from obygaze_features.items.items import Items, media_stem
@@ -55,8 +55,6 @@ def with_subtitles(manifest: Manifest, source: Path | str, *, shift: float = 0.0
     """
     items = manifest.items
     source = Path(source)
-    if not abs(shift) <= MAX_TIME_S:
-        raise UsageError(f"--shift must be within ±{MAX_TIME_S:g} seconds (got {shift})")
     if np.isnan(items.starts).all():
         raise ManifestError(
             f"{manifest.name} has no spans of films (columns start and end), which are needed to "

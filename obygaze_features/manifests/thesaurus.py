@@ -8,9 +8,7 @@ from obygaze_features.manifests.labels import LabelScheme
 
 def thesaurus_rows(scheme: LabelScheme) -> list[dict[str, str]]:
     """Return a row for each definition, instance and example, and for the sources."""
-    rows: list[tuple[str, str, str]] = []
-    for level in scheme.levels:
-        rows.append((level.name, "level", level.about))
+    rows = [(level.name, "level", level.about) for level in scheme.levels]
     for concept in scheme.concepts:
         kinds = {
             "concept": [concept.about],

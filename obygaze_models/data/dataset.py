@@ -225,14 +225,14 @@ def join_clips(
             f"no clip of {manifest.name} has the level {absent[0]} "
             f"(the labels have: {', '.join(sorted(set(truth.levels)))})"
         )
-    pool = [clip for clip in manifest.ids if clip in truth.level_of]
-    if among is not None:
-        pool = [clip for clip in pool if clip in among]
+    pool = []
+    for clip in manifest.ids:
+        if clip in truth.level_of and (among is None or clip in among):
+            pool.append(clip)
     ids, features = read_features(store, pool, array)
     scheme = manifest.label_scheme(labels)
-    requested = {scheme.concept(name) for name in concepts}
-    visible = set(scheme.visual_concepts or scheme.concept_names) | requested
-    names = tuple(name for name in scheme.concept_names if name in visible)
+    visible = scheme.visual_concepts or scheme.concept_names
+    names = scheme.in_order([*visible, *concepts])
     data = label_clips(
         manifest, ids, features, names, labels=labels, fold_of=fold_of, groups=groups
     )
@@ -276,12 +276,19 @@ def label_clips(
 ) -> ClipDataset:
     """Return a dataset of labelled clips, whose feature vectors are the rows of `features`."""
     truth = manifest.labels(labels)
-    concepts = np.zeros((len(ids), len(concept_names)), dtype=bool)
-    for column, name in enumerate(concept_names):
-        concepts[:, column] = [name in truth.concepts_of[clip] for clip in ids]
     cells = manifest.items.column(groups)
-    own_cells = [cells[manifest.items.row(clip)] for clip in ids]
-    folds = [fold_of.get(clip, -1) for clip in ids]
+    column_of = {name: column for column, name in enumerate(concept_names)}
+    concepts = np.zeros((len(ids), len(concept_names)), dtype=bool)
+    levels = []
+    own_cells = []
+    folds = []
+    for row, clip in enumerate(ids):
+        for name in truth.concepts_of[clip]:
+            if name in column_of:
+                concepts[row, column_of[name]] = True
+        levels.append(truth.level_of[clip])
+        own_cells.append(cells[manifest.items.row(clip)])
+        folds.append(fold_of.get(clip, -1))
     numbers = None
     if NUMBERS in truth.about:
         cells = truth.extra[truth.about[NUMBERS]]
@@ -290,7 +297,7 @@ def label_clips(
     return ClipDataset(
         ids=list(ids),
         X=features,
-        levels=[truth.level_of[clip] for clip in ids],
+        levels=levels,
         groups=np.array(own_cells, dtype=np.str_),
         concepts=concepts,
         concept_names=concept_names,
@@ -313,23 +320,29 @@ def with_numbers(manifest: Manifest, column: str) -> Manifest:
         cells |= dict(zip(truth.ids, truth.extra.get(column, ()), strict=False))
     if not cells:
         manifest.items.column(column)  # raises an error that lists the columns
-    ids = [clip for clip, cell in cells.items() if cell.strip()]
-    for clip in ids:
+    ids = []
+    numbers = []
+    for clip, cell in cells.items():
+        if not cell.strip():
+            continue
         try:
-            is_number = abs(float(cells[clip])) <= MAX_NUMBER
+            is_number = abs(float(cell)) <= MAX_NUMBER
         except ValueError:
             is_number = False
         if not is_number:
             raise ExperimentError(
                 f"{manifest.name}: {column} of {clip} is not a number up to {MAX_NUMBER:.0e} "
-                f"(got {shorten(cells[clip])}). Correct it, or leave the cell empty."
+                f"(got {shorten(cell)}). Correct it, or leave the cell empty."
             )
+        ids.append(clip)
+        numbers.append(cell)
     if not ids:
         raise ExperimentError(f"{manifest.name}: the {column} column is empty. Use another column.")
     name = safe_id(column)
     scheme = LabelScheme(name, (Level(NUMBERED, f"clip with {column}"),))
     about = {"label_scheme": scheme.to_json(), NUMBERS: column}
-    extra = {column: [cells[clip] for clip in ids]}
     no_concepts: list[tuple[str, ...]] = [()] * len(ids)
-    labels = LabelSet(name, ids, [NUMBERED] * len(ids), no_concepts, extra=extra, about=about)
+    labels = LabelSet(
+        name, ids, [NUMBERED] * len(ids), no_concepts, extra={column: numbers}, about=about
+    )
     return replace(manifest.with_parts(labels), default_labels=name)

@@ -121,9 +121,13 @@ def balanced(rows: Array, y: Array, seed: int, balance: str = "undersample") -> 
         return rows
     chance = np.random.default_rng(seed)
     classes = [rows[y[rows] == code] for code in np.unique(y[y >= 0])]
-    size = min(map(len, classes), default=0)
-    drawn = [chance.choice(rows, size, replace=False) for rows in classes]
-    return np.sort(np.concatenate(drawn)) if drawn else rows
+    if not classes:
+        return rows
+    size = min(map(len, classes))
+    drawn = []
+    for own in classes:
+        drawn.append(chance.choice(own, size, replace=False))
+    return np.sort(np.concatenate(drawn))
 
 
 def draw_seeds(random_state: RandomState, count: int) -> list[int]:

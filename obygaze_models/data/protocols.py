@@ -191,9 +191,10 @@ def leave_film_out(
     else:
         chance = np.random.default_rng(draw_seeds(clips.seed, 1))
         for film in eligible:
-            others = [other for other in eligible if other != film]
-            drawn = sorted(chance.choice(len(others), validation_films, replace=False).tolist())
-            pairs += [(film, others[index]) for index in drawn]
+            others = np.setdiff1d(eligible, film)
+            drawn = np.sort(chance.choice(len(others), validation_films, replace=False))
+            for other in others[drawn].tolist():
+                pairs.append((film, other))
 
     def make_parts(number: int) -> Parts:
         test, stop = pairs[number]
@@ -244,9 +245,12 @@ def each_fold(clips: Clips) -> Iterator[Parts]:
         if clips.near:
             tested = np.flatnonzero(folds == fold)
             far = np.where(clips.near(tested), -1, y)
-        others = [(fold + step) % count for step in range(1, count)]
-        complete = (number for number in others if {*far[folds == number]} >= every_class)
-        after = next(complete, others[0])
+        others = [*range(fold + 1, count), *range(fold)]
+        after = others[0]
+        for number in others:
+            if set(far[folds == number]) >= every_class:
+                after = number
+                break
         train = (folds >= 0) & (folds != fold) & (folds != after)
         yield Parts(f"test fold {fold}", train, folds == after, folds == fold)
 
@@ -292,7 +296,7 @@ def papers_text(clips: Clips) -> Iterator[Parts]:
     wanted = round(pool * positives / max(1, negatives))
     n_chosen = min(pool, max(1, wanted))
     for index in range(pool):
-        chosen = [(index + step) % pool for step in range(n_chosen)]
+        chosen = np.arange(index, index + n_chosen) % pool
         train = training & ((y == 1) | np.isin(folds, chosen))
         name = f"negatives of folds {', '.join(map(str, chosen))}"
         yield Parts(name, train, folds == pool, folds == last)
@@ -409,11 +413,11 @@ def find_released_runs(manifest: Manifest, name: str, *, first: int = 0) -> RunS
     usable = split.where(_with_media(manifest).__contains__)
     last = split.last_fold
 
-    def run(fold: int) -> Run:
+    runs = []
+    for fold in range(first, last):
         train = [clip for clip, own in usable.fold_of.items() if own not in (fold, last)]
-        return Run(str(fold), train, usable.fold(fold))
-
-    return RunSet(name, [run(fold) for fold in range(first, last)])
+        runs.append(Run(str(fold), train, usable.fold(fold)))
+    return RunSet(name, runs)
 
 
 def released_test_ids(manifest: Manifest, name: str) -> frozenset[str]:

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -42,11 +43,13 @@ class Sources:
     @property
     def names(self) -> list[str]:
         """The file names of the stores, numbered if they are not unique."""
-        addresses = [str(store.location.address) for store in self.stores]
-        names = [re.sub(r"^.*[/\\](?=.)|(\.zarr)?(\.zip)?[/\\]?(\?.*)?$", "", a) for a in addresses]
+        names = []
         distinct = []
-        for row, name in enumerate(names):
-            count = names[: row + 1].count(name)
+        for store in self.stores:
+            address = str(store.location.address)
+            name = re.sub(r"^.*[/\\](?=.)|(\.zarr)?(\.zip)?[/\\]?(\?.*)?$", "", address)
+            names.append(name)
+            count = names.count(name)
             if count > 1:
                 name = f"{name}-{count}"
             distinct.append(name)
@@ -63,12 +66,12 @@ class Sources:
         items = self.stores[0].items
         if len(self.stores) == 1:
             return items
-        rows = [items.row(clip) for clip in self.ids]
-        shared = set.intersection(*(set(store.items.extra) for store in self.stores))
-        taken = items.take(rows)
-        return replace(
-            taken, extra={name: taken.extra[name] for name in sorted(shared)}, check=False
-        )
+        shared = set(items.extra)
+        for store in self.stores:
+            shared.intersection_update(store.items.extra)
+        taken = items.take(list(map(items.row, self.ids)))
+        extra = {name: taken.extra[name] for name in sorted(shared)}
+        return replace(taken, extra=extra, check=False)
 
     def done_ids(self, ids: Sequence[str] | None = None) -> list[str]:
         """Return the clips (by default, of all clips) whose features all stores have."""
@@ -94,34 +97,46 @@ class Sources:
     @property
     def attributes(self) -> dict[str, Any]:
         """The store's attributes; of several stores, joined, with the parts of each."""
-        first, *others = parts = [store.attributes for store in self.stores]
-        if not others:
-            return dict(first)
-        backbones = [part["backbone"] for part in parts]
-        reasons = [backbone.get("config", {}).get("synthetic") for backbone in backbones]
-        synthetic = " / ".join(dict.fromkeys(filter(None, reasons)))
+        if len(self.stores) == 1:
+            return dict(self.stores[0].attributes)
+
+        of_stores = defaultdict[str, list[Any]](list)
+        of_backbones = defaultdict[str, list[Any]](list)
+        reasons = []
+        for store in self.stores:
+            attributes = store.attributes
+            for key in ("name", "backbone", "preprocessing", "precision"):
+                of_stores[key].append(attributes[key])
+            backbone = attributes["backbone"]
+            for key in ("name", "weights_sha256"):
+                of_backbones[key].append(backbone[key])
+            reasons.append(backbone.get("config", {}).get("synthetic"))
+
         config = {}
+        synthetic = " / ".join(dict.fromkeys(filter(None, reasons)))
         if synthetic:
             config["synthetic"] = synthetic
-        backbone = {
-            "name": " + ".join(backbone["name"] for backbone in backbones),
-            "weights_sha256": _digest(backbone["weights_sha256"] for backbone in backbones),
+        joined = {
+            "name": " + ".join(of_backbones["name"]),
+            "weights_sha256": _digest(of_backbones["weights_sha256"]),
             "config": config,
-            "parts": backbones,
+            "parts": of_stores["backbone"],
         }
         return {
-            "name": " + ".join(part["name"] for part in parts),
-            "backbone": backbone,
-            "preprocessing": {"parts": [part["preprocessing"] for part in parts]},
-            "precision": " + ".join(dict.fromkeys(part["precision"] for part in parts)),
+            "name": " + ".join(of_stores["name"]),
+            "backbone": joined,
+            "preprocessing": {"parts": of_stores["preprocessing"]},
+            "precision": " + ".join(dict.fromkeys(of_stores["precision"])),
         }
 
     def widths(self, array: str) -> dict[str, int]:
         """Return the number of columns of each of several stores, by name; {} for one store."""
         if len(self.stores) == 1:
             return {}
-        widths = [_find_spec(store, array, 1).shape[-1] for store in self.stores]
-        return dict(zip(self.names, widths, strict=True))
+        widths = {}
+        for name, store in zip(self.names, self.stores, strict=True):
+            widths[name] = _find_spec(store, array, 1).shape[-1]
+        return widths
 
     def describe_missing(self, ids: Sequence[str]) -> str:
         """Describe the clips that each of several stores lacks, if any."""
@@ -142,7 +157,11 @@ def open_stores(stores: Stores) -> Sources:
         return stores
     if isinstance(stores, Store | str | Path):
         stores = [stores]
-    opened = [store if isinstance(store, Store) else open_store(store) for store in stores]
+    opened = []
+    for store in stores:
+        if not isinstance(store, Store):
+            store = open_store(store)
+        opened.append(store)
     for store in opened[1:]:
         require_same_clips(opened[0].items, store.items, store.where)
     return Sources(tuple(opened))

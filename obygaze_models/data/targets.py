@@ -190,7 +190,7 @@ class Number:
 
     def count(self, task: Task, labels: Array) -> Counts:
         """Count all clips."""
-        return Counts(len(labels), None, {key: len(labels) for key in task.class_keys})
+        return Counts(len(labels), None, dict.fromkeys(task.class_keys, len(labels)))
 
     def missing(self, task: Task, labels: Array, *, least: int | None = None) -> list[str]:
         """Return a description of what is missing if there are fewer than two clips."""

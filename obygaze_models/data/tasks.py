@@ -126,17 +126,13 @@ def two_classes(
     """
     if shared := sorted(set(positives) & set(negatives)):
         raise ExperimentError(f"level {shared[0]} is both positive and negative. Use it once")
-    classes = (
-        _class_of("negative", negatives, names),
-        _class_of("positive", positives, names),
-    )
-    if classes[0].title == classes[1].title:  # A+B may be one level or two levels
-        raise ExperimentError(f"both classes are called {classes[0].title}. Rename a level")
-    return Task(
-        " vs ".join(kind.title for kind in classes),
-        " vs ".join(kind.words for kind in classes),
-        classes,
-    )
+    negative = _class_of("negative", negatives, names)
+    positive = _class_of("positive", positives, names)
+    if negative.title == positive.title:  # A+B may be one level or two levels
+        raise ExperimentError(f"both classes are called {negative.title}. Rename a level")
+    key = " vs ".join([negative.title, positive.title])
+    title = " vs ".join([negative.words, positive.words])
+    return Task(key, title, (negative, positive))
 
 
 def level_classes(names: Mapping[str, str], levels: Sequence[str]) -> Task:
@@ -146,8 +142,12 @@ def level_classes(names: Mapping[str, str], levels: Sequence[str]) -> Task:
             f"levels must be three or more different levels (got {', '.join(levels)}). "
             "For two levels, use positives and train_negatives"
         )
-    classes = tuple(_class_of(level_key(level), [level], names) for level in levels)
-    return Task(" / ".join(levels), " / ".join(kind.words for kind in classes), classes)
+    classes = []
+    words = []
+    for level in levels:
+        classes.append(_class_of(level_key(level), [level], names))
+        words.append(classes[-1].words)
+    return Task(" / ".join(levels), " / ".join(words), tuple(classes))
 
 
 def number_task(column: str) -> Task:

@@ -10,16 +10,9 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.tree import DecisionTreeClassifier
-from sklearn.utils import assert_all_finite
 from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import (
-    check_consistent_length,
-    check_is_fitted,
-    check_memory,
-    column_or_1d,
-    validate_data,
-)
+from sklearn.utils.validation import check_is_fitted, check_memory, validate_data
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import Chance, check_both, find_classes, keywords, set_seed
@@ -100,11 +93,11 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         concepts: Any = None,
         concept_names: Sequence[str] | None = None,
-        labelled: Any = None,
+        labelled: Any = True,
         X_val: Any = None,
         y_val: Any = None,
         concepts_val: Any = None,
-        labelled_val: Any = None,
+        labelled_val: Any = True,
         groups: Any = None,
     ) -> Self:
         """Fit the bank, then the head.
@@ -117,7 +110,7 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             The concepts for the bank; see `ConceptBank.fit`.
         labelled
             True for each clip that has a label. The other clips are used only to learn concepts,
-            and their y is ignored. By default, all clips have labels.
+            and their y may be any label. By default, all clips have labels.
         X_val, y_val, concepts_val, labelled_val
             The same for the validation clips, on which the bank's C is chosen. The head also learns
             from these clips.
@@ -126,11 +119,13 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         self._validate_params()
         check_both(X_val, y_val)
-        X, y, labelled = _check_clips(self, X, y, labelled, reset=True)
+        X, y = validate_data(self, X, y)
+        labelled = np.broadcast_to(labelled, y.shape).astype(bool)
         rows = X[labelled]
         labels = y[labelled]
         if X_val is not None:
-            X_val, y_val, has_label = _check_clips(self, X_val, y_val, labelled_val, reset=False)
+            X_val, y_val = validate_data(self, X_val, y_val, reset=False)
+            has_label = np.broadcast_to(labelled_val, y_val.shape).astype(bool)
             rows = np.concatenate([rows, X_val[has_label]])
             labels = np.concatenate([labels, y_val[has_label]])
         self.classes_, _ = find_classes(labels)
@@ -183,22 +178,6 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _make_head(self) -> Any:
         return DecisionTreeClassifier(max_depth=10) if self.head is None else self.head
-
-
-def _check_clips(
-    model: Any, X: Any, y: Any, labelled: Any, *, reset: bool
-) -> tuple[Array, Array, Array]:
-    """Return the checked features and labels, and a mask of the clips that have a label."""
-    X = validate_data(model, X, reset=reset)
-    y = column_or_1d(y, warn=True)
-    check_consistent_length(X, y)
-    rows = np.ones(len(y), dtype=bool)
-    if labelled is not None:
-        rows = np.asarray(labelled, dtype=bool)
-    if rows.shape != y.shape:
-        raise ExperimentError(f"'labelled' has shape {rows.shape}. Pass one value per clip")
-    assert_all_finite(y[rows], input_name="y")
-    return X, y, rows
 
 
 def _fit_bank(model: Any, X: Array, y: Any, labelled: Array, arguments: dict[str, Any]) -> Any:

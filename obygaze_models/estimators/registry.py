@@ -8,16 +8,12 @@ packages are reported in one line, and a fit's record has the versions of these 
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import re
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import chdir, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points, packages_distributions, version
-from modulefinder import ModuleFinder
-from pathlib import Path
 from typing import Any
 
 from sklearn.base import is_classifier, is_regressor
@@ -342,43 +338,20 @@ def plugin_errors(modules: Collection[str]) -> Iterator[None]:
 
 
 def plugin_versions(estimator: Any) -> dict[str, str]:
-    """Return the versions of the packages that an estimator needs, and digests of their files.
+    """Return the versions of the packages that an estimator needs.
 
-    This project and scikit-learn are left out. A digest shows changes even if a package has no
-    version.
+    This project and scikit-learn are left out, and so are modules that no package installed.
     """
-    provided = {}
-    for plugin in entry_points(group=ENTRY_POINT_GROUP):
-        provided[package_of(plugin.value)] = plugin_package(plugin)
+    foreign = set(map(package_of, modules_of(estimator))) - {"obygaze_models", "sklearn"}
+    if not foreign:  # it takes a quarter of a second to list all packages
+        return {}
+
+    installed = dict(packages_distributions())
+    for plugin in entry_points(group=ENTRY_POINT_GROUP):  # the list lacks some editable packages
+        if plugin.dist is not None:
+            installed[package_of(plugin.value)] = [plugin.dist.name]
     versions = {}
-    for kind in {type(part) for part in parts_of(estimator)}:
-        package = package_of(kind.__module__)
-        if package in ("obygaze_models", "sklearn"):
-            continue
-        if package in provided:
-            name, _, number = provided[package].rpartition(" ")
-            versions[name] = number
-        else:
-            versions |= {name: version(name) for name in packages_distributions().get(package, ())}
-        if files := _files_of(package):
-            content = b"".join(file.read_bytes() for file in files)
-            digest = hashlib.sha256(content).hexdigest()
-            versions[class_path(kind)] = f"sha256 {digest[:16]}"
-    return dict(sorted(versions.items()))
-
-
-def _files_of(package: str) -> list[Path]:
-    """Return the files of a package, or of a module and its imports from the same folder.
-
-    Imports inside functions are included.
-    """
-    module = sys.modules[package]
-    if folders := getattr(module, "__path__", None):
-        return sorted(file for folder in folders for file in Path(folder).rglob("*.py"))
-    path = getattr(module, "__file__", None)
-    if path is None or not path.endswith(".py"):
-        return [] if path is None else [Path(path)]
-    finder = ModuleFinder([] if "site-packages" in Path(path).parts else [str(Path(path).parent)])
-    finder.run_script(path)
-    files = [getattr(part, "__file__", None) for part in finder.modules.values()]
-    return sorted(Path(file) for file in files if file)
+    for package in sorted(foreign):
+        for name in installed.get(package, ()):
+            versions[name] = version(name)
+    return versions

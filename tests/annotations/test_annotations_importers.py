@@ -65,7 +65,7 @@ def test_every_row_of_mobygaze_is_imported(tmp_path):
 
 def test_bad_rows_are_named_and_the_rest_imported(tmp_path, obygaze):
     bad = {
-        "1;a;Sure;[];[];60;49;tt1;25": ("ends (frame 49) before it starts", "left out"),
+        "1;a;Sure;[];[];60;49;tt1;25": ("does not end after it starts", "left out"),
         "2;a;Sure;[];[];60;70;tt1;0": ("framerate must be above 0 (got '0')", "left out"),
         "3;a;Sure;[];[];60;70;tt1;": ("framerate '' is not a number", "left out"),
         "4;a;Sure;Body;[];60;70;tt1;25": ("'Body' is not a list", "left out"),

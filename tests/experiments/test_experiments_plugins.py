@@ -155,7 +155,6 @@ def test_facts_warnings_and_versions_are_recorded(install, tmp_path, write, worl
     assert result.stderr.count("WARNING: flip: does not learn") == 1
     versions = json.loads((run / "run.json").read_text())["versions"]
     assert versions["mylab"] == "0.1.0"
-    assert versions["mylab.flip:Flip"].startswith("sha256 ")
     assert run_obygaze("models", "train", tmp_path / "e.toml", "-o", model).exit_code == 0
     assert om.load_model(model)[0].predict_proba(np.ones((3, 16))).shape == (3, 2)
     install()
@@ -319,13 +318,11 @@ def predicted(make_run, tmp_path_factory):
     return write_lines(folder / "theirs.csv", "id,fit,probability", *lines)
 
 
-def test_a_changed_plugin_is_fitted_again(interrupt):
+def test_a_new_version_of_a_plugin_is_fitted_again(interrupt):
     interrupt()
     assert "Resuming" in interrupt()[0]
     assert "Starting again" in interrupt(overwrite=True)[0]
-    files = {"flip.py": f"from mylab import net\n{FLIP}", "net.py": "SHARE = 0.75\n"}
-    assert "Starting again" in interrupt(files)[0]
-    assert "Starting again" in interrupt(files, version="0.2.0")[0]
+    assert "Starting again" in interrupt(version="0.2.0")[0]
 
 
 def test_a_model_without_an_entry_point_is_not_saved(install, tmp_path, write):

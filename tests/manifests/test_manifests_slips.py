@@ -31,6 +31,8 @@ SLIPS = [
     ("csv --column colour=x", "id,x\na,1\n", "unknown meaning 'colour'; choose from id, kind"),
     ("csv", "id,start,end\na,1,0.5\n", "line 2: a span must end after it starts, from 0 to 1e9"),
     ("csv", "id,start,end\na,one,2\n", "line 2: start 'one' is not a time"),
+    ("csv", "file,start,end\nJuno.mp4,0,10\nJuno.mp4,0,12\n",
+     "line 3: duplicate id 'Juno-0s'; item 1 is 'Juno-0s'; rename one, or add a column id"),
     ("csv", "id,level\na,tense\nb,calm\n", "--levels LOWEST,...,HIGHEST)"),
     ("csv", "id,level,concepts\na,S,rain\nb,EN,\n", "unknown concept 'rain'"),
     ("csv --levels calm.toml", "id,level\na,calm\n", "calm.toml cannot be read: No such file"),

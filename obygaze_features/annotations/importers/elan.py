@@ -182,8 +182,11 @@ def field_of(tier: str) -> str | None:
     >>> field_of("annotator1, concepts"), field_of("Comments@Anna"), field_of("dialogue")
     ('concepts', 'comment', None)
     """
-    words = (word.removesuffix("s") for word in re.findall("[a-z]+", tier.casefold()))
-    return next((_FIELDS[word] for word in words if word in _FIELDS), None)
+    for word in re.findall("[a-z]+", tier.casefold()):
+        field = _FIELDS.get(word.removesuffix("s"))
+        if field:
+            return field
+    return None
 
 
 def _rows(file: File, scheme: LabelScheme, shared: set[str]) -> Iterator[SourceRow | Remark]:

@@ -56,8 +56,6 @@ def _frame_span(cells: Mapping[str, str], delimiter: str) -> tuple[float, float]
     last = _number(cells["end_frame"], "end_frame")
     if not rate > 0:
         raise ManifestError(f"framerate must be above 0 (got {cells['framerate']!r})")
-    if last < first:
-        raise ManifestError(f"the segment ends (frame {last:g}) before it starts (frame {first:g})")
     return round(first / rate, 6), round((last + 1) / rate, 6)
 
 

@@ -12,9 +12,6 @@ from obygaze_features.manifests.labels import LabelScheme, LabelSet, Level, map_
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.splits import Split
 
-#: The families of files; for a clip in files of both, MediaEval's file takes precedence.
-FAMILIES = ("ACCEDE", "MEDIAEVAL")
-
 
 def _scheme(name: str, *levels: tuple[str, str]) -> LabelScheme:
     return LabelScheme(name, tuple(Level(code, code, (alias,)) for code, alias in levels))
@@ -24,8 +21,6 @@ def _scheme(name: str, *levels: tuple[str, str]) -> LabelScheme:
 VIOLENCE = _scheme("MediaEval violence", ("non-violent", "0"), ("violent", "1"))
 VALENCE = _scheme("MediaEval valence", ("negative", "-1"), ("neutral", "0"), ("positive", "1"))
 AROUSAL = _scheme("MediaEval arousal", ("calm", "-1"), ("neutral", "0"), ("active", "1"))
-
-
 SETS = _scheme("MediaEval sets", ("learning", "1"), ("validation", "2"), ("test", "0"))
 
 
@@ -75,7 +70,7 @@ def _read(folder: Path, kind: str, **schemes: LabelScheme) -> _Rows:
     """Read the files of one kind, in whose columns the levels of `schemes` are written."""
     rows: dict[str, dict[str, str]] = {}
     files = []
-    for family in FAMILIES:
+    for family in ("ACCEDE", "MEDIAEVAL"):  # MediaEval's file takes precedence
         path = folder / f"{family}{kind}.txt"
         if path.is_file():
             table = read_table(path, delimiter="\t", required=["name", *schemes])
@@ -96,19 +91,16 @@ def _labels(
         cells = [ranking.rows.get(clip, {}).get(column, "") for clip in source.rows]
         if any(cells):
             extra[column] = cells
-    return LabelSet(
-        name,
-        [media_stem(clip) for clip in source.rows],
-        [cells[f"{name}Class"] for cells in source.rows.values()],
-        [()] * len(source.rows),
-        extra=extra,
-        about={
-            "origin": "rule",
-            "rule": f"{name}Class of {source.files}",
-            "measure": measure,
-            "label_scheme": scheme.to_json(),
-        },
-    )
+
+    ids = list(map(media_stem, source.rows))
+    levels = [cells[f"{name}Class"] for cells in source.rows.values()]
+    about = {
+        "origin": "rule",
+        "rule": f"{name}Class of {source.files}",
+        "measure": measure,
+        "label_scheme": scheme.to_json(),
+    }
+    return LabelSet(name, ids, levels, [()] * len(ids), extra=extra, about=about)
 
 
 def _splits(sets: _Rows) -> list[Split]:

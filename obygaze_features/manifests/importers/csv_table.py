@@ -219,7 +219,8 @@ def _plain_path(film: str, media: str) -> str:
 
 def _labelled(table: Table) -> Table:
     """Return the rows that have a level."""
-    return table.select(table.columns, [row for row, level in enumerate(table["level"]) if level])
+    rows = [row for row, level in enumerate(table["level"]) if level]
+    return table.select(table.columns, rows)
 
 
 def _label_set(table: Table, scheme: LabelScheme, name: str, annotator: str | None) -> LabelSet:

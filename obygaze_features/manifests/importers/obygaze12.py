@@ -11,7 +11,7 @@ from collections.abc import Set
 from dataclasses import replace
 from pathlib import Path
 
-from obygaze_features.common.tables import Table, read_table
+from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ManifestError
 from obygaze_features.items.items import Items
@@ -26,9 +26,9 @@ RULES = {
     "released": "visual concepts only; a clip without any is dropped unless Easy Negative",
     "raw": "as annotated, including concepts that are not visual",
 }
-REQUIRED = ("clip", "label", "overlap_ratio", "concepts", "id", "movie", "video_name")
 OF_LABELS = ("label", "overlap_ratio", "concepts")
 RENAMED = {"movie": "film", "video_name": "media"}
+REQUIRED = ("clip", *OF_LABELS, "id", *RENAMED)
 #: The split files that the released code trains on; it uses the others only for testing.
 TRAINED = ("02_EN_S", "02_HN_S")
 CLASSES = {"Easy Neg": "EN", "Hard Neg": "HN", "Sure": "S", "S": "S", "EN_HN": "EN_HN"}
@@ -42,29 +42,20 @@ def import_manifest(source: Path | str | None, rule: str) -> Manifest:
     for name, cells in table.columns.items():
         if name not in OF_LABELS:
             columns[RENAMED.get(name, name)] = cells
+
     scheme = obygaze_scheme()
-    raw = _raw_labels(table, scheme)
+    levels = map_column(table, "label", scheme.level)
+    concepts = map_column(table, "concepts", lambda cell: scheme.in_order(parse_list(cell)))
+    ratio = table["overlap_ratio"]
+    extra = {"raw_label": table["label"], "raw_concepts": table["concepts"]}
+    about = {"origin": "rule", "rule": RULES["raw"]}
+    raw = LabelSet("raw", table["id"], levels, concepts, ratio, extra, about)
     return Manifest(
         **published("obygaze12"),
         items=Items.from_table(replace(table, columns=columns)),
         scheme=scheme,
         default_labels=rule,
     ).with_parts(*[_apply_rule(name, raw, scheme) for name in RULES])
-
-
-def _raw_labels(table: Table, scheme: LabelScheme) -> LabelSet:
-    def read_concepts(text: str) -> tuple[str, ...]:
-        return scheme.in_order(parse_list(text))
-
-    return LabelSet(
-        "raw",
-        table["id"],
-        map_column(table, "label", scheme.level),
-        map_column(table, "concepts", read_concepts),
-        ratio=table["overlap_ratio"],
-        extra={"raw_label": table["label"], "raw_concepts": table["concepts"]},
-        about={"origin": "rule", "rule": RULES["raw"]},
-    )
 
 
 def _apply_rule(rule: str, raw: LabelSet, scheme: LabelScheme) -> LabelSet:

@@ -41,10 +41,9 @@ def import_manifest(
         raise ManifestError(f"{source}, line 1: column {min(reserved)!r} is reserved; rename it")
     made = []
     rows = []
-    for row, cells in enumerate(table.rows()):
+    table.check_cells("stimulus")
+    for cells in table.rows():
         cells["stimulus"] = cells["stimulus"].strip()
-        if not cells["stimulus"]:
-            raise table.problem(row, "the stimulus is empty")
         for template in templates:
             text = with_article(template, cells["stimulus"], article)
             made.append(Item(_id(cells.get("set", ""), text), kind="text", text=text))
