@@ -135,13 +135,8 @@ import sys, time
 from dataclasses import replace
 from pathlib import Path
 import obygaze_features as of
-<<<<<<< HEAD
 *paths, part = sys.argv[1:]
 manifest, films, weights, output, ready, other = map(Path, paths)
-=======
-part = sys.argv.pop()
-manifest, films, weights, output, ready, other = map(Path, sys.argv[1:])
->>>>>>> w-C
 tiny = of.load_backbone(f"tiny={weights}", "cpu")
 def wait_for_other(pixels, present, names):
     if len(pixels) > 1:  # not the store's probe
@@ -157,17 +152,12 @@ of.extract(manifest, films, waiting, output, workers=1, part=part)
 
 @pytest.mark.night
 def test_runs_on_two_devices_fill_one_store(manifest, films, weights, whole_store, tmp_path):
-    """Like on a machine with two GPUs, two CPU processes fill separate parts."""
+    """Like on a machine with two GPUs, two CPU processes fill separate blocks."""
     manifest.save(tmp_path / "manifest")
     names = [tmp_path / "first", tmp_path / "second"]
     command = [sys.executable, "-c", RUN, tmp_path / "manifest", films, weights, tmp_path]
-<<<<<<< HEAD
     parts = ([*names, "1/2"], [*names[::-1], "2/2"])
     runs = [subprocess.Popen([*command, *part]) for part in parts]
-=======
-    orders = {"1/2": names, "2/2": names[::-1]}
-    runs = [subprocess.Popen([*command, *order, part]) for part, order in orders.items()]
->>>>>>> w-C
     assert [run.wait(timeout=900) for run in runs] == [0, 0]
     entries = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     clips = [entry["clips"] for entry in entries]
