@@ -188,7 +188,7 @@ def _encode(value: Any, name: str, arrays: Arrays) -> Any:
             arrays[name] = np.ascontiguousarray(value)
             return {kind: name}
         if value.dtype.kind in "UO" and value.ndim == 1:
-            return {"texts": [str(text) for text in value.tolist()]}
+            return {"texts": list(map(str, value))}
     if isinstance(value, list | tuple):
         items = [_encode(item, f"{name}.{index}", arrays) for index, item in enumerate(value)]
         return {"tuple": items} if isinstance(value, tuple) else items
@@ -254,7 +254,7 @@ def _decode(value: Any, arrays: Arrays, depth: int = 0) -> Any:
     if kind == "columns":
         return arrays[content].T
     if kind == "mapping":
-        return {_decode(key, arrays): _decode(item, arrays, depth) for key, item in content}
+        return {_decode(key, arrays, depth): _decode(item, arrays, depth) for key, item in content}
     if kind == "texts":
         if len(content) * max(map(len, content), default=0) > MAX_CHARACTERS:
             raise ExperimentError("a list of strings is too long")

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import require_same_clips
 from obygaze_features.manifests import Manifest
@@ -214,9 +213,16 @@ def evaluate(
         scores = {"the model": score(own_codes, values[chosen], kind=task.target_key)}
         if task.target.is_numeric or counts.positives not in (None, 0, counts.clips):
             scores |= task.target.guesses(own_codes, np.array([]))
-        size = {"on": name, "clips": counts.clips, "positives": counts.positives}
         for by, scored in scores.items():
-            rows.append(size | {"by": by} | scored)
+            rows.append(
+                {
+                    "on": name,
+                    "clips": counts.clips,
+                    "positives": counts.positives,
+                    "by": by,
+                    **scored,
+                }
+            )
     return pd.DataFrame(rows)
 
 
@@ -245,8 +251,7 @@ def open_for(about: About, store: Stores, ids: Sequence[str] | None = None) -> S
                 "(several stores in the same order)"
             )
     for clip in ids or ():
-        if clip not in opened:
-            raise ExperimentError(f"{opened.where}: {unknown_name('clip', clip, opened.ids)}")
+        opened.items.row(clip)  # raises an error for an unknown clip
     return opened
 
 

@@ -131,7 +131,7 @@ def test_scales_come_from_training_clips_alone(senses, fused, tmp_path):
     silent = ids[5]
     named = [argument for store in stores for argument in ("--store", store)]
     refused(
-        run_obygaze("models", "explain", used["path"], silent, *named), f"unknown clip '{silent}'"
+        run_obygaze("models", "explain", used["path"], silent, *named), f"unknown id '{silent}'"
     )
 
 

@@ -12,7 +12,7 @@ from sklearn.metrics import cohen_kappa_score, roc_auc_score
 
 import obygaze_models as om
 from obygaze_features.annotations.merge import merge_labels
-from obygaze_features.errors import ExperimentError
+from obygaze_features.errors import ExperimentError, UnknownItem
 from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_models.experiments.annotators import compare_with_each
 from obygaze_models.experiments.summary import describe_run, headline
@@ -110,7 +110,7 @@ def test_other_features_are_refused(world, model, tmp_path):
         write_store(tmp_path / f"{name}.zarr", manifest, world.rows, recipe)
         with pytest.raises(ExperimentError, match=f"does not fit .*{name}.*: {name} is"):
             om.predict(model, tmp_path / f"{name}.zarr")
-    with pytest.raises(ExperimentError, match="unknown clip 'gone'"):
+    with pytest.raises(UnknownItem, match="unknown id 'gone'"):
         om.predict(model, world.store, ids=["gone"])
 
 

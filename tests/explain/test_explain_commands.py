@@ -115,7 +115,7 @@ def test_explain_reads_the_models_features(world, tmp_path):
 
 
 def test_mismatched_clips_and_models_are_refused(explain, world):
-    refused(explain("tree", "tt0-003", "tt9-999"), f"{world.store}: ", "tt9-999")
+    refused(explain("tree", "tt0-003", "tt9-999"), "unknown id 'tt9-999'")
     refused(explain("prior", "tt0-003"), "film")
     with pytest.raises(ExperimentError, match="does not say what it reads"):
         open_for(om.About(), world.store)
