@@ -15,7 +15,6 @@ from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.store import ArraySpec
-from obygaze_features.store.format import CREDITS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     from obygaze_features.backbones.preprocess import Preprocessing
     from obygaze_features.backbones.weights import Tokenizer
 
+CREDITS = ("licence", "citation", "paper")
+"""Keys of the description of a backbone that credit the authors of the weights."""
 RANDOM_WEIGHTS_NOTE = "random weights, trained on nothing"
 """The value of ``synthetic`` in the configuration of a checkpoint with random weights."""
 IMAGENET_MEAN = (0.485, 0.456, 0.406)

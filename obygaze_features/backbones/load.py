@@ -7,7 +7,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.backbones.backbone import Backbone
+from obygaze_features.backbones.backbone import CREDITS, Backbone
 from obygaze_features.backbones.checkpoints import (
     Checkpoint,
     check_store_name,
@@ -29,7 +29,6 @@ from obygaze_features.common.plugins import (
 )
 from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.store import ArraySpec
-from obygaze_features.store.format import CREDITS
 
 
 def load_backbone(

@@ -8,15 +8,16 @@ from dataclasses import replace
 from functools import cache
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from obygaze_features.extraction.job import Job
 from obygaze_features.extraction.loop import write
 from obygaze_features.items.media import locate
-from obygaze_features.store import Done, Status, Store, StoreWriter, open_store
+from obygaze_features.store import Status, Store, StoreWriter, open_store
 from obygaze_features.store.diff import differences, require_same
-from obygaze_features.store.writer import append_to_log
+from obygaze_features.store.writer import append_to_log, read_outcomes
 from obygaze_features.video.index import fingerprint
 
 logger = logging.getLogger(__name__)
@@ -49,21 +50,20 @@ def reuse_rows(job: Job, writers: Mapping[str, StoreWriter]) -> Job:
 
 
 def _copy_rows(
-    job: Job, name: str, writer: StoreWriter, old: Store, unchanged: Mapping[int, str]
+    job: Job, name: str, writer: StoreWriter, old: Store, unchanged: Mapping[int, int]
 ) -> int:
     """Copy the unchanged rows that a writer lacks, block by block; return their number."""
     rows = [row for row in job.missing[name].tolist() if row in unchanged]
     for _, block in groupby(rows, key=lambda row: row // job.block_rows):
-        copied = {}
-        for row in block:
-            item_id = unchanged[row]
-            copied[row] = Done(old[item_id], old.sources[item_id])
+        places = list(block)
+        old_rows = np.array([unchanged[row] for row in places])
+        copied: dict[int, Any] = dict(zip(places, read_outcomes(old, old_rows), strict=True))
         write({name: writer}, {name: copied})
     return len(rows)
 
 
-def unchanged_rows(job: Job, old: Store) -> dict[int, str]:
-    """Return the rows and ids of a job's items that are the same and done in an older store.
+def unchanged_rows(job: Job, old: Store) -> dict[int, int]:
+    """Return the rows of a job's items that are the same and done in an older store, and its rows.
 
     Stores have no words that are spoken in films, so such texts never count as the same.
     """
@@ -79,6 +79,6 @@ def unchanged_rows(job: Job, old: Store) -> dict[int, str]:
         file = files.get(item.id)
         facts = read_fingerprint(file).split() if file and file.is_file() else []
         # A store's fingerprint has more facts, which only decoding tells.
-        if set(facts) <= set((old.sources[item.id] or "").split()):
-            unchanged[row] = item.id
+        if set(facts) <= set(old.rows_table["source"][old_row].split()):
+            unchanged[row] = old_row
     return unchanged

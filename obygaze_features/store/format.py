@@ -51,8 +51,6 @@ MEANINGS = {
     "film": f"film of each item, as in {ITEMS}",
 }
 """The meanings of the arrays that are not features."""
-CREDITS = ("licence", "citation", "paper")
-"""Keys of the attribute `backbone` that credit the authors of the weights."""
 SHARD_BYTES = 256 * 2**20
 """The approximate maximum size of a shard in a final store."""
 CHUNK_BYTES = 64 * 2**10
@@ -401,10 +399,9 @@ def encode_ids(ids: Sequence[str]) -> NDArray[np.uint8]:
     return encoded.view(np.uint8).reshape(len(ids), -1)
 
 
-def decode_ids(table: NDArray[np.uint8]) -> list[str]:
-    """Decode rows of UTF-8 bytes; raise ValueError if one is not UTF-8, or holds a zero byte."""
-    encoded: list[bytes] = table.view(f"S{table.shape[1]}").ravel().tolist()
-    ids = b"\0".join(encoded).decode("utf-8").split("\0")
+def decode_ids(encoded: NDArray[np.bytes_]) -> list[str]:
+    """Decode ids in UTF-8; raise ValueError if one is not, or holds a zero byte."""
+    ids = b"\0".join(encoded.tolist()).decode("utf-8").split("\0")
     if len(ids) != len(encoded):
         raise ValueError("a row has more than one id")
     return ids

@@ -147,13 +147,11 @@ class Store:
     @cached_property
     def row_of(self) -> dict[str, int]:
         """The row number of each id, in the order of the rows."""
-        file = StoreFile(self.location, f"{fmt.IDS}/c/0/0")
-        table = read_bytes_array(file, len(self))
-        with translate(DamagedFile, file):
-            ids = fmt.decode_ids(table)
+        with translate(DamagedFile, self._ids_file):
+            ids = fmt.decode_ids(self._sorted_ids[0])
         row_of = dict(zip(ids, range(len(self)), strict=True))
         if len(row_of) < len(ids) or "" in row_of:
-            raise DamagedFile(file, "it has an empty or a duplicate id")
+            raise DamagedFile(self._ids_file, "it has an empty or a duplicate id")
         return row_of
 
     @cached_property
@@ -185,12 +183,6 @@ class Store:
             return {}
         reasons = self.rows_table["reason"]
         return {self.ids[row]: reasons[row] for row in failed}
-
-    @cached_property
-    def sources(self) -> dict[str, str | None]:
-        """The fingerprint of each row's source file, by id; None if it is not recorded."""
-        sources = self.rows_table["source"]
-        return {id_: source or None for id_, source in zip(self.ids, sources, strict=True)}
 
     @cached_property
     def rows_table(self) -> dict[str, list[str]]:
@@ -308,7 +300,12 @@ class Store:
             return np.arange(len(self))
         if isinstance(ids, str):
             raise UsageError(f"ids must be a list of ids (got {ids!r:.60})")
-        return np.array([self.row_of.get(item_id, -1) for item_id in ids], np.intp)
+        stored, order = self._sorted_ids
+        # Ids are plain ASCII; other characters are escaped, and so found nowhere.
+        wanted = np.array([ascii(str(item_id))[1:-1] for item_id in ids], "S")
+        places = np.searchsorted(stored, wanted, sorter=order)
+        rows: Rows = order.take(places, mode="clip")
+        return np.where(stored[rows] == wanted, rows, -1)
 
     def done_ids(self, ids: Sequence[str] | None = None) -> list[str]:
         """Return the ids whose rows are done, in the order of `ids` (default: all ids)."""
@@ -370,6 +367,20 @@ class Store:
         return StoreDataset(self, array, list(ids))
 
     # Internals
+
+    @property
+    def _ids_file(self) -> StoreFile:
+        return StoreFile(self.location, f"{fmt.IDS}/c/0/0")
+
+    @cached_property
+    def _sorted_ids(self) -> tuple[NDArray[np.bytes_], Rows]:
+        """The ids in UTF-8, and the row numbers in the order of the sorted ids.
+
+        For a million ids, this takes a fraction of the time and memory of `ids` or `row_of`.
+        """
+        table = read_bytes_array(self._ids_file, len(self))
+        ids = table.view(f"S{table.shape[1]}").ravel()
+        return ids, np.argsort(ids, kind="stable")  # fast if the ids are sorted
 
     @cached_property
     def _row_reader(self) -> RowReader:

@@ -64,7 +64,7 @@ def test_images_and_texts_equal_transformers(checkpoints, towers, photos, tmp_pa
     assert preprocessing["orientation"].startswith("upright")
     assert preprocessing["texts"]["longest"] == 77
     assert [first.name for first in complete.specs] == ["native"]
-    assert complete.sources[images.ids[0]].startswith("bytes=")
+    assert complete.rows_table["source"][complete.row_of[images.ids[0]]].startswith("bytes=")
 
     words = ["a photo of a woman", "engineer"]
     bitmap = next((photos / "yes").glob("*.bmp"))

@@ -46,7 +46,9 @@ def test_clips_of_a_longer_manifest_are_copied_without_their_files(
     assert "6 of 6 clips done" in result.stdout
     assert verify(new.path) == []
     before = of.open_store(old)
-    assert {name: new.sources[name] for name in before.ids} == before.sources
+    rows = new.find_rows(before.ids).tolist()
+    sources = [new.rows_table["source"][row] for row in rows]
+    assert sources == before.rows_table["source"]
     for array in before.arrays:
         np.testing.assert_array_equal(new.read(array, before.ids), before.read(array))
 

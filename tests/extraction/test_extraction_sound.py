@@ -54,7 +54,7 @@ def test_one_pass_extracts_pictures_and_sound(tmp_path, tiny, clap, obygaze):
         np.testing.assert_allclose(row["frame_time"], np.array(frames) / 24, atol=2e-3)
     alone = of.open_store(*of.extract(manifest, videos, clap, tmp_path / "alone").stores)
     assert alone.read("frames").tobytes() == heard.read("frames").tobytes()
-    assert alone.sources == heard.sources
+    assert alone.rows_table == heard.rows_table
     assert of.diff(alone, heard)["probes_equal"]
     assert "sound at 16000 a" in obygaze("stores", "info", alone.path, code=0).stdout
 

@@ -195,7 +195,7 @@ def final_state(
     columns = {
         "id": store.ids,
         "status": [str(code) for code in store.status.tolist()],
-        "source": [store.sources[item_id] or "" for item_id in store.ids],
+        "source": store.rows_table["source"],
         "reason": [store.failures.get(item_id, "") for item_id in store.ids],
     }
     (path / fmt.ROWS).write_text(format_table(columns), encoding="utf-8")
@@ -235,7 +235,7 @@ def in_all_states(folder: Path, values: Mapping[str, np.ndarray], **options: Any
 def assert_alike(there: Store, here: Store) -> None:
     """Check that two stores agree on everything; the second was written by us, in a folder."""
     assert there.info() == here.info()
-    assert (there.ids, there.sources) == (here.ids, here.sources)
+    assert (there.ids, there.rows_table) == (here.ids, here.rows_table)
     assert there.items.digest == here.items.digest
     for name in here.arrays:
         rows = here.read(name, missing="nan")

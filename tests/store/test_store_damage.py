@@ -49,7 +49,7 @@ def read_everything(path):
     """Read everything in a store, so that any damage is detected."""
     store = open_store(path)
     store.info()
-    assert len(store.sources) == len(store)
+    assert len(store.rows_table["source"]) == len(store)
     for name in store.arrays:
         store.read(name, missing="nan")
     ids, rows = store.done_ids(store.ids), store.read("native", store.ids, missing="drop")

@@ -75,7 +75,10 @@ def test_obygaze_and_plain_zarr_read_the_same_rows(tmp_path, monkeypatch, compre
         np.testing.assert_array_equal(group["probe"][spec.name][0], probe)
     assert group["status"][:].tolist() == store.status.tolist()
     assert [bytes(row).rstrip(b"\0").decode() for row in group["ids"][:]] == store.ids
-    assert (store.info(), store.sources) == (before.info() | {"state": "final"}, before.sources)
+    assert (store.info(), store.rows_table) == (
+        before.info() | {"state": "final"},
+        before.rows_table,
+    )
     assert verify(store) == []
 
 

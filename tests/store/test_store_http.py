@@ -142,7 +142,7 @@ def test_damage_is_named_as_on_disk(url, own):
     for name in ("ids/c/0/0", "frames/zarr.json", "rows.csv", "items.csv"):
         flip_bit(own / name, 30)
         with pytest.raises(StoreError, match=f"{name} does not match its checksum"):
-            _ = [(s.ids, s["tt001"], s.sources, s.items) for s in [open_store(url)]]
+            _ = [(s.ids, s["tt001"], s.rows_table, s.items) for s in [open_store(url)]]
         flip_bit(own / name, 30)
     flip_bit(own / "rows.csv", 100)
     (own / "README.md").unlink()
@@ -159,7 +159,7 @@ def test_a_shard_that_is_opened_later_gives_no_row_of_a_replacing_store(url, own
     for read in (
         lambda: store.read("frames", ["tt005"]),
         lambda: store["tt006"],
-        lambda: store.sources,
+        lambda: store.rows_table,
         lambda: dataset[5],
     ):
         with pytest.raises(StoreUnreadable, match="has been replaced since"):
@@ -336,7 +336,7 @@ def test_an_endless_answer_is_refused(url, own, monkeypatch, name):
     with (own / name).open("r+b") as file:
         file.truncate(2**20)
     with pytest.raises(StoreError, match=rf"{name} is larger than [13]00 kB"):
-        assert open_store(url).sources
+        assert open_store(url).rows_table
 
 
 def test_an_endless_shard_is_not_fetched(url, monkeypatch, tmp_path):
