@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import glob
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -40,8 +41,8 @@ def distinct_titles(titles: Mapping[str, str]) -> dict[str, str]:
 @cache
 def known_titles() -> dict[str, str]:
     """Return the title and year of ObyGaze12's and MObyGaze's films, by film id."""
-    table = read_table(reference_file("films.csv"))
-    return {row["film"]: f"{row['title']} ({row['year']})" for row in table.rows()}
+    rows = read_table(reference_file("films.csv")).rows()
+    return {row["film"]: f"{row['title']} ({row['year']})" for row in rows}
 
 
 def titles_in(items: Items) -> dict[str, str]:
@@ -66,10 +67,10 @@ def find_films(names: Collection[str] | str, titles: Mapping[str, str]) -> list[
     """
     chosen: list[str] = []
     left_out: list[str] = []
-    parts = [part.strip() for part in ",".join(as_list(names)).split(",")]
-    if not any(parts):
+    parts = list(filter(None, map(str.strip, ",".join(as_list(names)).split(","))))
+    if not parts:
         raise UsageError("no film is named; pass the id or title of a film")
-    for name in filter(None, parts):
+    for name in parts:
         wish = name.removeprefix("!")
         films = match_films(wish, titles, several="*" in wish)
         if name == wish:
@@ -95,7 +96,7 @@ def match_films(name: str, titles: Mapping[str, str], *, several: bool = False) 
     """
     if name in titles:
         return [name]
-    wish = _title_key(name)
+    wish = glob.escape(_title_key(name)).replace("[*]", "*")  # nothing else is special
     films = []
     for film, title in titles.items():
         texts = (film, title, _YEAR.sub("", title))

@@ -15,8 +15,8 @@ from obygaze_features.common.text import group_by
 from obygaze_features.errors import VideoError, translate
 from obygaze_features.items.items import Item, media_stem
 
-IMAGE_SUFFIXES = frozenset([".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"])
-SOUND_SUFFIXES = frozenset([".aac", ".flac", ".m4a", ".mp3", ".ogg", ".opus", ".wav"])
+IMAGE_SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
+SOUND_SUFFIXES = {".aac", ".flac", ".m4a", ".mp3", ".ogg", ".opus", ".wav"}
 """The suffixes of sound files, which are used only if there is no video."""
 MEDIA_SUFFIXES = VIDEO_SUFFIXES | IMAGE_SUFFIXES | SOUND_SUFFIXES
 PLAYED = (".mp4", ".webm", ".m4v", ".mov", ".mkv")
@@ -66,11 +66,9 @@ class MediaFolder:
             for stem in self._stems(item):
                 files = listed.get(stem.casefold(), [])
                 exact = [file for file in files if file.name == name]
-                if exact:
-                    return exact
                 seen = [file for file in files if file.suffix.lower() not in SOUND_SUFFIXES]
                 if files:
-                    return seen or files
+                    return exact or seen or files
         return []
 
     def find(self, item: Item) -> Path:

@@ -121,7 +121,7 @@ def _direction(query: NDArray[Any], store: Store, array: str) -> NDArray[np.floa
         raise UsageError(
             store.where, f": {array} has vectors of length {width} (got a query of {vector.shape})"
         )
-    length = float(np.linalg.norm(vector))
+    length = np.linalg.norm(vector)
     if not (0 < length < math.inf):
         raise UsageError(
             "the query has no direction: its values are all zero (perhaps nothing is heard or "

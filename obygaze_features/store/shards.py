@@ -83,24 +83,20 @@ def write_shard(path: Path, chunks: Iterable[NDArray[Any] | None], layout: Shard
         The SHA-256 of the file.
     """
     index = np.full((layout.chunks, 2), ABSENT, "<u8")
-    offset = 0
     digest = hashlib.sha256()
     with path.open("wb", buffering=BUFFER_BYTES) as file:
-
-        def write(piece: Any) -> None:
-            digest.update(piece)
-            file.write(piece)
-
         for number, chunk in enumerate(chunks):
             if chunk is None:
                 continue
             data = np.asarray(chunk, layout.dtype).tobytes()
             data += checksum(data)
-            write(data)
-            index[number] = offset, len(data)
-            offset += len(data)
+            index[number] = file.tell(), len(data)
+            digest.update(data)
+            file.write(data)
         table = index.tobytes()
-        write(table + checksum(table))
+        table += checksum(table)
+        digest.update(table)
+        file.write(table)
     return digest.hexdigest()
 
 

@@ -235,6 +235,8 @@ def _prepare(folder: Path, listed: bytes) -> None:
 def _fetch(location: Location, folder: Path) -> int:
     """Fetch the files that are not right yet; return the number of bytes fetched."""
     wrong = list(compare_files(Folder(folder)))
+    for name in wrong:
+        (folder / name).unlink(missing_ok=True)
     try:
         location.fetch(wrong, folder)
     except FileNotFoundError:
