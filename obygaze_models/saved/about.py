@@ -93,7 +93,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 def spans_of(items: Items, ids: Sequence[str]) -> dict[str, list[Span | None]]:
     """Return the start and end of clips by file, for `About.seen`; None for a whole file."""
-    spans: dict[str, list[Span | None]] = {}
+    spans = dict[str, list[Span | None]]()
     for clip in ids:
         file, span = _locate(items[items.row(clip)])
         spans.setdefault(file, []).append(span)
@@ -113,8 +113,9 @@ def seen_in_training(about: About, items: Items, ids: Sequence[str]) -> list[str
     spans_of_file = {}
     for file, spans in about.seen.items():
         # In whole microseconds, so that clips that only touch are not the same footage.
-        spans_of_file[file] = np.round([span or WHOLE for span in spans], 6)
-    in_group: dict[Any, bool] = {}
+        if spans:
+            spans_of_file[file] = np.round([span or WHOLE for span in spans], 6)
+    in_group = dict[Any, bool]()
     for column, groups in about.seen_groups.items():
         cells = items.columns.get(column, items.films)
         in_group = pd.Series(cells, items.ids).isin(groups).to_dict()
