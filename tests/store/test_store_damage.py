@@ -133,9 +133,10 @@ def test_damaged_ids_and_status_are_named(path, state):
     read_everything(path)
     if state == "open":
         table = zarr.open_array(path / "ids", mode="r+")
-        table[1] = table[0]
-        with pytest.raises(StoreError, match="duplicate id"):
-            open_store(path).read("native", ["tt000"])
+        for damaged in (table[0], 0):  # a duplicate, and an empty id
+            table[1] = damaged
+            with pytest.raises(StoreError, match="an empty or a duplicate id"):
+                open_store(path).read("native", ["tt000"])
 
 
 def attribute(**values):
