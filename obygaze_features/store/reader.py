@@ -45,6 +45,7 @@ PART_BYTES = 32 * 2**20
 """The approximate number of bytes of rows to read at a time when reading a whole store."""
 
 Rows = NDArray[np.intp]
+IDS_FILE = f"{fmt.IDS}/c/0/0"
 Missing = Literal["raise", "nan", "drop"]
 
 
@@ -147,12 +148,9 @@ class Store:
     @cached_property
     def row_of(self) -> dict[str, int]:
         """The row number of each id, in the order of the rows."""
-        with translate(DamagedFile, self._ids_file):
+        with translate(DamagedFile, StoreFile(self.location, IDS_FILE)):
             ids = fmt.decode_ids(self._sorted_ids[0])
-        row_of = dict(zip(ids, range(len(self)), strict=True))
-        if len(row_of) < len(ids) or "" in row_of:
-            raise DamagedFile(self._ids_file, "it has an empty or a duplicate id")
-        return row_of
+        return dict(zip(ids, range(len(self)), strict=True))
 
     @cached_property
     def ids(self) -> list[str]:
@@ -168,9 +166,10 @@ class Store:
     def status(self) -> NDArray[np.uint8]:
         """The `Status` of each row."""
         if self.is_final:
-            file = StoreFile(self.location, f"{fmt.STATUS}/c/0")
-            return read_bytes_array(file, len(self), 1).ravel()
-        status = np.full(len(self), Status.TODO, np.uint8)
+            return read_bytes_array(
+                StoreFile(self.location, f"{fmt.STATUS}/c/0"), len(self), 1
+            ).ravel()
+        status = np.zeros(len(self), np.uint8)  # Status.TODO
         for block, record in self.records.items():
             status[self.rows_of_block(block)] = record.status
         return status
@@ -310,7 +309,7 @@ class Store:
     def done_ids(self, ids: Sequence[str] | None = None) -> list[str]:
         """Return the ids whose rows are done, in the order of `ids` (default: all ids)."""
         done = self._are_done(self.find_rows(ids))
-        return list(itertools.compress(ids or self.ids, done.tolist()))
+        return list(itertools.compress(ids or self.ids, done))
 
     def missing_rows(self, rows: Rows | None = None, *, retry_failed: bool = False) -> Rows:
         """Return the rows among `rows` (default: all rows) that are still to do.
@@ -323,9 +322,10 @@ class Store:
         if rows is None:
             rows = np.arange(len(self))
         status = self.status[rows]
-        missing: Rows = rows[status == Status.TODO]
+        is_missing = status == Status.TODO
         if retry_failed:
-            missing = rows[status != Status.DONE]
+            is_missing = status != Status.DONE
+        missing: Rows = rows[is_missing]
         return missing
 
     # Views for libraries
@@ -368,19 +368,20 @@ class Store:
 
     # Internals
 
-    @property
-    def _ids_file(self) -> StoreFile:
-        return StoreFile(self.location, f"{fmt.IDS}/c/0/0")
-
     @cached_property
     def _sorted_ids(self) -> tuple[NDArray[np.bytes_], Rows]:
         """The ids in UTF-8, and the row numbers in the order of the sorted ids.
 
         For a million ids, this takes a fraction of the time and memory of `ids` or `row_of`.
         """
-        table = read_bytes_array(self._ids_file, len(self))
+        file = StoreFile(self.location, IDS_FILE)
+        table = read_bytes_array(file, len(self))
         ids = table.view(f"S{table.shape[1]}").ravel()
-        return ids, np.argsort(ids, kind="stable")  # fast if the ids are sorted
+        order = np.argsort(ids, kind="stable")  # fast if the ids are sorted
+        in_order = ids[order]
+        if not in_order[0] or (in_order[1:] == in_order[:-1]).any():
+            raise DamagedFile(file, "it has an empty or a duplicate id")
+        return ids, order
 
     @cached_property
     def _row_reader(self) -> RowReader:
