@@ -9,19 +9,14 @@ sys.path.insert(0, str(ROOT))
 
 from importlib.metadata import version as version_of  # noqa: E402
 
-from nbclient import NotebookClient  # noqa: E402
-
 from obygaze_features.common.figures import COLOURS  # noqa: E402
-
-# A kernel warns that its sockets are not encrypted, but they are local.
-NotebookClient.extra_arguments.default_args = (["--log-level=ERROR"],)
 
 project = "obygaze"
 project_copyright = "the obygaze developers"
 release = version = version_of("obygaze")
 
 extensions = [
-    "myst_nb",
+    "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_click",
@@ -29,17 +24,11 @@ extensions = [
     "docs.docstrings",
     "docs.extension",
 ]
-exclude_patterns = ["_build", "**/README.md", "**/.ipynb_checkpoints"]
-suppress_warnings = ["mystnb.unknown_mime_type"]
+exclude_patterns = ["_build", "**/README.md"]
 
 # Pages
 myst_enable_extensions = ["deflist", "colon_fence", "attrs_inline"]
 myst_heading_anchors = 4
-nb_execution_mode = "auto"
-nb_execution_raise_on_error = True
-nb_execution_timeout = 120
-nb_merge_streams = True
-nb_output_stderr = "warn"
 highlight_language = "none"
 smartquotes_action = "qe"  # not dashes, which options begin with
 copybutton_prompt_text = r"\$ |>>> |\.\.\. "

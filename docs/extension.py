@@ -23,7 +23,6 @@ from obygaze_features.common.package import reference_json
 ROOT = Path(__file__).parents[1]
 #: Files elsewhere in the repository that are pages of the site.
 INCLUDED = {
-    "CONTRIBUTING.md": "contributing",
     "README.md": "index",
     "manifests/README.md": "reference/manifest",
     "stores/README.md": "reference/store",
@@ -34,16 +33,11 @@ LIVE = """<iframe class="live" src="scholars-films.html" title="\\1"></iframe>
 LINK = re.compile(r"\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
-def copy_sources(app: Sphinx) -> None:
-    """Copy live pages, which `make docs` makes first, and notebooks into the site's folder."""
-    docs = Path(app.srcdir)
+def copy_pages(app: Sphinx) -> None:
+    """Copy live pages, which `make docs` makes first, into the site's folder."""
     app.outdir.mkdir(parents=True, exist_ok=True)
     for page in MADE.glob("*.html"):
         shutil.copy(page, app.outdir)
-    notebooks = docs / "notebooks"
-    notebooks.mkdir(exist_ok=True)
-    for path in sorted((ROOT / "examples").glob("*.ipynb")):
-        shutil.copy2(path, notebooks / path.name)
 
 
 def include_files(app: Sphinx, docname: str, content: list[str]) -> None:
@@ -128,7 +122,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     for language in ("csv", "sbatch"):
         app.add_lexer(language, TextLexer)
     app.add_directive("thesaurus", Thesaurus)
-    app.connect("builder-inited", copy_sources)
+    app.connect("builder-inited", copy_pages)
     app.connect("build-finished", check_site)
     app.connect("source-read", include_files)
     app.connect("sphinx-click-process-description", quote_blocks)
