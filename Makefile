@@ -19,12 +19,12 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make demo    from drawn clips to a store, and from a real store to a report"
-	@echo "make test    the tests that a person runs: under three minutes on two cores"
-	@echo "make gate    all that guards a change: tests, slower tests, lint, wheel, demo, site"
-	@echo "make night   faults, fuzz, statistics, timing, older kernels and versions: an hour on two cores"
+	@echo "make test    the tests that a person runs: two minutes on two cores"
+	@echo "make gate    all that guards a change: tests, lint, wheel, demo"
+	@echo "make night   slower tests, the site, many examples, other processors and versions: half an hour"
 	@echo "make lint    style, types, which room may import which, and each room's weight"
-	@echo "make faults  long runs that kill and corrupt things (a part of make night)"
-	@echo "make fuzz    thousands of damaged and forged inputs (a part of make night)"
+	@echo "make faults  long runs that kill and corrupt things: an hour and a half"
+	@echo "make fuzz    thousands of damaged and forged inputs: half an hour"
 	@echo "make interop other programs read what we write: zarr, xarray, h5py, ELAN readers (in make night)"
 	@echo "make gpu     the tests that need a CUDA device"
 	@echo "make gpu-hour  how fast a GPU extracts; needs make gpu-wheels"

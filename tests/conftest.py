@@ -50,10 +50,10 @@ FIRST = ("test_site", "test_reproduce", "test_docs", "test_authors", "test_repor
 
 @pytest.hookimpl(tryfirst=True)  # before tiers are chosen
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that click through a report as gate, and start the longest files first."""
+    """Mark tests that click through a report as night, and start the longest files first."""
     for item in items:
         if "tab" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.gate)
+            item.add_marker(pytest.mark.night)
     items.sort(key=lambda item: not item.path.stem.startswith(FIRST))
 
 

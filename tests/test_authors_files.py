@@ -85,7 +85,7 @@ def test_splits_leak_as_published(obygaze12):
         assert row["leaked_by_class"]["S"] == sure
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_mobygaze_comes_back_from_elan_in_every_field(authors, tmp_path):
     timelines = of.Timelines.from_mobygaze(authors / "mobygaze/mobygaze_dataframe.csv")
     for name, text in elan_files(timelines).items():
@@ -125,7 +125,7 @@ def test_a_reproduction_has_the_published_counts(authors, tmp_path):
     assert [round(concepts[code], 2) for code in ("HN", "NS", "S")] == [1.26, 1.71, 2.6]
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_the_shipped_minutes_and_words_are_reproduced(authors, tmp_path):
     environment = os.environ | {"OBYGAZE": str(Path(sys.executable).with_name("obygaze"))}
     command = [EXAMPLE / "make.sh", authors / "mobygaze", tmp_path / "made"]
@@ -145,7 +145,7 @@ def test_the_shipped_minutes_and_words_are_reproduced(authors, tmp_path):
     assert sum(a != b for a, b in zip(shipped, again, strict=True)) == 2
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_no_words_of_the_films_are_shipped(authors, obygaze, tmp_path):
     """Neither the 2,000 longest lines of the subtitles nor the annotators' comments; nor on the
     page of the shipped words. The wheel takes its files from the checkout.

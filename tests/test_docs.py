@@ -131,7 +131,7 @@ def test_five_minute_tour_runs(tour: Page) -> None:
     assert all(0.6 < score < 0.95 for score in aurocs), aurocs
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_python_page_runs(tour: Page) -> None:
     printed = tour.run(read("reference/python")).splitlines()
     assert printed.pop(6) == "(12, 6, 8)"
@@ -150,7 +150,7 @@ def test_python_page_runs(tour: Page) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_real_result_tutorial_runs(page: Page) -> None:
     """The scores equal those of plain scikit-learn with each film left out."""
     assert page.run(read("tutorials/real")).splitlines()[-2:] == ["0.67", "0.59"]
@@ -189,7 +189,7 @@ def test_real_result_tutorial_runs(page: Page) -> None:
             assert scores.mean[name] == pytest.approx(np.mean(means), abs=0.005), scores.test
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_videos_tutorial_runs(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     page.run(read("tutorials/videos"))
@@ -214,7 +214,7 @@ def test_videos_tutorial_runs(page: Page, tmp_path: Path, monkeypatch: pytest.Mo
     assert Path("mine/notebook.html").is_file()
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_sharing_pages_run(tour: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's recipe is tested on a separate import."""
     tour.console("$ obygaze stores finalise tour/stores/tiny-xclip.zarr")
@@ -264,7 +264,7 @@ True
 """
 
 
-@pytest.mark.gate
+@pytest.mark.night
 @pytest.mark.parametrize("names", PRINTED)
 def test_pages_run(
     names: str | tuple[str, ...], page: Page, request: pytest.FixtureRequest
@@ -304,7 +304,7 @@ class MTCNN(Module):
 """
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_extending_page_runs(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = read("how-to/extend")
     example = {
@@ -345,7 +345,7 @@ def test_extending_page_runs(page: Page, tmp_path: Path, monkeypatch: pytest.Mon
         forget_package("film_lab")
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_senses_tutorial_runs(page: Page) -> None:
     """Sound helps, and six films cannot show it."""
     page.run(read("tutorials/senses"))
@@ -454,7 +454,7 @@ def test_measured_numbers_match_the_results(capsys: pytest.CaptureFixture[str]) 
     assert "docs/explanation/benchmarks.md: a table of" in capsys.readouterr().out
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_scores_of_each_balance_are_those_on_the_page(tmp_path: Path) -> None:
     text = " ".join((ROOT / "docs/explanation/scores.md").read_text().split())
     pattern = r"(\.\d\d) in F1 of .* `undersample`, (\.\d\d) .* (\.\d\d) .* AUROC is (\.\d\d) with"

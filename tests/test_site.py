@@ -31,7 +31,7 @@ def build_site() -> Path:
     return folder / "html"
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_the_site_works_in_a_browser() -> None:
     """The first commands are on the first screen, tutorials fit a phone, and the search works."""
     with open_tab() as tab:

@@ -16,13 +16,13 @@ from obygaze_features.backbones import Backbone
 from tests.kit.models import TINY, Checkpoints
 
 ALWAYS = ("tiny-xclip", "tiny-vivit", "tiny-clip", "tiny-clap")
-"""The families of `make test`; the others wait for the gate."""
+"""The families of `make test`; the others wait for the night."""
 MISSING = 99.0
 
 
 def on_each(names: Sequence[str] = TINY) -> pytest.MarkDecorator:
-    gate = pytest.mark.gate
-    rows = [name if name in ALWAYS else pytest.param(name, marks=gate) for name in names]
+    night = pytest.mark.night
+    rows = [name if name in ALWAYS else pytest.param(name, marks=night) for name in names]
     return pytest.mark.parametrize("name", rows)
 
 

@@ -59,7 +59,7 @@ SLIPS = [
 
 
 @pytest.mark.parametrize("slip", [
-    pytest.param(slip, id=f"{slip[0]}-{n}", marks=[] if slip[0] in cheap else pytest.mark.gate)
+    pytest.param(slip, id=f"{slip[0]}-{n}", marks=[] if slip[0] in cheap else pytest.mark.night)
     for cheap in [(*ALWAYS, "tiny-xclip-lsmdc")]
     for n, slip in enumerate(SLIPS)
 ])  # fmt: skip

@@ -50,7 +50,7 @@ def test_random_weights_are_written_and_loaded(tmp_path):
         write_weights("tiny-xclip", tmp_path / "tiny-xclip")
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_random_weights_are_the_same_on_an_older_processor(tmp_path):
     write_weights("tiny-xclip", tmp_path / "here")
     kernels = {"ATEN_CPU_CAPABILITY": "default", "OPENBLAS_CORETYPE": "Nehalem"}
@@ -155,7 +155,7 @@ CONFIGS = {"config.json", "preprocessor_config.json"}
 WORDS = {"vocab.json", "merges.txt", "tokenizer_config.json", "special_tokens_map.json"}
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_a_fetched_checkpoint_is_loaded_without_network(serve_hub, copy, tmp_path):
     folder = in_shards(copy("tiny-vivit"))
     for name in ("README.md", "model.fp16.safetensors"):  # not needed
@@ -177,7 +177,7 @@ def test_a_fetched_checkpoint_is_loaded_without_network(serve_hub, copy, tmp_pat
     assert hub.requests == []
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_an_unknown_network_is_refused_before_its_weights_come(serve_hub, copy, tmp_path):
     folder = copy("tiny-vivit")
     (folder / "config.json").write_text('{"model_type": "bert"}')
@@ -187,7 +187,7 @@ def test_an_unknown_network_is_refused_before_its_weights_come(serve_hub, copy, 
     assert "model.safetensors" not in requested_files(hub)
 
 
-@pytest.mark.gate
+@pytest.mark.night
 @pytest.mark.parametrize(("name", "offline", "facts"), [
     ("someone/gated", "0", "gated"),
     ("someone/else", "0", "Repository Not Found"),

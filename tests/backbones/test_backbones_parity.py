@@ -73,7 +73,7 @@ ALWAYS = {
               "VivitForVideoClassification", vivit_arrays),
     "clip": (tiny.write_clip, [vision(16, 48), 32], "CLIPModel", image_arrays),
 }  # fmt: skip
-GATE = {
+AT_NIGHT = {
     **{f"xclip-{patch}-{frames}": (write_xclip,
         [vision(patch, 4 * patch, num_frames=frames, **MIT), 32], "XCLIPModel", xclip_arrays)
        for patch, frames in ((16, 32), (14, 8))},
@@ -116,10 +116,10 @@ def close(ours, expected, atol=1e-4):
 
 
 @pytest.mark.parametrize(
-    "case", [*ALWAYS, *(pytest.param(name, marks=pytest.mark.gate) for name in GATE)]
+    "case", [*ALWAYS, *(pytest.param(name, marks=pytest.mark.night) for name in AT_NIGHT)]
 )
 def test_features_equal_those_of_transformers(tmp_path, case):
-    write, sizes, model_name, arrays_of = (ALWAYS | GATE)[case]
+    write, sizes, model_name, arrays_of = (ALWAYS | AT_NIGHT)[case]
     write(tmp_path, 5, *sizes)
     kit.shuffle_norms(tmp_path)
     model = getattr(transformers, model_name).from_pretrained(tmp_path).eval()
@@ -164,7 +164,7 @@ def test_features_equal_those_of_transformers(tmp_path, case):
             close(kit.embed(backbone, pixels)["native"], ours["native"], 0)  # nothing stays changed
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_an_image_classifiers_trunk_is_loaded(tmp_path):
     """Test dinov2-base-imagenet1k-1-layer; video classifiers are compared by their logits."""
     tiny.write_dino(tmp_path / "trunk", 5, DINO)

@@ -27,7 +27,7 @@ def run(line: str, checkout: Path) -> str:
     return result.stdout
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_one_file_and_one_line_add_a_backbone(tmp_path):
     checkout = tmp_path / "checkout"
     for name in ("obygaze_features", "obygaze_models", "examples"):

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import scale
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_every_cost_is_measured(monkeypatch):
     monkeypatch.setenv(scale.SMALL, "1")
     results = list(scale.measure())

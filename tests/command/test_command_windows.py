@@ -81,7 +81,7 @@ WORKS = (
 REFUSED = "features thumbnails clips/manifest --videos clips/videos -o thumbs"
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_commands_call_nothing_that_windows_lacks(tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-c", PRETEND], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -103,7 +103,7 @@ EXTRAS = {
 """Extras that README names together: what they install, and what they are enough for."""
 
 
-@pytest.mark.gate
+@pytest.mark.night
 @pytest.mark.parametrize("extras", EXTRAS)
 def test_each_extra_suffices_for_its_job(
     extras: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -34,7 +34,7 @@ def own(final_store, tmp_path):
     return Path(shutil.copytree(final_store, tmp_path / "own.zarr"))
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_a_pushed_store_reads_the_same(target, final_store, own, other_store, tmp_path):
     (own / "notes.txt").write_text("private")
     result = push(own, target)
@@ -55,7 +55,7 @@ def test_a_pushed_store_reads_the_same(target, final_store, own, other_store, tm
     assert verify(f"{folder}/other.zarr") == verify(target) == []
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_an_interrupted_push_is_resumed(target, final_store, other_store):
     push(final_store, target)
     there = remote.Remote(target)
@@ -71,7 +71,7 @@ def test_an_interrupted_push_is_resumed(target, final_store, other_store):
     assert verify(target) == []
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_a_damaged_store_is_not_pushed(target, own):
     shard = own / "frames/c/0/0/0"
     flip_bit(shard, 9)

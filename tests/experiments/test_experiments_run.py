@@ -291,7 +291,7 @@ def test_clips_are_joined_by_id_whatever_the_order(world, make_run, tmp_path):
     assert predictions(second) == predictions(make_run("good"))
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_weights_balance_as_in_scikit_learn(make_run):
     """The models equal those of unbalanced clips with class weights."""
     tree = {"name": "sklearn.tree:DecisionTreeClassifier", "as": "tree", "max_depth": 2}

@@ -95,7 +95,7 @@ def test_a_thumbnail_is_the_middle_frame(tmp_path):
     assert seen["upright"].shape == (160, 96, 3)
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_existing_thumbnails_are_kept_and_failures_named(library, damaged, obygaze):
     out = library / "out"
     draw = ["features", "thumbnails", library / "manifest", "--videos", library / "data/videos"]

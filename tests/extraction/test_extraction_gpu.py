@@ -21,7 +21,7 @@ runpy.run_module("benchmarks.gpu", run_name="__main__")
 """
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_the_benchmark_runs_on_a_cpu():
     environment = {gpu.SMALL: "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     run = subprocess.run(

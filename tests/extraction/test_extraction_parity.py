@@ -19,7 +19,7 @@ from tests.kit.models import write_checkpoint
 
 @pytest.mark.parametrize("name", [
     "tiny-xclip",
-    pytest.param("tiny-vivit", marks=pytest.mark.gate),
+    pytest.param("tiny-vivit", marks=pytest.mark.night),
     *(pytest.param(f"tiny-{name}", marks=pytest.mark.night) for name in (
         "dinov2", "dinov3")),
 ])  # fmt: skip

@@ -264,7 +264,7 @@ class Late(Colours):
 '''
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_work_before_a_failure_is_kept(install, manifest, films, weights, tmp_path):
     """The error ends the run for both backbones, and the same call resumes."""
     install({"nets.py": NETS + LATE})

@@ -220,7 +220,7 @@ def test_a_nan_feature_is_a_failure(films, tiny, tmp_path):
 @linux
 @pytest.mark.parametrize(("number", "code", "word"), [
     pytest.param(signal.SIGINT, 130, "Interrupted.", marks=pytest.mark.night),
-    pytest.param(signal.SIGTERM, 143, "Terminated.", marks=pytest.mark.gate),
+    pytest.param(signal.SIGTERM, 143, "Terminated.", marks=pytest.mark.night),
     pytest.param(signal.SIGKILL, -9, "", marks=pytest.mark.night),
 ])  # fmt: skip
 def test_a_signal_stops_the_run_and_its_decoders(films, weights, tmp_path, number, code, word):

@@ -246,7 +246,7 @@ RACES = {
 
 
 @pytest.mark.parametrize("rounds", [
-    pytest.param(3, marks=pytest.mark.gate), pytest.param(20, marks=pytest.mark.faults),
+    pytest.param(3, marks=pytest.mark.night), pytest.param(20, marks=pytest.mark.faults),
 ])  # fmt: skip
 @pytest.mark.parametrize("name", RACES)
 def test_of_writers_of_one_output_one_is_done(name, rounds, data, server, tmp_path):
@@ -426,7 +426,7 @@ def points_to_try(scenario: Scenario) -> int:
 ROWS = [
     *(pytest.param(name, points_to_try(scenario), marks=pytest.mark.faults)
       for name, scenario in SCENARIOS.items()),
-    *(pytest.param(name, 3, marks=pytest.mark.gate) for name in SCENARIOS
+    *(pytest.param(name, 3, marks=pytest.mark.night) for name in SCENARIOS
       if not name.startswith(("extract", "models run"))),
 ]  # fmt: skip
 

@@ -198,10 +198,10 @@ def annotated() -> Iterator[Figure]:
     yield levels_figure(manifest, FILMS["b"])
 
 
-GATE = [pytest.param(width, marks=pytest.mark.gate) for width in (6.5, 11.0)]
+AT_NIGHT = [pytest.param(width, marks=pytest.mark.night) for width in (6.5, 11.0)]
 
 
-@pytest.mark.parametrize("width", [3.3, *GATE])
+@pytest.mark.parametrize("width", [3.3, *AT_NIGHT])
 def test_no_text_is_cut_off_or_overlaps(width, monkeypatch) -> None:
     with rc_context({"figure.figsize": (width, 4)}):
         figures = [*kinds(), *annotated()]

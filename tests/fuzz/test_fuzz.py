@@ -36,7 +36,7 @@ CODES = {
 }
 FORGED = (
     "manifest", "model mlp", "timelines", "battery", "lexicon",
-    *(pytest.param(kind, marks=pytest.mark.gate)
+    *(pytest.param(kind, marks=pytest.mark.night)
       for kind in ("sealed open store", "sealed final store", "model pcbm-tree")),
     pytest.param("run", marks=pytest.mark.fuzz),
 )  # fmt: skip

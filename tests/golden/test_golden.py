@@ -100,7 +100,7 @@ def test_a_loop_over_thresholds_gives_the_golden_counts(data):
         assert concepts == pytest.approx(row["concepts_per_clip"], abs=TOLERANCE)
 
 
-@pytest.mark.gate
+@pytest.mark.night
 @pytest.mark.parametrize("table", ["table2", "fig3"])
 def test_a_reproduction_is_the_same_to_the_digit(workspace, obygaze, table):
     golden = json.loads((EXPECTED / f"json/reproduce-{table}.json").read_text(encoding="utf-8"))

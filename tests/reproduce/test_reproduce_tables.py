@@ -162,7 +162,7 @@ def test_guesses_use_the_share_of_sure_clips(dataset, table5):
         assert ours["All positive"]["mean"] == close(all_positive)
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_figures_do_not_depend_on_the_hash_seed(tmp_path):
     """matplotlib's layout sums in the order of a set, and names clip paths by the last bits."""
     obygaze = (sys.executable, "-m", "obygaze_models.commands.main")
@@ -179,7 +179,7 @@ def test_figures_do_not_depend_on_the_hash_seed(tmp_path):
     assert len(drawn) == 1
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_films_and_figures_score_the_predictions(dataset, tmp_path):
     names, folder = ["table4", "fig2", "fig5", "fig6"], tmp_path / "out"
     om.reproduce(names, dataset.manifest, dataset.stores, folder, protocols=["released"])
@@ -224,7 +224,7 @@ def test_missing_stores_are_named(dataset, tmp_path):
         assert ("MISSING: " in text) == (name != "fig2")
 
 
-@pytest.mark.gate
+@pytest.mark.night
 def test_other_clips_have_no_published_numbers(dataset, tmp_path):
     manifest = of.Manifest.load(dataset.manifest)
     labels = [manifest.labels(name) for name in manifest.label_names]

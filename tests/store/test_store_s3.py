@@ -41,7 +41,7 @@ def url(stores):
         yield "s3://lab"
 
 
-@pytest.mark.gate
+@pytest.mark.night
 @pytest.mark.parametrize("name", ["final.zarr", "open.zarr", "compressed.zarr"])
 def test_a_store_reads_as_from_the_folder(url, stores, name, tmp_path):
     there = open_store(f"{url}/{name}")

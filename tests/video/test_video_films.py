@@ -18,8 +18,8 @@ ALWAYS = {
     "x264.mp4", "x264.avi", "x264.ts", "mpeg4.avi", "mpeg2.mkv", "vp8.webm", "vp9-odd.mkv",
     "x265-open.mp4", "variable.mkv", "open.mkv", "refresh.mkv", "interlaced.mkv", "sideways.mov",
 }  # fmt: skip
-"""The kinds of `make test`; the others wait for the gate."""
-ROWS = [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.gate) for name in KINDS]
+"""The kinds of `make test`; the others wait for the night."""
+ROWS = [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.night) for name in KINDS]
 
 
 @pytest.mark.parametrize("name", ROWS)
