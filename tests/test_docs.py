@@ -524,6 +524,7 @@ def test_the_demo_overwrites_only_a_demo(tmp_path: Path) -> None:
     assert (tmp_path / "demo" / "film.mkv").exists()
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("path", sorted(ROOT.glob("examples/*.ipynb")), ids=lambda path: path.stem)
 def test_notebooks_run_and_are_committed_without_outputs(path: Path, page: Page) -> None:
     cells = json.loads(path.read_text())["cells"]

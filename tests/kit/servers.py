@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+BEYOND = b"<Error><Message>The requested range is not satisfiable</Message></Error>"  # as S3 does
 
 
 @contextlib.contextmanager
@@ -88,7 +89,7 @@ def serve(folder: Path) -> Iterator[Served]:
                         first = max(0, size - int(asked[2]))
                     if first > last:
                         span = {"Content-Range": f"bytes */{size}"}
-                        return self.answer(path, 416, b"", span)
+                        return self.answer(path, 416, BEYOND, span)
                 content.seek(first)
                 data = content.read(last - first + 1)
             about = served.about(path) | {"Content-Length": str(len(data))}
@@ -145,39 +146,43 @@ def at_a_time(served: Served) -> Iterator[list[int]]:
 
 
 @contextlib.contextmanager
-def bucket(name: str) -> Iterator[Callable[[str, Path], None]]:
-    """Serve S3 with one bucket, which the environment names.
-
-    Yield a function that uploads a file, or the files of a folder, under a key.
-    """
-    import boto3  # type: ignore[import-untyped]
+def s3_at(url: str) -> Iterator[None]:
+    """Let clients of S3 use a server."""
     import pytest
     import s3fs  # type: ignore[import-untyped]
-    from moto.server import ThreadedMotoServer
 
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        patch.setenv("AWS_ENDPOINT_URL", url)
         patch.setenv("AWS_ACCESS_KEY_ID", "key")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         patch.setenv("AWS_CONFIG_FILE", os.devnull)
         s3fs.S3FileSystem.clear_instance_cache()
-        client = boto3.client("s3")
+        yield
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
+@contextlib.contextmanager
+def bucket(name: str) -> Iterator[Callable[[str, Path], None]]:
+    """Serve S3 with one bucket, which the environment names.
+
+    Yield a function that uploads a folder under a key.
+    """
+    import boto3  # type: ignore[import-untyped]
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    with s3_at(f"http://{host}:{port}"), contextlib.closing(boto3.client("s3")) as client:
         client.create_bucket(Bucket=name)
 
-        def put(key: str, path: Path) -> None:
-            if path.is_dir():
-                for inner in path.iterdir():
-                    put(f"{key}/{inner.name}", inner)
-            else:
-                client.upload_file(str(path), name, key)
+        def put(key: str, folder: Path) -> None:
+            for file in folder.rglob("*"):
+                if file.is_file():
+                    client.upload_file(str(file), name, f"{key}/{file.relative_to(folder)}")
 
         try:
             yield put
         finally:
-            client.close()
-            s3fs.S3FileSystem.clear_instance_cache()
             server.stop()
