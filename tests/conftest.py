@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # a small installation has no scikit-learn
     from obygaze_models.experiments.experiment import Experiment
     from obygaze_models.experiments.tables import Run
 
-for tier, examples in {"test": 25, "night": 200}.items():
+for tier, examples in {"test": 12, "night": 200}.items():
     settings.register_profile(tier, deadline=None, max_examples=examples)
 settings.load_profile(os.environ.get("OBYGAZE_TIER", "test"))
 

@@ -112,15 +112,6 @@ def test_alpha_equals_the_krippendorff_package(labels):
         assert result == pytest.approx(expected, abs=1e-9)
 
 
-def test_pairs_are_compared_on_their_common_clips():
-    [pair], remarks = find_pairs(
-        make_manifest({"f": {"ann": [*A, "S", "."], "bea": [*B, ".", "EN"]}})
-    )
-    assert ([(a, b) for _, a, b in pair.common], remarks) == ([*zip(A, B, strict=True)], [])
-    pairs, [remark] = find_pairs(make_manifest({"f": {"ann": ["S", "."], "bea": [".", "S"]}}))
-    assert (pairs, remark.film, remark.done) == ([], "f", "left out")
-
-
 def differences(pairs, spans=None):
     ann, bea = zip(*pairs, strict=True)
     manifest = make_manifest({"c": {"ann": ann, "bea": bea}}, spans=spans)

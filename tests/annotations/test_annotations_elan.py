@@ -1,6 +1,5 @@
 """ELAN files: files of other programs are read, and hostile files are refused in one line."""
 
-import json
 import re
 from dataclasses import asdict, replace
 from xml.etree import ElementTree
@@ -176,23 +175,6 @@ def test_a_dataset_and_its_scheme_survive_elan(tmp_path, obygaze):
     # A scheme given by the user takes precedence over the scheme in the files.
     renamed = replace(SCHEME, name="mine")
     assert of.Timelines.from_elan(folders[1], levels=renamed).scheme.name == "mine"
-
-
-@pytest.mark.parametrize("scheme", [of.obygaze_scheme(), SCHEME], ids=["obygaze", "second"])
-def test_files_made_from_a_template_have_its_scheme(tmp_path, obygaze, scheme):
-    """ELAN copies everything from the template and adds annotations."""
-    own = write(tmp_path / "own.json", json.dumps(scheme.to_json()))
-    template = ("--elan", tmp_path / "own.etf", "--levels", own)
-    obygaze("manifests", "thesaurus", *template, code=0)
-    film = Eaf(str(tmp_path / "own.etf"))
-    film.add_annotation("annotator1", 1000, 2500, scheme.levels[0].name)
-    film.add_ref_annotation("annotator1, concepts", "annotator1", 1500, scheme.concepts[0].name)
-    (tmp_path / "bea").mkdir()
-    film.to_file(str(tmp_path / "bea/1984.eaf"))
-    back = of.Timelines.from_elan(tmp_path)
-    expected = Segment("1984", "bea", 1, 2.5, scheme.codes[0], (scheme.concept_names[0],))
-    assert (back.segments, back.remarks) == ((expected,), ())
-    assert asdict(back.scheme) == asdict(scheme)
 
 
 def test_files_of_several_datasets_are_read_together(tmp_path, obygaze):

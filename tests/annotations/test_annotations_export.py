@@ -147,12 +147,6 @@ def test_only_films_beside_the_file_are_linked(media, link):
     assert (None if descriptor is None else descriptor.get("RELATIVE_MEDIA_URL")) == link
 
 
-def test_unusable_timelines_are_not_exported(marked, tmp_path, obygaze):
-    marked.save(tmp_path / "all/mine")
-    missing = "all is not a folder of timelines: it has no timelines.json"
-    refused(obygaze("annotations", "show", tmp_path / "all"), missing)
-
-
 def test_show_summarises_timelines(marked, tmp_path, obygaze):
     marked.save(tmp_path / "t")
     # The two that are Sure overlap, and one of them an Easy Negative.

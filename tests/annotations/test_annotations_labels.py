@@ -1,8 +1,6 @@
 """`obygaze annotations project` and `merge`."""
 
 import json
-import re
-import shlex
 from dataclasses import replace
 
 import pytest
@@ -59,19 +57,6 @@ def test_project_writes_into_the_grid_itself(annotations, timelines, spans):
     assert check(spans) == []
     result = annotations("merge", spans, *names("merged", "two"), "--name", "more", code=2)
     assert "none merged from another" in result
-
-
-def test_a_table_of_shots_becomes_a_grid(annotations, obygaze, tmp_path):
-    marks = write(tmp_path / "marks.csv", "film,annotator,start,end,label",
-                  "Mr. A,one,0,20,S", "Mr. B,one,10,20,EN")  # fmt: skip
-    annotations("import", "csv", marks, "-o", tmp_path / "t")
-    table = write(tmp_path / "shots.csv", "id,film,start,end", "a,Mr. A,0,0:00:10", "b,Mr. B,10,20")
-    text = obygaze("annotations", "project", tmp_path / "t", "--grid", table, code=2).stderr
-    columns = re.findall("--column [a-z]+=film", text)
-    obygaze("manifests", "import", "csv", table, *shlex.split(" ".join(columns)),
-            "-o", tmp_path / "shots", code=0)  # fmt: skip
-    annotations("project", tmp_path / "t", "--grid", tmp_path / "shots")
-    assert of.Manifest.load(tmp_path / "shots").labels("one").levels == ["S", "EN"]
 
 
 def test_existing_labels_stay_the_default(annotations, timelines, spans, tmp_path):

@@ -66,6 +66,7 @@ def test_the_worked_example_is_exact():
     assert heights == close([1, 4, 3, 1, 2], eps=1e-3)
 
 
+@pytest.mark.night
 def test_short_segments_of_a_long_film_are_visible(tmp_path):
     cut = [(0, 3000, "EN"), (3000, 3003, "S"), (3003, 5000, "EN"), (5000, 7200, "EN")]
     long = of.Timelines("long", segments("one", cut))

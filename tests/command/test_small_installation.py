@@ -4,26 +4,13 @@ import json
 import re
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
 from tests.golden.workspace import copy_data
 from tests.kit.run import World
 
-BASE = {
-    "click",
-    "google-crc32c",
-    "h5py",
-    "lazy-loader",
-    "msgspec",
-    "numpy",
-    "packaging",
-    "tqdm",
-    "zarr",
-}
 HIDDEN = (
     "PIL aiohttp av fsspec huggingface_hub jinja2 matplotlib pandas "
     "ray s3fs safetensors scipy sentencepiece sklearn threadpoolctl torch "
@@ -59,12 +46,6 @@ def run_without_extras(calls: list[list[str]], *, but: str = "") -> list[list[st
     command = [sys.executable, "-c", SCRIPT, hidden, json.dumps(calls)]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     return [json.loads(line) for line in run.stdout.splitlines()]
-
-
-def test_the_small_installation_is_nine_packages() -> None:
-    required = map(Requirement, metadata.requires("obygaze") or ())
-    always = {requirement.name for requirement in required if requirement.marker is None}
-    assert always - {"editables"} == BASE  # which an editable installation adds
 
 
 def test_manifests_and_stores_need_no_extra(world: World, tmp_path: Path) -> None:

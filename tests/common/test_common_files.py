@@ -118,22 +118,6 @@ def test_overwriting_a_folder_loses_no_foreign_file(tmp_path):
             put(tmp_path / name, "new", overwrite=True)
 
 
-def test_an_old_folder_comes_back_if_the_new_one_cannot_replace_it(tmp_path, monkeypatch):
-    path, rename = tmp_path / "out", os.rename
-    put(path, "old")
-
-    def fails(source: Path, target: Path) -> None:
-        if Path(source).suffix == ".partial" and Path(target) == path:
-            raise OSError(5, "Input/output error")
-        rename(source, target)
-
-    monkeypatch.setattr(os, "rename", fails)
-    with pytest.raises(OSError, match="Input/output"):
-        put(path, "new", overwrite=True)
-    assert (path / "marker").read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_a_folder_that_a_killed_process_moved_aside_is_whole_and_named(tmp_path):
     killed = (
         "import os, sys; from pathlib import Path; from obygaze_features.common import files\n"

@@ -15,6 +15,11 @@ def make_folder(path):
     write(path / "thesis.docx", "precious")
 
 
+def make_begun(path):
+    make_folder(path)
+    write(path / "checksums.json", "{}")
+
+
 def make_link(path):
     make_folder(path.parents[1] / "elsewhere")
     path.symlink_to(path.parents[1] / "elsewhere")
@@ -24,7 +29,7 @@ def make_file(path):
     write(path, "precious")
 
 
-STRANGERS = (make_folder, make_link, make_file)
+STRANGERS = (make_folder, make_begun, make_link, make_file)
 
 
 def try_beside(stranger, path, act):

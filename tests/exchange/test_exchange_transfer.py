@@ -186,15 +186,3 @@ def test_files_of_an_interrupted_pull_are_checked_again(
     server.folder = tmp_path
     pull(f"{server.url}/other.zarr", output)
     assert files_of(output) == files_of(other_store)
-
-
-def test_a_folder_that_no_pull_made_is_left_alone(server, tmp_path):
-    begun = tmp_path / ".x.zarr.pulling"
-    begun.mkdir()
-    (begun / "film.mkv").write_bytes(b"precious")
-    with pytest.raises(OutputExists, match="was not made by obygaze"):
-        pull(f"{server.url}/toy.zarr", tmp_path / "x.zarr")
-    (begun / "checksums.json").write_text("{}")
-    with pytest.raises(OutputExists, match=r"film\.mkv was not made by obygaze"):
-        pull(f"{server.url}/toy.zarr", tmp_path / "x.zarr")
-    assert (begun / "film.mkv").read_bytes() == b"precious"

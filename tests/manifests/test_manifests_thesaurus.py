@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from pympi.Elan import Eaf
@@ -71,6 +71,7 @@ def test_a_film_annotated_from_the_template_has_no_remarks(obygaze, tmp_path, mo
         film.add_ref_annotation(concepts, "annotator1", last, concept.name)
     film.add_ref_annotation(comment, "annotator1", 450, "credits")
     film.to_file(str(tmp_path / "myfilm.eaf"))
+    assert asdict(of.Timelines.from_elan(tmp_path / "myfilm.eaf").scheme) == asdict(scheme)
     timelines = of.Timelines.from_elan(tmp_path / "myfilm.eaf", levels=own)
     assert (timelines.remarks, timelines.annotators) == ((), ["annotator1"])
     assert [segment.level for segment in timelines.segments] == list(scheme.codes)

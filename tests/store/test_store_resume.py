@@ -137,21 +137,3 @@ def test_a_retry_that_is_killed_loses_nothing(path, monkeypatch, step):
     assert native(path)[:2] == [1, 2]  # finished work is not repeated
     assert of.open_store(path).failures == {}
     assert verify(path) == []
-
-
-def test_a_store_killed_by_version_0_3_is_resumed(path):
-    """It retired the record of a block before it wrote the new one."""
-    resume(path).write_block(0, [row(1), BROKEN])
-    resume(path).write_block(1, [row(3), row(4)])
-    (path / "blocks/000000.json").rename(path / "staging/000000.retired")
-    (path / "staging/000000.native.0123456789abcdef").write_bytes(b"the new shard")
-    (path / "claims").mkdir()
-    (path / "claims/000000.json").write_text("{}")
-    writer = resume(path)
-    assert native(path)[2:] == [3, 4]
-    assert writer.missing_blocks() == [0]
-    writer.write_block(0, [row(1), row(2)])
-    assert native(path) == [1, 2, 3, 4]
-    assert verify(path) == []
-    finalise(path)
-    assert native(path) == [1, 2, 3, 4]
