@@ -107,27 +107,6 @@ def test_bad_rows_are_named_and_the_rest_imported(tmp_path, obygaze):
     assert (shown["segments"], shown["annotators"]) == (3, ["a", "b"])
 
 
-def test_unreadable_rows_are_left_out(tmp_path):
-    bad = {
-        "f,a,-1,2,S": "start '-1' is not a time; write seconds or h:mm:ss",
-        "f,a,0,2,Maybe": "unknown level 'Maybe'",
-        "f,a,0:75:00,2:00:00,S": "start '0:75:00' is not a time",
-        "f,a,1,2000000000,S": "end '2000000000' is not a time",
-        "f,a,2,2,S": "does not end after it starts",
-        "f,a,2,1,S": "does not end after it starts",
-        "f,a,1,2,": "unknown level ''",
-        ",a,1,2,S": "film: ",
-        f"f,{'x' * 200},1,2,S": "use up to 128 letters",
-    }
-    result = read(tmp_path, "f,a,0,1,EN", *bad, "", ",,,,", "f,a,7,8,HN")
-    assert spans(result) == [(0, 1), (7, 8)]
-    for index, (remark, fact) in enumerate(zip(remarks(result), bad.values(), strict=True)):
-        assert (remark[0], remark[2]) == (index + 3, "left out")
-        assert fact in remark[1]
-    with pytest.raises(ManifestError, match=r"line 3: wrong number of cells \(got 6, the header"):
-        read(tmp_path, "f,a,0,1,EN", "f,a,2,3,S,")
-
-
 def test_columns_and_names_are_mapped(tmp_path):
     header = "Movie;film;who;Start;END;Level;Concepts;comment"
     row = 'Juno;7;Ann;1;2;HARD-NEGATIVE;"Body|Look|low_key|Low-key";é'

@@ -48,6 +48,7 @@ def run_without_extras(calls: list[list[str]], *, but: str = "") -> list[list[st
     return [json.loads(line) for line in run.stdout.splitlines()]
 
 
+@pytest.mark.night
 def test_manifests_and_stores_need_no_extra(world: World, tmp_path: Path) -> None:
     subset = tmp_path / "one.zarr"
     lines = [

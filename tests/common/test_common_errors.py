@@ -22,16 +22,16 @@ def test_the_hub_token_is_read_only_to_redact_messages(monkeypatch):
 
 
 def test_an_unknown_id_among_many_gets_a_quick_suggestion():
-    ids = [f"tt{row // 50:07}-{row % 50:03}" for row in range(50_000)]
+    ids = [f"tt{row // 50:07}-{row % 50:03}" for row in range(20_000)]
     manifest = Manifest("many", Items.of([Item(name, media="x.mp4") for name in ids]))
     begin = time.process_time()
     [re.sub("0+", "", identifier) for identifier in ids]
     one_pass = time.process_time() - begin
     seconds = []
-    for unknown in ("tt0000009-51", "scene-1", "tt0000900-01"):
+    for unknown in ("tt0000009-51", "scene-1", "tt0000300-01"):
         begin = time.process_time()
         with pytest.raises(UnknownItem) as caught:
             manifest[unknown]
         seconds.append(time.process_time() - begin)
-    assert "did you mean tt0000900-001" in str(caught.value)
+    assert "did you mean tt0000300-001" in str(caught.value)
     assert max(seconds) < 3 * one_pass

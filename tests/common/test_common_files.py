@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from obygaze_features.common import files
-from obygaze_features.errors import ObygazeError, OutputExists, StoreError
+from obygaze_features.errors import OutputExists, StoreError
 
 
 def test_files_follow_the_users_umask(tmp_path):
@@ -27,14 +27,6 @@ def test_files_follow_the_users_umask(tmp_path):
     )
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
     assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o750
-
-
-def test_disk_errors_are_one_line(tmp_path):
-    with (
-        pytest.raises(ObygazeError, match="x cannot be written: no room"),
-        files.disk_errors(tmp_path / "x", ObygazeError),
-    ):
-        raise OSError("no room\n  (left)\n")
 
 
 def put(path: Path, text: str, name: str = "marker", **options) -> None:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import StoreError
-from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import ArraySpec, Done, Status, StoreWriter, open_store
 from tests.kit.store import numbers, open_state, plain_manifest, plain_recipe
 
@@ -67,6 +66,13 @@ def test_padding_ends_at_the_same_share_in_all_arrays(tmp_path, frames, times, r
 
 
 ONES = Done({"native": np.ones(3)}, None)
+SPECS = [("ids", (3,), "float32"), ("x", (0,), "float32"), ("x", (3,), "int64")]
+
+
+def create(writer, manifest, recipe):
+    StoreWriter.create(writer.store.path / "x.zarr", manifest, recipe)
+
+
 SLIPS = {
     "no such block": (lambda w: w.write_block(3, []), "rows of block 3: 0"),
     "too many rows": (lambda w: w.write_block(2, [None, None]), r"rows of block 2: 1 \(got 2\)"),
@@ -74,31 +80,15 @@ SLIPS = {
         lambda w: w.write_block(2, [Done({"native": np.ones(2)}, None)]),
         r"shapes: {'native': \(3,\)} \(got {'native': \(2,\)}\)",
     ),
-    "array unknown": (
-        lambda w: w.write_block(2, [Done({"native": np.ones(3), "more": 0}, None)]),
-        r"shapes: {'native': .* \(got {'native': .*, 'more': ",
-    ),
     "written": (lambda w: w.write_block(0, [ONES, ONES]), "block 0 .* has already been written"),
-    "no items": (
-        lambda w: StoreWriter.create(
-            w.store.path / "x.zarr", Manifest("made-up", Items.of([])), plain_recipe()
-        ),
-        r"at `\$\.n`",
-    ),
-    **{
-        f"array {spec.name} {spec.shape} {spec.dtype}": (
-            lambda w, spec=spec: StoreWriter.create(
-                w.store.path / "x.zarr", plain_manifest(2), plain_recipe(spec)
-            ),
-            spec.name,
-        )
-        for spec in (
-            ArraySpec("ids", (3,), "float32", ""), ArraySpec("film", (3,), "float32", ""),
-            ArraySpec("claims", (3,), "float32", ""),
-            ArraySpec("x", (0,), "float32", ""), ArraySpec("x", (3,), "int64", ""),
-        )
-    },
-}  # fmt: skip
+    "no items": (lambda w: create(w, plain_manifest(0), plain_recipe()), r"at `\$\.n`"),
+} | {
+    f"array {spec}": (
+        lambda w, s=spec: create(w, plain_manifest(2), plain_recipe(ArraySpec(*s, ""))),
+        spec[0],
+    )
+    for spec in SPECS
+}
 
 
 @pytest.mark.parametrize("slip", SLIPS)
