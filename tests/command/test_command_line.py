@@ -93,7 +93,7 @@ ENDS: dict[str, tuple[BaseException, int, str]] = {
     "full": (OSError(errno.ENOSPC, "No space left on device"), 1,
              "Error: [Errno 28] No space left on device\n"),
     "large": (MemoryError(), 1, "Error: out of memory\n"),
-    "long": (ManifestError("x" * 100_000), 1, f"Error: {'x' * 750} ... {'x' * 750}\n"),
+    "long": (ManifestError("x" * 2000), 1, f"Error: {'x' * 750} ... {'x' * 750}\n"),
     "stop": (KeyboardInterrupt(), 130, "Interrupted.\n"),
 }  # fmt: skip
 

@@ -300,7 +300,7 @@ def test_a_store_is_read_in_bounded_memory(tmp_path, final):
 @pytest.mark.skipif(os.name == "nt", reason="Windows does not list what is open")
 def test_few_shard_files_are_open_together(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "MAX_OPEN_SHARDS", 8)
-    rows = numbers(30, (2,), "float32")
+    rows = numbers(20, (2,), "float32")
     store = open_store(open_state(tmp_path / "a.zarr", {"native": rows}, block_rows=1))
     descriptors = Path("/proc/self/fd" if sys.platform == "linux" else "/dev/fd")
     gc.collect()  # close files that earlier tests left open now, not while we count
