@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from obygaze_features.common.tables import format_table, read_table
@@ -25,6 +25,7 @@ def tables(draw: st.DrawFn) -> dict[str, list[str]]:
     return {f"c{column}": [row[column] for row in rows] for column in range(width)}
 
 
+@example({"a": ["1\r"], "b": ["2"]})
 @given(tables())
 def test_tables_round_trip_through_the_csv_module(columns):
     text = format_table(columns)
