@@ -26,6 +26,7 @@ def test_check_lists_the_first_problem_of_each_file(manifest, obygaze):
     write(manifest / "labels/paper.csv", *labels.splitlines(), "nobody,EN,,1.00,,")
     write(manifest / "labels/raw.csv", "id,level", "tt0108160-001,S", "tt0108160-001,S")
     write(manifest / "labels/released.csv", labels.replace("-003,NS", "-003,Maybe"), end="")
+    write(manifest / "splits/large.csv", "id,fold", "tt0108160-001,1000000")
     write(manifest / "splits/mine.csv", "id,fold", "tt0108160-001,0", "tt0108160-002,-1")
     write(manifest / "splits/short.csv", "id,fold", "tt0108160-001")
     write(manifest / "splits/twice.csv", "id,fold", "tt0108160-001,0", "tt0108160-001,1")
@@ -35,6 +36,7 @@ def test_check_lists_the_first_problem_of_each_file(manifest, obygaze):
         "labels/paper.csv, line 8: unknown id 'nobody'",
         "labels/raw.csv, line 3: duplicate id 'tt0108160-001'",
         "labels/released.csv, line 4: unknown level 'Maybe'",
+        "splits/large.csv, line 2: fold '1000000'",
         "splits/mine.csv, line 3: fold '-1'",
         "splits/short.csv, line 2: ",
         "splits/twice.csv, line 3: duplicate id",
