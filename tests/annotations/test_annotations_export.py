@@ -124,20 +124,6 @@ def test_file_names_are_valid_on_every_system():
     assert files[2:] == expected
 
 
-def test_a_gap_splits_clips_to_discuss():
-    starts = (0, 10, 3000)
-    items = [Item(f"c{at}", film="f", media=f"{at}.mkv", start=at, end=at + 10) for at in starts]
-    ids = [item.id for item in items]
-    sets = [LabelSet(name, ids, [level] * 3, [()] * 3, about=OWN)
-            for name, level in (("a", "S"), ("b", "EN"))]  # fmt: skip
-    timelines = of.Timelines("t", [Segment("f", name, 0, 20, "S") for name in "ab"])
-    manifest = of.Manifest("m", Items.of(items)).with_parts(*sets)
-    [text] = elan_files(timelines, manifest).values()
-    tier = text[text.index('TIER_ID="to discuss"') :].partition("</TIER>")[0]
-    assert tier.count("<ANNOTATION_VALUE>") == 2
-    assert "MEDIA_DESC" not in text  # if there are several files, none is linked as the film
-
-
 @pytest.mark.parametrize(("media", "link"), [
     ("../films/x y#1.MP4", "./x y#1.MP4"),  # ELAN does not decode %20
     ("C:\\films\\Juno.mkv", "./Juno.mkv"), ("Dr.No", None), ("x.jpeg", None),

@@ -13,6 +13,8 @@ TITLES = {
     "tt0467406": "Juno",
     "f1": "Crazy, Stupid, Love",
     "f2": "What [a] Day?",
+    "g": "Twins (1988)",
+    "h": "Twins",
 }
 
 
@@ -33,13 +35,13 @@ def timelines(tmp_path):
         (["crazy*"], {"f1"}),
         (["tt0*"], {"tt0110912", "tt0467406"}),
         (["*[a]*,JUN*"], {"f2", "tt0467406"}),
-        (["!juno"], {"tt0110912", "f1", "f2"}),
-        (["!tt0*", "!crazy*"], {"f2"}),
+        (["!juno"], {"tt0110912", "f1", "f2", "g", "h"}),
+        (["!tt0*", "!crazy*", "!twins*"], {"f2"}),
         (["f*,!f1"], {"f2"}),
         (["*,!*"], "no film is left"),
+        (["twins"], "matches several films; use an id: g, h"),
         (["!zoe"], "unknown film 'zoe'"),
         (["f?"], "unknown film 'f?'"),
-        (["z*"], "unknown film 'z*'; choose from"),
         (["juno,Pulp Fictoin"], "did you mean Pulp Fiction?"),
         ([" ,"], "no film is named"),
     ],
