@@ -174,7 +174,6 @@ SLIPS = {
     "ids": (NATIVE("tt000"), UsageError, "ids must be a list"),
     "numbers": (NATIVE([0]), StoreError, "0 is not in this store"),
     "array as a list": (lambda store: store.read(["native"]), StoreError, "no array"),
-    "unknown array": (lambda store: store.read("x"), StoreError, "no array x"),
     "treatment": (lambda s: s.read("native", missing="skip"), UsageError, "'nan' or 'drop'.*'skip"),
     "to do": (lambda s: s.read_rows("native", np.array([0, 6])), StoreError, "row 6 is not .*done"),
     "below": (lambda s: s.read_rows("native", np.array([-1])), StoreError, "row -1 is not in this"),
