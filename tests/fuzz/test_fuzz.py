@@ -17,7 +17,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from obygaze_features.extraction.decoder import Decoder
@@ -242,14 +241,6 @@ def test_damaged_inputs_end_in_a_line_and_sound_ones_pass(kind, count, data, tmp
     some = mutated(kind, range(0, inputs, -(-inputs // count)), data)
     _, failures = fuzz(kind, some, data, tmp_path, asked)
     assert not failures, "\n".join(failures)
-
-
-@pytest.mark.parametrize("kind", ["f4", "f2", "i8", "i4", "u4", "i1", "u1", "?", "U3"])
-def test_numbers_of_every_kind_can_be_forged(kind):
-    array = np.arange(6).reshape(2, 3).astype(kind)
-    forged = [kinds.forge_array(array, random.Random(number)) for number in range(100)]
-    changed = [new for new in forged if (new.dtype, new.shape) == (array.dtype, array.shape)]
-    assert any((new != array).sum() == 1 for new in changed)
 
 
 #: Keys of JSON under which a file names something.
