@@ -41,7 +41,7 @@ for tier, examples in {"test": 12, "night": 200}.items():
 settings.load_profile(os.environ.get("OBYGAZE_TIER", "test"))
 
 #: Files and folders whose tests are independent of each other and long: each test is its own group.
-SPLIT = {"test_docs", "faults", "fuzz"}
+SPLIT = {"test_docs", "faults"}
 #: Folders whose files share expensive fixtures.
 TOGETHER = {"report", "golden"}
 #: Groups that take longest: they start first, so that no worker waits for them at the end.

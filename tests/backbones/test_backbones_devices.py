@@ -1,6 +1,5 @@
 """Devices, without a GPU: the answers of CUDA are injected."""
 
-import contextlib
 import os
 import threading
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import obygaze_features as of
 from obygaze_features.backbones import devices
-from obygaze_features.backbones.video_families import embed_tubelets
 from obygaze_features.common.package import usable_cores
 from obygaze_features.errors import BackboneError
 
@@ -162,13 +160,6 @@ def test_a_gpu_computes_in_the_backbones_precision(checkpoints):
     assert seen == ["tf32"] * 3
 
 
-def test_a_matrix_product_equals_the_convolution_over_tubelets():
-    pixels = torch.randn(2, 3, 8, 34, 35, generator=torch.Generator().manual_seed(0))
-    convolution = torch.nn.Conv3d(3, 4, (2, 8, 8), (2, 8, 8))
-    product = embed_tubelets(convolution, pixels)
-    torch.testing.assert_close(product, convolution(pixels), atol=1e-5, rtol=0)
-
-
 MEMORY = """\
 CUDA out of memory. Tried to allocate 2.00 GiB.
 CUDA error: out of memory
@@ -193,22 +184,6 @@ def test_memory_errors_are_recognised_by_their_messages():
     assert devices.is_out_of_memory(MemoryError())
     for message in (MEMORY + NOT_MEMORY).splitlines():
         assert devices.is_out_of_memory(RuntimeError(message)) is (message in MEMORY), message
-
-
-def test_memory_is_freed_only_on_the_device_in_use(monkeypatch):
-    """If another device were current, torch would open a context on it."""
-    current, freed = [0], []
-
-    @contextlib.contextmanager
-    def device(name: str) -> Iterator[None]:
-        current.append(torch.device(name).index)
-        yield
-        current.pop()
-
-    monkeypatch.setattr(torch.cuda, "device", device)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append(current[-1]))
-    devices.free_memory("cuda:1")
-    assert freed == [1]
 
 
 V2 = "sys/fs/cgroup"

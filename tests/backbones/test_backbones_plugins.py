@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -13,15 +12,15 @@ import pytest
 
 import obygaze_features as of
 
+MAIN = "from obygaze_models.commands.main import main; main()"
 ROOT = Path(__file__).parents[2]
 
 
-def run(line: str, checkout: Path) -> str:
-    """Run a console line with the command from the copied checkout."""
-    name, *arguments = shlex.split(line)
-    own = [sys.executable, "-c", "from obygaze_models.commands.main import main; main()"]
-    words = [*(own if name == "obygaze" else [name]), *arguments]
+def run(lines: str, checkout: Path) -> str:
+    """Run console lines with the command from the copied checkout."""
+    own = f'obygaze() {{ {sys.executable} -c "{MAIN}" "$@"; }}\n'
     env = os.environ | {"PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
+    words = ["bash", "-ec", own + lines.replace("$ ", "")]
     result = subprocess.run(words, cwd=checkout, env=env, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     return result.stdout
@@ -36,9 +35,8 @@ def test_one_file_and_one_line_add_a_backbone(tmp_path):
     text = (ROOT / "CONTRIBUTING.md").read_text()
     section = text.partition("\n## A backbone\n")[2].partition("\n## ")[0]
     (_, first), (_, lines), (_, then) = re.findall(r"```(\w+)\n(.*?)```", section, re.DOTALL)
-    [copy] = first.split("$ ")[1:]
     before = {path: path.read_bytes() for path in checkout.rglob("*.py")}
-    run(copy, checkout)
+    run(first, checkout)
     registry = checkout / "obygaze_features/backbones/registry.py"
     above, new, below = lines.splitlines(keepends=True)
     old = registry.read_text()
@@ -48,12 +46,9 @@ def test_one_file_and_one_line_add_a_backbone(tmp_path):
     assert changed == {"registry.py", "toy.py"}
 
     assert "tiny-toy" in run("obygaze features backbones", checkout)
-    for line in then.split("$ ")[1:]:
-        run(line, checkout)
+    run(then, checkout)
     store = of.open_store(checkout / "toy/stores/tiny-toy.zarr")
     backbone = store.attributes["backbone"]
     assert (backbone["name"], backbone["family"]) == ("tiny-toy", "toy")
     assert len(store.ids) == len(store.done_ids()) == 12
-    frames = store.read("frames").astype(np.float32)
-    np.testing.assert_allclose(store.read("native"), frames.mean(1), atol=1e-3)
-    assert np.ptp(frames.mean(1), axis=0).min() > 0.2
+    assert np.ptp(store.read("native"), axis=0).min() > 0.2

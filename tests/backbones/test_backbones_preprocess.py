@@ -13,11 +13,7 @@ from PIL import Image
 
 import obygaze_features as of
 from obygaze_features.backbones import preprocess
-from obygaze_features.backbones.preprocess import (
-    normalise,
-    read_preprocessing,
-    resize_and_crop,
-)
+from obygaze_features.backbones.preprocess import normalise, read_preprocessing, resize_and_crop
 from obygaze_features.backbones.tiny import video_processor
 from obygaze_features.errors import BackboneError, UsageError
 from tests.backbones.conftest import processed
@@ -113,18 +109,6 @@ def test_unstated_settings_are_the_processors_defaults(tmp_path):
     assert replace(new, mean=(0.5, 0.5, 0.5)).attributes() != new.attributes()
 
 
-@each_size
-@pytest.mark.parametrize("mode", ["standard", "author"])
-def test_single_frames_have_the_same_pixels(tmp_path, size, mode):
-    frames = torch.from_numpy(noise(5, *size))
-    for kind in ("bilinear", "bicubic"):
-        rule = replace(read_preprocessing(checkpoint(tmp_path), mode), filter=kind)
-        pixels = resize_and_crop(frames, rule)
-        assert (pixels.dtype, pixels.is_contiguous()) == (torch.uint8, True)
-        for row in range(5):
-            assert torch.equal(pixels[row], resize_and_crop(frames[row : row + 1], rule)[0])
-
-
 def test_normalising_equals_the_formula_bit_for_bit(tmp_path):
     rule = read_preprocessing(checkpoint(tmp_path, VIVIT, image_std=[0.3, 0.4, 0.5]))
     pixels = torch.arange(256, dtype=torch.uint8).repeat(2, 5, 3, 1)[..., None]
@@ -188,11 +172,8 @@ def test_the_clip_rule_equals_torchvision(size):
     ({"image_mean": None}, "image_mean"),
     ({"crop_size": 64}, "impossible sizes"),
     ({"image_mean": ["x", "x", "x"]}, "impossible sizes, means"),
-    ({"image_mean": [float("nan")] * 3}, "impossible sizes, means"),
     ({"image_std": [0, 0, 0]}, "impossible sizes, means or factors"),
-    ({"image_std": [1, 1]}, "impossible sizes, means or factors"),
     ({"size": {"shortest_edge": 2**31}}, "impossible sizes"),
-    ({"crop_size": 0}, "impossible sizes"),
     ({"resample": 5}, "no usable value for 5"),
     ({"do_rescale": False}, "not resize, crop and rescale"),
     ({"size": {"height": 48, "width": 48}}, "not resize, crop and rescale"),

@@ -5,6 +5,7 @@ import math
 import pickle
 
 import numpy as np
+import pytest
 import torch
 import transformers
 from threadpoolctl import threadpool_limits
@@ -17,6 +18,7 @@ from tests.backbones.test_backbones_parity import close
 CLAP = "tiny-clap"
 
 
+@pytest.mark.night
 def test_counting_windows_does_not_wait_for_the_gpu(copy):
     """Tensors on torch's device "meta" have no values, so asking for one is an error."""
     backbone = of.load_backbone(copy(CLAP), "cpu")

@@ -1,6 +1,8 @@
 """Real local Ray clusters: their processes, and backbones that these load by name."""
 
 import contextlib
+import signal
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,6 +36,25 @@ def descendants(pid: int) -> dict[int, str]:
     while more := {child for child, fields in all_stats.items() if int(fields[2]) in pids} - pids:
         pids |= more
     return {child: all_stats[child][0] for child in pids - {pid}}
+
+
+def run_until(
+    block: Path, command: list[Any], number: int, look: Callable[[int], Any] = lambda process: None
+) -> tuple[int, list[str], Any]:
+    """Send a signal to a command that has written a block; return its exit code, its last lines
+    and what was seen before."""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # Background processes of a shell ignore Ctrl-C, and their children inherit this.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:  # fmt: skip
+        end = time.monotonic() + 600
+        while not block.exists() and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.01)
+        seen = look(process.pid)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=900)
+    return process.returncode, stderr.splitlines(), seen
 
 
 def slow() -> Backbone:

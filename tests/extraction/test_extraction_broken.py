@@ -173,17 +173,14 @@ MIXED = Manifest("mixed", Items.of([*ONE, *TEXT]))
 #: A mistake: manifest, change to the backbone, options; the error and its facts.
 SLIPS = {
     "option": (ONE, None, {"limits": 2}, TypeError, "keyword argument 'limits'"),
-    "negative limit": (ONE, None, {"limit": -1}, UsageError, "limit must be above 0 .got -1"),
     "ray": (ONE, None, {"ray": "auto"}, UsageError, "pass backbones by name"),
     "film": (ONE, None, {"films": ("c",)}, UsageError, "unknown film 'c'"),
     "nothing": (ONE, lambda tiny: [], {}, UsageError, "no backbone"),
     "network": (ONE, lambda tiny: tiny.module, {}, UsageError, "makes one .got a ModuleDict"),
-    "number": (ONE, lambda tiny: [3], {}, UsageError, "makes one .got a int"),
     "function": (ONE, lambda tiny: fail, {}, ValueError, "no network"),
     "rate": (ONE, None, {"sampling": "2"}, UsageError, "such as '2 fps'.* .got 2"),
     "rate of clips": (ONE, None, {"sampling": "2 fps"}, UsageError,
                       "tiny takes whole clips.* into spans"),
-    "no frames": (ONE, None, {"frames": 0}, UsageError, "frames must be above 0 .got 0"),
     "rate of sound": (ONE, lambda tiny: "tiny-clap", {"sampling": "2 fps"}, UsageError,
                       "tiny-clap: .* windows of 1 s of sound; extract it without --sampling"),
     "sound of a picture": (PICTURE, lambda tiny: "tiny-clap", {}, UsageError, "clap does not re"),

@@ -20,25 +20,18 @@ def test_parts_and_limits_of_a_plan_complete_the_store(command, library, obygaze
     plan = json.loads(result.stdout)
     assert (result.exit_code, plan["clips"], plan["missing"]) == (0, 12, [])
     assert plan["free"] > 0
-    empty = command("--part", "2/2")  # with a single block, the second part has no work
-    assert empty.exit_code == 0
-    assert command("--part", "3/2").exit_code == 2
     assert "5 of 5 clips done in" in command("--limit", 5).stdout
     store = of.open_store(library / "stores/tiny.zarr")
     row_bytes = sum(spec.row_bytes for spec in store.specs)
     assert plan["stores"]["tiny"]["bytes"] == 12 * row_bytes
+    clip = library / "data/videos/tt0000003/tt0000003_scene_4.mp4"
+    clip.rename(library / "clip.mp4")
     again = json.loads(command("--dry-run", "--json").stdout)
     tiny = again["stores"]["tiny"]
     assert (tiny["to_do"], tiny["is_new"], tiny["bytes"]) == (7, False, 7 * row_bytes)
-    assert again["clips"] == 7
-
-    clip = library / "data/videos/tt0000003/tt0000003_scene_4.mp4"
-    clip.rename(library / "clip.mp4")
-    planned = json.loads(command("--dry-run", "--json").stdout)
-    assert planned["missing"] == ["tt0000003-004"]
+    assert (again["clips"], again["missing"]) == (7, ["tt0000003-004"])
     (library / "clip.mp4").rename(clip)
     assert "12 of 12 clips done in" in command("--part", "1/2").stdout
-    assert json.loads(command("--json").stdout)["clips"] == 0
     facts = json.loads(obygaze("stores", "info", store.path, "--json").stdout)
     assert facts["items_digest"] == Manifest.load(library / "manifest").digest
     assert facts["arrays"]["frames"]["shape"] == [12, 8, 32]
@@ -46,17 +39,7 @@ def test_parts_and_limits_of_a_plan_complete_the_store(command, library, obygaze
     assert json.loads(command("--json", code=0).stdout)["clips"] == 0
 
 
-@pytest.fixture
-def damaged(library):
-    """A library in which two clips of the second film cannot be read."""
-    (library / "data/videos/tt0000002/tt0000002_scene_1.mp4").write_bytes(b"")
-    (library / "data/videos/tt0000002/tt0000002_scene_2.mp4").unlink()
-
-
-EMPTY = "tt0000002-001: tt0000002/tt0000002_scene_1.mp4 is empty"
-GONE = "tt0000002-002: no file matches tt0000002/tt0000002_scene_2.*"
-
-
+@pytest.mark.night
 def test_options_of_arrays_are_recorded_and_kept(command, library):
     """TF32 is recorded on a CPU, too, where it changes nothing."""
     options = {"--arrays": "native,tokens", "--preprocessing": "author", "--precision": "tf32"}
@@ -96,23 +79,21 @@ def test_a_thumbnail_is_the_middle_frame(tmp_path):
 
 
 @pytest.mark.night
-def test_existing_thumbnails_are_kept_and_failures_named(library, damaged, obygaze):
+def test_existing_thumbnails_are_kept_and_failures_named(library, obygaze):
     out = library / "out"
     draw = ["features", "thumbnails", library / "manifest", "--videos", library / "data/videos"]
     manifest, videos = Manifest.load(library / "manifest"), library / "data/videos"
+    (videos / "tt0000002/tt0000002_scene_1.mp4").write_bytes(b"")
+    (videos / "tt0000002/tt0000002_scene_2.mp4").unlink()
     first = write_thumbnails(manifest, videos, out, Options(limit=1))
     assert first == {"made": 1, "there": 0, "failed": {}}
     assert sorted(path.name for path in out.iterdir()) == [NOTE, "tt0000001-001.jpg"]
     (out / "tt0000001-001.jpg").write_bytes(b"mine")
     result = obygaze(*draw, "-o", out, code=3)
     assert result.stdout.startswith("made    9\nthere   1\nfailed  tt0000002-001, tt0000002-002\n")
-    assert EMPTY in result.stderr
-    assert GONE in result.stderr
+    assert "tt0000002-001: tt0000002/tt0000002_scene_1.mp4 is empty" in result.stderr
+    assert "tt0000002-002: no file matches tt0000002/tt0000002_scene_2.*" in result.stderr
     assert "under the films' copyright" in result.stderr
     assert (out / "tt0000001-001.jpg").read_bytes() == b"mine"
     again = obygaze(*draw, "-o", out, "--film", "tt*1", "--json")
     assert json.loads(again.stdout) == {"made": 0, "there": 4, "failed": {}}
-    for scene in (3, 4):
-        (videos / f"tt0000002/tt0000002_scene_{scene}.mp4").write_bytes(b"")
-    bad = obygaze(*draw, "-o", library / "bad", "--film", "tt0000002", code=3)
-    assert bad.stdout.startswith("made    0\nthere   0\n")

@@ -19,7 +19,6 @@ from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import Status
 from obygaze_features.store.diff import read_probe
 from tests.backbones.conftest import tensor
-from tests.kit.files import refused
 
 SUFFIXES = (".png", ".jpg", ".webp", ".bmp", ".tif", ".jpeg")
 
@@ -179,15 +178,3 @@ def test_a_longer_text_is_cut_and_reported(towers, tmp_path, obygaze, checkpoint
     words = (tmp_path / "words", "--backbone", checkpoints["tiny-clip"], "-o", tmp_path / "new")
     result = obygaze("features", "extract", *words, code=0)
     assert re.search(r"text cut to 77 tokens 1\n", result.stdout)
-
-
-def test_incompatible_options_are_refused(photos, tmp_path, obygaze):
-    Manifest.from_folder(photos).save(tmp_path / "m")
-    for options, facts in (
-        ("tiny-clip", "images: --videos or --images"),
-        ("tiny-vivit --images PHOTOS", "does not read images"),
-    ):
-        words = [photos if word == "PHOTOS" else word for word in options.split()]
-        run = ["features", "extract", tmp_path / "m", "-o", tmp_path / "s", "--backbone", *words]
-        refused(obygaze(*run), facts, code=2)
-    assert not (tmp_path / "s").exists()

@@ -2,8 +2,6 @@
 number from all frames decoded in order; the network and its preprocessing are compared with those
 of transformers elsewhere."""
 
-import re
-
 import numpy as np
 import pytest
 import torch
@@ -90,6 +88,5 @@ def test_a_rate_takes_as_many_frames_as_a_clip_needs(films, checkpoints, tmp_pat
     three.save(tmp_path / "m")
     command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "t"]
     command += ["--backbone", f"clip={checkpoints['tiny-clip']}", "--sampling", "24 fps"]
-    result = obygaze(*command, "--frames", "48", code=0)
-    assert re.search(r"than are used 1\n", result.stdout)
-    assert of.open_store(tmp_path / "t/clip.zarr").read("frames").shape == (3, 48, 32)
+    obygaze(*command, "--frames", "48", "--limit", 1, code=0)
+    assert of.open_store(tmp_path / "t/clip.zarr")["clip0"]["frames"].shape == (48, 32)

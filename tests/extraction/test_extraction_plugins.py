@@ -1,7 +1,6 @@
 """Backbones of your own: classes by address, objects of a notebook, and timm's networks."""
 
 import sys
-from importlib.util import find_spec
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +11,7 @@ from torch import nn
 from torch.nn.functional import interpolate
 
 import obygaze_features as of
-from obygaze_features.backbones.preprocess import CLIP_TORCHVISION, normalise, resize_and_crop
+from obygaze_features.backbones.preprocess import CLIP_TORCHVISION
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.errors import BackboneError, StoreError, UsageError
 from obygaze_features.store import ArraySpec
@@ -152,6 +151,7 @@ def test_objects_of_a_notebook_can_extract(films, tmp_path):
         of.load_backbone(video)
 
 
+@pytest.mark.night
 def test_at_a_rate_only_arrays_of_frames_are_filled(films, tmp_path):
     """A network of single frames embeds frames only, so it has no other arrays."""
     names = {"native": "mean colour", "max": "brightest", "cls": "something else"}
@@ -224,56 +224,3 @@ def test_timms_networks_are_loaded_by_name(films, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(BackboneError, match="pip install timm"):
         of.load_backbone("timm:small")
-
-
-def test_timm_preprocessing_equals_timms_own(films):
-    import timm
-
-    picture = everything(films / "clip0.mp4")[0]
-    for name in ("test_vit.random@blocks.1", "test_resnet.random", "test_convnext.random"):
-        backbone = of.load_backbone(f"timm:{name}", "cpu")
-        steps, net = backbone.preprocessing, backbone.module
-        transform = timm.data.create_transform(**timm.data.resolve_model_data_config(net))
-        expected = transform(Image.fromarray(picture))[None]
-        ours = normalise(resize_and_crop(torch.from_numpy(picture)[None], steps), steps)
-        assert (ours - expected).abs().max() <= 1.01 / 255 / min(steps.std)
-        with torch.no_grad():
-            if "@" in name:
-                options = {"return_prefix_tokens": True, "intermediates_only": True}
-                (last,) = net.forward_intermediates(ours, [1], output_fmt="NLC", **options)
-                expected = torch.cat(last, 1).mean(1)
-            else:
-                expected = net(ours)
-        np.testing.assert_allclose(backbone.embed_images(ours), expected, atol=1e-5)
-
-
-if not find_spec("timm"):  # it needs torchvision, which is not available for every machine
-    del test_timm_preprocessing_equals_timms_own
-
-
-LATE = '''
-
-class Late(Colours):
-    """Fails in its second block, as a network may that has a state."""
-    @staticmethod
-    def encode(pixels, present, wanted):
-        CALLS.append(len(pixels))
-        if sum(CALLS) > 40:
-            raise RuntimeError("no more")
-        return Colours.encode(pixels, present, wanted)
-'''
-
-
-@pytest.mark.night
-def test_work_before_a_failure_is_kept(install, manifest, films, weights, tmp_path):
-    """The error ends the run for both backbones, and the same call resumes."""
-    install({"nets.py": NETS + LATE})
-    specs = ["late=mylab.nets:Late", f"tiny={weights}"]
-    with pytest.raises(RuntimeError, match="no more"):
-        of.extract(manifest, films, specs, tmp_path)
-    for name in ("late", "tiny"):
-        done = of.open_store(tmp_path / f"{name}.zarr").status == 1
-        assert 32 <= done.sum() < 70
-    install({"nets.py": NETS + LATE})  # its process has forgotten the calls
-    summary = of.extract(manifest, films, specs, tmp_path)
-    assert summary.done == 70

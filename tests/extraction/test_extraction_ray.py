@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -21,7 +20,7 @@ from obygaze_features.errors import ClusterError
 from obygaze_features.extraction import ray as ray_engine
 from obygaze_features.extraction.job import Options
 from obygaze_features.extraction.ray import plan_tasks, run_part
-from tests.extraction.ray_clusters import STORE_BYTES, descendants
+from tests.extraction.ray_clusters import STORE_BYTES, descendants, run_until
 from tests.kit.files import refused
 from tests.kit.floats import close
 from tests.kit.store import contents as store_files
@@ -67,12 +66,9 @@ def test_impossible_runs_are_refused_in_one_line(obygaze, manifest, films, tmp_p
 
 def test_a_machine_that_differs_is_named(tmp_path):
     here = Path.cwd()
+    absent = tmp_path / "absent"
     for paths, software, facts in (
-        (
-            [tmp_path, tmp_path / "absent"],
-            obygaze_version(),
-            f"see these paths: .*{tmp_path}/absent",
-        ),
+        ([tmp_path, absent], obygaze_version(), f"see these paths: .*{absent}"),
         ([tmp_path], "0.0", "must have obygaze 0.0, and"),
     ):
         with pytest.raises(ClusterError, match=facts):
@@ -163,17 +159,8 @@ def test_a_signal_ends_the_run(cluster, manifest, films, whole_store, tmp_path, 
     command += [tmp_path / "manifest", "--videos", films, "--backbone", STUCK, "-o", tmp_path]
     command += ["--ray", cluster.address, "--device", "cpu"]
     block = tmp_path / "tiny.zarr/blocks/000000.json"
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        # Background processes of a shell ignore Ctrl-C, and their children inherit this.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as process:  # fmt: skip
-        end = time.monotonic() + 300
-        while not block.exists() and process.poll() is None and time.monotonic() < end:
-            time.sleep(0.01)
-        process.send_signal(number)
-        _, stderr = process.communicate(timeout=120)
-    assert (process.returncode, stderr.splitlines()[-1]) == (code, word)
+    ended, lines, _ = run_until(block, command, number)
+    assert (ended, lines[-1]) == (code, word)
     end = time.monotonic() + 60
     while "ray::run_part" in (names := descendants(os.getpid()).values()):
         assert time.monotonic() < end, names

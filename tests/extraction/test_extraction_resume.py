@@ -3,7 +3,6 @@
 import json
 import shutil
 import signal
-import subprocess
 import sys
 import time
 import weakref
@@ -21,12 +20,12 @@ from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import StoreWriter
 from obygaze_features.store import format as store_format
 from obygaze_features.store.verify import verify
+from tests.extraction.ray_clusters import run_until
 from tests.extraction.test_extraction_broken import decoders_of, linux
 from tests.kit.films import rows
-from tests.kit.store import contents as store_files
 
 
-@pytest.mark.parametrize("blocks", [3, 1])
+@pytest.mark.parametrize("blocks", [3, pytest.param(1, marks=pytest.mark.night)])
 def test_an_interrupted_run_resumes_to_the_same_store(
     manifest, films, tiny, whole_store, tmp_path, monkeypatch, blocks
 ):
@@ -62,6 +61,7 @@ def test_an_interrupted_run_resumes_to_the_same_store(
     assert verify(store) == []
 
 
+@pytest.mark.night
 def test_batches_do_not_span_groups_of_32_rows(films, tiny, tmp_path, monkeypatch):
     """A block may be larger. One clip of the first group has no file."""
 
@@ -78,7 +78,9 @@ def test_batches_do_not_span_groups_of_32_rows(films, tiny, tmp_path, monkeypatc
     assert sizes == [1, 8, 8, 8, 7, 8]  # first the store's probe
 
 
-@pytest.mark.parametrize(("block", "done"), [(0, range(32, 64)), (2, range(64))])
+@pytest.mark.parametrize(("block", "done"), [
+    (0, range(32, 64)), pytest.param(2, range(64), marks=pytest.mark.night),
+])  # fmt: skip
 def test_a_block_that_cannot_be_written_ends_the_run(
     manifest, films, tiny, tmp_path, monkeypatch, block, done
 ):
@@ -96,6 +98,7 @@ def test_a_block_that_cannot_be_written_ends_the_run(
     assert of.open_store(tmp_path / "tiny.zarr").status.nonzero()[0].tolist() == [*done]
 
 
+@pytest.mark.night
 def test_stores_of_a_run_share_blocks(manifest, films, tiny, whole_store, tmp_path, monkeypatch):
     """A backbone added to an older store uses its block size; of two sizes, the larger is used."""
     shutil.copytree(whole_store, tmp_path / "tiny.zarr")
@@ -112,7 +115,9 @@ def test_stores_of_a_run_share_blocks(manifest, films, tiny, whole_store, tmp_pa
         )
 
 
-@pytest.mark.parametrize(("times", "done"), [(1, 16), (9, 8)])
+@pytest.mark.parametrize(("times", "done"), [
+    (1, 16), pytest.param(9, 8, marks=pytest.mark.night),
+])  # fmt: skip
 def test_an_interrupted_wait_keeps_its_batch(films, tiny, tmp_path, monkeypatch, times, done):
     """Earlier batches are kept even if the wait never ends."""
 
@@ -128,42 +133,6 @@ def test_an_interrupted_wait_keeps_its_batch(films, tiny, tmp_path, monkeypatch,
     with pytest.raises(KeyboardInterrupt):
         of.extract(rows(24), films, tiny, tmp_path)
     assert (of.open_store(tmp_path / "tiny.zarr").status == 1).sum() == done
-
-
-RUN = """
-import sys, time
-from dataclasses import replace
-from pathlib import Path
-import obygaze_features as of
-*paths, part = sys.argv[1:]
-manifest, films, weights, output, ready, other = map(Path, paths)
-tiny = of.load_backbone(f"tiny={weights}", "cpu")
-def wait_for_other(pixels, present, names):
-    if len(pixels) > 1:  # not the store's probe
-        ready.touch()
-        end = time.monotonic() + 120
-        while not other.exists() and time.monotonic() < end:
-            time.sleep(0.01)
-    return tiny.embed_clips(pixels, present)
-waiting = replace(tiny, encode_clips=wait_for_other)
-of.extract(manifest, films, waiting, output, workers=1, part=part)
-"""
-
-
-@pytest.mark.night
-def test_runs_on_two_devices_fill_one_store(manifest, films, weights, whole_store, tmp_path):
-    """Like on a machine with two GPUs, two CPU processes fill separate blocks."""
-    manifest.save(tmp_path / "manifest")
-    names = [tmp_path / "first", tmp_path / "second"]
-    command = [sys.executable, "-c", RUN, tmp_path / "manifest", films, weights, tmp_path]
-    parts = ([*names, "1/2"], [*names[::-1], "2/2"])
-    runs = [subprocess.Popen([*command, *part]) for part in parts]
-    assert [run.wait(timeout=900) for run in runs] == [0, 0]
-    entries = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-    clips = [entry["clips"] for entry in entries]
-    assert min(clips) > 0
-    assert sum(clips) == len(manifest)
-    assert store_files(tmp_path / "tiny.zarr") == store_files(whole_store)
 
 
 def test_a_batch_that_does_not_fit_is_halved_until_it_does(films, tiny, whole_store, tmp_path):
@@ -199,22 +168,18 @@ def test_an_item_that_does_not_fit_is_one_line(films, tiny, tmp_path):
 
 def test_a_nan_feature_is_a_failure(films, tiny, tmp_path):
     """70,000 fits a float32, but not a float16."""
-    values = iter([float("nan"), float("inf"), 70_000.0])
 
     def spoiled(pixels, present, names):
         out = {name: values.clone() for name, values in tiny.embed_clips(pixels, present).items()}
         if len(pixels) > 1:
-            out["frames"][0, 2, 3] = next(values)  # of the first clip of each batch
+            out["frames"][:3, 2, 3] = torch.tensor([float("nan"), float("inf"), 70_000.0])
         return out
 
-    summary = of.extract(rows(24), films, replace(tiny, encode_clips=spoiled), tmp_path)
+    summary = of.extract(rows(8), films, replace(tiny, encode_clips=spoiled), tmp_path)
     infinite = "frames has a value that cannot be stored as float16"
-    assert summary.failed == {
-        "not_finite": {"clip-00": infinite, "clip-08": infinite,
-                       "clip-16": infinite}
-    }  # fmt: skip
+    assert summary.failed == {"not_finite": dict.fromkeys(rows(3).ids, infinite)}
     native = of.open_store(tmp_path / "tiny.zarr").read("native", missing="nan")
-    assert np.flatnonzero(np.isnan(native).any(1)).tolist() == [0, 8, 16]
+    assert np.flatnonzero(np.isnan(native).any(1)).tolist() == [0, 1, 2]
 
 
 @linux
@@ -229,19 +194,10 @@ def test_a_signal_stops_the_run_and_its_decoders(films, weights, tmp_path, numbe
     command += ["features", "extract", tmp_path / "manifest"]
     command += ["--videos", films, "-o", tmp_path, "--device", "cpu", "--workers", "1"]
     command += ["--backbone", f"tiny={weights}", "--backbone", f"second={weights}"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        # Background processes of a shell ignore Ctrl-C, and their children inherit this.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as process:  # fmt: skip
-        end, block = time.monotonic() + 600, tmp_path / "second.zarr/blocks/000000.json"
-        while not block.exists() and process.poll() is None and time.monotonic() < end:
-            time.sleep(0.01)
-        decoders = decoders_of(process.pid)
-        assert decoders
-        process.send_signal(number)
-        _, stderr = process.communicate(timeout=900)
-    assert process.returncode == code
+    block = tmp_path / "second.zarr/blocks/000000.json"
+    ended, lines, decoders = run_until(block, command, number, decoders_of)
+    assert decoders
+    assert ended == code
     end = time.monotonic() + (300 if number == signal.SIGKILL else 0)
     while any(Path(f"/proc/{left}").exists() for left in decoders):
         assert time.monotonic() < end
@@ -252,5 +208,5 @@ def test_a_signal_stops_the_run_and_its_decoders(films, weights, tmp_path, numbe
         if word:
             assert list(store.path.rglob("*.partial")) == []
     if word:
-        assert stderr.splitlines()[-1] == word
-        assert "Traceback" not in stderr
+        assert lines[-1] == word
+        assert "Traceback" not in "\n".join(lines)

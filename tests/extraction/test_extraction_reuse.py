@@ -17,14 +17,15 @@ def manifest_of(*items: Item) -> Manifest:
     return Manifest("made-up", Items.of(items))
 
 
-@pytest.fixture
-def old(films, tiny, tmp_path):
+@pytest.fixture(scope="module")
+def old(films, tiny, tmp_path_factory):
     """A store of clip1 to clip4."""
     manifest = clips(*(f"clip{number}.mp4" for number in range(1, 5)))
-    (path,) = of.extract(manifest, films, tiny, tmp_path / "old").stores
+    (path,) = of.extract(manifest, films, tiny, tmp_path_factory.mktemp("old")).stores
     return path
 
 
+@pytest.mark.night
 def test_clips_of_a_longer_manifest_are_copied_without_their_files(
     films, tiny, old, weights, obygaze, tmp_path
 ):
@@ -78,6 +79,7 @@ def test_clips_that_changed_are_computed(films, tiny, tmp_path):
         )  # fmt: skip
 
 
+@pytest.mark.night
 def test_each_store_takes_the_rows_of_its_own_recipe(films, tiny, old, weights, tmp_path):
     author = of.load_backbone(f"author={weights}", "cpu", mode="author")
     longer = clips(*(f"clip{number}.mp4" for number in range(6)))

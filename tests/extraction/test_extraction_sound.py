@@ -59,6 +59,7 @@ def test_one_pass_extracts_pictures_and_sound(tmp_path, tiny, clap, obygaze):
     assert "sound at 16000 a" in obygaze("stores", "info", alone.path, code=0).stdout
 
 
+@pytest.mark.night
 def test_pictures_and_sound_fail_separately(tmp_path, obygaze):
     """Test a film without sound, a recording without pictures, and a file with neither."""
     write_clip(tmp_path / "mute.mp4", "S")

@@ -9,7 +9,6 @@ import obygaze_features as of
 from obygaze_features.backbones.preprocess import resize_and_crop
 from obygaze_features.extraction import reader as reading
 from obygaze_features.extraction.decoder import Decoder
-from obygaze_features.extraction.loop import READ_AHEAD_BYTES, bytes_per_item
 from obygaze_features.extraction.reader import ItemReader
 from obygaze_features.store import format as store_format
 from tests.kit.decoding import decode_frames
@@ -42,7 +41,7 @@ def test_backbones_that_differ_only_in_scaling_share_a_view(films, tiny, decoder
         assert torch.equal(read.inputs[backbone.name], expected)
 
 
-@pytest.mark.parametrize("cut", [1, 3])
+@pytest.mark.parametrize("cut", [1, pytest.param(3, marks=pytest.mark.night)])
 def test_a_clip_whose_decoder_dies_is_read_once(films, tiny, decoder, monkeypatch, cut):
     """The answers before the death come again, and may be of a file that has changed."""
     item = list(rows(6))[5]
@@ -65,6 +64,7 @@ def test_a_clip_whose_decoder_dies_is_read_once(films, tiny, decoder, monkeypatc
     assert (again.frames, again.notes, again.source) == (once.frames, once.notes, once.source)
 
 
+@pytest.mark.night
 def test_a_batch_waits_for_the_running_one_before_it_is_halved(films, tiny, tmp_path):
     def compute(pixels, present, names):
         sizes.append(len(pixels))
@@ -78,24 +78,11 @@ def test_a_batch_waits_for_the_running_one_before_it_is_halved(films, tiny, tmp_
     assert sizes == [1, 8, 8, 8, 8]
 
 
+@pytest.mark.night
 def test_blocks_with_tokens_are_small(films, weights, tmp_path, monkeypatch):
     monkeypatch.setattr(store_format, "BLOCKS", 1)
     for name, arrays, size in (("plain", ["native"], 64), ("all", ["native", "tokens"], 32)):
-        (store,) = of.extract(
-            rows(40),
-            films,
-            f"tiny={weights}",
-            tmp_path / name,
-            device="cpu",
-            arrays=arrays,
-            limit=1,
-        ).stores
+        options = {"device": "cpu", "arrays": arrays, "limit": 1}
+        extracted = of.extract(rows(40), films, f"tiny={weights}", tmp_path / name, **options)
+        (store,) = extracted.stores
         assert of.open_store(store).block_rows == size
-
-
-def test_the_bytes_of_an_item_are_those_of_its_views(films, tiny, decoder):
-    read = ItemReader(films, [tiny]).read(decoder, next(iter(rows(6))), ["tiny"])
-    assert bytes_per_item([tiny]) == read.inputs["tiny"].nbytes + 1
-    long = replace(tiny, sampling=replace(tiny.sampling, frames=720))
-    long = replace(long, preprocessing=tiny.preprocessing.at(224))
-    assert READ_AHEAD_BYTES // bytes_per_item([long] * 3) == 6

@@ -277,7 +277,7 @@ class Kind:
     name: str
     #: The commands: ``{x}`` is the input, ``{data}`` the golden data, ``{out}`` an empty folder.
     commands: tuple[str, ...]
-    #: How many `make fuzz` makes; `make test` makes `test_fuzz.IN_TEST` of them.
+    #: How many `make fuzz` makes; `make test` makes one or none.
     inputs: int
     #: The files to change: those whose names begin with this.
     only: tuple[str, ...] = ("",)
@@ -466,9 +466,7 @@ def make_data(folder: Path) -> Path:
     ):
         with patch.object(running, "publish_folder", keep_and_publish):
             run_obygaze(*command.format(data=data).split(), code=0)
-    save_models(data)
     write_subtitles(data)
-    save_fusions(data)
     draw_photos(data)
     run_obygaze("manifests", "import", "csv", data / "images.csv", "-o", data / "photos", code=0)
     write_checkpoint("tiny-clip", data / "checkpoint")
@@ -534,6 +532,10 @@ def save_models(data: Path) -> None:
         reads = "frames" if array == "frames" else "features"
         about = About(model=name, estimator=name, task=task, reads=reads, features=features)
         save_model(model, data / "saved" / name, about)
+
+
+MORE = {"saved": save_models, "fused": save_fusions}
+"""Writes the inputs of the kinds whose names begin so."""
 
 
 def read_files(path: Path) -> Files:

@@ -15,8 +15,8 @@ from tests.kit.films import KINDS, everything, numbers, upright, write
 IN_ORDER = {name for name in KINDS if name.endswith((".avi", ".ts", ".flv", ".mpg"))}
 IN_ORDER |= {"vp8.webm"}
 ALWAYS = {
-    "x264.mp4", "x264.avi", "x264.ts", "mpeg4.avi", "mpeg2.mkv", "vp8.webm", "vp9-odd.mkv",
-    "x265-open.mp4", "variable.mkv", "open.mkv", "refresh.mkv", "interlaced.mkv", "sideways.mov",
+    "x264.mp4", "mpeg4.avi", "vp8.webm", "x265-open.mp4", "variable.mkv", "open.mkv", "refresh.mkv",
+    "sideways.mov",
 }  # fmt: skip
 """The kinds of `make test`; the others wait for the night."""
 ROWS = [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.night) for name in KINDS]
