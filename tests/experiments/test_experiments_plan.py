@@ -335,39 +335,6 @@ def test_validation_films_may_be_drawn():
     assert [fold.name for fold in draw(5)] == [fold.name for fold in draw(9)] == [*by_name]
 
 
-@pytest.mark.parametrize("balance", ["none", "undersample"])
-def test_all_other_films_train_without_validation_films(balance):
-    """scikit-learn gets the same folds."""
-    chance = np.random.default_rng(2)
-    films, labels = np.repeat([*"abcd"], 60), chance.integers(0, 3, 240)
-    folds = leave_film_out(films, labels, balance, seed=7, validation_films=0)
-    assert [fold.name for fold in folds] == [f"test {film}" for film in "abcd"]
-    assert not any(len(fold.validation) for fold in folds)
-    cv = om.LeaveFilmOut(balance=balance, random_state=7)
-    split = cv.split(np.zeros((240, 1)), labels, films)
-    for fold, (train, test) in zip(folds, split, strict=True):
-        np.testing.assert_array_equal(fold.train, train)
-        np.testing.assert_array_equal(fold.tests["x"], test)
-
-
-def test_folds_are_made_lazily():
-    films, labels, drawn = np.repeat(np.arange(30).astype(str), 20), np.tile([0, 1], 300), []
-
-    def near(rows):
-        drawn.append(rows)
-        return np.zeros(600, dtype=bool)
-
-    folds = leave_film_out(films, labels, near=near)
-    assert (len(folds), drawn) == (30 * 29, [])
-    assert folds[-1].name == "test 9, validation 8"
-    assert [fold.index for fold in folds[100:103]] == [100, 101, 102]
-    assert len(drawn) == 4
-    with pytest.raises(IndexError):
-        folds[30 * 29]
-    with pytest.raises(ExperimentError, match="did you mean none"):  # before the folds
-        leave_film_out(films, labels, "nome")
-
-
 def test_ten_clips_of_each_class_make_a_film_eligible():
     films = np.repeat([*"abcd"], 20).tolist()
     labels = np.repeat([0, 1, 0, 1, 1, 0, 0, 1], [10, 10, 12, 8, 9, 11, 9, 11])

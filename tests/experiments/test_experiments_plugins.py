@@ -15,7 +15,7 @@ import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Split
 from obygaze_features.store import ArraySpec
-from obygaze_models.data.protocols import PROTOCOLS, Parts, Protocol, leak_free
+from obygaze_models.data.protocols import PROTOCOLS, Parts, Protocol
 from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.experiments.plan import make_plan
 from obygaze_models.reproduce.context import Target
@@ -44,25 +44,6 @@ class Base(ClassifierMixin, BaseEstimator):
 
     def predict(self, X):
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
-"""
-NEAR = """
-import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.linear_model import LogisticRegression
-from sklearn.utils.validation import validate_data
-
-class NearConcepts(ClassifierMixin, BaseEstimator):
-    def fit(self, X, y, *, concepts):
-        X, y = validate_data(self, X, y)
-        shown = [column == 1 for column in concepts.T if (column == 1).any()]
-        self.means_ = np.stack([X[rows].mean(axis=0) for rows in shown])
-        self.head_ = LogisticRegression().fit(X @ self.means_.T, y)
-        self.classes_ = self.head_.classes_
-        return self
-
-    def predict_proba(self, X):
-        X = validate_data(self, X, reset=False)
-        return self.head_.predict_proba(X @ self.means_.T)
 """
 FLIP = f"{HEAD}\nclass Flip(Base):\n    pass\n"
 POINT = {"flip": "mylab.flip:Flip"}
@@ -122,14 +103,6 @@ def test_changing_the_working_folder_moves_no_output(install, tmp_path, write, m
     assert Path.cwd() == tmp_path
     assert (tmp_path / "r/run.json").is_file()
     assert list(elsewhere.iterdir()) == []
-
-
-def test_a_model_of_ours_gets_the_concepts(install, tmp_path, write):
-    install({"near.py": NEAR}, {"near-concepts": "mylab.near:NearConcepts"})
-    toml = write({"name": "near-concepts", "negatives": "b"})
-    result = run_obygaze("models", "run", toml, "-o", tmp_path / "run", code=0)
-    assert re.search(r"near-concepts +0\.[6-9]", result.stdout)
-    assert "was not saved" not in result.output
 
 
 def test_errors_of_our_own_models_are_raised(tmp_path, write, monkeypatch):
@@ -249,9 +222,7 @@ def films_of(X):
     return {*np.argmax(np.asarray(X)[:, :20], axis=1).tolist()}
 
 
-@pytest.mark.parametrize("stores", [1, 2])
-def test_no_film_is_on_both_sides_of_an_inner_fold(by_film, tmp_path, monkeypatch, stores):
-    """This includes a search on two stores side by side."""
+def test_no_film_is_on_both_sides_of_an_inner_fold(by_film, tmp_path, monkeypatch):
     fit, check, sides = LogisticProbe.fit, LogisticProbe._check, []
 
     def record_fit(self, X, y, sample_weight=None):
@@ -267,9 +238,7 @@ def test_no_film_is_on_both_sides_of_an_inner_fold(by_film, tmp_path, monkeypatc
     monkeypatch.setattr(LogisticProbe, "_check", record_test)
     keys = {"split": "films", "protocol": "leak-free"}
     keys["estimators"] = [SEARCH | {"param_grid": {"C": [0.1, 1.0]}}, CALIBRATED]
-    if stores == 2:
-        copied = shutil.copytree(by_film.store, tmp_path / "b.zarr")
-        keys |= {"store": (by_film.store, copied)}
+    keys["store"] = (by_film.store, shutil.copytree(by_film.store, tmp_path / "b.zarr"))
     run = om.run_experiment(structs.replace(by_film, **keys), tmp_path / "run")
     assert "inner-folds" not in {warning.code for warning in run.warnings}
     assert run.header.skipped == []
@@ -372,11 +341,6 @@ def own(make_run):
     make_run("good")  # by what was known before
     tables = [dict(table) for table in (PROTOCOLS, TARGETS)]
 
-    def first_fold(clips):
-        yield next(leak_free(clips))
-
-    PROTOCOLS["first-fold"] = Protocol(first_fold, "a look", "none")
-
     def clips(context, runs):
         line = Line("clips", "ours", {"all": Value(len(context.manifest))})
         return Artifacts([Table(["all"], [Block("", "", "count", [line])])])
@@ -388,13 +352,6 @@ def own(make_run):
         table.update(before)
 
 
-def test_a_protocol_of_a_function_runs(own, experiment, tmp_path):
-    chosen = structs.replace(experiment, protocol="first-fold", estimators=("logistic",))
-    run = om.run_experiment(chosen, tmp_path / "run")
-    assert (run.header.protocol, run.header.balance) == ("first-fold", "none")
-    assert [*run.model_scores[0].by_fit] == [0]
-
-
 def test_a_protocol_may_have_options_and_no_fold_column(own, experiment, tmp_path):
     def parts(clips, repeats=1):
         for number in range(4 * repeats):
@@ -402,12 +359,12 @@ def test_a_protocol_may_have_options_and_no_fold_column(own, experiment, tmp_pat
             stop, test = part == (number + 1) % 4, part == number % 4
             yield Parts(f"part {number}", ~(stop | test), stop, test)
 
-    PROTOCOLS["parts"] = Protocol(parts, "parts", by_folds=False)
+    PROTOCOLS["parts"] = Protocol(parts, "parts", "none", by_folds=False)
     for split, repeats in ((None, 1), ("", 2)):
         asked = {"name": "parts", "repeats": repeats}
         chosen = structs.replace(experiment, split=split, protocol=asked, estimators=("logistic",))
         run = om.run_experiment(chosen, tmp_path / f"run{repeats}")
-        assert run.header.split == ""
+        assert (run.header.split, run.header.balance) == ("", "none")
         assert run.clips["fold"].isna().all()
         assert [*run.model_scores[0].by_fit] == list(range(4 * repeats))
     trained = om.train_model(structs.replace(chosen, estimators=("mlp",)), tmp_path / "model")

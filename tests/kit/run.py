@@ -84,6 +84,7 @@ def make_world(
     ]
     scheme = CONCEPTS if marked else ()
     manifest = labelled(ids, levels, concepts, folds=folds, scheme=scheme, synthetic=synthetic)
+    manifest.add(Split("three", ids, [fold % 3 for fold in folds]))
     manifest.save(folder / "manifest")
     world = World(folder, ids, levels, folds, features)
     write_store(world.store, manifest, world.rows, recipe)

@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 import obygaze_models as om
-from tests.experiments.conftest import no_waiting_for_the_disk  # noqa: F401
+from tests.experiments.conftest import no_waiting  # noqa: F401
 from tests.kit.page import open_tab
 from tests.kit.world2 import make_world2
 
