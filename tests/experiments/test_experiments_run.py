@@ -367,8 +367,9 @@ CUT = {"name": "sklearn.model_selection:GridSearchCV", "as": "cut", "threshold":
 
 
 def test_validation_clips_choose_the_threshold(world, make_run):
-    run = make_run("cut", estimators=("logistic", CUT), protocol="leak-free", split="three",
-                   balance="none", train_negatives=("EN", "HN", "NS"), test_negatives=())  # fmt: skip
+    run = make_run("cut", estimators=("logistic", CUT), protocol="leak-free", balance="none",
+                   split="three", train_negatives=("EN", "HN", "NS"),
+                   test_negatives=())  # fmt: skip
     plain, cut = ([f for f in fits_of(run) if f.model == name] for name in ("logistic", "cut"))
     saved = [row for row in run.saved if row["model"] == "cut"]
     fits = run.fits.set_index("model")

@@ -9,6 +9,7 @@ import sys
 from collections import defaultdict
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from unittest.mock import Mock
 
@@ -43,7 +44,7 @@ def few_epochs_in_one_process():
         patch.setattr(module, "usable_cores", lambda: 1)
         patch.setattr(os, "fsync", lambda descriptor: None)
         for name in ("mlp", "mlp-author"):
-            sparse = {**ESTIMATORS[name].parameters, "max_iter": 3}
+            sparse = {**ESTIMATORS[name].parameters, "max_iter": 1}
             patch.setitem(ESTIMATORS, name, replace(ESTIMATORS[name], parameters=sparse))
         yield
 
@@ -75,6 +76,7 @@ def weighted_f1(labels, called):
 MEASURES = {"f1_weighted": weighted_f1, "f1": f1_score}
 
 
+@cache
 def scores_of(run, model, test):
     """Return the F1 of each fit by scikit-learn, by metric, from predictions.csv."""
     by_fit = defaultdict(list)
