@@ -110,6 +110,9 @@ def test_other_features_are_refused(world, model, tmp_path):
         write_store(tmp_path / f"{name}.zarr", manifest, world.rows, recipe)
         with pytest.raises(ExperimentError, match=f"does not fit .*{name}.*: {name} is"):
             om.predict(model, tmp_path / f"{name}.zarr")
+    renamed = replace(RECIPE, backbone=RECIPE.backbone | {"name": "tiny-toy", "family": "toy"})
+    write_store(tmp_path / "renamed.zarr", manifest, world.rows, renamed)
+    assert len(om.predict(model, tmp_path / "renamed.zarr").table) == len(world.ids)
     with pytest.raises(UnknownItem, match="unknown id 'gone'"):
         om.predict(model, world.store, ids=["gone"])
 

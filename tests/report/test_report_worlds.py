@@ -72,19 +72,6 @@ def test_clips_without_a_film_have_a_page(tmp_path):
     assert len(page.data["ids"]) == len(world.ids)
 
 
-def test_a_single_film_gives_no_interval(tmp_path):
-    world = make_world2(tmp_path / "world", films=("Alone",))
-    experiment = om.Experiment(
-        name="alone", manifest=world.manifest, store=world.store, split="three",
-        estimators=("logistic",), **SURE,
-    )  # fmt: skip
-    run = om.run_experiment(experiment, tmp_path / "run")
-    page = Page(om.report(run, tmp_path / "page.html"))
-    row = next(row for row in page.rows if row and row[0].startswith("frames "))
-    assert "too few films" in row[0]
-    assert " to " not in row[2]
-
-
 def test_the_command_writes_a_page_of_timelines(tmp_path, obygaze):
     rows = [
         f"Juno,{who},{60 * minute},{60 * minute + 30},{'SN'[(minute + offset) % 2]}"
@@ -102,12 +89,6 @@ def test_the_command_writes_a_page_of_timelines(tmp_path, obygaze):
     assert page.data["unit"] == "minute"
     refused(obygaze("report", marks, "-o", output), str(output), code=1)
     refused(obygaze("report", marks, "-o", tmp_path / "page.pdf"), "must end in .html", code=2)
-
-
-def test_a_page_names_the_kind_of_its_intervals(pages2, run_world2, tmp_path):
-    fixed = run_world2(tmp_path / "run", protocol="leak-free", **SURE)
-    assert "of these trained models" in Page(om.report(fixed, tmp_path / "page.html")).text
-    assert "variance of Nadeau and Bengio" in Page(pages2["levels"]).text
 
 
 def test_runs_on_other_labels_are_refused(run2, run_world2, tmp_path):
