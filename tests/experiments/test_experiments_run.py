@@ -134,27 +134,6 @@ def test_films_are_left_out_once_without_validation(world, make_run):
         np.testing.assert_array_equal(first, second.probabilities)
 
 
-@pytest.mark.night
-def test_a_run_grows_with_its_films(tmp_path):
-    """The exponent of bytes is at most 1.15 for 6 to 24 films with the same clips each."""
-    sizes = []
-    for films in (6, 12, 24):
-        folder = tmp_path / str(films)
-        ids = [f"film{film:02}-{clip}" for film in range(films) for clip in range(40)]
-        manifest = labelled(ids, ["EN", "S"] * (20 * films), seconds=2)
-        manifest.save(folder / "manifest")
-        rows = np.random.default_rng(0).normal(size=(len(ids), 8)).astype(np.float32)
-        write_store(folder / "s.zarr", manifest, dict(zip(ids, rows, strict=True)))
-        experiment = om.Experiment(
-            name="grows", manifest=folder / "manifest", store=folder / "s.zarr",
-            positives=("S",), train_negatives=("EN",), protocol="leave-film-out",
-            estimators=("logistic",),
-        )  # fmt: skip
-        run = om.run_experiment(experiment, folder / "run")
-        sizes.append(sum(map(len, bytes_of(run.folder).values())))
-    assert np.log(sizes[2] / sizes[0]) / np.log(4) <= 1.15
-
-
 @pytest.fixture(scope="module")
 def spans(world):
     manifest, folder = Manifest.load(world.manifest), world.folder / "spans"

@@ -47,14 +47,6 @@ def random_levels(seed, size=40):
     return [list(PAPER)[(row * seed + row // 3) % 4] for row in range(size)]
 
 
-def test_one_annotator_needs_no_comparison(tmp_path):
-    manifest = with_labels({"anna": random_levels(1)})
-    page = Page(om.report(manifest, tmp_path / "page.html"))
-    assert "Where they differ" not in page.text
-    assert "kappa" not in page.text
-    assert [own["name"] for own in page.data["annotators"]] in (["anna"], [])
-
-
 def test_three_annotators_are_counted_by_how_many_marked(tmp_path):
     sets = {name: random_levels(seed) for seed, name in enumerate(("anna", "bo", "carl"), 1)}
     page = Page(om.report(with_labels(sets), tmp_path / "page.html"))
