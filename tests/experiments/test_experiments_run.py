@@ -13,7 +13,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 from sklearn.model_selection import LeaveOneGroupOut
 
 import obygaze_models as om
-from obygaze_features.manifests import Manifest
+from obygaze_features.manifests import Manifest, Split
 from obygaze_models.data.protocols import Clips, find_protocol
 from obygaze_models.experiments.fit import rows_of
 from obygaze_models.experiments.plan import make_plan
@@ -345,9 +345,12 @@ CUT = {"name": "sklearn.model_selection:GridSearchCV", "as": "cut", "threshold":
        "estimator": LOGISTIC, "param_grid": {"C": [1.0]}, "cv": 2}  # fmt: skip
 
 
-def test_validation_clips_choose_the_threshold(world, make_run):
+def test_validation_clips_choose_the_threshold(world, make_run, tmp_path):
+    manifest = Manifest.load(world.manifest)
+    manifest.add(Split("three", world.ids, [fold % 3 for fold in world.folds]))
+    manifest.save(tmp_path / "m")
     run = make_run("cut", estimators=("logistic", CUT), protocol="leak-free", balance="none",
-                   split="three", train_negatives=("EN", "HN", "NS"),
+                   manifest=tmp_path / "m", split="three", train_negatives=("EN", "HN", "NS"),
                    test_negatives=())  # fmt: skip
     plain, cut = ([f for f in fits_of(run) if f.model == name] for name in ("logistic", "cut"))
     saved = [row for row in run.saved if row["model"] == "cut"]
