@@ -47,7 +47,7 @@ class MarkedBank(Marked, om.ConceptBank):
 
 #: A quick instance of each class. They derive additional inputs of `fit` from X and y.
 INSTANCES = (
-    om.MLPProbe(max_iter=20, batch_size=64, learning_rate_init=0.01),
+    om.MLPProbe((16,), max_iter=20, batch_size=64, learning_rate_init=0.01),
     om.LinearSVMProbe(C=1.0),
     LogisticProbe(),
     om.RandomDirections(),
