@@ -37,7 +37,6 @@ SLIPS = {
     ],
     "ratings t.csv --rater cmn": [("image_id,group,cnn\na,x,1\n", "did you mean cnn?")],
     "captions f/notes.txt": [("x", "no group in the file name")],
-    "captions f/ann_XY1_O_1.txt": [("x", "unknown emotion 'XY'")],
     "captions f/ann_HA1_O_1.txt": [
         ("\n \n", "no captions"),
         ("smile\udcff\n", "is not UTF-8: 'utf-8' codec can't decode byte 0xff in position 5"),

@@ -203,6 +203,7 @@ def test_models_are_compared_with_the_first_one(good, noisy):
         (name, test) for name in names for test in ("HN vs S", "EN+HN vs S")
     ]
     assert {*table["reference"]} == {"good-films: logistic"}
+    assert {row["metric"] for row in compared.rows} == {"auroc"}
     assert compared.warnings == []
     raw = []
     for row in table.itertuples():

@@ -88,12 +88,6 @@ def test_inputs_are_compared_film_by_film(page, tables):
     assert cell == f"+{percent((words - length).mean())} {low.replace('-', '−')} to +{high}"
 
 
-def test_levels_without_a_test_are_counted(page, clips):
-    untested = clips["level"].isin(["HN", "NS"]).sum()
-    name = f"Hard Negative, Not Sure {untested} of {len(clips):,} minutes"
-    assert page.row(name)[0] == "not tested"
-
-
 def test_each_concept_has_its_score(page, tables):
     scores = {
         test.removesuffix(" vs all without"): by_film(own, roc_auc_score)
