@@ -34,7 +34,6 @@ from tests.kit.store import a_store
 
 if TYPE_CHECKING:  # a small installation has no scikit-learn
     from obygaze_models.experiments.experiment import Experiment
-    from obygaze_models.experiments.tables import Run
 
 for tier, examples in {"test": 12, "night": 200}.items():
     settings.register_profile(tier, deadline=None, max_examples=examples)
@@ -195,13 +194,6 @@ def experiment(world: World) -> Experiment:
         split="ten", protocol="leak-free", positives=("S",), train_negatives=("HN",),
         test_negatives=(("EN",), ("EN", "HN")),
     )  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def finished_run(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    from obygaze_models.experiments.run import run_experiment
-
-    return run_experiment(experiment, tmp_path_factory.mktemp("runs") / "first")
 
 
 @pytest.fixture(scope="session")

@@ -120,7 +120,6 @@ def test_the_normal_approximation_has_the_exact_moments():
     ({"a": [[1, 0], [0, 0]]}, ["A", "embedding 2", "zero"]),
     ({"y": [[1, np.nan]]}, ["Y", "embedding 1", "not finite"]),
     ({"b": [[1, 0, 0]]}, ["'X': 2", "'B': 3", "single model"]),
-    ({"x": [[1, 0], [1]]}, ["X", "not a table of numbers"]),
 ])  # fmt: skip
 def test_invalid_embeddings_are_refused(sets, facts):
     with pytest.raises(BiasError) as raised:

@@ -141,14 +141,6 @@ def test_negatives_follow_the_papers_three_definitions():
         assert own[:, 0].tolist() == marks[:, 0].tolist()
 
 
-def test_concepts_are_learned_as_if_alone():
-    together = om.ConceptBank(C=CS).fit(X, Y)
-    for column in range(3):
-        alone = om.ConceptBank(C=CS).fit(X, Y[:, [column]])
-        assert (together.cavs_[column] == alone.cavs_[0]).all()
-        assert (together.C_[column], together.quality_[column]) == (alone.C_[0], alone.quality_[0])
-
-
 def test_each_concept_may_have_its_own_c():
     own = fit(C=dict(zip(CONCEPTS, CS, strict=True)))
     assert tuple(own.C_) == CS

@@ -47,7 +47,7 @@ class MarkedBank(Marked, om.ConceptBank):
 
 #: A quick instance of each class. They derive additional inputs of `fit` from X and y.
 INSTANCES = (
-    om.MLPProbe(max_iter=20, batch_size=64, learning_rate_init=0.01),
+    om.MLPProbe((16,), max_iter=20, batch_size=64, learning_rate_init=0.01),
     om.LinearSVMProbe(C=1.0),
     LogisticProbe(),
     om.RandomDirections(),
@@ -169,11 +169,8 @@ NAMES = [
     ("no_such_package:Forest", {}, "cannot be imported: .*Install its package"),
     ("sklearn.svm:SVC", {}, "nor a classifier with predict_proba"),
     ("builtins:dict", {}, "builtins:dict is not a scikit-learn estimator"),
-    ("sklearn.naive_bayes:GaussianNB", {"prior": 1}, "'prior'; did you mean priors?"),
     ("sklearn.decomposition:PCA", {}, "neither a regressor nor a classifier"),
     ("sklearn.pipeline:Pipeline", {}, "cannot be made"),
-    ("sklearn.pipeline:make_pipeline", {}, "is not a scikit-learn estimator"),
-    ("sklearn.ensemble:VotingClassifier", {}, "cannot be made: .*estimators"),
     ("sklearn.naive_bayes:GaussianNB", {"priors": "builtins:dict"}, "builtins:dict is not a"),
 ]
 
@@ -237,7 +234,6 @@ SLIPS = [
     (lambda: fit_bank(concepts=C + 1), "1 .*, 0 .* or -1"),
     (lambda: fit_bank(X_val=X), "need both X_val and concepts_val"),
     (lambda: fit_bank(concept_names=["Look", "Look", "Body"]), "distinct .*Look.*Look"),
-    (lambda: fit_bank(concept_names="abc"), "'abc'"),
     (lambda: fit_bank(concepts=C[:, :1] * 0, concept_names=["a"]),
      "no concept can be learned: a has no positive"),
     (lambda: fit_bank(options={"C": {"Nothing": 1.0}}), "C: unknown concept 'concept 1'"),
@@ -260,7 +256,6 @@ SLIPS = [
     (lambda: predict_frames(lambda X: np.where(np.arange(5) == 1, np.nan, X)),
      "clip 0 .* not finite"),
     (lambda: baselines(0), "between 0 and 1"),
-    (lambda: tree(left=[3, -1, -1]), "child must follow its parent among 3 nodes"),
     (lambda: tree(left=[0, -1, -1]), "child must follow its parent"),  # for ever
     (lambda: tree(left=[1, 2, -1]), "must have two children or none"),
     (lambda: tree(feature=[2, -2, -2]), r"a column that it lacks \(it has 2\)"),

@@ -2,14 +2,15 @@
 
 import os
 from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 from msgspec import structs
 
 import obygaze_models as om
-from obygaze_features.manifests import Split
-from obygaze_features.manifests.manifest import Manifest
+from obygaze_models.estimators import registry
 from tests.conftest import run_obygaze
 from tests.kit.authors import Dataset, make_authors, make_dataset
 from tests.kit.run import World, make_world, write_experiment
@@ -18,20 +19,18 @@ MakeRun = Callable[..., om.Run]
 
 
 @pytest.fixture(autouse=True, scope="session")
-def no_waiting_for_the_disk() -> Iterator[None]:
-    """Skip disk flushes, but still record which files are flushed."""
+def no_waiting() -> Iterator[None]:
+    """Skip disk flushes, and list the installed packages once; those of entry points are new."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "packages_distributions", cache(packages_distributions))
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
 
 
 @pytest.fixture(scope="session")
 def marked(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """The world in which clips have concepts, with another split of three folds."""
-    world = make_world(tmp_path_factory.mktemp("marked"), marked=True)
-    three = Split("three", world.ids, [fold % 3 for fold in world.folds])
-    Manifest.load(world.manifest).add(three)
-    return world
+    """The world in which clips have concepts."""
+    return make_world(tmp_path_factory.mktemp("marked"), marked=True)
 
 
 @pytest.fixture(scope="session")

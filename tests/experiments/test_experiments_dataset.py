@@ -287,7 +287,7 @@ def test_stores_and_models_that_do_not_fit_are_one_line(planted, model, tmp_path
 def test_plugins_read_frames_by_their_tags(planted, install, tmp_path):
     source = "from obygaze_models import FrameMIL\n\nclass Frames(FrameMIL):\n    pass\n"
     install({"nets.py": source}, {"frames": "mylab.nets:Frames"})
-    asked = planted.experiment({"name": "frames", "max_iter": 2})
+    asked = planted.experiment({"name": "frames", "max_iter": 2}, protocol="official")
     run = om.run_experiment(asked, tmp_path / "run")
     assert {line["reads"] for line in run.saved} == {"frames"}
     assert np.isfinite(run.frames("frames").probabilities[0, :SHORT]).all()

@@ -29,7 +29,7 @@ SILENT = np.isin(np.arange(FILMS * CLIPS) % 8, 5)
 """The clips that the store of sound lacks."""
 
 
-def write_senses(folder, strength=1.2):
+def write_senses(folder):
     """Write 216 clips of 9 films in which only sound reveals the class.
 
     Pictures tell the film and texts tell nothing, and both have a far larger scale.
@@ -45,7 +45,7 @@ def write_senses(folder, strength=1.2):
     manifest = kit.labelled(ids, levels.tolist(), concepts_of, **labels, seconds=1)
     manifest.save(folder / "manifest")
     hear = chance.normal(size=(len(ids), 6))
-    hear[:, 0] += strength * (2 * truth - 1)
+    hear[:, 0] += 1.2 * (2 * truth - 1)
     see = 50 * chance.normal(size=(len(ids), 12)) + 100 * chance.normal(size=(FILMS, 12))[film]
     read = 30 * chance.normal(size=(len(ids), 8))
     for name, values in zip(ALONE, (see, hear, read), strict=True):
@@ -88,13 +88,11 @@ def auroc(run):
     return {row["model"]: row for row in rows.to_dict("records") if row["metric"] == "auroc"}
 
 
-def test_fusion_finds_the_informative_store(senses, fused, tmp_path):
+def test_fusion_finds_the_informative_store(senses, fused):
     _, _, _, truth, hear = senses
     scores = auroc(fused)
     best = roc_auc_score(truth[~SILENT], hear[~SILENT, 0])  # along the true direction
     assert scores["logistic"]["mean"] > best - 0.06
-    none = om.run_experiment(experiment(write_senses(tmp_path, 0)[0]), tmp_path / "run")
-    assert all(r["low"] - 0.03 < 0.5 < r["high"] + 0.03 for r in auroc(none).values())
 
 
 def used_by(folder):

@@ -67,17 +67,6 @@ def test_a_score_is_the_mean_over_films_with_scipys_t_interval(key):
     assert estimate.groups == 8
 
 
-def test_a_film_that_several_fits_tested_counts_once():
-    """Each fit is scored separately; their probabilities are never ranked together."""
-    clips = some_clips(fits=3)
-    size = len(clips.ids) // 3
-    by_fit = [by_film(clips, roc_auc_score, slice(n * size, (n + 1) * size)) for n in range(3)]
-    estimate = estimate_scores(score_groups(clips))["auroc"]
-    assert estimate.value == close(np.mean(by_fit))
-    test = stats.ttest_1samp(np.mean(by_fit, axis=0), 0)
-    assert estimate.interval == close(tuple(test.confidence_interval(0.95)))
-
-
 def test_differences_are_paired_by_film():
     first, second = some_clips(seed=1), some_clips(seed=1)
     noise = np.random.default_rng(2).normal(0, 0.2, len(second.ids))

@@ -1,6 +1,5 @@
 """Scores, intervals and guesses against scikit-learn, trec_eval and loops; model comparisons."""
 
-import json
 import tempfile
 from collections import defaultdict
 from dataclasses import replace
@@ -204,6 +203,7 @@ def test_models_are_compared_with_the_first_one(good, noisy):
         (name, test) for name in names for test in ("HN vs S", "EN+HN vs S")
     ]
     assert {*table["reference"]} == {"good-films: logistic"}
+    assert {row["metric"] for row in compared.rows} == {"auroc"}
     assert compared.warnings == []
     raw = []
     for row in table.itertuples():
@@ -262,15 +262,6 @@ def test_scores_are_given_for_each_value_of_a_column_of_the_clips(world, make_ru
     assert {row["model"] for row in csv_rows(held_out)} == {"logistic"}
 
 
-def test_the_table_names_the_test_that_p_is_from(run, good, noisy):
-    text = " ".join(str(om.compare(good, noisy)).split())
-    assert "p is from a paired t-test over films with the variance of Nadeau and Bengio" in text
-    fixed = " ".join(str(om.compare(run("good"))).split())
-    assert "p is from a paired t-test over films, adjusted" in fixed
-    with pytest.raises(ExperimentError, match="did you mean f1"):
-        om.compare(good, noisy, metric="f11")
-
-
 def test_models_are_compared_within_and_across_runs(run, good, noisy):
     table = om.compare(good, noisy, models=["majority"]).table
     assert {*table["model"]} == {"noisy: majority"}
@@ -296,7 +287,7 @@ def test_notes_say_how_runs_differ(run, world, tmp_path):
     a = run("good")
     b = run(
         "others", manifest=tmp_path / "manifest", labels="others", protocol="split",
-        estimators=("logistic", "knn"), test_negatives=(("HN",), ("EN", "HN"), ("EN",)),
+        estimators=("logistic",), test_negatives=(("HN",), ("EN", "HN"), ("EN",)),
     )  # fmt: skip
     compared = om.compare(a, b, models=["logistic"])
     clips = compared.table.set_index("test")["clips"].to_dict()["EN+HN vs S"]
@@ -320,7 +311,7 @@ def test_notes_say_how_runs_differ(run, world, tmp_path):
 
 def test_only_shared_clips_are_compared(run, world, tmp_path):
     manifest = Manifest.load(world.manifest)
-    split, guess = manifest.split("ten"), {"estimators": ("majority",)}
+    split, guess = manifest.split("ten"), {"estimators": ("majority",), "test_negatives": ()}
     turned = replace(split, name="turned", folds=[(fold + 1) % 10 for fold in split.folds])
     manifest.with_parts(turned).save(tmp_path / "turned")
     part = manifest.select(ids=[clip for clip in world.ids if clip[:3] != "tt3"])
@@ -341,10 +332,8 @@ def test_only_shared_clips_are_compared(run, world, tmp_path):
 
 def test_compare_prints_and_draws_the_comparison(good, noisy, tmp_path):
     a, b = good.folder, noisy.folder
-    options = ("--by", "level", "--metric", "f1")
+    options = ("--by", "level", "--metric", "f1", "--model", "logistic")
     result = run_obygaze("models", "compare", a, b, *options, "-o", tmp_path / "d.svg", code=0)
-    compared = om.compare(a, b, by="level", metric="f1")
+    compared = om.compare(a, b, models=["logistic"], by="level", metric="f1")
     assert str(compared) in result.stdout
     assert "<svg" in (tmp_path / "d.svg").read_text()
-    printed = json.loads(run_obygaze("models", "compare", a, b, "--json", code=0).stdout)
-    assert len(printed) == len(om.compare(a, b).table)

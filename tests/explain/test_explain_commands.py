@@ -1,7 +1,6 @@
 """Reasons of clips, and commands from annotators' timelines to moments and their scores."""
 
 import json
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,13 +18,13 @@ from obygaze_models.explain.attributions import explain_clips
 from obygaze_models.explain.moments import format_times
 from obygaze_models.saved import predict as predicting
 from obygaze_models.saved.about import Features
-from obygaze_models.saved.predict import open_for, read_input
+from obygaze_models.saved.predict import open_for
 from tests.kit.authors import MOBYGAZE, make_authors
 from tests.kit.clips import logistic_on, tree_on
 from tests.kit.files import refused, write
 from tests.kit.floats import close
 from tests.kit.predicted import fits_of
-from tests.kit.run import RECIPE, write_store
+from tests.kit.run import RECIPE
 
 NAMES = ["Look", "Body"]
 BACKBONE = RECIPE.backbone
@@ -87,31 +86,6 @@ def test_a_trees_questions_are_listed(explain, saved, world):
     assert [*first["explanation"]["probabilities"].values()] == close(odds)
     printed = explain("tree", "tt0-003", code=0).stdout
     assert all(word in printed for word in ("tt0-003", "threshold", "cosine"))
-
-
-def test_the_table_tells_the_prediction_from_the_class_of_the_contributions(explain, saved, world):
-    odds = saved[1]["linear"].predict_proba(world.features)[:, 1]
-    clip = world.ids[int(odds.argmin())]  # predicted EN, whereas the contributions speak for S
-    lines = explain("linear", clip, code=0).stdout.splitlines()
-    facts = dict(line.split(maxsplit=1) for line in lines if line.startswith(("pred", "label")))
-    assert facts == {"prediction": "EN", "label": "S"}
-
-
-def other_store(world, folder, **backbone):
-    features = dict(zip(world.ids, world.features, strict=True))
-    path, recipe = folder / "other.zarr", replace(RECIPE, backbone=dict(BACKBONE) | backbone)
-    write_store(path, of.Manifest.load(world.manifest), features, recipe)
-    return path
-
-
-def test_explain_reads_the_models_features(world, tmp_path):
-    renamed = of.open_store(other_store(world, tmp_path, name="tiny-toy", family="toy"))
-    clips = ["tt2-001", "tt0-000"]
-    rows = world.features[[world.ids.index(clip) for clip in clips]]
-    for store in (renamed, of.open_store(world.store)):
-        have, features = read_input(about(), open_for(about(), store), clips)
-        assert have == clips
-        assert features == close(rows)
 
 
 def test_mismatched_clips_and_models_are_refused(explain, world):

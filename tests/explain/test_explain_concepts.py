@@ -124,14 +124,6 @@ def test_concepts_may_be_called_like_the_intercept():
     assert second == [("at rest (intercept)", -8), ("(intercept)", 6), ("at rest (intercept)", -1)]
 
 
-@given(st.lists(st.floats(0.001, 1), min_size=1, max_size=6, unique=True))
-def test_holm_equals_its_definition(ps):
-    """Each p is multiplied by the number of p values that are not smaller, then made monotone."""
-    needed = {p: p * sum(q >= p for q in ps) for p in ps}
-    expected = [min(1, max(needed[q] for q in ps if q <= p)) for p in ps]
-    assert holm(ps) == close(expected)
-
-
 def test_p_counts_random_directions_at_least_as_far(clips, network):
     bank, marks = clips.bank, clips.data.concepts[:, clips.bank.columns_]
     settings = {"runs": 60, "random_state": 3}

@@ -67,6 +67,7 @@ def make_world(
     """Write 200 clips of four levels in ten folds; S is distinct from the rest, with some overlap.
 
     If `marked`, every clip except EN has some of three concepts, which its features show.
+    There is also a split of three folds.
     """
     chance = np.random.default_rng(12)
     ids = [f"tt{film}-{scene:03}" for film in range(FILMS) for scene in range(SCENES)]
@@ -84,6 +85,8 @@ def make_world(
     ]
     scheme = CONCEPTS if marked else ()
     manifest = labelled(ids, levels, concepts, folds=folds, scheme=scheme, synthetic=synthetic)
+    if marked:
+        manifest.add(Split("three", ids, [fold % 3 for fold in folds]))
     manifest.save(folder / "manifest")
     world = World(folder, ids, levels, folds, features)
     write_store(world.store, manifest, world.rows, recipe)

@@ -4,7 +4,9 @@ import json
 import logging
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,10 +45,14 @@ TEXTS = [
 ]
 
 
+@cache
+def pretrained(kind: type, folder: Path) -> tuple[Any, Any]:
+    return kind.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+
+
 def token_probabilities(folder: Path, text: str) -> list[float]:
     """Return the probability of each token and of the end, one step after another."""
-    model = GPT2LMHeadModel.from_pretrained(folder).eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = pretrained(GPT2LMHeadModel, folder)
     ids, probabilities = [tokenizer.bos_token_id], []
     for token in [*tokenizer(text)["input_ids"], tokenizer.eos_token_id]:
         with torch.no_grad():
@@ -58,8 +64,7 @@ def token_probabilities(folder: Path, text: str) -> list[float]:
 
 def embeddings_by_transformers(folder: Path, texts: list[str], pool="mean") -> np.ndarray:
     """Return the normalised mean of the tokens, or the first, without padding."""
-    model = AutoModel.from_pretrained(folder).eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = pretrained(AutoModel, folder)
     rows = []
     for text in texts:
         with torch.no_grad():

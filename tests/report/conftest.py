@@ -10,13 +10,18 @@ import pytest
 from msgspec import structs
 
 import obygaze_models as om
-from tests.experiments.conftest import no_waiting_for_the_disk  # noqa: F401
+from obygaze_features.manifests import Manifest
+from tests.experiments.conftest import no_waiting  # noqa: F401
 from tests.kit.page import open_tab
 from tests.kit.world2 import make_world2
 
 EXAMPLE = Path(__file__).parents[2] / "examples/mobygaze"
 BANK = {"name": "pcbm-logistic", "negatives": "b", "bank__C": 0.1}
 TREE = {"name": "pcbm-tree", "negatives": "b", "bank__C": 0.1}
+EIGHT = (
+    "tt0097576", "tt0110912", "tt0119822", "tt0120338", "tt0375679", "tt0467406", "tt1045658",
+    "tt2267998",
+)  # fmt: skip
 SURE = {"positives": ("A+",), "train_negatives": ("A",)}
 WORLD2 = {
     "levels": SURE | {"estimators": (BANK, TREE)},
@@ -60,22 +65,26 @@ def axe(tab):
     return [entry for entry in violations if entry[1] in {"serious", "critical"}]
 
 
-@pytest.fixture(scope="session")
-def example_runs(tmp_path_factory):
-    """The folders of the shipped example's runs, with three of its six concepts."""
-    folder = tmp_path_factory.mktemp("example")
-    for name in ("level", "length", "concepts"):
-        experiment = om.load_experiment(EXAMPLE / f"{name}.toml")
-        experiment = structs.replace(experiment, concepts=experiment.concepts[:3])
-        om.run_experiment(experiment, folder / name)
-    return folder
+def make_example(folder, films, concepts):
+    """Write the page and the runs of the shipped example, of some films and concepts."""
+    runs = [folder / name for name in ("level", "length", "concepts")]
+    Manifest.load(EXAMPLE / "minutes").select(films=films).save(folder / "minutes")
+    for run in runs:
+        experiment = om.load_experiment(EXAMPLE / f"{run.name}.toml")
+        changes = {"manifest": folder / "minutes", "concepts": experiment.concepts[:concepts]}
+        om.run_experiment(structs.replace(experiment, **changes), run)
+    return om.report(runs, folder / "page.html")
 
 
 @pytest.fixture(scope="session")
-def example(example_runs):
-    """The page of the shipped example."""
-    runs = [example_runs / name for name in ("level", "length", "concepts")]
-    return om.report(runs, example_runs / "page.html")
+def example(tmp_path_factory):
+    """The page of eight of the shipped example's films, and of two of its six concepts."""
+    return make_example(tmp_path_factory.mktemp("example"), EIGHT, 2)
+
+
+@pytest.fixture(scope="session")
+def example_runs(example):
+    return example.parent
 
 
 @pytest.fixture(scope="session")

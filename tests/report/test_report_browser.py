@@ -9,7 +9,7 @@ import pytest
 import obygaze_models as om
 from obygaze_features.manifests import Manifest
 from tests.kit.world2 import make_world2
-from tests.report.conftest import Page, axe
+from tests.report.conftest import Page, axe, make_example
 
 SAVED = "window.saved = []; URL.createObjectURL = blob => { saved.push(blob); return '#' }; 0"
 WIDTH = "document.documentElement.scrollWidth"
@@ -74,7 +74,8 @@ def test_a_page_of_numbers_lists_its_clips(tab, tmp_path):
     assert tab.logged == []
 
 
-def test_the_page_is_as_short_as_its_design(tab, example):
+def test_the_page_is_as_short_as_its_design(tab, tmp_path):
+    example = make_example(tmp_path, None, 3)
     height = "document.documentElement.scrollHeight"
     for width, most in ((1280, 4125), (390, 7335)):  # of 4200 and 7500 with six concepts
         tab.open(example, width=width)

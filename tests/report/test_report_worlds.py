@@ -47,14 +47,6 @@ def random_levels(seed, size=40):
     return [list(PAPER)[(row * seed + row // 3) % 4] for row in range(size)]
 
 
-def test_one_annotator_needs_no_comparison(tmp_path):
-    manifest = with_labels({"anna": random_levels(1)})
-    page = Page(om.report(manifest, tmp_path / "page.html"))
-    assert "Where they differ" not in page.text
-    assert "kappa" not in page.text
-    assert [own["name"] for own in page.data["annotators"]] in (["anna"], [])
-
-
 def test_three_annotators_are_counted_by_how_many_marked(tmp_path):
     sets = {name: random_levels(seed) for seed, name in enumerate(("anna", "bo", "carl"), 1)}
     page = Page(om.report(with_labels(sets), tmp_path / "page.html"))
@@ -70,19 +62,6 @@ def test_clips_without_a_film_have_a_page(tmp_path):
     page = Page(om.report(Manifest.load(world.manifest), tmp_path / "page.html"))
     assert 'id="films"' not in page.html
     assert len(page.data["ids"]) == len(world.ids)
-
-
-def test_a_single_film_gives_no_interval(tmp_path):
-    world = make_world2(tmp_path / "world", films=("Alone",))
-    experiment = om.Experiment(
-        name="alone", manifest=world.manifest, store=world.store, split="three",
-        estimators=("logistic",), **SURE,
-    )  # fmt: skip
-    run = om.run_experiment(experiment, tmp_path / "run")
-    page = Page(om.report(run, tmp_path / "page.html"))
-    row = next(row for row in page.rows if row and row[0].startswith("frames "))
-    assert "too few films" in row[0]
-    assert " to " not in row[2]
 
 
 def test_the_command_writes_a_page_of_timelines(tmp_path, obygaze):
@@ -102,12 +81,6 @@ def test_the_command_writes_a_page_of_timelines(tmp_path, obygaze):
     assert page.data["unit"] == "minute"
     refused(obygaze("report", marks, "-o", output), str(output), code=1)
     refused(obygaze("report", marks, "-o", tmp_path / "page.pdf"), "must end in .html", code=2)
-
-
-def test_a_page_names_the_kind_of_its_intervals(pages2, run_world2, tmp_path):
-    fixed = run_world2(tmp_path / "run", protocol="leak-free", **SURE)
-    assert "of these trained models" in Page(om.report(fixed, tmp_path / "page.html")).text
-    assert "variance of Nadeau and Bengio" in Page(pages2["levels"]).text
 
 
 def test_runs_on_other_labels_are_refused(run2, run_world2, tmp_path):

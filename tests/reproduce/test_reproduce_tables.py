@@ -9,6 +9,7 @@ import sys
 from collections import defaultdict
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from unittest.mock import Mock
 
@@ -21,9 +22,9 @@ import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.registry import ESTIMATORS
-from obygaze_models.reproduce import context, films, render, table2
+from obygaze_models.reproduce import context, render, table2
 from obygaze_models.reproduce import reproduce as module
-from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
+from obygaze_models.reproduce.render import Block, Line, Table, Value
 from tests.conftest import run_obygaze
 from tests.kit.authors import make_authors, make_dataset
 from tests.kit.files import csv_rows, write
@@ -43,7 +44,7 @@ def few_epochs_in_one_process():
         patch.setattr(module, "usable_cores", lambda: 1)
         patch.setattr(os, "fsync", lambda descriptor: None)
         for name in ("mlp", "mlp-author"):
-            sparse = {**ESTIMATORS[name].parameters, "max_iter": 3}
+            sparse = {**ESTIMATORS[name].parameters, "max_iter": 1}
             patch.setitem(ESTIMATORS, name, replace(ESTIMATORS[name], parameters=sparse))
         yield
 
@@ -51,7 +52,7 @@ def few_epochs_in_one_process():
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
     folder = tmp_path_factory.mktemp("authors")
-    return make_dataset(folder, make_authors(folder, scale=4), widths=(12, 12, 12))
+    return make_dataset(folder, make_authors(folder, scale=2), widths=(12, 12, 12))
 
 
 def lines_of(folder, name):
@@ -75,6 +76,7 @@ def weighted_f1(labels, called):
 MEASURES = {"f1_weighted": weighted_f1, "f1": f1_score}
 
 
+@cache
 def scores_of(run, model, test):
     """Return the F1 of each fit by scikit-learn, by metric, from predictions.csv."""
     by_fit = defaultdict(list)
@@ -294,23 +296,6 @@ def test_a_lost_process_is_one_line(dataset, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "make_run", Mock(side_effect=BrokenProcessPool))
     with pytest.raises(ExperimentError, match="one table or figure at a time"):
         om.reproduce(["table2", "fig2"], dataset.manifest, dataset.stores, tmp_path / "out")
-
-
-def test_shared_runs_of_two_tables_are_run_once(dataset, tmp_path, monkeypatch):
-    got, run = [], Mock()
-    target = context.Target("x", lambda _, runs: got.append(runs) or Artifacts([Table()]),
-                            films.plan_films)  # fmt: skip
-    for name in ("first", "second"):
-        monkeypatch.setitem(module.TARGETS, name, target)
-    make = Mock()
-    monkeypatch.setattr(module, "make_run", make)
-    monkeypatch.setattr(module, "load_run", lambda folder: run)
-    monkeypatch.setattr(module, "_run_warnings", lambda *_: [])
-    monkeypatch.setattr(module, "_write_pages", lambda *_: [])
-    done = om.reproduce(["first", "second"], dataset.manifest, dataset.stores, tmp_path / "out")
-    assert got == [{"leave-film-out/xclip-native-HN": run}] * 2
-    assert make.call_count == 1
-    assert [table.name for table in done.tables] == ["first", "second"]
 
 
 def test_tables_are_escaped_and_rounded():

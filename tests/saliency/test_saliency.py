@@ -92,10 +92,10 @@ def library(tmp_path, obygaze) -> Path:
     random = np.random.default_rng(5)
     (tmp_path / "images").mkdir()
     rows = ["id,kind,media,emotion,condition"]
-    for n in range(20):
+    for n in range(10):
         pixels = random.integers(0, 256, (48 + n, 64, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(tmp_path / "images" / f"p{n:02}.png")
-        rows.append(f"p{n:02},image,p{n:02}.png,{('sad', 'angry')[n % 2]},{('NO', 'O')[n > 12]}")
+        rows.append(f"p{n:02},image,p{n:02}.png,{('sad', 'angry')[n % 2]},{('NO', 'O')[n > 6]}")
     (tmp_path / "images.csv").write_text("\n".join(rows) + "\n")
     import_table(obygaze, tmp_path)
     return tmp_path
@@ -122,7 +122,7 @@ def draw(obygaze, library, checkpoints):
 def test_maps_are_written_per_image_and_group(draw, library, checkpoints):
     draw("--by", "condition", text="a photo of a {emotion} person", code=0)
     rows, maps = csv_rows(library / "out/images.csv"), np.load(library / "out/maps.npy")
-    assert maps.shape == (20, 4, 4)
+    assert maps.shape == (10, 4, 4)
     texts = ["a photo of a sad person", "a photo of an angry person"]
     assert [row["text"] for row in rows[:2]] == texts
     model = load_grad_cam_model(checkpoints["tiny-clip"], "cpu")
@@ -143,9 +143,9 @@ def test_maps_are_written_per_image_and_group(draw, library, checkpoints):
         scaled = [values / values.max() for values in maps[members]]
         np.testing.assert_allclose(mean, np.mean(scaled, axis=0), atol=1e-6)
     record = json.loads((library / "out/saliency.json").read_text())
-    assert record["groups"] == {"NO": 13, "O": 7}
+    assert record["groups"] == {"NO": 7, "O": 3}
     assert record["brightest_at"] == max(mean.max() for mean in means.values())
-    assert len(list((library / "out/images").iterdir())) == 20
+    assert len(list((library / "out/images").iterdir())) == 10
 
     # The hotter a patch, the more its colour is that of heat instead of grey.
     with Image.open(library / "out/groups/NO.png") as file:
@@ -158,19 +158,19 @@ def test_maps_are_written_per_image_and_group(draw, library, checkpoints):
 
 def test_unreadable_images_are_named(draw, library):
     (library / "images/p03.png").write_bytes(b"no image")
-    (library / "images/p17.png").unlink()
+    (library / "images/p07.png").unlink()
     result = draw(backbone="tiny-xclip", code=3)
     assert "p03 p03.png cannot be read as an image" in result.stdout
-    assert "p17 no " in result.stdout
+    assert "p07 no " in result.stdout
     ids = {row["id"] for row in csv_rows(library / "out/images.csv")}
-    assert (len(ids), ids & {"p03", "p17"}) == (18, set())
-    assert len(list((library / "out/images").iterdir())) == 18
-    assert set(json.loads((library / "out/saliency.json").read_text())["failed"]) == {"p03", "p17"}
+    assert (len(ids), ids & {"p03", "p07"}) == (8, set())
+    assert len(list((library / "out/images").iterdir())) == 8
+    assert set(json.loads((library / "out/saliency.json").read_text())["failed"]) == {"p03", "p07"}
     for path in (library / "images").iterdir():
         path.unlink()
     result = draw("--overwrite", backbone="tiny-xclip", code=1)
-    assert "Error: could not map any of 20 images: no " in result.stderr
-    assert len(csv_rows(library / "out/images.csv")) == 18  # the old folder is still there
+    assert "Error: could not map any of 10 images: no " in result.stderr
+    assert len(csv_rows(library / "out/images.csv")) == 8  # the old folder is still there
 
 
 def test_user_errors_are_one_line_and_write_nothing(draw, library):
