@@ -86,6 +86,7 @@ def test_pictures_and_sound_fail_separately(tmp_path, obygaze):
         assert fact in result.stderr
 
 
+@pytest.mark.night
 def test_the_number_of_sound_windows_is_an_option(tmp_path, tiny, clap):
     """64 of 67 windows are used, with a note; `frames` uses all."""
     write_sound(tmp_path / "long.wav", "pcm_s16le", np.tile(NOISE[:8000], 67), rate=8000)
@@ -113,6 +114,7 @@ def test_silent_tracks_are_counted(tmp_path, clap):
     assert of.extract(manifest, tmp_path, clap, tmp_path / "s").notes == {"silent sound track": 2}
 
 
+@pytest.mark.night
 def test_another_sound_track_is_another_recipe(tmp_path, tiny, clap):
     write_sound(tmp_path / "two.mkv", "flac", NOISE, NOISE[::-1], pictures=2)
     second = write_sound(tmp_path / "second.wav", "pcm_s16le", NOISE[::-1])

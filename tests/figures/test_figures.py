@@ -110,6 +110,7 @@ def test_a_trees_first_levels_equal_scikit_learns() -> None:
     assert "50" in words(figure)
 
 
+@pytest.mark.night
 def test_saved_figures_are_reproducible_bytes(tmp_path: Path) -> None:
     plain = TEXT | {"axis": "F1"}
     for suffix, start in ((".svg", b"<?xml"), (".pdf", b"%PDF"), (".png", b"\x89PNG")):

@@ -203,6 +203,7 @@ def test_print_shows_all_tables_and_no_controls(page):
     page.prefer()
 
 
+@pytest.mark.night
 def test_only_a_page_with_videos_may_play_them(example, example_runs, tmp_path):
     policy = "media-src"
     assert policy not in Page(example).html
