@@ -321,6 +321,24 @@ def test_validation_films_may_be_drawn():
     assert [fold.name for fold in draw(5)] == [fold.name for fold in draw(9)] == [*by_name]
 
 
+def test_folds_are_made_lazily():
+    films, labels, drawn = np.repeat(np.arange(30).astype(str), 20), np.tile([0, 1], 300), []
+
+    def near(rows):
+        drawn.append(rows)
+        return np.zeros(600, dtype=bool)
+
+    folds = leave_film_out(films, labels, near=near)
+    assert (len(folds), drawn) == (30 * 29, [])
+    assert folds[-1].name == "test 9, validation 8"
+    assert [fold.index for fold in folds[100:103]] == [100, 101, 102]
+    assert len(drawn) == 4
+    with pytest.raises(IndexError):
+        folds[30 * 29]
+    with pytest.raises(ExperimentError, match="did you mean none"):  # before the folds
+        leave_film_out(films, labels, "nome")
+
+
 def test_ten_clips_of_each_class_make_a_film_eligible():
     films = np.repeat([*"abcd"], 20).tolist()
     labels = np.repeat([0, 1, 0, 1, 1, 0, 0, 1], [10, 10, 12, 8, 9, 11, 9, 11])
