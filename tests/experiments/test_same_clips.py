@@ -76,7 +76,7 @@ def test_a_model_is_neither_scored_nor_placed_with_other_clips(lab, obygaze):
 def test_a_new_span_with_an_old_id_was_not_seen(lab, obygaze):
     toml = write(lab / "e.toml", *EXPERIMENT, "manifest = 'manifest'")
     obygaze("models", "train", toml, "-o", "model", code=0)
-    later = [(f"walk-0.mp4,{1000 + row},{1001 + row}", "calm") for row in range(3)]
+    later = [(f"walk-0.mp4,{32 + row},{33 + row}", "calm") for row in range(3)]  # after the last
     table = write_table(lab / "later.csv", [*later, ("walk-0.mp4,0,4", "calm")])
     manifest = of.Manifest.from_csv(table, levels="calm,tense")
     assert manifest.ids[0] in of.Manifest.load("manifest").ids
