@@ -52,7 +52,7 @@ def few_epochs_in_one_process():
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
     folder = tmp_path_factory.mktemp("authors")
-    return make_dataset(folder, make_authors(folder, scale=2), widths=(12, 12, 12))
+    return make_dataset(folder, make_authors(folder, scale=4), widths=(12, 12, 12))
 
 
 def lines_of(folder, name):
