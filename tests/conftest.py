@@ -67,7 +67,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Run the tests of a file on one worker, in order, because they share fixtures.
 
-    Those of `make faults` and `make fuzz` take minutes each, and run on any worker.
+    Those of the documentation and of `make faults` are long, and run on any worker.
     """
     if config.getoption("dist") != "loadscope":
         return None
