@@ -250,10 +250,9 @@ def _own_scores(labels: Array, probabilities: Array, weights: Array) -> dict[str
         scores["recall"] = ratio(hits, confusion[:, 1].sum(axis=1))
         return scores | ranking_scores(labels, probabilities, weights)
 
-    occurring = (confusion.sum(axis=1) + confusion.sum(axis=2)) > 0
     correct = np.trace(confusion, axis1=1, axis2=2)
-    total = np.nan_to_num(f1).sum(axis=1)
-    scores["f1_macro"] = ratio(total, occurring.sum(axis=1))
+    occurring = ~np.isnan(f1)
+    scores["f1_macro"] = ratio(np.nan_to_num(f1).sum(axis=1), occurring.sum(axis=1))
     scores[ACCURACY] = ratio(correct, weights.sum(axis=1))
     return scores
 

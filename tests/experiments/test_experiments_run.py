@@ -145,7 +145,7 @@ def spans(world):
     return folder
 
 
-def test_groups_of_a_column_work_like_films(world, spans, make_run):
+def test_groups_of_a_column_work_like_films(world, spans, make_run, tmp_path):
     changes = {"manifest": spans, "groups": "director", "test_negatives": ()}
     drawn = make_run("drawn", **changes, split=None, protocol=None)
     by_director = {"name": "leave-film-out", "min_clips": 1}
@@ -158,8 +158,14 @@ def test_groups_of_a_column_work_like_films(world, spans, make_run):
         seen = {row["fit"]: om.load_model(row["folder"])[1].seen_groups for row in run.saved}
         for fit in fits_of(run):
             assert not {group_of[clip] for clip in fit.ids} & {*seen[fit.fit]["director"]}
-    of_films = make_run("films-train", **changes | {"groups": None}, split="", protocol=None)
-    assert of_films.header.also_trained == FILMS
+    changes = {"groups": None, "split": "", "protocol": None, "test_negatives": ()}
+    assert make_run("films-train", manifest=spans, **changes).header.also_trained == FILMS
+    manifest = Manifest.load(spans)
+    films = [film * (film != "tt0") for film in manifest.items.films]
+    items = replace(manifest.items, films=films)
+    replace(manifest, items=items).with_parts(manifest.labels()).save(tmp_path / "no-tt0")
+    run = make_run("a-film-less", manifest=tmp_path / "no-tt0", **changes)
+    assert run.header.also_trained == FILMS - 1
     columns, cv = (data.X, data.y, data.groups), om.LeaveFilmOut(min_clips=1, balance="none")
     for own, expected in zip(cv.split(*columns), LeaveOneGroupOut().split(*columns), strict=True):
         assert [rows.tolist() for rows in own] == [rows.tolist() for rows in expected]

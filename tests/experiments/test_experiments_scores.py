@@ -78,6 +78,9 @@ def test_scores_of_several_classes_equal_scikit_learn(seed):
     expected = {name: call(labels, probabilities) for name, call in CLASSES.items()}
     assert {name: scores[name] for name in CLASSES} == close(expected)
     check_weights(labels, probabilities, seed)
+    few = labels < 2  # the third class can still be predicted
+    expected = CLASSES["f1_macro"](labels[few], probabilities[few])
+    assert score(labels[few], probabilities[few])["f1_macro"] == close(expected)
 
 
 def check_weights(labels, probabilities, seed):
