@@ -32,10 +32,9 @@ T = TypeVar("T")
 class Fold:
     """The rows of a fit.
 
-    `tests` has the rows of each test set by name. `group` is the same for related folds, such as
-    folds that leave out the same film. `drawn_from` is the number of clips that `train` was drawn
-    from, or 0 if the protocol does not draw. `near` has the rows that are left out because they are
-    too close to a test clip.
+    `tests` has the rows of each test set by name. `drawn_from` is the number of clips that `train`
+    was drawn from, or 0 if the protocol does not draw. `near` has the rows that are left out
+    because they are too close to a test clip.
     """
 
     index: int
@@ -44,7 +43,6 @@ class Fold:
     train: Array
     validation: Array
     tests: Mapping[str, Array]
-    group: str = ""
     drawn_from: int = 0
     near: Array = field(default_factory=lambda: np.array([], dtype=np.int64))
 

@@ -63,6 +63,8 @@ class Clips:
         The authors' training and validation lists, and the ids of each test set.
     seed
         The seed of all draws. Each fold's own seed is derived from it.
+    validate
+        False if the estimator needs no validation clips.
     """
 
     y: Array
@@ -74,20 +76,19 @@ class Clips:
     runs: RunSet = NO_RUNS
     tested: Mapping[str, frozenset[str]] = field(default_factory=dict)
     seed: RandomState = 0
+    validate: bool = True
 
 
 class Parts(NamedTuple):
     """A fold before training clips are drawn.
 
     `train`, `validation` and `test` are masks of clips. `test` can have a mask for each test set.
-    `group` is the film that is left out, or "".
     """
 
     name: str
     train: Array
     validation: Array
     test: Array | Mapping[str, Array]
-    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,14 +103,23 @@ class Protocol:
         A description in a few words.
     balance
         The default balance of training clips; empty if the protocol fixes these clips.
-    by_folds
-        True if the protocol needs a fold column.
+    divides
+        What the protocol divides: the ``"folds"`` of a column, the ``"groups"`` (films, unless
+        the experiment names another column), or ``"clips"``.
+    own_sets
+        True if the folds are a benchmark's own sets: new folds are never drawn instead, and models
+        are never trained on the test set.
+    two_classes
+        True if the protocol is only for tasks with two classes.
     """
 
     parts: Callable[..., Iterable[Parts]]
     short: str
     balance: str = ""
-    by_folds: bool = True
+    _: KW_ONLY
+    divides: str = "folds"
+    own_sets: bool = False
+    two_classes: bool = False
 
     def make_folds(
         self, clips: Clips, tests: Mapping[str, Array], balance: str = "", **options: Any
@@ -153,7 +163,6 @@ class Protocol:
                 train=train,
                 validation=select_rows(own.validation & ~too_near, clips.y),
                 tests=sets,
-                group=own.group,
                 drawn_from=len(pool) if balance else 0,
                 near=np.flatnonzero(too_near),
             )
@@ -176,7 +185,8 @@ def leave_film_out(
     """Test each eligible film, with each of the others once for validation.
 
     N films give N * (N - 1) folds. With `validation_films`, this number of films is drawn for each
-    tested film. With 0, only the tested film is left out, which gives N folds.
+    tested film. With 0, or if no validation clips are needed, only the tested film is left out,
+    which gives N folds.
 
     A film is eligible if it has at least `min_clips` clips of each class. Films that are not
     eligible are used for training in every fold. Other groups, such as files or directors, work
@@ -184,7 +194,7 @@ def leave_film_out(
     """
     names, codes, eligible = _films(clips.y, clips.groups, min_clips)
     pairs: list[tuple[int, int]] = []
-    if validation_films == 0:
+    if validation_films == 0 or not clips.validate:
         pairs = [(film, -1) for film in eligible]
     elif validation_films is None or validation_films >= len(eligible) - 1:
         pairs = list(permutations(eligible, 2))
@@ -203,7 +213,7 @@ def leave_film_out(
             name += f", validation {names[stop]}"
         tested = codes == test
         stopping = codes == stop
-        return Parts(name, ~(tested | stopping), stopping, tested, str(names[test]))
+        return Parts(name, ~(tested | stopping), stopping, tested)
 
     return MadeWhenNeeded(len(pairs), make_parts)
 
@@ -315,11 +325,11 @@ def authors_lists(clips: Clips) -> Iterator[Parts]:
 
 PROTOCOLS = {
     "leak-free": Protocol(leak_free, "one test fold", BALANCE),
-    "leave-film-out": Protocol(leave_film_out, "films left out", BALANCE, by_folds=False),
+    "leave-film-out": Protocol(leave_film_out, "films left out", BALANCE, divides="groups"),
     "split": Protocol(each_fold, "every fold tested", BALANCE),
-    "official": Protocol(official_sets, "official sets"),
-    "paper": Protocol(papers_text, "the paper’s text"),
-    "released": Protocol(authors_lists, "the released code", by_folds=False),
+    "official": Protocol(official_sets, "official sets", own_sets=True),
+    "paper": Protocol(papers_text, "the paper’s text", two_classes=True),
+    "released": Protocol(authors_lists, "the released code", divides="clips", two_classes=True),
 }
 """All protocols by name. Protocols without leaks come first, as in reports."""
 

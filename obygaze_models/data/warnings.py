@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 _VOID = ("synthetic", "unknown-origin")
-_FIRST = (*_VOID, "leak", "untested", "skipped")
+_FIRST = (*_VOID, "leak", "skipped")
 """The codes of the warnings that can change a conclusion. These are printed first."""
 
 _HEADINGS = {

@@ -121,9 +121,10 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             return ""
         if name not in PROTOCOLS:
             return unknown_name("protocol", name, PROTOCOLS)
-        if (self.balance or self.gap) and not PROTOCOLS[name].balance:
+        protocol = PROTOCOLS[name]
+        if (self.balance or self.gap) and not protocol.balance:
             return f"the protocol {name} fixes the training clips. Remove balance and gap"
-        if name in ("paper", "released") and (self.column or len(self.levels) > 2):
+        if protocol.two_classes and (self.column or len(self.levels) > 2):
             return f"the protocol {name} is for two classes. Use leave-film-out"
         return ""
 

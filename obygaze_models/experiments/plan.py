@@ -26,6 +26,7 @@ from obygaze_models.data.protocols import (
     NO_RUNS,
     PROTOCOLS,
     Clips,
+    Protocol,
     find_released_runs,
     released_test_ids,
 )
@@ -115,9 +116,14 @@ class Plan:
         return [*dict.fromkeys(test for problem in self.problems for test in problem.tests)]
 
     @property
+    def protocol(self) -> Protocol:
+        """The protocol."""
+        return PROTOCOLS[self.division.protocol]
+
+    @property
     def balance(self) -> str:
         """The way to balance training clips; empty if the protocol fixes them."""
-        default = PROTOCOLS[self.division.protocol].balance
+        default = self.protocol.balance
         if default and self.experiment.column:
             default = "none"
         return self.experiment.balance or default
@@ -150,15 +156,9 @@ class Plan:
         return {task: task.labels(self.data) for task in self.tasks}
 
     def folds(self, problem: Problem, *, validate: bool) -> Iterator[Fold]:
-        """Yield a problem's folds, for one seed after the other.
-
-        With leave-film-out, learners without validation clips leave each film out only once.
-        """
+        """Yield a problem's folds, for one seed after the other."""
         experiment = self.experiment
         division = self.division
-        options = dict(experiment.protocol_options)
-        if division.protocol == "leave-film-out" and not validate:
-            options["validation_films"] = 0
         tests = {task.key: task.target.strata(self.labels_of[task]) for task in problem.tests}
         clips = Clips(
             y=problem.train.target.strata(self.labels_of[problem.train]),
@@ -169,13 +169,17 @@ class Plan:
             near=self._near if experiment.gap else None,
             runs=division.runs,
             tested=division.tested,
+            validate=validate,
         )
         seeds = experiment.seeds or (experiment.seed,)
         index = 0
         for seed in seeds:
             try:
-                folds = PROTOCOLS[division.protocol].make_folds(
-                    replace(clips, seed=seed), tests, self.balance, **options
+                folds = self.protocol.make_folds(
+                    replace(clips, seed=seed),
+                    tests,
+                    self.balance,
+                    **experiment.protocol_options,
                 )
             except TypeError as problem_:
                 raise ExperimentError(f"protocol {division.protocol}: {problem_}") from None
@@ -209,7 +213,7 @@ class Plan:
         Training needs clips of every class. Validation and each test need two classes.
         """
         lacks = {"training": self.missing(problem.train, fold.train)}
-        if validate or self.division.protocol != "leave-film-out":
+        if validate or len(fold.validation):
             lacks["validation"] = self.missing(problem.train, fold.validation, 2)
         for part, missing in lacks.items():
             if missing:
@@ -322,7 +326,8 @@ def make_division(
     name = experiment.protocol_name or (OFFICIAL if is_official else "split")
     if name == "released":
         return _released(experiment, manifest, problems)
-    if name == "leave-film-out":
+    protocol = PROTOCOLS[name]
+    if protocol.divides == "groups":
         films = manifest.items.groups(experiment.groups or "film", manifest.ids)
         folds, numbers = np.unique(films, return_inverse=True)
         fold_of = dict(zip(manifest.ids, numbers.tolist(), strict=True))
@@ -330,10 +335,10 @@ def make_division(
         if experiment.split:
             ids = frozenset(manifest.split(experiment.split).ids)
         return Division(name, experiment.split or "", fold_of, len(folds) - 1, ids)
-    if not (experiment.split or PROTOCOLS[name].by_folds):
+    if protocol.divides == "clips" and not experiment.split:
         return Division(name)
     split = _find_split(experiment, manifest, name)
-    least = 2 if name == OFFICIAL else 3
+    least = 2 if protocol.own_sets else 3
     if len(split.sizes) < least or 0 in split.sizes:
         sizes = ", ".join(map(str, split.sizes))
         raise ExperimentError(
@@ -353,7 +358,7 @@ def _find_split(experiment: Experiment, manifest: Manifest, protocol: str) -> Sp
     names = manifest.split_names
     if experiment.split:
         return manifest.split(experiment.split)
-    if protocol == OFFICIAL:
+    if PROTOCOLS[protocol].own_sets:
         raise ExperimentError(
             "the official protocol uses a benchmark's own sets. Name their fold column: split = "
             f'"official" ({manifest.name} has {", ".join(names) or "none"})'

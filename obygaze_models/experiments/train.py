@@ -91,7 +91,7 @@ def _fold_of_all(plan: Plan, problem: Problem, *, validate: bool) -> Fold:
     """Return a fold for training on all clips, or on all but the last fold with every class."""
     data = plan.data
     seed = plan.experiment.seed
-    if plan.division.protocol == "official":  # the test set is not even used for validation
+    if plan.protocol.own_sets:  # the test set is not even used for validation
         return next(plan.folds(problem, validate=True))
     labels = problem.train.target.strata(plan.labels_of[problem.train])
     folds = data.folds

@@ -97,7 +97,7 @@ def _untested(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWar
         yield RunWarning("films", "", text)
     in_test = clips["fold"] == plan.division.last
     lost = clips.loc[in_test & (clips["used"] == "no-features"), "id"].tolist()
-    if lost and plan.division.protocol == "official":
+    if lost and plan.protocol.own_sets:
         text = (
             f"{counted(len(lost), 'test clip has', 'test clips have')} no features "
             f"({join_some(lost, 3)}). Such clips are left out here, but they lower the official "
@@ -121,7 +121,7 @@ def _concepts(plan: Plan, fits: pd.DataFrame) -> Iterator[RunWarning]:
             )
             yield RunWarning("concepts", name, text)
     split = plan.division.split
-    if plan.division.protocol == "released" and learned and split != RELEASED_CONCEPTS:
+    if plan.division.runs.runs and learned and split != RELEASED_CONCEPTS:
         text = (
             f"The bottlenecks learned their concepts from {split}, but the authors' learned from "
             f"{RELEASED_CONCEPTS}. Use a separate experiment with that split."

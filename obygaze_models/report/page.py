@@ -210,7 +210,7 @@ def _learned(
     keys = dict.fromkeys(key for entry in entries for key in entry.scores.mean)
     values |= {
         "results": results(entries, labels),
-        "protocol": find_protocol(run.header.protocol).short.replace("{group}", run.noun),
+        "protocol": find_protocol(run.header.protocol).short,
         "is_apart": not run.header.also_trained and not run.clips["leaked"].any(),
         "feature": feature(run),
         "metrics": {key: METRICS[key].title for key in keys},

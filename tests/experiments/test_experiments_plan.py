@@ -290,7 +290,7 @@ def test_every_film_is_left_out_once():
         )
         for test, second in pairs
     ]
-    assert [draw.group for draw in draws] == [test for test, _ in pairs]
+    assert [draw.name for draw in draws] == [f"test {a}, validation {b}" for a, b in pairs]
     assert all("tt2" in {films[row] for row in draw.train} for draw in draws)
 
 
@@ -301,7 +301,8 @@ def test_clips_without_a_film_are_no_film_of_their_own():
         with pytest.raises(ExperimentError, match=r'20 of 60 clips have no film.*"media"'):
             om.LeaveFilmOut(min_clips=min_clips).get_n_splits(labels, labels, films)
     labels[40:] = UNUSED  # they take no part
-    assert [draw.group for draw in leave_film_out(films, labels)] == ["a", "b"]
+    pairs = ["test a, validation b", "test b, validation a"]
+    assert [fold.name for fold in leave_film_out(films, labels)] == pairs
 
 
 def test_validation_films_may_be_drawn():
@@ -314,7 +315,7 @@ def test_validation_films_may_be_drawn():
 
     drawn = draw(2)
     assert all([r.tolist() for r in rows_of(fold)] == by_name[fold.name] for fold in drawn)
-    assert Counter(fold.group for fold in drawn) == dict.fromkeys("abcdef", 2)
+    assert Counter(fold.name[:6] for fold in drawn) == {f"test {film}": 2 for film in "abcdef"}
     names = [[fold.name for fold in draw(2, seed)] for seed in (0, 0, 1)]
     assert len(set(names[0])) == 12
     assert names[0] == names[1] != names[2]

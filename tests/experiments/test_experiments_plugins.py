@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from msgspec import structs
 
@@ -332,7 +333,7 @@ def test_a_protocol_may_have_options_and_no_fold_column(own, experiment, tmp_pat
             stop, test = part == (number + 1) % 4, part == number % 4
             yield Parts(f"part {number}", ~(stop | test), stop, test)
 
-    PROTOCOLS["parts"] = Protocol(parts, "parts", "none", by_folds=False)
+    PROTOCOLS["parts"] = Protocol(parts, "parts", "none", divides="clips")
     for split, repeats in ((None, 1), ("", 2)):
         asked = {"name": "parts", "repeats": repeats}
         chosen = structs.replace(experiment, split=split, protocol=asked, estimators=("logistic",))
@@ -342,6 +343,18 @@ def test_a_protocol_may_have_options_and_no_fold_column(own, experiment, tmp_pat
         assert [*run.model_scores[0].by_fit] == list(range(4 * repeats))
     trained = om.train_model(structs.replace(chosen, estimators=("mlp",)), tmp_path / "model")
     assert 5 < trained["trained"] / trained["validated"] < 10  # one in ten stops it
+
+
+def test_a_protocol_of_films_works_like_the_one_that_leaves_films_out(own, experiment, tmp_path):
+    PROTOCOLS["mine"] = replace(PROTOCOLS["leave-film-out"], short="mine")
+    models = {"estimators": ("logistic", "pcbm-logistic"), "split": None}
+    runs = []
+    for name in ("mine", "leave-film-out"):
+        protocol = {"name": name, "validation_films": 1, "min_clips": 1}
+        chosen = structs.replace(experiment, protocol=protocol, **models)
+        runs.append(om.run_experiment(chosen, tmp_path / name))
+    for table in ("clips", "fits", "predictions"):
+        pd.testing.assert_frame_equal(*(getattr(run, table) for run in runs))
 
 
 def test_a_custom_table_is_made_and_listed_in_help(own, world, tmp_path):
