@@ -36,10 +36,6 @@ from obygaze_features.items.items import format_seconds
 from obygaze_features.manifests import Items, LabelScheme, LabelSet, Manifest
 
 Row = dict[str, Any]
-MEASURES = (
-    "gamma", "gamma_uniform", "gamma_without_not_sure", "kappa", "alpha_nominal", "alpha_ordinal",
-)  # fmt: skip
-"""The measures of which an agreement has the mean over films."""
 CONCEPTS = ("film", "title", "a", "b", "concept", "kappa", "share_a", "share_b")
 DIFFERENCES = (
     "film", "title", "a", "b", "first", "last", "clips", "seconds", "start", "end",
@@ -85,9 +81,11 @@ class Agreement:
     def means(self) -> dict[str, float | None]:
         """The mean of each measure, over the films and pairs for which it is defined."""
         means: dict[str, float | None] = {}
-        for name in MEASURES:
-            values = [row[name] for row in self.films if row.get(name) is not None]
+        no_clips = np.zeros_like(self.distances.matrix)
+        for name in measures(no_clips, self.distances):
+            values = [row[name] for row in self.films if row[name] is not None]
             means[name] = fmean(values) if values else None
+        del means["distance"]
         return means
 
     def to_json(self) -> Row:

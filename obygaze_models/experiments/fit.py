@@ -19,13 +19,13 @@ from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.folds import Fold
 from obygaze_models.data.targets import clip_targets
 from obygaze_models.data.tasks import Problem
-from obygaze_models.data.warnings import RunWarning, unique_warnings
+from obygaze_models.data.warnings import RunWarning, origin_warnings, unique_warnings
 from obygaze_models.estimators.classes import best_cut, keywords
 from obygaze_models.estimators.fusion import StoreFusion
 from obygaze_models.estimators.inner_folds import whole_groups
 from obygaze_models.estimators.registry import best_of, make_estimator, modules_of, plugin_errors
 from obygaze_models.experiments.plan import Plan, PlannedFit
-from obygaze_models.saved.about import About
+from obygaze_models.saved.about import About, spans_of
 from obygaze_models.saved.predict import predict_features
 from obygaze_models.scoring.metrics import Array
 
@@ -77,19 +77,19 @@ class FitMemo:
         return self  # clones of an estimator share the cache
 
 
-class Rows(NamedTuple):
-    """The rows that a fit uses: to `learn` and to `choose` from, and `seen` in any way.
+class FitRows(NamedTuple):
+    """The rows that a fit uses: `fitted` and `held_out` are passed to it, `seen` are used at all.
 
-    `train` has the rows whose labels are learned; `learn` may also have rows for concepts.
+    `labelled` are the fitted rows whose labels are learned; concepts are learned from others, too.
     """
 
-    train: Array
-    learn: Array
-    choose: Array
+    labelled: Array
+    fitted: Array
+    held_out: Array
     seen: Array
 
 
-def rows_of(plan: Plan, planned: PlannedFit) -> Rows:
+def rows_of(plan: Plan, planned: PlannedFit) -> FitRows:
     """Return the rows that a fit uses.
 
     Concepts are learned from all clips of the training folds and of the validation folds, even
@@ -105,23 +105,25 @@ def rows_of(plan: Plan, planned: PlannedFit) -> Rows:
     folds[np.setdiff1d(apart, np.union1d(fold.train, fold.validation))] = -1
     of_train = np.unique(folds[fold.train])
     of_held = np.unique(folds[fold.validation])
+    share_a_fold = len(np.intersect1d(of_train, of_held)) > 0
+    have_folds = min([*of_train, *of_held]) >= 0
     pool = fold.train
-    held = fold.validation
-    if not len(np.intersect1d(of_train, of_held)) and min([*of_train, *of_held]) >= 0:
+    held_out = fold.validation
+    if have_folds and not share_a_fold:
         pool = np.flatnonzero(np.isin(folds, of_train))
-        held = np.flatnonzero(np.isin(folds, of_held))
-    train = fold.train
+        held_out = np.flatnonzero(np.isin(folds, of_held))
+
+    labelled = fold.train
     if learner.is_guess:  # it counts classes before they are balanced
-        train = pool[task.target.takes_part(plan.labels_of[task][pool])]
-    learn = train
-    choose = fold.validation
-    if "labelled" in accepted:  # concepts are learned from all clips of the folds
-        learn = pool
-        choose = held
-    seen = np.unique(learn)
+        labelled = pool[task.target.takes_part(plan.labels_of[task][pool])]
+    learns_concepts = "labelled" in accepted
+    if not learns_concepts:
+        pool = labelled
+        held_out = fold.validation
+    seen = np.unique(pool)
     if "X_val" in accepted or learner.threshold:
-        seen = np.union1d(learn, choose)
-    return Rows(train, learn, choose, seen)
+        seen = np.union1d(pool, held_out)
+    return FitRows(labelled, pool, held_out, seen)
 
 
 def fit_planned(plan: Plan, planned: PlannedFit, memo: FitMemo | None = None) -> Fit:
@@ -131,8 +133,8 @@ def fit_planned(plan: Plan, planned: PlannedFit, memo: FitMemo | None = None) ->
     data = plan.data
     labels = plan.labels_of[planned.task]
     rows = rows_of(plan, planned)
-    learn = rows.learn
-    choose = rows.choose
+    fitted = rows.fitted
+    held_out = rows.held_out
     model = _make_model(plan, planned, memo)
     accepted = keywords(learner.estimator.fit)
     if isinstance(model, StoreFusion):  # it keeps films whole in the inner folds of its model
@@ -143,23 +145,53 @@ def fit_planned(plan: Plan, planned: PlannedFit, memo: FitMemo | None = None) ->
     films = data.groups.astype(str)
     X = input_of(data, learner.reads)
     offered = {
-        "concepts": concepts[learn],
-        "concepts_val": concepts[choose],
+        "concepts": concepts[fitted],
+        "concepts_val": concepts[held_out],
         "concept_names": data.concept_names,
-        "groups": films[learn],
-        "groups_val": films[choose],
-        "labelled": np.isin(learn, rows.train),
-        "labelled_val": np.isin(choose, fold.validation),
-        "X_val": X[choose],
-        "y_val": labels[choose],
+        "groups": films[fitted],
+        "groups_val": films[held_out],
+        "labelled": np.isin(fitted, rows.labelled),
+        "labelled_val": np.isin(held_out, fold.validation),
+        "X_val": X[held_out],
+        "y_val": labels[held_out],
     }
     arguments = {name: value for name, value in offered.items() if name in accepted}
-    fit = _fit_model(model, planned, X[learn], labels[learn], films[learn], arguments)
+    fit = _fit_model(model, planned, X[fitted], labels[fitted], films[fitted], arguments)
     if learner.threshold:
         scores = fit.predict(data, fold.validation)[:, 1]
         cut = best_cut(scores, labels[fold.validation] == 1)
         return Fit(fit.estimator, msgspec.structs.replace(fit.about, cut=cut))
     return fit
+
+
+def about_model(plan: Plan, planned: PlannedFit, about: About) -> About:
+    """Return the description of a fit, completed with its learner, features and footage."""
+    data = plan.data
+    items = plan.manifest.items
+    learner = planned.learner
+    options = dict(learner.options)
+    if learner.negatives != "a":
+        options["negatives"] = learner.negatives
+    if learner.threshold:
+        options["threshold"] = learner.threshold
+    seen = rows_of(plan, planned).seen
+    groups = {*data.groups[seen].tolist()} - {""}
+    held_out = {*data.groups[planned.fold.test_rows].tolist()}
+    # A fit that leaves out whole films has seen the others; it need not list each of their clips.
+    is_whole = bool(held_out) and "" not in held_out and not held_out & groups
+    spans = {} if is_whole else spans_of(items, data.ids_at(seen))
+    return msgspec.structs.replace(
+        about,
+        model=planned.model,
+        estimator=learner.name,
+        options=options,
+        features=plan.features(frames=about.reads == "frames"),
+        levels=plan.scheme.name_of,
+        senses=plan.scheme.senses,
+        seen=spans,
+        seen_groups={data.grouped_by: sorted(groups)},
+        warnings=origin_warnings(items, plan.store.attributes),
+    )
 
 
 def tabulate_tests(

@@ -37,10 +37,17 @@ from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadab
 from obygaze_features.manifests.splits import overlapping
 from obygaze_models.data.stores import fingerprint
 from obygaze_models.data.tasks import official_measure
-from obygaze_models.data.warnings import RunWarning, origin_warnings
+from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.fit import Fit, FitMemo, fit_planned, rows_of, tabulate_tests
+from obygaze_models.experiments.fit import (
+    Fit,
+    FitMemo,
+    about_model,
+    fit_planned,
+    rows_of,
+    tabulate_tests,
+)
 from obygaze_models.experiments.plan import Plan, PlannedFit, make_plan
 from obygaze_models.experiments.reasons import join_reasons, tabulate_reasons
 from obygaze_models.experiments.scores import split_by
@@ -56,7 +63,6 @@ from obygaze_models.experiments.tables import (
 )
 from obygaze_models.experiments.warnings import run_warnings
 from obygaze_models.explain.attributions import attribute, bank_of
-from obygaze_models.saved.about import About, spans_of
 from obygaze_models.saved.model import ARRAYS, load_model, model_files
 from obygaze_models.saved.model import HEADER as MODEL
 from obygaze_models.scoring.metrics import Array
@@ -308,36 +314,6 @@ def _fit(plan: Plan, planned: PlannedFit, place: Path, memo: FitMemo) -> tuple[F
     except ExperimentError as reason:
         shutil.rmtree(place, ignore_errors=True)
         return fit, str(reason)
-
-
-def about_model(plan: Plan, planned: PlannedFit, about: About) -> About:
-    """Return the description of a fit, completed with its learner, features and footage."""
-    data = plan.data
-    items = plan.manifest.items
-    learner = planned.learner
-    options = dict(learner.options)
-    if learner.negatives != "a":
-        options["negatives"] = learner.negatives
-    if learner.threshold:
-        options["threshold"] = learner.threshold
-    seen = rows_of(plan, planned).seen
-    groups = {*data.groups[seen].tolist()} - {""}
-    held_out = {*data.groups[planned.fold.test_rows].tolist()}
-    # A fit that leaves out whole films has seen the others; it need not list each of their clips.
-    is_whole = bool(held_out) and "" not in held_out and not held_out & groups
-    spans = {} if is_whole else spans_of(items, data.ids_at(seen))
-    return msgspec.structs.replace(
-        about,
-        model=planned.model,
-        estimator=learner.name,
-        options=options,
-        features=plan.features(frames=about.reads == "frames"),
-        levels=plan.scheme.name_of,
-        senses=plan.scheme.senses,
-        seen=spans,
-        seen_groups={data.grouped_by: sorted(groups)},
-        warnings=origin_warnings(items, plan.store.attributes),
-    )
 
 
 def _header(plan: Plan, results: Results, tables: dict[str, pd.DataFrame]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A run: a folder with a header and three tables, from which everything else follows.
+"""A run: a folder with a header and tables, from which everything else follows.
 
 ==================  ==================================================================
 ``run.json``        the experiment, the data and their digests, versions, warnings

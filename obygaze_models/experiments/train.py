@@ -14,9 +14,8 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.data.folds import Fold, balanced, draw_folds
 from obygaze_models.data.tasks import Problem
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.fit import fit_planned, rows_of
+from obygaze_models.experiments.fit import about_model, fit_planned, rows_of
 from obygaze_models.experiments.plan import Plan, PlannedFit, make_plan
-from obygaze_models.experiments.run import about_model
 from obygaze_models.saved.about import model_card
 from obygaze_models.saved.model import save_model
 from obygaze_models.scoring.metrics import Array
