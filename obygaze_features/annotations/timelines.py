@@ -206,7 +206,7 @@ class Timelines:
         film
             The film of all files (default: the film that each file is named after).
         levels
-            Your levels; see `csv_table` (default: the levels in the files, or ObyGaze's).
+            Your levels; see `from_csv` (default: the levels in the files, or ObyGaze's).
         """
         return _importer("elan")(*sources, films=films, film=film, levels=levels)
 

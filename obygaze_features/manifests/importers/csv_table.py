@@ -93,9 +93,9 @@ def read_labels(
     manifest
         The manifest of the items.
     columns
-        See `import_manifest`.
+        See `Manifest.from_csv`.
     levels
-        Your levels; see `import_manifest` (default: the manifest's).
+        Your levels; see `Manifest.from_csv` (default: the manifest's).
     name
         The label set's name (default: the annotator's, or else the file's).
     annotator
