@@ -95,8 +95,8 @@ def read_table(
         A text file in UTF-8 with a header.
     delimiter
         The character between cells: a comma for a table that obygaze wrote; None for the most
-        frequent of `DELIMITERS` in the header. With any other than a comma, blank rows are left
-        out, and formulas lose their escapes.
+        frequent of `DELIMITERS` in the header. Other programs' tables lose blank rows, and the
+        escapes of formulas.
     required
         Columns that must exist.
     """
