@@ -350,11 +350,11 @@ def agreement(
 ) -> None:
     """Measure how much annotators agree, and where they differ.
 
-    Prints the share of clips with the same level for each pair of annotators, and their levels.
-    Then come, for each film, the paper's gamma over all levels and without the clips that either
-    annotator calls Not Sure, Cohen's kappa, and Krippendorff's alpha (nominal and ordinal); Cohen's
-    kappa for each concept; and the longest stretches where annotators differ. --json and -o have
-    all stretches, and the concepts of each film.
+    Prints the share of clips with the same level for each pair of annotators, and their levels;
+    for each film, the paper's gamma over all levels and without the clips that either annotator
+    calls Not Sure, Cohen's kappa, and Krippendorff's alpha (nominal and ordinal); Cohen's kappa for
+    each concept; and the longest stretches where annotators differ. --json and -o have all
+    stretches, and the concepts of each film.
 
     gamma = 1 - d/e, where d is the mean distance between the annotators' levels, and e is that mean
     when one annotator's levels are in random order (for gamma_uniform in --json and -o, of levels

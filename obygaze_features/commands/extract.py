@@ -50,7 +50,7 @@ from obygaze_features.errors import VideoError
     "its store), NAME=module:make or timm:NAME; add @LAYER for a layer. "
     "Repeatable: a single pass over the clips fills all stores.",
 )
-@output_option("The folder for the manifest's stores, one a backbone.", default=Path("stores"))
+@output_option("The folder for the stores, one per backbone.", default=Path("stores"))
 @names_option(
     "--arrays",
     metavar="NAME,NAME",
@@ -80,8 +80,8 @@ from obygaze_features.errors import VideoError
     "--frames",
     type=int,
     metavar="BOUND",
-    help="With --sampling, the most frames per clip; for audio backbones, the most windows of "
-    "sound. Longer clips are sampled evenly.  [default: 64]",
+    help="With --sampling, the maximum frames per clip; for audio backbones, the maximum windows "
+    "of sound. Longer clips are sampled evenly.  [default: 64]",
 )
 @device_option
 @click.option(
@@ -108,8 +108,7 @@ from obygaze_features.errors import VideoError
     type=ADDRESS,
     multiple=True,
     metavar="OLD.zarr",
-    help="An older store: copy the rows of clips that are the same, and compute the rest. "
-    "Repeatable.",
+    help="An older store: copy the rows of unchanged clips, and compute the rest. Repeatable.",
 )
 @click.option("--retry-failed", is_flag=True, help="Retry items that failed before.")
 @click.option("--dry-run", is_flag=True, help="Only report what is left to do, and its size.")

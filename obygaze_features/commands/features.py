@@ -152,7 +152,7 @@ def saliency(
 @click.option(
     "--variants",
     is_flag=True,
-    help="Also score each caption with 'man' and 'woman' instead of [MASK] or its gendered word.",
+    help="Also score each caption with 'man' and 'woman' in place of [MASK] or its noun.",
 )
 @device_option
 @json_option
@@ -198,8 +198,8 @@ def demo(folder: Path, **options: Any) -> None:
     """Make a small synthetic data set of clips and annotations.
 
     Everything in it is generated. Use it to try the software without a film, with the backbone
-    tiny-xclip, whose weights are random. FOLDER gets videos/ and annotations.csv, a table for:
-    obygaze manifests import csv
+    tiny-xclip, whose weights are random. FOLDER gets videos/ and annotations.csv, a table for
+    `obygaze manifests import csv`.
 
     \b
     Example:
@@ -213,15 +213,15 @@ def demo(folder: Path, **options: Any) -> None:
 
 @features.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--download", is_flag=True, help="Download them, for a machine without network.")
+@click.option("--download", is_flag=True, help="Download them, to use without a network.")
 @json_option
 def backbones(names: tuple[str, ...], download: bool, as_json: bool) -> None:
     """List the backbones, or show one.
 
     NAME is a name from the list; with --download, also a model for `obygaze features
-    caption-scores`, or OWNER/NAME on the Hugging Face Hub. Any other checkpoint of a listed family
-    works, too, as NAME=FOLDER or OWNER/NAME, and so does timm:NAME (timm:NAME.random is untrained,
-    timm:NAME@LAYER has the output of a layer). HF_HOME sets the folder of downloads.
+    caption-scores`, or OWNER/NAME on the Hugging Face Hub. Other commands also take any other
+    checkpoint of a listed family, as NAME=FOLDER or OWNER/NAME, and timm:NAME (timm:NAME.random is
+    untrained, timm:NAME@LAYER has the output of a layer). HF_HOME sets the folder of downloads.
 
     \b
     Example:

@@ -80,9 +80,9 @@ def obygaze12(source: Path | None, splits: Path | None, output: Path, overwrite:
     """Read the annotations of the ObyGaze12 paper.
 
     SOURCE is ObyGaze12_thresh_02.csv from the authors' repository, whose folder LinearProbing has
-    the splits. Without SOURCE, the file is downloaded from there. The label sets are
-    raw (as annotated), and paper (the default) and released, which have only visual concepts: a
-    clip without any is an Easy Negative in paper, and left out of released unless it was one.
+    the splits. Without SOURCE, the file is downloaded from there. The label sets are raw (as
+    annotated), and paper (the default) and released, which have only visual concepts: a clip
+    without any is an Easy Negative in paper, and left out of released unless it was one.
 
     \b
     Example:
@@ -262,8 +262,7 @@ def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
 
     Each row of the CSV table identifies a clip by its id, file path or file name (in a column
     named id, media, video, file_name ...) and gives its level (in a column named level or label).
-    Times are not read, so rows of spans need ids.
-    Exits with code 3 if any row matches no clip.
+    Times are not read, so rows of spans need ids. Exits with code 3 if any row matches no clip.
 
     \b
     Example:
@@ -290,8 +289,8 @@ def check(manifest: Path, videos: Path | None, as_json: bool) -> None:
     """List the first problem in each file of a manifest, and clips without a file.
 
     A clip's file is its media path or, without one, FILM/ID.* or ID.*, with the extension of any
-    video or sound format. Exits
-    with code 1 if the manifest has problems, and with code 3 if files are missing or ambiguous.
+    video or sound format. Exits with code 1 if the manifest has problems, and with code 3 if files
+    are missing or ambiguous.
 
     \b
     Example:
@@ -408,8 +407,8 @@ def audit(manifest: Path, as_json: bool, **options: Any) -> None:
     Searches the training pools of splits and the training sets of runs. Also counts test clips
     that have a training clip within 5 seconds of them in the same file. By default, every split
     that has runs (or every split, if none has runs) is compared with every split as a test set.
-    Scores on test clips that are training clips also measure memorisation. To mend neighbours, keep
-    files whole (`manifests split --by media`), or set gap = 5 in the experiment.
+    Scores on test clips that are training clips also measure memorisation. To avoid neighbours,
+    keep files whole (`manifests split --by media`), or set gap = 5 in the experiment.
 
     \b
     Example:

@@ -128,8 +128,8 @@ def verify(store: Path | str, as_json: bool) -> None:
 def repair(store: Path, yes: bool, as_json: bool) -> None:
     """Drop damaged rows, so that extraction fills them again.
 
-    No process may write to the store meanwhile. A damaged final store is reopened. Exits with code
-    3 if rows were dropped.
+    No other process may write to the store. A damaged final store is reopened. Exits with code 3 if
+    rows were dropped.
 
     \b
     Example:
@@ -192,7 +192,7 @@ def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_jso
 @click.argument("right", type=ADDRESS)
 @json_option
 def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
-    """Compare two stores: attributes, reference clips and rows.
+    """Compare two stores: attributes, probes and rows.
 
     Rows are compared by cosine, and so is the probe, a synthetic clip in every extracted store.
     Exits with code 1 if the stores differ.
@@ -228,7 +228,7 @@ def export(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> N
 def push(store: Path, target: Path | str, as_json: bool) -> None:
     """Send a finalised STORE to a zip file, S3 or the Hub.
 
-    TARGET is NAME.zip, or a URL that gets a copy of the store: under its own name, or NAME.zarr.
+    TARGET is NAME.zip or a URL. The copy keeps the store's name unless the URL ends in NAME.zarr.
     Every file is verified. The same command resumes an interrupted push.
 
     \b
@@ -267,7 +267,7 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
 
 @stores.command("import")
 @folder_argument("source")
-@click.option("--manifest", type=PATH, required=True, help="The store gets one row per item.")
+@click.option("--manifest", type=PATH, required=True, help="The items; each gets a row.")
 @output_option("The store, NAME.zarr; an interrupted import is resumed.")
 @click.option(
     "--ids",

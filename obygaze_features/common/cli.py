@@ -72,7 +72,7 @@ names_option = functools.partial(click.option, multiple=True, callback=_split_na
 
 def film_option(text: str) -> Callable[[Command], Command]:
     """Return the option ``--film``, which selects films."""
-    ways = "By id or title, separated by commas; * matches anything, ! takes away ('!tt01*')."
+    ways = "By id or title, separated by commas; * matches anything, ! leaves out ('!tt01*')."
     return click.option(
         "--film",
         "films",

@@ -1,4 +1,4 @@
-"""Facts about the installation and the machine: data files, extras, cache, cores and memory."""
+"""Facts about the installation and the machine: data files, extras, cache and cores."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def package_of(path: str) -> str:
 
 
 def describe_error(problem: BaseException) -> str:
-    """Return an error's type and message, and the line of the guest's file that led to it."""
+    """Return an error's type and message, and the line of the plug-in's file that led to it."""
     frames = traceback.extract_tb(problem.__traceback__)
     frame = next((frame for frame in frames if "obygaze_" not in frame.filename), frames[-1])
     file = "/".join(Path(frame.filename).parts[-2:])

@@ -94,9 +94,9 @@ def read_table(
     path
         A text file in UTF-8 with a header.
     delimiter
-        The character between cells: a comma for a table that obygaze wrote. In any other table,
-        blank rows are left out, and formulas lose their escapes. None is the one of `DELIMITERS`
-        that is most frequent in the header.
+        The character between cells: a comma for a table that obygaze wrote; None for the most
+        frequent of `DELIMITERS` in the header. Other programs' tables lose blank rows, and the
+        escapes of formulas.
     required
         Columns that must exist.
     """

@@ -81,7 +81,7 @@ class Decoder:
         return self._memory.array((4 * samples,)).view(np.float32)
 
     def stop(self) -> None:
-        """Kill the process permanently; safe to call from any thread. A pending `ask` fails."""
+        """Kill the process permanently; safe to call from any thread. A pending request fails."""
         self._stopped = True
         if process := self._process:
             process.kill()

@@ -191,8 +191,8 @@ def plan_job(
         if store := stores.get(backbone.name):
             if store.attributes["items_digest"] != manifest.items.digest:
                 raise StoreError(
-                    f"{store.path} is for other items than {manifest.name}; choose another output, "
-                    f"and copy the rows of the items that are the same: --reuse {store.path}"
+                    f"{store.path} has other items than {manifest.name}; choose another output, "
+                    f"and copy the rows of unchanged items: --reuse {store.path}"
                 )
             require_resumable(store, manifest, recipe_of(backbone))
     return Job(manifest, media, options, paths, stores, block_rows, rows)

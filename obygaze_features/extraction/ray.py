@@ -68,7 +68,7 @@ def run_ray(
                     advance(part.clips, f"{len(tasks)} parts left")
     except ray.exceptions.RayError as problem:
         reason = first_line(getattr(problem, "cause", None) or problem)
-        raise ClusterError(f"{reason}; finished work is kept, and the command resumes") from None
+        raise ClusterError(f"{reason}; finished work is kept; run the command again") from None
     finally:
         ray.shutdown()
 

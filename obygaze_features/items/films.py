@@ -87,7 +87,7 @@ def find_films(names: Collection[str] | str, titles: Mapping[str, str]) -> list[
 def match_films(name: str, titles: Mapping[str, str], *, several: bool = False) -> list[str]:
     """Return the films with this id, title or pattern, ignoring case, spaces and the year.
 
-    Raise `UsageError` if there are none, or several unless that is allowed.
+    Raise `UsageError` if there are none or, without `several`, more than one.
 
     Examples
     --------

@@ -174,10 +174,7 @@ class Manifest:
         return replace(self, _parts=added, default_labels=default)
 
     def add(self, part: Part, *, overwrite: bool = False) -> None:
-        """Add a label set, a split or runs.
-
-        It is also saved to the folder that the manifest was loaded from, if any.
-        """
+        """Add a label set, a split or runs, also to the folder of a manifest that was loaded."""
         if isinstance(part, LabelSet):
             self._check_codes(part)
         if self.folder is not None:

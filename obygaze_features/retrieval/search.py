@@ -84,8 +84,8 @@ def search(
     _check_stores(opened)
     array = array or ("frames" if frames else "native")
     if has_frames(opened[0], array) != frames:
-        remedy = "search it without frames" if frames else "search its frames"
-        raise UsageError(f"{opened[0].where}, {array}: {remedy}")
+        reason = "no frames; search it without frames" if frames else "frames; search its frames"
+        raise UsageError(f"{opened[0].where}: the array {array} has {reason}")
     exclude: list[str] = []
     if text is not None:
         query: NDArray[Any] = _embed_text(opened[0], text, backbone)
@@ -251,5 +251,5 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
         raise no_texts
     ours = network.about["weights_sha256"]
     if digest != ours and not (backbone and digest.startswith("unknown")):
-        raise BackboneError(f"{store.where} was made with other weights than {spec} has; {give}")
+        raise BackboneError(f"{store.where} was made with other weights than {spec}; {give}")
     return network

@@ -98,8 +98,8 @@ def merge(stores: Sequence[Store], output: Path | str, *, overwrite: bool = Fals
     first = stores[0]
     for store in stores[1:]:
         require_same(
-            first.attributes,
             store.attributes,
+            first.attributes,
             f"{store.where} cannot be merged with {first.where}",
         )
 
@@ -130,7 +130,7 @@ def write_plan(
     output, plan
         The store to write, and its rows.
     attributes
-        The attributes of the new store, but for its items and state.
+        The attributes of the new store, except its items and state.
     event
         The event that is appended to the log.
     probe

@@ -83,8 +83,8 @@ def require_same(
 ) -> None:
     """Raise `StoreError`, which says what differs, if two stores' attributes differ."""
     parts = []
-    for name, (there, here) in differences(left, right, names).items():
-        parts.append(f"{name} ({there!s:.200} there, {here!s:.200} here)")
+    for name, (ours, wanted) in differences(left, right, names).items():
+        parts.append(f"{name} ({ours!s:.200}, not {wanted!s:.200})")
     if parts:
         raise StoreError(f"{message}: it was made with different {join_some(parts, 3)}")
 

@@ -1,7 +1,7 @@
 """Import features from NumPy, PyTorch or HDF5 files into a store, block by block.
 
 The source of an array is `Rows`, with a function that reads an item's row. The first row that can
-be read has the shape and number type of all. A row that cannot be read is recorded as failed, with
+be read sets the shape and number type of all. A row that cannot be read is recorded as failed, with
 the reason. An interrupted import is resumed.
 
 A folder has one file per item, ``FILM/STEM.pth`` or ``FILM/STEM.npy``, which is found like the
@@ -145,7 +145,7 @@ def _read_first(rows: Rows, manifest: Manifest) -> NDArray[Any]:
 def _read_item(
     item: Item, sources: Mapping[str, Rows], specs: Iterable[ArraySpec]
 ) -> Done | Failed:
-    """Read an item's row of each array; one that has no row, or a damaged one, has failed."""
+    """Read an item's row of each array; a missing or damaged row is a failure."""
     values = {}
     for spec in specs:
         try:
@@ -242,8 +242,8 @@ def _open_folder(path: Path, name: str, manifest: Manifest) -> Rows:
         if item.id not in files:
             wanted = Path(item.film, f"{item.id}{suffix}").as_posix()
             raise LookupError(
-                f"{path.name} has no file for it, several, or one that is another item's; name "
-                f"one {wanted}"
+                f"{path.name} has no file for it, or several, or one of another item; name its "
+                f"file {wanted}"
             )
         file = files[item.id]
         where = file.relative_to(path.parent).as_posix()

@@ -174,7 +174,7 @@ def compare_list(store: Store) -> dict[str, str]:
             names.add(fmt.shard_name(spec, shard))
 
     wrong = names.symmetric_difference(read_checksums(store.location).keys() - optional)
-    reason = f"{fmt.CHECKSUMS} does not list this store's files, no more and no less: see "
+    reason = f"{fmt.CHECKSUMS} does not list this store's files and no others: see "
     return {name: f"{reason}{name!r:.80}" for name in sorted(wrong)}
 
 

@@ -225,7 +225,7 @@ def _select_sets(
         ids_of[name] = select(getattr(test, name) or (), battery, [*tables, source.columns])
         for item in ids_of[name]:
             if (source.where, item) in seen:
-                raise BiasError(f"{item!r} is in set {name.upper()} and again. List it only once")
+                raise BiasError(f"{item!r} of set {name.upper()} is listed twice. List it once")
             seen.add((source.where, item))
     return ids_of
 

@@ -96,11 +96,11 @@ def read_labels(path: str | Path, raters: Sequence[str] = ()) -> DataFrame:
     columns = [name for name in table.columns if name not in (*_KEYS, *CLASSES)]
     if not table.columns.keys().isdisjoint(CLASSES):
         if CLASSIFIER in columns:
-            raise BiasError(f"{path}: the column {CLASSIFIER} beside probabilities. Rename it")
+            raise BiasError(f"{path}: a column {CLASSIFIER} clashes with probabilities. Rename it")
         table.columns[CLASSIFIER] = _most_probable(table)
         columns.append(CLASSIFIER)
     if not columns or not table.lines:
-        raise BiasError(f"{path} has no labels. Add a row for each image, a column for each rater")
+        raise BiasError(f"{path} has no labels. Add a row per image and a column per rater")
 
     labels = {}
     for name in raters or columns:

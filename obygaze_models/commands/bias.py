@@ -92,8 +92,8 @@ def eat(
 
     BATTERY is emotion, professions, or your own JSON file. Each test asks whether the items of X
     are closer to A than to B, compared with the items of Y. Embeddings come from a store, NAME.vec
-    or NAME.csv. The shipped batteries select items by columns (profession and gender, or emotion);
-    those of a store's items, or of --manifest.
+    or NAME.csv. The shipped batteries select items by columns (profession and gender, or emotion)
+    of a store's items, or of --manifest.
 
     \b
     Example:
@@ -169,8 +169,8 @@ def gender_score(scores: Path) -> Measured:
     """Measure the gender score of captions and objects.
 
     SCORES is a CSV table, your own or from obygaze features caption-scores, with the columns
-    confidence, probability and similarity, and a group (man or woman) or a caption. To score both
-    variants of a caption, it needs probability_man, similarity_man, probability_woman and
+    confidence, probability and similarity, and a group (man or woman) or a caption. Scores of both
+    variants of a caption are in probability_man, similarity_man, probability_woman and
     similarity_woman. Without scores, only co-occurrence is counted. There is a row for each object
     and measure; --json also has the scores of each caption.
 

@@ -111,7 +111,7 @@ def run(
     \b
       levels = ["EN", "HN", "S"]   concepts = ["Body"] or "all"   column = "tension"
       test_negatives   lists of levels, one for each test set
-      negatives        of concepts: "a", "b" or "c"
+      negatives        for concepts: "a", "b" or "c"
       labels           the label set, if not the manifest's default
       protocol         how clips are divided, by default "split": see below
       split            the fold column, if the manifest has several
@@ -120,15 +120,16 @@ def run(
       array, frames    arrays of the store, by default "native" and "frames"
       predictions      tables of models from elsewhere
       score            the metric that ranks models
-      seed, seeds      of drawn clips and networks
+      seed, seeds      for drawing clips and for networks
 
     Protocols: split tests each fold of the split in turn (of ten folds, if the manifest has no
     split); leak-free tests only the last fold; leave-film-out tests in turn each film with at least
-    10 clips of each class (fewer: {name = "leave-film-out", min_clips = 1}), with each of the
-    others once for validation, so that two films leave none to train on; official, paper and
-    released follow published sets.
-    A fit without clips of a class is skipped: make fewer folds with obygaze manifests split. The
-    "kappa difference" is a model's mean kappa with the annotators minus theirs with each other.
+    10 clips of each class (fewer: {name = "leave-film-out", min_clips = 1}); official, paper and
+    released follow published sets. A model that needs validation clips takes each other film once
+    for them, so two films leave none to train on.
+
+    A fit without clips of a class is skipped: make fewer folds with obygaze manifests split. Beside
+    kappa, "difference" is a model's mean with the annotators minus theirs with each other.
 
     \b
     Example:
@@ -230,8 +231,8 @@ def list_models(folder: Path | None, as_json: bool) -> None:
 )
 @click.option(
     "--metric",
-    help="The score to show, such as f1, auroc or brier of two classes, f1_macro of more, or "
-    "spearman of numbers; an unknown name lists all that there are.  "
+    help="The score to show, such as f1, auroc or brier for two classes, f1_macro for more, or "
+    "spearman for numbers; an unknown name lists them all.  "
     "[default: the metric of the first run's experiment]",
 )
 @click.option(

@@ -57,7 +57,7 @@ def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> No
     if output is None:
         if options["thumbnails"] is not None or len(sources) > 1:
             raise UsageError(
-                "a page of several runs, or with pictures of films (never share it), needs a path. "
+                "a page of several runs, or with pictures of films, needs a path of its own. "
                 "Add -o report.html"
             )
         output = sources[0] / "report.html"

@@ -94,7 +94,7 @@ def rows_of(plan: Plan, planned: PlannedFit) -> FitRows:
 
     Concepts are learned from all clips of the training folds and of the validation folds, even
     those that balancing or the task left out, but from no tested clip. If training and validation
-    share a fold, the clips were not chosen by fold, and only they count.
+    share a fold, clips were not chosen by fold, so concepts are learned from the chosen clips only.
     """
     learner = planned.learner
     fold = planned.fold

@@ -192,7 +192,7 @@ def field_of(tier: str) -> str | None:
 def _rows(file: File, scheme: LabelScheme, shared: set[str]) -> Iterator[SourceRow | Remark]:
     """Yield the rows of a document, or a remark for a tier without levels.
 
-    If only one tier has a `shared` name, that tier belongs to the annotator called as the folder.
+    If only one tier has a `shared` name, it belongs to the annotator named after the folder.
     """
     exact = _parse_exact_times(file.document.properties.get(TIMES, ""))
     unnamed = []
