@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from benchmarks.result import Result
-from obygaze_features.annotations.measures import cohen_kappas
+from obygaze_features.annotations.agreement_measures import cohen_kappas
 from obygaze_models.scoring.intervals import (
     MIN_SHARE,
     ScoredClips,

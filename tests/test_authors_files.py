@@ -14,7 +14,7 @@ from pympi.Elan import Eaf
 
 import obygaze_features as of
 import obygaze_models as om
-from obygaze_features.annotations.export import elan_files
+from obygaze_features.annotations.export_elan import elan_files
 from obygaze_features.common.tables import read_table
 from obygaze_features.manifests.audit import audit
 from obygaze_features.manifests.importers.reading import parse_list

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from obygaze_features.annotations.measures import (
+from obygaze_features.annotations.agreement_measures import (
     Distances,
     cohen_kappa,
     confusion,

@@ -184,7 +184,7 @@ class Backbone:
             Backbone.from_torch(vit, layer="blocks.10", transform=transform)
             Backbone.from_torch(r3d, layout="BCTHW", licence="MIT")
         """
-        from obygaze_features.backbones.own import make_preprocessing, read_module
+        from obygaze_features.backbones.from_torch import make_preprocessing, read_module
 
         preprocessing = make_preprocessing(size, mean, std, transform)
         fields = read_module(net, preprocessing, frames, layout, layer)

@@ -12,7 +12,7 @@ _MODULES = (
     "xclip_lsmdc",
     "image_families",
     "sound_families",
-    "words",
+    "word_families",
 )
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint, published
 from obygaze_features.backbones.image_families import make_text_tower
 from obygaze_features.backbones.pools import pool_specs, pool_tokens
+from obygaze_features.backbones.random_checkpoints import write_vivit, write_xclip
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.tiny import write_vivit, write_xclip
 from obygaze_features.backbones.weights import load_folder
 from obygaze_features.errors import BackboneError
 from obygaze_features.store import ArraySpec

@@ -202,7 +202,7 @@ def export(timelines: Path, manifest: Path | None, output: Path) -> None:
     Example:
       obygaze annotations export timelines/mobygaze -o for-elan
     """
-    from obygaze_features.annotations.export import elan_files
+    from obygaze_features.annotations.export_elan import elan_files
     from obygaze_features.common.files import require_folder_name, write_files
 
     require_folder_name(output)

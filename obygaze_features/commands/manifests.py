@@ -334,7 +334,7 @@ def thesaurus(elan: Path | None, levels: str | None, overwrite: bool) -> None:
     Example:
       obygaze manifests thesaurus --levels tension.toml --elan tension.etf
     """
-    from obygaze_features.annotations.export import elan_template
+    from obygaze_features.annotations.export_elan import elan_template
     from obygaze_features.common.files import require_suffix, write_files
     from obygaze_features.manifests.labels import choose_scheme
     from obygaze_features.manifests.thesaurus import thesaurus_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.devices import default_workers
@@ -58,7 +58,7 @@ def run_local(
     ):
         # Warnings about images that can be read would clutter the progress output.
         warnings.filterwarnings("ignore", module=r"PIL\.")
-        commit: Future[None] = thread.submit(write, {}, {})
+        commit = thread.submit(write, writers, {})  # nothing is pending yet
         try:
             for row, item in decoders.map(read, job.to_do, ahead=ahead):
                 progress.lap("decode")
@@ -105,4 +105,4 @@ def write(writers: Mapping[str, StoreWriter], outcomes: Outcomes) -> None:
         for row, outcome in rows.items():
             blocks[row // writer.store.block_rows][row] = outcome
         for number, block in blocks.items():
-            writer.rewrite(number, block)
+            writer.write_rows(number, block)

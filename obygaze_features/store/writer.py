@@ -167,14 +167,14 @@ class StoreWriter:
         """Write a block from the outcomes of its rows, in order.
 
         A row with a value that its array cannot hold is recorded as failed. Raises `StoreError` if
-        the block has been written: only `rewrite` replaces a block.
+        the block has been written: only `write_rows` replaces a block.
         """
         if self.is_written(block):
             raise StoreError(f"block {block} of {self.store.path} has already been written")
         return commit_block(self.store, block, [check_row(self.store, row) for row in rows])
 
-    def rewrite(self, block: int, rows: Mapping[int, Outcome]) -> BlockRecord:
-        """Write a block again with new outcomes for some rows; rows that are done are kept."""
+    def write_rows(self, block: int, rows: Mapping[int, Outcome]) -> BlockRecord:
+        """Write some rows of a block, which may exist; its other rows, and done rows, are kept."""
         store = self.store
         record = store.read_records([block]).get(block)
         if record != store.records.get(block):  # written since the store was opened

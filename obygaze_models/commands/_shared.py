@@ -11,7 +11,7 @@ import click
 from obygaze_features.common.cli import ADDRESS, PATH, echo
 
 if TYPE_CHECKING:
-    from obygaze_models.data.warnings import RunWarning
+    from obygaze_models.data.run_warning import RunWarning
 
 
 path_option = partial(click.option, type=PATH)
@@ -24,7 +24,7 @@ stores_argument = click.argument(
 
 def echo_warnings(warnings: Iterable[RunWarning | str]) -> None:
     """Print warnings on standard error, one line each; duplicates are printed once."""
-    from obygaze_models.data.warnings import group_warnings
+    from obygaze_models.data.run_warning import group_warnings
 
     for line in group_warnings(warnings):
         echo(f"WARNING: {line}", fg="yellow", bold=True, err=True)

@@ -110,7 +110,7 @@ def moments(
     Example:
       obygaze models moments models/mil stores/xclip.zarr -o moments.csv
     """
-    from obygaze_models.experiments.export import moment_files
+    from obygaze_models.experiments.export_predictions import moment_files
     from obygaze_models.experiments.tables import HEADER
     from obygaze_models.explain.moments import format_times, moment_shares
 

@@ -98,7 +98,7 @@ def predict(
       obygaze models predict models/sure stores/xclip-kinetics.zarr -o predictions.csv
     """
     from obygaze_models.data.stores import open_stores
-    from obygaze_models.experiments.export import held_out, to_elan, with_places
+    from obygaze_models.experiments.export_predictions import held_out, to_elan, with_places
     from obygaze_models.experiments.scores import records
     from obygaze_models.experiments.tables import HEADER
 

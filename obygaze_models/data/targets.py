@@ -22,7 +22,7 @@ from obygaze_models.scoring.metrics import (
     predicted_classes,
     ranking_keys,
 )
-from obygaze_models.scoring.values import NUMBER, score_constant
+from obygaze_models.scoring.number_scores import NUMBER, score_constant
 
 if TYPE_CHECKING:
     from obygaze_models.data.dataset import ClipDataset

@@ -21,7 +21,7 @@ from sklearn.utils.validation import (
 
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
-from obygaze_models.data.warnings import RunWarning
+from obygaze_models.data.run_warning import RunWarning
 from obygaze_models.estimators.classes import Chance, check_both
 from obygaze_models.estimators.svm_solver import (
     DEFAULT_CS,

@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.data.warnings import RunWarning
+from obygaze_models.data.run_warning import RunWarning
 from obygaze_models.scoring.metrics import Array
-from obygaze_models.scoring.values import NUMBER
+from obygaze_models.scoring.number_scores import NUMBER
 
 TOLERANCE = 1e-3
 """The tolerance for probabilities below 0, and for the distance of their sums from 1."""

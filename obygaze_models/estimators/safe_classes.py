@@ -12,7 +12,7 @@ from typing import Any
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.fusion import StoreFusion
-from obygaze_models.estimators.registry import ESTIMATORS
+from obygaze_models.estimators.registry import ESTIMATORS, REGRESSORS
 
 _ESTIMATORS = "obygaze_models.estimators."
 _PARTS = """
@@ -30,8 +30,9 @@ _SKLEARN = """
     preprocessing:Normalizer preprocessing:RobustScaler preprocessing:StandardScaler
     svm:LinearSVC tree:DecisionTreeClassifier
 """
+OWN = ESTIMATORS | REGRESSORS
 SAFE = {
-    *(entry.path for entry in ESTIMATORS.values() if entry.path.startswith(_ESTIMATORS)),
+    *(entry.path for entry in OWN.values() if entry.path.startswith(_ESTIMATORS)),
     *(_ESTIMATORS + name for name in _PARTS.split()),
     *(f"sklearn.{name}" for name in _SKLEARN.split()),
 }

@@ -12,7 +12,7 @@ import pandas as pd
 from obygaze_features.common.printer import align_rows, fill
 from obygaze_features.common.text import counted, group_by, unknown_name
 from obygaze_features.errors import ExperimentError
-from obygaze_models.data.warnings import RunWarning, leak_warning, unique_warnings
+from obygaze_models.data.run_warning import RunWarning, leak_warning, unique_warnings
 from obygaze_models.experiments.scores import is_cross_validated, records, scored_clips, split_by
 from obygaze_models.experiments.tables import AnyRun, Run, load_run
 from obygaze_models.scoring.intervals import (

@@ -17,9 +17,9 @@ from obygaze_features.common.plugins import one_line
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.folds import Fold
+from obygaze_models.data.run_warning import RunWarning, origin_warnings, unique_warnings
 from obygaze_models.data.targets import clip_targets
 from obygaze_models.data.tasks import Problem
-from obygaze_models.data.warnings import RunWarning, origin_warnings, unique_warnings
 from obygaze_models.estimators.classes import best_cut, keywords
 from obygaze_models.estimators.fusion import StoreFusion
 from obygaze_models.estimators.inner_folds import whole_groups

@@ -35,9 +35,9 @@ from obygaze_features.common.resume import is_resumable, only_process
 from obygaze_features.common.text import counted, redact_url
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable, translate
 from obygaze_features.manifests.splits import overlapping
+from obygaze_models.data.run_warning import RunWarning
 from obygaze_models.data.stores import fingerprint
 from obygaze_models.data.tasks import official_measure
-from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import (

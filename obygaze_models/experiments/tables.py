@@ -43,9 +43,9 @@ from obygaze_features.items.items import group_noun
 from obygaze_features.manifests import Items, LabelSet, Manifest
 from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_features.store.files import is_url
+from obygaze_models.data.run_warning import RunWarning
 from obygaze_models.data.stores import Stores, open_stores
 from obygaze_models.data.tasks import Task
-from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.reasons import COLUMNS as REASONS
 from obygaze_models.experiments.scores import (

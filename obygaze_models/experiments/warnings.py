@@ -10,7 +10,12 @@ import pandas as pd
 from obygaze_features.common.text import counted, group_by, join_some
 from obygaze_features.items.items import group_noun
 from obygaze_models.data.protocols import FILM_CLIPS
-from obygaze_models.data.warnings import RunWarning, leak_warning, origin_warnings, unique_warnings
+from obygaze_models.data.run_warning import (
+    RunWarning,
+    leak_warning,
+    origin_warnings,
+    unique_warnings,
+)
 from obygaze_models.estimators.outputs import Facts
 from obygaze_models.experiments.fit import WEIGHTS
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS, Plan

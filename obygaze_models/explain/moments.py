@@ -22,7 +22,7 @@ from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.items.items import format_seconds, name_film
 from obygaze_features.manifests import Item, Items
 from obygaze_features.manifests.labels import SEPARATOR
-from obygaze_models.data.warnings import unique_warnings
+from obygaze_models.data.run_warning import unique_warnings
 from obygaze_models.saved.about import CLIP, FILM, NO
 from obygaze_models.saved.predict import FramePredictions
 from obygaze_models.scoring.metrics import Array

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from obygaze_features.common.text import join_some
-from obygaze_models.data.warnings import RunWarning
+from obygaze_models.data.run_warning import RunWarning
 from obygaze_models.experiments.tables import Run
 from obygaze_models.report.sources import Labels
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from obygaze_features.annotations.measures import cohen_kappas, distances_of, gamma
+from obygaze_features.annotations.agreement_measures import cohen_kappas, distances_of, gamma
 from obygaze_features.errors import UsageError
 from obygaze_models.report.scores import Axis, axis_of
 from obygaze_models.report.sources import Clip, Labels

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import Store, open_store
-from obygaze_models.data.warnings import origin_warnings
+from obygaze_models.data.run_warning import origin_warnings
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.tables import Run
 from obygaze_models.reproduce.published import BACKBONES, DATASET, SLOTS

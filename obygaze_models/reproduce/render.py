@@ -11,7 +11,7 @@ from pandas import DataFrame
 from obygaze_features.common.printer import align
 from obygaze_features.common.tables import escape_formula
 from obygaze_features.common.text import format_signed
-from obygaze_models.data.warnings import RunWarning
+from obygaze_models.data.run_warning import RunWarning
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -22,8 +22,8 @@ from obygaze_features.common.package import (
 )
 from obygaze_features.common.text import as_list, group_by, unknown_name
 from obygaze_features.errors import ExperimentError
+from obygaze_models.data.run_warning import RunWarning, origin_warnings, unique_warnings
 from obygaze_models.data.stores import store_fingerprint
-from obygaze_models.data.warnings import RunWarning, origin_warnings, unique_warnings
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import FitMemo
 from obygaze_models.experiments.run import run_experiment

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from obygaze_features.common.package import reference_json
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.audit import audit
-from obygaze_models.data.warnings import RunWarning
+from obygaze_models.data.run_warning import RunWarning
 from obygaze_models.experiments.plan import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.reproduce import published
 from obygaze_models.reproduce.context import SAME_LABELS, Needs, ReproductionContext, Runs, Setting

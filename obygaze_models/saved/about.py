@@ -13,8 +13,8 @@ import pandas as pd
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import media_stem
 from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_models.data.run_warning import RunWarning
 from obygaze_models.data.tasks import Task
-from obygaze_models.data.warnings import RunWarning
 
 _CARD = Path(__file__).with_name("model_card.md")
 Span = tuple[float, float]

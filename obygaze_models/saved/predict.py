@@ -18,6 +18,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import require_same_clips
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.dataset import label_clips, with_numbers
+from obygaze_models.data.run_warning import RunWarning, origin_warnings
 from obygaze_models.data.stores import (
     Sources,
     Stores,
@@ -26,7 +27,6 @@ from obygaze_models.data.stores import (
     read_frame_times,
     read_frames,
 )
-from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.classes import move_cut
 from obygaze_models.estimators.outputs import predict_outputs
 from obygaze_models.saved.about import CLIP, NO, About, seen_in_training

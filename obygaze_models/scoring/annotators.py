@@ -13,14 +13,14 @@ from itertools import combinations
 import msgspec
 import numpy as np
 
-from obygaze_features.annotations.measures import cohen_kappas
+from obygaze_features.annotations.agreement_measures import cohen_kappas
 from obygaze_models.scoring.intervals import (
     estimate_weighted,
     group_columns,
     shortage,
     weigh_groups,
 )
-from obygaze_models.scoring.values import Array, none_if_nan
+from obygaze_models.scoring.number_scores import Array, none_if_nan
 
 
 class Rater(msgspec.Struct, frozen=True):

@@ -34,7 +34,7 @@ from obygaze_models.scoring.metrics import (
     trec_ranks,
     weighted_scores,
 )
-from obygaze_models.scoring.values import NUMBER, none_if_nan
+from obygaze_models.scoring.number_scores import NUMBER, none_if_nan
 
 LEVEL = 0.95
 MIN_CLIPS = 10

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.scoring.values import NUMBER, none_if_nan, ratio, score_values
+from obygaze_models.scoring.number_scores import NUMBER, none_if_nan, ratio, score_values
 
 Array = NDArray[Any]
 CLASSES = "classes"

@@ -15,7 +15,7 @@ from sklearn.metrics import accuracy_score, cohen_kappa_score, confusion_matrix
 
 import obygaze_features as of
 from obygaze_features.annotations.agreement import find_differences, find_pairs
-from obygaze_features.annotations.measures import (
+from obygaze_features.annotations.agreement_measures import (
     cohen_kappa,
     confusion,
     distances_of,

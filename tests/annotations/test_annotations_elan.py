@@ -11,7 +11,7 @@ from pympi.Elan import Eaf
 
 import obygaze_features as of
 from obygaze_features.annotations import Film, Segment
-from obygaze_features.annotations.export import elan_files
+from obygaze_features.annotations.export_elan import elan_files
 from obygaze_features.annotations.importers.elan import NO_LEVEL, OTHER_TIER
 from obygaze_features.common.elan import (
     MAX_BYTES,

@@ -10,7 +10,7 @@ from pympi.Elan import Eaf
 
 import obygaze_features as of
 from obygaze_features.annotations import Film, Remark, Segment
-from obygaze_features.annotations.export import elan_files
+from obygaze_features.annotations.export_elan import elan_files
 from obygaze_features.common.elan import Document, to_eaf
 from obygaze_features.common.files import write_files
 from obygaze_features.common.text import file_names

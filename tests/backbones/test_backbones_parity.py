@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import obygaze_features as of
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
-from obygaze_features.backbones.tiny import write_vivit, write_xclip
+from obygaze_features.backbones.random_checkpoints import write_vivit, write_xclip
 from obygaze_features.errors import BackboneError
 from tests.backbones import conftest as kit
 from tests.kit import models as tiny

@@ -14,7 +14,7 @@ from PIL import Image
 import obygaze_features as of
 from obygaze_features.backbones import preprocess
 from obygaze_features.backbones.preprocess import normalise, read_preprocessing, resize_and_crop
-from obygaze_features.backbones.tiny import video_processor
+from obygaze_features.backbones.random_checkpoints import video_processor
 from obygaze_features.errors import BackboneError, UsageError
 from tests.backbones.conftest import processed
 from tests.kit.files import write

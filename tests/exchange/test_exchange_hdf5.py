@@ -9,7 +9,7 @@ import pytest
 
 from obygaze_features.errors import StoreError
 from obygaze_features.store import open_store
-from obygaze_features.store.export import export
+from obygaze_features.store.export_hdf5 import export
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.imports import import_features
 from tests.kit.store import numbers, open_state, plain_manifest

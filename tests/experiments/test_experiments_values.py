@@ -9,7 +9,7 @@ from sklearn.metrics import mean_absolute_error, r2_score
 
 from obygaze_models.scoring.intervals import ScoredClips, estimate_scores, score_groups
 from obygaze_models.scoring.metrics import CLASSES, column_titles, score, weighted_scores
-from obygaze_models.scoring.values import NUMBER
+from obygaze_models.scoring.number_scores import NUMBER
 from tests.kit.floats import close
 
 

@@ -89,10 +89,10 @@ def test_a_block_that_cannot_be_written_ends_the_run(
     def fail(writer, number, outcomes):
         if number == block:
             raise StoreError("the disk is full")
-        return rewrite(writer, number, outcomes)
+        return write_rows(writer, number, outcomes)
 
-    rewrite = StoreWriter.rewrite
-    monkeypatch.setattr(StoreWriter, "rewrite", fail)
+    write_rows = StoreWriter.write_rows
+    monkeypatch.setattr(StoreWriter, "write_rows", fail)
     with pytest.raises(StoreError, match="the disk is full"):
         of.extract(manifest, films, tiny, tmp_path)
     assert of.open_store(tmp_path / "tiny.zarr").status.nonzero()[0].tolist() == [*done]

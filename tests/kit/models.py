@@ -10,10 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from obygaze_features.backbones import KnownCheckpoint, known_checkpoints, tiny, xclip_lsmdc
+from obygaze_features.backbones import KnownCheckpoint, known_checkpoints, xclip_lsmdc
+from obygaze_features.backbones import random_checkpoints as tiny
 from obygaze_features.backbones.backbone import RANDOM_WEIGHTS_NOTE
+from obygaze_features.backbones.random_checkpoints import (
+    SMALL,
+    SMALL_VISION,
+    video_processor,
+    write_model,
+)
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.tiny import SMALL, SMALL_VISION, video_processor, write_model
 from obygaze_features.backbones.weights import write_random_weights
 from obygaze_features.common.files import to_json, write_text
 

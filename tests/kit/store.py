@@ -93,7 +93,7 @@ def fill(
             writer.write_block(block, [computed(row) for row in rows])
         else:
             missing = writer.store.missing_rows(np.array(rows))
-            writer.rewrite(block, {row: computed(row) for row in missing.tolist()})
+            writer.write_rows(block, {row: computed(row) for row in missing.tolist()})
 
 
 def a_store(

@@ -20,7 +20,7 @@ from sklearn.metrics import f1_score
 import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
-from obygaze_models.data.warnings import RunWarning
+from obygaze_models.data.run_warning import RunWarning
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.reproduce import context, render, table2
 from obygaze_models.reproduce import reproduce as module

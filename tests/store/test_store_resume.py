@@ -60,7 +60,7 @@ def test_a_part_that_starts_removes_no_shard_of_another(path, monkeypatch):
     def read_before_another_writes(store, blocks):
         records = read_records(store, blocks)
         monkeypatch.setattr(Store, "read_records", read_records)
-        other.rewrite(0, {0: row(1), 1: row(2)})
+        other.write_rows(0, {0: row(1), 1: row(2)})
         return records
 
     monkeypatch.setattr(Store, "read_records", read_before_another_writes)
@@ -127,13 +127,13 @@ def test_a_retry_that_is_killed_loses_nothing(path, monkeypatch, step):
     with monkeypatch.context() as patch:
         patch.setattr(writing, step, Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            writer.rewrite(0, {1: row(2)})
+            writer.write_rows(0, {1: row(2)})
     for _ in range(2):  # before and after the next process opens the store for writing
         assert of.open_store(path).status.tolist() == [1, 1 if step == "move_shards" else 3, 0, 0]
         assert native(path)[0] == 1
         assert verify(path) == []
         resume(path)
-    resume(path).rewrite(0, {0: row(9), 1: row(2)})
+    resume(path).write_rows(0, {0: row(9), 1: row(2)})
     assert native(path)[:2] == [1, 2]  # finished work is not repeated
     assert of.open_store(path).failures == {}
     assert verify(path) == []

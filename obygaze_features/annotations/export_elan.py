@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from obygaze_features.annotations.agreement import find_differences, find_pairs
+from obygaze_features.annotations.agreement_measures import distances_of
 from obygaze_features.annotations.importers.elan import (
     ABOUT,
     DISCUSS_KIND,
@@ -23,7 +24,6 @@ from obygaze_features.annotations.importers.elan import (
     TIMES,
     TITLE,
 )
-from obygaze_features.annotations.measures import distances_of
 from obygaze_features.annotations.timelines import Timelines
 from obygaze_features.common.elan import (
     Annotation,

@@ -15,7 +15,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import media_stem
 from obygaze_features.manifests import Items
 from obygaze_features.manifests.labels import SEPARATOR
-from obygaze_models.data.warnings import RunWarning
+from obygaze_models.data.run_warning import RunWarning
 from obygaze_models.experiments.scores import average_over_fits, split_by
 from obygaze_models.experiments.tables import Run, place_table
 from obygaze_models.explain.parts import mean_parts
