@@ -242,8 +242,8 @@ def _open_folder(path: Path, name: str, manifest: Manifest) -> Rows:
         if item.id not in files:
             wanted = Path(item.film, f"{item.id}{suffix}").as_posix()
             raise LookupError(
-                f"{path.name} has no file for it, or several, or one of another item; name its "
-                f"file {wanted}"
+                f"{path.name} has no file for it, or several, or one of another item; "
+                f"name one {wanted}"
             )
         file = files[item.id]
         where = file.relative_to(path.parent).as_posix()
