@@ -10,6 +10,7 @@ from msgspec import structs
 from pympi.Elan import Eaf
 from sklearn.metrics import cohen_kappa_score, roc_auc_score
 
+import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.errors import ExperimentError, UnknownItem
@@ -54,7 +55,7 @@ def test_a_dry_run_lists_the_fits(world, tmp_path):
 def test_a_trained_model_predicts_and_is_scored(world, model, tmp_path):
     table = om.predict(model, world.store, ids=world.ids[:8]).table
     estimator, about = om.load_model(model)
-    rows = np.stack([world.rows[clip] for clip in world.ids[:8]])
+    rows = of.open_store(world.store).read("native", world.ids[:8])
     np.testing.assert_array_equal(table["probability_S"], estimator.predict_proba(rows)[:, 1])
     assert about.learned.class_titles == ["HN", "S"]
     levels = np.array(world.levels[:8])
