@@ -150,7 +150,7 @@ def trec_average_precision(
     """
     if not positives:
         return None
-    labels = np.isin(ids, positives)
+    labels = np.isin(ids, [*positives])
     precision = average_precision(labels, trec_ranks(ids, scores)) or 0.0
     return precision * int(labels.sum()) / len(positives)
 

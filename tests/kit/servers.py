@@ -119,6 +119,7 @@ def serve(folder: Path) -> Iterator[Served]:
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
+        request_queue_size = 512  # zarrita opens a connection for each chunk
 
         def handle_error(self, request: object, client_address: object) -> None:
             """Ignore errors, because the tests include clients that hang up."""
