@@ -36,7 +36,7 @@ from tests.kit.store import a_store
 if TYPE_CHECKING:  # a small installation has no scikit-learn
     from obygaze_models.experiments.experiment import Experiment
 
-for tier, examples in {"test": 12, "night": 200}.items():
+for tier, examples in {"test": 12, "night": 100}.items():
     settings.register_profile(tier, deadline=None, max_examples=examples)
 settings.load_profile(os.environ.get("OBYGAZE_TIER", "test"))
 
