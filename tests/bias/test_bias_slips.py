@@ -74,7 +74,8 @@ def test_user_errors_are_one_line(command, content, fact, tmp_path, monkeypatch,
 W, M = "science-woman-", "science-man-"
 OPTIONS = [
     ("emotoin", ["unknown battery 'emotoin'; did you mean emotion?"]),
-    ({"x": [W + "0"], "y": [W + "0"], "a": [M + "0"], "b": [M + "1"]}, ["'science-woman-0' is in"]),
+    ({"x": [W + "0"], "y": [W + "0"], "a": [M + "0"], "b": [M + "1"]},
+     ["'science-woman-0' of set Y is listed twice"]),
     ({"x": [W + "0", W + "9"], "y": [W + "1"], "a": [M + "0"], "b": [M + "1"]},
      ["given sets: no embedding for 1 items, such as 'science-woman-9'", "--skip-missing"]),
     ({"x": {"gender": "wman"}, "a": [M + "0"], "b": [M + "1"]}, ["has the gender 'wman'"]),

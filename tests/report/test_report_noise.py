@@ -7,7 +7,7 @@ import obygaze_models as om
 from tests.kit.run import labelled, write_store
 from tests.report.conftest import Page
 
-FILMS, SCENES, RUNS = 12, 30, 200
+FILMS, SCENES, RUNS = 12, 30, 60
 
 
 @pytest.mark.night
