@@ -15,6 +15,7 @@ os.environ.pop("COLUMNS", None)  # xdist sets 80, but what is no terminal has no
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers that all use all cores slow each other down; set before NumPy is imported.
     os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    gc.disable()  # until all tests are collected
 
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
@@ -36,7 +37,7 @@ from tests.kit.store import a_store
 if TYPE_CHECKING:  # a small installation has no scikit-learn
     from obygaze_models.experiments.experiment import Experiment
 
-for tier, examples in {"test": 12, "night": 100}.items():
+for tier, examples in {"test": 10, "night": 100}.items():
     settings.register_profile(tier, deadline=None, max_examples=examples)
 settings.load_profile(os.environ.get("OBYGAZE_TIER", "test"))
 
@@ -60,6 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Spare the garbage collector all that was imported, which takes it a seventh of the time."""
     gc.freeze()
+    gc.enable()
     gc.set_threshold(200_000, 20, 100)
 
 

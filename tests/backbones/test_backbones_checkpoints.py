@@ -105,6 +105,7 @@ def test_a_typing_error_is_one_line(checkpoints, tmp_path, monkeypatch, spec, op
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.night
 def test_names_come_from_the_user_or_the_folder(checkpoints, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)

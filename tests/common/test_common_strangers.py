@@ -57,6 +57,7 @@ def test_a_pull_names_a_foreign_file(name, stranger, final_store, tmp_path):
     assert str(path) in message
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("stranger", STRANGERS)
 def test_a_run_names_a_foreign_folder(stranger, overwrite, experiment, tmp_path):

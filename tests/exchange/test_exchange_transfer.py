@@ -127,6 +127,7 @@ class WithoutRanges(SimpleHTTPRequestHandler):
         pass
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("status", [HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT])
 def test_a_server_without_ranges_is_pulled_from_and_not_read(
     final_store, tmp_path, monkeypatch, status

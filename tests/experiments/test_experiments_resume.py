@@ -1,7 +1,6 @@
 """Interrupted, killed and damaged runs: what resumes, and what is refused."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -97,33 +96,6 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize("renamed", [False, True])
-def test_a_run_killed_at_the_last_rename_resumes(
-    small, run, tmp_path, monkeypatch, overwrite, renamed
-):
-    output, rename = tmp_path / "run", os.rename
-    if overwrite:
-        run(small, output)
-
-    def stop(source, target):
-        if Path(source).name == "run.partial":
-            if renamed:
-                rename(source, target)
-            raise Stop
-        rename(source, target)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "rename", stop)
-        with pytest.raises(Stop):
-            om.run_experiment(small, output, overwrite=overwrite)
-    if not output.exists():
-        assert run(small, output)[0] == 0
-    assert len(om.load_run(output).fits) == 3
-    run(small, output, overwrite=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
-
-
 def test_concepts_of_similar_names_keep_their_own_fits(experiment, tmp_path, monkeypatch):
     from tests.kit.run import make_world
 
@@ -154,6 +126,7 @@ def test_two_processes_cannot_write_one_run(small, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("change", [
     {"estimators": ({"name": "majority", "as": "m"},)}, {"seed": 3}, {},
 ])  # fmt: skip

@@ -219,6 +219,7 @@ def test_leaked_clips_are_marked(world, make_run, tmp_path):
     assert "1 of the" in warning.text
 
 
+@pytest.mark.night
 def test_the_same_experiment_writes_the_same_bytes(make_run, experiment, tmp_path):
     first = make_run("good")
     named = structs.replace(
@@ -301,6 +302,7 @@ def test_a_fold_outside_the_gap_validates():
         assert {*folds[fold.validation]} == {(folds[fold.test_rows[0]] + 2) % 4}
 
 
+@pytest.mark.night
 def test_explanations_equal_those_of_the_saved_models(marked, make_run, tmp_path):
     silent = marked.clips("HN")[::9]
     vectors = marked.rows | dict.fromkeys(silent, np.zeros(8, np.float32))

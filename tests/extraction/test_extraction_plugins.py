@@ -54,6 +54,7 @@ def mylab(install):
     return install({"nets.py": NETS + "\n".join(classes)})
 
 
+@pytest.mark.night
 def test_a_class_extracts_by_its_address(mylab, manifest, films, tmp_path):
     specs = ["mylab.nets:Colours", "mine=mylab.nets:Colours"]
     options = {"limit": 6, "arrays": ["native"], "preprocessing": "author"}

@@ -22,6 +22,7 @@ def clap(checkpoints):
     return of.load_backbone(f"clap={checkpoints['tiny-clap']}", "cpu")
 
 
+@pytest.mark.night
 def test_one_pass_extracts_pictures_and_sound(tmp_path, tiny, clap, obygaze):
     """Spans of a film have windows of a second, at the times of a plain loop."""
     table = write_synthetic_dataset(tmp_path / "data", scenes=2, seconds=2.5, titles=["Night Bus"])

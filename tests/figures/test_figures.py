@@ -203,6 +203,7 @@ def annotated() -> Iterator[Figure]:
 AT_NIGHT = [pytest.param(width, marks=pytest.mark.night) for width in (6.5, 11.0)]
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("width", [3.3, *AT_NIGHT])
 def test_no_text_is_cut_off_or_overlaps(width, monkeypatch) -> None:
     with rc_context({"figure.figsize": (width, 4)}):

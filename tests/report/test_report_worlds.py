@@ -100,6 +100,7 @@ def test_a_page_compares_at_most_twenty_annotators(tmp_path):
     om.report(with_labels(sets), tmp_path / "page.html")
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("address", [r"\\host\share", "//host/share", "https://host/m"])
 def test_a_manifest_on_another_machine_is_not_opened(run2, tmp_path, monkeypatch, address):
     run = om.load_run(run2)

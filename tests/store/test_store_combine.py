@@ -79,6 +79,7 @@ def test_padding_is_equal_in_two_parts(tmp_path):
     assert counts(merge(paths, tmp_path / "all.zarr")) == (2, 0, 0)
 
 
+@pytest.mark.night
 def test_films_merge_into_one_store_and_split_again(tmp_path):
     """The result is that of one manifest, whatever the block sizes."""
     first = toys.a_store(tmp_path / "one.zarr", 7, film="tt1")

@@ -205,6 +205,7 @@ def test_a_reader_sees_one_state_until_it_refreshes(source):
         store.missing_rows(retry_failed=True)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("state", toys.STATES)
 def test_a_reader_gives_no_row_of_a_replaced_store(copy, tmp_path, state):
     """Ids, inode and time are equal after `rm -r` and `tar x`: only ctime differs."""
@@ -295,6 +296,7 @@ def test_a_store_is_read_in_bounded_memory(tmp_path, final):
     assert grown < rows.nbytes / 2
 
 
+@pytest.mark.night
 @pytest.mark.skipif(os.name == "nt", reason="Windows does not list what is open")
 def test_few_shard_files_are_open_together(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "MAX_OPEN_SHARDS", 8)

@@ -66,6 +66,7 @@ def test_a_row_takes_one_request_from_the_opened_store(lab, stores):
     assert [path for path, _ in lab.requests] == ["/lab/final.zarr/frames/c/0/0/0"] * 3
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("lab")
 def test_damaged_and_missing_files_are_named(stores):
     assert verify("s3://lab/damaged.zarr") == verify(stores / "damaged.zarr")

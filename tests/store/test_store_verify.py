@@ -148,6 +148,7 @@ def test_a_final_store_reopens_to_the_same_store(final, sound):
         assert toys.contents(final) == toys.contents(sound / "final.zarr")
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("name", ["README.md", "probe/native/c/0/0", "id/c/0"])
 def test_damage_outside_the_rows_costs_no_row(final, sound, name):
     flip_bit(final / name, 5)

@@ -62,6 +62,7 @@ def write_gap(path: Path, hours: float) -> Path:
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
+@pytest.mark.night
 @needs_linux
 def test_hostile_sound_is_refused_in_little_memory(tmp_path, decoder):
     """One of these files asked for 59.6 GiB."""
@@ -115,6 +116,7 @@ def test_playlists_of_other_files_are_not_read(tmp_path):
         assert container.format.name == "mpegts"
 
 
+@pytest.mark.night
 @needs_linux
 def test_a_worker_limits_its_own_memory():
     """The limit is 4 GiB, which OBYGAZE_MAX_PIXELS changes."""

@@ -115,6 +115,7 @@ def test_tracks_are_chosen_and_channels_count_alike(tmp_path):
     np.testing.assert_allclose(cut(same, 0, 1), loud, atol=1e-6)
 
 
+@pytest.mark.night
 def test_long_sound_takes_the_memory_of_what_is_returned(tmp_path):
     """The file's rate and channels do not matter."""
     path, seen = write_wave(tmp_path / "long.wav", np.zeros(100 * RATE * 2, np.float32)), []
