@@ -32,8 +32,7 @@ def own(final_store, tmp_path):
     return Path(shutil.copytree(final_store, tmp_path / "own.zarr"))
 
 
-@pytest.mark.night
-def test_a_pushed_store_reads_the_same(target, final_store, own, other_store, tmp_path):
+def test_a_pushed_store_reads_the_same(target, final_store, own, tmp_path):
     (own / "notes.txt").write_text("private")
     result = push(own, target)
     assert result["where"] == target
@@ -42,6 +41,11 @@ def test_a_pushed_store_reads_the_same(target, final_store, own, other_store, tm
     assert diff(open_store(target), open_store(final_store))["identical"]
     assert files_of(pull(target, tmp_path / "back.zarr")["path"]) == files_of(final_store)
     assert push(final_store, target)["sent"] == 0
+
+
+@pytest.mark.night
+def test_a_store_is_pushed_beside_others(target, final_store, other_store):
+    push(final_store, target)
     with pytest.raises(StoreError, match=r"toy.zarr holds another store"):
         push(other_store, target)
     # Like cp, a push to another address keeps the store's name; no store goes into another.

@@ -52,7 +52,6 @@ class Numbers(torch.nn.Module):
         return pixels[:, :1, 0, 0]
 
 
-@pytest.mark.night
 def test_a_rate_takes_as_many_frames_as_a_clip_needs(films, checkpoints, tmp_path, obygaze):
     """At 24 fps clip0 has 5 frames and clip5 40."""
     write_clip(tmp_path / "long.mp4", "S", seconds=6)

@@ -87,7 +87,6 @@ def test_pictures_and_sound_fail_separately(tmp_path, obygaze):
         assert fact in result.stderr
 
 
-@pytest.mark.night
 def test_the_number_of_sound_windows_is_an_option(tmp_path, tiny, clap):
     """64 of 67 windows are used, with a note; `frames` uses all."""
     write_sound(tmp_path / "long.wav", "pcm_s16le", np.tile(NOISE[:8000], 67), rate=8000)

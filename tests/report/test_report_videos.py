@@ -45,8 +45,11 @@ def test_a_clip_plays_at_its_time_until_the_dialog_closes(tab, run2, tmp_path):
     assert {url.split(":")[0] for url in tab.requested} <= {"file", "data", "about"}
 
 
-def test_a_folder_without_these_films_is_refused(run2, tmp_path):
+def test_a_folder_has_films_of_the_page(run2, tmp_path):
     (tmp_path / "Another film.mp4").write_bytes(b"")
     with pytest.raises(VideoError, match="2001"):
         om.report(run2, tmp_path / "page.html", videos=tmp_path)
     assert not (tmp_path / "page.html").exists()
+    (tmp_path / "reel 0.mp4").write_bytes(b"")
+    page = Page(om.report(run2, tmp_path / "page.html", videos=tmp_path))
+    assert {*page.data["videos"]["of"].values()} == {"./reel%200.mp4"}
