@@ -85,28 +85,33 @@ def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Fil
             both = people.shared[own]
             if both.any():
                 same = float(1 - people.differ[own][both].mean())
-        rows.append(
-            FilmRow(
-                film,
-                clips[0].title or film,
-                strip([colours[own] for colours in lanes.values()], spans[film], longest),
-                shares,
-                marked,
-                same,
-                gamma,
-                tested=sum(clip.id in tested for clip in clips),
-                score=scores.get(film, {}).get(entry.metric) if entry else None,
-            )
+        score = None
+        if entry:
+            score = scores.get(film, {}).get(entry.metric)
+        in_lanes = [colours[own] for colours in lanes.values()]
+        row = FilmRow(
+            film,
+            clips[0].title or film,
+            strip(in_lanes, spans[film], longest),
+            shares,
+            marked,
+            same,
+            gamma,
+            tested=sum(clip.id in tested for clip in clips),
+            score=score,
         )
+        rows.append(row)
     rows.sort(key=lambda row: row.top, reverse=True)
     rows.sort(key=lambda row: -1.0 if row.score is None else row.score, reverse=True)
+    hours = np.arange(0.0, longest, 3600.0).tolist()
     most = max(share or 0.0 for row in rows for share in row.shares)
+    ticks = [0.0, round(most / 2, 1), round(most, 1)]
     return Films(
         rows,
         [name for name in lanes if name],
-        Axis(0.0, longest, np.arange(0.0, longest, 3600.0).tolist()),
+        Axis(0.0, longest, hours),
         timed,
-        Axis(-0.05, most + 0.05, [0.0, round(most / 2, 1), round(most, 1)]),
+        Axis(-0.05, most + 0.05, ticks),
     )
 
 

@@ -206,17 +206,21 @@ def _learned(
     if main is None:
         return values
     run = main.run
+    leaks = run.header.also_trained > 0 or run.clips["leaked"].any()
     compared = compare_with_each(run).get(main.task.key)
+    kappas: list[tuple[str, float | None]] = []
+    if compared:
+        kappas = _kappas(compared, main.model)
     keys = dict.fromkeys(key for entry in entries for key in entry.scores.mean)
     values |= {
         "results": results(entries, labels),
         "protocol": find_protocol(run.header.protocol).short,
-        "is_apart": not run.header.also_trained and not run.clips["leaked"].any(),
+        "is_apart": not leaks,
         "feature": feature(run),
         "metrics": {key: METRICS[key].title for key in keys},
         "verdicts": verdicts(main),
         "compared": compared,
-        "kappas": _kappas(compared, main.model) if compared else [],
+        "kappas": kappas,
         "folders": [run.folder.name for run in runs],
     }
     return values
@@ -225,7 +229,7 @@ def _learned(
 def _kappas(compared: Any, model: str) -> list[tuple[str, float | None]]:
     """Return the kappa of each pair of annotators, and of the model with each annotator."""
     raters = {(rater.kind, rater.name): rater.kappa for rater in compared.raters}
-    kappas = []
+    kappas: list[tuple[str, float | None]] = []
     for a, b in combinations(compared.annotators, 2):
         kappas.append((f"{a}, {b}", raters["annotator", a][b]))
     own = raters["model", model]
