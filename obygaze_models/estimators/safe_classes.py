@@ -30,9 +30,9 @@ _SKLEARN = """
     preprocessing:Normalizer preprocessing:RobustScaler preprocessing:StandardScaler
     svm:LinearSVC tree:DecisionTreeClassifier
 """
-OWN = ESTIMATORS | REGRESSORS
+_REGISTERED = ESTIMATORS | REGRESSORS
 SAFE = {
-    *(entry.path for entry in OWN.values() if entry.path.startswith(_ESTIMATORS)),
+    *(entry.path for entry in _REGISTERED.values() if entry.path.startswith(_ESTIMATORS)),
     *(_ESTIMATORS + name for name in _PARTS.split()),
     *(f"sklearn.{name}" for name in _SKLEARN.split()),
 }

@@ -179,7 +179,7 @@ def score_run(path: Path, manifest: Manifest, *, labels: str | None = None) -> d
     """
     truth = manifest.labels(labels)
     measure = measure_of(truth)
-    if measure is None:
+    if not measure:
         raise ExperimentError(
             f'{truth.name} has no official measure; add "measure" to labels/{truth.name}.json'
         )
@@ -189,7 +189,7 @@ def score_run(path: Path, manifest: Manifest, *, labels: str | None = None) -> d
     if not level_of:
         raise ExperimentError(f"nothing to score: no test clip has a label in {truth.name}")
 
-    scheme = manifest.label_scheme(truth.name)
+    scheme = manifest.label_scheme(labels)
     facts: dict[str, Any] = {"labels": truth.name, "measure": measure}
     if measure == TREC:
         run = read_run_file(path)

@@ -206,7 +206,7 @@ def _learned(
     if main is None:
         return values
     run = main.run
-    leaks = run.header.also_trained > 0 or run.clips["leaked"].any()
+    leaks = run.header.also_trained or run.clips["leaked"].any()
     compared = compare_with_each(run).get(main.task.key)
     kappas: list[tuple[str, float | None]] = []
     if compared:
@@ -229,7 +229,7 @@ def _learned(
 def _kappas(compared: Any, model: str) -> list[tuple[str, float | None]]:
     """Return the kappa of each pair of annotators, and of the model with each annotator."""
     raters = {(rater.kind, rater.name): rater.kappa for rater in compared.raters}
-    kappas: list[tuple[str, float | None]] = []
+    kappas = []
     for a, b in combinations(compared.annotators, 2):
         kappas.append((f"{a}, {b}", raters["annotator", a][b]))
     own = raters["model", model]

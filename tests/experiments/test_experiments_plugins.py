@@ -348,11 +348,14 @@ def test_a_protocol_may_have_options_and_no_fold_column(own, experiment, tmp_pat
 def test_a_protocol_of_films_works_like_the_one_that_leaves_films_out(own, experiment, tmp_path):
     PROTOCOLS["mine"] = replace(PROTOCOLS["leave-film-out"], short="mine")
     models = {"estimators": ("logistic", "pcbm-logistic"), "split": None}
-    runs = []
+    runs, trained = [], []
     for name in ("mine", "leave-film-out"):
         protocol = {"name": name, "validation_films": 1, "min_clips": 1}
         chosen = structs.replace(experiment, protocol=protocol, **models)
         runs.append(om.run_experiment(chosen, tmp_path / name))
+        stopped = structs.replace(chosen, estimators=("mlp",))
+        trained.append(om.train_model(stopped, tmp_path / "model", overwrite=True))
+    assert trained[0] == trained[1]
     for table in ("clips", "fits", "predictions"):
         pd.testing.assert_frame_equal(*(getattr(run, table) for run in runs), check_exact=True)
 
