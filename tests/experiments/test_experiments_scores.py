@@ -340,3 +340,5 @@ def test_compare_prints_and_draws_the_comparison(good, noisy, tmp_path):
     compared = om.compare(a, b, models=["logistic"], by="level", metric="f1")
     assert str(compared) in result.stdout
     assert "<svg" in (tmp_path / "d.svg").read_text()
+    with pytest.raises(ExperimentError, match="unknown metric 'f2'"):
+        om.compare(a, b, metric="f2")

@@ -174,6 +174,8 @@ MIXED = Manifest("mixed", Items.of([*ONE, *TEXT]))
 SLIPS = {
     "option": (ONE, None, {"limits": 2}, TypeError, "keyword argument 'limits'"),
     "ray": (ONE, None, {"ray": "auto"}, UsageError, "pass backbones by name"),
+    "track": (ONE, None, {"audio_track": 2}, UsageError, "needs an audio backbone"),
+    "store": (ONE, None, {"arrays": ["other:max"]}, UsageError, "unknown store other.* from tiny"),
     "film": (ONE, None, {"films": ("c",)}, UsageError, "unknown film 'c'"),
     "nothing": (ONE, lambda tiny: [], {}, UsageError, "no backbone"),
     "network": (ONE, lambda tiny: tiny.module, {}, UsageError, "makes one .got a ModuleDict"),

@@ -129,5 +129,3 @@ def test_another_sound_track_is_another_recipe(tmp_path, tiny, clap):
     inputs = clap.preprocessing.inputs(ffmpeg_cut(second, 16_000))
     [expected] = Forward(clap, 1).start([inputs]).rows()
     np.testing.assert_allclose(row["native"], expected["native"], atol=1e-5)
-    with pytest.raises(UsageError, match="audio_track needs an audio backbone"):
-        of.extract(two, tmp_path, tiny, tmp_path / "t", audio_track=2)
