@@ -461,14 +461,10 @@ def test_scores_of_each_balance_are_those_on_the_page(tmp_path: Path) -> None:
     *stated, auroc = map(float, re.findall(pattern, text)[0])
     for balance, f1 in zip(("undersample", "weights", "none"), stated, strict=True):
         experiment = om.Experiment(
-            name=balance,
-            manifest=example_path("minutes"),
-            store=example_path("words.zarr"),
-            balance=balance,
-            positives=("S",),
-            train_negatives=("EN", "HN"),
+            name=balance, manifest=example_path("minutes"), store=example_path("words.zarr"),
+            balance=balance, positives=("S",), train_negatives=("EN", "HN"),
             estimators=("logistic",),
-        )
+        )  # fmt: skip
         [scores] = om.run_experiment(experiment, tmp_path / balance).model_scores
         assert (scores.mean["f1"], scores.mean["auroc"]) == pytest.approx((f1, auroc), abs=0.005)
 

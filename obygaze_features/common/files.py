@@ -249,9 +249,9 @@ def new_folder(
     temporary.mkdir()
     try:
         yield temporary
-        if path.exists() and not allow_missing:
-            _refuse_to_lose(path, temporary)
         if overwrite and path.exists():
+            if not allow_missing:
+                _refuse_to_lose(path, temporary)
             sync_folder(temporary)
             _exchange(temporary, path)
             sync_path(path.parent)

@@ -101,6 +101,9 @@ def test_edited_remarks_are_read_or_refused(tmp_path, obygaze):
     assert of.Timelines.load(folder).remarks == (Remark("a", "b", "c", "d", "kept"),)
     table.unlink()
     assert of.Timelines.load(folder).remarks == ()
+    cells = (folder / "segments.csv").read_text()
+    (folder / "segments.csv").write_text(cells.replace("\nfilm,", "\na/b,"))
+    refused(obygaze("annotations", "show", folder), "segments.csv, line 2: ", "'a/b'")
 
 
 def test_tables_written_in_parts_hold_any_text(tmp_path):

@@ -32,6 +32,7 @@ SLIPS = [
     ("tiny-xclip", processor(crop_size=16), r"crops to \(16, 16\), .* takes \(32, 32\)"),
     ("tiny-clap", processor(truncation="fusion"), "fusion.* Use .*laion/clap-htsat-unfused"),
     ("tiny-clap", processor(feature_size=20), r"\(1, 201, 20\).* network takes \(1, 201, 16\)"),
+    ("tiny-clap", processor(padding="no"), "padding must be repeatpad"),
     ("tiny-clap", processor(hop_length="no"), "settings that do not work"),
     ("tiny-clap", processor(max_length_s=10**5), r"windows of 100000 s at 16000 samples"),
     ("tiny-clap", processor(max_length_s=0), "windows of 0 s at 16000 samples"),

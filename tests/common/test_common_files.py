@@ -110,6 +110,12 @@ def test_overwriting_a_folder_loses_no_foreign_file(tmp_path):
             put(tmp_path / name, "new", overwrite=True)
 
 
+def test_the_first_of_two_writers_keeps_a_folder(tmp_path):
+    with pytest.raises(OutputExists, match="already exists"), files.new_folder(tmp_path / "out"):
+        put(tmp_path / "out", "first")
+    assert (tmp_path / "out/marker").read_text() == "first"
+
+
 def test_a_folder_that_a_killed_process_moved_aside_is_whole_and_named(tmp_path):
     killed = (
         "import os, sys; from pathlib import Path; from obygaze_features.common import files\n"

@@ -34,6 +34,7 @@ from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.experiment import Learner
 from obygaze_models.saved.about import About
+from obygaze_models.saved.model import prediction_errors
 from tests.estimators.test_estimators_learners import DATA, LABELS, LEVELS, TRAIN, VALIDATION
 from tests.kit.fits import fit_on
 
@@ -314,6 +315,10 @@ FORGERIES = [
     ("pcbm-tree", "another kind", lambda h, a: h["model"].update({"class": "subprocess:Popen"})),
     ("pcbm-tree", "a method's name", lambda h, a: learned(h, score=1)),
     ("pcbm-tree", "a child out of range", lambda h, a: a["model.head_.left"].__setitem__(0, 10**9)),
+    ("pcbm-tree", "a node between nodes", lambda h, a: a.update(
+        {"model.head_.left": a["model.head_.left"].astype("float32")})),
+    ("bank", "another part", lambda h, a: learned(h, names_={"code": 1})),
+    ("bank", "an array that is not there", lambda h, a: learned(h, names_={"array": "x"})),
     ("bank", "fewer names", lambda h, a: learned(h, names_=["Look"])),
     ("knn", "fewer labels", cut("model._y")),
     ("fusion", "a scale of 0", lambda h, a: a["model.scales_"].__setitem__(0, 0)),
@@ -354,7 +359,7 @@ def test_forged_sizes_end_at_the_first_prediction(models, copied, name, change):
     forge(folder, change)
     model, _ = om.load_model(folder)
     clips = np.zeros((3, 4, X.shape[1])) if name == "frame-mil" else X
-    with pytest.raises((ValueError, RuntimeError)):
+    with pytest.raises(ExperimentError), prediction_errors(folder, model):
         model.predict_proba(clips)
 
 

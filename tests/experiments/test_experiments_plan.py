@@ -22,6 +22,7 @@ from obygaze_features.manifests import (
 )
 from obygaze_models.data.protocols import PROTOCOLS, Clips
 from obygaze_models.data.targets import UNUSED
+from obygaze_models.experiments.plan import make_plan
 from tests.kit.run import FILMS, SCENES, write_store
 
 FILE = {
@@ -153,6 +154,10 @@ def test_an_impossible_experiment_leaves_no_run(world, experiment, tmp_path, cha
     assert fact in str(caught.value)
     assert not [*tmp_path.glob("of/mine/*/models")]
     assert not (tmp_path / "of/mine/run").exists()
+
+
+def test_the_only_split_of_a_manifest_is_used(experiment):
+    assert make_plan(structs.replace(experiment, split=None)).division.split == "ten"
 
 
 @pytest.mark.parametrize("negatives", [{"test_negatives": [["A", "B"]]}, {"positives": ["A", "B"]}])

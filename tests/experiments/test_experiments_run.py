@@ -387,7 +387,7 @@ def test_names_that_look_like_numbers_stay_text(tmp_path):
     levels = ["S" if number % 2 else "EN" for number in range(60)]
     concepts = [("1",) if number % 4 == 1 else ("2",) * (number % 4 == 3) for number in range(60)]
     folds = [number // 4 % 3 for number in range(60)]
-    manifest = labelled(ids, levels, concepts, scheme=("1", "2"), folds=folds)
+    manifest = labelled(ids, levels, concepts, scheme=("1", "2", "3"), folds=folds)
     manifest.save(tmp_path / "manifest")
     features = {clip: chance.normal(size=8).astype(np.float32) for clip in ids}
     write_store(tmp_path / "s.zarr", manifest, features)
@@ -403,3 +403,6 @@ def test_names_that_look_like_numbers_stay_text(tmp_path):
     assert {*again.predictions["id"]} == {*again.reasons["id"]} == {*ids}
     assert {*again.predictions["model"]} == {*again.reasons["model"]} == {"1"}
     assert {*again.reasons["concept"]} == {"1", "2", "(intercept)"}
+    [warning] = run.warnings
+    assert (warning.code, warning.subject) == ("concepts", "1")
+    assert "1 left out in some of 3 fits" in warning.text

@@ -208,6 +208,11 @@ def test_numbers_out_of_range_are_refused(name):
     assert getattr(Options(**{name: 1}), name) == 1
 
 
+def test_clips_need_a_folder(tiny, tmp_path):
+    with pytest.raises(UsageError, match="the folder of the clips: --videos"):
+        of.extract(ONE, None, tiny, tmp_path)
+
+
 @pytest.mark.parametrize("slip", SLIPS)
 def test_user_errors_are_refused_before_anything_is_written(films, tiny, tmp_path, slip):
     manifest, change, options, error, facts = SLIPS[slip]

@@ -94,7 +94,6 @@ def call(dataset, output, *words, manifest=None, code=None, **stores):
     return run_obygaze("reproduce", *words, code=code)
 
 
-@pytest.mark.night
 def test_both_protocols_are_in_one_table(dataset, tmp_path, monkeypatch):
     store, unknown = of.open_store(dataset.stores["vivit"]), tmp_path / "unknown.zarr"
     np.save(tmp_path / "max.npy", store.read("max", missing="nan"))

@@ -244,13 +244,9 @@ def test_the_command_gives_the_python_result(obygaze, source):
 @pytest.mark.parametrize("frames", [[], ["--frames"]])
 def test_the_page_shows_each_match(obygaze, tmp_path, frames):
     title = "</title><script>alert('&')</script>"
-    items = Items.of(
-        [
-            Item(f"f-{n}", film="f", media="f.mp4", start=60.0 * n, end=60.0 * n + 60)
-            for n in range(9)
-        ],
-        {"movie_title": [title] * 9},
-    )
+    film = {"film": "f", "media": "f.mp4"}
+    spans = [Item(f"f-{n}", start=60.0 * n, end=60.0 * n + 60, **film) for n in range(9)]
+    items = Items.of(spans, {"movie_title": [title] * 9})
     made = make_search_store(tmp_path / "s.zarr", 9, items=items, partial=False)
     thumbnails = tmp_path / "thumbs"
     thumbnails.mkdir()

@@ -16,7 +16,7 @@ IN_ORDER = {name for name in KINDS if name.endswith((".avi", ".ts", ".flv", ".mp
 IN_ORDER |= {"vp8.webm"}
 ALWAYS = {
     "x264.mp4", "mpeg4.avi", "vp8.webm", "x265-open.mp4", "variable.mkv", "open.mkv", "refresh.mkv",
-    "sideways.mov",
+    "sideways.mov", "interlaced.mkv",
 }  # fmt: skip
 """The kinds of `make test`; the others wait for the night."""
 ROWS = [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.night) for name in KINDS]
