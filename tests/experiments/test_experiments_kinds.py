@@ -98,7 +98,7 @@ def test_a_run_of_numbers_is_read_checked_compared_and_written(rated, run, obyga
     assert float(rows[0]["label"]) == close(rated[1]["valence"][rows[0]["id"]])
     page = tmp_path / "page.html"
     obygaze("report", run.folder, "-o", page, code=0)
-    assert "How much valence has a clip?" in page.read_text(encoding="utf-8")
+    assert "How much valence does a clip have?" in page.read_text(encoding="utf-8")
     printed = obygaze("models", "run", write_toml(rated[0], tmp_path), "-o", tmp_path / "r", code=0)
     assert "mean of the film" in printed.stdout
     assert "obygaze report" not in printed.stdout
