@@ -111,7 +111,9 @@ from obygaze_features.errors import VideoError
     help="An older store: copy the rows of unchanged clips, and compute the rest. Repeatable.",
 )
 @click.option("--retry-failed", is_flag=True, help="Retry items that failed before.")
-@click.option("--dry-run", is_flag=True, help="Only report what is left to do, and its size.")
+@click.option(
+    "--dry-run", is_flag=True, help="Only report what is left to do or to copy, and its size."
+)
 @json_option
 def extract(
     manifest: Path,

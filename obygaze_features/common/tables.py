@@ -248,7 +248,8 @@ def read_mapped_table(
     meanings
         For each meaning, other names that its column may have; case is ignored.
     columns
-        For each meaning, its column, as given by ``--column``. A column may have several meanings.
+        For each meaning, or another name of it, its column, as given by ``--column``. A column may
+        have several meanings.
     required
         Meanings or other columns that must exist; a tuple lists alternatives.
     """
@@ -265,10 +266,10 @@ def read_mapped_table(
     for names in required:
         alternatives = as_list(names)
         if mapped.keys().isdisjoint(alternatives):
-            name = next(iter(alternatives))
-            problem = _no_column(path, name, table.columns)
-            if name in meanings:
-                problem += f"; choose one with --column {name}=NAME"
+            problem = _no_column(path, next(iter(alternatives)), table.columns)
+            remedies = [f"--column {name}=NAME" for name in alternatives if name in meanings]
+            if remedies:
+                problem += f"; choose one with {' or '.join(remedies)}"
             raise ManifestError(problem)
     return replace(table, columns=mapped)
 
@@ -280,19 +281,22 @@ def _find_columns(
     found = {name.casefold(): name for name in reversed(table.columns)}
     found |= {name: name for name in table.columns}
 
+    meaning_of: dict[str, str] = {}
+    for meaning, synonyms in meanings.items():
+        meaning_of |= dict.fromkeys((meaning, *synonyms), meaning)
+
     column_of: dict[str, str] = {}
-    for meaning, name in chosen.items():
-        if meaning not in meanings:
-            raise UsageError(f"--column: {unknown_name('meaning', meaning, meanings)}")
+    for word, name in chosen.items():
+        if word not in meaning_of:
+            raise UsageError(f"--column: {unknown_name('meaning', word, meanings)}")
         if name not in found:
             raise ManifestError(_no_column(table.path, name, table.columns))
-        column_of[meaning] = found[name]
+        column_of[meaning_of[word]] = found[name]
 
-    for meaning, synonyms in meanings.items():
-        for name in (meaning, *synonyms):
-            column = found.get(name)
-            if column and meaning not in column_of and column not in column_of.values():
-                column_of[meaning] = column
+    for name, meaning in meaning_of.items():
+        column = found.get(name)
+        if column and meaning not in column_of and column not in column_of.values():
+            column_of[meaning] = column
     return column_of
 
 
