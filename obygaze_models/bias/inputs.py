@@ -1,4 +1,4 @@
-"""Input and output shared by the bias measures: tables, JSON files, word lists, embeddings."""
+"""Inputs of the bias measures: columns of numbers, JSON files, word lists and embeddings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Lists = Annotated[dict[str, tuple[str, ...]], msgspec.Meta(min_length=1)]
 
 
 def read_struct(path: Path, kind: type[Struct]) -> Struct:
-    """Read a JSON file as a typed struct; raise `BiasError` if it is not one."""
+    """Read a JSON file as a struct of this type; raise `BiasError` if it does not match."""
     with translate(BiasError, path, ": {}", foreign=msgspec.ValidationError):
         return msgspec.convert(read_json(path, BiasError), kind)
 
@@ -127,7 +127,7 @@ def open_vectors(source: str | Path, *, manifests: Sequence[Manifest] = ()) -> V
         and numbers, separated by spaces. After the header, each line of ``NAME.csv`` has an id and
         numbers.
     manifests
-        Manifests of the store's items, whose columns are used.
+        Manifests to check against a store's items; raise if they list other clips.
     """
     path = Path(source)
     if path.suffix in (".vec", ".csv"):
@@ -158,7 +158,7 @@ def _columns(items: Items) -> dict[str, Sequence[str]]:
 
 
 def _read_file(path: Path, ids: Sequence[str]) -> dict[str, Array]:
-    """Read the embeddings of some ids; do not split the lines of the others."""
+    """Read the embeddings of some ids from a ``.vec`` or CSV file."""
     wanted = set(ids)
     rows: dict[str, Array] = {}
     with (

@@ -54,7 +54,7 @@ class Fold:
 
 
 class MadeWhenNeeded(Sequence[T], Generic[T]):
-    """A sequence whose elements are made on demand. Only the last element is kept in memory.
+    """A sequence whose elements are made on demand. Only the element made last is kept in memory.
 
     This saves memory, because leaving out pairs of N films makes N * (N - 1) folds.
 

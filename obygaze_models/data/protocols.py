@@ -2,7 +2,7 @@
 
 A protocol is a function that yields the parts of each fold, and an entry of `PROTOCOLS`.
 `Protocol.make_folds` turns the parts into the rows of each fit. For scikit-learn, `LeaveFilmOut`
-tests each film, and ``PredefinedSplit(data.folds)`` tests each fold of a column.
+tests each eligible film, and ``PredefinedSplit(data.folds)`` tests each fold of a column.
 
 The released files have a fold column for each set of levels, so training clips of one set of levels
 can be test clips of another. Runs warn of these leaks.
@@ -93,7 +93,7 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True)
 class Protocol:
-    """A protocol.
+    """A way to divide clips into training, validation and test.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def leak_free(clips: Clips) -> Iterator[Parts]:
 def leave_film_out(
     clips: Clips, min_clips: int = FILM_CLIPS, validation_films: int | None = None
 ) -> Sequence[Parts]:
-    """Test each eligible film, with each of the others once for validation.
+    """Test each eligible film, with each of the other eligible films once for validation.
 
     N films give N * (N - 1) folds. With `validation_films`, this number of films is drawn for each
     tested film. With 0, or if no validation clips are needed, only the tested film is left out,
@@ -235,7 +235,7 @@ def _films(y: Array, groups: Any, min_clips: int) -> tuple[Array, Array, list[in
     if len(eligible) < 2:
         raise ExperimentError(
             f"leave-film-out needs at least two films or other groups with {min_clips} "
-            f"clips of each class, its min_clips (got {len(eligible)} of {len(names)})"
+            f"clips of each class (got {len(eligible)} of {len(names)}). Lower min_clips"
         )
     return names, codes, eligible
 
@@ -244,7 +244,7 @@ def each_fold(clips: Clips) -> Iterator[Parts]:
     """Test each fold once.
 
     The validation set is the next fold that has clips of every class far enough from the test
-    clips. The first fold follows the last.
+    clips, or else simply the next. The first fold follows the last.
     """
     y = clips.y
     folds = clips.folds
@@ -293,7 +293,7 @@ def papers_text(clips: Clips) -> Iterator[Parts]:
 
     There is a fit for each training fold. All fits train on all positives. Negatives are chosen as
     whole folds, so that there are about as many negatives as positives. Fit r takes the
-    negatives of fold r and of the folds after it, where fold 0 follows the last training fold. If
+    negatives of fold r and of the next folds, where fold 0 follows the last training fold. If
     negatives do not outnumber positives, all fits train on the same clips.
     """
     y = clips.y
@@ -335,7 +335,7 @@ PROTOCOLS = {
 
 
 def find_protocol(name: str) -> Protocol:
-    """Return a protocol."""
+    """Return the protocol with this name; raise `ExperimentError` if there is none."""
     if name not in PROTOCOLS:
         raise ExperimentError(
             f"{unknown_name('protocol', name, PROTOCOLS)}. To use your own protocol, import the "

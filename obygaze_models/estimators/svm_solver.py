@@ -1,7 +1,7 @@
 """Linear support vector machines by scikit-learn, and the choice of their C.
 
 Up to `GRAM_ROWS` clips, an SVM is ``SVC`` on the clips' inner products, which all values of C
-share. Above, it is ``LinearSVC``, whose memory grows with the clips. Its loss is the squared hinge.
+share. With more clips, it is ``LinearSVC``, which needs less memory. Its loss is the squared hinge.
 """
 
 from __future__ import annotations
@@ -178,8 +178,8 @@ def choose_svm(
     validation
         The features and labels of validation clips; by default, C is chosen by cross-validation.
     cv, groups
-        The number of folds of cross-validation, and the group of each clip. Each group stays in a
-        single fold.
+        The maximum number of folds of cross-validation, and the group of each clip. Each group
+        stays in a single fold.
     """
     Cs = sorted(Cs)
     weights = clip_weights(class_weight, y)
