@@ -235,7 +235,9 @@ def _unit_vectors(**sets: Any) -> list[Array]:
             raise BiasError(f"the set {name} is empty or not a table of numbers") from None
         for label, length in zip(rows, lengths, strict=True):
             if not 0 < length < math.inf:
-                raise BiasError(f"the embedding {label!r} of {name} is zero or not finite")
+                raise BiasError(
+                    f"the embedding {label!r} of {name} is zero or not finite. Leave it out"
+                )
         units[name] = table / lengths[:, None]
 
     widths = {name: unit.shape[1] for name, unit in units.items()}

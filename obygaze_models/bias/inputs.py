@@ -38,7 +38,7 @@ def numbers(table: Table, column: str, low: float, high: float) -> Array:
     import pandas as pd
 
     if column not in table.columns:
-        raise BiasError(f"{table.path}: no column {column!r}")
+        raise BiasError(f"{table.path}: no column {column!r}. Add it")
     values = pd.to_numeric(pd.Series(table[column]), errors="coerce")
     is_valid = values.between(low, high)
     if not is_valid.all():
@@ -127,7 +127,7 @@ def open_vectors(source: str | Path, *, manifests: Sequence[Manifest] = ()) -> V
         and numbers, separated by spaces. After the header, each line of ``NAME.csv`` has an id and
         numbers.
     manifests
-        Manifests to check against a store's items; raise if they list other clips.
+        Manifests to compare with a store; raise if an id stands for another clip in them.
     """
     path = Path(source)
     if path.suffix in (".vec", ".csv"):
@@ -173,7 +173,7 @@ def _read_file(path: Path, ids: Sequence[str]) -> dict[str, Array]:
                 continue
             where = f"{path}, line {number}"
             if row[0] in rows:
-                raise BiasError(f"{where}: duplicate name {shorten(row[0])}")
+                raise BiasError(f"{where}: duplicate name {shorten(row[0])}. Keep one of them")
             cells = " ".join(row[1:]).split()
             with translate(BiasError, where, foreign=ValueError):
                 rows[row[0]] = np.array(cells, dtype=np.float64)

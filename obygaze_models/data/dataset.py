@@ -20,7 +20,7 @@ from obygaze_models.scoring.metrics import Array
 NUMBERS = "numbers"
 """The key in a label set's JSON file that names its column of numbers."""
 MAX_NUMBER = 1e9
-"""The maximum size of a number to predict, so that errors and their squares stay finite."""
+"""The largest absolute value of a number to predict, so that squares of errors stay finite."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -206,7 +206,7 @@ def join_clips(
     Parameters
     ----------
     levels
-        The levels of the task. Each must have a clip, and some clip of them must have features.
+        The levels of the task. Each must have a clip, and one of their clips must have features.
     frames
         An array of frame features to read as well. Clips without frames are left out.
     fold_of

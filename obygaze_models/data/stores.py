@@ -42,7 +42,7 @@ class Sources:
 
     @property
     def names(self) -> list[str]:
-        """The file names of the stores, numbered if they are not unique."""
+        """The file names of the stores without suffixes, numbered if they are not unique."""
         names = []
         distinct = []
         for store in self.stores:
@@ -74,7 +74,7 @@ class Sources:
         return replace(taken, extra=extra, check=False)
 
     def done_ids(self, ids: Sequence[str] | None = None) -> list[str]:
-        """Return the clips, out of `ids` or all, whose features all stores have."""
+        """Return the clips among `ids` (default: all) whose features all stores have."""
         for store in self.stores:
             ids = store.done_ids(ids)
         return list(ids or ())
@@ -96,7 +96,7 @@ class Sources:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """The store's attributes. Those of several stores are joined, and kept as ``parts``."""
+        """The attributes of one store, or the joined attributes of several with their ``parts``."""
         if len(self.stores) == 1:
             return dict(self.stores[0].attributes)
 

@@ -170,7 +170,7 @@ class Number:
         """Return each clip's number."""
         if data.numbers is None:
             raise ExperimentError(
-                f"{task.key}: the clips were loaded without numbers. Use with_numbers(manifest, column)"
+                f"{task.key}: the clips have no numbers. Use with_numbers(manifest, column)"
             )
         return data.numbers
 

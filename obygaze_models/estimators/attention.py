@@ -156,7 +156,7 @@ class FrameMIL(TorchClassifier):
         elif X.shape[1:] != (self.n_frames_in_, self.n_features_in_):
             raise ExperimentError(
                 f"X has {X.shape[1]} frames of {X.shape[2]} features, but the model was trained "
-                f"on {self.n_frames_in_} frames of {self.n_features_in_} features"
+                f"on {self.n_frames_in_} frames of {self.n_features_in_} features. Use that array"
             )
         check_frames(X)
         if y is None:

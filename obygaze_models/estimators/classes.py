@@ -40,7 +40,7 @@ def find_classes(y: Array) -> tuple[Array, Array]:
 def check_both(X_val: Any, values: Any, name: str = "y_val") -> None:
     """Raise if only one of X_val and its values is passed."""
     if (X_val is None) != (values is None):
-        raise ExperimentError(f"validation clips need both X_val and {name}")
+        raise ExperimentError(f"validation clips need both X_val and {name}. Pass both, or neither")
 
 
 def encode(y: Array, classes: Array) -> Array:
@@ -49,7 +49,7 @@ def encode(y: Array, classes: Array) -> Array:
     if len(unknown):
         raise ExperimentError(
             f"validation labels {unknown.tolist()} are not among the training labels "
-            f"{classes.tolist()}"
+            f"{classes.tolist()}. Leave out their clips"
         )
     return np.searchsorted(classes, y)
 

@@ -59,7 +59,9 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, X, dtype=np.float64)
         columns = sum(self.stores.values())
         if X.shape[1] != columns:
-            raise ExperimentError(f"X has {X.shape[1]} columns, but the stores have {columns}")
+            raise ExperimentError(
+                f"X has {X.shape[1]} columns, but the stores have {columns}. Pass all of them"
+            )
 
         self.means_ = np.zeros(columns)
         self.scales_ = np.ones(columns)

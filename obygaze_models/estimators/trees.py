@@ -57,7 +57,7 @@ class TreeArrays:
         for children in (self.left[inner], self.right[inner]):
             if (children <= parents).any() or (children >= nodes).any():
                 raise ExperimentError(
-                    f"a tree's child must be numbered above its parent, below {nodes}"
+                    f"a tree's children must be numbered above their parent and below {nodes}"
                 )
         columns = self.feature[inner]
         if ((columns < 0) | (columns >= self.width)).any():

@@ -32,7 +32,7 @@ class Factor:
     A coefficient above 0 means that errors are likelier with the factor. The coefficient is None if
     all or none of the clips have the factor. The interval is None if at most half of the bootstrap
     samples have both wrong and right clips. For all films together, it is None if there are fewer
-    than five films, or if the clips without some film are all wrong or all right.
+    than five films, or if leaving out some film leaves only wrong or only right clips.
     """
 
     name: str

@@ -323,9 +323,9 @@ def _losses(labels: Array, probabilities: Array, weights: Array) -> dict[str, Ar
 
 
 def baselines(share: float) -> dict[str, Scores]:
-    """Return the expected scores of each way of guessing if `share` of the clips are positive.
+    """Return the scores of each way of guessing if `share` of the clips are positive.
 
-    These are the paper's baselines, computed exactly. Version 1 of the paper has their
+    These are the paper's baselines, computed from expected counts. Version 1 of the paper has their
     positive-class F1 and version 2 the support-weighted F1, both for the share of positives in the
     whole dataset. Test folds have different shares, so baselines depend on the scored clips.
     """
@@ -339,7 +339,7 @@ def baselines(share: float) -> dict[str, Scores]:
 
 
 def _guess_scores(share: float, *, called_positive: float) -> Scores:
-    """Return the expected scores of predicting positive with the same probability for each clip."""
+    """Return the scores of predicting positive with the same probability for each clip."""
     if not 0 < share < 1:
         raise ExperimentError(f"the share of positives must be above 0 and below 1 (got {share})")
     positive = _harmonic_mean(share, called_positive)

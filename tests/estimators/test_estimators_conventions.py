@@ -256,7 +256,7 @@ SLIPS = [
     (lambda: predict_frames(lambda X: np.where(np.arange(5) == 1, np.nan, X)),
      "clip 0 .* not finite"),
     (lambda: baselines(0), "above 0 and below 1"),
-    (lambda: tree(left=[0, -1, -1]), "child .* numbered above its parent"),  # for ever
+    (lambda: tree(left=[0, -1, -1]), "children must be numbered above their parent"),  # for ever
     (lambda: tree(left=[1, 2, -1]), "must have two children or none"),
     (lambda: tree(feature=[2, -2, -2]), r"a column that it lacks \(it has 2\)"),
     (lambda: tree(threshold=[0.5]), "same length"),
