@@ -137,8 +137,8 @@ class ChosenSVM:
     aucs
         The AUC of each C on the clips used to choose C; empty if there was no choice.
     held_out
-        The held-out decision values of the training clips, [N]; None unless cross-validation chose
-        C.
+        The held-out decision values of the training clips, [N], NaN for clips that no usable fold
+        held out; None unless cross-validation chose C.
     """
 
     fit: LinearSVMFit
@@ -237,7 +237,7 @@ def split_folds(y: Array, cv: int, groups: Array | None) -> list[tuple[Array, Ar
 
 
 def as_cs(C: float | Sequence[float]) -> list[float]:
-    """Convert a parameter C, a number or several, to a list; raise if a value is not above 0."""
+    """Convert C, a number or several, to a list; raise if a value is not above 0."""
     try:
         Cs: list[float] = np.atleast_1d(np.asarray(C, dtype=np.float64)).tolist()
     except (TypeError, ValueError):

@@ -179,7 +179,7 @@ def find_moments(
     """Return a row for each interval in which frames reach a threshold.
 
     ``score`` is the mean probability in the interval. ``clips`` are the clips that show it, and
-    ``seen_in_training`` is "clip" if the model was trained on any of these clips.
+    ``seen_in_training`` is "clip" if the fit of the model used any of these clips.
 
     Parameters
     ----------
