@@ -70,7 +70,7 @@ class Association:
     p_is
         The method for p: exact, sampled or normal.
     partitions
-        The number of partitions; None if p is from a normal distribution.
+        The number of counted partitions; None if p is from a normal distribution.
     low, high
         The ends of the 95% bootstrap interval of d; None if `draws` is 0 or a group has a single
         item.
@@ -138,7 +138,7 @@ def bootstrap_interval(
 ) -> tuple[float, float] | tuple[None, None]:
     """Return the ends of the 95% bootstrap interval of a statistic of the samples.
 
-    There is no interval without draws, or if a sample has a single row.
+    Return None for both without draws, or if a sample has a single row.
     """
     from scipy.stats import bootstrap
 
@@ -235,7 +235,9 @@ def _unit_vectors(**sets: Any) -> list[Array]:
             raise BiasError(f"the set {name} is empty or not a table of numbers") from None
         for label, length in zip(rows, lengths, strict=True):
             if not 0 < length < math.inf:
-                raise BiasError(f"the embedding {label!r} of {name} is zero or not finite")
+                raise BiasError(
+                    f"the embedding {label!r} of {name} is zero or not finite. Leave it out"
+                )
         units[name] = table / lengths[:, None]
 
     widths = {name: unit.shape[1] for name, unit in units.items()}

@@ -181,8 +181,8 @@ def run_battery(
         try:
             if missing and not skip_missing:
                 raise BiasError(
-                    f"no embedding for {len(missing)} items, such as {missing[0]!r}. Leave them "
-                    "out with --skip-missing"
+                    f"items without an embedding: {len(missing)} (such as {missing[0]!r}). Leave "
+                    "them out with --skip-missing"
                 )
             rows += _run_test(test, sets, settings, model, len(missing))
         except BiasError as problem:

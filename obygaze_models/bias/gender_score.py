@@ -119,7 +119,7 @@ def gender_score(probability: ArrayLike, similarity: ArrayLike, confidence: Arra
     is_valid = (p >= 0) & (p <= 1) & (sure >= 0) & (sure <= 1)
     if not np.all(is_valid & (sim > -1) & (sim <= 1 + _ROUNDING)):
         raise BiasError(
-            "probability and confidence must be from 0 to 1, similarity above -1 and at most 1"
+            "probability and confidence must be from 0 to 1, and similarity above -1 and at most 1"
         )
     sim = np.minimum(sim, 1)
     return np.asarray(p ** (((1 - sim) / (1 + sim)) ** (1 - sure)))

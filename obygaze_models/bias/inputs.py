@@ -1,4 +1,4 @@
-"""Input and output shared by the bias measures: tables, JSON files, word lists, embeddings."""
+"""Inputs of the bias measures: columns of numbers, JSON files, word lists and embeddings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Lists = Annotated[dict[str, tuple[str, ...]], msgspec.Meta(min_length=1)]
 
 
 def read_struct(path: Path, kind: type[Struct]) -> Struct:
-    """Read a JSON file as a typed struct; raise `BiasError` if it is not one."""
+    """Read a JSON file as a struct of this type; raise `BiasError` if it does not match."""
     with translate(BiasError, path, ": {}", foreign=msgspec.ValidationError):
         return msgspec.convert(read_json(path, BiasError), kind)
 
@@ -38,7 +38,7 @@ def numbers(table: Table, column: str, low: float, high: float) -> Array:
     import pandas as pd
 
     if column not in table.columns:
-        raise BiasError(f"{table.path}: no column {column!r}")
+        raise BiasError(f"{table.path}: no column {column!r}. Add it")
     values = pd.to_numeric(pd.Series(table[column]), errors="coerce")
     is_valid = values.between(low, high)
     if not is_valid.all():
@@ -127,7 +127,7 @@ def open_vectors(source: str | Path, *, manifests: Sequence[Manifest] = ()) -> V
         and numbers, separated by spaces. After the header, each line of ``NAME.csv`` has an id and
         numbers.
     manifests
-        Manifests of the store's items, whose columns are used.
+        Manifests to compare with a store; raise if an id stands for another clip in them.
     """
     path = Path(source)
     if path.suffix in (".vec", ".csv"):
@@ -158,7 +158,7 @@ def _columns(items: Items) -> dict[str, Sequence[str]]:
 
 
 def _read_file(path: Path, ids: Sequence[str]) -> dict[str, Array]:
-    """Read the embeddings of some ids; do not split the lines of the others."""
+    """Read the embeddings of some ids from a ``.vec`` or CSV file."""
     wanted = set(ids)
     rows: dict[str, Array] = {}
     with (
@@ -173,7 +173,7 @@ def _read_file(path: Path, ids: Sequence[str]) -> dict[str, Array]:
                 continue
             where = f"{path}, line {number}"
             if row[0] in rows:
-                raise BiasError(f"{where}: duplicate name {shorten(row[0])}")
+                raise BiasError(f"{where}: duplicate name {shorten(row[0])}. Keep one of them")
             cells = " ".join(row[1:]).split()
             with translate(BiasError, where, foreign=ValueError):
                 rows[row[0]] = np.array(cells, dtype=np.float64)

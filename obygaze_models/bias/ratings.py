@@ -96,7 +96,9 @@ def read_labels(path: str | Path, raters: Sequence[str] = ()) -> DataFrame:
     columns = [name for name in table.columns if name not in (*_KEYS, *CLASSES)]
     if not table.columns.keys().isdisjoint(CLASSES):
         if CLASSIFIER in columns:
-            raise BiasError(f"{path}: a column {CLASSIFIER} clashes with probabilities. Rename it")
+            raise BiasError(
+                f"{path}: the column {CLASSIFIER} clashes with the probabilities. Rename it"
+            )
         table.columns[CLASSIFIER] = _most_probable(table)
         columns.append(CLASSIFIER)
     if not columns or not table.lines:

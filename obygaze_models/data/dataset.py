@@ -20,7 +20,7 @@ from obygaze_models.scoring.metrics import Array
 NUMBERS = "numbers"
 """The key in a label set's JSON file that names its column of numbers."""
 MAX_NUMBER = 1e9
-"""The maximum size of a number to predict, so that errors and their squares stay finite."""
+"""The largest absolute value of a number to predict, so that squares of errors stay finite."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -206,7 +206,7 @@ def join_clips(
     Parameters
     ----------
     levels
-        The levels of the task. Some clip of these levels must have features.
+        The levels of the task. Each must have a clip, and one of their clips must have features.
     frames
         An array of frame features to read as well. Clips without frames are left out.
     fold_of
@@ -242,7 +242,7 @@ def join_clips(
     if levels.isdisjoint(data.levels):
         labelled = [clip for clip in pool if truth.level_of[clip] in levels]
         raise ExperimentError(
-            f"none of the {len(labelled)} clips of {manifest.name} with a label and a fold "
+            f"none of the {len(labelled)} selected clips of {manifest.name} "
             f"(such as {join_some(labelled, 2) or 'none'}) has features in "
             f"{store.where} (which has {join_some(store.ids, 2)}). Use the store that "
             "was made from this manifest"
@@ -257,7 +257,7 @@ def missing_from(present: Collection[str], ids: Iterable[str]) -> list[str]:
 
 
 def _with_frames(data: ClipDataset, store: Sources, array: str) -> ClipDataset:
-    """Return the clips that have frame features, with these features."""
+    """Return the clips that have frame features, with those features."""
     ids, frames = read_frames(store, data.ids, array)
     if len(ids) < len(data):
         data = data.select(np.isin(data.ids, ids))
@@ -332,12 +332,12 @@ def with_numbers(manifest: Manifest, column: str) -> Manifest:
         if not is_number:
             raise ExperimentError(
                 f"{manifest.name}: {column} of {clip} is not a number up to {MAX_NUMBER:.0e} "
-                f"(got {shorten(cell)}). Correct it, or leave the cell empty."
+                f"(got {shorten(cell)}). Correct it, or leave the cell empty"
             )
         ids.append(clip)
         numbers.append(cell)
     if not ids:
-        raise ExperimentError(f"{manifest.name}: the {column} column is empty. Use another column.")
+        raise ExperimentError(f"{manifest.name}: the {column} column is empty. Use another column")
     name = safe_id(column)
     scheme = LabelScheme(name, (Level(NUMBERED, f"clip with {column}"),))
     about = {"label_scheme": scheme.to_json(), NUMBERS: column}

@@ -1,4 +1,4 @@
-"""The shipped example: the words spoken in each minute of 20 films, labelled by two annotators."""
+"""The shipped example: hashed words of each minute of 20 films, labelled by two annotators."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ N_FOLDS = 10
 Balance = Literal["undersample", "weights", "none"]
 BALANCES = ("undersample", "weights", "none")
 """The ways to balance classes in training. ``undersample`` draws as many clips of each class as the
-smallest class has. ``weights`` uses all clips, and estimators weight each class by its inverse
-size. ``none`` uses all clips without weights.
+smallest class has. ``weights`` uses all clips, and estimators with class weights weight each class
+by its inverse size. ``none`` uses all clips without weights.
 """
 BALANCE: Balance = "undersample"
 """The default balance of all protocols that draw their training clips. With this balance, even
@@ -33,8 +33,8 @@ class Fold:
     """The rows of a fit.
 
     `tests` has the rows of each test set by name. `drawn_from` is the number of clips that `train`
-    was drawn from, or 0 if the protocol does not draw. `near` has the rows that are left out
-    because they are too close to a test clip.
+    was drawn from, or 0 if the protocol does not draw. `near` has the rows that are too
+    close to a test clip for training and validation.
     """
 
     index: int
@@ -54,7 +54,7 @@ class Fold:
 
 
 class MadeWhenNeeded(Sequence[T], Generic[T]):
-    """A sequence whose elements are made on demand. Only the last element is kept in memory.
+    """A sequence whose elements are made on demand. Only the element made last is kept in memory.
 
     This saves memory, because leaving out pairs of N films makes N * (N - 1) folds.
 

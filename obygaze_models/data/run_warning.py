@@ -35,7 +35,8 @@ class RunWarning:
     code
         The kind of warning, such as ``synthetic``, ``unknown-origin``, ``leak`` or ``skipped``.
     subject
-        The task, estimator, test set or level that the warning is about; empty for the whole run.
+        The task, estimator, test set, level or concept that the warning is about; empty for the
+        whole run.
     text
         A sentence for readers. Programs should use `code` and `subject`.
     """

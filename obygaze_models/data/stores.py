@@ -37,12 +37,12 @@ class Sources:
 
     @property
     def where(self) -> str:
-        """The places of the stores."""
+        """The locations of the stores, for messages."""
         return " and ".join(store.where for store in self.stores)
 
     @property
     def names(self) -> list[str]:
-        """The file names of the stores, numbered if they are not unique."""
+        """The file names of the stores without suffixes, numbered if they are not unique."""
         names = []
         distinct = []
         for store in self.stores:
@@ -74,7 +74,7 @@ class Sources:
         return replace(taken, extra=extra, check=False)
 
     def done_ids(self, ids: Sequence[str] | None = None) -> list[str]:
-        """Return the clips (by default, of all clips) whose features all stores have."""
+        """Return the clips among `ids` (default: all) whose features all stores have."""
         for store in self.stores:
             ids = store.done_ids(ids)
         return list(ids or ())
@@ -96,7 +96,7 @@ class Sources:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """The store's attributes; of several stores, joined, with the parts of each."""
+        """The attributes of one store, or the joined attributes of several with their ``parts``."""
         if len(self.stores) == 1:
             return dict(self.stores[0].attributes)
 
@@ -139,7 +139,7 @@ class Sources:
         return widths
 
     def describe_missing(self, ids: Sequence[str]) -> str:
-        """Describe the clips that each of several stores lacks, if any."""
+        """Return how many clips each of several stores lacks, as text; "" if none."""
         lacks = []
         for name, store in zip(self.names, self.stores, strict=True):
             count = len(set(ids) - set(store.done_ids()))
@@ -245,7 +245,7 @@ def read_frame_times(
 
 
 def fingerprint(sources: Sources) -> str:
-    """Return a SHA-256 digest of the stores' attributes and checksums, which identify them."""
+    """Return a SHA-256 digest of the stores' attributes, checksums and records."""
     if len(sources.stores) == 1:
         return store_fingerprint(sources.stores[0])
     return _digest(map(store_fingerprint, sources.stores))
@@ -265,7 +265,7 @@ def _find_spec(store: Store, array: str, axes: int) -> ArraySpec:
     """Return the description of an array; raise unless it has this number of axes per clip."""
     fitting = {spec.name: spec for spec in store.specs if len(spec.shape) == axes}
     if array not in fitting:
-        kind = {1: "array of a vector per clip", 2: "array of a vector per frame"}[axes]
+        kind = {1: "array with one vector per clip", 2: "array with one vector per frame"}[axes]
         raise ExperimentError(
             f"{store.where}: {unknown_name(kind, array, fitting or ['none'])}. If it is missing, "
             "extract the clips again with it among --arrays"

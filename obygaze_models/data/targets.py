@@ -115,7 +115,7 @@ class Classes:
         return missing if len(task.classes) - len(missing) < enough else []
 
     def columns(self, names: Sequence[str]) -> list[str]:
-        """Return the names of the prediction columns: one per class, or a single one for two."""
+        """Return the names of the prediction columns: one per class, or one for two classes."""
         if len(names) == 2:
             return [PROBABILITY]
         return [f"{PROBABILITY}_{name}" for name in names]
@@ -169,7 +169,9 @@ class Number:
     def encode(self, task: Task, data: ClipDataset) -> Array:
         """Return each clip's number."""
         if data.numbers is None:
-            raise ExperimentError(f"{task.key}: the clips were loaded without numbers")
+            raise ExperimentError(
+                f"{task.key}: the clips have no numbers. Use with_numbers(manifest, column)"
+            )
         return data.numbers
 
     def takes_part(self, labels: Array) -> Array:

@@ -140,7 +140,7 @@ def level_classes(names: Mapping[str, str], levels: Sequence[str]) -> Task:
     if len(set(levels)) < max(3, len(levels)):
         raise ExperimentError(
             f"levels must be three or more different levels (got {', '.join(levels)}). "
-            "For two levels, use positives and train_negatives"
+            "For two levels, use positives and train_negatives (in Python: negatives)"
         )
     classes = []
     words = []

@@ -27,7 +27,7 @@ from obygaze_models.scoring.metrics import Array
 
 @dataclass(eq=False, repr=False)
 class FrameMIL(TorchClassifier):
-    """A linear score for each frame. A clip's score is the mean of its `k` highest frame scores.
+    """A classifier that scores frames linearly, and a clip by the mean of its `k` highest scores.
 
     Parameters
     ----------
@@ -42,9 +42,9 @@ class FrameMIL(TorchClassifier):
     batch_size, max_iter
         The number of clips per step, and the maximum number of epochs.
     early_stopping, validation_fraction, n_iter_no_change
-        If `early_stopping`, stop after `n_iter_no_change` epochs without a lower loss on the
-        validation clips, and keep the best epoch. The validation clips are those passed to `fit`,
-        or else a share of X (`validation_fraction`).
+        If no validation clips are passed to `fit`, `early_stopping` holds out a share of X
+        (`validation_fraction`). With validation clips, training stops after `n_iter_no_change`
+        epochs without a lower loss on them, and keeps the best epoch.
     random_state
         The seed of the initial weights, the order of the clips and the validation share.
 
@@ -57,10 +57,10 @@ class FrameMIL(TorchClassifier):
     mean_, scale_
         The mean of each feature, and the overall scale, over the frames of the training clips.
     threshold_
-        The probability at which a frame counts as the second of two classes: the threshold with the
-        best F1 on the validation clips, or 0.5.
+        The probability above which a frame counts as the second of two classes: the threshold with
+        the best F1 on the validation clips, or 0.5.
     best_epoch_, n_iter_, temperature_, history_, facts_
-        See `MLPProbe`.
+        See `MLPProbe`. `facts_` also has ``threshold``.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -144,7 +144,7 @@ class FrameMIL(TorchClassifier):
         return self._predict(self._check(X), probabilities)
 
     def _check(self, X: Any, y: Any = None, *, reset: bool = False) -> Any:
-        """Return the clips as an array [N, T, D] of half or single precision, and their labels."""
+        """Return the clips as an array [N, T, D] of half or single precision, and any labels."""
         if getattr(X, "ndim", 3) != 3:
             raise ExperimentError(
                 f"{type(self).__name__} needs X of shape [clips, frames, features], but X has "
@@ -156,7 +156,7 @@ class FrameMIL(TorchClassifier):
         elif X.shape[1:] != (self.n_frames_in_, self.n_features_in_):
             raise ExperimentError(
                 f"X has {X.shape[1]} frames of {X.shape[2]} features, but the model was trained "
-                f"on {self.n_frames_in_} frames of {self.n_features_in_} features"
+                f"on {self.n_frames_in_} frames of {self.n_features_in_} features. Use that array"
             )
         check_frames(X)
         if y is None:
@@ -169,7 +169,7 @@ class FrameMIL(TorchClassifier):
         return as_logits(self._predict(X, self._clip_logits).astype(np.float64))
 
     def _predict(self, X: Array, compute: Callable[..., Any]) -> Array:
-        """Apply a function of clips and of the weights to checked clips in batches."""
+        """Apply a function of clips and weights to checked clips, in batches."""
         import torch
 
         weights = {name: torch.from_numpy(values) for name, values in self.weights_.items()}
@@ -180,7 +180,7 @@ class FrameMIL(TorchClassifier):
     def _frame_logits(self, clips: Any, weights: Mapping[str, Any]) -> tuple[Any, Any]:
         """Return a mask of the frames that clips have [B, T], and frames' logits [B, T, outputs].
 
-        Frames are shifted and scaled only after they are multiplied, which is faster.
+        The weights and logits are scaled and shifted instead of the frames, which is faster.
         """
         import torch
 

@@ -19,7 +19,7 @@ from obygaze_models.scoring.metrics import Array
 
 @dataclass(eq=False, repr=False)
 class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A guess from the shares of the classes in a clip's film, without looking at the clip.
+    """A classifier that predicts the shares of the classes in a clip's film, whatever its features.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     prior_clips: float = 1.0
 
     def fit(self, X: Any, y: Any, *, groups: Any = None) -> FilmPrior:
-        """Count the classes in each film. `groups` has each clip's film [N]. X is ignored."""
+        """Count the classes in each film. `groups` has each clip's film [N]. X is not used."""
         self._validate_params()
         X, y = validate_data(self, X, y)
         films = _read_films(X, groups)
@@ -69,12 +69,12 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(np.where(in_training[:, None], shares, self.shares_))
 
     def predict(self, X: Any, *, groups: Any = None) -> Array:
-        """Return the most common class in each clip's film."""
+        """Return the class with the largest share in each clip's film."""
         check_is_fitted(self)
         return np.asarray(self.classes_[self.predict_proba(X, groups=groups).argmax(axis=1)])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
-        """Return the accuracy of predicting each film's most common class."""
+        """Return the accuracy of `predict`."""
         return float(accuracy_score(y, self.predict(X, groups=groups), sample_weight=sample_weight))
 
 

@@ -32,8 +32,8 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     `fit` clones and fits both parts. The bank learns from all clips, and the head from the clips
     that have a label. If validation clips are passed, the head also learns from them, as in the
-    paper. A bank whose `fit` does not take concepts, such as a `StandardScaler`, learns from the
-    clips that have a label.
+    paper. A bank that gets no concepts, such as a `StandardScaler`, learns from the clips that have
+    a label.
 
     In scikit-learn's cross-validation, pass the concepts as a parameter: ``cross_val_score(model,
     X, y, groups=films, cv=cv, params={"concepts": C})``.
@@ -44,7 +44,7 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Any transformer; by default, a `ConceptBank`. To use a fitted bank unchanged, wrap it in
         ``sklearn.frozen.FrozenEstimator``.
     head
-        Any classifier; by default, a decision tree of at most ten levels.
+        Any classifier; by default, a decision tree with a depth of at most 10.
     memory
         A cache of fitted banks, so that several heads can share a bank: a folder, or an object with
         a `cache` method, such as `joblib.Memory`.

@@ -20,7 +20,7 @@ from obygaze_models.scoring.metrics import Array
 
 Chance = int | np.random.RandomState | None
 CLIPS_PER_STEP = 64
-"""The maximum number of clips whose frames are in memory at a time."""
+"""The maximum number of clips that are checked, measured or predicted at a time."""
 
 
 def find_classes(y: Array) -> tuple[Array, Array]:
@@ -38,9 +38,9 @@ def find_classes(y: Array) -> tuple[Array, Array]:
 
 
 def check_both(X_val: Any, values: Any, name: str = "y_val") -> None:
-    """Raise if either X_val or its values are passed without the other."""
+    """Raise if only one of X_val and its values is passed."""
     if (X_val is None) != (values is None):
-        raise ExperimentError(f"validation clips need both X_val and {name}")
+        raise ExperimentError(f"validation clips need both X_val and {name}. Pass both, or neither")
 
 
 def encode(y: Array, classes: Array) -> Array:
@@ -49,7 +49,7 @@ def encode(y: Array, classes: Array) -> Array:
     if len(unknown):
         raise ExperimentError(
             f"validation labels {unknown.tolist()} are not among the training labels "
-            f"{classes.tolist()}"
+            f"{classes.tolist()}. Leave out their clips"
         )
     return np.searchsorted(classes, y)
 
@@ -194,7 +194,7 @@ def reads_frames(estimator: Any) -> bool:
 def reads_of(estimator: Any) -> str:
     """Return the kind of input that an estimator reads: ``groups``, ``frames`` or ``features``.
 
-    The parameters of `predict_proba` (or `predict`) and the tags decide, including for plug-ins.
+    The parameters of its `predict_proba` (or `predict`) and its tags decide.
     """
     method = "predict_proba" if hasattr(estimator, "predict_proba") else "predict"
     if "groups" in keywords(getattr(estimator, method)):
@@ -208,7 +208,7 @@ def keywords(method: Any) -> frozenset[str]:
 
 
 def check_frames(X: Array, ids: Sequence[str] = ()) -> None:
-    """Raise if a frame is partly NaN or infinite, or if a clip has no frame."""
+    """Raise if a clip has no frame, or a frame that is infinite or only partly NaN."""
     for start in range(0, len(X), CLIPS_PER_STEP):
         part = X[start : start + CLIPS_PER_STEP]
         is_absent = np.isnan(part).all(axis=2)

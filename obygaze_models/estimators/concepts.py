@@ -66,7 +66,7 @@ class _Directions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return project(self, X, self.output)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """Return the names of the directions in the order of `transform`, such as ``random 1``."""
+        """Return the concepts, or names such as ``random 1``, in the order of `transform`."""
         check_is_fitted(self)
         _check_feature_names_in(self, input_features, generate_names=False)
         numbered = [f"random {number + 1}" for number in range(len(self.cavs_))]
@@ -92,9 +92,9 @@ class ConceptBank(_Directions):
         The output of `transform`: the signed ``"distance"`` from the hyperplanes, or the SVMs'
         ``"decision"`` values.
     refit
-        If C was chosen on validation clips, fit again on all clips, as the released code does.
+        If validation clips are passed, fit again on all clips, as the released code does.
     cv
-        The number of folds on which C is chosen if there are no validation clips.
+        The maximum number of folds on which C is chosen if there are no validation clips.
     random_state
         The seed for drawing clips.
 
@@ -118,7 +118,8 @@ class ConceptBank(_Directions):
     warnings_
         The warnings, as `RunWarning`.
     facts_
-        A dict of ``concepts`` (quality by name), ``skipped`` and ``warnings``.
+        A dict of ``concepts`` (quality by name), ``skipped``, and ``warnings`` of unreliable
+        directions.
 
     Examples
     --------
@@ -171,7 +172,8 @@ class ConceptBank(_Directions):
         concepts
             1 (shown), 0 (not shown) or -1 (unknown, or not used) for each clip and concept, [N, K].
         concept_names
-            The names of the K concepts; by default, the columns of a data frame.
+            The names of the K concepts; by default, the columns of a data frame, or ``concept 1``
+            and so on.
         X_val, concepts_val
             The validation clips, for choosing C and measuring quality; by default, folds of X.
         groups
@@ -291,7 +293,7 @@ class ConceptBank(_Directions):
             yield name, rows, y[rows], part_of(products, rows)
 
     def draw_rows(self, y: Array, chance: np.random.RandomState) -> Array:
-        """Return the rows with a label; of both kinds equally many if `balance` says so."""
+        """Return the rows with a label, or equally many of each kind for ``"subsample"``."""
         rows = np.flatnonzero(y >= 0)
         if self.balance == "weights":
             return rows
@@ -301,7 +303,7 @@ class ConceptBank(_Directions):
         return np.sort(np.concatenate(drawn))
 
     def fit_again(self, concept: int, X: Array, y: Array, products: Array | None) -> LinearSVMFit:
-        """Fit a hyperplane to the labels `y` with the settings and the C of a concept."""
+        """Fit a hyperplane to the labels `y` with the bank's settings and a concept's C."""
         weights = clip_weights(self._class_weight, y)
         return fit_svm(X, y == 1, self.C_[concept], weights, products)
 
@@ -395,7 +397,7 @@ def _find_names(concepts: Any, names: Sequence[str] | None) -> tuple[str, ...] |
 
 
 def _annotated(clips: Clips | None, column: int) -> Clips | None:
-    """Return the validation clips, if any, that are annotated with a concept."""
+    """Return the validation clips, if any, with a known target for a concept."""
     if clips is None:
         return None
     X, targets = clips
@@ -407,7 +409,7 @@ def _remarks(choice: ChosenSVM, validation: Clips | None) -> Iterator[str]:
     """Yield the reasons why a concept's hyperplane is unreliable."""
     fit = choice.fit
     if choice.by == "default":
-        clips = "clips" if validation is None else "validation clips"
+        clips = "clips or films" if validation is None else "validation clips"
         yield f"too few positive or negative {clips} to choose C, so C = {fit.C:g} is used"
     if fit.degenerate:
         yield (

@@ -59,7 +59,9 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, X, dtype=np.float64)
         columns = sum(self.stores.values())
         if X.shape[1] != columns:
-            raise ExperimentError(f"X has {X.shape[1]} columns, but the stores have {columns}")
+            raise ExperimentError(
+                f"X has {X.shape[1]} columns, but the stores have {columns}. Pass all of them"
+            )
 
         self.means_ = np.zeros(columns)
         self.scales_ = np.ones(columns)
@@ -97,11 +99,11 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
     def scaled(self, X: Any) -> Array:
-        """Return the scaled features."""
+        """Return the centred and scaled features."""
         return np.asarray((np.asfortranarray(X, np.float64) - self.means_) / self.scales_)
 
     def check_fitted_parts(self) -> None:
-        """Raise `ExperimentError` unless stores, scales and models match."""
+        """Raise `ExperimentError` unless the stores, scales and classes match."""
         sizes = self.stores.values()
         own = np.asarray(self.classes_)
         codes = np.asarray(self.model_.classes_)
@@ -113,7 +115,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             np.array_equal(own, codes),
         )
         if not all(matching):
-            raise ExperimentError("a fusion needs a scale for each column and the model's classes")
+            raise ExperimentError("a fusion's stores, scales or classes do not match its model")
 
 
 def unfuse(model: Any, X: Any = None) -> tuple[Any, Any]:

@@ -21,8 +21,8 @@ N_INNER = 5
 def whole_groups(model: Any, y: Array, groups: Any) -> Iterator[None]:
     """Make the cross-validation inside an estimator hold out whole groups while it is fitted.
 
-    If the estimator's own ``cv`` is None or a number, it gets the rows of each fold, because most
-    of scikit-learn's estimators do not pass groups on. Any other ``cv`` is used as it is.
+    If the estimator's ``cv`` is None or a number and its `fit` takes no groups, ``cv`` becomes the
+    rows of each fold. Otherwise, ``cv`` is used as it is.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ _OPTIONS = ("C", "l1_ratio", "class_weight", "random_state")
 
 @dataclass(eq=False, repr=False)
 class LogisticProbe(LinearClassifier):
-    """The estimator ``logistic``: scikit-learn's, in float64, with the released code's solvers.
+    """A logistic regression by scikit-learn, in float64, with the released code's solvers.
 
     For two classes and a penalty that is all l2 or all l1, the solver is liblinear, which also
     shrinks the intercept. Otherwise, it is lbfgs (l2) or saga. The parameters are scikit-learn's.

@@ -99,11 +99,11 @@ class TorchClassifier(LogitClassifier):
 
     @abstractmethod
     def _start(self, training: Training) -> Steps:
-        """Return the initial weights, and how to train and to validate them."""
+        """Return the initial weights, and functions that train and validate them."""
 
     @abstractmethod
     def _keep(self, weights: Mapping[str, Any]) -> None:
-        """Keep the weights of the best epoch."""
+        """Set the attributes that hold the weights."""
 
     def fit(self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None) -> Self:
         """Train the network. Validation clips are used to stop training and choose the best epoch.
@@ -224,14 +224,14 @@ class MLPProbe(TorchClassifier):
     max_iter
         The maximum number of epochs.
     early_stopping
-        Stop training by the loss on the validation clips, and keep the best epoch. The validation
-        clips are those passed to `fit`, or else a share of the training clips.
+        Hold out a share of the training clips if no validation clips are passed to `fit`. With
+        validation clips, training stops by the loss on them, and keeps the best epoch.
     validation_fraction
         The share of training clips to hold out for validation, the same for each class.
     n_iter_no_change
         The number of epochs without a lower validation loss after which to stop.
     min_epochs
-        The minimum number of epochs.
+        The number of epochs before which training does not stop early.
     random_state
         The seed of the initial weights, the order of the clips and the validation share.
 
@@ -240,9 +240,10 @@ class MLPProbe(TorchClassifier):
     classes_
         The labels, sorted.
     coefs_, intercepts_
-        The weights and offsets of the layers, from the best epoch.
+        The weights and offsets of the layers, from `best_epoch_`.
     best_epoch_, n_iter_
-        The best epoch, counted from 1, and the number of epochs that were run.
+        The best epoch, counted from 1, and the number of epochs that were run. Without validation
+        clips, or with `author`, they are the same.
     temperature_
         The divisor of the logits; 1 unless calibrated.
     history_
@@ -301,8 +302,8 @@ class MLPProbe(TorchClassifier):
         for weight, _ in _split_layers(decay, sizes):
             weight -= self.learning_rate_init * self.weight_decay
 
-        # Scale the weights to a mean of 1 over all clips. Torch divides by the sum of a batch's
-        # weights, so in a batch of a single class, the class's weight would have no effect.
+        # Scale the weights to a mean of 1 over training clips. Torch divides by the sum of the
+        # weights in a batch, so the weight of a class would have no effect in a batch of its own.
         weights = training.class_weights
         weights = weights / weights[training.codes[training.rows]].mean()
         class_weights = torch.tensor(weights, dtype=torch.float32)

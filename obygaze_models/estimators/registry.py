@@ -2,8 +2,9 @@
 
 To add an estimator to obygaze, add a file and an entry here. Other packages add estimators by an
 entry point: ``[project.entry-points."obygaze.estimators"] forest = "my_package.forest:Forest"``.
-Any scikit-learn classifier can be named as ``"package.module:Class"``. Errors in the code of other
-packages are reported in one line, and a fit's record has the versions of these packages.
+Any scikit-learn classifier or regressor can be named as ``"package.module:Class"``. Errors in the
+code of other packages are reported in one line, and a fit's record has the versions of these
+packages.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ REGRESSORS = {
     "svr": Entry("sklearn.svm:SVR", "Support vector regression."),
     "knn-regressor": Entry(
         "sklearn.neighbors:KNeighborsRegressor",
-        "The mean of the nearest training clips.",
+        "The mean number of the nearest training clips.",
         {"metric": "cosine"},
     ),
     "mlp-regressor": Entry(
@@ -143,7 +144,7 @@ def find_entry(name: str) -> Entry:
     provided = plugins()
     if name in provided:
         return Entry(provided[name].value)
-    any_other = "any scikit-learn classifier as package.module:Class"
+    any_other = "any scikit-learn classifier or regressor as package.module:Class"
     raise ExperimentError(unknown_name("estimator", name, [*own, *provided, any_other]))
 
 
@@ -220,12 +221,12 @@ def _make_with(name: str, kind: Any, parameters: Mapping[str, Any]) -> Any:
 
 
 def _load_estimator(name: str, path: str) -> Any:
-    """Import an estimator's class. Nothing else is called, whatever an experiment names."""
+    """Import an estimator's class; raise if it is not one, so that nothing else is called."""
     kind = load_class(path)
     if not (isinstance(kind, type) and hasattr(kind, "fit") and hasattr(kind, "get_params")):
         raise ExperimentError(
             f"estimator {name!r}: {path} is not a scikit-learn estimator. Define fit, and inherit "
-            "from ClassifierMixin and BaseEstimator"
+            "from ClassifierMixin or RegressorMixin, and from BaseEstimator"
         )
     return kind
 
@@ -288,7 +289,7 @@ def class_path(kind: type) -> str:
 
 
 def load_class(path: str) -> Any:
-    """Import and return a class named as ``module:Class``."""
+    """Return the object at ``module:Class``; raise if it cannot be imported."""
     return load_object(path, ExperimentError)
 
 
@@ -307,7 +308,7 @@ def modules_of(estimator: Any) -> list[str]:
 
 
 def best_of(estimator: Any) -> Any:
-    """Return a search's best estimator (if it is unfitted, its estimator), or the model itself."""
+    """Return a search's best estimator (if unfitted, its estimator), or any other model itself."""
     if isinstance(estimator, BaseSearchCV):
         return getattr(estimator, "best_estimator_", estimator.estimator)
     return estimator
@@ -315,7 +316,7 @@ def best_of(estimator: Any) -> Any:
 
 @contextmanager
 def plugin_errors(modules: Collection[str]) -> Iterator[None]:
-    """Convert errors raised by plug-in code to `PluginError`; re-raise all others unchanged.
+    """Convert errors other than `ExperimentError` to `PluginError` if a module is a plug-in's.
 
     Parameters
     ----------
@@ -338,9 +339,9 @@ def plugin_errors(modules: Collection[str]) -> Iterator[None]:
 
 
 def plugin_versions(estimator: Any) -> dict[str, str]:
-    """Return the versions of the packages that an estimator needs.
+    """Return the versions of the packages that define an estimator and its parts.
 
-    This project and scikit-learn are left out, and so are modules that no package installed.
+    This project, scikit-learn and modules of no installed package are left out.
     """
     foreign = set(map(package_of, modules_of(estimator))) - {"obygaze_models", "sklearn"}
     if not foreign:  # it takes a quarter of a second to list all packages

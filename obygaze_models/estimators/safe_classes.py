@@ -1,7 +1,7 @@
 """The classes that a loaded model may contain, and the checks of its parts.
 
 scikit-learn's compiled code does not check the arrays of a fitted model, so a forged model could
-make it access memory outside of the arrays. Therefore, apart from installed plug-ins, a model may
+make it access memory outside the arrays. Therefore, apart from installed plug-ins, a model may
 only contain classes in `SAFE`, which predict with NumPy or torch. Trees are stored as `TreeArrays`;
 nearest neighbours are fitted again. Forests and kernel machines are excluded.
 """
@@ -40,7 +40,7 @@ SAFE = {
 
 
 def check_part(part: Any) -> None:
-    """Raise unless the arrays of a loaded estimator match. Let it predict in a single process."""
+    """Raise if a loaded estimator's parts do not match; make it predict in a single process."""
     state = vars(part)
     if state.get("n_jobs") is not None:
         part.n_jobs = 1

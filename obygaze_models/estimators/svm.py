@@ -32,7 +32,7 @@ from obygaze_models.estimators.svm_solver import (
 
 
 class NoChoice(UserWarning):
-    """A warning that there are too few clips to choose C, so the middle value is used."""
+    """A warning that C could not be chosen, so the middle value is used."""
 
 
 @dataclass(eq=False, repr=False)
@@ -51,7 +51,7 @@ class LinearSVMProbe(LinearClassifier):
         ``"balanced"`` makes the clips of the rarer side cost more. None makes all clips cost the
         same. A mapping gives the weight of each class's clips.
     cv
-        The number of folds on which C is chosen.
+        The maximum number of folds on which C is chosen.
 
     Attributes
     ----------
@@ -148,16 +148,16 @@ class LinearSVMProbe(LinearClassifier):
         return self
 
     def _take_default(self, code: int, C: float, X_val: Any) -> None:
-        """Warn that C could not be chosen; raise if validation clips were to choose it."""
+        """Warn that C could not be chosen; raise if there are validation clips."""
         label = self.classes_.tolist()[code]  # a Python value, because NumPy prints types
         if X_val is not None:
             raise ExperimentError(
-                f"of {len(X_val)} validation labels, all or none are class {label!r}, so C cannot "
-                "be chosen. Pass a single C"
+                f"all or none of the {len(X_val)} validation clips are of class {label!r}, so C "
+                "cannot be chosen. Pass a single C"
             )
         warnings.warn(
-            f"too few clips of class {label!r} to choose C by cross-validation, so C = {C:g} is "
-            "used",
+            f"too few clips or films to choose C for class {label!r} by cross-validation, so "
+            f"C = {C:g} is used",
             NoChoice,
             stacklevel=3,
         )

@@ -1,7 +1,7 @@
 """Linear support vector machines by scikit-learn, and the choice of their C.
 
 Up to `GRAM_ROWS` clips, an SVM is ``SVC`` on the clips' inner products, which all values of C
-share. Above, it is ``LinearSVC``, whose memory grows with the clips. Its loss is the squared hinge.
+share. With more clips, it is ``LinearSVC``, which needs less memory. Its loss is the squared hinge.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ class ChosenSVM:
     aucs
         The AUC of each C on the clips used to choose C; empty if there was no choice.
     held_out
-        The held-out decision values of the training clips, [N]; None unless cross-validation chose
-        C.
+        The held-out decision values of the training clips, [N], NaN for clips that no usable fold
+        held out; None unless cross-validation chose C.
     """
 
     fit: LinearSVMFit
@@ -178,8 +178,8 @@ def choose_svm(
     validation
         The features and labels of validation clips; by default, C is chosen by cross-validation.
     cv, groups
-        The number of folds of cross-validation, and the group of each clip. Each group stays in a
-        single fold.
+        The maximum number of folds of cross-validation, and the group of each clip. Each group
+        stays in a single fold.
     """
     Cs = sorted(Cs)
     weights = clip_weights(class_weight, y)
@@ -237,7 +237,7 @@ def split_folds(y: Array, cv: int, groups: Array | None) -> list[tuple[Array, Ar
 
 
 def as_cs(C: float | Sequence[float]) -> list[float]:
-    """Convert a parameter C, a number or several, to a list; raise if a value is not above 0."""
+    """Convert C, a number or several, to a list; raise if a value is not above 0."""
     try:
         Cs: list[float] = np.atleast_1d(np.asarray(C, dtype=np.float64)).tolist()
     except (TypeError, ValueError):

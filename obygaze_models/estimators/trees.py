@@ -42,13 +42,13 @@ class TreeArrays:
         nodes = len(self.left)
         arrays = (self.left, self.right, self.feature, self.threshold)
         if nodes == 0 or any(array.shape != (nodes,) for array in arrays):
-            raise ExperimentError("a tree's arrays must have the same length")
+            raise ExperimentError("a tree's arrays must have the same length, above 0")
         if self.value.ndim != 2 or len(self.value) != nodes:
             raise ExperimentError(
                 f"a tree with {nodes} nodes has values of shape {self.value.shape}"
             )
         if any(array.dtype.kind != "i" for array in arrays[:3]):
-            raise ExperimentError("a tree's node numbers must be integers")
+            raise ExperimentError("a tree's node and column numbers must be integers")
         inner = self.left != -1
         if ((self.right != -1) != inner).any():
             raise ExperimentError("a tree's nodes must have two children or none")
@@ -56,7 +56,9 @@ class TreeArrays:
         # Children come after their parents, so every path ends.
         for children in (self.left[inner], self.right[inner]):
             if (children <= parents).any() or (children >= nodes).any():
-                raise ExperimentError(f"a tree's child must follow its parent among {nodes} nodes")
+                raise ExperimentError(
+                    f"a tree's children must be numbered above their parent and below {nodes}"
+                )
         columns = self.feature[inner]
         if ((columns < 0) | (columns >= self.width)).any():
             raise ExperimentError(f"a tree reads a column that it lacks (it has {self.width})")
@@ -95,7 +97,7 @@ class TreeArrays:
 
 
 def as_tree(head: Any) -> TreeArrays | None:
-    """Return a fitted tree as arrays, or None if the model is not a decision tree."""
+    """Return a fitted tree classifier as arrays, or None for any other model."""
     if isinstance(head, TreeArrays):
         return head
     if type(head).__name__ not in ("DecisionTreeClassifier", "ExtraTreeClassifier"):

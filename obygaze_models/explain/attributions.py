@@ -44,13 +44,13 @@ class Attribution:
     Parameters
     ----------
     kind
-        ``sum`` if weights times values, plus the intercept, add up to the logit. ``path`` if the
-        model asks a tree's questions.
+        ``sum`` if weights times values, plus the intercept, add up to the logit. ``path`` if a
+        tree decides.
     concepts
         The names of the concepts.
     labels
         The class that each clip's logit is for. If there are two classes, it is always the second;
-        if there are more, it is the predicted class.
+        if there are more, it is the predicted class. For a tree, it is the last class.
     values
         The score of each clip on each concept, [N, K].
     weights
@@ -71,7 +71,7 @@ class Attribution:
     steps: Sequence[Sequence[Step]] | None = None
 
     def of_clip(self, row: int) -> dict[str, Any]:
-        """Return a clip's reasons; see `explain_rows`."""
+        """Return the ``why`` of a clip; see `explain_rows`."""
         if self.steps is not None:
             return {"steps": self.steps[row]}
         values = self.values[row].tolist()
@@ -102,7 +102,9 @@ def attribute(
     classes: Sequence[str] | None = None,
     cut: float = 0.5,
 ) -> Attribution | None:
-    """Attribute predictions for clips X [N, D] to concepts; None for models without concepts.
+    """Attribute predictions for clips X [N, D] to concepts.
+
+    Return None unless the model is a bottleneck whose head is linear or a tree.
 
     Parameters
     ----------
@@ -178,8 +180,9 @@ def explain_clips(folder: Path, store: Stores, ids: Sequence[str]) -> list[dict[
     -------
     list of dict
         For each clip, its ``id``, its ``explanation`` from `explain_rows`, the ``nearest`` clips
-        from `find_nearest`, and ``seen`` from `seen_in_training`. If a clip's features
-        are all zero, the ``why`` of its explanation is None.
+        from `find_nearest`, and ``seen`` from `seen_in_training`. If a clip's features are all
+        zero, the ``why`` of its explanation is None and ``nearest`` is empty. It is also empty for
+        several stores.
     """
     fitted, about = load_model(folder)
     if about.reads == "frames" or about.learned.target.is_numeric:

@@ -31,8 +31,8 @@ class Factor:
 
     A coefficient above 0 means that errors are likelier with the factor. The coefficient is None if
     all or none of the clips have the factor. The interval is None if at most half of the bootstrap
-    samples have both wrong and right clips, or, for all films together, if there are fewer than
-    five films.
+    samples have both wrong and right clips. For all films together, it is None if there are fewer
+    than five films, or if leaving out some film leaves only wrong or only right clips.
     """
 
     name: str
@@ -77,7 +77,7 @@ def error_factors(
     penalty
         The ridge penalty on the coefficients; the intercept has no penalty.
     draws
-        The number of bootstrap samples for the intervals.
+        The number of bootstrap samples for the intervals of single films.
     seed
         The seed of the bootstrap samples.
     cross_validated

@@ -41,7 +41,7 @@ MAX_OUTSIDE_S = 1.0
 ROUNDING_S = 1e-3
 """The longest gap between clips that touch, because their times are rounded."""
 EPSILON = 1e-6
-"""Times and probabilities that differ by less are equal."""
+"""Times that differ by less are equal; probabilities, if they differ by less than its square."""
 
 
 def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
@@ -82,9 +82,9 @@ def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
 def frame_table(predictions: FramePredictions, items: Items) -> pd.DataFrame:
     """Return a row for each frame: its film, clip, time span, probability and threshold.
 
-    A frame's span starts halfway after the previous frame and ends halfway before the next one, or
-    at the clip's ends. Frames of a clip that have the same time are averaged. With more than two
-    classes, the probability is that of the last class.
+    A frame's span reaches halfway to the previous and the next frame, or to the clip's ends. Frames
+    of a clip that have the same time are averaged. With more than two classes, the probability is
+    that of the last class.
 
     Parameters
     ----------
@@ -132,12 +132,12 @@ def frame_table(predictions: FramePredictions, items: Items) -> pd.DataFrame:
 
 
 def _require_one_file(frames: pd.DataFrame) -> None:
-    """Raise `ExperimentError` if the times of a film's frames are from two files."""
+    """Raise `ExperimentError` if the times of a film's frames are from several files."""
     placed = frames[frames["time_in"] == "film"]
     for film, media in placed.groupby("film")["media"].unique().items():
         if len(media) > 1:
             raise ExperimentError(
-                f"film {film}: the clips are from two files, whose times cannot be compared "
+                f"film {film}: the clips are from different files, whose times cannot be compared "
                 f"({media[0] or 'none'}, {media[1] or 'none'}). Give each file its own film"
             )
 
@@ -176,23 +176,24 @@ def find_moments(
     min_length: float = 2.0,
     close_gaps: float = 5.0,
 ) -> pd.DataFrame:
-    """Return the intervals in which frames reach a threshold, a row for each.
+    """Return a row for each interval in which frames reach a threshold.
 
-    Its ``score`` is the mean probability in the interval. ``clips`` are the clips that show it, and
-    ``seen_in_training`` is "clip" if the model was trained on any of these clips.
+    ``score`` is the mean probability in the interval. ``clips`` are the clips that show it, and
+    ``seen_in_training`` is "clip" if the fit of the model used any of these clips.
 
     Parameters
     ----------
     frames
         The result of `frame_table`.
     threshold
-        A probability; by default, the model's threshold, which was chosen on validation clips. In a
-        run, each clip has the mean threshold of the models that were tested on it.
+        A probability; by default, the model's threshold. In a run, each clip has the mean threshold
+        of the models that were tested on it.
     min_length
-        The minimum length of an interval, in seconds, after gaps were closed.
+        The minimum length of an interval, in seconds, after gaps are closed.
     close_gaps
-        Gaps that clips cover are closed if they are shorter, in seconds, and each frame in them is
-        nearer to the threshold than to the film's median. Gaps shorter than a frame are closed.
+        A length in seconds. Shorter gaps that clips cover are closed if each frame in them is
+        nearer to the threshold than to the film's median. Gaps shorter than a frame are always
+        closed.
     """
     if threshold is not None and not 0 <= threshold <= 1:
         raise UsageError(f"the threshold must be a probability from 0 to 1 (got {threshold:g})")
@@ -266,10 +267,10 @@ def _describe(frames: pd.DataFrame, spans: pd.DataFrame) -> list[dict[str, Any]]
 def moment_shares(
     frames: pd.DataFrame, moments: pd.DataFrame, threshold: float | None = None
 ) -> pd.DataFrame:
-    """Return how many moments each film has, and their share of its time.
+    """Return how many moments each film has, and their share of the time that its clips cover.
 
-    ``above`` is the share of frames that reach the threshold. Clips without a position in a film
-    are counted together.
+    ``above`` is the share of frames that reach the threshold. Clips with neither a film nor a
+    position in one are counted together.
     """
     frames = _reaching(frames, threshold)
     begins = frames["start"].clip(lower=frames["covered"].fillna(0))
@@ -286,7 +287,7 @@ def moment_shares(
 
 
 def format_times(table: pd.DataFrame) -> str:
-    """Return a table of frames or moments as CSV."""
+    """Return a table of frames or moments as CSV, without ``threshold`` and ``media``."""
     forms = {
         "start": format_seconds,
         "end": format_seconds,

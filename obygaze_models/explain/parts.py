@@ -1,4 +1,4 @@
-"""The mean contributions of concepts to predictions, and their quality, over the fits of a run.
+"""The contributions of concepts to predictions in the fits of a run, and their means.
 
 A part is a concept's contribution to the log-odds of a class. A positive part favours the class.
 """

@@ -31,7 +31,7 @@ def tcav(
     model
         A fitted network.
     X
-        The features [N, D] of the clips to score: clips of the class that the network has not seen.
+        The features [N, D] of the clips to score: clips of the class, unseen by the network.
     bank
         A fitted concept bank for the same features.
     X_bank, Y_bank

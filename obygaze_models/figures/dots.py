@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH_IN = 4.6
-"""The usual width of a figure."""
+"""The usual width of a figure, in inches."""
 ROW = 15.0
 EDGES = 50.0
 """The heights of a row or a line of text, and of the ticks and margins, in points."""
@@ -44,7 +44,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class Series:
-    """A series of dots. Hollow series can share a colour."""
+    """A series of dots. A hollow series can share the colour of a filled one."""
 
     label: str
     colour: str = SERIES[0]
@@ -74,7 +74,7 @@ def level_series(names: Mapping[str, str]) -> list[Series]:
 
 
 def numbered_series(names: Sequence[str]) -> list[Series]:
-    """Return a series for each name. If there are more names than colours, the rest are hollow."""
+    """Return a series for each name. If colours run out, they repeat with hollow dots."""
     size = len(SERIES)
     series = []
     for number, name in enumerate(names):

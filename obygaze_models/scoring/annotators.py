@@ -31,7 +31,7 @@ class Rater(msgspec.Struct, frozen=True):
     name, kind
         The name, and the kind: ``model`` or ``annotator``.
     kappa
-        The kappa with each annotator, or with each other annotator.
+        The kappa with each annotator; for an annotator, with each other annotator.
     difference, interval
         For models: the mean kappa with the annotators, minus the annotators' mean kappa with each
         other; and the interval of this difference, unless there is too little data.
@@ -47,7 +47,7 @@ class Rater(msgspec.Struct, frozen=True):
 class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
     """A comparison of models and annotators on a test set; see `compare_with_annotators`.
 
-    `clips` is the number of compared clips, which all annotators assigned to one of the classes.
+    `clips` is the number of clips that all annotators labelled and all models predicted.
     """
 
     annotators: list[str]

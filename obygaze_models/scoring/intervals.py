@@ -45,7 +45,7 @@ MIN_SHARE = 0.1
 CROSSED = "the variance of Nadeau and Bengio, because films or folds are left out in turn"
 """The reason for wider intervals of cross-validated scores, for readers."""
 MAX_CELLS = 4_000_000
-"""The maximum number of weights in memory."""
+"""The maximum number of clips' weights in memory at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,16 +153,16 @@ class GroupScores:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over groups.
+    """A mean over groups, or a score of all groups together.
 
     Parameters
     ----------
     value
-        The mean; None if it is undefined for all groups.
+        The mean or score; None if it is undefined.
     interval
         The 95% interval; None if there is not enough data.
     groups
-        The number of groups in the mean.
+        The number of groups in the mean or score.
     p_value
         The p-value of a t-test of a mean difference against 0; None for a score.
     """
@@ -358,8 +358,8 @@ def standard_error(values: Array, *, cross_validated: bool = False) -> Array:
 def cross_validation_factor(groups: int) -> float:
     """Return the factor by which cross-validation increases the variance of a mean over groups.
 
-    Nadeau and Bengio (2003) add the share of the tested to the training groups, 1 / (groups - 1),
-    to the variance of independent scores: s² (1/n + 1/(n - 1)).
+    Nadeau and Bengio (2003) add the ratio of tested to training groups, 1 / (groups - 1), to 1/n,
+    so that the variance is s² (1/n + 1/(n - 1)).
 
     >>> cross_validation_factor(5)
     2.25
@@ -475,7 +475,7 @@ def holm(p_values: Iterable[float | None]) -> Array:
 def shortage(classes: Collection[int], groups: int, metric: str = "", *, noun: str = "film") -> str:
     """Return what there is too little of for an interval, or "" if there is enough data.
 
-    With few clips or films that happen to be alike, an interval would be misleadingly narrow.
+    If a few clips or films happen to be alike, an interval is misleadingly narrow.
     Skewed metrics also need a tenth of the clips to be positive. `noun` is the word for a group.
     """
     counts = [*classes]

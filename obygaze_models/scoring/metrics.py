@@ -1,6 +1,6 @@
 """Metrics, the scores of predictions, and the scores of guessing.
 
-`weighted_scores` computes all metrics for many weightings of the clips at once, for resampling: a
+`weighted_scores` computes the metrics for many weightings of the clips at once, for resampling: a
 clip that was drawn twice has the weight 2. `score` uses the weight 1 for all clips. The values
 equal scikit-learn's, as tests check, and take about a tenth of the time to compute. Undefined
 metrics are ``None`` (NaN in arrays), without a warning.
@@ -125,7 +125,7 @@ def number_keys() -> list[str]:
 def column_titles(scores: Mapping[str, Any]) -> dict[str, str]:
     """Return the titles of a score table's columns by key.
 
-    The keys of the scores show whether there are two or more classes.
+    The keys of the scores show whether there are two classes or more.
     """
     keys = []
     for key, metric in METRICS.items():
@@ -323,9 +323,9 @@ def _losses(labels: Array, probabilities: Array, weights: Array) -> dict[str, Ar
 
 
 def baselines(share: float) -> dict[str, Scores]:
-    """Return the expected scores of each way of guessing if `share` of the clips are positive.
+    """Return the scores of each way of guessing if `share` of the clips are positive.
 
-    These are the paper's baselines, computed exactly. Version 1 of the paper has their
+    These are the paper's baselines, computed from expected counts. Version 1 of the paper has their
     positive-class F1 and version 2 the support-weighted F1, both for the share of positives in the
     whole dataset. Test folds have different shares, so baselines depend on the scored clips.
     """
@@ -339,9 +339,9 @@ def baselines(share: float) -> dict[str, Scores]:
 
 
 def _guess_scores(share: float, *, called_positive: float) -> Scores:
-    """Return the expected scores of predicting positive with the same probability for each clip."""
+    """Return the scores of predicting positive with the same probability for each clip."""
     if not 0 < share < 1:
-        raise ExperimentError(f"the share of positives must be between 0 and 1 (got {share})")
+        raise ExperimentError(f"the share of positives must be above 0 and below 1 (got {share})")
     positive = _harmonic_mean(share, called_positive)
     negative = _harmonic_mean(1 - share, 1 - called_positive)
     return {

@@ -245,7 +245,7 @@ SLIPS = [
         X, Y, concepts=C), "enable metadata routing"),
     (lambda: concept_targets(["EN"], C[:1], "d"), "unknown negatives 'd'. Choose a"),
     (lambda: om.LinearSVMProbe([0.1, 1]).fit(X, Y, X_val=X[:99], y_val=np.ones(99, bool)),
-     "of 99 validation labels, all or none are class"),
+     "all or none of the 99 validation clips are of class"),
     (lambda: fit_mlp(X[:3], [0, 0, 1]), r"too few clips \(3, 1 of the rarest class\)"),
     (lambda: fit_mlp(X, Y, calibrate=True, early_stopping=False), "calibrate=True needs"),
     (lambda: fit_mlp(np.eye(2), ["EN", "S"], X_val=np.eye(2), y_val=["EN", "NS"]),
@@ -255,8 +255,8 @@ SLIPS = [
     (lambda: predict_frames(lambda X: np.where(CLIP_7, np.nan, X)), "clip 7 .* no frame"),
     (lambda: predict_frames(lambda X: np.where(np.arange(5) == 1, np.nan, X)),
      "clip 0 .* not finite"),
-    (lambda: baselines(0), "between 0 and 1"),
-    (lambda: tree(left=[0, -1, -1]), "child must follow its parent"),  # for ever
+    (lambda: baselines(0), "above 0 and below 1"),
+    (lambda: tree(left=[0, -1, -1]), "children must be numbered above their parent"),  # for ever
     (lambda: tree(left=[1, 2, -1]), "must have two children or none"),
     (lambda: tree(feature=[2, -2, -2]), r"a column that it lacks \(it has 2\)"),
     (lambda: tree(threshold=[0.5]), "same length"),

@@ -190,7 +190,7 @@ ONE = {"a": ([12], [0.9])}
 TWO_FILES = Items.of([Item(n, film="f", media=f"{n}.mkv", start=0.0, end=4.0) for n in "ab"])
 SLIPS = [
     (lambda: find({"a": ([2], [0.8]), "b": ([2], [0.4])}, TWO_FILES), ExperimentError,
-     r"film f: .* two files, .*\(a.mkv, b.mkv\)"),
+     r"film f: .* different files, .*\(a.mkv, b.mkv\)"),
     (lambda: find({"a": ([12, 14], [NAN, NAN])}, FILM), ExperimentError,
      "no frame of 1 clip has"),
     (lambda: find({"a": ([1, 2], [0.5, 0.5])}, FILM), ExperimentError,
