@@ -47,7 +47,7 @@ def write_run(
     folder, store
         See `obygaze_models.saved.predict.predict`.
     manifest
-        The manifest of the clips. Their labels are not used.
+        The manifest of the clips. Their labels do not affect the ranking.
     output
         The run file.
     labels
@@ -121,7 +121,7 @@ def read_run_file(path: Path) -> Table:
         rows.append(cells)
         numbers.append(number)
     if len({cells[0] for cells in rows}) != 1:
-        raise ExperimentError(f"{path}: a run file has lines of one topic")
+        raise ExperimentError(f"{path}: a run file has lines, all of one topic")
     columns = np.array(rows).T.tolist()
     return Table(path, " ", dict(zip(COLUMNS, columns, strict=True)), numbers)
 
