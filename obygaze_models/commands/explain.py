@@ -22,7 +22,7 @@ from obygaze_features.common.files import require_folder_name, write_files
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import echo_warnings, path_option
 
-NO_REASONS = "none: a model without concepts (not pcbm), or a clip whose features are zero"
+NO_REASONS = "none: the model has no concepts, or the clip's features are all zero"
 
 
 @click.command()

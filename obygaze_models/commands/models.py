@@ -126,7 +126,7 @@ def run(
     split); leak-free tests only the last fold; leave-film-out tests in turn each film with at least
     10 clips of each class (fewer: {name = "leave-film-out", min_clips = 1}); official, paper and
     released follow published sets. With leave-film-out, a model that needs validation clips is
-    trained once for each other such film, which it is validated on, so it needs three films.
+    trained once for each pair of a tested and a validation film, so it takes at least three films.
 
     A fit is skipped if it has no training clips of a class: make fewer folds with obygaze manifests
     split. In the table of kappas, "difference" is a model's mean kappa with the annotators, minus

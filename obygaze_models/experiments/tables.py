@@ -127,7 +127,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     Parameters
     ----------
     experiment
-        All settings, as in the TOML file. URLs are stored without secrets.
+        All settings. URLs of stores are recorded without secrets.
     protocol, split, balance
         How clips are divided and balanced; `balance` is empty if the protocol fixes the clips.
     measure
@@ -236,8 +236,8 @@ class Run:
         """The size of each test set, and the scores of guesses on it.
 
         Guesses are scored like the first model: in each scored group, with the group's share of
-        positives (or mean number), and then averaged over groups. For three or more classes, there
-        are none.
+        positives (for numbers, with means), and then averaged over groups. For three or more
+        classes, there are none.
         """
         sets = {}
         for test, own in split_by(self.predictions, "test").items():

@@ -171,13 +171,13 @@ def is_first(entry: Tested) -> bool:
 
 
 def headline(entries: Sequence[Tested]) -> Tested:
-    """Return the result that the page is about: on the most clips, and of a concept only if all are."""
+    """Return the result that the page is about: on many clips, and not of a concept if possible."""
     first = [entry for entry in entries if is_first(entry)]
     return max(first, key=lambda entry: (entry.kind != "concepts", entry.table["id"].nunique()))
 
 
 def inputs(runs: Sequence[Run]) -> list[str]:
-    """Return each run's input in plain words, with the features if several runs share the words."""
+    """Return each run's input in plain words, and its features if others share the words."""
     pairs = [(_senses(run), feature(run)) for run in runs]
     counts = Counter(senses for senses, _ in {*pairs})
     texts = []

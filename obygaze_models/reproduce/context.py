@@ -160,7 +160,8 @@ class ReproductionContext:
     def needs(self) -> Needs:
         """Return the needs of a table, without experiments.
 
-        The released protocol is missing if it is chosen and the authors' splits are not there.
+        The released protocol is listed as missing if it is chosen but the manifest lacks the
+        authors' splits.
         """
         needs = Needs()
         if "released" in self.protocols and not self.has_released_splits:

@@ -173,8 +173,8 @@ def _train(
 ) -> dict[str, Run]:
     """Run each experiment, and load the runs.
 
-    They start with the last experiment. If each film is left out in turn, this is the experiment
-    that does so, which takes the longest.
+    The last experiment starts first: if all targets are made, it leaves out each film in turn, and
+    takes the longest.
     """
 
     def jobs() -> Iterator[Any]:

@@ -228,11 +228,13 @@ def evaluate(
 
 
 def open_for(about: About, store: Stores, ids: Sequence[str] | None = None) -> Sources:
-    """Open a store; raise an error for features unlike the training's, or unknown clips."""
+    """Open a store; raise an error if a model cannot read its features, or a clip is unknown."""
     opened = open_stores(store)
     needed = about.needs
     if about.reads == "groups":
-        raise ExperimentError("the model predicts from the film of a clip, not from features")
+        raise ExperimentError(
+            "the model predicts from a clip's film, not its features. Use another model"
+        )
     shapes = {spec.name: list(spec.shape) for spec in opened.specs}
     actual = {
         "weights": opened.attributes["backbone"]["weights_sha256"],
