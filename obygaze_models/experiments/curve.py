@@ -70,7 +70,9 @@ def learning_curve(
                     for own in tabulate_tests(plan, part.problem, part.model, part.fold, outputs):
                         tables.append(own.assign(films=size, draw=draw))
     if not tables:
-        raise ExperimentError("no fit has this many films with clips of every class. Choose fewer")
+        raise ExperimentError(
+            "no fit has so many training films with clips of every class. Choose fewer"
+        )
     return _score(plan, pd.concat(tables, ignore_index=True))
 
 

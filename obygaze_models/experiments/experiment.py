@@ -237,7 +237,7 @@ class Learner(msgspec.Struct, frozen=True, dict=True):
 
 
 def folder_name(text: str) -> str:
-    """Replace characters with dashes, apart from letters, digits, and ``_``, ``+`` and ``.``."""
+    """Replace all but letters, digits, ``_``, ``+`` and ``.`` with dashes."""
     return re.sub(r"[^\w+.]+", "-", text)
 
 

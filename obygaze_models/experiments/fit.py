@@ -81,7 +81,7 @@ class FitRows(NamedTuple):
     """The rows that a fit uses.
 
     `fitted` are for training, and `held_out` for validation. `labelled` are the fitted rows whose
-    labels are learned; only concepts are learned from the others. `seen` are all that are used.
+    labels are learned; only concepts are learned from the others. `seen` are all used rows.
     """
 
     labelled: Array

@@ -235,7 +235,10 @@ class Plan:
         return f"no clips of {' or '.join(missing)}" if missing else ""
 
     def counts(self) -> list[dict[str, Any]]:
-        """Return a row for each model and task: its fits, most training clips, and a skip."""
+        """Return a row for each model and task: its fits, training clips, and a skipped part.
+
+        The training clips are those of the largest fit.
+        """
         rows = []
         for planned in self.fits():
             rows.append(

@@ -263,7 +263,7 @@ class Run:
         ``clips`` and ``films``. Rows without a group have the mean over films or other groups, its
         95% interval, and the number of clips and of films or other groups. If `by` is a column of
         `clips`, such as "film", the rows are these means on the clips of each value of that column,
-        which is in another column, ``value``.
+        with the value in a further column, ``value``.
         """
         if by is None:
             return scores_table(self.model_scores)

@@ -32,7 +32,7 @@ MAX_ANNOTATORS = 20
 MIN_MARKED = 20
 """The minimum number of marked clips for a kappa."""
 MAX_SHARES = 3
-"""The maximum number of levels in whose clips the shares of concepts are shown."""
+"""The maximum number of levels for which the shares of concepts are shown."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +215,7 @@ def concept_table(labels: Labels, people: People | None) -> MarkedTable:
     """Return a row for each concept, with its share of the clips at each level.
 
     Only the highest levels with concepts have shares, at most `MAX_SHARES`. Rows are sorted by the
-    share at the highest.
+    share at the highest of these levels.
     """
     names = sorted({name for clip in labels.clips for name in clip.concepts})
     marks = {name: [name in clip.concepts for clip in labels.clips] for name in names}
@@ -249,7 +249,10 @@ def concept_marks(people: People, concept: str) -> NDArray[np.bool_]:
 def concepts_by_film(
     labels: Labels, people: People | None, names: Sequence[str]
 ) -> dict[str, list[float]]:
-    """Return the share of each film's clips with each concept, by title; means of annotators."""
+    """Return the share of each film's clips that have each concept, by the film's title.
+
+    If there are several annotators, the shares are their means.
+    """
     sets = [{clip.id: clip.concepts for clip in labels.clips}]
     if people is not None:
         sets = [own.concepts_of for own in labels.annotators.values()]

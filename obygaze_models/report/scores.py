@@ -324,7 +324,10 @@ def _without_empty(entry: Tested) -> Iterator[Row]:
 
 
 def _differences(entries: Sequence[Tested]) -> Iterator[Row]:
-    """Yield paired differences between the first entry and other inputs, if without warnings."""
+    """Yield the paired differences between the first entry and entries with other inputs.
+
+    Comparisons that have warnings are left out.
+    """
     main, *others = entries
     for other in others:
         if other.reads == main.reads:
