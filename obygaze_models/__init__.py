@@ -1,4 +1,4 @@
-"""The zoo: models trained on features, their evaluation, and reports.
+"""Models trained on features, their evaluation, and reports.
 
 Import the most used names from here. Each is loaded on first use::
 

@@ -149,9 +149,10 @@ def ratings(table: Path, raters: tuple[str, ...]) -> Measured:
     """Show the share of images that raters label as sexualised.
 
     TABLE has the columns image_id and group, and a column of labels for each rater (1 or 0, yes or
-    no, or one of drawings, hentai, neutral, porn, sexy). Instead of raters, it may have five
-    columns with a classifier's probabilities of these classes. Porn, sexy and hentai count as
-    sexualised. With two or more raters, Cronbach's alpha measures their reliability.
+    no, or one of drawings, hentai, neutral, porn, sexy). It may also have five columns with a
+    classifier's probabilities of these classes: the classifier is then another rater. Porn, sexy
+    and hentai count as sexualised. With two or more raters, Cronbach's alpha measures their
+    reliability.
 
     \b
     Example:
@@ -169,10 +170,10 @@ def gender_score(scores: Path) -> Measured:
     """Measure the gender score of captions and objects.
 
     SCORES is a CSV table, your own or from obygaze features caption-scores, with the columns
-    confidence, probability and similarity, and a group (man or woman) or a caption. Scores of both
-    variants of a caption are in probability_man, similarity_man, probability_woman and
+    object, confidence, probability and similarity, and a group (man or woman) or a caption. Scores
+    of both variants of a caption are in probability_man, similarity_man, probability_woman and
     similarity_woman. Without scores, only co-occurrence is counted. There is a row for each object
-    and measure; --json also has the scores of each caption.
+    and measure, and for all objects; --json also has the scores of each caption.
 
     \b
     Example:

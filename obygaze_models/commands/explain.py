@@ -22,7 +22,7 @@ from obygaze_features.common.files import require_folder_name, write_files
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import echo_warnings, path_option
 
-NO_REASONS = "none: a model without concepts (not pcbm), or a clip whose features are zero"
+NO_REASONS = "none: the model has no concepts, or the clip's features are all zero"
 
 
 @click.command()
@@ -45,8 +45,8 @@ def explain(
 ) -> None:
     """Explain a MODEL's predictions for clips.
 
-    "prediction" is the predicted class. "label" is the class that the contributions speak for: the
-    second of two classes, or else the predicted class.
+    "prediction" is the predicted class. "label" is the class of the logit: the second of two
+    classes, or else the predicted class.
     A linear bottleneck shows each concept's contribution to the logit. The contributions and the
     intercept add up to the logit. A tree shows its questions on the clip's concepts, step by step.
     Other models, such as networks, give no reasons, and there are none for a clip whose features
@@ -82,7 +82,7 @@ def explain(
 @click.option(
     "--threshold",
     type=float,
-    help="The minimum probability of a moment's frames.  [default: the model's, from validation]",
+    help="The probability that frames must reach.  [default: the model's, from validation]",
 )
 @overwrite_option
 def moments(
@@ -96,15 +96,14 @@ def moments(
 ) -> None:
     """Find the moments in films that a MODEL rates positive.
 
-    MODEL is a saved model that reads frames (frame-mil), or a run. In a run, each
-    clip is predicted by the models that were tested on it. STORE has the frames and their times. A
-    moment is an interval of at least two seconds in which frames reach the threshold, in seconds of
-    the film (or of the clip, if its position in the film is unknown). Short gaps are closed where
-    the frames come near the threshold. With more than two classes, the probability of the last
-    class is used.
+    MODEL is a saved model that reads frames (frame-mil), or a run. In a run, each clip is predicted
+    by the models that were tested on it. STORE has the frames and their times. A moment is an
+    interval of at least two seconds in which frames reach the threshold, in seconds of the film (or
+    of the clip, if its position in the film is unknown). Short gaps are closed where the frames
+    come near the threshold. With more than two classes, the probability of the last class is used.
 
-    The table shows, for each film, the share of its time that moments cover, and the share of
-    frames above the threshold.
+    The printed table has, for each film, the number of moments, the share of its time that they
+    cover, and the share of frames that reach the threshold.
 
     \b
     Example:

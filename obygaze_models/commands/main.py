@@ -71,7 +71,8 @@ def main(debug: bool) -> None:
       obygaze models run ...         store -> models and their scores (CPU, seconds)
       obygaze report ...             scores -> a page to read
 
-    To try it, obygaze features demo makes clips, and obygaze models example a store with labels.
+    To try it, run obygaze features demo, which makes clips, or obygaze models example, which makes
+    a store with labels.
     """
 
 

@@ -73,8 +73,9 @@ def score_run(run: Path, manifest: Path, labels: str | None, as_json: bool) -> N
     """Score a RUN on a MANIFEST by the official measure.
 
     For violence, RUN is a trec_eval run file, scored by average precision. For valence and arousal,
-    it is a CSV table with the columns id and prediction, scored by accuracy. Test clips missing
-    from a run count against it; clips outside the labelled test set are listed.
+    it is a CSV table with the columns id and prediction, scored by accuracy. Test clips
+    missing from a run count against it (in a ranking, only positive clips). Clips outside the
+    labelled test set are listed.
 
     \b
     Example:

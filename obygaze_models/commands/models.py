@@ -70,7 +70,7 @@ def example(folder: Path, overwrite: bool) -> None:
 @path_option(
     "--predictions",
     multiple=True,
-    help="Your own model's predictions (columns id, fit, probability), to score with the run's.",
+    help="Your own model's predictions (columns id, fit, probability), to be scored as well.",
 )
 @click.option(
     "--dry-run",
@@ -116,7 +116,7 @@ def run(
       protocol         how clips are divided, by default "split": see below
       split            the fold column, if the manifest has several
       groups, gap      the column that keeps clips together; seconds between training and test
-      balance          "undersample" (the default), "weights" or "none"
+      balance          "undersample" (default for classes), "weights" or "none"
       array, frames    arrays of the store, by default "native" and "frames"
       predictions      tables of models from elsewhere
       score            the metric that ranks models
@@ -125,11 +125,12 @@ def run(
     Protocols: split tests each fold of the split in turn (of ten folds, if the manifest has no
     split); leak-free tests only the last fold; leave-film-out tests in turn each film with at least
     10 clips of each class (fewer: {name = "leave-film-out", min_clips = 1}); official, paper and
-    released follow published sets. A model that needs validation clips takes each other film once
-    for them, so two films leave none to train on.
+    released follow published sets. With leave-film-out, a model that needs validation clips is
+    trained once for each pair of a tested and a validation film, so it takes at least three films.
 
-    A fit without clips of a class is skipped: make fewer folds with obygaze manifests split. Beside
-    kappa, "difference" is a model's mean with the annotators minus theirs with each other.
+    A fit is skipped if it has no training clips of a class: make fewer folds with obygaze manifests
+    split. In the table of kappas, "difference" is a model's mean kappa with the annotators, minus
+    their mean kappa with each other.
 
     \b
     Example:
@@ -238,7 +239,7 @@ def list_models(folder: Path | None, as_json: bool) -> None:
 @click.option(
     "--by",
     metavar="COLUMN",
-    help="Compare on the clips of each value of a column of clips.csv, such as a film or place.",
+    help="Compare on the clips of each value of a column of clips.csv, such as film or place.",
 )
 @output_options("A figure: .svg, .pdf or .png.", required=False)
 @json_option
@@ -251,7 +252,7 @@ def compare(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Compare models of RUNs with the same classes and test clips.
+    """Compare models of RUNs with the same classes, on the clips that they share.
 
     The models, of one run or several, are compared with a reference: the first model of the first
     run, or the first --model. Both are scored film by film, on the clips that both were tested on.
@@ -293,7 +294,7 @@ def curve(experiment: Path, sizes: tuple[int, ...], as_json: bool) -> None:
 
     For each number of films, films are drawn at random from each training set. Each model is
     trained on the clips of these films and tested as in a run. A score is the mean over the tested
-    films, with its 95% interval.
+    films and five draws, with its 95% interval.
 
     \b
     Example:

@@ -88,9 +88,9 @@ def predict(
     column "seen" tells clips that the model was trained on ("clip") and other clips of their films
     ("film") from all others ("no").
 
-    MODEL can also be a run, which needs no STORE. Its held-out predictions are written: each clip
-    is predicted by the fits that were not trained on it. Each row also has the film's title, and
-    the level and concepts from the annotators. If the contributions of a model's concepts sum to
+    MODEL can also be a run, which needs no STORE. Its predictions of test clips are written: each
+    clip is predicted by the fits that tested it. Each row also has the film's title, and the level
+    and concepts from the annotators. If the contributions of a model's concepts sum to
     the log-odds, they are written as well.
 
     \b
@@ -150,8 +150,8 @@ def evaluate(
 
     STORE has the features. All clips are scored together, not film by film as in a run. Separate
     scores are shown for clips that the model has not seen in training, and for clips of films that
-    it has not seen. Only the last are a fair test. The scores of guessing with the same share of
-    positives are shown for comparison.
+    it has not seen. Only the last are a fair test. The scores of guesses are shown for comparison,
+    except for three or more classes.
 
     \b
     Example:

@@ -35,11 +35,11 @@ from obygaze_models.commands._shared import path_option
 @path_option(
     "--timelines",
     metavar="FOLDER",
-    help="Timelines from annotations import; each annotator's segments are drawn in a lane.",
+    help="Timelines from obygaze annotations import. Each annotator's segments are in a lane.",
 )
 @path_option(
     "--videos",
-    help="A folder of the films. The page plays clips from it, on this computer only.",
+    help="A folder of the films. Opened from your disk, the page plays clips from it.",
 )
 @overwrite_option
 def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> None:

@@ -54,11 +54,11 @@ def reproduce(
     """Reproduce the paper's tables and figures.
 
     TARGET is fig2, fig3, fig5, fig6, table2, table4, table5 or all. Writes a folder with each table
-    as text, CSV and LaTeX, figures as SVG and PDF, the run folders, and a report of these runs.
+    as text, CSV and LaTeX, figures as SVG and PDF, the run folders, and reports of these runs.
     Prints the path of each table's text. For a single table, the leak-free part is printed as well,
-    or the whole table if it has no such part. For tables 2 and 5, this part compares the released
-    and leak-free results side by side. The exit code is 3 if a table has no new numbers because a
-    store is missing.
+    or the whole table if it has no such part. For tables 2 and 5, a comparison of released and
+    leak-free results is printed instead, if both were made. The exit code is 3 if a table has no
+    new numbers, for example because a store is missing.
 
     \b
     Example:

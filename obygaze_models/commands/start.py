@@ -8,7 +8,7 @@ import signal
 def start() -> None:
     """Run the `obygaze` command.
 
-    Until the command handles signals itself, Ctrl-C ends the process. No file is open before then.
+    Before the command handles signals itself, Ctrl-C ends the process. Nothing is written by then.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

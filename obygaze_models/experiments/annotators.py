@@ -1,4 +1,4 @@
-"""A run's models next to the annotators whose labels were merged."""
+"""A comparison of a run's models with the annotators whose labels were merged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,11 @@ def votes_of(run: Run, task: Task) -> dict[str, Array]:
 
 
 def compare_with_each(run: Run) -> dict[str, AnnotatorComparison]:
-    """Compare the models with each annotator on each test set; {} if there are no annotators."""
+    """Compare the models with each annotator, by test set.
+
+    Test sets of numbers are left out, and those without clips that all annotators labelled and all
+    models predicted. With fewer than two annotators, return {}.
+    """
     clips = run.clips
     compared = {}
     for test, own in split_by(run.predictions, "test").items():

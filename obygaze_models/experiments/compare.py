@@ -42,7 +42,7 @@ SETTINGS = (
 
 
 class Entrant(NamedTuple):
-    """A model of a run, with its predictions by test set. With several runs, `name` has the run."""
+    """A model of a run, with its predictions by test set. `name` is its name in results."""
 
     run: Run
     place: str
@@ -53,7 +53,7 @@ class Entrant(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Comparisons:
-    """Comparisons of models with a reference. `str` is a ranked table of the main metric.
+    """Comparisons of models with a reference. `str` gives a table ranked by `metric`.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Comparisons:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of the main metric, best first within each test set and value."""
+        """The rows of `metric`, best first within each test set and value."""
         own = self.table[self.table["metric"] == self.metric]
         own = own.sort_values("score", ascending=METRICS[self.metric].lower_is_better)
         groups = [name for name in ("test", "value") if name in own]
@@ -173,7 +173,7 @@ def compare(
 
 
 def _entrants(runs: Sequence[Run], models: Sequence[str]) -> list[Entrant]:
-    """Return the named models, or all. With several runs, names have the run's folder or path."""
+    """Return the named models, or all. With several runs, names start with the folder or path."""
     places = [run.folder.name for run in runs]
     if len({*places}) < len(places):
         places = [run.folder.as_posix() for run in runs]
@@ -191,8 +191,9 @@ def shared_clips(
 ) -> tuple[list[str], list[RunWarning]]:
     """Return the clips that both models were tested on, with equal labels, and warnings.
 
-    These are about settings that differ, leaks, and clips that are left out. Raise
-    `ExperimentError` if no clips are left, or if the classes or groups are different.
+    The warnings are about different settings, leaks, and clips that are left out. Raise
+    `ExperimentError` if no clips are left, if only one model was tested on this test set, or if the
+    classes or groups are different.
     """
     names = f"{model.name} and {reference.name}"
     sides = (model, reference)
@@ -221,7 +222,7 @@ def shared_clips(
             warnings.append(leak_warning(test, used, side.place))
     rest = len(same) - len(ids)
     if rest:
-        text = f"left out: {counted(rest, 'clip')} of {test} that are not in both, or differ"
+        text = f"left out: {counted(rest, 'clip')} of {test} not in both, or with different labels"
         warnings.append(RunWarning("left-out", test, text))
     return ids, warnings
 

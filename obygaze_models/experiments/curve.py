@@ -39,10 +39,12 @@ def learning_curve(
 ) -> pd.DataFrame:
     """Score an experiment's models as if only some training films had been annotated.
 
+    Test and validation clips are not changed.
+
     Parameters
     ----------
     experiment
-        An `Experiment`, or the path of its TOML file. Test and validation clips are not changed.
+        An `Experiment`, or the path of its TOML file.
     films
         The numbers of annotated films; by default 2, 5, 10 and 15.
     draws
@@ -68,14 +70,16 @@ def learning_curve(
                     for own in tabulate_tests(plan, part.problem, part.model, part.fold, outputs):
                         tables.append(own.assign(films=size, draw=draw))
     if not tables:
-        raise ExperimentError("no fit has this many training films with clips of every class")
+        raise ExperimentError(
+            "no fit has so many training films with clips of every class. Choose fewer"
+        )
     return _score(plan, pd.concat(tables, ignore_index=True))
 
 
 def _restrict(
     plan: Plan, planned: PlannedFit, size: int, draw: int, balance: str
 ) -> PlannedFit | None:
-    """Restrict a fit to a number of films; return None if these lack clips of a class."""
+    """Restrict a fit to a number of films; return None if it then cannot be trained or tested."""
     fold = planned.fold
     groups = plan.data.groups
     task = planned.task

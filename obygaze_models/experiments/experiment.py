@@ -86,7 +86,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def check(self) -> Experiment:
         """Return the experiment; raise `ExperimentError` if keys conflict or names are unknown.
 
-        Experiments in a run's header are not checked, because this imports their estimators.
+        Experiments in a run's header are not checked, because a check imports their estimators.
         """
         slip = self._slip()
         if slip:
@@ -148,7 +148,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             listed = str(options.pop("as", name))
             folder = folder_name(listed).casefold()
             if folder in folders:
-                raise ExperimentError(f"two estimators are called {listed!r}. Add as = to one")
+                raise ExperimentError(f'two estimators are called {listed!r}. Set "as" for one')
             if not LISTED.fullmatch(listed) or len(folder.encode()) > MAX_NAME_BYTES:
                 raise ExperimentError(
                     f"{self.name!r}: {shorten(listed)!r} cannot be the name of an estimator in a "
@@ -193,16 +193,19 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             if "all" in (concepts, *concepts):
                 concepts = tuple(scheme.visual_concepts)
                 if not concepts:
-                    raise ExperimentError(f"the scheme {scheme.name!r} has no visual concepts")
+                    raise ExperimentError(
+                        f"the scheme {scheme.name!r} has no visual concepts. List concepts by name"
+                    )
             for concept in dict.fromkeys(map(scheme.concept, concepts)):
                 tasks.append(make_task(scheme, concept=concept, negatives=self.negatives or ""))
         return [Problem(task, (task,)) for task in tasks]
 
 
 class Learner(msgspec.Struct, frozen=True, dict=True):
-    """An entry in the list of estimators: its name, its options and what it learns from.
+    """An entry in the list of estimators.
 
-    `negatives` are those of its concepts.
+    `negatives` is the set of negatives of its concepts (see `Task`). With `threshold`, the
+    threshold for the second of two classes is chosen on validation clips.
     """
 
     name: str
@@ -234,7 +237,7 @@ class Learner(msgspec.Struct, frozen=True, dict=True):
 
 
 def folder_name(text: str) -> str:
-    """Return a folder name that is valid on every file system."""
+    """Replace all but letters, digits, ``_``, ``+`` and ``.`` with dashes."""
     return re.sub(r"[^\w+.]+", "-", text)
 
 

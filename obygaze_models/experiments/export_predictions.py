@@ -30,8 +30,8 @@ SHARES = "^(probability|value)"
 def held_out(run: Run) -> pd.DataFrame:
     """Return the annotations and the mean prediction of each test clip, by model and test.
 
-    Each clip is predicted by fits that were not trained on it. The column ``parts`` has the
-    concepts' contributions to the log-odds, for models whose contributions sum to them.
+    Each clip is predicted by the fits that tested it. The column ``parts`` has the concepts'
+    contributions to the log-odds, for models whose contributions sum to them.
     """
     reasons = run.reasons
     tables = []
@@ -59,7 +59,7 @@ def with_places(predictions: Predictions, items: Items) -> pd.DataFrame:
 
 
 def to_elan(table: pd.DataFrame, warnings: Iterable[RunWarning] = ()) -> dict[str, str]:
-    """Return an ELAN document per media file (text by name), with a tier per model and test."""
+    """Return ELAN documents by file name: one per media file, with a tier per model and test."""
     shares = table.filter(regex=SHARES).columns
     rows: list[Any] = table.to_dict("records")
     for row in rows:
@@ -71,7 +71,7 @@ def to_elan(table: pd.DataFrame, warnings: Iterable[RunWarning] = ()) -> dict[st
 def moment_files(
     moments: pd.DataFrame, title: str, warnings: Iterable[RunWarning] = ()
 ) -> dict[str, str]:
-    """Return an ELAN document of the moments of each film (text by name)."""
+    """Return ELAN documents of moments by file name, one per film."""
     rows: list[Any] = moments[moments["time_in"] == "film"].to_dict("records")
     for row in rows:
         clips = ", ".join(row["clips"].split(SEPARATOR))
@@ -83,7 +83,7 @@ def moment_files(
 def _documents(
     rows: list[dict[str, Any]], kind: str, warnings: Iterable[RunWarning]
 ) -> dict[str, str]:
-    """Return an ELAN document for each film and media file of some rows: its text by its name."""
+    """Return ELAN documents by file name: one per film and media file of some rows."""
     placed = [row for row in rows if np.isfinite([row["start"], row["end"]]).all()]
     files = group_by(placed, itemgetter("film", "media"))
     if not files:

@@ -78,9 +78,10 @@ class FitMemo:
 
 
 class FitRows(NamedTuple):
-    """The rows that a fit uses: `fitted` and `held_out` are passed to it, `seen` are used at all.
+    """The rows that a fit uses.
 
-    `labelled` are the fitted rows whose labels are learned; concepts are learned from others, too.
+    `fitted` are for training, and `held_out` for validation. `labelled` are the fitted rows whose
+    labels are learned; only concepts are learned from the others. `seen` are all used rows.
     """
 
     labelled: Array
@@ -92,9 +93,10 @@ class FitRows(NamedTuple):
 def rows_of(plan: Plan, planned: PlannedFit) -> FitRows:
     """Return the rows that a fit uses.
 
-    Concepts are learned from all clips of the training folds and of the validation folds, even
-    those that balancing or the task left out, but from no tested clip. If training and validation
-    share a fold, clips were not chosen by fold, so concepts are learned from the chosen clips only.
+    Concepts are learned from all clips of the training folds, and validated on all clips of the
+    validation folds, even those that balancing or the task left out. Clips that the fit tests, or
+    that are too near such clips, do not count. If training and validation share a fold, or clips
+    have no fold, concepts are learned from the chosen clips only.
     """
     learner = planned.learner
     fold = planned.fold
@@ -197,9 +199,10 @@ def about_model(plan: Plan, planned: PlannedFit, about: About) -> About:
 def tabulate_tests(
     plan: Plan, problem: Problem, model: str, fold: Fold, outputs: Array
 ) -> list[pd.DataFrame]:
-    """Return the predictions for each test set, from class probabilities [test rows, classes].
+    """Return a table of predictions for each test set that can be scored.
 
-    Labels are cells, as in files. `read_labels` converts them to numbers.
+    `outputs` are class probabilities [test rows, classes], or numbers [test rows, 1]. Labels are as
+    in ``predictions.csv``. `read_labels` converts them to numbers.
     """
     tables = []
     for test in problem.tests:
@@ -220,7 +223,7 @@ def tabulate_tests(
 
 
 def _make_model(plan: Plan, planned: PlannedFit, memo: FitMemo | None) -> Any:
-    """Return the unfitted estimator of a fit; with several stores, one that scales each of them."""
+    """Return the unfitted estimator of a fit, in a `StoreFusion` if it reads several stores."""
     learner = planned.learner
     model = make_estimator(learner.name, learner.options, random_state=planned.fold.seed)
     if plan.experiment.balance == "weights" and not learner.is_guess:

@@ -73,14 +73,14 @@ class Division(msgspec.Struct, frozen=True):
     runs: RunSet = NO_RUNS
     tested: Mapping[str, frozenset[str]] = {}
     near: str = ""
-    """A sentence on clips that are close to clips of another drawn fold."""
+    """A description of clips that are close to clips of another drawn fold, or ""."""
 
 
 class PlannedFit(NamedTuple):
     """A learner, and the problem and the fold to fit and test it on.
 
     `place` is the path of the fit's model in the run, such as ``models/mlp/HN-vs-S-0``. `skips`
-    says what of the fold cannot be fitted or tested.
+    are the reasons why parts of the fold cannot be fitted or tested.
     """
 
     model: str
@@ -130,7 +130,7 @@ class Plan:
 
     @cached_property
     def clips(self) -> pd.DataFrame:
-        """All annotated clips, in the form of `Run.clips`: their folds, and which are not used."""
+        """All annotated clips, in the form of `Run.clips`; the column ``leaked`` is empty."""
         table = annotated_clips(self.manifest, self.labels, self.data.grouped_by)
         ids = table["id"]
         among = self.division.ids
@@ -230,12 +230,15 @@ class Plan:
         return replace(fold, tests=tests), skips
 
     def missing(self, task: Task, rows: Array, least: int | None = None) -> str:
-        """Return which classes have no clips if they are fewer than needed, or ""."""
+        """Return which classes have no clips; "" if `least` classes (by default, all) have some."""
         missing = task.target.missing(task, self.labels_of[task][rows], least=least)
         return f"no clips of {' or '.join(missing)}" if missing else ""
 
     def counts(self) -> list[dict[str, Any]]:
-        """Return a row for each model and task: its fits, training clips, and skipped parts."""
+        """Return a row for each model and task: its fits, training clips, and a skipped part.
+
+        The training clips are those of the largest fit.
+        """
         rows = []
         for planned in self.fits():
             rows.append(
@@ -251,7 +254,7 @@ class Plan:
         return records(by_model.agg({"fits": "sum", "training_clips": "max", "skipped": "max"}))
 
     def versions(self) -> dict[str, str]:
-        """Return the versions of Python and of the packages that the results depend on."""
+        """Return the versions of Python, of the main packages, and of plug-ins."""
         versions = {"python": platform.python_version()}
         for name in ("obygaze", "numpy", "scikit-learn", "torch"):
             versions[name] = version(name)
@@ -260,7 +263,7 @@ class Plan:
         return versions
 
     def identity(self) -> str:
-        """Return a digest of all that the results depend on."""
+        """Return a digest of the experiment, its data and the versions."""
         parts = (
             msgspec.to_builtins(self.experiment),
             self.versions(),
@@ -379,7 +382,7 @@ def _find_split(experiment: Experiment, manifest: Manifest, protocol: str) -> Sp
 
 
 def _draw_split(experiment: Experiment, manifest: Manifest) -> Split:
-    """Draw folds that keep groups together, or that divide files into stretches with gaps."""
+    """Draw folds of whole groups, of stretches of files with gaps between them, or of clips."""
     column = experiment.groups
     labels = manifest.labels(experiment.labels)
     gap = 0.0
@@ -409,7 +412,7 @@ def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Pro
 
     For concepts, the last fold is the test set, and each of the other folds is the validation set
     once. The authors' bottlenecks are trained once, on all folds except the last (the second to
-    last counts as validation here). Clips without a media file are left out, as in the authors'
+    last counts as validation here). Clips without a media file are not tested, as in the authors'
     code.
     """
     name = experiment.split or _file_of(problems[0].train)

@@ -1,8 +1,9 @@
 """Run an experiment: fit its estimators on its folds, and write the tables of the run.
 
-Each fit's model is saved to its final path as soon as it is fitted, and test clips are predicted
-with the saved model. So a run that was killed resumes with the models that are there, and writes
-the same bytes as if it had never been interrupted, except for ``started`` and ``seconds``.
+Each model is saved as soon as it is fitted, and test clips are predicted with the saved model (or
+the fitted one, if it cannot be saved). So a run that was killed resumes with the models that are
+there, and writes the same bytes as if it had never been interrupted, except for ``started`` and
+``seconds``.
 """
 
 from __future__ import annotations
@@ -68,12 +69,12 @@ from obygaze_models.saved.model import HEADER as MODEL
 from obygaze_models.scoring.metrics import Array
 
 IDENTITY = "identity.txt"
-"""The file with the digest of all that the fits depend on."""
+"""The file with the digest of what the fits depend on; see `Plan.identity`."""
 OURS = re.compile(
     r"(run\.json|identity\.txt|report\.html|(clips|fits|predictions|reasons|scores)\.csv)"
     r"|(models/[^/]+/)?[^/]+/model\.(json|safetensors)|\..*\.partial"
 )
-"""The files in the folder of a run, and those that a killed process leaves."""
+"""A pattern for the files of a run, and for those that a killed process leaves."""
 OUTSIDE = {"id": "str", "model": "str", "task": "str", "fit": "Int64"}
 """The types of columns in tables of predictions of models from elsewhere."""
 Log = Callable[[str], None]
@@ -102,7 +103,8 @@ def run_experiment(
     """Train and test the models of an experiment, and write a run folder.
 
     Models are kept in ``OUTPUT.partial`` until the run is complete, so the same call resumes a run
-    that was killed. If the experiment, its data or a library has changed, the run starts again.
+    that was killed. If the experiment, its data or the version of a main package has changed, the
+    run starts again.
 
     Parameters
     ----------
@@ -164,7 +166,7 @@ def _begin(folder: Path, identity: str, log: Log, *, restart: bool) -> None:
 
 
 def _compute(plan: Plan, folder: Path, memo: FitMemo) -> Results:
-    """Compute or load all fits and test them, or say why not."""
+    """Compute or load all fits and test them; record why others are skipped."""
     results = Results()
     total = sum(1 for _ in plan.fits())
     for planned in progress(plan.fits(), "train", unit="fit", total=total):
@@ -288,7 +290,7 @@ def _outside(plan: Plan, path: Path) -> Iterator[pd.DataFrame]:
                     f"columns id and {', '.join(columns)}, and a row for each test clip"
                 ) from None
             if not task.target.allows(values).all():
-                raise ExperimentError(f"{path}: {model} has values that are no {columns[0]}")
+                raise ExperimentError(f"{path}: {model} has invalid values in {columns[0]}")
             outputs = task.target.from_columns(values)
             yield from tabulate_tests(plan, problem, model, fold, outputs)
 
@@ -318,7 +320,7 @@ def _fit(plan: Plan, planned: PlannedFit, place: Path, memo: FitMemo) -> tuple[F
 
 
 def _header(plan: Plan, results: Results, tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
-    """Return the content of ``run.json``, without the time and the digests."""
+    """Return the content of ``run.json``, without its times and the tables' digests."""
     manifest = plan.manifest
     store = plan.experiment.store
     redacted = redact_url(store) if isinstance(store, str) else tuple(map(redact_url, store))

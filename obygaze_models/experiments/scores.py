@@ -99,7 +99,7 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def values_of(table: pd.DataFrame) -> Array:
-    """Return the probabilities of the second of two classes [N], of all [N, C], or numbers [N]."""
+    """Return probabilities of the second of two classes [N] or of all [N, C], or numbers [N]."""
     columns = target_of_columns(table.columns).columns_in(table.columns)
     values = table[columns].to_numpy(dtype=np.float64)
     return values[:, 0] if len(columns) == 1 else values
@@ -119,7 +119,7 @@ def average_over_fits(table: pd.DataFrame) -> pd.DataFrame:
     """Return each clip's label and prediction, averaged over the fits of a model, by id.
 
     If a fit tested a clip in several test sets, its prediction counts once. `called` is the
-    predicted class, and `fits` the number of fits.
+    predicted class (or number), and `fits` the number of fits.
     """
     target = target_of_columns(table.columns)
     columns = target.columns_in(table.columns)
@@ -185,7 +185,7 @@ def score_models(
 
 
 def scores_table(models: Sequence[ModelScores]) -> pd.DataFrame:
-    """Return the scores of models, with a row for each metric, over all groups and for each.
+    """Return a row for each model, test set and metric, followed by a row for each group.
 
     Rows without a group have the mean over groups, its 95% interval, and the number of clips and of
     films (or other groups).

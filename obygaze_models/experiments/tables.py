@@ -101,7 +101,7 @@ class ManifestRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label_key(self) -> tuple[str, str]:
-        """A key for comparing runs: equal if the items and the labels are the same."""
+        """A key for comparing runs: the digest of the items, and the name of the label set."""
         return self.digest, self.labels
 
 
@@ -122,12 +122,12 @@ class Skipped(msgspec.Struct, frozen=True):
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of ``run.json``: what was asked, and of what.
+    """The content of ``run.json``: the settings of a run, its data and its warnings.
 
     Parameters
     ----------
     experiment
-        All settings, as in the TOML file. URLs are stored without secrets.
+        All settings. URLs of stores are recorded without secrets.
     protocol, split, balance
         How clips are divided and balanced; `balance` is empty if the protocol fixes the clips.
     measure
@@ -135,7 +135,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     tasks, learned
         The tasks that are learned or tested, and the keys of those that models are trained on.
     also_trained
-        The number of films, or other groups, with clips in training and in test of the same fit.
+        The number of films, or other groups, with clips in both training and test of a fit.
     files
         The digests of the run's tables.
     """
@@ -208,7 +208,8 @@ class Run:
     def reasons(self) -> pd.DataFrame:
         """The concept scores of each test clip, and their contributions to the prediction.
 
-        The table has a row for each model, fit, clip and concept, and for each question of a tree.
+        For each fit of a model with concepts, the table has a row for each clip and concept, each
+        intercept, and each question of a tree.
         """
         if "reasons.csv" not in self.header.files:
             return pd.DataFrame(columns=[*REASONS]).astype(REASONS)
@@ -235,7 +236,8 @@ class Run:
         """The size of each test set, and the scores of guesses on it.
 
         Guesses are scored like the first model: in each scored group, with the group's share of
-        positives, and then averaged over groups.
+        positives (for numbers, with means), and then averaged over groups. For three or more
+        classes, there are none.
         """
         sets = {}
         for test, own in split_by(self.predictions, "test").items():
@@ -257,10 +259,11 @@ class Run:
     def scores(self, by: str | None = None) -> pd.DataFrame:
         """Return the scores as a table.
 
-        The columns are ``model``, ``test``, ``metric``, ``group``, ``mean``, ``low`` and ``high``.
-        Rows without a group have the mean over films or other groups, its 95% interval, and the
-        number of ``clips`` and of ``films`` or other groups. If `by` is a column of `clips`, such
-        as "film", the rows are these means on the clips of each ``value`` of that column.
+        The columns are ``model``, ``test``, ``metric``, ``group``, ``mean``, ``low``, ``high``,
+        ``clips`` and ``films``. Rows without a group have the mean over films or other groups, its
+        95% interval, and the number of clips and of films or other groups. If `by` is a column of
+        `clips`, such as "film", the rows are these means on the clips of each value of that column,
+        with the value in a further column, ``value``.
         """
         if by is None:
             return scores_table(self.model_scores)
@@ -272,7 +275,7 @@ class Run:
 
     @property
     def models(self) -> list[str]:
-        """The models that have predictions, in the experiment's order."""
+        """The models that have predictions: the experiment's, in its order, and then others."""
         scored = self.predictions["model"].unique()
         known = dict.fromkeys([*self.experiment.learners, *scored])
         return [name for name in known if name in scored]
@@ -284,7 +287,7 @@ class Run:
 
     @property
     def noun(self) -> str:
-        """The unit that scores are averaged over, or "clip" if no clip has a group."""
+        """The unit that scores are averaged over, or "clip" if no tested clip has a group."""
         return group_noun(self.by) if self.tested_groups else "clip"
 
     @cached_property
@@ -298,13 +301,13 @@ class Run:
         return next(task for task in self.header.tasks if task.key == key)
 
     def trained_on(self, test: str) -> str:
-        """Return the training task of the models that were tested on `test`."""
+        """Return the key of the task that the models tested on `test` were trained on."""
         learned = self.header.learned
         return test if test in learned and len(learned) > 1 else learned[0]
 
     @property
     def main_model(self) -> str:
-        """The first model that has scores. It is chosen before the test."""
+        """The first of `models`, whose scores are the result of the run."""
         return self.models[0]
 
     @property
@@ -337,8 +340,8 @@ class Run:
                 fits = fits[fits[column] == name]
         if len(fits[["model", "task"]].drop_duplicates()) != 1:
             raise ExperimentError(
-                f"{self.folder}: choose one saved model and task that read frames, such as those "
-                "of frame-mil"
+                f"{self.folder}: choose one task of one saved model that reads frames, such as "
+                "frame-mil"
             )
 
         if store is None:
@@ -406,7 +409,7 @@ def place_table(items: Items) -> pd.DataFrame:
 def annotated_clips(manifest: Manifest, labels: LabelSet, groups: str = "film") -> pd.DataFrame:
     """Return all clips of a label set, in the manifest's order, in the form of `Run.clips`.
 
-    What a run adds (``fold``, ``used``, ``leaked`` and ``blank``) is missing.
+    The columns that a run fills (``fold``, ``used``, ``leaked`` and ``blank``) are empty.
     """
     items = manifest.items
     extra = {}

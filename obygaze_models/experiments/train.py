@@ -31,8 +31,8 @@ def train_model(
     """Train one of an experiment's estimators on all labelled clips, balanced as in a run.
 
     No clips are left to test the model. If the estimator uses validation clips, these are the clips
-    of the last fold that has every class (or of the last few folds). With the official protocol,
-    the test set is left out, so the model is the same as in a run.
+    of the last fold that has every class (or of the last few folds). The official protocol is an
+    exception: the test set is left out, so the model is the same as in a run.
 
     Parameters
     ----------
@@ -47,8 +47,8 @@ def train_model(
 
     Returns
     -------
-    The model's folder and task, and the numbers of clips it was `trained` on, `validated` on, and
-    has `seen`.
+    The model's folder (``path``) and ``task``, and the numbers of clips that it was ``trained`` and
+    ``validated`` on, and of all clips that it has ``seen``.
     """
     plan = make_plan(experiment)
     learners = plan.experiment.learners
@@ -66,7 +66,7 @@ def train_model(
         missing = plan.missing(problem.train, rows)
         if missing:
             raise ExperimentError(
-                f"the {part} clips of {problem.train.key} have {missing}. Label at least two "
+                f"the {part} set of {problem.train.key} has {missing}. Label at least two "
                 "clips of each class, in different folds or films"
             )
     try:
@@ -87,7 +87,7 @@ def train_model(
 
 
 def _fold_of_all(plan: Plan, problem: Problem, *, validate: bool) -> Fold:
-    """Return a fold for training on all clips, or on all but the last fold with every class."""
+    """Return a fold for training on all clips but those for validation and in official tests."""
     data = plan.data
     seed = plan.experiment.seed
     if plan.protocol.own_sets:  # the test set is not even used for validation

@@ -29,7 +29,7 @@ def run_warnings(
     skipped: Sequence[Skipped],
     of_fits: Sequence[RunWarning],
 ) -> list[RunWarning]:
-    """Return all warnings about a run, gravest first."""
+    """Return all warnings about a run."""
     predictions = tables["predictions"]
     return unique_warnings(
         [
@@ -96,7 +96,7 @@ def _untested(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWar
         needed = plan.experiment.protocol_options.get("min_clips", FILM_CLIPS)
         total = counted(usable["group"].nunique(), noun)
         text = (
-            f"This tests {len(groups)} of {total}, not {join_some(lacking.unique().tolist(), 3)} "
+            f"{len(groups)} of {total} are tested, not {join_some(lacking.unique().tolist(), 3)} "
             f"(fewer than min_clips = {needed} clips of a class, or in no test fold)."
         )
         yield RunWarning("films", "", text)
@@ -105,7 +105,7 @@ def _untested(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWar
     if lost and plan.protocol.own_sets:
         text = (
             f"{counted(len(lost), 'test clip has', 'test clips have')} no features "
-            f"({join_some(lost, 3)}). Such clips are left out here, but they lower the official "
+            f"({join_some(lost, 3)}). Such clips are left out here, but can lower the official "
             "score of a run file (see obygaze mediaeval write-run and score-run)."
         )
         yield RunWarning("no-features", "", text)
@@ -129,7 +129,7 @@ def _concepts(plan: Plan, fits: pd.DataFrame) -> Iterator[RunWarning]:
     if plan.division.runs.runs and learned and split != RELEASED_CONCEPTS:
         text = (
             f"The bottlenecks learned their concepts from {split}, but the authors' learned from "
-            f"{RELEASED_CONCEPTS}. Use a separate experiment with that split."
+            f"{RELEASED_CONCEPTS}. Use a separate experiment with the authors' split."
         )
         yield RunWarning("released-concepts", "", text)
 

@@ -47,7 +47,7 @@ def write_run(
     folder, store
         See `obygaze_models.saved.predict.predict`.
     manifest
-        The manifest of the clips. Their labels are not used.
+        The manifest of the clips. Their labels do not affect the ranking.
     output
         The run file.
     labels
@@ -121,7 +121,7 @@ def read_run_file(path: Path) -> Table:
         rows.append(cells)
         numbers.append(number)
     if len({cells[0] for cells in rows}) != 1:
-        raise ExperimentError(f"{path}: a run file has lines of one topic")
+        raise ExperimentError(f"{path}: a run file needs lines of one topic")
     columns = np.array(rows).T.tolist()
     return Table(path, " ", dict(zip(COLUMNS, columns, strict=True)), numbers)
 
@@ -187,7 +187,9 @@ def score_run(path: Path, manifest: Manifest, *, labels: str | None = None) -> d
     tested = set(split.fold(split.last_fold))
     level_of = truth.where(tested.__contains__).level_of
     if not level_of:
-        raise ExperimentError(f"nothing to score: no test clip has a label in {truth.name}")
+        raise ExperimentError(
+            f"nothing to score: no test clip has a label in {truth.name}. Choose other labels"
+        )
 
     scheme = manifest.label_scheme(labels)
     facts: dict[str, Any] = {"labels": truth.name, "measure": measure}

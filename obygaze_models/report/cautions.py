@@ -1,4 +1,4 @@
-"""The limits of the conclusions from a page: alarms that void its scores, and cautions."""
+"""The limits of the conclusions from a page: alarms about void or leaked scores, and cautions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Caution:
 
 
 def alarms(runs: Sequence[Run]) -> list[str]:
-    """Return the warnings that void scores, as the runs recorded them."""
+    """Return the warnings that void scores, or that clips leaked, as the runs recorded them."""
     warnings = [warning for run in runs for warning in run.warnings]
     return list(dict.fromkeys(str(warning) for warning in warnings if _is_grave(warning)))
 

@@ -18,7 +18,7 @@ MAX_LANES = 6
 
 
 def explorer_data(labels: Labels, entries: Sequence[Tested], main: Tested | None) -> dict[str, Any]:
-    """Return the clips of a page by film, in order, and a view for each model and test set.
+    """Return a page's clips by film, in order, and a view for each model and test set of classes.
 
     ``tested`` has the distinct sets of tested clips, to which a view refers by number.
     """
@@ -88,7 +88,7 @@ def _clips(labels: Labels, place: Mapping[str, int]) -> dict[str, list[Any]]:
 def _annotators(
     labels: Labels, ids: Sequence[str], place: Mapping[str, int]
 ) -> list[dict[str, Any]]:
-    """Return each annotator's level and concepts of each clip."""
+    """Return the first `MAX_LANES` annotators' level and concepts of each clip."""
     rank = {code: number for number, code in enumerate(labels.levels)}
     annotators = []
     for name, own in [*labels.annotators.items()][:MAX_LANES]:
@@ -109,7 +109,7 @@ def _share_tested(views: Sequence[dict[str, Any]]) -> list[list[int]]:
 
 
 def _most_marked(labels: Labels) -> int:
-    """Return the number of the film with the largest share of the levels that the page counts."""
+    """Return the number of the film with the largest share of clips at the counted levels."""
     shares = []
     for clips in labels.films.values():
         marked = [clip for clip in clips if clip.level in labels.positives]

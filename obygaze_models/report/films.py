@@ -59,7 +59,7 @@ class Films:
 
 
 def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Films | None:
-    """Return the films, those with the highest score or the most marked clips first.
+    """Return the films by the model's score, and then by the share of marked clips, highest first.
 
     Return None if no clip has a film.
     """

@@ -1,4 +1,4 @@
-"""Pages of annotations and runs: single HTML files that need no network and no other files."""
+"""Pages of annotations and runs: single HTML files that need no network."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 SCRIPTS = ("data.js", "lanes.js", "clip.js", "explorer.js")
 LONGEST = 5
-"""The number of stretches of different levels on the page."""
+"""The maximum number of stretches of different levels on the page."""
 DOTS = ("one", "two", "three", "both", *["many"] * 16)
 """The CSS classes of annotators' dots."""
 PAIR = ("one", "both", "two")
@@ -80,7 +80,8 @@ def report(
     thumbnails
         A folder of pictures (ID.jpg) to embed. Do not share a page with pictures.
     frames, moments
-        CSV files of ``obygaze models moments``, shown in the lanes of each film.
+        CSV files of ``obygaze models moments``, shown in the lanes of each film. Moments need
+        frames.
     timelines
         A folder of annotators' segments, shown in the lanes of each film.
     videos

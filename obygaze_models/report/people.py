@@ -31,7 +31,7 @@ MAX_ANNOTATORS = 20
 MIN_MARKED = 20
 """The minimum number of marked clips for a kappa."""
 MAX_SHARES = 3
-"""The maximum number of levels beside concepts."""
+"""The maximum number of levels for which the shares of concepts are shown."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +63,7 @@ class MarkedTable:
 class Stretch:
     """Consecutive clips of a film on which two annotators differ.
 
-    `levels` are those of each annotator in order, without repeats.
+    `levels` are those of each annotator in order, without consecutive repeats.
     """
 
     clip: Clip
@@ -123,7 +123,7 @@ class People:
         return counts
 
     def kappa(self, counts: NDArray[Any]) -> Estimate:
-        """Return the mean kappa of the pairs who both use a code, with its jackknife interval."""
+        """Return the mean kappa of the pairs who both use several codes, and its interval."""
         counts = counts[counts.any(axis=(1, 2, 3))]
         totals = counts.sum(axis=0)
         by_first = np.count_nonzero(totals.sum(axis=2), axis=1)
@@ -135,7 +135,7 @@ class People:
         return clip_interval(jackknife(cohen_kappas(left_out).mean(axis=1)), least=-1.0)
 
     def marked(self, marks: NDArray[np.bool_]) -> tuple[list[int], Estimate]:
-        """Count the clips that annotators marked, [annotators, clips], and compare their marks."""
+        """Return the counts of marked clips, and the kappa of the `marks` [annotators, clips]."""
         own = np.where(self.codes == ABSENT, ABSENT, marks.astype(np.int64))
         votes = (own == 1)[:, self.shared]
         by = votes.sum(axis=0)
@@ -150,7 +150,7 @@ class People:
 
     @property
     def same(self) -> tuple[float, float, Estimate]:
-        """The share of clips with equal levels, the share by chance, and kappa, over pairs."""
+        """The share of clips with equal levels, the share by chance, and kappa: means of pairs."""
         pairs = self.counts.sum(axis=0)
         pairs = pairs[pairs.any(axis=(1, 2))]
         if not len(pairs):
@@ -210,9 +210,10 @@ def level_table(people: People, groups: Mapping[str, Sequence[str]]) -> MarkedTa
 
 
 def concept_table(labels: Labels, people: People | None) -> MarkedTable:
-    """Return a row for each concept, by its share of the highest level's clips.
+    """Return a row for each concept, with its share of the clips at each level.
 
-    The shares are those of the three highest levels that have concepts.
+    Only the highest levels with concepts have shares, at most `MAX_SHARES`. Rows are sorted by the
+    share at the highest of these levels.
     """
     names = sorted({name for clip in labels.clips for name in clip.concepts})
     marks = {name: [name in clip.concepts for clip in labels.clips] for name in names}
@@ -246,7 +247,10 @@ def concept_marks(people: People, concept: str) -> NDArray[np.bool_]:
 def concepts_by_film(
     labels: Labels, people: People | None, names: Sequence[str]
 ) -> dict[str, list[float]]:
-    """Return the share of each film's clips with each concept, as a mean of the annotators."""
+    """Return the share of each film's clips that have each concept, by the film's title.
+
+    If there are several annotators, the shares are their means.
+    """
     sets = [{clip.id: clip.concepts for clip in labels.clips}]
     if people is not None:
         sets = [own.concepts_of for own in labels.annotators.values()]
@@ -283,7 +287,7 @@ def stretches(people: People) -> list[Stretch]:
 
 
 def _follows(clips: Sequence[Clip], row: int) -> bool:
-    """Return True if a clip begins in the same film where the clip before it ends."""
+    """Return True if a clip follows the clip before it in the same film, with no known gap."""
     if row == 0:
         return False
     before = clips[row - 1]
@@ -294,5 +298,5 @@ def _follows(clips: Sequence[Clip], row: int) -> bool:
 
 
 def kappa_axis(rows: Sequence[Marked], *others: Estimate) -> Axis:
-    """Return the axis of some kappas, from below 0 to above the largest."""
+    """Return an axis for some kappas and the values 0 and 0.4."""
     return axis_of([*(row.kappa for row in rows), *others], [0.0, 0.4], guess=0.0, ticks=6)

@@ -55,7 +55,7 @@ class Row:
     score
         The mean over films, with its interval.
     above
-        The difference from the guess, over films.
+        The mean difference from the best guess, over films.
     films, of
         The number of films with a score above the guess, and with a score.
     f1, always
@@ -65,7 +65,7 @@ class Row:
     kind
         "" for a score, or `SUBSET`, `DIFFERENCE` or `UNTESTED`.
     is_clear
-        True if the score is above the guess, corrected for all rows of the page.
+        True if the score is significantly above the guess, corrected for all rows of the page.
     """
 
     name: str
@@ -171,13 +171,13 @@ def is_first(entry: Tested) -> bool:
 
 
 def headline(entries: Sequence[Tested]) -> Tested:
-    """Return the result that the page is about; prefer levels, and many clips."""
+    """Return the result that the page is about: on many clips, and not of a concept if possible."""
     first = [entry for entry in entries if is_first(entry)]
     return max(first, key=lambda entry: (entry.kind != "concepts", entry.table["id"].nunique()))
 
 
 def inputs(runs: Sequence[Run]) -> list[str]:
-    """Return each run's input in plain words, with the features if several runs share the words."""
+    """Return each run's input in plain words, and its features if others share the words."""
     pairs = [(_senses(run), feature(run)) for run in runs]
     counts = Counter(senses for senses, _ in {*pairs})
     texts = []
@@ -241,7 +241,7 @@ def _answers(entry: Tested) -> list[str]:
 
 
 def _rows(entries: Sequence[Tested], labels: Labels) -> Iterator[Row]:
-    """Yield the rows of a question: scores, and what limits them."""
+    """Yield the rows of a question: scores, subsets, differences and untested levels."""
     if entries[0].kind == "concepts":
         inputs = {entry.reads for entry in entries}
         ranked = sorted(entries, key=lambda entry: -(entry.scores.mean[entry.metric] or 0.0))
@@ -293,9 +293,9 @@ def score_row(entry: Tested, scores: ModelScores, table: pd.DataFrame, name: str
 
 
 def _above_guess(entry: Tested, scores: ModelScores, table: pd.DataFrame, metric: str) -> Array:
-    """Return the difference between each film's score and the best guess's; NaN if undefined.
+    """Return each film's score minus that of a guess (NaN if undefined); [] without two classes.
 
-    The guess that is best overall guesses at the film's share of positives.
+    The guess is the one with the best mean score. It knows the film's share of positives.
     """
     guesses = entry.run.tests[entry.task.key].guesses
     values = {name: own[metric] or 0.0 for name, own in guesses.items() if metric in own}
@@ -324,7 +324,10 @@ def _without_empty(entry: Tested) -> Iterator[Row]:
 
 
 def _differences(entries: Sequence[Tested]) -> Iterator[Row]:
-    """Yield the paired differences between the first run and runs on other inputs."""
+    """Yield the paired differences between the first entry and entries with other inputs.
+
+    Comparisons that have warnings are left out.
+    """
     main, *others = entries
     for other in others:
         if other.reads == main.reads:
@@ -332,7 +335,7 @@ def _differences(entries: Sequence[Tested]) -> Iterator[Row]:
         pair = main.entrant, other.entrant, main.task.key
         try:
             ids, warnings = shared_clips(*pair)
-        except ExperimentError:  # they share no clips
+        except ExperimentError:  # they cannot be compared
             continue
         scores = paired_scores(*pair, ids)
         if main.metric in scores and not warnings:
@@ -350,7 +353,7 @@ def _untested(entry: Tested, labels: Labels) -> Iterator[Row]:
 
 
 def _axis(metric: str, questions: Sequence[Question]) -> Axis:
-    """Return the axis of all scores: around a half for AUROC, around 0 for others."""
+    """Return an axis for all scores and the guess, which is 0.5 for AUROC and 0 for others."""
     guess = 0.5 if metric == "auroc" else 0.0
     estimates = []
     for question in questions:
@@ -363,9 +366,9 @@ def _axis(metric: str, questions: Sequence[Question]) -> Axis:
 def axis_of(
     estimates: Sequence[Estimate], others: Sequence[float], *, guess: float, ticks: int
 ) -> Axis:
-    """Return an axis of some estimates and other values, from -1 or above to 1 or below.
+    """Return an axis for some estimates and other values, from at least -1 to at most 1.
 
-    It has at most `ticks` + 1 ticks, or else one each half.
+    Ticks are 0.1 or 0.2 apart if there are then at most `ticks` intervals, or else 0.5 apart.
     """
     values = [*others]
     for estimate in estimates:
@@ -381,7 +384,7 @@ def axis_of(
 
 
 def verdicts(entry: Tested) -> list[tuple[str, list[int]]] | None:
-    """Count a model's verdicts on the clips of each class; None for more than two classes."""
+    """Count a model's verdicts on the clips of each class; None unless there are two classes."""
     if not entry.task.is_binary:
         return None
     counts = pd.crosstab(entry.means["label"], entry.means["called"])

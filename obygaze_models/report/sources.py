@@ -73,11 +73,11 @@ class Labels:
     clips
         The clips, in order.
     annotators
-        The labels of each annotator; {} if there are none, or if the manifest cannot be used.
+        The labels of each annotator; {} if there are none.
     citation, senses
         As in the manifest.
     about
-        How the label set was made.
+        How the label set was made; {} if unknown.
     """
 
     name: str
@@ -98,13 +98,13 @@ class Labels:
 
     @property
     def scheme(self) -> LabelScheme:
-        """The levels, as in a manifest."""
+        """The levels as a label scheme."""
         levels = [Level(code, name) for code, name in self.levels.items()]
         return LabelScheme(self.labels, tuple(levels))
 
     @property
     def has_films(self) -> bool:
-        """True if the clips are from films."""
+        """True if any clip has a film."""
         return any(clip.film for clip in self.clips)
 
     @property
@@ -147,7 +147,7 @@ def open_sources(sources: Origin | Sequence[Origin]) -> tuple[Labels, list[Run]]
     if len(opened) == 1 and not isinstance(opened[0], Run):
         return _labels_of(opened[0]), []
     if not runs or len(runs) < len(opened):
-        raise ExperimentError("a page needs a manifest, timelines, or one or more runs")
+        raise ExperimentError("a page needs one manifest, one folder of timelines, or only runs")
     sets = {run.header.manifest.label_key for run in runs}
     if len(sets) > 1:
         names = " and ".join(sorted(f"{digest[:8]}: {labels}" for digest, labels in sets))

@@ -74,7 +74,7 @@ def _starts(labels: Labels) -> dict[str, tuple[str, float]]:
 def _spans(
     path: str | Path, columns: Mapping[str, Any], starts: Mapping[str, tuple[str, float]]
 ) -> dict[str, list[list[float]]]:
-    """Read a table of spans: the start, the end and the probability of each, by film."""
+    """Read frames or moments: their starts, ends and (for frames) probabilities, by film."""
     try:
         table = pd.read_csv(path, usecols=[*columns], dtype=dict(columns), keep_default_na=False)
     except (OSError, ValueError) as problem:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def make_figure2(context: ReproductionContext, runs: Runs) -> Artifacts:
-    """Tabulate and draw levels, next to the paper's numbers, and concepts."""
+    """Tabulate levels (with the paper's numbers) and concepts, and draw both."""
     counts = statistics(context.manifest)
     levels = [row for row in counts["levels"] if row["clips"]]
     codes = [row["level"] for row in levels]

@@ -135,7 +135,7 @@ def plan_trees(context: ReproductionContext) -> Needs:
 
 
 def make_figure5(context: ReproductionContext, runs: Runs) -> Artifacts:
-    """Draw the trees for both readings and both training sets."""
+    """Tabulate and draw the trees for both readings and both training sets."""
     setting = context.settings[0]
     blocks = []
     figures = {}

@@ -20,7 +20,7 @@ PROTOCOLS = ("released", "leak-free", "paper")
 """The paper's three protocols, in the order of the tables."""
 RELEASED_LABELS = "released"
 SAME_LABELS = "leak-free-released-labels"
-"""The key of the setting that differs from the released setting only in its folds."""
+"""The key of the leak-free setting that has the labels of the released setting."""
 
 Runs = Mapping[str, Run]
 """The runs of a table, by their folders."""
@@ -104,7 +104,8 @@ class ReproductionContext:
     manifest
         The folder of the manifest with clips and labels.
     stores
-        The folders of the features, by the backbone's name in ``obygaze features extract``.
+        The folders of the features, by the backbone's name in ``obygaze features extract`` or in
+        the store.
     protocols
         The protocols to use, from `PROTOCOLS`.
 
@@ -115,7 +116,7 @@ class ReproductionContext:
     has_papers_clips
         True if the clips are the paper's, so that its numbers can be compared with ours.
     has_released_splits
-        True if the manifest has the authors' splits and runs.
+        True if the manifest has the authors' runs.
     has_released_labels
         True if the manifest has the label set of the released splits.
     settings
@@ -157,7 +158,11 @@ class ReproductionContext:
         self.settings = [setting for setting in chosen if has.get(setting.key, True)]
 
     def needs(self) -> Needs:
-        """Return what is missing: the released protocol, if it is chosen and lacks its splits."""
+        """Return the needs of a table, without experiments.
+
+        The released protocol is listed as missing if it is chosen but the manifest lacks the
+        authors' splits.
+        """
         needs = Needs()
         if "released" in self.protocols and not self.has_released_splits:
             need = (
@@ -179,7 +184,7 @@ class ReproductionContext:
         split: str | None = None,
         **options: Any,
     ) -> None:
-        """Add an experiment to a table's needs, or what it lacks.
+        """Add an experiment to a table's needs, or the store that it lacks.
 
         Parameters
         ----------
@@ -190,7 +195,7 @@ class ReproductionContext:
         suffix
             The end of the run folder's name.
         split
-            The authors' split. Our protocols draw their own folds, whatever splits there are.
+            The authors' split. The leak-free and paper protocols draw new folds instead.
         options
             The other fields of `Experiment`.
         """
@@ -219,7 +224,7 @@ class ReproductionContext:
 
     @property
     def title_suffix(self) -> str:
-        """The suffix of all titles if clips or features are synthetic."""
+        """A suffix for titles that says if clips or features are synthetic; otherwise ""."""
         for attributes in (None, *(store.attributes for store in self.stores.values())):
             for warning in origin_warnings(self.manifest.items, attributes):
                 if warning.code == "synthetic":

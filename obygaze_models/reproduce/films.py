@@ -1,4 +1,4 @@
-"""Table 4 and figure 6 (4 in version 2): scores of left-out films, and factors tied to errors."""
+"""Table 4 and figure 6 (4 in version 2): scores of left-out films, and factors of errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _COLUMNS = [*AVERAGES, "clips", "of them S", *_GUESSES.values()]
 
 
 def plan_films(context: ReproductionContext) -> Needs:
-    """Plan the experiment that leaves out each film."""
+    """Plan the experiment that leaves out each film in turn."""
     needs = Needs()
     split = None
     if _CLIPS in context.manifest.split_names:
@@ -136,7 +136,7 @@ def make_figure6(context: ReproductionContext, runs: Runs) -> Artifacts:
         [Series("coefficient")],
         title=f"Factors of the network's errors{context.title_suffix}",
         axis="← more often right | more often wrong →",
-        description="The change in the odds of an error with each concept and level, by film.",
+        description="The change in the log-odds of an error with each concept and level, by film.",
         lines={"no change": 0.0},
         form="+.2f",
     )

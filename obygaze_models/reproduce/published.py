@@ -43,11 +43,11 @@ BACKBONES = {
 }
 """The paper's three backbones, by key."""
 SLOTS = {name: slot for slot, backbone in BACKBONES.items() for name in backbone.names}
-"""The key of each of their names and families. The checkpoint is ignored."""
+"""The backbone's key for each name or family, whatever the checkpoint."""
 
 
 def published_row(row: str, metric: str) -> Values:
-    """Return a row's numbers from Table 2 or 5; {} if they are of another metric."""
+    """Return a row's numbers from Table 2 or 5; {} if they are another average of F1."""
     tables = reference_json("published.json")
     entry = (tables["table2"]["rows"] | tables["table5"]["rows"])[row]
     if AVERAGES[entry["average"]] != metric:

@@ -102,7 +102,7 @@ class Table:
         Limits of the comparison, in the order in which they are printed.
     name, title
         The stem of the table's file names, and a description of the content. A target's `make`
-        names only its second table: this is the end of the name.
+        sets only the end of the name, and only for its second table.
     """
 
     columns: Sequence[str] = ()
@@ -137,7 +137,7 @@ class Artifacts:
 def to_frame(table: Table) -> DataFrame:
     """Return the table as a frame with a row for each number; the index is the line's number.
 
-    If alarms make our numbers meaningless, they are not compared with the paper's.
+    If there are alarms, our numbers are not compared with the paper's.
     """
     rows: list[tuple[Any, ...]] = []
     ours: Values = {}

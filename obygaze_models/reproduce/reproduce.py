@@ -173,7 +173,8 @@ def _train(
 ) -> dict[str, Run]:
     """Run each experiment, and load the runs.
 
-    The first is the last experiment, which leaves out each film in turn and takes the longest.
+    The last experiment starts first: if all targets are made, it leaves out each film in turn, and
+    takes the longest.
     """
 
     def jobs() -> Iterator[Any]:
@@ -192,7 +193,7 @@ def _train(
 
 
 def make_run(experiment: Experiment, folder: Path) -> None:
-    """Run an experiment, perhaps in a worker process."""
+    """Run an experiment, sharing concept banks with other runs of the same process."""
     run_experiment(experiment, folder, memo=_MEMO)
 
 
@@ -257,7 +258,7 @@ def _notes(
 
 
 def _write_pages(runs: Iterable[Run], folder: Path, log: Callable[[str], None]) -> None:
-    """Write a page for each label set."""
+    """Write a report page for each label set."""
     from obygaze_models.report.page import report
 
     for (_, labels), of_labels in group_by(runs, lambda run: run.header.manifest.label_key).items():

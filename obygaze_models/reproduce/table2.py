@@ -155,7 +155,7 @@ def plan_bottlenecks(
 
 
 def make_table(context: ReproductionContext, runs: Runs, *, name: str) -> Artifacts:
-    """Make the table and, if both protocols were run, compare released and leak-free numbers."""
+    """Make the table and, if both were run, compare the released and leak-free protocols."""
     blocks: list[Block] = []
     warnings: list[RunWarning] = []
     for setting in context.settings:
@@ -296,7 +296,7 @@ def _guesses(
     *,
     is_papers: bool = False,
 ) -> Iterator[Line]:
-    """Yield a line of the shares of positives, and a line for each baseline at these shares."""
+    """Yield a line of the shares of positives, and each baseline's lines at these shares."""
     yield Line(f"Share of positives{where}", "count", shares)
     for key, title in published.CHANCE.items():
         scores = {column: baselines(share)[key][metric] for column, share in shares.items()}

@@ -52,7 +52,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         The choices of the fit, and the probability that counts as one half.
     seen
         The start and end of each clip that was used in the fit, by file; None for a whole file. It
-        is empty if the fit used whole groups, which are in `seen_groups`.
+        is empty if whole groups were left out of the fit: all clips of `seen_groups` count as seen.
     seen_groups
         The films, or other groups, of the clips that were used, by column.
     notes
@@ -92,7 +92,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def spans_of(items: Items, ids: Sequence[str]) -> dict[str, list[Span | None]]:
-    """Return the start and end of clips by file, for `About.seen`; None for a whole file."""
+    """Return the start and end of clips by file, for `About.seen`; None without times."""
     spans = dict[str, list[Span | None]]()
     for clip in ids:
         file, span = _locate(items[items.row(clip)])
@@ -101,7 +101,10 @@ def spans_of(items: Items, ids: Sequence[str]) -> dict[str, list[Span | None]]:
 
 
 def _locate(item: Item) -> tuple[str, Span | None]:
-    """Return the file of a clip (or else its film, or its id), and its start and end."""
+    """Return the file of a clip, and its start and end, or None if either is unknown.
+
+    A clip without a file has the name of its film if its times are known, or else its own id.
+    """
     file = media_stem(item.media)
     if item.start is None or item.end is None:
         return file or item.id, None

@@ -68,9 +68,10 @@ def save_model(
     card: str = "",
     overwrite: bool = False,
 ) -> None:
-    """Save a fitted estimator to a folder, with a card for readers; of a search, its best.
+    """Save a fitted estimator, or the best estimator of a search, to a folder.
 
-    Raise `ExperimentError` if it has parts that cannot be loaded safely, such as a forest.
+    `card` is the text of its ``README.md``. Raise `ExperimentError` if the estimator has parts that
+    cannot be loaded safely, such as a forest.
     """
     files = model_files(model, about or About())
     if card:
@@ -128,7 +129,7 @@ def load_model(path: str | Path) -> tuple[Any, About]:
 
 @contextmanager
 def prediction_errors(path: str | Path, model: Any) -> Iterator[None]:
-    """Convert any error of a loaded model, whose arrays may be forged, to `ExperimentError`."""
+    """Convert errors of a loaded model, whose arrays may be forged, to `ExperimentError`."""
     try:
         with plugin_errors(modules_of(model)):
             yield

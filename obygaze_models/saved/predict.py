@@ -1,7 +1,7 @@
 """Predict clips of a store with a saved model, and score it on annotated clips.
 
 A model records the features it was trained on, and other features raise an error. It also records
-the footage and the films it has seen, so that these are not mistaken for a test.
+the footage and the films it has seen, so that scores on them are not mistaken for a test.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Predictions:
         The model's description.
     table
         A row for each clip: ``id``, ``prediction``, a ``probability_NAME`` for each class (or a
-        ``value``), and ``seen``: ``clip`` if the model was trained on the clip, ``film`` if it was
-        trained on other clips of its film, otherwise ``no``.
+        ``value``), and ``seen``: ``clip`` if the clip's footage was used in training, ``film`` if
+        only other clips of its film were, otherwise ``no``.
     values
         The probabilities [N, classes], or the predicted numbers [N, 1].
     warnings
@@ -104,7 +104,7 @@ def predict(folder: str | Path, store: Stores, *, ids: Sequence[str] | None = No
     task = about.learned
     wanted = opened.done_ids(ids)
     if not wanted:
-        raise ExperimentError(f"{opened.where} has features of none of these clips")
+        raise ExperimentError(f"{opened.where} has features of none of these clips. Extract them")
     step = BLOCK_VALUES // about.needs.shape[-1]
     if about.reads == "frames":  # all at once
         step = len(wanted)
@@ -170,9 +170,10 @@ def evaluate(
 ) -> pd.DataFrame:
     """Score a saved model, and guesses, on a manifest's clips.
 
-    The table has a row for the model and for each kind of guess on three sets of clips (``on``):
-    ``all clips``, ``unseen clips``, and ``clips of unseen films``. Only the last show how well the
-    model works on a new film.
+    The table has rows for three sets of clips (``on``): ``all clips``, ``unseen clips``, and
+    ``clips of unseen films``. Only the last show how well the model works on a new film. Each set
+    that has clips has a row for the model. It also has a row for each kind of guess if the model
+    predicts numbers, or two classes that both have clips.
     """
     predictions = predict(folder, store)
     about = predictions.about
@@ -227,11 +228,13 @@ def evaluate(
 
 
 def open_for(about: About, store: Stores, ids: Sequence[str] | None = None) -> Sources:
-    """Open a store with these clips; raise `ExperimentError` for features unlike in training."""
+    """Open a store; raise an error if a model cannot read its features, or a clip is unknown."""
     opened = open_stores(store)
     needed = about.needs
     if about.reads == "groups":
-        raise ExperimentError("the model predicts from the film of a clip, not from features")
+        raise ExperimentError(
+            "the model predicts from a clip's film, not its features. Use another model"
+        )
     shapes = {spec.name: list(spec.shape) for spec in opened.specs}
     actual = {
         "weights": opened.attributes["backbone"]["weights_sha256"],

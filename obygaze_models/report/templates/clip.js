@@ -1,4 +1,4 @@
-// The dialog of a clip: its picture or film, its labels, and why the model decides.
+// The dialog of a clip: its picture or film, its labels, and the reasons for the prediction.
 const dialog = find("clip");
 let around = []; // the clips that the arrows step through
 let opened = -1;
@@ -50,7 +50,7 @@ function why_list(clip) {
   return make("div", {}, make("h3", {}, head), make("ul", {}, parts.map((part) => make("li", {}, part))));
 }
 
-// The video of a clip's film at the clip's time, or null if the page was made without videos.
+// The video of a clip's film at the clip's time, or null if the page has no video of it.
 function video(clip) {
   const { of } = data.videos;
   const key = [data.ids[clip], film_of(clip).id].find((id) => Object.hasOwn(of, id));

@@ -65,7 +65,7 @@ function probability(clip, shown = view.shown) {
 }
 
 const wrong = (clip) => tested(clip) && view.called[row_of(clip)] !== view.label[row_of(clip)];
-// How far the model is from the label.
+// The probability that the model does not give to the label; -1 for untested clips.
 const distance = (clip) => (tested(clip) ? 1 - probability(clip, view.label[row_of(clip)]) : -1);
 
 function annotators_differ(clip) {
@@ -73,7 +73,7 @@ function annotators_differ(clip) {
   return new Set(levels).size > 1;
 }
 
-// The parts of a prediction, largest first, or the questions of a tree, as texts.
+// The parts of a prediction, largest first, then the intercept; or the questions of a tree.
 function reasons(clip) {
   const row = row_of(clip);
   if (row === null || !view.why) return [];

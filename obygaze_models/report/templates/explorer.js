@@ -1,4 +1,4 @@
-// One film minute by minute: what is chosen, the list of its clips, links, and a table to save.
+// One film clip by clip: what is chosen, the list of its clips, links, and a table to save.
 const FIRST_ROWS = 5;
 const STEP = 50;
 const chosen = (name) => find(`choose-${name}`)?.value ?? "";
