@@ -1,7 +1,7 @@
 """Read rows of arrays, shard by shard.
 
-Uncompressed shards on this machine are memory-mapped, which is many times faster than reading them
-with Zarr. Of other shards, only the index and the chunks that are needed are read.
+Shards on this machine are memory-mapped; uncompressed, they are read many times faster than with
+Zarr. Of other shards, only the index and the chunks that are needed are read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 BATCH_BYTES = 64 * 2**20
 """The total size of the chunks that are fetched at a time."""
 MAX_OPEN_SHARDS = 64
-"""The maximum number of open shards. Each needs a file descriptor; some systems allow only 256."""
+"""The number of shards kept open. Each may need a file descriptor; some systems allow only 256."""
 
 Rows = NDArray[np.intp]
 
@@ -211,7 +211,7 @@ class RowReader:
         return shard.read_row(within)
 
     def forget(self) -> None:
-        """Release the memory that holds rows, for which shards on this machine are closed."""
+        """Release the memory that holds rows, by closing the shards on this machine."""
         if self.store.location.is_local:
             self._shards.clear()
             self.store.location.forget()

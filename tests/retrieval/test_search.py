@@ -188,7 +188,7 @@ def test_text_search_equals_transformers(checkpoints, tmp_path, name):
     second = write_checkpoint(name, tmp_path / name, seed=1)
     with pytest.raises(BackboneError, match=r"other weights .*--backbone NAME=FOLDER"):
         of.search(store, text=TEXT, backbone=str(second))
-    with pytest.raises(UsageError, match=r"reads \d+ tokens of a text; shorten it"):
+    with pytest.raises(UsageError, match=r"reads only \d+ tokens of a text; shorten it"):
         of.search(store, text=TEXT * 40, backbone=backbone)
 
 
