@@ -296,7 +296,7 @@ def stratified(
         units = manifest.items.groups(groups, ids)
     count = len(set(units))
     if not 2 <= folds <= count:
-        limits = f"folds must be from 2 to {count}, the number of groups of clips"
+        limits = f"folds must be from 2 to {count}, the number of clips or groups"
         raise UsageError(f"{limits} (got {folds})")
 
     fold_of = deal(label_set.levels, units, folds, seed)

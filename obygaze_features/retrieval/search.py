@@ -254,6 +254,6 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
     ours = network.about["weights_sha256"]
     if digest != ours and not (backbone and digest.startswith("unknown")):
         raise BackboneError(
-            f"{store.where} was made with weights that differ from those of {spec}; {give}"
+            f"{store.where} was made with weights other than those of {spec}; {give}"
         )
     return network
