@@ -194,7 +194,7 @@ def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_jso
 def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
     """Compare two stores: attributes, probes and rows.
 
-    Rows, and the probes (the features of a synthetic clip), are compared by value and by cosine.
+    Rows, and the probes (the features of a fixed input), are compared by value and by cosine.
     Exits with code 1 if the stores differ.
 
     \b

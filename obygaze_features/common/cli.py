@@ -91,7 +91,7 @@ PATH = click.Path(path_type=Path)
 
 
 def output_option(text: str, **settings: Any) -> Callable[[Command], Command]:
-    """Return the option ``--output``, required unless `settings` have a default or say so."""
+    """Return the option ``--output``, required unless it has a default or ``required=False``."""
     settings.setdefault("required", "default" not in settings)
     return click.option("-o", "--output", type=PATH, help=text, **settings)
 

@@ -29,7 +29,7 @@ _SCENE_ID = re.compile(r"\A(tt\d{7,8})-0*(\d+)\Z", re.ASCII)
 class Located:
     """The result of looking for items' media: found, missing or ambiguous.
 
-    `hint` says which names were searched for when the first item was missing.
+    `hint` says which names were searched for the first missing item.
     """
 
     found: dict[str, Path] = field(default_factory=dict)

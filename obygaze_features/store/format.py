@@ -170,7 +170,7 @@ class Recipe:
     backbone
         ``name``, ``family``, ``revision``, ``weights_sha256`` and ``config``.
     preprocessing
-        The steps that turn frames into the backbone's input.
+        The steps that turn frames, sound or texts into the backbone's input.
     precision
         The number format in which the backbone computes, such as ``float32``.
     arrays

@@ -5,7 +5,8 @@ be read sets the shape and number type of all. A row that cannot be read is reco
 the reason. An interrupted import is resumed.
 
 A folder has one file per item, ``FILM/STEM.pth`` or ``FILM/STEM.npy``, which is found like the
-item's media file. For spans of a film, and if no file has that stem, it is found by the item's id.
+item's media file. If no file has that stem, or if the item is a span of a film, the
+file is found by the item's id.
 """
 
 from __future__ import annotations

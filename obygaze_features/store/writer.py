@@ -112,8 +112,8 @@ class StoreWriter:
         recipe
             The description of how the rows are computed.
         probe
-            The features of the probe, a fixed synthetic clip, by array. With them, two labs can
-            check that they compute the same features.
+            The features of the probe (a fixed synthetic clip, image, sound or text), by array. With
+            them, two labs can check that they compute the same features.
         block_rows
             The number of rows per block (default: 32, or more for many items). Must be the same
             for all stores of one extraction.
@@ -200,7 +200,7 @@ def commit_block(
     """
     rows = store.rows_of_block(block)
     if not rows or len(outcomes) != len(rows):
-        raise StoreError(f"{store.path}: block {block} has rows: {len(rows)} (got {len(outcomes)})")
+        raise StoreError(f"{store.path}: rows in block {block}: {len(rows)}, not {len(outcomes)}")
 
     status = []
     sources = []
