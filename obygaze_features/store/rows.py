@@ -135,7 +135,7 @@ class Shard:
 
     @cached_property
     def _places(self) -> Rows:
-        """The place of each chunk among evenly spaced ones; -1 if it must be found or decoded."""
+        """The place of each chunk in `_chunks`; -1 if it is not one of them."""
         places = np.full(self.layout.chunks, -1)
         if self.file.location.is_local and not self.layout.compressed:
             starts, lengths = self._index.T
@@ -247,7 +247,7 @@ class RowReader:
     def _open_first(
         self, array: ShardLayout, number: int, tails: Mapping[str, bytes | None]
     ) -> Shard:
-        """Open the first file that exists of those that a shard may have."""
+        """Open a shard from the first of its possible files that exists."""
         location = self.store.location
         for name in self._names(array, number):
             tail = tails.get(name)

@@ -168,12 +168,12 @@ def _list_dataset(there: Remote) -> dict[str, int]:
 
 
 def _dataset(there: Remote) -> dict[str, str]:
-    """Return what names a dataset for the Hub's client."""
+    """Return the arguments that identify a dataset for the Hub's client."""
     return {"repo_id": hub_repository(there.address), "repo_type": "dataset"}
 
 
 def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> dict[str, Any]:
-    """Download or unpack a final store; a second run keeps the files that have arrived.
+    """Download, unpack or copy a final store; a second download keeps the files that have arrived.
 
     Returns the path, the number of files, their size, and how many bytes were fetched this time.
 
