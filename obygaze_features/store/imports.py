@@ -28,7 +28,7 @@ from obygaze_features.common.package import need
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import shorten
-from obygaze_features.errors import ObygazeError, StoreError, UsageError, translate
+from obygaze_features.errors import ObygazeError, OutputExists, StoreError, UsageError, translate
 from obygaze_features.items.items import Item
 from obygaze_features.items.media import MediaFolder
 from obygaze_features.store import format as fmt
@@ -96,7 +96,8 @@ def import_features(
     manifest
         The manifest. The store has a row for each of its items.
     path
-        The store to write, ``NAME.zarr``. An interrupted import is resumed.
+        The store to write, ``NAME.zarr``. An interrupted import is resumed; a complete store is
+        never changed.
     ids
         The id of each row of ``.npy`` files: a sequence of ids, such as a column of a table, or
         the path of a CSV table with a column ``id``. Pass ``manifest.ids`` if row i is item i.
@@ -121,6 +122,8 @@ def import_features(
 
     if output.exists():
         writer = StoreWriter.resume(output, manifest, stated)
+        if not writer.missing_blocks():
+            raise OutputExists(f"{output} is complete; delete it, or choose another name")
     else:
         row_bytes = max(1, sum(spec.row_bytes for spec in specs))
         block_rows = min(max(1, PART_BYTES // row_bytes), fmt.MAX_BLOCK_ROWS)

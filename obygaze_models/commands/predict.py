@@ -127,9 +127,10 @@ def predict(
     if as_json:
         echo_json(rows)
     else:
-        counts = table["prediction"].value_counts().head(10).to_dict()
-        facts: dict[str, Any] = {"predictions": len(table), "by_class": counts}
-        facts |= {"wrote": [str(path) for path in files]}
+        facts: dict[str, Any] = {"predictions": len(table)}
+        if "value" not in table:
+            facts["by_class"] = table["prediction"].value_counts().head(10).to_dict()
+        facts["wrote"] = [str(path) for path in files]
         if not files:
             facts["first"] = table.filter(regex=SHOWN).head(20).to_dict("records")
         show(facts)

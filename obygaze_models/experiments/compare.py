@@ -152,7 +152,7 @@ def compare(
             rows += _rows(model, reference, test, ids, by)
             warnings += notes
     if not rows:
-        reasons = [f"no model to compare with {reference.name}"]
+        reasons = [f"no model to compare with {reference.name}: name two or more, or none"]
         reasons += [note.text for note in warnings if note.code == "left-out"]
         raise ExperimentError("; ".join(reasons))
 

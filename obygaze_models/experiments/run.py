@@ -260,8 +260,9 @@ def _outside(plan: Plan, path: Path) -> Iterator[pd.DataFrame]:
     """
     with translate(ExperimentError, path, "cannot be read: {}", foreign=(OSError, ValueError)):
         outside = pd.read_csv(path, dtype=OUTSIDE, keep_default_na=False, na_values={"fit": [""]})
-    if "model" not in outside:
-        outside["model"] = path.stem
+    outside = pd.DataFrame({"model": path.stem, **outside})
+    if "task" not in outside and len(plan.problems) > 1:
+        raise ExperimentError(f"{path} needs a column task: the experiment has several tasks")
     for problem, (model, table) in product(plan.problems, split_by(outside, "model").items()):
         if model in plan.experiment.learners:
             raise ExperimentError(f"{path}: an estimator is called {model!r}, too. Rename one")

@@ -18,7 +18,6 @@ from obygaze_features.errors import UsageError
 from obygaze_models.report.scores import Axis, axis_of
 from obygaze_models.report.sources import Clip, Labels
 from obygaze_models.scoring.intervals import (
-    MIN_GROUPS,
     Estimate,
     clip_interval,
     jackknife,
@@ -145,8 +144,7 @@ class People:
         if everyone == 2:
             parts = [votes[0] & (by == 1), by == 2, votes[1] & (by == 1)]
         counts = [int(part.sum()) for part in parts]
-        films = np.unique(self.film[self.shared][by > 0])
-        if sum(counts) < MIN_MARKED or len(films) < MIN_GROUPS:
+        if sum(counts) < MIN_MARKED:
             return counts, Estimate(None)
         return counts, self.kappa(self.tables(own, 2))
 

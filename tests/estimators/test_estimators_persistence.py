@@ -5,7 +5,6 @@ import json
 import os
 import pickle
 import shutil
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -267,10 +266,6 @@ def parameters(header, **values):
     header["model"]["parameters"].update(values)
 
 
-def forge_parameters(header, arrays, **values):
-    parameters(header, **values)
-
-
 def cut(name):
     return lambda h, a: a.update({name: np.ascontiguousarray(a[name][:-1])})
 
@@ -322,7 +317,7 @@ FORGERIES = [
     ("bank", "fewer names", lambda h, a: learned(h, names_=["Look"])),
     ("knn", "fewer labels", cut("model._y")),
     ("fusion", "a scale of 0", lambda h, a: a["model.scales_"].__setitem__(0, 0)),
-    *(("fusion", f"{key} {value}", partial(forge_parameters, **{key: value}))
+    *(("fusion", f"{key} {value}", lambda h, a, part={key: value}: parameters(h, **part))
       for key, value in (("stores", []), ("stores", {"mapping": []}),
                          ("stores", {"mapping": [["see", 10**9]]}))),
     ("fusion", "classes that are no numbers of rows", lambda h, a: a.update(

@@ -140,7 +140,7 @@ REFUSED = [
     (with_gaps, "needs 3 folds with clips in each, but the folds of the split 'gaps' have 20, 20"),
     (without_sure_tests, "no model could be trained"),
     ({"protocol": {"name": "leave-film-out", "min_clips": EACH + 1}},
-     f"groups with {EACH + 1} clips of each class, its min_clips (got 0 of {FILMS})"),
+     f"groups with {EACH + 1} clips of each class (got 0 of {FILMS})"),
     ({"groups": "serie", "split": ""}, "unknown column 'serie'; choose from film, media, kind"),
 ]  # fmt: skip
 

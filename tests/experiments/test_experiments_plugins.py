@@ -25,6 +25,8 @@ from tests.kit.files import csv_rows, refused
 from tests.kit.files import write as write_lines
 from tests.kit.run import RECIPE, labelled, write_experiment, write_rows
 
+EXAMPLE = Path(__file__).parents[2] / "examples/mobygaze"
+
 HEAD = """
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -308,6 +310,13 @@ def test_user_errors_in_predictions_are_one_line(experiment, tmp_path, text, fac
     with pytest.raises(ExperimentError, match=fact):
         om.run_experiment(chosen, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_predictions_of_several_tasks_name_them(tmp_path):
+    table = write_lines(tmp_path / "theirs.csv", "id,probability\na,.5")
+    concepts = om.load_experiment(EXAMPLE / "concepts.toml")
+    with pytest.raises(ExperimentError, match="needs a column task"):
+        om.run_experiment(structs.replace(concepts, predictions=(table,)), tmp_path / "run")
 
 
 @pytest.fixture
