@@ -1,7 +1,7 @@
 """The exceptions that obygaze raises on purpose.
 
 ObygazeError                 a mistake that one line can explain; exit code 1
-├── UsageError               options conflict, or a name is unknown; exit code 2
+├── UsageError               an option or argument cannot be used; exit code 2
 ├── OutputExists             an output exists and --overwrite was not passed
 ├── MissingExtra             an optional package is not installed, or cannot be imported
 ├── ManifestError            a manifest or its source is invalid
@@ -99,7 +99,7 @@ def _rebuild(
 
 
 class UsageError(ObygazeError, ValueError):
-    """The error raised if options conflict, or if a name is unknown."""
+    """The error raised if an option or argument cannot be used."""
 
     exit_code = 2
 

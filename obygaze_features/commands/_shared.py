@@ -10,7 +10,7 @@ from obygaze_features.common.cli import PATH, echo
 from obygaze_features.common.text import group_by, join_some
 
 MAX_FAILURES_SHOWN = 20
-"""The maximum number of failures shown in the terminal; the store lists them all."""
+"""The maximum number of reasons for failures that are shown in the terminal."""
 VIDEOS_HELP = "The folder of the clips, or of the films that contain them."
 device_option = click.option(
     "--device", help="cpu, cuda, cuda:1 or mps; default: a GPU if there is one."
@@ -22,7 +22,7 @@ source_argument = click.argument("source", type=PATH, required=False)
 
 
 def echo_failures(failures: Mapping[str, str]) -> None:
-    """Print the first failures, one line per reason."""
+    """Print the first reasons for failures, each with its first id, one per line."""
     by_reason = group_by(failures, lambda item_id: failures[item_id])
     for reason, ids in [*by_reason.items()][:MAX_FAILURES_SHOWN]:
         echo(f"  {join_some(ids, 1)}: {reason}", err=True)

@@ -195,7 +195,7 @@ def export(timelines: Path, manifest: Path | None, output: Path) -> None:
     the levels and concepts to choose from, the data set's name, source, licence and citation, and
     the exact times of segments that you do not move. With --manifest, the tier "to discuss" shows
     where annotators differ, and the file links to its film, if the manifest names the film's file
-    (such as Juno.mp4). An existing file is never replaced, because people edit them. For a
+    (such as Juno.mp4). Existing files are never replaced, because people edit them. For a
     spreadsheet, open the segments.csv of the timelines.
 
     \b
@@ -357,8 +357,8 @@ def agreement(
     stretches, and the concepts of each film.
 
     gamma = 1 - d/e, where d is the mean distance between the annotators' levels, and e is that mean
-    when one annotator's levels are in random order (for gamma_uniform in --json and -o, of levels
-    that are all equally likely).
+    when one annotator's levels are in random order (for gamma_uniform, in --json and -o: when all
+    levels are equally likely).
 
     Only annotators' label sets are compared: those that were projected from timelines, imported
     with --annotator, or named by you. Label sets that a rule made say nothing about how much people

@@ -216,7 +216,7 @@ def demo(folder: Path, **options: Any) -> None:
 @click.option("--download", is_flag=True, help="Download them, to use without a network.")
 @json_option
 def backbones(names: tuple[str, ...], download: bool, as_json: bool) -> None:
-    """List the backbones, or show one.
+    """List the backbones, or describe those named.
 
     NAME is a name from the list; with --download, also a model for `obygaze features
     caption-scores`, or OWNER/NAME on the Hugging Face Hub. Other commands also take any other

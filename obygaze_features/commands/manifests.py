@@ -122,7 +122,7 @@ def accede(source: Path, output: Path, overwrite: bool) -> None:
 @click.option(
     "--every",
     type=click.FloatRange(0.1),
-    help="Cut each film into spans of this many seconds, named after the film and their start.",
+    help="Cut each film into spans of this many seconds, named after its file and their start.",
 )
 @output_options("The manifest's folder.", default=Path("manifests", "folder"))
 def folder(source: Path, output: Path, overwrite: bool, **options: Any) -> None:
@@ -221,7 +221,7 @@ def show_manifest(manifest: Path, labels: str | None, by_film: bool, as_json: bo
     "--shift",
     type=float,
     default=0.0,
-    help="Shift all subtitles by this time; a negative number makes them earlier.",
+    help="Shift all subtitles by this many seconds; a negative number makes them earlier.",
 )
 def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, shift: float) -> None:
     """Make a manifest of the words spoken in each clip.
@@ -229,7 +229,7 @@ def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, shift
     SOURCE is an SRT or WebVTT file, or a folder with one such file per film, named after the film's
     id, title or video (tt0467406.srt, "Juno (2007).en.vtt"). Each text has the id of its clip. A
     subtitle that spans several clips goes to the clip that contains most of it. Exits with code 3
-    if files or subtitles could not be used.
+    if a film has no subtitles, or if files or subtitles could not be used.
 
     Only the new manifest contains the words. Stores extracted from it contain no words, so they
     can be shared.
@@ -289,8 +289,8 @@ def check(manifest: Path, videos: Path | None, as_json: bool) -> None:
     """List the first problem in each file of a manifest, and clips without a file.
 
     A clip's file is its media path or, without one, FILM/ID.* or ID.*, with the extension of any
-    video or sound format. Exits with code 1 if the manifest has problems, and with code 3 if files
-    are missing or ambiguous.
+    video, sound or image format. Exits with code 1 if the manifest has problems, and with code 3 if
+    files are missing or ambiguous.
 
     \b
     Example:

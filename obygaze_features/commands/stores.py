@@ -44,7 +44,7 @@ def stores() -> None:
 def info(store: Path | str, as_json: bool) -> None:
     """Show what a store holds, or the rows of a folder of stores.
 
-    Numbers are read in Python: obygaze_features.open_store(STORE).read("native", ["ID"]).
+    To read the numbers, use Python: obygaze_features.open_store(STORE).read("native", ["ID"]).
 
     \b
     Example:
@@ -69,7 +69,7 @@ def info(store: Path | str, as_json: bool) -> None:
 @click.option(
     "--allow-incomplete",
     is_flag=True,
-    help="Finalise even if rows are still to do; no process may be computing them.",
+    help="Finalise even if rows are still to do; first stop any process that computes them.",
 )
 @json_option
 def finalise(store: Path, as_json: bool, **options: bool) -> None:
@@ -93,7 +93,7 @@ def finalise(store: Path, as_json: bool, **options: bool) -> None:
 def set_(store: Path, **texts: str | None) -> None:
     """Edit a store's licence, citation or name.
 
-    A final store also gets a new card and new checksums.
+    A final store also gets a new card.
 
     \b
     Example:
@@ -108,9 +108,9 @@ def set_(store: Path, **texts: str | None) -> None:
 @click.argument("store", type=ADDRESS)
 @json_option
 def verify(store: Path | str, as_json: bool) -> None:
-    """Verify every file of a store, and list damage by file and id.
+    """Verify a store's files, and list damage by file and id.
 
-    Compares each file with its checksum. Exits with code 1 if anything is damaged.
+    Compares each file except the log with its checksum. Exits with code 1 if anything is damaged.
 
     \b
     Example:
@@ -141,7 +141,7 @@ def repair(store: Path, yes: bool, as_json: bool) -> None:
     ids = list(dict.fromkeys(item_id for entry in damage for item_id in entry.ids))
     rows = f"{counted(len(ids), 'row')} must be dropped and computed again: {join_some(ids)}"
     if ids and not yes and not click.confirm(f"{rows}. Drop them?", err=True):
-        raise StoreError(f"{store}: no row was dropped")
+        raise StoreError(f"{store}: no row was dropped; to drop them, add --yes")
 
     repair_store(store, damage)
     facts = {"path": store, "undamaged": not damage, "to_do": ids}
@@ -177,7 +177,7 @@ def subset(
 def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_json: bool) -> None:
     """Join partial stores of one manifest, or stores without a clip in common.
 
-    Each row of a manifest's stores comes from the first store that has it.
+    In partial stores, each row comes from the first store in which it is done.
 
     \b
     Example:
@@ -194,7 +194,7 @@ def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_jso
 def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
     """Compare two stores: attributes, probes and rows.
 
-    Rows are compared by cosine, and so is the probe, a synthetic clip in every extracted store.
+    Rows, and the probes (the features of a fixed input), are compared by value and by cosine.
     Exits with code 1 if the stores differ.
 
     \b
@@ -228,8 +228,8 @@ def export(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> N
 def push(store: Path, target: Path | str, as_json: bool) -> None:
     """Send a finalised STORE to a zip file, S3 or the Hub.
 
-    TARGET is NAME.zip or a URL. The copy keeps the store's name unless the URL ends in NAME.zarr.
-    Every file is verified. The same command resumes an interrupted push.
+    TARGET is NAME.zip or a URL. On S3, the copy keeps the store's name unless the URL ends in
+    NAME.zarr. Every checksum is verified. The same command resumes an interrupted push.
 
     \b
     Example:
@@ -255,7 +255,7 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
 def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> None:
     """Copy a final STORE from a URL, a zip file or a folder.
 
-    Every file is verified. The same command resumes an interrupted download.
+    Every checksum is verified. The same command resumes an interrupted download.
 
     \b
     Example:
@@ -305,7 +305,7 @@ def import_(source: Path, manifest: Path, output: Path, as_json: bool, **options
 @click.option("--array", help="The array to search.  [default: native; with --frames: frames]")
 @click.option("--frames", is_flag=True, help="Compare every frame, and report the best moment.")
 @film_option("Only clips of these films.")
-@click.option("--top", type=click.IntRange(1), default=10, help="The number of clips.")
+@click.option("--top", type=click.IntRange(1), default=10, help="The maximum number of clips.")
 @click.option("--backbone", metavar="[NAME=]PATH", help="The checkpoint that made the stores.")
 @click.option("--thumbnails", type=PATH, metavar="FOLDER", help="Pictures (ID.jpg) for the page.")
 @output_options("A page with the matches (.html).", required=False)

@@ -31,7 +31,7 @@ def echo(text: object, *, err: bool = False, **style: Any) -> None:
     """Print a command's output. Commands must always print with this function.
 
     Control characters are escaped, because names and reasons may come from other people's files and
-    servers. Styles are only used in terminals, unless NO_COLOR is set.
+    servers. Styles are used only in terminals, and not if NO_COLOR is set.
     """
     line = printable(str(text))
     if style and not os.environ.get("NO_COLOR"):
@@ -91,7 +91,7 @@ PATH = click.Path(path_type=Path)
 
 
 def output_option(text: str, **settings: Any) -> Callable[[Command], Command]:
-    """Return the option ``--output``, which is required unless it has a default."""
+    """Return the option ``--output``, required unless it has a default or ``required=False``."""
     settings.setdefault("required", "default" not in settings)
     return click.option("-o", "--output", type=PATH, help=text, **settings)
 
@@ -119,7 +119,7 @@ ADDRESS.name = "address"
 def _local(ctx: click.Context, param: click.Parameter, value: str | Path) -> Path:
     if isinstance(value, str):
         where = redact_url(value)
-        raise UsageError(f"{where} is a URL; fetch a store first with: obygaze stores pull")
+        raise UsageError(f"{where} is a URL; pass a path (to fetch a store: obygaze stores pull)")
     return value
 
 
@@ -158,7 +158,7 @@ levels_option = click.option(
     "concepts, or the folder of a manifest or of timelines that has them. By default, those that "
     "the manifest has, or else ObyGaze12's.",
 )
-"""The option for your own levels, which all commands that read labels have."""
+"""The option ``--levels``, for your own levels."""
 
 
 class HeadedGroup(click.Group):
@@ -219,7 +219,7 @@ class RootGroup(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in self.lazy.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; print an `ObygazeError` as one line, unless ``--debug`` was passed."""
+        """Run the command; print an expected error as one line, unless ``--debug`` was passed."""
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 # Ctrl-C stays ignored in the background of a shell script.

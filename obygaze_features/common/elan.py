@@ -110,7 +110,7 @@ def read_eaf(path: Path, error: type[ObygazeError]) -> tuple[Document, list[tupl
 def _add_details(
     root: Xml.Element, details_of: Mapping[str, dict[str, list[str]]]
 ) -> list[tuple[str, str]]:
-    """Add the texts in dependent tiers, and return those that are about no annotation."""
+    """Add the texts in dependent tiers; return those that belong to no annotation with times."""
     notes = root.iter("REF_ANNOTATION")
     parents = {note.get("ANNOTATION_ID"): note.get("ANNOTATION_REF", "") for note in notes}
     left_out = []

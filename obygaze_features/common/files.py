@@ -2,7 +2,7 @@
 
 Everything is written next to its destination under a temporary name, flushed to disk, and renamed.
 A reader sees either the old or the new file, even after a power failure. A killed process may leave
-a hidden temporary file, which nothing reads.
+a hidden temporary file or folder, which nothing reads.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def require_folder_name(path: Path) -> None:
 
 
 def disk_errors(path: Path, error: type[ObygazeError]) -> AbstractContextManager[None]:
-    """Turn errors of a full or read-only disk into a one-line `error`."""
+    """Turn an `OSError`, such as a full or read-only disk, into a one-line `error`."""
     reason = "cannot be written: {}; what was there is unchanged"
     return translate(error, path, reason, foreign=OSError)
 
@@ -121,7 +121,7 @@ def describe_absent(path: Path, wish: str) -> str:
     if near:
         hint = f"did you mean {path.parent / near}?"
     for aside in path.parent.glob(f".{glob.escape(path.name)}.*{ASIDE}"):
-        hint = f"a killed command left it as {aside}: rename it"
+        hint = f"a killed command left it as {aside}; rename that to restore it"
     return f"{path} does not exist; {hint}"
 
 
@@ -137,7 +137,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_files(files: Mapping[Path, str], *, overwrite: bool = False) -> None:
-    """Write several files, or none if one of them exists or cannot be written.
+    """Write several files, or none if one of them may not be replaced or cannot be written.
 
     The other files may describe the first one: they are removed while it is replaced, so that they
     never describe a different file. Two processes take turns, so that all files come from one of
@@ -263,7 +263,7 @@ def new_folder(
 
 
 def check_new_folder(path: Path, *, overwrite: bool = False, marker: str | None = None) -> None:
-    """Raise early the errors that `new_folder` would raise, and create the parent folder."""
+    """Raise the errors with which `new_folder` would begin; create the parent folder."""
     require_folder_name(path)
     refuse_to_overwrite(path, overwrite=overwrite)
     is_ours = path.is_dir() and not path.is_symlink()
@@ -309,7 +309,7 @@ def _refuse_to_lose(old: Path, new: Path) -> None:
 
 
 def _exchange(new: Path, path: Path) -> None:
-    """Swap two folders; if this is interrupted, either of them has the name.
+    """Swap two folders; after an exception, one of them has the name.
 
     A process that is killed in between leaves the old folder aside, where nothing removes it.
     """
@@ -329,7 +329,7 @@ def sha256_of(path: Path) -> str:
 
 
 def to_json(value: Any) -> str:
-    """Format a value as readable JSON: indented, in UTF-8, and with a final newline."""
+    """Return a value as readable JSON: indented, not limited to ASCII, and with a final newline."""
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -341,12 +341,12 @@ def read_bytes(path: Path, error: type[ObygazeError]) -> bytes:
 
 
 def read_json(path: Path, error: type[ObygazeError]) -> Any:
-    """Read a JSON file; raise `error`, which names the line, if it is not valid."""
+    """Read a JSON file; raise `error` if it is not valid."""
     return parse_json(read_bytes(path, error), path, error)
 
 
 def read_toml(path: Path, error: type[ObygazeError]) -> dict[str, Any]:
-    """Read a TOML file; raise `error`, which names the line, if it is not valid."""
+    """Read a TOML file; raise `error` if it is not valid."""
     import tomllib  # imported here to start other commands faster
 
     data = read_bytes(path, error)

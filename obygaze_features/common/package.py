@@ -53,7 +53,7 @@ def need(module: str, *, extra: str) -> ModuleType:
 
 
 def missing(module: str, problem: ImportError, extra: str) -> MissingExtra:
-    """Return the error for a module that cannot be imported, which an extra installs."""
+    """Return the error for a module of an extra that cannot be imported."""
     remedy = f"install it with: pip install 'obygaze[{extra}]'"
     return MissingExtra(f"{module} cannot be imported ({problem}); {remedy}")
 

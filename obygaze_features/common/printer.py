@@ -79,7 +79,7 @@ def align_rows(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def to_cell(value: Any) -> str:
-    """Return a value as text for people: a dash for None, and three digits of a fraction.
+    """Return a value as text for people: a dash for None or NaN, and at most three decimals.
 
     Examples
     --------

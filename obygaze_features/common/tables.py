@@ -95,8 +95,8 @@ def read_table(
         A text file in UTF-8 with a header.
     delimiter
         The character between cells: a comma for a table that obygaze wrote; None for the most
-        frequent of `DELIMITERS` in the header. Other programs' tables lose blank rows, and the
-        escapes of formulas.
+        frequent of `DELIMITERS` in the header. With None or another character, blank rows and the
+        escapes of formulas are removed.
     required
         Columns that must exist.
     """
@@ -301,7 +301,7 @@ def _find_columns(
 
 
 def format_table(columns: Mapping[str, Sequence[str]]) -> str:
-    """Format a table as CSV with commas, minimal quoting and Unix line endings."""
+    """Format a table as CSV with commas and Unix line endings."""
     rows = zip(*columns.values(), strict=True)
     lines = [",".join(columns), *map(",".join, rows)]
     text = "\n".join([*lines, ""])

@@ -15,7 +15,7 @@ _NOT_IN_FILES = re.compile(r'[<>:"/\\|?*]+')
 _KEPT_BY_WINDOWS = re.compile(r"(con|prn|aux|nul|(com|lpt)[1-9¹²³]) *(\.|$)", re.IGNORECASE)
 _MAX_STEM_BYTES = 180
 MAX_NAMES_COMPARED = 1000
-"""The number of names above which only case and leading zeros are compared, so that it is fast."""
+"""With more names than this, only those that differ in case or leading zeros are suggested."""
 MAX_QUOTED = 60
 """The number of letters of a quoted text that a message shows."""
 MAX_TIME_S = 1e9
@@ -178,7 +178,7 @@ def did_you_mean(unknown: Iterable[str], names: Iterable[str]) -> str:
 
 
 def unknown_name(kind: str, name: str, names: Iterable[str]) -> str:
-    """Return the message that `name` does not exist, with the closest name or all names.
+    """Return the message that `name` does not exist, with the closest name or up to 30 names.
 
     Examples
     --------

@@ -80,12 +80,12 @@ def find_films(names: Collection[str] | str, titles: Mapping[str, str]) -> list[
 
     remaining = [film for film in dict.fromkeys(chosen or titles) if film not in left_out]
     if not remaining:
-        raise UsageError("no film is left")
+        raise UsageError("no film is left; take away fewer films")
     return remaining
 
 
 def match_films(name: str, titles: Mapping[str, str], *, several: bool = False) -> list[str]:
-    """Return the films with this id, title or pattern, ignoring case, spaces and the year.
+    """Return the films with this id, title or pattern, ignoring case, extra spaces and the year.
 
     Raise `UsageError` if there are none or, without `several`, more than one.
 

@@ -68,7 +68,7 @@ class Item:
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """Items in columns; `extra` has the columns of the source that obygaze does not use."""
+    """Items in columns; `extra` has the other columns of the source."""
 
     ids: list[str]
     kinds: list[str]
@@ -320,8 +320,8 @@ def require_same_clips(stored: Items, listed: Items, listed_in: str = "the manif
     """Raise `ManifestError` if an id of a store stands for another file or span in a table.
 
     Ids of spans are often running numbers of a table, so equal ids alone prove nothing. Only what
-    both record is compared: spans where both have one, and files without their extension, or films
-    where neither has a file.
+    both record is compared: spans, and file names without their extension, or films where neither
+    has a file. If only one of the two is a span, nothing is compared.
     """
     for own in stored:
         row = listed.row_of.get(own.id)
@@ -333,7 +333,7 @@ def require_same_clips(stored: Items, listed: Items, listed_in: str = "the manif
 
 
 def _can_be_same(item: Item, other: Item) -> bool:
-    """Return False if both items record a file, film or span, and these differ."""
+    """Return False if two items differ in what both record; see `require_same_clips`."""
     if (item.start is None) != (other.start is None):
         return True
     starts = abs((item.start or 0) - (other.start or 0))
@@ -410,7 +410,7 @@ def name_film(film: str, media: str) -> str:
 
 
 def _read_seconds(table: Table, column: str) -> np.ndarray:
-    """Return a column of times, empty cells as NaN; raise an error for the first that is none."""
+    """Return a column of times, with NaN for empty cells; raise an error at the first bad cell."""
     cells = table.get(column)
     for row, cell in _wrong_cells(cells, _SECONDS):
         raise table.problem(row, f"{column} {shorten(cell)} is not a number of seconds")

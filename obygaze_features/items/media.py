@@ -20,7 +20,7 @@ SOUND_SUFFIXES = {".aac", ".flac", ".m4a", ".mp3", ".ogg", ".opus", ".wav"}
 """The suffixes of sound files, which are used only if there is no video."""
 MEDIA_SUFFIXES = VIDEO_SUFFIXES | IMAGE_SUFFIXES | SOUND_SUFFIXES
 PLAYED = (".mp4", ".webm", ".m4v", ".mov", ".mkv")
-"""The suffixes of files that browsers can play, most widely supported first."""
+"""The suffixes of videos that some browsers can play, most widely supported first."""
 _SCENE_FILE = re.compile(r"(tt\d{7,8})_scene_0*(\d+)(?:\.[A-Za-z0-9]+)?", re.ASCII | re.IGNORECASE)
 _SCENE_ID = re.compile(r"\A(tt\d{7,8})-0*(\d+)\Z", re.ASCII)
 
@@ -29,7 +29,7 @@ _SCENE_ID = re.compile(r"\A(tt\d{7,8})-0*(\d+)\Z", re.ASCII)
 class Located:
     """The result of looking for items' media: found, missing or ambiguous.
 
-    If any is missing, `hint` says which names were searched for first.
+    `hint` says which names were searched for the first missing item.
     """
 
     found: dict[str, Path] = field(default_factory=dict)

@@ -22,15 +22,18 @@ def audit(
 ) -> list[dict[str, Any]]:
     """Count the test items that are also training items, for pairs of training and test splits.
 
-    By default, the last fold of every split is a test set, and the training splits are those with
-    runs, or all splits if none has runs. Each row counts the test items that are in the pool (every
-    item of the training split outside its own test fold), also by class; the fewest and the most of
-    them in a run of the training split; and as `neighbours`, the remaining test items that are at
-    most `NEIGHBOUR_S` seconds from an item of the pool in the same file.
+    The last fold of a split is its test set. By default, every split is tested, and the training
+    splits are those with runs, or all splits if none has runs. Each row counts the test items that
+    are in the pool (every item of the training split outside its own test fold) or overlap one of
+    its items in time, also by class; the fewest and the most of them in a run of the training
+    split; and as `neighbours`, the remaining test items that are at most `NEIGHBOUR_S` seconds from
+    an item of the pool in the same file.
     """
     names = manifest.split_names
     if not names:
-        raise UsageError(f"the manifest {manifest.name!r} has no splits to audit")
+        raise UsageError(
+            f"the manifest {manifest.name!r} has no splits to audit; run: obygaze manifests split"
+        )
     rows = []
     for test_name in test or names:
         for train_name in train or manifest.run_names or names:

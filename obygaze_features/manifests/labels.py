@@ -233,7 +233,7 @@ def _with_codes(entries: Any) -> Any:
 def obygaze_scheme() -> LabelScheme:
     """Return the scheme of the ObyGaze12 paper: four levels, eight visual concepts, four others.
 
-    It includes the texts that `obygaze manifests thesaurus` prints.
+    It includes the definitions and examples that `obygaze manifests thesaurus` prints.
 
     Examples
     --------
@@ -250,7 +250,7 @@ OwnLevels = Sequence[str] | LabelScheme | Path | None
 
 @lru_cache(1 << 12)
 def name_key(text: str) -> str:
-    """Return a lookup key for a level or concept that is the same for all spelling variants.
+    """Return a lookup key for a level or concept: case, and how words are separated, do not count.
 
     Examples
     --------

@@ -180,7 +180,9 @@ class Manifest:
         if self.folder is not None:
             _write_part(self.folder, part, overwrite=overwrite)
         elif part.name in self._names(part.KIND) and not overwrite:
-            raise UsageError(f"the manifest {self.name!r} already has {part.KIND}/{part.name}")
+            raise UsageError(
+                f"manifest {self.name!r} already has {part.KIND}/{part.name}; pass overwrite=True"
+            )
         self._parts[part.KIND, part.name] = part
 
     def select(
@@ -194,7 +196,7 @@ class Manifest:
     ) -> Manifest:
         """Select the items that meet every condition, with their labels, splits and runs.
 
-        A split of which a fold would become empty is left out.
+        A split is left out if one of its folds would become empty.
 
         Parameters
         ----------
@@ -250,8 +252,7 @@ class Manifest:
         Parameters
         ----------
         source
-            A folder with ``ACCEDE*.txt``, ``MEDIAEVAL*.txt`` or both. It must contain at least one
-            file of sets, affect or violence.
+            A folder with ``ACCEDE*.txt``, ``MEDIAEVAL*.txt`` or both.
         """
         return _importer("accede")(source)
 
@@ -271,12 +272,11 @@ class Manifest:
         Parameters
         ----------
         source
-            The folder. A file belongs to the film that its outermost folder in `source` is named
-            after.
+            The folder. A file's film is named after the outermost folder in `source` that has it.
         kind
             ``clip`` or ``image`` (default: clips, or images in a folder without videos).
         every
-            Cut each film into spans of this many seconds, which are named after the film and their
+            Cut each film into spans of this many seconds, which are named after its file and their
             start (``Juno-90s``), so that a longer version of a film keeps its ids.
         """
         return _importer("folder")(source, kind=kind, every=every)
@@ -320,8 +320,8 @@ class Manifest:
         and concepts are recognised; `columns` maps other names. If there are no ids, or they are
         file names, ids are made from the file names. Times are in seconds or h:mm:ss. Separate
         several concepts in a cell with bars, commas or semicolons. A row without a level is an
-        unlabelled clip. Spans of a file (start, end) that have no film belong to the film that the
-        file is named after.
+        unlabelled clip. If a span of a file (start, end) has no film, its film is named after
+        the file.
 
         Parameters
         ----------
@@ -479,9 +479,13 @@ def check(folder: Path) -> list[str]:
     problems = []
     digest = read_header(folder).get("digest")
     if digest != manifest.digest:
-        problems.append(f"{folder / HEADER}: items.csv has the digest {manifest.digest}")
+        problems.append(
+            f"{folder / HEADER}: its digest is not that of items.csv ({manifest.digest})"
+        )
     if manifest.default_labels not in (None, *manifest.label_names):
-        problems.append(f"{folder / HEADER}: there is no labels/{manifest.default_labels}.csv")
+        problems.append(
+            f"{folder / HEADER}: default_labels needs labels/{manifest.default_labels}.csv"
+        )
     for kind, part in PARTS.items():
         for name in manifest._names(kind):
             try:

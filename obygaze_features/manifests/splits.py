@@ -197,7 +197,7 @@ def meet_in_time(
     starts, ends = (np.rint(times * 1e6) for times in spans[1:])
 
     def places(rows: Array, times: Array) -> Array:
-        """Return the places of rows in order of file and time, as NumPy sorts complex numbers."""
+        """Return complex numbers, which NumPy sorts by real part (file), then imaginary (time)."""
         keys = files[rows].astype(complex)
         keys.imag = times
         return keys
@@ -296,8 +296,8 @@ def stratified(
         units = manifest.items.groups(groups, ids)
     count = len(set(units))
     if not 2 <= folds <= count:
-        problem = "a split needs 2 folds or more, and as many groups"
-        raise UsageError(f"{problem} (got {folds} folds, but got only {count})")
+        limits = f"folds must be from 2 to {count}, the number of clips or groups"
+        raise UsageError(f"{limits} (got {folds})")
 
     fold_of = deal(label_set.levels, units, folds, seed)
     about: dict[str, Any] = {

@@ -21,7 +21,7 @@ NOTE = "NOT-TO-BE-SHARED.txt"
 MAX_PICTURE_BYTES = 1_000_000
 """The maximum size of a thumbnail."""
 FORMS = {"": ".2f", "+": "+.2f", "%": ".0%", "+%": "+.0%", ",": ",.0f"}
-"""The forms of numbers on pages: a decimal, a difference, a share, and a count."""
+"""The forms of numbers on pages: a decimal and a share, each also as a difference, and a count."""
 
 
 class Html(str):
@@ -115,7 +115,9 @@ def read_thumbnails(folder: Path, ids: Iterable[str]) -> dict[str, str]:
             raise UsageError(f"{path} is not a JPEG picture of at most 1 MB; make it again")
         thumbnails[clip] = base64.b64encode(content).decode()
     if not thumbnails:
-        raise UsageError(f"{folder} has no picture (ID.jpg) of any clip on the page")
+        raise UsageError(
+            f"{folder} has no picture (ID.jpg) of these clips; run: obygaze features thumbnails"
+        )
     return thumbnails
 
 

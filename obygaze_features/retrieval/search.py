@@ -63,10 +63,10 @@ def search(
     films
         Search only clips of these films, given by id or title.
     top
-        The number of clips to return.
+        The maximum number of clips to return.
     backbone
         The checkpoint that made the stores, as for `load_backbone` (default: the backbone that the
-        stores name, if it is in `known_checkpoints`).
+        stores name, if it or its family is in `known_checkpoints`).
 
     Examples
     --------
@@ -84,7 +84,7 @@ def search(
     _check_stores(opened)
     array = array or ("frames" if frames else "native")
     if has_frames(opened[0], array) != frames:
-        reason = "no frames; search it without frames" if frames else "frames; search its frames"
+        reason = "no frames; leave out --frames" if frames else "frames; search it with --frames"
         raise UsageError(f"{opened[0].where}: the array {array} has {reason}")
     exclude: list[str] = []
     if text is not None:
@@ -216,7 +216,9 @@ def _embed_text(store: Store, text: str, backbone: str | None) -> NDArray[np.flo
     network = _load_text_tower(store, backbone)
     limit = network.tokenizer.max_tokens
     if network.tokenizer.count([text])[0] > limit:
-        raise UsageError(f"{network.name} reads {counted(limit, 'token')} of a text; shorten it")
+        raise UsageError(
+            f"{network.name} reads only {counted(limit, 'token')} of a text; shorten it"
+        )
     vector: NDArray[np.float32] = network.embed_texts([text])[0].numpy()
     return vector
 
@@ -251,5 +253,7 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
         raise no_texts
     ours = network.about["weights_sha256"]
     if digest != ours and not (backbone and digest.startswith("unknown")):
-        raise BackboneError(f"{store.where} was made with other weights than {spec}; {give}")
+        raise BackboneError(
+            f"{store.where} was made with weights other than those of {spec}; {give}"
+        )
     return network

@@ -80,10 +80,11 @@ def subset(
 
 
 def merge(stores: Sequence[Store], output: Path | str, *, overwrite: bool = False) -> Store:
-    """Merge partial copies of one store, or stores of different films. One store is copied.
+    """Merge partial copies of one store, or stores of different films.
 
     If all stores have the same items, each row is taken from the first store in which it is done.
-    If the stores have no ids in common, the new store has all their items, store by store.
+    If the stores have no ids in common, the new store has all their items, store by store. A single
+    store is copied.
 
     Parameters
     ----------

@@ -26,12 +26,12 @@ _NAMES = (*SAME_STORE, "name", "manifest", "n", "licence", "citation", "software
 
 
 def diff(left: Store, right: Store) -> dict[str, Any]:
-    """Compare attributes, probes and common rows of two stores, which may have any items.
+    """Compare the attributes, the probes and the common rows of two stores.
 
     Returns
     -------
     dict
-        ``identical``: whether all attributes, probes and rows are equal.
+        ``identical``: whether the compared attributes, the probes and the done rows are equal.
 
         ``attributes``: each attribute that differs, with its ``left`` and ``right`` value; a dot
         joins the name of an attribute and a key in it. Arrays that only one store has, or whose
@@ -81,7 +81,7 @@ def require_same(
     message: str,
     names: Sequence[str] = SAME_RECIPE,
 ) -> None:
-    """Raise `StoreError`, which says what differs, if two stores' attributes differ."""
+    """Raise `StoreError`, which says what differs, if any of the named attributes differ."""
     parts = []
     for name, (ours, wanted) in differences(left, right, names).items():
         parts.append(f"{name} ({ours!s:.200}, not {wanted!s:.200})")
@@ -92,7 +92,7 @@ def require_same(
 def differences(
     left: Mapping[str, Any], right: Mapping[str, Any], names: Iterable[str] = SAME_RECIPE
 ) -> dict[str, tuple[Any, Any]]:
-    """Return the left and the right value of each of these attributes that differs.
+    """Return the left and the right value of each named attribute that differs.
 
     A dot joins the name of an attribute and a key in it. Backbones with equal weights and settings
     are the same, whatever their names.
@@ -150,7 +150,7 @@ def _compare(
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Return which pairs of rows are equal, and the cosine of each pair.
 
-    Padding counts as zeros. A pair of zeros has the cosine 1, and a zero and another row 0.
+    Padding counts as zeros. Two zero rows have the cosine 1; a zero row and another row have 0.
 
     Examples
     --------

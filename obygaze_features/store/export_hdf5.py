@@ -28,7 +28,7 @@ def export(store: Store, output: Path | str, *, overwrite: bool = False) -> Path
     require_suffix(output, ".h5", ".hdf5")
     ids = store.done_ids()
     if not ids:
-        raise StoreError(store.where, "has no rows that are done")
+        raise StoreError(store.where, "has no rows that are done; run: obygaze features extract")
 
     with (
         disk_errors(output, StoreError),
@@ -41,7 +41,7 @@ def export(store: Store, output: Path | str, *, overwrite: bool = False) -> Path
         size = 10**6 + len(ids) * (256 + row_bytes)
         free = shutil.disk_usage(temporary.parent).free
         if free < size:
-            raise StoreError(output, f"needs {format_size(size)}; there is {format_size(free)}")
+            raise StoreError(output, f"needs {format_size(size)}; only {format_size(free)} is free")
         with h5py.File(temporary, "w") as file:
             file["obygaze.json"] = json.dumps(store.attributes, ensure_ascii=False)
             file.create_dataset(fmt.IDS, data=ids, dtype=h5py.string_dtype())

@@ -57,7 +57,8 @@ def finalise(store: Store | Path | str, *, allow_incomplete: bool = False) -> St
     """Make a store read-only, with large shards, a dataset card and checksums.
 
     Does nothing if the store is already final. The checksum of every row is verified. Raises
-    `StoreError`, and changes nothing, if a row is damaged. No process may be writing to the store.
+    `StoreError`, and changes no row, if a row is damaged, or is still to do without
+    `allow_incomplete`. No process may be writing to the store.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """The feature store format in code; stores/README.md is its specification.
 
-Nothing here touches the disk. Reader and writer take every name, code and codec from this module.
+Nothing here touches the disk. The reader and the writer take names, codes and codecs from here.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class ArraySpec:
     Parameters
     ----------
     name
-        The name, as in the table of arrays in stores/README.md; the same for every backbone.
+        The name: a key of `ARRAYS`, or a name that a backbone or an import defines.
     shape
         The shape of one row, without the leading N.
     dtype
@@ -170,7 +170,7 @@ class Recipe:
     backbone
         ``name``, ``family``, ``revision``, ``weights_sha256`` and ``config``.
     preprocessing
-        The steps that turn frames into the backbone's input.
+        The steps that turn frames, sound or texts into the backbone's input.
     precision
         The number format in which the backbone computes, such as ``float32``.
     arrays
@@ -305,8 +305,8 @@ def array_layout(
 def dimensions(arrays: Sequence[ArraySpec]) -> dict[str, tuple[str, ...]]:
     """Name the axes of a store's arrays, so that xarray can open the store as one dataset.
 
-    All arrays share the item axis. Arrays with the same number of frames share the frame axis, and
-    arrays whose vectors have the same length and columns share the feature axis.
+    All arrays share the item axis. Arrays with `frame_count` frames share the frame axis. Arrays
+    whose vectors have the same length and columns share the feature axis.
 
     Examples
     --------
@@ -347,7 +347,7 @@ def token_times(frame_times: NDArray[Any], count: int) -> NDArray[np.float64]:
 
 
 def frame_count(arrays: Sequence[ArraySpec]) -> int | None:
-    """Return the length of the frame axis, taken from the first array that has frames."""
+    """Return the number of frames of the first array in `ARRAYS` that has any; None if none has."""
     lengths = {array.name: array.shape[0] for array in arrays if array.counts_frames}
     return next((lengths[name] for name in ARRAYS if name in lengths), None)
 
@@ -400,7 +400,7 @@ def encode_ids(ids: Sequence[str]) -> NDArray[np.uint8]:
 
 
 def decode_ids(encoded: NDArray[np.bytes_]) -> list[str]:
-    """Decode ids in UTF-8; raise ValueError if one is not, or holds a zero byte."""
+    """Decode ids; raise ValueError if one is not UTF-8 or holds a zero byte."""
     ids = b"\0".join(encoded.tolist()).decode("utf-8").split("\0")
     if len(ids) != len(encoded):
         raise ValueError("a row has more than one id")

@@ -5,7 +5,8 @@ be read sets the shape and number type of all. A row that cannot be read is reco
 the reason. An interrupted import is resumed.
 
 A folder has one file per item, ``FILM/STEM.pth`` or ``FILM/STEM.npy``, which is found like the
-item's media file. For spans of a film, and if no file has that stem, it is found by the item's id.
+item's media file. If no file has that stem, or if the item is a span of a film, the
+file is found by the item's id.
 """
 
 from __future__ import annotations
@@ -155,7 +156,7 @@ def _read_item(
             row = to_storable(sources[spec.name].read(item))
             if (row.shape, row.dtype) != (spec.shape, np.dtype(spec.dtype)):
                 raise StoreError(
-                    f"it has the shape {row.shape} and type {row.dtype}, but {spec.name} has "
+                    f"the row has the shape {row.shape} and type {row.dtype}, but the array has "
                     f"{spec.shape} and {spec.dtype}"
                 )
         except LookupError as problem:
@@ -167,14 +168,16 @@ def _read_item(
 
 
 def to_storable(values: NDArray[Any]) -> NDArray[Any]:
-    """Convert numbers to a type that stores support: keep floats, convert integers to int32."""
+    """Keep floats of 16 to 64 bits; convert integers to int32; raise `StoreError` for others."""
     if values.dtype.kind == "f" and values.dtype.itemsize in (2, 4, 8):
         return values.astype(values.dtype.newbyteorder("<"), copy=False)
     if values.dtype.kind in "iu":
         integers = values.astype(np.int32)
         if np.array_equal(integers, values):
             return integers
-    raise StoreError(f"stores hold floats and integers of 32 bits (got {values.dtype!s:.40})")
+    raise StoreError(
+        f"stores hold floats, and integers that fit in 32 bits (got {values.dtype!s:.40})"
+    )
 
 
 def _open_sources(
@@ -202,8 +205,8 @@ def _open_sources(
             sources[name] = _open_folder(path, name, manifest)
         else:
             raise UsageError(
-                f"{path}: import a folder with a file for each item, one or more .npy files with "
-                "ids (--ids), or HDF5 files (.h5, .hdf5)"
+                f"{path}: import .npy files with ids (--ids); or, without --ids, a folder with a "
+                "file for each item, or HDF5 files (.h5, .hdf5)"
             )
     return sources
 
@@ -215,7 +218,7 @@ def _map_npy(path: Path, where: object) -> NDArray[Any]:
 
 
 def _rows_by_id(path: Path, matrix: Any, ids: Sequence[str], *, padded: bool = False) -> Rows:
-    """Return the rows of a matrix, or of an HDF5 dataset, for which a list has the ids."""
+    """Return the rows of a matrix or an HDF5 dataset; `ids` has the id of each row."""
     if len(matrix.shape) < 2 or len(matrix) != len(ids):
         raise StoreError(
             path, f"must have one row for each of {len(ids):,} ids (its shape is {matrix.shape})"
@@ -227,7 +230,7 @@ def _rows_by_id(path: Path, matrix: Any, ids: Sequence[str], *, padded: bool = F
 
     def read(item: Item) -> NDArray[Any]:
         if item.id not in row_of:
-            raise LookupError(f"it is not in {path.name}")
+            raise LookupError(f"its id is not in {path.name}")
         with translate(StoreError, path.name, "cannot be read ({})"):
             return np.array(matrix[row_of[item.id]])
 
@@ -235,7 +238,7 @@ def _rows_by_id(path: Path, matrix: Any, ids: Sequence[str], *, padded: bool = F
 
 
 def _open_folder(path: Path, name: str, manifest: Manifest) -> Rows:
-    """Open a folder with one file per item, whose batch axis of length 1 is dropped."""
+    """Open a folder with one file per item; a first axis of length 1 is dropped."""
     suffix = ".npy"
     if any(path.rglob("*.pth")):
         suffix = ".pth"
@@ -245,8 +248,8 @@ def _open_folder(path: Path, name: str, manifest: Manifest) -> Rows:
         if item.id not in files:
             wanted = Path(item.film, f"{item.id}{suffix}").as_posix()
             raise LookupError(
-                f"{path.name} has no file for it, or several, or one of another item; "
-                f"name one {wanted}"
+                f"{path.name} has no file for the item, or several, or one of another item; "
+                f"name its file {wanted}"
             )
         file = files[item.id]
         where = file.relative_to(path.parent).as_posix()
@@ -267,7 +270,10 @@ def _open_folder(path: Path, name: str, manifest: Manifest) -> Rows:
 
 
 def _find_files(path: Path, suffix: str, manifest: Manifest) -> dict[str, Path]:
-    """Return each item's file, by id. A file that matches several items is the first one's."""
+    """Return the file of each item that matches exactly one file, by id.
+
+    If several items match a file, only the first of them gets it.
+    """
     folder = MediaFolder(path, {suffix})
     owners: dict[Path, str] = {}
     for item in manifest:
@@ -288,7 +294,7 @@ def _load_pth(path: Path, where: str, name: str) -> NDArray[Any]:
     older format safely.
     """
     torch = need("torch", extra="extract")
-    reason = "is not a file of PyTorch 1.6 or later ({})"
+    reason = "is not a file of PyTorch 1.6 or later ({}); save it again with torch.save"
     with translate(StoreError, where, reason), zipfile.ZipFile(path) as archive:
         if any(info.compress_type for info in archive.infolist()):
             raise ValueError("it is compressed")
@@ -308,7 +314,7 @@ def _load_pth(path: Path, where: str, name: str) -> NDArray[Any]:
 
 
 def _open_hdf5(path: Path) -> dict[str, Rows]:
-    """Open the datasets of an HDF5 file that have a row for each id in its dataset ``ids``."""
+    """Open the numeric datasets of an HDF5 file with one row for each id in its dataset ``ids``."""
     import h5py
 
     with translate(StoreError, path, "cannot be read as HDF5 ({})"):
@@ -330,7 +336,11 @@ def _open_hdf5(path: Path) -> dict[str, Rows]:
 
 
 def _find_datasets(path: Path, file: Any) -> dict[str, Any]:
-    """Return the datasets of a file; refuse links, other files, absent rows and absurd sizes."""
+    """Return the datasets of a file.
+
+    Raises `StoreError` for a link, for rows that are absent or in other files, and for a row or
+    chunk of more than `MAX_ROW_BYTES`.
+    """
     import h5py
 
     datasets = {}
@@ -357,9 +367,9 @@ def _find_datasets(path: Path, file: Any) -> dict[str, Any]:
 
 
 def read_recipe(path: Path | str | None, backbone: str | None = None) -> Recipe:
-    """Read a recipe from a TOML file with the same keys as a store's attributes.
+    """Read a recipe from a TOML file with ``backbone``, ``preprocessing`` and ``precision``.
 
-    Whatever is not stated is unknown. `backbone` is the name if the file does not state it.
+    Whatever is not stated is unknown. `backbone` is the backbone's name if the file has none.
     """
     stated = _Recipe()
     if path is not None:

@@ -1,7 +1,6 @@
 """Exact nearest-neighbour search by cosine in the rows of one or more stores.
 
-Rows are read a few MiB at a time, so memory use does not depend on the size of a store. Dot
-products are computed in float32.
+Rows are read in parts, so a store need not fit into memory. Dot products are computed in float32.
 """
 
 from __future__ import annotations
@@ -65,7 +64,8 @@ def find_nearest(
     Parameters
     ----------
     stores
-        The stores to search. Rows that are not done never match, nor do vectors of length zero.
+        The stores to search. Rows that are not done, and vectors that are zero or not finite,
+        never match.
     query
         A vector of the same length as the array's vectors.
     array
@@ -97,7 +97,7 @@ def find_nearest(
 
 
 def has_frames(store: Store, array: str) -> bool:
-    """Return True if an array has one vector per frame, and False if it has one per row.
+    """Return True if an array has vectors of frames, and False if it has one vector per row.
 
     Raises `UsageError` if it has neither.
     """

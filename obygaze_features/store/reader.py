@@ -314,8 +314,8 @@ class Store:
     def missing_rows(self, rows: Rows | None = None, *, retry_failed: bool = False) -> Rows:
         """Return the rows among `rows` (default: all rows) that are still to do.
 
-        With `retry_failed`, failed rows are included. Raises `StoreError` if the store is final and
-        has failed rows, because they cannot be computed again.
+        With `retry_failed`, failed rows are included. Then, `StoreError` is raised if the store is
+        final and has any, because they cannot be computed again.
         """
         if retry_failed and self.is_final and self.failures:
             raise final_error(self.path, "is final, so its failed rows cannot be retried")
@@ -331,10 +331,10 @@ class Store:
     # Views for libraries
 
     def to_pandas(self, array: str = "native") -> pd.DataFrame:
-        """Return an array as a table with one row per id and one column per feature.
+        """Return an array's done rows as a table, with ids as the index and a column per feature.
 
         Columns have the array's column names, if it has any. If an array has several axes per row,
-        such as ``frames``, the numbers of a row follow each other: read it as an array instead.
+        such as ``frames``, they are flattened into one: `read` keeps them.
         """
         from obygaze_features.common.package import need
 
@@ -393,7 +393,7 @@ class Store:
         return done
 
     def _require_done(self, rows: Rows, ids: Sequence[str] | None = None) -> None:
-        """Raise `StoreError` with the reason if a row, which may be that of an id, is not done."""
+        """Raise `StoreError` with the reason if a row is not done; `ids` are the rows' ids."""
         missing = np.flatnonzero(~self._are_done(rows))
         if not missing.size:
             return
@@ -403,11 +403,13 @@ class Store:
         reason = "is not in this store, or not done yet"
         if name in self.failures:
             reason = f"failed: {self.failures[name]}"
-        raise StoreError(self.where, f": {name} {reason} ({missing.size} rows cannot be read)")
+        raise StoreError(
+            self.where, f": {name} {reason} (rows that cannot be read: {missing.size})"
+        )
 
 
 def open_store(address: Path | str) -> Store:
-    """Open a store for reading. The checksums of all data that is read are verified.
+    """Open a store for reading. The checksum of every row that is read is verified.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The files of a store behind a URL, which fsspec reads.
+"""The files of a store behind a URL, read with fsspec.
 
 Credentials come from the usual places: for S3, ``AWS_ACCESS_KEY_ID`` and ``~/.aws``; for a web
 server, the URL (``https://USER:PASSWORD@HOST/...``); for the Hub, the login that ``hf auth login``
@@ -91,7 +91,9 @@ class Remote(Location):
         sha256 = self._checksums.get(name)
         if sha256 and hashlib.sha256(data).hexdigest() != sha256:
             self.refuse_if_changed()
-            raise StoreError(self.join(name), "does not match its checksum; tell its owner")
+            raise StoreError(
+                self.join(name), "does not match its checksum; tell the owner of the store"
+            )
         return data
 
     def read_parts(self, parts: Sequence[Part], *, missing_ok: bool = False) -> list[Any]:
@@ -141,7 +143,7 @@ class Remote(Location):
                 self._checksums = msgspec.json.decode(self.identity, type=dict[str, str])
 
     def _read_whole(self, name: str, *, missing_ok: bool = False) -> bytes | None:
-        """Read a whole file, unless it is larger than the limit."""
+        """Read a whole file; raise `StoreError` if it is larger than the limit for its type."""
         limit = MAX_FILE_BYTES
         if name.endswith(".json"):
             limit = MAX_JSON_BYTES
@@ -312,7 +314,7 @@ def _open_http(headers: dict[str, str]) -> Any:
 
 
 def _require_range(sent: Any, start: int) -> None:
-    """Raise `StoreError` for a whole file, unless its beginning was asked for."""
+    """Raise `StoreError` if a server ignored a request for a part that starts at `start`."""
     if start and "Content-Range" not in sent.headers:
         raise StoreError(
             f"{redact_url(str(sent.url))}: the server does not support range requests. Download "

@@ -1,7 +1,7 @@
 """Read rows of arrays, shard by shard.
 
-Uncompressed shards on this machine are memory-mapped, which is many times faster than reading them
-with Zarr. Of other shards, only the index and the chunks that are needed are read.
+Shards on this machine are memory-mapped; uncompressed, they are read many times faster than with
+Zarr. Of other shards, only the index and the chunks that are needed are read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 BATCH_BYTES = 64 * 2**20
 """The total size of the chunks that are fetched at a time."""
 MAX_OPEN_SHARDS = 64
-"""The maximum number of open shards. Each needs a file descriptor; some systems allow only 256."""
+"""The number of shards kept open. Each may need a file descriptor; some systems allow only 256."""
 
 Rows = NDArray[np.intp]
 
@@ -135,7 +135,7 @@ class Shard:
 
     @cached_property
     def _places(self) -> Rows:
-        """The place of each chunk among evenly spaced ones; -1 if it must be found or decoded."""
+        """The place of each chunk in `_chunks`; -1 if it is not one of them."""
         places = np.full(self.layout.chunks, -1)
         if self.file.location.is_local and not self.layout.compressed:
             starts, lengths = self._index.T
@@ -211,7 +211,7 @@ class RowReader:
         return shard.read_row(within)
 
     def forget(self) -> None:
-        """Release the memory that holds rows, for which shards on this machine are closed."""
+        """Release the memory that holds rows, by closing the shards on this machine."""
         if self.store.location.is_local:
             self._shards.clear()
             self.store.location.forget()
@@ -247,7 +247,7 @@ class RowReader:
     def _open_first(
         self, array: ShardLayout, number: int, tails: Mapping[str, bytes | None]
     ) -> Shard:
-        """Open the first file that exists of those that a shard may have."""
+        """Open a shard from the first of its possible files that exists."""
         location = self.store.location
         for name in self._names(array, number):
             tail = tails.get(name)

@@ -2,9 +2,9 @@
 
 A shard consists of its chunks in order, each followed by its CRC-32C; then an index of (offset,
 length) pairs as little-endian uint64 (all ones for an absent chunk); then the CRC-32C of the index.
-A shard is written in one pass, so that its SHA-256 is known before the file gets its name. It is
-read through a memory map, which is many times faster than Zarr's pipeline. Tests compare both with
-Zarr's own codecs.
+A shard is written in one pass, so that its SHA-256 is known before the file gets its name. On this
+machine, it is read through a memory map, which is many times faster than Zarr's pipeline. Tests
+compare both with Zarr's own codecs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ShardLayout:
     shard_rows, chunk_rows
         The rows per shard and per chunk; `shard_rows` is a multiple of `chunk_rows`.
     compressed
-        True if versions up to 0.3 compressed the chunks. Other arrays can be mapped.
+        True if the chunks are compressed, as in some stores of versions up to 0.3.
     """
 
     spec: ArraySpec

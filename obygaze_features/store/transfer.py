@@ -1,10 +1,11 @@
 """Transfer final stores as a whole: to and from zip files, folders, S3 and the Hugging Face Hub.
 
-The checksum of every file is verified before it is sent and after it is fetched. Repeating an
-interrupted call keeps the files that have arrived: a pull collects them in a hidden folder; a push
-sends ``checksums.json`` first, which identifies the store, and the group's ``zarr.json`` last, so
-that a partial store cannot be opened. A push to the Hub is a single commit. Zip files are not
-compressed, so that they can be mapped. Equal stores give equal zip files, except for their logs.
+The checksum of every file except the log is verified before it is sent and after it is fetched.
+Repeating an interrupted call keeps the files that have arrived: a pull collects them in a hidden
+folder; a push to S3 sends ``checksums.json`` first, which identifies the store, and the group's
+``zarr.json`` last, so that a partial store cannot be opened. A push to the Hub is a single commit.
+Zip files are not compressed, so that they can be mapped. Equal stores give equal zip files, except
+for their logs.
 """
 
 from __future__ import annotations
@@ -134,8 +135,8 @@ def _require_listed(store: Store) -> None:
     if not store.is_final:
         raise StoreError(
             store.where,
-            "is still open, so its files may change; finalise it (obygaze stores finalise), or its "
-            "finished films (obygaze stores subset)",
+            "is still open, so its files may change; finalise it (obygaze stores finalise), or "
+            "first make a store of its finished films (obygaze stores subset)",
         )
     for reason in compare_list(store).values():
         raise StoreError(f"{store.where}: {reason}")
@@ -155,7 +156,7 @@ def _list_bucket(there: Remote) -> dict[str, int]:
 
 
 def _list_dataset(there: Remote) -> dict[str, int]:
-    """Return the sizes of the files of a dataset on the Hub, which is created if there is none."""
+    """Return the sizes of a Hub dataset's files; create a private dataset if there is none."""
     hub = need("huggingface_hub", extra="remote")
     api = hub.HfApi()
     with one_line_errors(there.where):
@@ -167,12 +168,12 @@ def _list_dataset(there: Remote) -> dict[str, int]:
 
 
 def _dataset(there: Remote) -> dict[str, str]:
-    """Return what names a dataset for the Hub's client."""
+    """Return the arguments that identify a dataset for the Hub's client."""
     return {"repo_id": hub_repository(there.address), "repo_type": "dataset"}
 
 
 def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> dict[str, Any]:
-    """Download or unpack a final store; a second run keeps the files that have arrived.
+    """Download, unpack or copy a final store; a second download keeps the files that have arrived.
 
     Returns the path, the number of files, their size, and how many bytes were fetched this time.
 
@@ -233,7 +234,7 @@ def _prepare(folder: Path, listed: bytes) -> None:
 
 
 def _fetch(location: Location, folder: Path) -> int:
-    """Fetch the files that are not right yet; return the number of bytes fetched."""
+    """Fetch the files that are missing or damaged; return the number of bytes fetched."""
     wrong = list(compare_files(Folder(folder)))
     for name in wrong:
         (folder / name).unlink(missing_ok=True)

@@ -46,7 +46,7 @@ def verify(store: Store | Path | str) -> list[Damage]:
     """Read a whole store, open or final, and return a list of the damage. Nothing is changed.
 
     Takes a store, or its address, because a damaged store may not open. Raises `StoreError` if
-    there is no store, or if its format is too new.
+    there is no store, or if its format is not supported.
     """
     if isinstance(store, Store):
         store = store.location.address
@@ -174,7 +174,7 @@ def compare_list(store: Store) -> dict[str, str]:
             names.add(fmt.shard_name(spec, shard))
 
     wrong = names.symmetric_difference(read_checksums(store.location).keys() - optional)
-    reason = f"{fmt.CHECKSUMS} does not list this store's files and no others: see "
+    reason = f"{fmt.CHECKSUMS} does not list exactly this store's files: see "
     return {name: f"{reason}{name!r:.80}" for name in sorted(wrong)}
 
 

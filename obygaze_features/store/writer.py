@@ -82,7 +82,7 @@ class StoreWriter:
     """A writer that fills a store. Start with `create`, or continue a store with `resume`.
 
     Several writers (processes, or machines on a shared file system) may fill the same store if each
-    writes other blocks: see `is_in_part`.
+    writes different blocks: see `is_in_part`.
     """
 
     def __init__(self, store: Store) -> None:
@@ -112,8 +112,8 @@ class StoreWriter:
         recipe
             The description of how the rows are computed.
         probe
-            The features of the probe, a fixed synthetic clip, by array. With them, two labs can
-            check that they compute the same features.
+            The features of the probe (a fixed synthetic clip, image, sound or text), by array. With
+            them, two labs can check that they compute the same features.
         block_rows
             The number of rows per block (default: 32, or more for many items). Must be the same
             for all stores of one extraction.
@@ -170,7 +170,9 @@ class StoreWriter:
         the block has been written: only `write_rows` replaces a block.
         """
         if self.is_written(block):
-            raise StoreError(f"block {block} of {self.store.path} has already been written")
+            raise StoreError(
+                f"block {block} of {self.store.path} has already been written; use write_rows"
+            )
         return commit_block(self.store, block, [check_row(self.store, row) for row in rows])
 
     def write_rows(self, block: int, rows: Mapping[int, Outcome]) -> BlockRecord:
@@ -198,7 +200,7 @@ def commit_block(
     """
     rows = store.rows_of_block(block)
     if not rows or len(outcomes) != len(rows):
-        raise StoreError(f"{store.path}: rows of block {block}: {len(rows)} (got {len(outcomes)})")
+        raise StoreError(f"{store.path}: rows in block {block}: {len(rows)}, not {len(outcomes)}")
 
     status = []
     sources = []
@@ -251,7 +253,10 @@ def read_outcomes(store: Store, rows: Rows) -> list[Outcome]:
 
 
 def check_row(store: Store, row: Outcome) -> Outcome:
-    """Convert a row to the arrays' dtypes; return a failure if an array cannot hold a value."""
+    """Convert a row to the arrays' dtypes; return a failure if a value cannot be stored.
+
+    A row also fails if some of its frames lack features. Raises `StoreError` if a shape is wrong.
+    """
     if not isinstance(row, Done):
         return row
     shapes = {name: np.shape(value) for name, value in row.values.items()}

@@ -85,9 +85,9 @@ def test_a_folder_of_clips_becomes_a_store(suffix, tmp_path):
         "tt1-004": "(2, 6)",
         "tt2-005": "float64",
         "tt0-006": "native has a value that cannot be stored as float32",
-        "tt1-007": f"name one tt1/tt1-007{suffix}",
-        "tt2-008": f"name one tt2/tt2-008{suffix}",
-        "tt0-009": f"name one tt0/tt0-009{suffix}",
+        "tt1-007": f"name its file tt1/tt1-007{suffix}",
+        "tt2-008": f"name its file tt2/tt2-008{suffix}",
+        "tt0-009": f"name its file tt0/tt0-009{suffix}",
         "tt1-010": "got bool",
     }.items():
         assert reason in store.failures[item]
@@ -115,7 +115,7 @@ def test_two_items_never_share_a_file(tmp_path):
     save(tmp_path / "f/C/001.npy", VALUES[2])
     store = import_features(tmp_path / "f", Manifest("m", Items.of(items)), tmp_path / "s.zarr")
     assert store.failures.keys() == {"B-1", "A-2"}
-    assert "name one B/B-1.npy" in store.failures["B-1"]
+    assert "name its file B/B-1.npy" in store.failures["B-1"]
     np.testing.assert_array_equal(store["C-1"]["native"], VALUES[2])
 
 

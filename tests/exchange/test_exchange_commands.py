@@ -20,7 +20,7 @@ SLIPS = [
     (2, "push toy.zarr hf://models/x", "use hf://datasets/OWNER/NAME"),
     (1, "pull open.zarr -o output.zarr", "is still open", "stores subset"),
     (2, "export toy.zarr -o output.csv", "output.csv: the file's name must end in .h5 or .hdf5"),
-    (1, "import empty", "none of the 40 items", "name one tt1/tt1-000.npy"),
+    (1, "import empty", "none of the 40 items", "name its file tt1/tt1-000.npy"),
     (1, "import features -o toy.zarr", "toy.zarr cannot be continued", "different items"),
     (2, "import X.npy", "X.npy: import", "with ids (--ids)"),
     (1, "import objects.npy --ids manifest/items.csv", "objects.npy cannot be read as NumPy"),

@@ -53,7 +53,7 @@ def test_an_export_that_does_not_fit_on_the_disk_is_not_begun(tmp_path, monkeypa
         if fits:
             assert export(store, tmp_path / "x.h5").is_file()
             continue
-        with pytest.raises(StoreError, match=r"x\.h5 needs 1\.\d+ MB; there is 1\.0 MB"):
+        with pytest.raises(StoreError, match=r"x\.h5 needs 1\.\d+ MB; only 1\.0 MB is free"):
             export(store, tmp_path / "x.h5")
         assert [path.name for path in tmp_path.iterdir()] == ["s.zarr"]
 
@@ -108,7 +108,7 @@ def test_rows_are_found_by_id(path, tmp_path):
     assert store.status.tolist() == [2, 1, 1, 1, 1]
     assert store.arrays == ["frames", "native"]
     np.testing.assert_array_equal(store.read("native", missing="nan")[1:], VALUES[1:])
-    assert store.failures == {"tt000": "it is not in x.h5"}
+    assert store.failures == {"tt000": "its id is not in x.h5"}
     assert store.attributes["backbone"]["name"] == "theirs"
 
 
@@ -151,7 +151,7 @@ OUTSIDE = "has rows that .* are in other files"
 INVALID = [
     *(({"ids": ids}, "no dataset ids") for ids in (None, np.arange(5), "tt000")),
     ({"ids": ["a", "b", "c", "d", "a"]}, "several rows for 'a'"),
-    ({"ids": ["a", "b", "c", "d", "e"]}, "none of the 5 items .* it is not in x.h5"),
+    ({"ids": ["a", "b", "c", "d", "e"]}, "none of the 5 items .* its id is not in x.h5"),
     ({"ids": np.array([b"\xff"] * 5, h5py.string_dtype())}, "cannot be read as HDF5"),
     ({"ids": unwritten(10**9, dtype=h5py.string_dtype())}, "ids.* takes more than 1 GiB"),
     # HDF5 reads them as zeros.

@@ -26,7 +26,7 @@ def check(store, **arrays):
         np.testing.assert_array_equal(values, rows[ORDER])
         assert values.dtype == rows.dtype
     [(item, reason)] = store.failures.items()
-    assert (item, reason[:12]) == (f"tt{ABSENT:03}", "it is not in")
+    assert (item, reason[:16]) == (f"tt{ABSENT:03}", "its id is not in")
 
 
 def test_numpy_matrices_become_arrays_and_resume(tmp_path, monkeypatch):

@@ -187,9 +187,9 @@ def test_a_listed_but_missing_file_is_refused(name, store, tmp_path):
         (store / name).write_bytes(b"x")
         refused(f"see '{name}'", store, "unpack")
     [reason] = [entry.why for entry in verify(store) if entry.file == name]
-    listed = "checksums.json does not list this store's files"
+    listed = "checksums.json does not list exactly this store's files"
     assert (listed if name in INSIDE else "a store cannot have a file with this name") in reason
-    fact = "a store cannot have a file with this name|does not list this store's files"
+    fact = "a store cannot have a file with this name|does not list exactly this store's files"
     refused(fact, store, "pack", "pull")
     assert (tmp_path / "secret").read_bytes() == b"x"
 

@@ -149,7 +149,7 @@ def test_films_are_cut_into_spans(tmp_path, obygaze, monkeypatch):
     with pytest.raises(UsageError, match="spans of"):
         of.Manifest.from_folder(made.parent / "videos", every=0)
     monkeypatch.setattr("obygaze_features.manifests.importers.folder.MAX_SPANS", 2)
-    with pytest.raises(ManifestError, match="not cut into spans"):
+    with pytest.raises(ManifestError, match="use longer spans"):
         of.Manifest.from_folder(made.parent / "videos", every=1)
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(MissingExtra, match="extract"):

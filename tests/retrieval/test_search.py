@@ -157,7 +157,7 @@ ONES = [1] * WIDTH
     ({"vector": [1, 2]}, r"vectors of length 32 \(got a query of \(2,\)\)"),
     ({"vector": ["a"] * WIDTH}, "not a list of numbers"),
     ({"vector": ONES, "array": "natve"}, "no array natve; choose from native"),
-    ({"vector": ONES, "array": "native", "frames": True}, "without frames"),
+    ({"vector": ONES, "array": "native", "frames": True}, "leave out --frames"),
     ({"vector": ONES, "films": ["tt9"]}, "unknown film 'tt9'"),
     ({"text": " "}, "is empty"),
 ])  # fmt: skip
@@ -186,9 +186,9 @@ def test_text_search_equals_transformers(checkpoints, tmp_path, name):
     if name == "tiny-clap":  # whose name is known
         assert of.search(store, text=TEXT, frames=True, top=100) == matches
     second = write_checkpoint(name, tmp_path / name, seed=1)
-    with pytest.raises(BackboneError, match=r"other weights .*--backbone NAME=FOLDER"):
+    with pytest.raises(BackboneError, match=r"weights other than .*--backbone NAME=FOLDER"):
         of.search(store, text=TEXT, backbone=str(second))
-    with pytest.raises(UsageError, match=r"reads \d+ tokens of a text; shorten it"):
+    with pytest.raises(UsageError, match=r"reads only \d+ tokens of a text; shorten it"):
         of.search(store, text=TEXT * 40, backbone=backbone)
 
 

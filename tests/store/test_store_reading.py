@@ -169,8 +169,8 @@ def test_a_final_store_with_failed_rows_is_mapped(source, monkeypatch):
 
 NATIVE = lambda ids: lambda store: store.read("native", ids)  # noqa: E731
 SLIPS = {
-    "several": (NATIVE(["tt000", "nobody", "tt006"]), StoreError, r"nobody is not .*\(2 rows"),
-    "failed": (NATIVE(["tt000", "tt003", "tt006"]), StoreError, r"failed: row 3 is .*\(2 rows"),
+    "several": (NATIVE(["tt000", "nobody", "tt006"]), StoreError, r"nobody is not .*read: 2\)"),
+    "failed": (NATIVE(["tt000", "tt003", "tt006"]), StoreError, r"failed: row 3 is .*read: 2\)"),
     "ids": (NATIVE("tt000"), UsageError, "ids must be a list"),
     "numbers": (NATIVE([0]), StoreError, "0 is not in this store"),
     "array as a list": (lambda store: store.read(["native"]), StoreError, "no array"),

@@ -42,7 +42,9 @@ def import_manifest(source: Path | str, kind: str | None, every: float | None) -
     if not files:
         raise ManifestError(f"{source} has no {kind} in a known format")
     if every is not None and (kind == "image" or not every >= MIN_EVERY_S):
-        raise UsageError(f"films are cut into spans of {MIN_EVERY_S:g} s or more (got {every:g})")
+        raise UsageError(
+            f"only films can be cut, into spans of {MIN_EVERY_S:g} s or more (got {every:g})"
+        )
 
     items: list[Item] = []
     for path in files:
@@ -65,7 +67,7 @@ def _spans(path: Path, item: Item, every: float) -> Iterator[Item]:
     seconds = (length or 0) / 1e6
     if not 0 < seconds <= MAX_SPANS * every:
         raise ManifestError(
-            f"{path}: its header says that it lasts {seconds:g} s, so it is not cut into spans"
+            f"{path}: its header says that it lasts {seconds:g} s; repair it, or use longer spans"
         )
     film = name_film(item.film, item.media)
     for number in itertools.count():

@@ -174,5 +174,7 @@ def download_pinned(url: str, *, sha256: str) -> bytes:
         ) from None
     digest = hashlib.sha256(data).hexdigest()
     if digest != sha256:
-        raise ManifestError(f"{url} is not the expected file (SHA-256 {digest}, not {sha256})")
+        raise ManifestError(
+            f"{url} is not the expected file (SHA-256 {digest}, not {sha256}); pass a SOURCE"
+        )
     return data
