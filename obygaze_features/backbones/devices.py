@@ -103,7 +103,8 @@ def arithmetic(device: str, precision: str) -> Iterator[None]:
     """Set the precision in which the ``with`` block computes.
 
     ``float32`` disables TensorFloat-32, and ``tf32`` enables it. Only CUDA devices have
-    TensorFloat-32 (since Ampere); on other devices, ``tf32`` is float32.
+    TensorFloat-32 (since Ampere); on other devices, ``tf32`` is float32. ``bfloat16`` and
+    ``float16`` enable torch's autocast.
     """
     import torch
 

@@ -62,7 +62,7 @@ def load_backbone(
         The arrays of clips to compute (default: all but ``tokens``). ``NAME:ARRAY`` applies only to
         the backbone with that name.
     sampling
-        A rate of frames to use instead of the backbone's own frames; see `resample`.
+        A rule to use instead of the backbone's own sampling; see `resample`.
     track
         The audio track to use, counting from 1 (default: each file's default track).
     """

@@ -80,7 +80,7 @@ def read_extractor(path: Path, audio: Any) -> SoundPreprocessing:
 
 
 def load_clap(path: Path, mode: str) -> Backbone:
-    """Load a CLAP model (Wu et al., 2023), whose text tower lets one search by words."""
+    """Load a CLAP model (Wu et al., 2023), which embeds sound and texts in the same space."""
     import torch
 
     model, fields = load_network(path, "ClapModel")

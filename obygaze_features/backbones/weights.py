@@ -60,7 +60,7 @@ def _shard_names(index: Path) -> list[str]:
 
 
 def load_network(folder: Path, model: str, **options: Any) -> tuple[Any, dict[str, Any]]:
-    """Load a transformers model in float32; raise `BackboneError` if weights do not fit exactly.
+    """Load a transformers model in float32; raise `BackboneError` if weights are missing or misfit.
 
     `model` is the name of its class, and `options` are arguments of the class. Also returns the
     fields of the `Backbone` that follow from the folder's files.
@@ -92,7 +92,7 @@ def load_network(folder: Path, model: str, **options: Any) -> tuple[Any, dict[st
     if misfits:
         raise BackboneError(
             f"{folder} does not fit {model}: some of its weights are missing or "
-            f"have the wrong shape ({misfits[0]})"
+            f"have the wrong shape ({misfits[0]}). Use another checkpoint"
         )
     settings = read_json(folder / "config.json", BackboneError)
     return network, {"weights": files, "config": settings}

@@ -174,7 +174,7 @@ def _load_weights(network: ModuleDict, state: dict[str, Tensor], file: Path) -> 
         if name not in state or state[name].shape != expected.shape:
             raise BackboneError(
                 f"{file} does not fit X-CLIP: some of its weights are missing or have the wrong "
-                f"shape ({name})"
+                f"shape ({name}). Use another checkpoint"
             )
         weights[name] = state[name].float()
     network.load_state_dict(weights, assign=True)

@@ -63,7 +63,7 @@ def _copy_rows(
 
 
 def unchanged_rows(job: Job, old: Store) -> dict[int, int]:
-    """Return the rows of a job's items that are the same and done in an older store, and its rows.
+    """Map the rows of unchanged items to their rows in an older store, if these are done.
 
     Stores have no words that are spoken in films, so such texts never count as the same.
     """
