@@ -79,7 +79,7 @@ class Agreement:
 
     @property
     def means(self) -> dict[str, float | None]:
-        """The mean of each measure but the distance, over the pairs and films that define it."""
+        """The mean of each measure but `distance`, over all films and pairs where it is defined."""
         means: dict[str, float | None] = {}
         no_clips = np.zeros_like(self.distances.matrix)
         for name in measures(no_clips, self.distances):
@@ -186,7 +186,7 @@ def agreement(manifest: Manifest, names: Sequence[str] = ()) -> Agreement:
 
 
 def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair], list[Remark]]:
-    """Find pairs of label sets that share clips of a film, with remarks on films without any.
+    """Find pairs of label sets that share clips of a film; remark on labelled films without one.
 
     Parameters
     ----------
@@ -233,7 +233,7 @@ def _rows_of_films(manifest: Manifest) -> dict[str, list[int]]:
 def count_concepts(
     pair: Pair, label_sets: Mapping[str, LabelSet], ids: Sequence[str], scheme: LabelScheme
 ) -> np.ndarray:
-    """Return a 2 x 2 table for each concept: clips without and with it in `a` and in `b`."""
+    """Count clips without and with each concept in `a` and in `b`, in a 2 x 2 table per concept."""
     marks = []
     for name in (pair.a, pair.b):
         concepts = map(label_sets[name].concepts_of.__getitem__, ids)

@@ -146,7 +146,7 @@ def _details(
 
 
 def _names_as_written(ids: Mapping[str, str]) -> dict[str, str]:
-    """Return the name in the source of each id, if it is not a valid id itself."""
+    """Return the names in the source that are not valid ids, by the id made from each."""
     return {own: name for name, own in sorted(ids.items()) if safe_id(name) == own != name}
 
 

@@ -171,7 +171,7 @@ def save_labels(
     default: str | None = None,
     overwrite: bool = False,
 ) -> list[Remark]:
-    """Save label sets to a folder, with `manifest` if the folder has no manifest of its items.
+    """Save label sets to a folder, with `manifest` unless the folder has one of the same items.
 
     `default` becomes the default label set of a manifest that has none. Returns a remark on each
     merge of labels that were replaced.

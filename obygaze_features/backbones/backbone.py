@@ -250,7 +250,9 @@ class Backbone:
         arrays = {}
         for spec in specs:
             if spec.name not in outputs:
-                raise BackboneError(f"{self.name} does not return the array {spec.name}")
+                raise BackboneError(
+                    f"{self.name} does not return the array {spec.name}; leave it out of `arrays`"
+                )
             values = outputs[spec.name]
             expected = (count, *spec.shape)
             if values.shape != expected:

@@ -31,8 +31,8 @@ _OUT_OF_MEMORY = re.compile(
 def choose_device(device: str | None) -> str:
     """Check that a device works (default: a GPU if there is one), and return its full name.
 
-    ``cuda`` becomes ``cuda:0``, because a plain ``cuda`` is the thread's current device, which may
-    differ between threads.
+    ``cuda`` becomes the current device, such as ``cuda:0``, because a plain ``cuda`` may mean
+    different devices in different threads.
     """
     torch = need("torch", extra="extract")
     if device is None:

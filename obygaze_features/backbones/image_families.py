@@ -139,7 +139,7 @@ def load_siglip(path: Path, mode: str) -> Backbone:
     model, fields = load_folder(path, mode, "SiglipModel")
     settings = model.config.vision_config
     if not getattr(settings, "vision_use_head", True):  # transformers 4.57 lacks this setting
-        raise BackboneError(f"{path} has no pooling head, so it cannot embed frames; use another")
+        raise BackboneError(f"{path} has no pooling head to embed frames; use another checkpoint")
     return frame_backbone(
         model.vision_model,
         fields,

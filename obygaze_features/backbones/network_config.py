@@ -47,7 +47,9 @@ def _check_numbers(settings: Mapping[str, Any], stored: int, path: Path) -> None
         most = MOST_LAYERS if _REPEATED.search(name) else stored
         for number in [len(values), *values]:
             if isinstance(number, int) and number > most:
-                raise BackboneError(f"{path}: {name} is {number:,}, but can be at most {most:,}")
+                raise BackboneError(
+                    f"{path}: {name} is {number:,}, but at most {most:,} is allowed; correct it"
+                )
 
 
 def check_size(network: Any, folder: Path, files: Sequence[Path]) -> None:

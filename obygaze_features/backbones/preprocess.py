@@ -167,7 +167,7 @@ def _require_numbers(own: Preprocessing, path: Path) -> None:
     is_usable &= all(factors) and {len(own.mean), len(own.std)} <= {1, 3}
     if not is_usable:
         raise BackboneError(
-            f"{path} has impossible sizes, means or factors: {edges} pixels, {numbers}"
+            f"{path} has impossible sizes, means or factors: {edges} pixels, {numbers}; correct it"
         )
 
 

@@ -131,7 +131,7 @@ def _network_sizes(state: dict[str, Tensor], file: Path) -> dict[str, int]:
     if side * side + 1 != tokens or frames > positions or width % 64 or dim % 64:
         raise BackboneError(
             f"{file} has impossible sizes for an X-CLIP: {tokens - 1} patches, width {width}, "
-            f"embedding {dim}, {frames} frames at {positions} positions"
+            f"embedding {dim}, {frames} frames at {positions} positions. Use another file"
         )
     return {
         "frames": frames,

@@ -224,7 +224,7 @@ def check_items(manifest: Manifest, kinds: Sequence[str] = ("clip",)) -> None:
     for item in manifest:
         if item.kind not in kinds:
             plural = " and ".join(f"{kind}s" for kind in kinds)
-            raise UsageError(f"{item.id} is of kind {item.kind!r}; only {plural} are accepted")
+            raise UsageError(f"{item.id} is of kind {item.kind!r}; only {plural} are allowed")
 
 
 def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:

@@ -114,6 +114,8 @@ def connect(address: str) -> None:
         ray.init(address, ignore_reinit_error=True, log_to_driver=False, logging_level="critical")
     except Exception as problem:  # Ray raises every kind of error, even plain Exceptions
         reason = first_line(problem)
-        raise ClusterError(f"--ray HOST:PORT: no cluster answers at {address} ({reason})") from None
+        raise ClusterError(
+            f"--ray HOST:PORT: no cluster answers at {address} ({reason}); start it first"
+        ) from None
     with contextlib.suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own would end the process

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 def reuse_rows(job: Job, writers: Mapping[str, StoreWriter]) -> Job:
     """Copy rows that a job lacks from the older stores in its options; return the rest of the job.
 
-    A row is copied if the older store has the same recipe and item. It is left to compute if the
+    A row is copied if it is done in an older store with the same recipe and item, unless the
     item's file has changed since; an absent file counts as unchanged.
     """
     paths = job.options.reuse

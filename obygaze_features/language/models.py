@@ -48,7 +48,7 @@ TEXT_MODELS = {
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A language model. `about` has its name and revision, and the SHA-256 of its weights."""
+    """A model that scores texts; `about` has its name, revision and the SHA-256 of its weights."""
 
     name: str
     network: Any
@@ -192,7 +192,7 @@ def _check_weights(folder: Path) -> Sequence[Path]:
 
 
 def _batches(sequences: Sequence[Sequence[int]], max_tokens: int) -> Iterator[list[int]]:
-    """Yield batches of rows of similar lengths, which need little padding; skip texts too long."""
+    """Yield batches of rows of similar lengths, to save padding; leave out texts that do not fit."""
     batch: list[int] = []
     for row in sorted(range(len(sequences)), key=lambda row: len(sequences[row])):
         length = len(sequences[row])

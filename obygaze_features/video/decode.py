@@ -1,9 +1,9 @@
 """Decode frames of a film by number, with PyAV.
 
-Frames are numbered in the order in which the decoder returns them, which is the only numbering that
-is correct in every container. If the index proves that order (see `FrameIndex.why_slow`), only the
-packets that the frames need are decoded, and each frame is identified by its time. Otherwise, or if
-the film contradicts its index, the film is decoded from its start.
+Frames are numbered in the order in which the decoder returns them, which is correct in every
+container. If the index proves that order (see `FrameIndex.why_slow`), only the packets that the
+frames need are decoded, and each frame is identified by its time. Otherwise, or if the film
+contradicts its index, the film is decoded from its start.
 
 If the decoder reports damage, all frames that it may affect are refused, at least up to the next
 packet at which decoding can start. Damage that the decoder does not report cannot be detected.

@@ -106,7 +106,7 @@ class FrameIndex:
             raise VideoError(
                 path,
                 f": the clip's span ({begin:g} s to {until:g} s) does not fit the film, which is "
-                f"{self.seconds:.3f} s long",
+                f"{self.seconds:.3f} s long; check the span and the file",
             )
         return range(first, last)
 
@@ -245,7 +245,7 @@ def index_file(path: Path, *, tick: Tick = lambda: None, decode: bool = True) ->
         times = np.arange(len(pts)) / float(rate)
         step = 0.0
     else:
-        raise VideoError(path, "has neither timestamps nor a frame rate")
+        raise VideoError(path, "has neither timestamps nor a frame rate; convert it to MP4")
     if rate and not step:
         step = float(1 / rate)
     return FrameIndex(

@@ -163,7 +163,7 @@ class _Reader:
     def read(
         self, begin: float, until: float, *, is_sought: bool
     ) -> Iterator[tuple[Hashable, int, AudioFrame]]:
-        """Yield the frames from `begin` to `until`.
+        """Yield the frames from shortly before `begin` to shortly after `until`.
 
         Each comes with its run, which is equal for consecutive frames without a gap, and with the
         number of its first sample.

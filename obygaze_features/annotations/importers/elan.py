@@ -200,7 +200,8 @@ def field_of(tier: str) -> str | None:
 def _rows(file: File, scheme: LabelScheme, shared: set[str]) -> Iterator[SourceRow | Remark]:
     """Yield the rows of a document, and remarks on tiers that are left out.
 
-    If only one tier has a `shared` name and no annotator, its annotator is named after the folder.
+    If only one tier has a `shared` name and no annotator, its annotator is named after the folder,
+    unless `file.folder` is empty.
     """
     exact = _parse_exact_times(file.document.properties.get(TIMES, ""))
     unnamed = []
