@@ -192,7 +192,7 @@ def _check_weights(folder: Path) -> Sequence[Path]:
 
 
 def _batches(sequences: Sequence[Sequence[int]], max_tokens: int) -> Iterator[list[int]]:
-    """Yield batches of rows of similar lengths, to save padding; leave out texts that do not fit."""
+    """Yield batches of rows of similar lengths, to save padding; leave out rows that do not fit."""
     batch: list[int] = []
     for row in sorted(range(len(sequences)), key=lambda row: len(sequences[row])):
         length = len(sequences[row])
