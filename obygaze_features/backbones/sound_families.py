@@ -58,7 +58,7 @@ def read_extractor(path: Path, audio: Any) -> SoundPreprocessing:
         window = settings["max_length_s"]
         if not isinstance(rate, int) or not 0 < window * rate <= MOST_SAMPLES:
             raise BackboneError(
-                f"{file}: windows of {window} s at {rate!r} samples per second are impossible; correct it"
+                f"{file}: bad windows of {window} s at {rate!r} samples per second; correct it"
             )
         preprocessing = SoundPreprocessing(SoundSampling(rate, window, window), settings)
         shape = tuple(preprocessing.inputs(SHORT).shape[1:])
