@@ -54,8 +54,8 @@ class Agreement:
     distances
         The levels, and the distances between them.
     pairs, levels
-        For each pair over all films: the share of equal levels and kappa; and, for each level of
-        `a`, the number of clips at each level of `b`.
+        For each pair, over all films: the number of clips, the share of equal levels and kappa;
+        and, for each level of `a`, the number of clips at each level of `b`.
     films
         The measures of each pair in each film.
     concepts, concepts_by_film
@@ -79,7 +79,7 @@ class Agreement:
 
     @property
     def means(self) -> dict[str, float | None]:
-        """The mean of each measure, over the films and pairs for which it is defined."""
+        """The mean of each measure but `distance`, over all films and pairs where it is defined."""
         means: dict[str, float | None] = {}
         no_clips = np.zeros_like(self.distances.matrix)
         for name in measures(no_clips, self.distances):
@@ -115,8 +115,8 @@ class Agreement:
 class Pair:
     """The levels of a film's clips in two label sets.
 
-    `rows` are the rows of the film's clips in the manifest, sorted by time.
-    A level is None if the label set does not include the clip.
+    `rows` are the rows of the film's clips in the manifest, sorted by time, with clips without a
+    span last. A level is None if the label set does not include the clip.
     """
 
     film: str
@@ -186,20 +186,20 @@ def agreement(manifest: Manifest, names: Sequence[str] = ()) -> Agreement:
 
 
 def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair], list[Remark]]:
-    """Find pairs of label sets that share clips of a film, with remarks on films without a pair.
+    """Find pairs of label sets that share clips of a film; remark on labelled films without one.
 
     Parameters
     ----------
     manifest
         The clips and label sets.
     names
-        The label sets, in any order (default: all annotators'). Label sets made by a rule, or
-        from another of the label sets, cannot be compared: they say nothing about people.
+        The label sets, in any order (default: all annotators'). Raises `UsageError` if there are
+        fewer than two, or if one was made by a rule or merged from another.
     """
     label_sets = chosen_labels(manifest, names)
     rules = [labels.name for labels in label_sets if labels.origin == "rule"]
     if rules:
-        problem = "made by a rule, so agreement says nothing about people"
+        problem = "made by a rule, not by people; pass annotators' label sets"
         raise UsageError(f"{manifest.name}: {join_some(rules)}: {problem}")
 
     pairs = []
@@ -221,7 +221,7 @@ def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair
 
 
 def _rows_of_films(manifest: Manifest) -> dict[str, list[int]]:
-    """Return each film's rows, sorted by time, and then those of clips without a span."""
+    """Return each film's rows, sorted by time; clips without a span come last."""
     items = manifest.items
     films = group_by(range(len(items)), items.span_films.__getitem__)
     for film, rows in films.items():
@@ -233,7 +233,7 @@ def _rows_of_films(manifest: Manifest) -> dict[str, list[int]]:
 def count_concepts(
     pair: Pair, label_sets: Mapping[str, LabelSet], ids: Sequence[str], scheme: LabelScheme
 ) -> np.ndarray:
-    """Return a table for each concept: the number of clips without or with it in `a` and in `b`."""
+    """Count clips without and with each concept in `a` and in `b`, in a 2 x 2 table per concept."""
     marks = []
     for name in (pair.a, pair.b):
         concepts = map(label_sets[name].concepts_of.__getitem__, ids)
@@ -290,7 +290,7 @@ def find_differences(
 
 
 def _difference(run: Sequence[tuple[Any, ...]], items: Items, distances: Distances) -> Row:
-    """Summarise a run of clips, each given by its row and two levels."""
+    """Summarise a run of clips, each given by its row, two levels and stretch."""
     rows, levels_a, levels_b, _ = zip(*run, strict=True)
     timed = np.array(rows)[~np.isnan(items.starts[[*rows]])]
     starts = items.starts[timed].tolist()

@@ -69,8 +69,8 @@ def confusion(
 def measures(counts: np.ndarray, distances: Distances) -> dict[str, float | None]:
     """Return all measures of a table of counts by name.
 
-    ``gamma_without_not_sure`` leaves out clips that either annotator calls Not Sure; only the
-    paper's levels have it.
+    ``gamma_without_not_sure`` leaves out clips that either annotator calls Not Sure. It is
+    returned only for the paper's levels.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def _mean(counts: np.ndarray, matrix: np.ndarray) -> float | None:
 
 
 def gamma(counts: np.ndarray, matrix: np.ndarray, *, uniform: bool = False) -> float | None:
-    """Return the paper's gamma; it is 1 if the annotators never differ."""
+    """Return the paper's gamma: 1 if the annotators never differ, None if there are no clips."""
     distance = _mean(counts, matrix)
     if distance is None:
         return None
@@ -149,7 +149,10 @@ def krippendorff_alpha(counts: np.ndarray, differences: np.ndarray) -> float | N
 
 
 def ordinal(counts: np.ndarray) -> np.ndarray:
-    """Return squared ordinal differences: the number of labels between two levels, squared."""
+    """Return the squared number of labels between each two levels.
+
+    Labels at either of the two levels count half.
+    """
     margins = (counts + counts.T).sum(axis=1)
     middles = np.cumsum(margins) - margins / 2
     squares: np.ndarray = (middles[:, None] - middles) ** 2

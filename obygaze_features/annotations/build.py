@@ -59,9 +59,10 @@ def build_timelines(
     """Make timelines from the rows that an importer read, with remarks on anything unusual.
 
     Rows are left out if they have no film, no annotator or no known level, if their times are
-    impossible (the end is not after the start, or the start is not before the film's end), or if
-    they are duplicates. Segments are cut at the end of their film. Concepts that the scheme does
-    not list are kept as non-visual concepts, or as visual concepts if the scheme lists no concepts.
+    impossible (for example, the end is not after the start), or if they are duplicates. If no row
+    has a known level, `AnnotationError` is raised. Segments are cut at the end of their film.
+    Concepts that the scheme does not list are kept as non-visual concepts, or as visual concepts if
+    the scheme lists no concepts.
 
     Parameters
     ----------
@@ -70,8 +71,8 @@ def build_timelines(
     rows
         The rows, in any order, with a remark in place of each unreadable row.
     films
-        Titles and ends of films, by their name in the source. A film without rows is dropped,
-        with a remark in case its name is misspelt.
+        Titles and ends of films, by their name in the source, or the path of a table. A film
+        without rows is dropped, with a remark in case its name is misspelt.
     scheme
         The levels and concepts (default: ObyGaze's).
     about
@@ -145,7 +146,7 @@ def _details(
 
 
 def _names_as_written(ids: Mapping[str, str]) -> dict[str, str]:
-    """Return the name of each id that is not a valid id itself."""
+    """Return the names in the source that are not valid ids, by the id made from each."""
     return {own: name for name, own in sorted(ids.items()) if safe_id(name) == own != name}
 
 
@@ -154,7 +155,8 @@ def _with_concepts(
 ) -> tuple[LabelScheme, list[Remark]]:
     """Return the scheme with the rows' concepts, and a remark on each that it did not list.
 
-    Of several spellings, one is used that does not depend on the order of rows.
+    A scheme without concepts needs no remarks. Of several spellings, the first in alphabetical
+    order is used.
     """
     unlisted: dict[str, SourceRow] = {}
     for row in rows:
@@ -175,7 +177,7 @@ def _with_concepts(
 
 
 def read_films(source: Films) -> dict[str, Film]:
-    """Return films by id, also from a table with ``film``, and perhaps ``title`` and ``end``."""
+    """Return films by id; a table has a ``film`` column, and optionally ``title`` and ``end``."""
     if not isinstance(source, str | Path):
         return {safe_id(film): details for film, details in (source or {}).items()}
 
@@ -190,7 +192,9 @@ def read_films(source: Films) -> dict[str, Film]:
     for row, (name, title, end) in enumerate(rows):
         film = safe_id(film_of_file(name.strip()))
         if film in films or end == 0:
-            raise table.problem(row, f"film {shorten(film)} is a duplicate, or ends at 0")
+            raise table.problem(
+                row, f"film {shorten(film)} is a duplicate, or ends at 0; correct the table"
+            )
         films[film] = Film(title.strip(), end)
     return films
 
@@ -206,7 +210,7 @@ def _problem(segment: Segment, scheme: LabelScheme, film_end: float) -> str:
     if segment.start >= segment.end:
         return "does not end after it starts"
     if segment.end > MAX_TIME_S:
-        return "ends too late for a film"
+        return "ends too late for a film (are times in seconds?)"
     if segment.start >= film_end:
         return "starts after the end of its film"
     return ""

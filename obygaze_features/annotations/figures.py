@@ -32,7 +32,7 @@ class Band:
 
 
 def film_bands(timelines: Timelines, manifest: Manifest, film: str) -> list[Band]:
-    """Return a band for each annotator's segments and projected labels, then for merged labels.
+    """Return bands of each annotator's segments and projected labels, then of merged labels.
 
     An annotator's projected labels are in the label set named after the annotator. Projected and
     merged labels may be missing.

@@ -46,7 +46,9 @@ def read_grid(
         The timelines to project. Their films are cut into clips if `grid` is a length.
     """
     if not timelines.segments:
-        raise AnnotationError(f"the timelines {timelines.name!r} have no segments")
+        raise AnnotationError(
+            f"the timelines {timelines.name!r} have no segments; see their remarks for the reasons"
+        )
     if not isinstance(grid, Manifest):
         grid = str(grid)
         if not Path(grid).is_dir():
@@ -58,7 +60,7 @@ def read_grid(
         raise AnnotationError(
             f"the grid {grid.name!r} has no clips with spans of any film in the timelines. It has "
             f"{join_some(list(by_film)) or 'none'}; the timelines have "
-            f"{join_some(list(timelines.by_film))}"
+            f"{join_some(list(timelines.by_film))}; use the same films in both"
         )
     remarks = []
     for row in np.flatnonzero(np.isnan(grid.items.starts)).tolist():

@@ -136,11 +136,13 @@ def _parse_ratios(labels: LabelSet) -> NDArray[np.float64]:
     try:
         return np.array([float(text or "nan") for text in labels.ratio])
     except ValueError as error:
-        raise ManifestError(f"label set {labels.name!r} has an invalid ratio: {error}") from None
+        raise ManifestError(
+            f"label set {labels.name!r} has an invalid ratio ({error}); write a number or nothing"
+        ) from None
 
 
 def check_levels(grid: LabelScheme, timelines: LabelScheme) -> None:
-    """Raise unless clips and timelines have the same levels (codes, names or aliases)."""
+    """Raise unless the timelines' codes stand for all levels of the grid, in the same order."""
     known = all(map(grid.has_level, timelines.codes))
     if not known or tuple(map(grid.level, timelines.codes)) != grid.codes:
         raise AnnotationError(
@@ -169,7 +171,7 @@ def save_labels(
     default: str | None = None,
     overwrite: bool = False,
 ) -> list[Remark]:
-    """Save label sets in a folder, with their manifest if the folder has none of the same items.
+    """Save label sets to a folder, with `manifest` unless the folder has one of the same items.
 
     `default` becomes the default label set of a manifest that has none. Returns a remark on each
     merge of labels that were replaced.

@@ -1,4 +1,4 @@
-"""Project free segments onto clips, by the paper's rule.
+"""Project segments onto clips, by the paper's rule.
 
 A segment counts for a clip if it covers at least a given share of the clip (the threshold). The
 highest level among these segments wins, with the concepts of all segments that have it. A clip
@@ -77,7 +77,8 @@ def project(
 ) -> ProjectedLabels:
     """Label clips by the segments that cover them; return one label set per annotator.
 
-    An annotator's label set covers all clips of the films that the annotator marked.
+    An annotator's label set covers all clips of the films that the annotator marked. Annotators
+    without such clips get none.
 
     Parameters
     ----------

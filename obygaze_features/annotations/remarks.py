@@ -27,7 +27,7 @@ class Remark:
     """Something unusual in a source or in a result.
 
     `where` is, for instance, a file, a line and a time. `what` is the same for all remarks of one
-    kind. `done` says what was done: a segment was left out, cut, or kept.
+    kind. `done` says what was done about it, such as `LEFT_OUT`.
     """
 
     where: str
@@ -38,9 +38,9 @@ class Remark:
 
 
 def remark_rows(remarks: Sequence[Remark]) -> list[dict[str, Any]]:
-    """Return a row for each kind of remark, starting with kinds of which something was left out.
+    """Return a row for each kind of remark, at most `MAX_KINDS_SHOWN`; what was left out is first.
 
-    A row has the number of remarks of its kind, and where the first one is.
+    A row has the number of remarks of its kind, and the location, film and annotator of the first.
     """
     left_out_first = sorted(remarks, key=lambda remark: remark.done != LEFT_OUT)
     kinds = group_by(left_out_first, lambda remark: (remark.what, remark.done))

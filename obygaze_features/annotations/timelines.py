@@ -148,9 +148,9 @@ class Timelines:
 
     @property
     def coverage(self) -> list[dict[str, Any]]:
-        """The seconds that each annotator marked in each film, by level and in all.
+        """The seconds that each annotator marked in each film, by level and in total.
 
-        Overlaps count once.
+        Overlaps count once. A row also has the number of segments and the film's end.
         """
         rows = []
         for film, of_film in self.by_film.items():
@@ -187,14 +187,15 @@ class Timelines:
         """Read ELAN files.
 
         Each file belongs to one film. Each tier belongs to one annotator: the tier's annotator, or
-        else its participant, or else the tier's own name. If that name is a default (default,
-        annotator1), or if files in several folders use it, the folder's name is used instead.
+        else its participant, or else the tier's own name. If a file has only one tier whose own
+        name is a default (default, annotator1), or is used in several folders, the name of the
+        file's folder is used instead, unless the file is directly in a single source.
 
         An annotation has a level and, after a colon, concepts: "Sure: Body, Look". Alternatively,
         levels, concepts and comments are in dependent tiers whose names contain these words. Tiers
-        without any level are left out. Files from `obygaze annotations export`, and files made from
-        a template of `obygaze manifests thesaurus`, contain their levels and concepts, so `levels`
-        is not needed. Nothing that a file refers to is fetched.
+        without any known level are left out. Files from `obygaze annotations export`, and files
+        made from a template of `obygaze manifests thesaurus`, contain their levels and concepts, so
+        `levels` is not needed. Nothing that a file refers to is fetched.
 
         Parameters
         ----------
@@ -220,10 +221,11 @@ class Timelines:
     ) -> Timelines:
         """Read any CSV table of segments, with a column mapping.
 
-        Each row is a segment. Columns called film, annotator, start, end, level, concepts and
-        comment are recognised; `columns` maps other names. Times are in seconds (75.5) or h:mm:ss
-        (0:01:15.5). Separate several concepts in a cell with bars, commas or semicolons. A `file`,
-        `media` or `video` column also names the film: "New Moon.mp4" belongs to New Moon.
+        Each row is a segment. Columns called film, annotator, start, end, level (or label),
+        concepts and comment are recognised; `columns` maps other names. Times are in seconds (75.5)
+        or h:mm:ss (0:01:15.5). Separate several concepts in a cell with bars, commas or semicolons.
+        A ``file``, ``media`` or ``video`` column can also name the film: "New Moon.mp4" belongs to
+        New Moon.
 
         Parameters
         ----------
@@ -273,7 +275,9 @@ class Timelines:
             header = msgspec.convert(content, _Header)
             scheme = LabelScheme.from_json(header.label_scheme)
         except (msgspec.ValidationError, ManifestError) as problem:
-            raise AnnotationError(f"{folder / HEADER} is malformed ({problem})") from None
+            raise AnnotationError(
+                f"{folder / HEADER} is malformed ({problem}); import the timelines again"
+            ) from None
         return cls(
             header.name or folder.name,
             _read_segments(folder / "segments.csv", scheme),

@@ -56,14 +56,15 @@ class TextTower:
 
 @dataclass(frozen=True)
 class Backbone:
-    """A frozen network that embeds clips, and possibly images and texts.
+    """A frozen network that embeds clips, images or texts.
 
-    A family's `load` sets the fields up to `mask_on_cpu`; `load_backbone` sets the rest.
+    A family's `load` sets the fields up to `mask_on_cpu`; `load_backbone` sets `name`, `device`,
+    `precision` and `about`.
 
     Parameters
     ----------
     module
-        The module with the weights of the vision tower.
+        The module with the weights of the vision or audio tower.
     sampling
         The rule that samples frames of a clip, or windows of its sound.
     preprocessing
@@ -149,10 +150,12 @@ class Backbone:
     ) -> Backbone:
         """Make a backbone from a torch module, which is switched to ``eval()``.
 
-        An output ``[B,D]`` becomes the array `native`. An output ``[B,T,D]``, where T divides the
-        number of frames, becomes `frames`, and its mean becomes `native`. Other axes are averaged:
-        the positions in ``[B,C,h,w]`` and ``[B,C,T,h,w]`` (and ``[B,T,C,h,w]`` for a network that
-        takes ``BTCHW``), and tokens that do not match frames.
+        If the network takes single frames, their embeddings become the array `frames`, and the mean
+        of a clip's frames becomes `native`. If it takes clips, an output ``[B,D]`` becomes
+        `native`; an output ``[B,T,D]``, where T divides the number of frames, becomes `frames`, and
+        its mean becomes `native`. Other axes are averaged: the positions in ``[B,C,h,w]`` and
+        ``[B,C,T,h,w]`` (and ``[B,T,C,h,w]`` for a network that takes ``BTCHW``), and tokens that do
+        not match frames.
 
         Parameters
         ----------
@@ -165,7 +168,7 @@ class Backbone:
             Then pixel values (0 to 1) are normalised with `mean` and `std`.
         transform
             A function that replaces these steps and maps a frame, uint8 ``[3,H,W]``, to the
-            network's input ``[3,h,w]``.
+            network's input ``[3,h,w]``; or a `Preprocessing`.
         layout
             The layout of the network's input: single frames as ``BCHW``, or clips as ``BTCHW`` or
             ``BCTHW``.
@@ -247,7 +250,9 @@ class Backbone:
         arrays = {}
         for spec in specs:
             if spec.name not in outputs:
-                raise BackboneError(f"{self.name} does not return the array {spec.name}")
+                raise BackboneError(
+                    f"{self.name} does not return the array {spec.name}; leave it out of `arrays`"
+                )
             values = outputs[spec.name]
             expected = (count, *spec.shape)
             if values.shape != expected:
@@ -364,7 +369,8 @@ class Family:
     load
         A function that returns the backbone for a checkpoint's path and a preprocessing mode.
     embeds_texts
-        True if the family also embeds texts. Unless it is an audio family, it also embeds images.
+        True if the family also embeds texts. Unless it is an audio family, it then also
+        embeds images.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Find checkpoints in folders, in the cache of random weights, and in the Hugging Face cache."""
+"""Find checkpoints in folders, in the cache of random weights, and on the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -102,7 +102,9 @@ def resolve(
 def check_store_name(name: str) -> None:
     """Raise `UsageError` if a name is not valid for a store."""
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is not a valid store name; use letters, digits and . _ -")
+        raise UsageError(
+            f"{name!r} is not a valid store name; use letters and digits, and . _ - after the first"
+        )
 
 
 def split_name(spec: str) -> tuple[str, str]:

@@ -31,8 +31,8 @@ _OUT_OF_MEMORY = re.compile(
 def choose_device(device: str | None) -> str:
     """Check that a device works (default: a GPU if there is one), and return its full name.
 
-    ``cuda`` becomes ``cuda:0``, because a plain ``cuda`` is the thread's current device, which may
-    differ between threads.
+    ``cuda`` becomes the current device, such as ``cuda:0``, because a plain ``cuda`` may mean
+    different devices in different threads.
     """
     torch = need("torch", extra="extract")
     if device is None:
@@ -103,7 +103,8 @@ def arithmetic(device: str, precision: str) -> Iterator[None]:
     """Set the precision in which the ``with`` block computes.
 
     ``float32`` disables TensorFloat-32, and ``tf32`` enables it. Only CUDA devices have
-    TensorFloat-32 (since Ampere); on other devices, ``tf32`` is float32.
+    TensorFloat-32 (since Ampere); on other devices, ``tf32`` is float32. ``bfloat16`` and
+    ``float16`` enable torch's autocast.
     """
     import torch
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FRAMES = 32
-"""The frames of the paper's X-CLIP and ViViT, so that all these backbones share frames."""
+"""The frames per clip, as many as in the paper's X-CLIP and ViViT, so that all can share them."""
 
 
 def make_text_tower(
@@ -139,7 +139,7 @@ def load_siglip(path: Path, mode: str) -> Backbone:
     model, fields = load_folder(path, mode, "SiglipModel")
     settings = model.config.vision_config
     if not getattr(settings, "vision_use_head", True):  # transformers 4.57 lacks this setting
-        raise BackboneError(f"{path} has no pooling head, so it cannot embed frames")
+        raise BackboneError(f"{path} has no pooling head to embed frames; use another checkpoint")
     return frame_backbone(
         model.vision_model,
         fields,

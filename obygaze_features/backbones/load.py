@@ -62,7 +62,7 @@ def load_backbone(
         The arrays of clips to compute (default: all but ``tokens``). ``NAME:ARRAY`` applies only to
         the backbone with that name.
     sampling
-        A rate of frames to use instead of the backbone's own frames; see `resample`.
+        A rule to use instead of the backbone's own sampling; see `resample`.
     track
         The audio track to use, counting from 1 (default: each file's default track).
     """
@@ -127,7 +127,9 @@ def _make(make: Callable[..., Any], name: str, origin: str, mode: str) -> Backbo
         reason = describe_error(problem)
         raise BackboneError(f"{name or make} cannot be made: {reason}") from problem
     if not isinstance(backbone, Backbone):
-        raise BackboneError(f"{name or make} makes a {type(backbone).__name__}, not a Backbone")
+        raise BackboneError(
+            f"{name or make} makes a {type(backbone).__name__}, not a Backbone; correct its code"
+        )
     return _with_origin(backbone, name or backbone.name, origin)
 
 
@@ -163,7 +165,7 @@ def _about(backbone: Backbone, name: str, family: str) -> dict[str, Any]:
 def choose_arrays(
     available: tuple[ArraySpec, ...], requested: Sequence[str] | None, name: str
 ) -> tuple[ArraySpec, ...]:
-    """Return the requested arrays; raise `UsageError` if there are none or if one is unknown."""
+    """Return the requested arrays; raise `UsageError` if one is unknown or none is left."""
     if requested is None:
         return tuple(spec for spec in available if not (spec.entry and spec.entry.on_request))
     by_name = {spec.name: spec for spec in available}

@@ -29,7 +29,7 @@ _REPEATED = re.compile(r"layer|depth|stage|block")
 def read_config(config_class: Any, folder: Path, files: Sequence[Path]) -> Any:
     """Return the configuration of a checkpoint's network, with only the declared settings.
 
-    Raises `BackboneError` if a number is larger than the size of the weights in `files`.
+    Raises `BackboneError` if a number is too large for the weights in `files`.
     """
     path = folder / "config.json"
     settings = declared_settings(config_class, read_object(path))
@@ -47,7 +47,9 @@ def _check_numbers(settings: Mapping[str, Any], stored: int, path: Path) -> None
         most = MOST_LAYERS if _REPEATED.search(name) else stored
         for number in [len(values), *values]:
             if isinstance(number, int) and number > most:
-                raise BackboneError(f"{path}: {name} is {number:,}, but can be at most {most:,}")
+                raise BackboneError(
+                    f"{path}: {name} is {number:,}, but at most {most:,} is allowed; correct it"
+                )
 
 
 def check_size(network: Any, folder: Path, files: Sequence[Path]) -> None:
@@ -98,7 +100,7 @@ def declared_settings(config_class: Any, settings: Mapping[str, Any]) -> dict[st
 
 
 def most_numbers(files: Sequence[Path]) -> int:
-    """Return how many values a network with these weights may have: one for each byte, and more."""
+    """Return the maximum number of values of a network: one per byte of weights, and buffers."""
     return BUFFER_NUMBERS + sum(file.stat().st_size for file in files)
 
 

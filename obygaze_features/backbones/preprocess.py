@@ -158,7 +158,7 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
 
 
 def _require_numbers(own: Preprocessing, path: Path) -> None:
-    """Raise `BackboneError` if sizes are impossible, or if values such as means are not numbers."""
+    """Raise `BackboneError` if sizes, means or factors are impossible."""
     edges = [*own.crop, own.shortest_edge or max(own.crop)]
     factors = (*own.std, own.scale)
     numbers = (*own.mean, *factors)
@@ -167,17 +167,20 @@ def _require_numbers(own: Preprocessing, path: Path) -> None:
     is_usable &= all(factors) and {len(own.mean), len(own.std)} <= {1, 3}
     if not is_usable:
         raise BackboneError(
-            f"{path} has impossible sizes, means or factors: {edges} pixels, {numbers}"
+            f"{path} has impossible sizes, means or factors: {edges} pixels, {numbers}; correct it"
         )
 
 
 def resize_and_crop(frames: Tensor, preprocessing: Preprocessing) -> Tensor:
-    """Scale and crop frames on the CPU, from uint8 ``[T,H,W,3]`` to uint8 ``[T,3,h,w]``."""
+    """Scale and crop frames from uint8 ``[T,H,W,3]`` to ``[T,3,h,w]``; see `resize_frame`."""
     return torch.stack([resize_frame(frame, preprocessing) for frame in frames]).contiguous()
 
 
 def resize_frame(frame: Tensor, preprocessing: Preprocessing) -> Tensor:
-    """Scale and crop a frame, from ``[H,W,3]`` to ``[3,h,w]``; its memory may be in any order."""
+    """Scale and crop a frame from uint8 ``[H,W,3]`` to ``[3,h,w]``.
+
+    The result is uint8, or float32 from a `transform`; its memory may be in any order.
+    """
     if preprocessing.transform:
         own: Tensor = preprocessing.transform(frame.permute(2, 0, 1))
         return own.float()

@@ -22,10 +22,10 @@ FRAMES_PER_STEP = 64
 def resample(backbone: Backbone, sampling: Sampling | None, track: int | None = None) -> Backbone:
     """Return the same backbone, but with a clip's frames sampled at a rate, up to a maximum number.
 
-    The array `frames` then has the embedding of each frame, and NaN after the clip's end. Vectors
-    that `ARRAYS` pools are pooled over frames; others are left out. For an audio backbone,
-    `sampling` has no rate and limits the number of windows, and `track` is the number of the sound
-    track.
+    The array `frames` then has the embedding of each frame, and NaN after the clip's end. `native`
+    and the vectors that `ARRAYS` pools are pooled over frames; other arrays are left out. For an
+    audio backbone, `sampling` has no rate and limits the number of windows, and `track` is the
+    number of the sound track.
     """
     if isinstance(backbone.sampling, SoundSampling):
         return _resample_sound(backbone, backbone.sampling, sampling, track)

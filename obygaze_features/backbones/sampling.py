@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from obygaze_features.errors import UsageError
 
 MAX_FRAMES = 64
-"""The default maximum number of frames per clip when frames are sampled at a rate."""
+"""The default maximum per clip of frames sampled at a rate, and of windows of sound."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Sampling:
     Parameters
     ----------
     frames
-        The number of frames to choose.
+        The number of frames to choose; with a `rate`, the maximum.
     rate
         The frames per second to choose from (default: all frames of the clip). A clip that is too
         short at this rate has fewer than `frames` frames; the rest is padding.

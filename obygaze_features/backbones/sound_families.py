@@ -52,12 +52,14 @@ def read_extractor(path: Path, audio: Any) -> SoundPreprocessing:
     config = read_object(file)
     with translate(BackboneError, file, "has settings that do not work together: {}"):
         if config.get("feature_extractor_type", EXTRACTOR) != EXTRACTOR:
-            raise BackboneError(f"{file} is not the configuration of a {EXTRACTOR}")
+            raise BackboneError(f"{file} is not the configuration of a {EXTRACTOR}; use a CLAP")
         settings = {name: config[name] for name in SETTINGS}
         rate = settings["sampling_rate"]
         window = settings["max_length_s"]
         if not isinstance(rate, int) or not 0 < window * rate <= MOST_SAMPLES:
-            raise BackboneError(f"{file}: bad windows of {window} s at {rate!r} samples per second")
+            raise BackboneError(
+                f"{file}: bad windows of {window} s at {rate!r} samples per second; correct it"
+            )
         preprocessing = SoundPreprocessing(SoundSampling(rate, window, window), settings)
         shape = tuple(preprocessing.inputs(SHORT).shape[1:])
 
@@ -74,13 +76,13 @@ def read_extractor(path: Path, audio: Any) -> SoundPreprocessing:
     if shape != takes:
         raise BackboneError(
             f"{file} makes input of shape {shape}, but according to config.json the "
-            f"network takes {takes}"
+            f"network takes {takes}. Use the file of the same checkpoint"
         )
     return preprocessing
 
 
 def load_clap(path: Path, mode: str) -> Backbone:
-    """Load a CLAP model (Wu et al., 2023), whose text tower lets one search by words."""
+    """Load a CLAP model (Wu et al., 2023), which embeds sound and texts in the same space."""
     import torch
 
     model, fields = load_network(path, "ClapModel")

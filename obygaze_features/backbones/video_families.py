@@ -1,6 +1,6 @@
 """X-CLIP and ViViT in Hugging Face format, which take whole clips.
 
-ViViT cuts a clip into tubelets, each 2 frames x 16 pixels x 16 pixels.
+ViViT cuts a clip into tubelets, for example of 2 frames x 16 pixels x 16 pixels.
 """
 
 from __future__ import annotations

@@ -41,7 +41,9 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
             files = tuple(folder / name for name in _shard_names(folder / index))
             for file in files:
                 if not file.is_file():
-                    raise BackboneError(f"{folder} lacks {file.name}, which is listed in {index}")
+                    raise BackboneError(
+                        f"{folder} lacks {file.name}, which is listed in {index}; download it again"
+                    )
             return files
     names = " or ".join(single for single, _ in WEIGHT_FILES)
     raise BackboneError(f"{folder} has no weights ({names}); check that all files were copied")
@@ -56,14 +58,17 @@ def _shard_names(index: Path) -> list[str]:
             return names
     except (AttributeError, KeyError, TypeError):
         pass
-    raise BackboneError(f"{index} is not an index of weights: it has no weight_map of file names")
+    raise BackboneError(
+        f"{index} is not an index of weights: it has no weight_map of file names; download it again"
+    )
 
 
 def load_network(folder: Path, model: str, **options: Any) -> tuple[Any, dict[str, Any]]:
-    """Load a transformers model in float32; raise `BackboneError` if weights do not fit exactly.
+    """Load a transformers model in float32.
 
-    `model` is the name of its class, and `options` are arguments of the class. Also returns the
-    fields of the `Backbone` that follow from the folder's files.
+    Raises `BackboneError` if a weight is missing or has the wrong shape. `model` is the name of its
+    class, and `options` are arguments of the class. Also returns the fields of the `Backbone` that
+    follow from the folder's files.
     """
     torch = need("torch", extra="extract")
     transformers = need("transformers", extra="extract")
@@ -92,7 +97,7 @@ def load_network(folder: Path, model: str, **options: Any) -> tuple[Any, dict[st
     if misfits:
         raise BackboneError(
             f"{folder} does not fit {model}: some of its weights are missing or "
-            f"have the wrong shape ({misfits[0]})"
+            f"have the wrong shape ({misfits[0]}). Use another checkpoint"
         )
     settings = read_json(folder / "config.json", BackboneError)
     return network, {"weights": files, "config": settings}

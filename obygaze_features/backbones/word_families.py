@@ -1,9 +1,9 @@
 """The backbone ``words``: hashed counts of the words and word pairs in a text, without weights.
 
 scikit-learn's ``HashingVectorizer`` adds 1 or -1 to one of 1,024 numbers for each word of two or
-more letters and for each pair of neighbouring words. Then the row is scaled to length one. Nothing
-is fitted, so every machine computes the same bits. The order of words is lost, but one can still
-tell, with few mistakes, whether a text has a certain word.
+more characters and for each pair of neighbouring words. Then the row is scaled to length one.
+Nothing is fitted, so every machine computes the same bits. The order of words is lost, but one can
+still tell, with few mistakes, whether a text has a certain word.
 """
 
 from __future__ import annotations

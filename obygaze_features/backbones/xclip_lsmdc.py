@@ -131,7 +131,7 @@ def _network_sizes(state: dict[str, Tensor], file: Path) -> dict[str, int]:
     if side * side + 1 != tokens or frames > positions or width % 64 or dim % 64:
         raise BackboneError(
             f"{file} has impossible sizes for an X-CLIP: {tokens - 1} patches, width {width}, "
-            f"embedding {dim}, {frames} frames at {positions} positions"
+            f"embedding {dim}, {frames} frames at {positions} positions. Use another file"
         )
     return {
         "frames": frames,
@@ -174,7 +174,7 @@ def _load_weights(network: ModuleDict, state: dict[str, Tensor], file: Path) -> 
         if name not in state or state[name].shape != expected.shape:
             raise BackboneError(
                 f"{file} does not fit X-CLIP: some of its weights are missing or have the wrong "
-                f"shape ({name})"
+                f"shape ({name}). Use another checkpoint"
             )
         weights[name] = state[name].float()
     network.load_state_dict(weights, assign=True)

@@ -144,7 +144,7 @@ def use_cluster(
     output: Path,
     options: Options,
 ) -> Callable[..., None]:
-    """Return the engine that extracts parts on a Ray cluster."""
+    """Connect to a Ray cluster, and return the engine that extracts parts on it."""
     from obygaze_features.extraction.ray import connect, run_ray
 
     if options.part:
@@ -176,7 +176,7 @@ def extract_part(
 def _check_for_clips(backbones: Sequence[Backbone], options: Options) -> None:
     """Raise `UsageError` if a backbone cannot embed clips, or an option applies to no backbone."""
     if options.audio_track and not any(backbone.hears for backbone in backbones):
-        raise UsageError("audio_track needs an audio backbone; add one, or leave it out")
+        raise UsageError("audio_track needs an audio backbone; add one, or leave out audio_track")
     names = [backbone.name for backbone in backbones]
     for backbone in backbones:
         if not backbone.for_clips:

@@ -47,7 +47,7 @@ class Batch:
 
 
 class Forward:
-    """A function that runs a backbone over clips, images or texts, in batches of constant size.
+    """A runner of a backbone over batches of clips, images or texts.
 
     The default batch size is 8 clips (fewer on a CPU or with many frames), or 32 images or texts.
     """
@@ -99,7 +99,7 @@ class Forward:
         return [values.to(device, non_blocking=self._on_gpu) for values in inputs]
 
     def _prepare_clips(self, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the pixels or sound of a batch of clips on the device, and the mask of padding."""
+        """Return the pixels or sound of a batch of clips on the device, and a mask."""
         backbone = self.backbone
         device = backbone.device
         clips = self._upload(inputs)

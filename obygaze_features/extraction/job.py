@@ -65,8 +65,8 @@ class Options:
         A frame rate, such as ``"2 fps"``, which replaces each backbone's own sampling, so longer
         clips get more frames; only for networks that see each frame alone.
     frames
-        With `sampling`, the maximum number of frames per clip; for audio backbones (even without
-        `sampling`), the maximum number of windows of sound. Longer clips are sampled evenly.
+        With `sampling`, the maximum number of frames per clip; for audio backbones, which take no
+        `sampling`, the maximum number of windows of sound. Longer clips are sampled evenly.
         Default: `MAX_FRAMES`.
     audio_track
         The number of the sound track to use, from 1 (default: each file's default track).
@@ -131,7 +131,7 @@ class Job:
     stores
         The existing stores, by name; they have the same items as the manifest.
     block_rows
-        Rows per block, the same for every store.
+        Rows per block: the most in any existing store, or else the default.
     rows
         The selected rows, done or not.
     """
@@ -207,7 +207,7 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _choose_block_rows(stores: Collection[Store], backbones: Sequence[Backbone], items: int) -> int:
-    """Return the number of rows per block: that of existing stores, or the default.
+    """Return the number of rows per block: the most in any existing store, or else the default.
 
     Tokens are large, so blocks with them stay small: a block waits in memory until it is complete.
     """
@@ -224,7 +224,7 @@ def check_items(manifest: Manifest, kinds: Sequence[str] = ("clip",)) -> None:
     for item in manifest:
         if item.kind not in kinds:
             plural = " and ".join(f"{kind}s" for kind in kinds)
-            raise UsageError(f"{item.id} is of kind {item.kind!r}; only {plural} are accepted")
+            raise UsageError(f"{item.id} is of kind {item.kind!r}; only {plural} are allowed")
 
 
 def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:

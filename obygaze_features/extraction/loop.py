@@ -37,7 +37,7 @@ def run_local(
 
     Processes decode clips. Threads read images, and resize frames for each backbone. The calling
     thread embeds, and another thread commits each block while the next one is computed. After an
-    error, the finished rows of the last block are committed, too.
+    error, the finished rows of the last block are still committed.
     """
     items = job.manifest.items
     reader = ItemReader(job.media, backbones)

@@ -1,8 +1,8 @@
-"""The probe: frames, sound or a text that each backbone embeds, so that labs can compare them.
+"""The probe: a clip, image or text that each backbone embeds, so that labs can compare them.
 
-Every store keeps the probe's features in the group ``probe``. If two labs have the same probe
-features, they have the same backbone. The probe is computed rather than decoded, so codecs make no
-difference.
+An extracted store keeps the probe's features in the group ``probe``. If two labs have the same
+probe features, they have the same backbone. The probe is computed rather than decoded, so codecs
+make no difference.
 """
 
 from __future__ import annotations

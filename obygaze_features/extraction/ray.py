@@ -27,7 +27,7 @@ from obygaze_features.extraction.summary import Progress, Summary
 from obygaze_features.store import StoreWriter
 
 PART_ROWS = 256
-"""The minimum number of items in a part."""
+"""The minimum of the average number of items in a part, if there are several parts."""
 
 
 def run_ray(
@@ -76,7 +76,8 @@ def run_ray(
 def plan_tasks(nodes: Sequence[Mapping[str, float]], device: str | None) -> tuple[int, int, int]:
     """Return the CPUs and GPUs of a task, and the number of tasks that can run at a time.
 
-    A task has one GPU, or none if the cluster has none, and a share of the smallest machine's CPUs.
+    A task has one GPU, or none if the device is ``cpu`` or the cluster has none. Its CPUs are the
+    fewest that any machine has for each GPU, or without GPUs, in all.
     """
     gpus = int(device != "cpu" and any(node.get("GPU") for node in nodes))
     kind = "GPU" if gpus else "CPU"
@@ -90,7 +91,7 @@ def plan_tasks(nodes: Sequence[Mapping[str, float]], device: str | None) -> tupl
 def run_part(
     shared: tuple[Callable[[Options], Summary], list[Path], Path, str], options: Options
 ) -> Summary:
-    """Extract a part on a machine of the cluster, if the machine has what this needs."""
+    """Extract a part on a machine of the cluster; raise if it lacks the version or the paths."""
     extract_part, paths, folder, software = shared
     if version("obygaze") != software or not all(path.exists() for path in paths):
         raise ClusterError(
@@ -113,6 +114,8 @@ def connect(address: str) -> None:
         ray.init(address, ignore_reinit_error=True, log_to_driver=False, logging_level="critical")
     except Exception as problem:  # Ray raises every kind of error, even plain Exceptions
         reason = first_line(problem)
-        raise ClusterError(f"--ray HOST:PORT: no cluster answers at {address} ({reason})") from None
+        raise ClusterError(
+            f"--ray HOST:PORT: no cluster answers at {address} ({reason}); start it first"
+        ) from None
     with contextlib.suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own would end the process

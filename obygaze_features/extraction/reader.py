@@ -34,7 +34,7 @@ IMAGE_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", 
 
 @dataclass
 class ReadItem:
-    """The views, sound and text that were read of an item.
+    """The inputs of backbones that were read from an item, and the failures.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class ReadItem:
     frames
         The number of frames or images that were read.
     notes
-        Sentences about the item, such as "silent sound track".
+        Notes on the item, such as "silent sound track".
     """
 
     source: str | None = None
@@ -161,10 +161,10 @@ class ItemReader:
         if clip["why_slow"]:
             read.notes.add(f"decoded from the start of the file: {clip['why_slow']}")
         if clip["thinned"]:
-            read.notes.add("more frames at this rate than are used")
+            read.notes.add("more frames at this rate than the maximum, so some were left out")
 
     def _make_views(self, numbers: Mapping[str, Sequence[int]]) -> dict[str, View]:
-        """Return each backbone's view; backbones that differ only in scaling share one."""
+        """Return each backbone's view; those with the same frames and geometry share one."""
         shared: dict[Hashable, View] = {}
         views = {}
         for name, own in numbers.items():

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 def reuse_rows(job: Job, writers: Mapping[str, StoreWriter]) -> Job:
     """Copy rows that a job lacks from the older stores in its options; return the rest of the job.
 
-    A row is copied if the older store has the same recipe and item. It is left to compute if the
+    A row is copied if it is done in an older store with the same recipe and item, unless the
     item's file has changed since; an absent file counts as unchanged.
     """
     paths = job.options.reuse
@@ -63,7 +63,7 @@ def _copy_rows(
 
 
 def unchanged_rows(job: Job, old: Store) -> dict[int, int]:
-    """Return the rows of a job's items that are the same and done in an older store, and its rows.
+    """Map the rows of unchanged items to their rows in an older store, if these are done.
 
     Stores have no words that are spoken in films, so such texts never count as the same.
     """

@@ -29,7 +29,7 @@ class Progress:
     items, frames
         The number of items that were read or failed, and of frames or images that were read.
     notes
-        Sentences about items, and the number of items of each.
+        Notes on items, and the number of items with each.
     seconds
         The seconds spent in each of the `STAGES`.
     batches, devices
@@ -83,12 +83,12 @@ class Summary:
     clips, frames
         The number of items that this run processed, and the number of frames or images in them.
     notes
-        Sentences about items, such as "silent sound track", and the number of items of each.
+        Notes on items, such as "silent sound track", and the number of items with each.
     done, done_in
         The number of selected items done in every store, and in each store, by name.
     failed
-        The reasons why selected items failed, by kind (``missing``, ``unreadable`` or
-        ``not_finite``) and id; `done_in` tells how many each store has.
+        The reasons why selected items failed in any store, by kind (``missing``, ``unreadable`` or
+        ``not_finite``) and id.
     shares
         The shares of `seconds` that the run spent waiting for frames (``decode``), for the device
         (``device``) and for the disk (``write``), and on loading and planning (``start``). A GPU

@@ -42,7 +42,7 @@ def write_thumbnails(
     *,
     width: int = 160,
 ) -> dict[str, Any]:
-    """Write a JPEG thumbnail for each clip that does not have one in `folder`.
+    """Write a JPEG thumbnail for each selected clip that has none in `folder`.
 
     Returns the number of thumbnails that were ``made`` and that were already ``there``, and the
     reasons why clips ``failed``, by id.

@@ -57,7 +57,8 @@ def score_captions(
     language_model, sentence_encoder, device
         See `load_language_model` and `load_sentence_encoder`.
     variants
-        Also score each caption with "man" and with "woman"; see `make_variants`.
+        Score each caption with "man" and with "woman"; see `make_variants`. The captions themselves
+        are scored only if none of them has a mask.
 
     Returns
     -------
@@ -68,7 +69,7 @@ def score_captions(
     """
     record = output.with_suffix(".json")
     if len({path.resolve(), output.resolve(), record.resolve()}) < 3:
-        raise UsageError(f"{output}: choose another output; {path} and {record} are other files")
+        raise UsageError(f"{output}: choose an output that differs from {path} and {record}")
     refuse_to_overwrite(output, overwrite=overwrite)
     refuse_to_overwrite(record, overwrite=overwrite)
 
@@ -83,7 +84,7 @@ def score_captions(
         if not any(MASK in row["caption"] for row in rows):
             suffixes.insert(0, "")
     if not rows:
-        raise BiasError(f"{path}: no captions to score. Put {MASK} for the word for the person")
+        raise BiasError(f"{path}: no captions to score. Put {MASK} where the word for a person is")
     model = load_language_model(language_model, device)
     encoder = load_sentence_encoder(sentence_encoder, device)
     for start in progress(range(0, len(rows), ROWS_PER_STEP), "Scoring", unit="block"):
@@ -104,7 +105,7 @@ def score_captions(
 
 
 def _read_captions(path: Path, variants: bool) -> list[dict[str, Any]]:
-    """Read the captions, with their variants if there are any; raise for a row without a text."""
+    """Read and check the captions; with `variants`, add the two variants of each that has them."""
     required = ("id", "caption", "object")
     table = read_table(path, delimiter=None, required=required)
     for name in table.columns:

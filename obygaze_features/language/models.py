@@ -48,7 +48,7 @@ TEXT_MODELS = {
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A language model. `about` has its name and revision, and the SHA-256 of its weights."""
+    """A model that scores texts; `about` has its name, revision and the SHA-256 of its weights."""
 
     name: str
     network: Any
@@ -94,7 +94,7 @@ class LanguageModel:
 
 @dataclass(frozen=True)
 class SentenceEncoder:
-    """A sentence encoder, which cuts off texts that are too long."""
+    """A sentence encoder, which reads only the start of texts that are too long."""
 
     name: str
     model: Any
@@ -131,7 +131,9 @@ def load_language_model(spec: str | Path, device: str | None = None) -> Language
     folder = checkpoint.path
     config = read_json(folder / "config.json", BackboneError)
     if not isinstance(config, dict) or config.get("model_type") != "gpt2":
-        raise BackboneError(f"{folder}: a language model must be of the type 'gpt2'")
+        raise BackboneError(
+            f"{folder}: a language model must be of the type 'gpt2'; pass one, such as gpt2"
+        )
     network, fields = load_network(folder, "GPT2LMHeadModel")
     tokenizer = read_tokenizer(folder, network.config.n_positions, network.config.vocab_size)
     move_to_device(network, device, checkpoint.name)
@@ -190,7 +192,7 @@ def _check_weights(folder: Path) -> Sequence[Path]:
 
 
 def _batches(sequences: Sequence[Sequence[int]], max_tokens: int) -> Iterator[list[int]]:
-    """Yield batches of rows whose texts have similar lengths, so that they need little padding."""
+    """Yield batches of rows of similar lengths, to save padding; leave out rows that do not fit."""
     batch: list[int] = []
     for row in sorted(range(len(sequences)), key=lambda row: len(sequences[row])):
         length = len(sequences[row])

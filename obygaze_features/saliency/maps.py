@@ -241,7 +241,7 @@ def overlay(image: Bytes, values: Values) -> Bytes:
 
 @dataclass(frozen=True)
 class GradCamModel:
-    """A backbone that embeds images and texts. `grid` has the number of rows and of columns."""
+    """A backbone that embeds images and texts, with its numbers of rows and columns of patches."""
 
     backbone: Backbone
     grid: tuple[int, int]

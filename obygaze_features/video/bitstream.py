@@ -23,9 +23,10 @@ _MPEG2_B = 3
 
 
 def is_disposable(codec: str, data: bytes, length_bytes: int) -> bool:
-    """Return True if no other frame needs this frame; always False for newer codecs.
+    """Return True if no other frame needs this frame, and False if this is not known.
 
-    `codec` is FFmpeg's canonical name; for `length_bytes`, see `nal_length_bytes`.
+    Only packets of H.264, MPEG-4 and MPEG-2 are parsed. `codec` is FFmpeg's canonical name; for
+    `length_bytes`, see `nal_length_bytes`.
     """
     if codec == "h264":
         for at in _nal_units(data, length_bytes):
@@ -42,7 +43,7 @@ def is_disposable(codec: str, data: bytes, length_bytes: int) -> bool:
 
 
 def nal_length_bytes(codec: str, extradata: bytes | None) -> int:
-    """Return the size in bytes of the NAL unit length field, or 0 if units have start codes."""
+    """Return the size in bytes of the NAL unit length field of H.264, or 0 if there is none."""
     if codec != "h264" or not extradata or extradata[0] != 1 or len(extradata) < 5:
         return 0
     return (extradata[4] & 3) + 1

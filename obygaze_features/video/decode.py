@@ -1,13 +1,12 @@
 """Decode frames of a film by number, with PyAV.
 
-Frames are numbered in the order in which the decoder returns them, which is the only numbering that
-is correct in every container. If the index proves that order (see `FrameIndex.why_slow`), only the
-packets that the frames need are decoded, and each frame is identified by its time. Otherwise, or if
-the film contradicts its index, the film is decoded from its start.
+Frames are numbered in the order in which the decoder returns them, which is correct in every
+container. If the index proves that order (see `FrameIndex.why_slow`), only the packets that the
+frames need are decoded, and each frame is identified by its time. Otherwise, or if the film
+contradicts its index, the film is decoded from its start.
 
-Frames are never returned damaged. If the decoder reports damage, all frames that it may affect are
-refused, up to the next packet at which decoding can start. Damage that the decoder does not report
-cannot be detected.
+If the decoder reports damage, all frames that it may affect are refused, at least up to the next
+packet at which decoding can start. Damage that the decoder does not report cannot be detected.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def max_pixels() -> int:
 
 
 def refuse_large(path: Path, width: int, height: int) -> None:
-    """Raise if a picture has more than `max_pixels`, because decoding would exhaust memory."""
+    """Raise if a picture has more than `max_pixels`, because decoding could exhaust memory."""
     limit = max_pixels()
     if width * height > limit:
         raise VideoError(
@@ -135,7 +134,7 @@ class _Painter:
 def _decode_by_time(
     path: Path, numbers: Numbers, index: FrameIndex, tick: Tick
 ) -> Iterator[tuple[int, VideoFrame]]:
-    """Decode the pieces that the frames need, or all if the film contradicts its index."""
+    """Decode the pieces that the frames need; start again if the film contradicts its index."""
     try:
         yield from _TimedDecoding(path, numbers, index, tick, fast=True).run(_runs(index, numbers))
     except _IndexMismatch:
@@ -147,7 +146,7 @@ def _decode_by_time(
 
 
 class _IndexMismatch(Exception):
-    """The error raised if a film does not match its index."""
+    """The error raised if a film does not match its index, or is damaged."""
 
 
 def _runs(index: FrameIndex, numbers: Numbers) -> list[tuple[int, int]]:
@@ -172,8 +171,8 @@ def _begins(index: FrameIndex, numbers: Numbers) -> Numbers:
 class _TimedDecoding:
     """A decoder of pieces of a film, which identifies frames by their times.
 
-    If `fast`, frames that no other frame needs are skipped, and any damage raises `_IndexMismatch`.
-    Otherwise, damaged frames are refused at the end.
+    If `fast`, frames that are not needed are skipped, and any damage raises `_IndexMismatch`.
+    Otherwise, it is raised at the end, if requested frames may be damaged.
     """
 
     def __init__(
@@ -262,8 +261,7 @@ class _TimedDecoding:
 def _refuse_damaged(index: FrameIndex, requested: Numbers, damage: Sequence[int]) -> None:
     """Raise if a requested frame is missing or may be damaged.
 
-    The message names the first damaged frame, requested or not, so that it does not depend on the
-    backbone.
+    The message names the first damaged frame since the first requested one, requested or not.
     """
     numbers = np.arange(requested[0], len(index), dtype=np.int32)
     begins = _begins(index, numbers)

@@ -89,7 +89,8 @@ class FrameIndex:
     def span(self, path: Path, start: float | None = None, end: float | None = None) -> range:
         """Return the numbers of the frames with ``start <= time < end``.
 
-        Raise `VideoError` if there are none, or if most of the clip is after the film's end.
+        Raise `VideoError` if there are none, or if most of the clip, and more than `MAX_BEYOND_S`,
+        is after the film's end.
         """
         # Spans have few digits, but frame times are odd fractions of a second.
         begin = 0.0 if start is None else start
@@ -105,7 +106,7 @@ class FrameIndex:
             raise VideoError(
                 path,
                 f": the clip's span ({begin:g} s to {until:g} s) does not fit the film, which is "
-                f"{self.seconds:.3f} s long",
+                f"{self.seconds:.3f} s long; check the span and the file",
             )
         return range(first, last)
 
@@ -128,7 +129,7 @@ def fingerprint(path: Path, index: FrameIndex | None = None) -> str:
 
 @contextmanager
 def open_media(path: Path) -> Iterator[InputContainer]:
-    """Open a file with FFmpeg, and convert FFmpeg's errors in the block to `VideoError`."""
+    """Open a file with FFmpeg; convert FFmpeg's and system errors in the block to `VideoError`."""
     with translate(VideoError, path, "cannot be decoded: {}", foreign=(av.FFmpegError, OSError)):
         if not path.is_file():
             # Opening a pipe might block forever.
@@ -196,8 +197,8 @@ def decode_packet(
 class _Packets:
     """The packets of a film, in file order.
 
-    `starts` are the keyframes. `doubts` says why times may not determine the order of frames: a
-    packet may hold half a frame, or a hidden frame.
+    `starts` are the keyframes. `doubts` says why times may not determine the order of frames, or is
+    None.
     """
 
     pts: NDArray[np.int64]
@@ -211,9 +212,9 @@ class _Packets:
 def index_file(path: Path, *, tick: Tick = lambda: None, decode: bool = True) -> FrameIndex:
     """Index a film in any format that FFmpeg reads.
 
-    If only the decoder knows the order of frames, all frames are decoded to number them. If
-    `decode` is false, packets with times are counted instead, which is enough for the film's length
-    and fingerprint. `tick` is called at every packet.
+    If only the decoder knows the order of frames, all frames are decoded to number them; in AVI,
+    packets are counted. If `decode` is false, reliable times of packets are used instead, which is
+    enough for the film's length and fingerprint. `tick` is called at every packet.
     """
     with open_video(path) as (container, stream):
         # The name of the codec, not of the decoder: av1, not libdav1d.
@@ -244,7 +245,7 @@ def index_file(path: Path, *, tick: Tick = lambda: None, decode: bool = True) ->
         times = np.arange(len(pts)) / float(rate)
         step = 0.0
     else:
-        raise VideoError(path, "has neither timestamps nor a frame rate")
+        raise VideoError(path, "has neither timestamps nor a frame rate; convert it to MP4")
     if rate and not step:
         step = float(1 / rate)
     return FrameIndex(

@@ -1,8 +1,8 @@
 """Decode the sound of a film (or a span of it) in mono, at the rate that a network needs.
 
 Samples are numbered by the film's clock, which has the same zero as `index.FrameIndex.times`:
-sample n is heard at n / rate seconds. FFmpeg trims an encoder's priming samples. If the track has
-no sound (before it starts, in a gap, or after its end), samples are silent.
+sample n is heard at n / rate seconds. FFmpeg trims an encoder's priming samples. Where the
+track has no sound (before it starts, in a gap, or after its end), samples are silent.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def decode_sound(
     Return the samples and a label of the sound track, such as ``2 of 3 (fra)``, which is "" if the
     file has a single sound track.
 
-    The clip has ``round(end * rate) - round(start * rate)`` samples from -1 to 1, or all samples if
-    there is no `end`. Raise `VideoError` if the film has no sound, if the clip is longer than
-    `MAX_SECONDS`, or if most of it is after the film's end.
+    The clip has ``round(end * rate) - round(start * rate)`` samples, or all samples if there is no
+    `end`; full scale is 1. Raise `VideoError` if the film has no sound, if the clip is longer than
+    `MAX_SECONDS`, or if most of it, and more than `MAX_BEYOND_S`, is after the film's end.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class _Reader:
     def read(
         self, begin: float, until: float, *, is_sought: bool
     ) -> Iterator[tuple[Hashable, int, AudioFrame]]:
-        """Yield the frames from `begin` to `until`.
+        """Yield the frames from shortly before `begin` to shortly after `until`.
 
         Each comes with its run, which is equal for consecutive frames without a gap, and with the
         number of its first sample.

@@ -1,10 +1,11 @@
 """Draw small synthetic clips for tests, the demo and benchmarks.
 
-Each frame contains its number, as a strip of black and white squares along its top edge, so that a
-decoder's output can be checked against the picture itself. The three levels look different, but
-only on average: Sure is warm with a large moving disc, Easy Negative is cool with a small disc, and
-Hard Negative is in between. Models therefore score between chance and 1. Whatever its look, a scene
-has a voice or, as often, a tone. Most voices say some words.
+Each frame contains its number in its scene, as a strip of black and white squares along its top
+edge, so that a decoder's output can be checked against the picture itself. The three levels look
+different, but only on average: Sure is warm with a large moving disc, Easy Negative is cool with a
+small disc, and Hard Negative is in between. Models therefore do better than chance, but make
+mistakes. Whatever its look, a scene has a voice or, as often, a tone. In the subtitles, most voices
+say some words.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ def read_rows(
 ) -> Iterator[SourceRow | Remark]:
     """Yield a segment for each row of a table, or a remark if the row cannot be read.
 
-    The table's columns must have the names in `MEANINGS`. `read_span` gets a row and the table's
-    delimiter.
+    The table must have the columns film, annotator and level. `read_span` gets a row and the
+    table's delimiter.
     """
     concepts_of = cache(lambda cell: tuple(parse_concepts(cell)))
     for line, cells in zip(table.lines, table.rows(), strict=True):

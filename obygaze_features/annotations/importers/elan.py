@@ -1,9 +1,10 @@
 """Import ELAN files as timelines.
 
 Each tier belongs to one annotator: the tier's annotator, or else its participant, or else the
-tier's own name. If that name is a default, or if files in several folders use it, the folder's name
-is used instead. An annotation has a level and, after a colon, concepts: ``Sure: Body, Look``.
-Alternatively, levels, concepts and comments are in dependent tiers whose names contain these words.
+tier's own name. If a file has only one tier whose own name is a default, or is used in several
+folders, the folder's name is used instead (see `File`). An annotation has a level and, after a
+colon, concepts: ``Sure: Body, Look``. Alternatively, levels, concepts and comments are in dependent
+tiers whose names contain these words.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from obygaze_features.manifests.labels import (
     parse_concepts,
 )
 
-#: The kinds of tier that `annotations export` writes; only the first kind contains annotations.
+#: The kinds of tier that `annotations export` writes; only the first is imported.
 SEGMENT_KIND = "segment"
 DISCUSS_KIND = "to discuss"
-#: The kinds of tier that contain no annotations of segments. The last three are of models.
+#: The kinds of tier that are not imported. The last three hold the results of models.
 NOT_SEGMENTS = ("label of a clip", DISCUSS_KIND, "prediction", "held-out prediction", "moment")
 TITLE = "obygaze title"
 END = "obygaze end"
@@ -52,7 +53,11 @@ _FIELDS = {"level": "level", "concept": "concepts", "comment": "comment", "note"
 
 @dataclass(frozen=True)
 class File:
-    """An ELAN file that was read; `folder` is "" for a file directly in the only source."""
+    """An ELAN file that was read.
+
+    `folder` is the name of its folder, or "" if there is one source and the file is not in a
+    subfolder of it.
+    """
 
     path: Path
     folder: str
@@ -95,7 +100,7 @@ def import_timelines(
 
 
 def _find_files(sources: Sequence[Path]) -> Iterator[tuple[Path, str]]:
-    """Yield each file with its folder's name, or "" for a file directly in the only source."""
+    """Yield each file with the `folder` of its `File`."""
     several = len(sources) > 1
     for source in sources:
         if source.is_dir():
@@ -152,7 +157,10 @@ def _shared_scheme(files: Iterable[File]) -> LabelScheme | None:
 
 
 def _about(files: Sequence[File]) -> dict[str, str]:
-    """Return the data set's properties as stated in the files, joining values that differ."""
+    """Return the data set's properties as stated in the files, joining values that differ.
+
+    The name is ``elan`` if the files have no name, or several.
+    """
     about = {}
     for name, key in ABOUT.items():
         stated = dict.fromkeys(file.document.properties.get(key, "") for file in files)
@@ -165,7 +173,7 @@ def _about(files: Sequence[File]) -> dict[str, str]:
 
 
 def _shared_tier_names(files: Iterable[File]) -> set[str]:
-    """Return tier names that do not identify an annotator: default names and shared names."""
+    """Return the default names of tiers, and the names that are used in several folders."""
     folders_of: dict[str, set[str]] = {}
     for file in files:
         for tier in file.document.tiers:
@@ -190,9 +198,10 @@ def field_of(tier: str) -> str | None:
 
 
 def _rows(file: File, scheme: LabelScheme, shared: set[str]) -> Iterator[SourceRow | Remark]:
-    """Yield the rows of a document, or a remark for a tier without levels.
+    """Yield the rows of a document, and remarks on tiers that are left out.
 
-    If only one tier has a `shared` name, it belongs to the annotator named after the folder.
+    If only one tier has a `shared` name and no annotator, its annotator is named after the folder,
+    unless `file.folder` is empty.
     """
     exact = _parse_exact_times(file.document.properties.get(TIMES, ""))
     unnamed = []
