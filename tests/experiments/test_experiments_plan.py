@@ -136,7 +136,7 @@ REFUSED = [
     ({"protocol": "released", "split": None}, "02_HN_S"),
     ({"protocol": {"name": "split", "min_clip": 5}}, "unexpected keyword argument 'min_clip'"),
     ({"concepts": ("all",)} | NO_TASK, "'levels' has no visual concepts"),
-    (other_clips, "none of the 150 clips of toy"),
+    (other_clips, "none of the 150 selected clips of toy"),
     (with_gaps, "needs 3 folds with clips in each, but the folds of the split 'gaps' have 20, 20"),
     (without_sure_tests, "no model could be trained"),
     ({"protocol": {"name": "leave-film-out", "min_clips": EACH + 1}},
