@@ -1,6 +1,6 @@
 # Extraction on NVIDIA GPUs: docker build -f containers/gpu.Dockerfile -t obygaze-gpu .
 # The image brings Python, CUDA and a torch built for it, which the last step must not replace.
-FROM pytorch/pytorch:2.6.0-cuda12.4-cudnn9-runtime
+FROM pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime
 WORKDIR /opt/obygaze
 COPY . .
 RUN python -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

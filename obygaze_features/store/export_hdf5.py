@@ -6,8 +6,6 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
-
 from obygaze_features.common.files import disk_errors, new_file, require_suffix
 from obygaze_features.common.progress import progress
 from obygaze_features.common.text import format_size
@@ -50,7 +48,7 @@ def export(store: Store, output: Path | str, *, overwrite: bool = False) -> Path
                 dataset = file.create_dataset(
                     spec.name,
                     shape=(len(ids), *spec.shape),
-                    dtype=np.dtype(spec.dtype).newbyteorder("<"),
+                    dtype=spec.dtype,
                     chunks=(min(chunk_rows, len(ids)), *spec.shape),
                     fletcher32=True,
                 )

@@ -116,21 +116,21 @@ def import_features(
     for name, rows in sources.items():
         first = _read_first(rows, manifest)
         dtype = str(first.dtype)
-        spec = ArraySpec(name, first.shape, dtype, "imported", rows.padded, tuple(columns))
-        specs.append(spec)
+        specs.append(ArraySpec(name, first.shape, dtype, "imported", rows.padded, tuple(columns)))
     stated = replace(stated, name=output.stem, arrays=tuple(specs))
 
     if output.exists():
         writer = StoreWriter.resume(output, manifest, stated)
-        if not writer.missing_blocks():
-            raise OutputExists(f"{output} is complete; delete it, or choose another name")
     else:
         row_bytes = max(1, sum(spec.row_bytes for spec in specs))
         block_rows = min(max(1, PART_BYTES // row_bytes), fmt.MAX_BLOCK_ROWS)
         writer = StoreWriter.create(output, manifest, stated, block_rows=block_rows)
 
-    for block in progress(writer.missing_blocks(), "Importing", unit="block"):
-        items = [manifest.items[row] for row in writer.store.rows_of_block(block)]
+    blocks = writer.missing_blocks()
+    if not blocks:
+        raise OutputExists(f"{output} is complete; delete it, or choose another name")
+    for block in progress(blocks, "Importing", unit="block"):
+        items = map(manifest.items.__getitem__, writer.store.rows_of_block(block))
         writer.write_block(block, [_read_item(item, sources, specs) for item in items])
     return open_store(output)
 
@@ -154,7 +154,7 @@ def _read_item(
     for spec in specs:
         try:
             row = to_storable(sources[spec.name].read(item))
-            if (row.shape, row.dtype) != (spec.shape, np.dtype(spec.dtype)):
+            if (row.shape, str(row.dtype)) != (spec.shape, spec.dtype):
                 raise StoreError(
                     f"the row has the shape {row.shape} and type {row.dtype}, but the array has "
                     f"{spec.shape} and {spec.dtype}"

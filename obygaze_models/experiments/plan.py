@@ -346,7 +346,7 @@ def make_division(
         sizes = ", ".join(map(str, split.sizes))
         raise ExperimentError(
             f"the protocol {name} needs {least} folds with clips in each, but the folds of the "
-            f'split {split.name!r} have {sizes}. Use another split, or split = "" and gap = 5'
+            f"split {split.name!r} have {sizes}. Use another split (make one with manifests split)"
         )
     near = ""
     if split.name not in manifest.split_names and not experiment.groups and not experiment.gap:

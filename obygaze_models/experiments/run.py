@@ -272,7 +272,7 @@ def _outside(plan: Plan, path: Path) -> Iterator[pd.DataFrame]:
         if "task" in table:
             table = table[table["task"].isin([task.key, ""])]
         columns = task.target.columns(task.class_keys)
-        by_fit = "fit" in table and bool(table["fit"].notna().any())
+        by_fit = "fit" in table and table["fit"].notna().any()
         folds = list(plan.folds(problem, validate=False))
         if by_fit and table["fit"].nunique() > len(folds):
             folds = list(plan.folds(problem, validate=True))

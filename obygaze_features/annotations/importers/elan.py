@@ -19,7 +19,7 @@ from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import ORIGIN, Film, Films, Segment, Timelines
 from obygaze_features.common.elan import Annotation, Document, read_eaf
 from obygaze_features.common.files import parse_json
-from obygaze_features.common.text import shorten
+from obygaze_features.common.text import join_some, shorten
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.items.items import safe_id
 from obygaze_features.manifests.labels import (
@@ -43,7 +43,10 @@ FILE = "obygaze file"
 SCHEME = "obygaze scheme"
 #: The properties of an ELAN file that describe its data set, by their names in `Timelines`.
 ABOUT = {"name": "obygaze data set"} | {name: f"obygaze {name}" for name in ORIGIN}
-NO_LEVEL = "has no known level (see --levels); a tier of concepts must depend on one with levels"
+NO_LEVEL = (
+    "has no known level (see --levels); a tier of concepts must depend on one with levels, and be "
+    "of the type Symbolic Subdivision or Symbolic Association"
+)
 OTHER_TIER = "depends on a tier with levels, but is not named after levels, concepts or comments"
 #: The default names of tiers in ELAN and in our template.
 UNNAMED_TIERS = ("annotator1", "default")
@@ -168,7 +171,7 @@ def _about(files: Sequence[File]) -> dict[str, str]:
 
     if ";" in about["name"] or not about["name"]:
         about["name"] = "elan"
-    about["source"] = about["source"] or files[0].path.name
+    about["source"] = about["source"] or join_some([file.path.name for file in files])
     return about
 
 
