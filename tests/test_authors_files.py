@@ -139,7 +139,7 @@ def test_the_shipped_minutes_and_words_are_reproduced(authors, tmp_path):
     assert made.done_ids() == of.open_store(EXAMPLE / "words.zarr").done_ids()
     equal = {name: rows["equal"] for name, rows in difference["rows"].items()}
     assert equal == dict.fromkeys(["native", "count"], 2567)
-    assert [row["attribute"] for row in difference["attributes"]] == ["items_digest"]
+    assert [row["attribute"] for row in difference["attributes"]] == ["items_digest", "software"]
     again = made.items.extra["text_sha256"]
     shipped = of.open_store(EXAMPLE / "words.zarr").items.extra["text_sha256"]
     assert sum(a != b for a, b in zip(shipped, again, strict=True)) == 2
