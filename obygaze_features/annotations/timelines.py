@@ -342,7 +342,7 @@ def _checked_id(name: str) -> str:
 
 
 def _importer(name: str) -> Callable[..., Timelines]:
-    """Return the function of an importer, which is imported only when it is needed."""
+    """Import an importer's module, and return its `import_timelines`."""
     function: Callable[..., Timelines] = import_module(
         f"obygaze_features.annotations.importers.{name}"
     ).import_timelines

@@ -42,13 +42,14 @@ def read_module(
 
     pixels = transform.apply(torch.zeros(frames, 240, 320, 3, dtype=torch.uint8))[None]
     pixels = pixels.to(next((weights.device for weights in net.parameters()), "cpu"))
+    arranged = arrange(pixels[:, :1] if per_frame else pixels)
     try:
         with torch.inference_mode():
-            output = run(arrange(pixels[:, :1] if per_frame else pixels))
+            output = run(arranged)
     except Exception as problem:  # the network may raise anything
         reason = describe_error(problem)
         raise BackboneError(
-            f"{kind.__name__} does not take {' x '.join(map(str, pixels.shape[1:]))} as {layout}: "
+            f"{kind.__name__} does not take {' x '.join(map(str, arranged.shape))} as {layout}: "
             f"{reason}; set frames, size, transform or layout ({', '.join(LAYOUTS)})"
         ) from None
 

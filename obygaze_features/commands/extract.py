@@ -30,7 +30,7 @@ from obygaze_features.common.cli import (
     output_option,
     show,
 )
-from obygaze_features.errors import VideoError
+from obygaze_features.errors import UsageError, VideoError
 
 
 @click.command()
@@ -112,7 +112,9 @@ from obygaze_features.errors import VideoError
 )
 @click.option("--retry-failed", is_flag=True, help="Retry items that failed before.")
 @click.option(
-    "--dry-run", is_flag=True, help="Only report what is left to do or to copy, and its size."
+    "--dry-run",
+    is_flag=True,
+    help="Only report what is left to do, and its size (not with --reuse).",
 )
 @json_option
 def extract(
@@ -149,6 +151,8 @@ def extract(
       obygaze features extract manifests/mine --videos films --backbone xclip-kinetics
     """
     loaded = of.Manifest.load(manifest)
+    if dry_run and options["reuse"]:
+        raise UsageError("--dry-run does not count what --reuse would copy; leave one out")
     if dry_run:
         from obygaze_features.extraction import Options
         from obygaze_features.extraction.estimate import estimate

@@ -239,7 +239,7 @@ def read_mapped_table(
     *,
     required: Sequence[str | tuple[str, ...]] = (),
 ) -> Table:
-    """Read another program's table, and rename columns to their meanings; others keep their names.
+    """Read another program's table, and and rename its columns to their meanings.
 
     Parameters
     ----------
@@ -248,8 +248,8 @@ def read_mapped_table(
     meanings
         For each meaning, other names that its column may have; case is ignored.
     columns
-        For each meaning, or another name of it, its column, as given by ``--column``. A column may
-        have several meanings.
+        The column of each meaning (``--column``), which may be named by any of its names. An
+        unused column with the name of a meaning is called ``NAME (not used)``.
     required
         Meanings or other columns that must exist; a tuple lists alternatives.
     """

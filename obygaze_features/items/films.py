@@ -80,7 +80,7 @@ def find_films(names: Collection[str] | str, titles: Mapping[str, str]) -> list[
 
     remaining = [film for film in dict.fromkeys(chosen or titles) if film not in left_out]
     if not remaining:
-        raise UsageError("no film is left; take away fewer films")
+        raise UsageError("no film is left; exclude fewer of them")
     return remaining
 
 

@@ -132,7 +132,7 @@ def load_language_model(spec: str | Path, device: str | None = None) -> Language
     config = read_json(folder / "config.json", BackboneError)
     if not isinstance(config, dict) or config.get("model_type") != "gpt2":
         raise BackboneError(
-            f"{folder}: a language model must be of the type 'gpt2'; pass one, such as gpt2"
+            f"{folder}: only models of the type 'gpt2' are supported; pass one, such as gpt2"
         )
     network, fields = load_network(folder, "GPT2LMHeadModel")
     tokenizer = read_tokenizer(folder, network.config.n_positions, network.config.vocab_size)

@@ -121,7 +121,7 @@ class LabelScheme:
         """
         senses: dict[str, str] = {}
         for concept in self.concepts:
-            senses[concept.name] = concept.sense or ("seen" if concept.visual else "")
+            senses[concept.name] = concept.sense
         return senses
 
     @property

@@ -133,8 +133,8 @@ class Manifest:
             name = names[0]
         if name is None:
             raise UsageError(
-                f"choose a label set of the manifest {self.name!r}: {', '.join(names) or 'none'} "
-                "(--labels NAME); to add one: obygaze manifests label MANIFEST TABLE.csv"
+                f"choose a label set of the manifest {self.name!r}: --labels NAME (it has "
+                f"{', '.join(names) or 'none'}), or add one: obygaze manifests label"
             )
         return self._part(LabelSet, name)
 
@@ -398,8 +398,8 @@ class Manifest:
         unknown |= concepts.difference(scheme.concept_names)
         if unknown:
             raise ManifestError(
-                f"the label set {labels.name!r} has {min(unknown)!r}, which is no level or concept "
-                "of its scheme; convert spellings with scheme.level(text), scheme.concept(text)"
+                f"the label set {labels.name!r} has {min(unknown)!r}, which is not a level or "
+                "concept of its scheme; look it up: scheme.level(text) or scheme.concept(text)"
             )
 
     def _names(self, kind: str) -> list[str]:

@@ -155,9 +155,8 @@ def _read_fold(text: str) -> int:
 def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
     """Return the stretch that each item is in, or its id if `gap` is 0 or the item has no times.
 
-    A stretch is named after its first item, and is about as long as the gap plus an item. Stretches
-    of long files are longer, so that most clips remain if a tenth of the stretches is tested and
-    the gaps around them are left out.
+    A stretch is named after its first item, and is about as long as the gap plus an item. In long
+    files, stretches are longer, so that fewer clips are lost to gaps.
     """
     stretch_of = dict(zip(ids, ids, strict=True))
     rows = _rows(items, ids)

@@ -1,7 +1,7 @@
-"""The table of arrays that stores can hold, shared by backbones, stores, views, commands and docs.
+"""The table of arrays that stores can hold, shared by backbones, stores, commands and docs.
 
-To add an array, add an entry to `ARRAYS`. If the array pools tokens (its entry has a `pool`),
-nothing else is needed: every family that pools tokens computes it, and exports include it.
+To add an array, add an entry to `ARRAYS`. If the entry has a `pool`, nothing else is needed: the
+families that call `pool_tokens` compute the array, and exports include it.
 """
 
 from __future__ import annotations

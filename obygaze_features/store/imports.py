@@ -143,7 +143,7 @@ def _read_first(rows: Rows, manifest: Manifest) -> NDArray[Any]:
             return to_storable(rows.read(item))
         except (ObygazeError, LookupError) as problem:
             example = example or str(problem)
-    raise StoreError(rows.path, f": none of the {len(manifest)} items can be read: {example}")
+    raise StoreError(rows.path, f": no item can be read, of {len(manifest)} in all: {example}")
 
 
 def _read_item(

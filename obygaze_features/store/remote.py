@@ -1,4 +1,4 @@
-"""The files of a store behind a URL, read with fsspec.
+"""Read and upload the files of a store behind a URL, with fsspec.
 
 Credentials come from the usual places: for S3, ``AWS_ACCESS_KEY_ID`` and ``~/.aws``; for a web
 server, the URL (``https://USER:PASSWORD@HOST/...``); for the Hub, the login that ``hf auth login``

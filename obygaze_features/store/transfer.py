@@ -79,8 +79,8 @@ def push(store: Store, target: Path | str) -> dict[str, Any]:
     where = str(target).rstrip("/")
     if not is_url(where) or where.startswith("http"):
         raise UsageError(
-            f"{redact_url(where)}: push to NAME.zip, s3:// or hf://datasets/OWNER/NAME, or copy "
-            "the store into a folder with: obygaze stores pull STORE -o NAME.zarr"
+            f"{redact_url(where)}: cannot push there; push to s3:// or hf://datasets/OWNER/NAME, "
+            "pack a NAME.zip, or copy the store: obygaze stores pull STORE -o NAME.zarr"
         )
     is_for_hub = where.startswith("hf://")
     if not is_for_hub and not where.endswith(".zarr"):

@@ -111,7 +111,7 @@ def _check_records(store: Store) -> list[Damage]:
 
 
 def _check_shards(store: Store, reasons: Mapping[str, str]) -> Iterator[Damage]:
-    """Yield the damage to shards. The files that a final store lists have been compared."""
+    """Yield the damage to shards. For a final store, `compare_files` has found the `reasons`."""
     done = np.flatnonzero(store.status == Status.DONE)
     for array in map(store.stored, store.arrays):
         shards = group_places(done // array.shard_rows)

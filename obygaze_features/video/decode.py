@@ -105,7 +105,8 @@ class _Painter:
             height, width, _ = self._shape
             raise VideoError(
                 self._path,
-                f"changes size at frame {number}: {new_width}x{new_height}, not {width}x{height}",
+                f"changes size at frame {number}: {new_width}x{new_height}, not {width}x{height}. "
+                "Encode it again in one size",
             )
         return picture
 

@@ -239,7 +239,7 @@ def list_models(folder: Path | None, as_json: bool) -> None:
 @click.option(
     "--by",
     metavar="COLUMN",
-    help="Compare on the clips of each value of a column of clips.csv, such as film or place.",
+    help="Compare separately for each value of a column of clips.csv, such as film or place.",
 )
 @output_options("A figure: .svg, .pdf or .png.", required=False)
 @json_option

@@ -105,7 +105,7 @@ def _unknown_origin(store: Mapping[str, Any]) -> Iterator[RunWarning]:
 
 
 def group_warnings(warnings: Iterable[RunWarning | str]) -> list[str]:
-    """Return a line for each text, starting with those that can change a conclusion.
+    """Return the distinct warnings as lines; those that can change a conclusion come first.
 
     Examples
     --------

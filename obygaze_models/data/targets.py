@@ -170,7 +170,7 @@ class Number:
         """Return each clip's number."""
         if data.numbers is None:
             raise ExperimentError(
-                f"{task.key}: the clips have no numbers. Use with_numbers(manifest, column)"
+                f"{task.key}: the clips have no numbers; see data.dataset.with_numbers"
             )
         return data.numbers
 

@@ -265,9 +265,9 @@ class ConceptBank(_Directions):
         if np.ndim(concepts) != 2:
             shape = "is None" if concepts is None else f"has shape {np.shape(concepts)}"
             raise ExperimentError(
-                "a ConceptBank needs concepts (got none). Pass fit(X, y, concepts=C) or "
-                "fit(X, C) with C [N, K]: 1 shown, 0 not shown, -1 unknown (it requires y to be "
-                f"passed, but the target y {shape}). In a Pipeline, enable metadata routing"
+                "a ConceptBank needs concepts [N, K]: 1 shown, 0 not shown, -1 unknown. Pass "
+                "fit(X, y, concepts=C) or fit(X, C) (requires y to be passed, but the target y "
+                f"{shape}); in a Pipeline, pass conceptbank__concepts=C, or enable metadata routing"
             )
         if np.shape(concepts)[1] == 0:
             raise ExperimentError("a ConceptBank needs concepts, but the labels mark no concepts")

@@ -363,8 +363,8 @@ def _find_split(experiment: Experiment, manifest: Manifest, protocol: str) -> Sp
         return manifest.split(experiment.split)
     if PROTOCOLS[protocol].own_sets:
         raise ExperimentError(
-            "the official protocol uses a benchmark's own sets. Name their fold column: split = "
-            f'"official" ({manifest.name} has {", ".join(names) or "none"})'
+            "the official protocol uses a benchmark's own sets. Set split = "
+            f'"official" (splits of {manifest.name}: {", ".join(names) or "none"})'
         )
     if experiment.split == "" or not names:
         return _draw_split(experiment, manifest)

@@ -1,4 +1,4 @@
-"""The data of a page's script: clips and predictions as columns."""
+"""The data for the explorer of a page: clips and predictions as columns."""
 
 from __future__ import annotations
 

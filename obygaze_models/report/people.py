@@ -52,7 +52,7 @@ class Marked:
 
 @dataclass(frozen=True, eq=False)
 class MarkedTable:
-    """Rows of marked clips, the axis of their kappas, and the names of the levels of `shares`."""
+    """Levels or concepts as rows, the axis of their kappas, and the names of levels in `shares`."""
 
     rows: Sequence[Marked]
     axis: Axis
@@ -236,7 +236,7 @@ def concept_table(labels: Labels, people: People | None) -> MarkedTable:
 
 
 def concept_marks(people: People, concept: str) -> NDArray[np.bool_]:
-    """Return the clips that each annotator marked with a concept, [annotators, clips]."""
+    """Return a mask of the clips that annotators marked with a concept, [annotators, clips]."""
     marks = []
     for name in people.names:
         concepts_of = people.labels.annotators[name].concepts_of

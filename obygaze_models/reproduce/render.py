@@ -25,7 +25,7 @@ COLUMNS = [*TEXTS, "mean", "std", "low", "high", "ours_minus_published"]
 
 
 class Value(NamedTuple):
-    """A number (None if it is undefined) with its deviation over fits, or with its interval."""
+    """A number (None if it is undefined) with its standard deviation over fits, or its interval."""
 
     mean: float | None
     std: float | None = None

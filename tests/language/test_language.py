@@ -157,7 +157,7 @@ def test_a_mismatched_language_model_is_one_line(gpt2, encoder, tmp_path):
     bare = Path(shutil.copytree(gpt2, tmp_path / "bare"))
     (bare / "vocab.json").unlink()
     for spec, facts in (
-        (encoder, "must be of the type 'gpt2'"),
+        (encoder, "only models of the type 'gpt2'"),
         (tmp_path, "config.json"),
         ("distil-gpt2", r"not a path; .*; did you mean distilgpt2\?"),
         (bare, "has no tokenizer"),

@@ -21,7 +21,7 @@ def table(tmp_path):
 def test_invalid_parts_are_refused(table):
     manifest = of.Manifest.from_csv(table)
     for level, concept, fact in [
-        ("sure", "Body", "has 'sure', which is no level"),
+        ("sure", "Body", "has 'sure', which is not a level"),
         ("S", "Nonsense", "has 'Nonsense', which is no"),
     ]:
         labels = LabelSet("mine", ["c0"], [level], [(concept,)])

@@ -125,7 +125,7 @@ def test_labels_name_clips_missing_on_either_side(films, tmp_path, obygaze):
     assert of.Manifest.load(folder).labels("mine").level_of == {"S1-ep_1": "S"}
     # With a second label set, as a file, there is no default.
     write(folder / "labels/other.csv", "id,level", "alone,Sure")
-    refused(obygaze("manifests", "split", folder), "mine, other (--labels NAME", code=2)
+    refused(obygaze("manifests", "split", folder), "--labels NAME (it has mine, other)", code=2)
 
 
 @pytest.mark.parametrize(("rows", "fact"), [

@@ -73,7 +73,7 @@ def test_batteries_and_custom_prompts_are_imported(tmp_path, monkeypatch):
     assert "an image of an engineer" in items.texts
     path = tmp_path / "own.json"
     for text, fact in [
-        ('{"format": "obygaze-battery", "sets": {"x": ["a", "b"]}}', "has no sets of stimuli"),
+        ('{"format": "obygaze-battery", "sets": {"x": ["a", "b"]}}', "has no set with stimuli"),
         ('["sets"]', "is not a battery"),
         # Letters of a word are not templates.
         ('{"sets": {"x": {"stimulus": ["abc"]}}, "templates": "a {}"}', "is not a battery"),

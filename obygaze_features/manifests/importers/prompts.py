@@ -90,7 +90,7 @@ def _read_stimuli(source: Path) -> tuple[Table, tuple[str, ...]]:
             columns["set"] += [name] * len(stimuli)
             columns["stimulus"] += stimuli
     if not columns["set"]:
-        raise ManifestError(f"{path} has no sets of stimuli (its tests use ids)")
+        raise ManifestError(f"{path} has no set with stimuli; pass a table with a column stimulus")
     lines = range(1, len(columns["set"]) + 1)
     return Table(path, ",", columns, lines), battery.templates or TEMPLATES
 
