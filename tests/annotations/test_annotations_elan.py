@@ -13,13 +13,7 @@ import obygaze_features as of
 from obygaze_features.annotations import Film, Segment
 from obygaze_features.annotations.export_elan import elan_files
 from obygaze_features.annotations.importers.elan import NO_LEVEL, OTHER_TIER
-from obygaze_features.common.elan import (
-    MAX_BYTES,
-    Annotation,
-    Document,
-    Tier,
-    to_eaf,
-)
+from obygaze_features.common.elan import MAX_BYTES, Annotation, Document, Tier, to_eaf
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import Concept, LabelScheme, Level
 from tests.kit.files import refused, write

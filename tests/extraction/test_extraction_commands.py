@@ -20,6 +20,7 @@ def test_parts_and_limits_of_a_plan_complete_the_store(command, library, obygaze
     plan = json.loads(result.stdout)
     assert (result.exit_code, plan["clips"], plan["missing"]) == (0, 12, [])
     assert plan["free"] > 0
+    refused(command("--dry-run", "--reuse", library), "does not count what --reuse", code=2)
     assert "5 of 5 clips done in" in command("--limit", 5).stdout
     store = of.open_store(library / "stores/tiny.zarr")
     row_bytes = sum(spec.row_bytes for spec in store.specs)
