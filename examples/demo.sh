@@ -54,7 +54,7 @@ say "5 of 6  Models" \
     "Which minutes objectify somebody? 20 times, a model is trained on 18 films and tested on a film" \
     "that it has not seen, using either the words or only their number. An experiment is a file:"
 sed 's/^/    /' "$folder/mobygaze/rest.toml"
-for experiment in rest level length concepts; do
+for experiment in rest level length; do
     run models run "$folder/mobygaze/$experiment.toml" -o "$folder/runs/$experiment"
 done
 say "Do the words predict better than their number? Both models are scored on the same minutes:"
@@ -63,7 +63,6 @@ run models compare "$folder/runs/length" "$folder/runs/level"
 say "6 of 6  Report" \
     "A page with the scores, what you cannot conclude from them, and the minutes of each film, with" \
     "the labels of the annotators and the predictions of the model."
-run report "$folder/runs/rest" "$folder/runs/level" "$folder/runs/length" "$folder/runs/concepts" \
-    --title "What is said in 20 films" -o "$folder/report.html"
+run report "$folder/runs/rest" "$folder/runs/level" "$folder/runs/length" -o "$folder/report.html"
 
 say "Done." "Open $(cd "$folder" && pwd)/report.html"
