@@ -313,10 +313,11 @@ def test_user_errors_in_predictions_are_one_line(experiment, tmp_path, text, fac
 
 
 def test_predictions_of_several_tasks_name_them(tmp_path):
-    outside = (write_lines(tmp_path / "theirs.csv", "id,probability\na,.5"),)
+    outside = write_lines(tmp_path / "theirs.csv", "id,probability\na,.5")
     concepts = om.load_experiment(EXAMPLE / "concepts.toml")
+    alone = structs.replace(concepts, estimators=(), predictions=(outside,))
     with pytest.raises(ExperimentError, match="needs a column task"):
-        om.run_experiment(structs.replace(concepts, predictions=outside), tmp_path / "run")
+        om.run_experiment(alone, tmp_path / "run")
 
 
 @pytest.fixture
