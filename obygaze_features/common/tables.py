@@ -239,7 +239,7 @@ def read_mapped_table(
     *,
     required: Sequence[str | tuple[str, ...]] = (),
 ) -> Table:
-    """Read another program's table, and and rename its columns to their meanings.
+    """Read another program's table, and rename its columns to their meanings.
 
     Parameters
     ----------

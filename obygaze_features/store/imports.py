@@ -130,7 +130,7 @@ def import_features(
     if not blocks:
         raise OutputExists(f"{output} is complete; delete it, or choose another name")
     for block in progress(blocks, "Importing", unit="block"):
-        items = map(manifest.items.__getitem__, writer.store.rows_of_block(block))
+        items = [manifest.items[row] for row in writer.store.rows_of_block(block)]
         writer.write_block(block, [_read_item(item, sources, specs) for item in items])
     return open_store(output)
 

@@ -89,6 +89,7 @@ def test_annotators_are_named_by_tiers_or_files(tmp_path, files, sources, annota
     assert {film: sorted(of_film) for film, of_film in result.by_film.items()} == dict.fromkeys(
         films, annotators
     )
+    assert result.source == ", ".join(f"{film}.eaf" for film in sorted(films))
     assert result.remarks == ()
 
 

@@ -120,8 +120,8 @@ def test_a_saved_model_of_numbers_predicts_and_is_evaluated(rated, obygaze, tmp_
     trained = [row for row, clip in enumerate(truth.index) if seen[clip] == "clip"]
     model = Ridge().fit(X[trained], truth["valence"].iloc[trained])
     assert asked.table["value"].to_numpy() == close(model.predict(X), eps=1e-4)
-    out = ("-o", tmp_path / "p.csv")
-    obygaze("models", "predict", tmp_path / "m", folder / "toy.zarr", *out, code=0)
+    words = ("predict", tmp_path / "m", folder / "toy.zarr", "-o", tmp_path / "p.csv")
+    assert "by class" not in obygaze("models", *words, code=0).stdout
     [first, *_] = csv_rows(tmp_path / "p.csv")
     assert float(first["value"]) == pytest.approx(asked.table["value"][0], abs=1e-6)
     scored = om.evaluate(tmp_path / "m", folder / "toy.zarr", folder / "manifest")

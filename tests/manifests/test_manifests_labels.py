@@ -118,7 +118,7 @@ def test_labels_name_clips_missing_on_either_side(films, tmp_path, obygaze):
     refused(obygaze("manifests", "show", folder, "--labels", "x"), "no labels/x", code=2)
     rows = ("clip,how", "S1/ep 1.mp4,S", "S3/ep 1.mp4,S", "alone,", "gone.mp4,S")
     source = write(tmp_path / "marks.csv", *rows)
-    options = ("--column", "id=clip", "--column", "level=how", "--name", "mine")
+    options = ("--column", "id=clip", "--column", "label=how", "--name", "mine")
     result = obygaze("manifests", "label", folder, source, *options, code=3)
     assert "1 of 4 items labelled" in result.stdout
     assert "rows without an item: S3/ep 1.mp4, gone.mp4" in result.stderr

@@ -2,8 +2,10 @@
 
 import os
 import re
+from itertools import combinations
 
 import pytest
+from sklearn.metrics import cohen_kappa_score
 
 import obygaze_models as om
 from obygaze_features.errors import ObygazeError
@@ -48,12 +50,14 @@ def random_levels(seed, size=40):
 
 
 def test_three_annotators_are_counted_by_how_many_marked(tmp_path):
-    sets = {name: random_levels(seed) for seed, name in enumerate(("anna", "bo", "carl"), 1)}
-    page = Page(om.report(with_labels(sets), tmp_path / "page.html"))
+    sets = {name: random_levels(seed, 80) for seed, name in enumerate(("anna", "bo", "carl"), 2)}
+    page = Page(om.report(with_labels(sets, size=80, films=3), tmp_path / "page.html"))
     marks = [[level == "S" for level in levels] for levels in sets.values()]
     by = [sum(votes) for votes in zip(*marks, strict=True)]
     row = next(row for row in page.rows if row and row[0] == "Sure" and len(row) == 7)
     assert row[2:5] == [str(by.count(number)) for number in (1, 2, 3)]
+    kappas = [cohen_kappa_score(*pair) for pair in combinations(marks, 2)]
+    assert float(row[-1].replace("−", "-")) == pytest.approx(sum(kappas) / 3, abs=0.006)
     assert all(part in page.text for part in ("by one", "by several", "by all"))
 
 

@@ -171,7 +171,7 @@ def _about(files: Sequence[File]) -> dict[str, str]:
 
     if ";" in about["name"] or not about["name"]:
         about["name"] = "elan"
-    about["source"] = about["source"] or join_some([file.path.name for file in files])
+    about["source"] = about["source"] or join_some(sorted({file.path.name for file in files}))
     return about
 
 
