@@ -33,7 +33,7 @@ SUFFIXES = {
     ".png": ("Description", "Software"),
     ".svg": ("Description", "Date", "Creator", "Format", "Type"),
 }
-"""For each suffix, the metadata key of a figure's description, and the keys to leave out."""
+"""The metadata key of a figure's description and the keys to leave out, by suffix."""
 COLOURS = Path(__file__).with_name("colours.css").read_text(encoding="utf-8")
 """The light and dark colours as CSS properties (``--ink``, ``--l1``)."""
 LIGHT: dict[str, str] = dict(re.findall(r"--(\w+): (#\w+)", COLOURS.partition("}")[0]))
