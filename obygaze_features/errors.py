@@ -89,7 +89,9 @@ class ObygazeError(Exception):
 
 
 def _rebuild(
-    kind: type[ObygazeError], message: tuple[Any, ...], fields: dict[str, Any]
+    kind: type[ObygazeError],
+    message: tuple[Any, ...],
+    fields: dict[str, Any],
 ) -> ObygazeError:
     """Recreate a pickled error."""
     error = kind.__new__(kind)

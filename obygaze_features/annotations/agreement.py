@@ -231,7 +231,10 @@ def _rows_of_films(manifest: Manifest) -> dict[str, list[int]]:
 
 
 def count_concepts(
-    pair: Pair, label_sets: Mapping[str, LabelSet], ids: Sequence[str], scheme: LabelScheme
+    pair: Pair,
+    label_sets: Mapping[str, LabelSet],
+    ids: Sequence[str],
+    scheme: LabelScheme,
 ) -> np.ndarray:
     """Count clips without and with each concept in `a` and in `b`, in a 2 x 2 table per concept."""
     marks = []
@@ -257,7 +260,9 @@ def _concept_rows(pair: Row, names: Sequence[str], tables: np.ndarray) -> list[R
 
 
 def find_differences(
-    pairs: Sequence[Pair], items: Items, distances: Distances
+    pairs: Sequence[Pair],
+    items: Items,
+    distances: Distances,
 ) -> list[dict[str, Any]]:
     """Return every run of consecutive clips on which two label sets differ, longest first.
 

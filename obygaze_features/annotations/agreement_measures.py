@@ -52,7 +52,9 @@ def distances_of(scheme: LabelScheme) -> Distances:
 
 
 def confusion(
-    a: Sequence[Hashable], b: Sequence[Hashable], codes: Sequence[Hashable]
+    a: Sequence[Hashable],
+    b: Sequence[Hashable],
+    codes: Sequence[Hashable],
 ) -> np.ndarray:
     """Count the clips for each pair of levels, with `a` in rows and `b` in columns.
 

@@ -132,7 +132,9 @@ def build_timelines(
 
 
 def _details(
-    films: Iterable[str], known: Mapping[str, Film], ids: Mapping[str, str]
+    films: Iterable[str],
+    known: Mapping[str, Film],
+    ids: Mapping[str, str],
 ) -> dict[str, Film]:
     """Return what is known of each film, with its name in the source if that is not its id."""
     written = _names_as_written(ids)
@@ -151,7 +153,8 @@ def _names_as_written(ids: Mapping[str, str]) -> dict[str, str]:
 
 
 def _with_concepts(
-    scheme: LabelScheme, rows: Iterable[SourceRow]
+    scheme: LabelScheme,
+    rows: Iterable[SourceRow],
 ) -> tuple[LabelScheme, list[Remark]]:
     """Return the scheme with the rows' concepts, and a remark on each that it did not list.
 

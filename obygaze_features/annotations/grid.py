@@ -32,7 +32,8 @@ MAX_CLIPS = 1_000_000
 
 
 def read_grid(
-    grid: float | str | Path | Manifest, timelines: Timelines
+    grid: float | str | Path | Manifest,
+    timelines: Timelines,
 ) -> tuple[Manifest, list[Remark]]:
     """Return the clips of a grid, and remarks on anything unusual about them.
 

@@ -31,7 +31,9 @@ MERGE_RULE = (
 
 
 def merge_labels(
-    label_sets: Sequence[LabelSet], manifest: Manifest, name: str = MERGED
+    label_sets: Sequence[LabelSet],
+    manifest: Manifest,
+    name: str = MERGED,
 ) -> LabelSet:
     """Merge annotators' label sets, in any order; their schemes must be the same.
 

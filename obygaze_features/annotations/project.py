@@ -73,7 +73,9 @@ class ProjectedLabels:
 
 
 def project(
-    timelines: Timelines, grid: float | str | Path | Manifest, threshold: float = 0.2
+    timelines: Timelines,
+    grid: float | str | Path | Manifest,
+    threshold: float = 0.2,
 ) -> ProjectedLabels:
     """Label clips by the segments that cover them; return one label set per annotator.
 
@@ -138,7 +140,10 @@ class _Projection:
         self.concepts = np.zeros((len(items), len(scheme.concepts)), bool)
 
     def add(
-        self, rows: NDArray[np.intp], segments: Sequence[Segment], threshold: float
+        self,
+        rows: NDArray[np.intp],
+        segments: Sequence[Segment],
+        threshold: float,
     ) -> list[int]:
         """Project a film's segments onto its clips; return the indices of segments in no clip."""
         starts = microseconds(self.items.starts[rows])

@@ -182,7 +182,10 @@ class Timelines:
 
     @staticmethod
     def from_elan(
-        *sources: Path | str, films: Films = None, film: str | None = None, levels: OwnLevels = None
+        *sources: Path | str,
+        films: Films = None,
+        film: str | None = None,
+        levels: OwnLevels = None,
     ) -> Timelines:
         """Read ELAN files.
 

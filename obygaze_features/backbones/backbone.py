@@ -244,7 +244,10 @@ class Backbone:
             return self._check(self.text_tower.encode(ids), len(texts), specs)
 
     def _check(
-        self, outputs: Mapping[str, Tensor], count: int, specs: Sequence[ArraySpec]
+        self,
+        outputs: Mapping[str, Tensor],
+        count: int,
+        specs: Sequence[ArraySpec],
     ) -> dict[str, Tensor]:
         """Return the arrays in `specs`, in float32, after checking their shapes."""
         arrays = {}

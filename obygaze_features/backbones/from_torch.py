@@ -26,7 +26,11 @@ LAYOUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 def read_module(
-    net: nn.Module, transform: Preprocessing, frames: int, layout: str, layer: str | None
+    net: nn.Module,
+    transform: Preprocessing,
+    frames: int,
+    layout: str,
+    layer: str | None,
 ) -> dict[str, Any]:
     """Return the fields of the `Backbone` for a torch module; see `Backbone.from_torch`."""
     kind = type(net)

@@ -26,7 +26,12 @@ FRAMES = 32
 
 
 def make_text_tower(
-    path: Path, model: Any, project: Any = None, *, padding: str = "longest", unused: int = 0
+    path: Path,
+    model: Any,
+    project: Any = None,
+    *,
+    padding: str = "longest",
+    unused: int = 0,
 ) -> TextTower:
     """Return the text tower of a checkpoint: its transformer, and a projection if it has one.
 

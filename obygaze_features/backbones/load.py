@@ -163,7 +163,9 @@ def _about(backbone: Backbone, name: str, family: str) -> dict[str, Any]:
 
 
 def choose_arrays(
-    available: tuple[ArraySpec, ...], requested: Sequence[str] | None, name: str
+    available: tuple[ArraySpec, ...],
+    requested: Sequence[str] | None,
+    name: str,
 ) -> tuple[ArraySpec, ...]:
     """Return the requested arrays; raise `UsageError` if one is unknown or none is left."""
     if requested is None:

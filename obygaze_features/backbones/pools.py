@@ -23,7 +23,9 @@ def pool_specs(width: int, tokens: str, **notes: str) -> tuple[ArraySpec, ...]:
 
 
 def pool_tokens(
-    tokens: Tensor, names: Collection[str], mask: Tensor | None = None
+    tokens: Tensor,
+    names: Collection[str],
+    mask: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """Compute the arrays in `names` that are pooled from tokens ``[B,T,D]``.
 
@@ -37,7 +39,8 @@ def pool_tokens(
 
 
 def clip_by_clip(
-    embed_tokens: Callable[[Tensor], Tensor], pools: Mapping[str, Pooling]
+    embed_tokens: Callable[[Tensor], Tensor],
+    pools: Mapping[str, Pooling],
 ) -> Callable[..., Any]:
     """Make `Backbone.encode_clips` from a function that embeds one clip's frames or windows.
 

@@ -39,7 +39,10 @@ _START_END = ("<|startoftext|>", "<|endoftext|>")
 
 
 def write_xclip(
-    folder: Path, seed: int, vision: Mapping[str, Any] = TINY_XCLIP, dim: int = 32
+    folder: Path,
+    seed: int,
+    vision: Mapping[str, Any] = TINY_XCLIP,
+    dim: int = 32,
 ) -> None:
     """Write an X-CLIP checkpoint with a vision tower of the given sizes and a small text tower."""
     need("transformers", extra="extract")
@@ -96,7 +99,10 @@ def write_clap(folder: Path, seed: int) -> None:
         "num_attention_heads": [2, 2], "patch_embeds_hidden_size": 16,
     }  # fmt: skip
     config = ClapConfig(
-        text_config=text, audio_config=audio, projection_dim=32, synthetic=RANDOM_WEIGHTS_NOTE
+        text_config=text,
+        audio_config=audio,
+        projection_dim=32,
+        synthetic=RANDOM_WEIGHTS_NOTE,
     )
     extractor = {
         "feature_extractor_type": "ClapFeatureExtractor", "sampling_rate": 16_000,
@@ -126,7 +132,10 @@ def video_processor(size: int) -> dict[str, Any]:
 
 
 def write_model(
-    folder: Path, make: Callable[[], Any], processor: Mapping[str, Any] | None, seed: int
+    folder: Path,
+    make: Callable[[], Any],
+    processor: Mapping[str, Any] | None,
+    seed: int,
 ) -> None:
     """Write a transformers model with random weights, and its processor if it has one.
 

@@ -70,7 +70,10 @@ def resample(backbone: Backbone, sampling: Sampling | None, track: int | None = 
 
 
 def _resample_sound(
-    backbone: Backbone, own: SoundSampling, sampling: Sampling | None, track: int | None
+    backbone: Backbone,
+    own: SoundSampling,
+    sampling: Sampling | None,
+    track: int | None,
 ) -> Backbone:
     """Return an audio backbone with the requested track and maximum number of windows."""
     if sampling and sampling.rate:

@@ -168,7 +168,11 @@ def _make_extractor(settings: str) -> Any:
 
 
 def spectrogram(
-    waveform: Samples, mel_filters: NDArray[Any], *, window: NDArray[Any], hop_length: int
+    waveform: Samples,
+    mel_filters: NDArray[Any],
+    *,
+    window: NDArray[Any],
+    hop_length: int,
 ) -> Samples:
     """Return a mel spectrogram ``[frames, mels]`` in dB, like ``ClapFeatureExtractor``.
 

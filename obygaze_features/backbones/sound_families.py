@@ -117,6 +117,9 @@ def load_clap(path: Path, mode: str) -> Backbone:
 
 
 TINY_CLAP = KnownCheckpoint(
-    "tiny-clap", "a small CLAP with random weights", SoundSampling(16_000, 1, 1), write=write_clap
+    "tiny-clap",
+    "a small CLAP with random weights",
+    SoundSampling(16_000, 1, 1),
+    write=write_clap,
 )
 FAMILIES = (Family("clap", "clap", (*published("clap"), TINY_CLAP), load_clap, embeds_texts=True),)

@@ -165,16 +165,24 @@ def embed_tubelets(convolution: Conv3d, pixels: Tensor) -> Tensor:
 
 
 def _by_device(
-    on_cpu: Callable[[Tensor], Tensor], on_gpu: Callable[[Tensor], Tensor], values: Tensor
+    on_cpu: Callable[[Tensor], Tensor],
+    on_gpu: Callable[[Tensor], Tensor],
+    values: Tensor,
 ) -> Tensor:
     return on_gpu(values) if values.is_cuda else on_cpu(values)
 
 
 TINY_XCLIP = KnownCheckpoint(
-    "tiny-xclip", "a small X-CLIP with random weights", Sampling(8), write=write_xclip
+    "tiny-xclip",
+    "a small X-CLIP with random weights",
+    Sampling(8),
+    write=write_xclip,
 )
 TINY_VIVIT = KnownCheckpoint(
-    "tiny-vivit", "a small ViViT with random weights", Sampling(8), write=write_vivit
+    "tiny-vivit",
+    "a small ViViT with random weights",
+    Sampling(8),
+    write=write_vivit,
 )
 FAMILIES = (
     Family("xclip", "xclip", (*published("xclip"), TINY_XCLIP), load_xclip, embeds_texts=True),

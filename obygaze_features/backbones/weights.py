@@ -104,7 +104,12 @@ def load_network(folder: Path, model: str, **options: Any) -> tuple[Any, dict[st
 
 
 def load_folder(
-    path: Path, mode: str, model: str, *, any_size: bool = False, **options: Any
+    path: Path,
+    mode: str,
+    model: str,
+    *,
+    any_size: bool = False,
+    **options: Any,
 ) -> tuple[Any, dict[str, Any]]:
     """Load a network as in `load_network`, and the preprocessing of its frames.
 
@@ -182,7 +187,10 @@ class Tokenizer:
 
 
 def read_tokenizer(
-    folder: Path, max_tokens: int, vocabulary_size: int, padding: str = "longest"
+    folder: Path,
+    max_tokens: int,
+    vocabulary_size: int,
+    padding: str = "longest",
 ) -> Tokenizer:
     """Read the tokenizer of a checkpoint folder, for a network with this vocabulary size."""
     from transformers import AutoTokenizer
@@ -194,7 +202,9 @@ def read_tokenizer(
         )
     with translate(BackboneError, folder, ": the tokenizer cannot be read: {}"), quiet():
         tokenizer = AutoTokenizer.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False
+            folder,
+            local_files_only=True,
+            trust_remote_code=False,
         )
     if len(tokenizer) > vocabulary_size:
         raise BackboneError(
@@ -225,7 +235,10 @@ def sha256_of_module(module: Any) -> str:
 
 
 def write_random_weights(
-    write: Callable[[Path, int], None], folder: Path, *, seed: int = 0
+    write: Callable[[Path, int], None],
+    folder: Path,
+    *,
+    seed: int = 0,
 ) -> None:
     """Write a checkpoint with random weights into a new folder, using `KnownCheckpoint.write`."""
     with new_folder(folder) as new, translate(BackboneError, folder, "cannot be written: {}"):

@@ -41,7 +41,9 @@ class _Hasher:
     def __init__(self) -> None:
         text = need("sklearn.feature_extraction.text", extra="extract")
         self._vectorizer = text.HashingVectorizer(
-            n_features=WIDTH, ngram_range=(1, 2), token_pattern=_WORD.pattern
+            n_features=WIDTH,
+            ngram_range=(1, 2),
+            token_pattern=_WORD.pattern,
         )
 
     def __call__(self, texts: Sequence[str]) -> dict[str, Tensor]:

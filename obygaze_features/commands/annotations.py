@@ -306,7 +306,11 @@ def project(
 @overwrite_option
 @json_option
 def merge(
-    manifest: Path, names: tuple[str, ...], name: str, overwrite: bool, as_json: bool
+    manifest: Path,
+    names: tuple[str, ...],
+    name: str,
+    overwrite: bool,
+    as_json: bool,
 ) -> None:
     """Merge several annotators' label sets into one.
 
@@ -346,7 +350,11 @@ def merge(
 @output_options("A folder for CSV tables.", required=False)
 @json_option
 def agreement(
-    manifest: Path, labels: tuple[str, ...], output: Path | None, overwrite: bool, as_json: bool
+    manifest: Path,
+    labels: tuple[str, ...],
+    output: Path | None,
+    overwrite: bool,
+    as_json: bool,
 ) -> None:
     """Measure how much annotators agree, and where they differ.
 

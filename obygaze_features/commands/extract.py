@@ -38,7 +38,11 @@ from obygaze_features.errors import UsageError, VideoError
 @film_option("Only items of these films.")
 @click.option("--limit", type=int, help="Use only the first N items.")
 @click.option(
-    "--videos", "--images", "media", type=PATH, help=f"{VIDEOS_HELP} Or the folder of images."
+    "--videos",
+    "--images",
+    "media",
+    type=PATH,
+    help=f"{VIDEOS_HELP} Or the folder of images.",
 )
 @click.option(
     "--backbone",

@@ -50,7 +50,11 @@ features.add_command(extract)
 @output_option("The folder for the pictures, ID.jpg for each clip.")
 @json_option
 def thumbnails(
-    manifest: Path, films: tuple[str, ...], videos: Path, output: Path, as_json: bool
+    manifest: Path,
+    films: tuple[str, ...],
+    videos: Path,
+    output: Path,
+    as_json: bool,
 ) -> None:
     """Write a small picture of each clip's middle frame.
 

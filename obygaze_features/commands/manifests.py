@@ -157,7 +157,11 @@ def folder(source: Path, output: Path, overwrite: bool, **options: Any) -> None:
 )
 @output_options("The manifest's folder.", default=Path("manifests", "prompts"))
 def prompts(
-    source: Path, templates: tuple[str, ...], article: str, output: Path, overwrite: bool
+    source: Path,
+    templates: tuple[str, ...],
+    article: str,
+    output: Path,
+    overwrite: bool,
 ) -> None:
     """Make texts by putting each stimulus into each template.
 

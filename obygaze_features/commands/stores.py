@@ -156,7 +156,11 @@ def repair(store: Path, yes: bool, as_json: bool) -> None:
 @output_options("The new store, NAME.zarr.")
 @json_option
 def subset(
-    store: Path | str, films: Sequence[str], output: Path, as_json: bool, **options: Any
+    store: Path | str,
+    films: Sequence[str],
+    output: Path,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Make a new store from some films or items of a store.
 

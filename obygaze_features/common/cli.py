@@ -59,7 +59,9 @@ def exit_if(problem: object, code: int = PARTLY_DONE) -> None:
 
 
 def _split_names(
-    ctx: click.Context, param: click.Parameter, values: Sequence[str]
+    ctx: click.Context,
+    param: click.Parameter,
+    values: Sequence[str],
 ) -> list[str] | None:
     """Split an option's values at commas; return None if there are none."""
     names = [name.strip() for name in ",".join(values).split(",")]
@@ -84,7 +86,9 @@ def film_option(text: str) -> Callable[[Command], Command]:
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 overwrite_option = click.option(
-    "--overwrite", is_flag=True, help="Replace the output if it exists."
+    "--overwrite",
+    is_flag=True,
+    help="Replace the output if it exists.",
 )
 #: A path, as a `Path`.
 PATH = click.Path(path_type=Path)

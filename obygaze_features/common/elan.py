@@ -108,7 +108,8 @@ def read_eaf(path: Path, error: type[ObygazeError]) -> tuple[Document, list[tupl
 
 
 def _add_details(
-    root: Xml.Element, details_of: Mapping[str, dict[str, list[str]]]
+    root: Xml.Element,
+    details_of: Mapping[str, dict[str, list[str]]],
 ) -> list[tuple[str, str]]:
     """Add the texts in dependent tiers; return those that belong to no annotation with times."""
     notes = root.iter("REF_ANNOTATION")
@@ -265,7 +266,11 @@ class _TierWriter:
                     attributes = {"ANNOTATION_REF": parent, "PREVIOUS_ANNOTATION": previous}
 
     def _annotate(
-        self, tier: Xml.Element, number: int, value: str, attributes: dict[str, str]
+        self,
+        tier: Xml.Element,
+        number: int,
+        value: str,
+        attributes: dict[str, str],
     ) -> str:
         """Add an annotation to a tier element, and return its id."""
         kind = "REF_ANNOTATION" if "ANNOTATION_REF" in attributes else "ALIGNABLE_ANNOTATION"

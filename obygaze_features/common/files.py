@@ -369,7 +369,11 @@ def parse_json(data: bytes, where: object, error: type[ObygazeError]) -> Any:
 
 
 def read_format(
-    path: Path, name: str, version: int, error: type[ObygazeError], kind: str
+    path: Path,
+    name: str,
+    version: int,
+    error: type[ObygazeError],
+    kind: str,
 ) -> dict[str, Any]:
     """Read a JSON header with this format and at most this version.
 

@@ -14,7 +14,11 @@ T = TypeVar("T")
 
 
 def progress(
-    values: Iterable[T], label: str, *, unit: str = "it", total: int | None = None
+    values: Iterable[T],
+    label: str,
+    *,
+    unit: str = "it",
+    total: int | None = None,
 ) -> Iterator[T]:
     """Iterate over `values` with a progress bar."""
     yield from _bar(values, label, total, unit=unit)

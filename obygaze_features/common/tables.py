@@ -212,7 +212,11 @@ def _split_plain(text: str, width: int, delimiter: str) -> Sequence[Sequence[str
 
 
 def _read_lines(
-    path: Path, text: Iterable[str], delimiter: str, last: int, width: int | None = None
+    path: Path,
+    text: Iterable[str],
+    delimiter: str,
+    last: int,
+    width: int | None = None,
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows after line `last` that are not empty, each with the line on which it ends.
 
@@ -275,7 +279,9 @@ def read_mapped_table(
 
 
 def _find_columns(
-    table: Table, meanings: Mapping[str, Sequence[str]], chosen: Mapping[str, str]
+    table: Table,
+    meanings: Mapping[str, Sequence[str]],
+    chosen: Mapping[str, str],
 ) -> dict[str, str]:
     """Return the column of each meaning that has one."""
     found = {name.casefold(): name for name in reversed(table.columns)}
@@ -315,7 +321,9 @@ def format_table(columns: Mapping[str, Sequence[str]]) -> str:
     # The csv module does not quote a lone carriage return, but reads it as the end of a line.
     quoted = io.StringIO()
     writer = csv.writer(
-        quoted, lineterminator="\n", quoting=csv.QUOTE_ALL if "\r" in text else csv.QUOTE_MINIMAL
+        quoted,
+        lineterminator="\n",
+        quoting=csv.QUOTE_ALL if "\r" in text else csv.QUOTE_MINIMAL,
     )
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))

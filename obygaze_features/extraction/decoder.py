@@ -182,7 +182,11 @@ class Decoders:
             decoder.discard()
 
     def map(
-        self, do: Callable[[Decoder, Task], Result], tasks: Iterable[Task], *, ahead: int
+        self,
+        do: Callable[[Decoder, Task], Result],
+        tasks: Iterable[Task],
+        *,
+        ahead: int,
     ) -> Iterator[tuple[Task, Result]]:
         """Yield each task with the result of `do`, in order.
 

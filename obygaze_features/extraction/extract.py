@@ -99,7 +99,10 @@ def extract(
 
 
 def load(
-    manifest: Manifest, media: Path | None, backbones: Sequence[Any], options: Options
+    manifest: Manifest,
+    media: Path | None,
+    backbones: Sequence[Any],
+    options: Options,
 ) -> list[Backbone]:
     """Load the backbones for a manifest's items, which are clips, or images and texts."""
     kinds = sorted(set(manifest.items.kinds)) or ["clip"]

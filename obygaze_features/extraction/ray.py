@@ -89,7 +89,8 @@ def plan_tasks(nodes: Sequence[Mapping[str, float]], device: str | None) -> tupl
 
 
 def run_part(
-    shared: tuple[Callable[[Options], Summary], list[Path], Path, str], options: Options
+    shared: tuple[Callable[[Options], Summary], list[Path], Path, str],
+    options: Options,
 ) -> Summary:
     """Extract a part on a machine of the cluster; raise if it lacks the version or the paths."""
     extract_part, paths, folder, software = shared

@@ -50,7 +50,11 @@ def reuse_rows(job: Job, writers: Mapping[str, StoreWriter]) -> Job:
 
 
 def _copy_rows(
-    job: Job, name: str, writer: StoreWriter, old: Store, unchanged: Mapping[int, int]
+    job: Job,
+    name: str,
+    writer: StoreWriter,
+    old: Store,
+    unchanged: Mapping[int, int],
 ) -> int:
     """Copy the unchanged rows that a writer lacks, block by block; return their number."""
     rows = [row for row in job.missing[name].tolist() if row in unchanged]

@@ -289,7 +289,9 @@ def choose_scheme(name: str, levels: OwnLevels) -> LabelScheme | None:
 
 
 def scheme_in(
-    about: Mapping[str, Any], path: Path, default: LabelScheme | None = None
+    about: Mapping[str, Any],
+    path: Path,
+    default: LabelScheme | None = None,
 ) -> LabelScheme:
     """Return the scheme in a header or a label set's JSON file, or else `default` or ObyGaze's.
 
@@ -422,7 +424,11 @@ class LabelSet(IdTable):
 
     @classmethod
     def from_table(
-        cls, name: str, table: Table, about: Mapping[str, Any], default: LabelScheme
+        cls,
+        name: str,
+        table: Table,
+        about: Mapping[str, Any],
+        default: LabelScheme,
     ) -> LabelSet:
         """Read labels from a CSV table; raise at the first cell that does not fit the scheme.
 

@@ -176,7 +176,10 @@ def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
 
 
 def meet_in_time(
-    spans: Sequence[Array], tested: Array, others: Array, gap: float | None = None
+    spans: Sequence[Array],
+    tested: Array,
+    others: Array,
+    gap: float | None = None,
 ) -> Array:
     """Return a mask of the tested rows that overlap in time with any of `others` in the same file.
 
@@ -213,7 +216,10 @@ def meet_in_time(
 
 
 def overlapping(
-    items: Items, tested: Sequence[str], training: Collection[str], gap: float | None = None
+    items: Items,
+    tested: Sequence[str],
+    training: Collection[str],
+    gap: float | None = None,
 ) -> list[str]:
     """Return the tested ids that are training ids or overlap one in time; see `meet_in_time`."""
     rows = _rows(items, tested)
@@ -327,7 +333,10 @@ def _deal_items(levels: Sequence[str], ids: Sequence[str], folds: int, seed: int
 
 
 def _deal_groups(
-    levels: Sequence[str], groups: Sequence[str], folds: int, seed: int
+    levels: Sequence[str],
+    groups: Sequence[str],
+    folds: int,
+    seed: int,
 ) -> dict[str, int]:
     """Assign groups to folds, largest first, each to the fold with the fewest items of its levels.
 
@@ -343,7 +352,8 @@ def _deal_groups(
     dealt = np.zeros((folds, len(levels_seen)), dtype=np.int64)
     fold_of = {}
     largest_first = sorted(
-        range(len(names)), key=lambda row: (-counts[row].sum(), _shuffled(seed, names[row]))
+        range(len(names)),
+        key=lambda row: (-counts[row].sum(), _shuffled(seed, names[row])),
     )
     for row in largest_first:
         fold = int(np.lexsort((dealt.sum(axis=1), dealt @ (counts[row] * weights)))[0])

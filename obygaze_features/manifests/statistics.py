@@ -54,7 +54,10 @@ def statistics(manifest: Manifest, labels: str | None = None) -> dict[str, list[
 
 
 def manifest_facts(
-    manifest: Manifest, labels: str | None = None, *, by_film: bool = False
+    manifest: Manifest,
+    labels: str | None = None,
+    *,
+    by_film: bool = False,
 ) -> dict[str, Any]:
     """Return what a manifest contains, and the `statistics` of a label set."""
     facts = manifest.header()

@@ -44,7 +44,12 @@ def html(template: str, /, *parts: object, **named: object) -> Html:
 
 
 def document(
-    title: str, body: Html, *, style: str = "", script: str = "", plays_videos: bool = False
+    title: str,
+    body: Html,
+    *,
+    style: str = "",
+    script: str = "",
+    plays_videos: bool = False,
 ) -> Html:
     """Return a page with `body`, which may contain JSON in script elements.
 

@@ -134,7 +134,9 @@ def write_saliency(
 
 
 def _write_groups(
-    folder: Path, members: Mapping[str, Sequence[Values]], image_sums: Mapping[str, Any]
+    folder: Path,
+    members: Mapping[str, Sequence[Values]],
+    image_sums: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Write each group's mean map, on a common scale; return the pictures and the scale."""
     means = {}

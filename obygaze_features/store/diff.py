@@ -90,7 +90,9 @@ def require_same(
 
 
 def differences(
-    left: Mapping[str, Any], right: Mapping[str, Any], names: Iterable[str] = SAME_RECIPE
+    left: Mapping[str, Any],
+    right: Mapping[str, Any],
+    names: Iterable[str] = SAME_RECIPE,
 ) -> dict[str, tuple[Any, Any]]:
     """Return the left and the right value of each named attribute that differs.
 
@@ -146,7 +148,8 @@ def _compare_rows(left: Store, right: Store, ids: Sequence[str], name: str) -> d
 
 
 def _compare(
-    left: NDArray[Any], right: NDArray[Any]
+    left: NDArray[Any],
+    right: NDArray[Any],
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Return which pairs of rows are equal, and the cosine of each pair.
 

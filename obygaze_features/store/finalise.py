@@ -158,7 +158,11 @@ def _write_metadata(folder: Path, store: Store) -> None:
         coordinates.append("frame_time")
     attributes = {**store.attributes, "state": "final"}
     group = write_arrays(
-        folder, attributes, store.ids, read_probe(store), coordinates=" ".join(coordinates)
+        folder,
+        attributes,
+        store.ids,
+        read_probe(store),
+        coordinates=" ".join(coordinates),
     )
     columns = {
         "id": np.array(store.ids, object),
@@ -195,7 +199,11 @@ def _write_shards(folder: Path, store: Store, spec: ArraySpec) -> dict[str, str]
 
 
 def _read_chunks(
-    store: Store, spec: ArraySpec, layout: ShardLayout, first: int, done: NDArray[np.bool_]
+    store: Store,
+    spec: ArraySpec,
+    layout: ShardLayout,
+    first: int,
+    done: NDArray[np.bool_],
 ) -> Iterator[NDArray[Any] | None]:
     """Yield the chunks of a shard that starts with row `first`; None if no row of it is done."""
     step = max(1, PART_BYTES // layout.chunk_bytes) * layout.chunk_rows

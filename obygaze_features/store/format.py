@@ -114,7 +114,12 @@ class ArraySpec:
 
     @classmethod
     def named(
-        cls, name: str, shape: tuple[int, ...], meaning: str = "", *, padded: bool = False
+        cls,
+        name: str,
+        shape: tuple[int, ...],
+        meaning: str = "",
+        *,
+        padded: bool = False,
     ) -> ArraySpec:
         """Return the spec of an array in `ARRAYS`, with its dtype and default meaning."""
         entry = ARRAYS[name]

@@ -147,7 +147,9 @@ def _read_first(rows: Rows, manifest: Manifest) -> NDArray[Any]:
 
 
 def _read_item(
-    item: Item, sources: Mapping[str, Rows], specs: Iterable[ArraySpec]
+    item: Item,
+    sources: Mapping[str, Rows],
+    specs: Iterable[ArraySpec],
 ) -> Done | Failed:
     """Read an item's row of each array; a missing or damaged row is a failure."""
     values = {}

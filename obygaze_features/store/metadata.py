@@ -186,7 +186,9 @@ def _parse_table(file: StoreFile, data: bytes, columns: Sequence[str]) -> Table:
 
 
 def read_rows_table(
-    location: Location, ids: Sequence[str], status: NDArray[np.uint8]
+    location: Location,
+    ids: Sequence[str],
+    status: NDArray[np.uint8],
 ) -> dict[str, list[str]]:
     """Return the columns ``source`` and ``reason`` of a final store's table of rows."""
     file = StoreFile(location, fmt.ROWS)

@@ -131,7 +131,10 @@ def _direction(query: NDArray[Any], store: Store, array: str) -> NDArray[np.floa
 
 
 def _score(
-    store: Store, array: str, rows: Rows, direction: NDArray[np.float32]
+    store: Store,
+    array: str,
+    rows: Rows,
+    direction: NDArray[np.float32],
 ) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
     """Return each row's cosine (-inf if undefined) and its nearest frame (-1 if none)."""
     by_frame = has_frames(store, array)

@@ -251,7 +251,11 @@ class Store:
     # Reading rows
 
     def read(
-        self, array: str = "native", ids: Sequence[str] | None = None, *, missing: Missing = "raise"
+        self,
+        array: str = "native",
+        ids: Sequence[str] | None = None,
+        *,
+        missing: Missing = "raise",
     ) -> NDArray[Any]:
         """Read rows of an array, in the order of `ids`.
 

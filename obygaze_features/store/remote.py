@@ -167,7 +167,11 @@ class Remote(Location):
         With `missing_ok`, a part of a missing file is None.
         """
         answers: list[Any] = self.connect().cat_ranges(
-            list(map(self.path, names)), starts, ends, batch_size=AT_ONCE, on_error="return"
+            list(map(self.path, names)),
+            starts,
+            ends,
+            batch_size=AT_ONCE,
+            on_error="return",
         )
         for number, answer in enumerate(answers):
             where = self.join(names[number])
@@ -184,7 +188,11 @@ class Remote(Location):
         return answers
 
     def _transfer(
-        self, move: Callable[..., Any], verb: str, names: Sequence[str], folder: Path
+        self,
+        move: Callable[..., Any],
+        verb: str,
+        names: Sequence[str],
+        folder: Path,
     ) -> None:
         """Get or put files in batches of as many as are transferred at once."""
         with one_line_errors(self.where):
@@ -241,7 +249,9 @@ def _open_system(address: str) -> tuple[Any, str, str]:
         config = {"connect_timeout": 2, "retries": {"total_max_attempts": 2}}
         s3fs = need("s3fs", extra="remote")
         system = s3fs.S3FileSystem(
-            config_kwargs=config, max_concurrency=1, skip_instance_cache=True
+            config_kwargs=config,
+            max_concurrency=1,
+            skip_instance_cache=True,
         )
         return system, system._strip_protocol(address).rstrip("/"), ""
 

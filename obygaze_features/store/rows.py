@@ -49,7 +49,11 @@ class Shard:
     mapped: NDArray[np.uint8]
 
     def __init__(
-        self, location: Location, name: str, array: ShardLayout, tail: bytes | None = None
+        self,
+        location: Location,
+        name: str,
+        array: ShardLayout,
+        tail: bytes | None = None,
     ) -> None:
         self.file = StoreFile(location, name)
         self.layout = array
@@ -245,7 +249,10 @@ class RowReader:
         return shards
 
     def _open_first(
-        self, array: ShardLayout, number: int, tails: Mapping[str, bytes | None]
+        self,
+        array: ShardLayout,
+        number: int,
+        tails: Mapping[str, bytes | None],
     ) -> Shard:
         """Open a shard from the first of its possible files that exists."""
         location = self.store.location

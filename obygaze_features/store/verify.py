@@ -179,7 +179,10 @@ def compare_list(store: Store) -> dict[str, str]:
 
 
 def repair(
-    path: Path | str, damage: Sequence[Damage] | None = None, *, reopen: bool = False
+    path: Path | str,
+    damage: Sequence[Damage] | None = None,
+    *,
+    reopen: bool = False,
 ) -> list[Damage]:
     """Drop the damaged rows of a store, so that the next extraction computes them again.
 

@@ -191,7 +191,11 @@ class StoreWriter:
 
 
 def commit_block(
-    store: Store, block: int, outcomes: Sequence[Outcome], *, sync: bool = True
+    store: Store,
+    block: int,
+    outcomes: Sequence[Outcome],
+    *,
+    sync: bool = True,
 ) -> BlockRecord:
     """Write a block's shards, then its commit record, after which the block exists.
 
@@ -297,7 +301,11 @@ def _is_storable(content: NDArray[Any], spec: ArraySpec) -> bool:
 
 
 def _stage(
-    store: Store, block: int, spec: ArraySpec, outcomes: Sequence[Outcome], sync: bool
+    store: Store,
+    block: int,
+    spec: ArraySpec,
+    outcomes: Sequence[Outcome],
+    sync: bool,
 ) -> str:
     """Write the shard of one array; return its SHA-256."""
     chunks = [row.values[spec.name] if isinstance(row, Done) else None for row in outcomes]
@@ -345,7 +353,11 @@ def move_shards(store: Store, record: BlockRecord, *, sync: bool = True) -> None
 
 
 def require_resumable(
-    store: Store, manifest: Manifest, recipe: Recipe, *, block_rows: int | None = None
+    store: Store,
+    manifest: Manifest,
+    recipe: Recipe,
+    *,
+    block_rows: int | None = None,
 ) -> None:
     """Raise `StoreError` unless a run with this manifest and recipe can continue a store."""
     if store.is_final and not store.status.all():
@@ -401,7 +413,8 @@ def write_arrays(
         set_if_not_exists = zarr.abc.store.Store.set_if_not_exists
 
     group = zarr.create_group(
-        NewFolder(folder), attributes={fmt.ATTRIBUTES: dict(attributes), **others}
+        NewFolder(folder),
+        attributes={fmt.ATTRIBUTES: dict(attributes), **others},
     )
     specs = fmt.specs_of(attributes)
     for spec in specs:

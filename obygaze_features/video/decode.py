@@ -46,7 +46,11 @@ _CHANGED = "does not match its index; it may have changed in the meantime"
 
 
 def iter_frames(
-    path: Path, numbers: Numbers, *, index: FrameIndex, tick: Tick
+    path: Path,
+    numbers: Numbers,
+    *,
+    index: FrameIndex,
+    tick: Tick,
 ) -> Iterator[tuple[int, NDArray[np.uint8]]]:
     """Yield the number and the upright RGB picture of each frame as it is decoded.
 
@@ -133,7 +137,10 @@ class _Painter:
 
 
 def _decode_by_time(
-    path: Path, numbers: Numbers, index: FrameIndex, tick: Tick
+    path: Path,
+    numbers: Numbers,
+    index: FrameIndex,
+    tick: Tick,
 ) -> Iterator[tuple[int, VideoFrame]]:
     """Decode the pieces that the frames need; start again if the film contradicts its index."""
     try:
@@ -177,7 +184,13 @@ class _TimedDecoding:
     """
 
     def __init__(
-        self, path: Path, requested: Numbers, index: FrameIndex, tick: Tick, *, fast: bool
+        self,
+        path: Path,
+        requested: Numbers,
+        index: FrameIndex,
+        tick: Tick,
+        *,
+        fast: bool,
     ) -> None:
         self._path = path
         self._requested = requested
@@ -279,7 +292,10 @@ def _describe_damage(number: int, index: FrameIndex) -> str:
 
 
 def _seek(
-    container: InputContainer, stream: VideoStream, index: FrameIndex, first: int
+    container: InputContainer,
+    stream: VideoStream,
+    index: FrameIndex,
+    first: int,
 ) -> tuple[Iterator[Packet[VideoStream]], int]:
     """Seek to `first` or an earlier packet; return the packets from there, and the position."""
     # Matroska seeks by presentation time, mp4 by decoding time (which overshoots in Matroska).
@@ -300,7 +316,10 @@ def _seek(
 
 
 def _decode_counting(
-    path: Path, numbers: Numbers, index: FrameIndex, tick: Tick
+    path: Path,
+    numbers: Numbers,
+    index: FrameIndex,
+    tick: Tick,
 ) -> Iterator[tuple[int, VideoFrame]]:
     """Decode the film from its start, and identify frames by counting.
 

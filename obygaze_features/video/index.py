@@ -179,7 +179,8 @@ def packets_of(container: InputContainer, stream: VideoStream) -> Iterator[Packe
 
 
 def decode_packet(
-    stream: VideoStream | AudioStream, packet: Packet[Any] | None
+    stream: VideoStream | AudioStream,
+    packet: Packet[Any] | None,
 ) -> list[Any] | None:
     """Return the frames of a packet, or None if it is damaged.
 
@@ -281,7 +282,11 @@ def _refuse_damaged_structure(path: Path) -> Iterator[None]:
 
 
 def _read_packets(
-    path: Path, container: InputContainer, stream: VideoStream, codec: str, tick: Tick
+    path: Path,
+    container: InputContainer,
+    stream: VideoStream,
+    codec: str,
+    tick: Tick,
 ) -> _Packets:
     pts: list[int] = []
     dts: list[int] = []

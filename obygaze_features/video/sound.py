@@ -105,7 +105,9 @@ def _refuse_long(path: Path) -> None:
 
 
 def _choose_track(
-    path: Path, container: InputContainer, number: int | None
+    path: Path,
+    container: InputContainer,
+    number: int | None,
 ) -> tuple[AudioStream, str]:
     """Return the chosen or the best sound track, and its label if there are several tracks."""
     tracks = list(container.streams.audio)
@@ -137,7 +139,11 @@ class _Reader:
     """
 
     def __init__(
-        self, path: Path, container: InputContainer, stream: AudioStream, tick: Tick
+        self,
+        path: Path,
+        container: InputContainer,
+        stream: AudioStream,
+        tick: Tick,
     ) -> None:
         assert stream.time_base is not None
         self._path = path
@@ -161,7 +167,11 @@ class _Reader:
         return pts * self._unit - self._zero
 
     def read(
-        self, begin: float, until: float, *, is_sought: bool
+        self,
+        begin: float,
+        until: float,
+        *,
+        is_sought: bool,
     ) -> Iterator[tuple[Hashable, int, AudioFrame]]:
         """Yield the frames from shortly before `begin` to shortly after `until`.
 
@@ -277,7 +287,10 @@ class _Reader:
 
 
 def _resample(
-    run: Iterator[tuple[Hashable, int, AudioFrame]], rate: int, low: int, high: int
+    run: Iterator[tuple[Hashable, int, AudioFrame]],
+    rate: int,
+    low: int,
+    high: int,
 ) -> Iterator[tuple[int, Samples]]:
     """Mix a run of frames to mono and resample it; yield its samples from `low` to `high`.
 

@@ -172,7 +172,11 @@ def draw_frame_number(rgb: NDArray[np.uint8], number: int) -> None:
 
 
 def draw_clip(
-    level: str, seed: int, count: int, width: int = _WIDTH, height: int = _HEIGHT
+    level: str,
+    seed: int,
+    count: int,
+    width: int = _WIDTH,
+    height: int = _HEIGHT,
 ) -> Iterator[NDArray[np.uint8]]:
     """Yield the pictures of a clip that looks like a level; each seed gives a different clip."""
     random = np.random.default_rng(seed)

@@ -134,7 +134,11 @@ def _effect_sizes(first: Array, second: Array, axis: int = -1, *, ddof: int) -> 
 
 
 def bootstrap_interval(
-    samples: Sequence[Array], statistic: Callable[..., Array], draws: int, seed: int, **options: Any
+    samples: Sequence[Array],
+    statistic: Callable[..., Array],
+    draws: int,
+    seed: int,
+    **options: Any,
 ) -> tuple[float, float] | tuple[None, None]:
     """Return the ends of the 95% bootstrap interval of a statistic of the samples.
 
@@ -146,7 +150,12 @@ def bootstrap_interval(
         return None, None
     random = np.random.default_rng(seed)
     drawn = bootstrap(
-        samples, statistic, n_resamples=draws, method="percentile", rng=random, **options
+        samples,
+        statistic,
+        n_resamples=draws,
+        method="percentile",
+        rng=random,
+        **options,
     ).bootstrap_distribution
     low, high = np.nanquantile(drawn, [0.025, 0.975]).tolist()
     return low, high

@@ -195,7 +195,10 @@ def run_battery(
 
 
 def _published_model(
-    battery: Battery, model: str | None, vectors: Vectors, texts: Vectors
+    battery: Battery,
+    model: str | None,
+    vectors: Vectors,
+    texts: Vectors,
 ) -> str | None:
     """Return the model whose published numbers to show; raise if the stores' weights differ."""
     weights = {str(source.backbone.get("weights_sha256", "")) for source in (vectors, texts)}
@@ -213,7 +216,10 @@ def _published_model(
 
 
 def _select_sets(
-    test: AssociationTest, battery: Battery, sources: Mapping[str, Vectors], tables: _Tables
+    test: AssociationTest,
+    battery: Battery,
+    sources: Mapping[str, Vectors],
+    tables: _Tables,
 ) -> dict[str, list[str]]:
     """Return the ids of each set; raise `BiasError` if an id occurs twice in the same source.
 

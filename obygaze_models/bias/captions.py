@@ -176,7 +176,12 @@ def _rate(images: Sequence[ImageCaptions], name: str, words: Collection[str]) ->
     hits = np.array([sum(image.counts[word] for word in words) for image in images])
     captions = np.array([image.captions for image in images])
     low, high = bootstrap_interval(
-        (hits, captions), _per_1000, DRAWS, 0, paired=True, batch=_DRAWS_AT_ONCE
+        (hits, captions),
+        _per_1000,
+        DRAWS,
+        0,
+        paired=True,
+        batch=_DRAWS_AT_ONCE,
     )
     first = images[0]
     return {

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 path_option = partial(click.option, type=PATH)
 """`click.option` for an option that takes a path."""
 stores_argument = click.argument(
-    "stores", metavar="STORE...", nargs=-1, required=True, type=ADDRESS
+    "stores",
+    metavar="STORE...",
+    nargs=-1,
+    required=True,
+    type=ADDRESS,
 )
 """The store or stores, in the order in which the model was trained on them."""
 

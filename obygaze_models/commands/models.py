@@ -65,7 +65,9 @@ def example(folder: Path, overwrite: bool) -> None:
 @models.command()
 @folder_argument("experiment")
 @path_option(
-    "-o", "--output", help="The run folder; by default runs/NAME for an experiment NAME.toml."
+    "-o",
+    "--output",
+    help="The run folder; by default runs/NAME for an experiment NAME.toml.",
 )
 @path_option(
     "--predictions",

@@ -31,11 +31,16 @@ SHOWN = "^(id|model|test|prediction|probability.*|value|seen)$"
 @folder_argument("experiment")
 @click.option("--estimator", help="The estimator to train.  [default: the experiment's first]")
 @output_options(
-    "The model's folder; by default models/NAME for an experiment NAME.toml.", required=False
+    "The model's folder; by default models/NAME for an experiment NAME.toml.",
+    required=False,
 )
 @json_option
 def train(
-    experiment: Path, output: Path | None, estimator: str | None, overwrite: bool, as_json: bool
+    experiment: Path,
+    output: Path | None,
+    estimator: str | None,
+    overwrite: bool,
+    as_json: bool,
 ) -> None:
     """Train a model on all labelled clips of an EXPERIMENT, after balancing.
 
@@ -144,7 +149,11 @@ def predict(
 @click.option("--labels", help="The manifest's label set.  [default: its default]")
 @json_option
 def evaluate(
-    model: Path, stores: tuple[Path | str, ...], manifest: Path, labels: str | None, as_json: bool
+    model: Path,
+    stores: tuple[Path | str, ...],
+    manifest: Path,
+    labels: str | None,
+    as_json: bool,
 ) -> None:
     """Score a MODEL on the annotated clips of a MANIFEST.
 

@@ -15,7 +15,11 @@ from obygaze_models.commands._shared import path_option
 
 @click.command()
 @click.argument(
-    "sources", metavar="MANIFEST | TIMELINES | RUN...", nargs=-1, required=True, type=PATH
+    "sources",
+    metavar="MANIFEST | TIMELINES | RUN...",
+    nargs=-1,
+    required=True,
+    type=PATH,
 )
 @path_option(
     "-o",

@@ -163,7 +163,11 @@ def load_dataset(
     task = None
     if positives or negatives or levels or concept:
         task = make_task(
-            scheme, positives=positives, negatives=negatives, levels=levels, concept=concept
+            scheme,
+            positives=positives,
+            negatives=negatives,
+            levels=levels,
+            concept=concept,
         )
     truth = manifest.labels(labels)
     task_levels = levels_of([task], truth, scheme) if task else set(truth.levels)
@@ -234,7 +238,13 @@ def join_clips(
     visible = scheme.visual_concepts or scheme.concept_names
     names = scheme.in_order([*visible, *concepts])
     data = label_clips(
-        manifest, ids, features, names, labels=labels, fold_of=fold_of, groups=groups
+        manifest,
+        ids,
+        features,
+        names,
+        labels=labels,
+        fold_of=fold_of,
+        groups=groups,
     )
     data = replace(data, stores=store.widths(array))
     if frames is not None:
@@ -343,6 +353,11 @@ def with_numbers(manifest: Manifest, column: str) -> Manifest:
     about = {"label_scheme": scheme.to_json(), NUMBERS: column}
     no_concepts: list[tuple[str, ...]] = [()] * len(ids)
     labels = LabelSet(
-        name, ids, [NUMBERED] * len(ids), no_concepts, extra={column: numbers}, about=about
+        name,
+        ids,
+        [NUMBERED] * len(ids),
+        no_concepts,
+        extra={column: numbers},
+        about=about,
     )
     return replace(manifest.with_parts(labels), default_labels=name)

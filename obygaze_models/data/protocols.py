@@ -122,7 +122,11 @@ class Protocol:
     two_classes: bool = False
 
     def make_folds(
-        self, clips: Clips, tests: Mapping[str, Array], balance: str = "", **options: Any
+        self,
+        clips: Clips,
+        tests: Mapping[str, Array],
+        balance: str = "",
+        **options: Any,
     ) -> Sequence[Fold]:
         """Return the folds of an experiment, each made on demand.
 
@@ -180,7 +184,9 @@ def leak_free(clips: Clips) -> Iterator[Parts]:
 
 
 def leave_film_out(
-    clips: Clips, min_clips: int = FILM_CLIPS, validation_films: int | None = None
+    clips: Clips,
+    min_clips: int = FILM_CLIPS,
+    validation_films: int | None = None,
 ) -> Sequence[Parts]:
     """Test each eligible film, with each of the others once for validation.
 

@@ -55,7 +55,9 @@ class RunWarning:
 
 
 def origin_warnings(
-    items: Items, store: Mapping[str, Any] | None = None, earlier: Iterable[RunWarning] = ()
+    items: Items,
+    store: Mapping[str, Any] | None = None,
+    earlier: Iterable[RunWarning] = (),
 ) -> list[RunWarning]:
     """Return warnings about clips or features that are synthetic or of unknown origin.
 

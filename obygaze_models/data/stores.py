@@ -224,7 +224,10 @@ def read_frames(sources: Sources, ids: Sequence[str], array: str) -> tuple[list[
 
 
 def read_frame_times(
-    store: Store, ids: Sequence[str], count: int, array: str = "frame_time"
+    store: Store,
+    ids: Sequence[str],
+    count: int,
+    array: str = "frame_time",
 ) -> Array:
     """Return the times of the `count` frame features of each clip, in seconds [N, count].
 

@@ -117,7 +117,9 @@ def level_key(level: str) -> str:
 
 
 def two_classes(
-    names: Mapping[str, str], positives: Sequence[str], negatives: Sequence[str]
+    names: Mapping[str, str],
+    positives: Sequence[str],
+    negatives: Sequence[str],
 ) -> Task:
     """Return the task of distinguishing positive levels from negative levels.
 

@@ -102,7 +102,10 @@ class FrameMIL(TorchClassifier):
         weights = {"layer0": layer.requires_grad_(), "offset0": offset.requires_grad_()}
         groups = [{"params": [layer]}, {"params": [offset], "weight_decay": 0.0}]
         adam = torch.optim.AdamW(
-            groups, self.learning_rate_init, weight_decay=self.weight_decay, fused=True
+            groups,
+            self.learning_rate_init,
+            weight_decay=self.weight_decay,
+            fused=True,
         )
         cross_entropy = torch.nn.functional.cross_entropy
         clips = torch.from_numpy(training.X)

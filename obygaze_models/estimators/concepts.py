@@ -258,7 +258,12 @@ class ConceptBank(_Directions):
         return tags
 
     def _check(
-        self, X: Any, concepts: Any, names: Sequence[str] | None, *, reset: bool
+        self,
+        X: Any,
+        concepts: Any,
+        names: Sequence[str] | None,
+        *,
+        reset: bool,
     ) -> tuple[Array, Array]:
         """Return the features and concepts as arrays; raise if their shapes do not match."""
         X = validate_data(self, X, dtype=np.float64, reset=reset, ensure_min_samples=1 + reset)
@@ -282,7 +287,9 @@ class ConceptBank(_Directions):
         return X, concepts.astype(np.int8)
 
     def _problems(
-        self, X: Array, targets: Array
+        self,
+        X: Array,
+        targets: Array,
     ) -> Iterator[tuple[str, Array, Array, Array | None]]:
         """Yield the name, rows, targets and inner products of each concept that can be learned."""
         chance = check_random_state(self.random_state)

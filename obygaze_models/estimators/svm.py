@@ -83,7 +83,13 @@ class LinearSVMProbe(LinearClassifier):
     cv: int = 5
 
     def fit(
-        self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None, groups: Any = None
+        self,
+        X: Any,
+        y: Any,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        groups: Any = None,
     ) -> LinearSVMProbe:
         """Fit the hyperplanes. C and the temperature are chosen on validation clips, if passed.
 

@@ -79,7 +79,11 @@ def part_of(products: Array | None, rows: Array) -> Array | None:
 
 
 def fit_svm(
-    X: Array, y: Array, C: float, weights: Array, products: Array | None = None
+    X: Array,
+    y: Array,
+    C: float,
+    weights: Array,
+    products: Array | None = None,
 ) -> LinearSVMFit:
     """Fit an SVM to features [N, D] in float64 and a boolean label per clip.
 

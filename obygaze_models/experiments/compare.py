@@ -187,7 +187,9 @@ def _entrants(runs: Sequence[Run], models: Sequence[str]) -> list[Entrant]:
 
 
 def shared_clips(
-    model: Entrant, reference: Entrant, test: str
+    model: Entrant,
+    reference: Entrant,
+    test: str,
 ) -> tuple[list[str], list[RunWarning]]:
     """Return the clips that both models were tested on, with equal labels, and warnings.
 
@@ -228,7 +230,10 @@ def shared_clips(
 
 
 def paired_scores(
-    model: Entrant, reference: Entrant, test: str, ids: Sequence[str]
+    model: Entrant,
+    reference: Entrant,
+    test: str,
+    ids: Sequence[str],
 ) -> dict[str, Difference]:
     """Return the scores of two models and their difference on some clips, for each metric."""
     scored = []
@@ -241,7 +246,11 @@ def paired_scores(
 
 
 def _rows(
-    model: Entrant, reference: Entrant, test: str, ids: list[str], by: str | None
+    model: Entrant,
+    reference: Entrant,
+    test: str,
+    ids: list[str],
+    by: str | None,
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each metric, on all of some clips or for each value of a column."""
     parts = {"": ids}

@@ -77,7 +77,11 @@ def learning_curve(
 
 
 def _restrict(
-    plan: Plan, planned: PlannedFit, size: int, draw: int, balance: str
+    plan: Plan,
+    planned: PlannedFit,
+    size: int,
+    draw: int,
+    balance: str,
 ) -> PlannedFit | None:
     """Restrict a fit to a number of films; return None if it then cannot be trained or tested."""
     fold = planned.fold

@@ -69,7 +69,9 @@ def to_elan(table: pd.DataFrame, warnings: Iterable[RunWarning] = ()) -> dict[st
 
 
 def moment_files(
-    moments: pd.DataFrame, title: str, warnings: Iterable[RunWarning] = ()
+    moments: pd.DataFrame,
+    title: str,
+    warnings: Iterable[RunWarning] = (),
 ) -> dict[str, str]:
     """Return ELAN documents of moments by file name, one per film."""
     rows: list[Any] = moments[moments["time_in"] == "film"].to_dict("records")
@@ -81,7 +83,9 @@ def moment_files(
 
 
 def _documents(
-    rows: list[dict[str, Any]], kind: str, warnings: Iterable[RunWarning]
+    rows: list[dict[str, Any]],
+    kind: str,
+    warnings: Iterable[RunWarning],
 ) -> dict[str, str]:
     """Return ELAN documents by file name: one per film and media file of some rows."""
     placed = [row for row in rows if np.isfinite([row["start"], row["end"]]).all()]

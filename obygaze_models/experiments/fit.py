@@ -197,7 +197,11 @@ def about_model(plan: Plan, planned: PlannedFit, about: About) -> About:
 
 
 def tabulate_tests(
-    plan: Plan, problem: Problem, model: str, fold: Fold, outputs: Array
+    plan: Plan,
+    problem: Problem,
+    model: str,
+    fold: Fold,
+    outputs: Array,
 ) -> list[pd.DataFrame]:
     """Return a table of predictions for each test set that can be scored.
 
@@ -239,7 +243,12 @@ def _make_model(plan: Plan, planned: PlannedFit, memo: FitMemo | None) -> Any:
 
 
 def _fit_model(
-    model: Any, planned: PlannedFit, X: Array, y: Array, films: Array, arguments: Mapping[str, Any]
+    model: Any,
+    planned: PlannedFit,
+    X: Array,
+    y: Array,
+    films: Array,
+    arguments: Mapping[str, Any],
 ) -> Fit:
     """Fit a model with inner folds that keep films whole, and collect its choices and warnings."""
     strata = planned.task.target.strata(y)

@@ -322,7 +322,9 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
 
 
 def make_division(
-    experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]
+    experiment: Experiment,
+    manifest: Manifest,
+    problems: Sequence[Problem],
 ) -> Division:
     """Return the division for an experiment."""
     is_official = experiment.split == OFFICIAL and not experiment.balance and not experiment.gap
@@ -352,7 +354,12 @@ def make_division(
     if split.name not in manifest.split_names and not experiment.groups and not experiment.gap:
         near = describe_neighbours(manifest.items, split)
     return Division(
-        name, split.name, split.fold_of, split.last_fold, frozenset(split.ids), near=near
+        name,
+        split.name,
+        split.fold_of,
+        split.last_fold,
+        frozenset(split.ids),
+        near=near,
     )
 
 

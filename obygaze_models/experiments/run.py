@@ -194,7 +194,12 @@ def _compute(plan: Plan, folder: Path, memo: FitMemo) -> Results:
 
 
 def _add_rows(
-    plan: Plan, planned: PlannedFit, fit: Fit, not_saved: str, outputs: Array, results: Results
+    plan: Plan,
+    planned: PlannedFit,
+    fit: Fit,
+    not_saved: str,
+    outputs: Array,
+    results: Results,
 ) -> None:
     """Add the rows of a tested fit to the results."""
     task = planned.task

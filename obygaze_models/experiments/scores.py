@@ -138,7 +138,9 @@ def is_cross_validated(table: pd.DataFrame) -> bool:
 
 
 def scored_clips(
-    table: pd.DataFrame, group_of: Mapping[str, str], measure: str = ""
+    table: pd.DataFrame,
+    group_of: Mapping[str, str],
+    measure: str = "",
 ) -> ScoredClips:
     """Convert a model's predictions on a test set to `ScoredClips`."""
     ids = table["id"].tolist()
@@ -156,7 +158,9 @@ def scored_clips(
 
 
 def score_models(
-    table: pd.DataFrame, group_of: Mapping[str, str], measure: str = ""
+    table: pd.DataFrame,
+    group_of: Mapping[str, str],
+    measure: str = "",
 ) -> list[ModelScores]:
     """Score each model on each test set."""
     models = []

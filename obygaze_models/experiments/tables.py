@@ -323,7 +323,11 @@ class Run:
         return [row | {"folder": self.folder / row["folder"]} for row in rows]
 
     def frames(
-        self, model: str | None = None, *, task: str | None = None, store: Stores | None = None
+        self,
+        model: str | None = None,
+        *,
+        task: str | None = None,
+        store: Stores | None = None,
     ) -> FramePredictions:
         """Predict each frame of the test clips with the models that were tested on them.
 

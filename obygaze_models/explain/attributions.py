@@ -207,7 +207,11 @@ def explain_clips(folder: Path, store: Stores, ids: Sequence[str]) -> list[dict[
             explanation["why"] = None
         elif len(opened.stores) == 1:
             for match in find_nearest(
-                opened.stores, vector, array=array, exclude=[clip], top=NEAREST
+                opened.stores,
+                vector,
+                array=array,
+                exclude=[clip],
+                top=NEAREST,
             ):
                 nearest.append({"id": match.id, "cosine": match.cosine})
         explained.append(

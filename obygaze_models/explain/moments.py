@@ -53,7 +53,10 @@ def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
     """
     clips = np.concatenate([part.ids for part in parts])
     ids, first, rows, counts = np.unique(
-        clips, return_index=True, return_inverse=True, return_counts=True
+        clips,
+        return_index=True,
+        return_inverse=True,
+        return_counts=True,
     )
 
     def average(values: Sequence[Array]) -> Array:
@@ -265,7 +268,9 @@ def _describe(frames: pd.DataFrame, spans: pd.DataFrame) -> list[dict[str, Any]]
 
 
 def moment_shares(
-    frames: pd.DataFrame, moments: pd.DataFrame, threshold: float | None = None
+    frames: pd.DataFrame,
+    moments: pd.DataFrame,
+    threshold: float | None = None,
 ) -> pd.DataFrame:
     """Return how many moments each film has, and their share of the time that its clips cover.
 

@@ -95,7 +95,12 @@ def logit_gradients(model: MLPProbe, X: Array) -> Array:
 
 
 def random_label_cavs(
-    bank: ConceptBank, X: Array, Y: Array, *, runs: int, random_state: int | None = None
+    bank: ConceptBank,
+    X: Array,
+    Y: Array,
+    *,
+    runs: int,
+    random_state: int | None = None,
 ) -> Array:
     """Return unit directions [runs, D] fitted to shuffled labels with the bank's settings.
 

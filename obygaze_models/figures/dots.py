@@ -170,7 +170,10 @@ def _draw(axes: Axes, value: float, dot: Dot, y: float, kind: Series) -> None:
 
 
 def add_legend(
-    figure: Figure, axes: Axes, series: Sequence[Series], heading: Sequence[str]
+    figure: Figure,
+    axes: Axes,
+    series: Sequence[Series],
+    heading: Sequence[str],
 ) -> None:
     """Write the title, and the names of the series (if there are several) and of the lines."""
     handles: list[Any] = axes.get_legend_handles_labels()[0]

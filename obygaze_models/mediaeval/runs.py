@@ -127,7 +127,9 @@ def read_run_file(path: Path) -> Table:
 
 
 def trec_average_precision(
-    ids: Sequence[str], scores: NDArray[Any], positives: Sequence[str]
+    ids: Sequence[str],
+    scores: NDArray[Any],
+    positives: Sequence[str],
 ) -> float | None:
     """Return the average precision as trec_eval computes it; None if there are no positive clips.
 

@@ -86,7 +86,9 @@ def _clips(labels: Labels, place: Mapping[str, int]) -> dict[str, list[Any]]:
 
 
 def _annotators(
-    labels: Labels, ids: Sequence[str], place: Mapping[str, int]
+    labels: Labels,
+    ids: Sequence[str],
+    place: Mapping[str, int],
 ) -> list[dict[str, Any]]:
     """Return the first `MAX_LANES` annotators' level and concepts of each clip."""
     rank = {code: number for number, code in enumerate(labels.levels)}

@@ -142,7 +142,9 @@ def _lanes(labels: Labels, people: People | None, entry: Tested | None) -> dict[
 
 
 def strip(
-    lanes: Sequence[Sequence[str]], spans: Sequence[tuple[float, float]], longest: float
+    lanes: Sequence[Sequence[str]],
+    spans: Sequence[tuple[float, float]],
+    longest: float,
 ) -> Html:
     """Draw lanes as SVG. Clips of one colour that touch become one shape."""
     paths = ""

@@ -156,7 +156,11 @@ def _title(labels: Labels, runs: Sequence[Run]) -> str:
 
 
 def _annotated(
-    labels: Labels, people: People | None, films: Films | None, *, is_of_model: bool
+    labels: Labels,
+    people: People | None,
+    films: Films | None,
+    *,
+    is_of_model: bool,
 ) -> dict[str, Any]:
     """Return the values about films, annotators and concepts."""
     concepts = concept_table(labels, people)
@@ -192,7 +196,10 @@ def _annotated(
 
 
 def _learned(
-    labels: Labels, runs: Sequence[Run], entries: Sequence[Tested], main: Tested | None
+    labels: Labels,
+    runs: Sequence[Run],
+    entries: Sequence[Tested],
+    main: Tested | None,
 ) -> dict[str, Any]:
     """Return the values about models."""
     values: dict[str, Any] = {

@@ -245,7 +245,9 @@ def concept_marks(people: People, concept: str) -> NDArray[np.bool_]:
 
 
 def concepts_by_film(
-    labels: Labels, people: People | None, names: Sequence[str]
+    labels: Labels,
+    people: People | None,
+    names: Sequence[str],
 ) -> dict[str, list[float]]:
     """Return the share of each film's clips that have each concept, by the film's title.
 

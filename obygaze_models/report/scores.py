@@ -364,7 +364,11 @@ def _axis(metric: str, questions: Sequence[Question]) -> Axis:
 
 
 def axis_of(
-    estimates: Sequence[Estimate], others: Sequence[float], *, guess: float, ticks: int
+    estimates: Sequence[Estimate],
+    others: Sequence[float],
+    *,
+    guess: float,
+    ticks: int,
 ) -> Axis:
     """Return an axis for some estimates and other values, from at least -1 to at most 1.
 

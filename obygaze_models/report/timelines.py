@@ -72,7 +72,9 @@ def _starts(labels: Labels) -> dict[str, tuple[str, float]]:
 
 
 def _spans(
-    path: str | Path, columns: Mapping[str, Any], starts: Mapping[str, tuple[str, float]]
+    path: str | Path,
+    columns: Mapping[str, Any],
+    starts: Mapping[str, tuple[str, float]],
 ) -> dict[str, list[list[float]]]:
     """Read frames or moments: their starts, ends and (for frames) probabilities, by film."""
     try:

@@ -121,7 +121,12 @@ def tree_outline(
         for place, kind in enumerate(classes):
             shares = head.value[[node.number for node in nodes], place]
             bars = axes.barh(
-                rows, shares, left=left, color=kind.colour, edgecolor=PAPER, label=kind.label
+                rows,
+                shares,
+                left=left,
+                color=kind.colour,
+                edgecolor=PAPER,
+                label=kind.label,
             )
             texts = [format_number(share, ".0%") for share in shares]
             shown = np.where(shares >= 0.25, texts, "")

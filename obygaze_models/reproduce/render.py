@@ -185,7 +185,10 @@ def to_latex(table: Table) -> str:
     lines = [f"% {' '.join(text.split())}" for text in texts]
     layout = "ll" + "r" * len(table.columns)
     body = _cells(table).to_latex(
-        escape=True, multirow=False, index_names=False, column_format=layout
+        escape=True,
+        multirow=False,
+        index_names=False,
+        column_format=layout,
     )
     return "\n".join([*lines, body])
 

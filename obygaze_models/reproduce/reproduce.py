@@ -240,7 +240,10 @@ def _run_warnings(run: Run) -> Iterator[RunWarning]:
 
 
 def _notes(
-    table: Table, context: ReproductionContext, needs: Needs, facts: Mapping[str, object]
+    table: Table,
+    context: ReproductionContext,
+    needs: Needs,
+    facts: Mapping[str, object],
 ) -> list[RunWarning]:
     """Return the notes of a table, one for each line of the template."""
     from jinja2 import StrictUndefined, Template

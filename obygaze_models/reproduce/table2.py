@@ -125,7 +125,10 @@ def plan_table(context: ReproductionContext, *, name: str) -> Needs:
 
 
 def plan_bottlenecks(
-    context: ReproductionContext, needs: Needs, part: str, setting: Setting
+    context: ReproductionContext,
+    needs: Needs,
+    part: str,
+    setting: Setting,
 ) -> None:
     """Plan the bottlenecks for each set of training negatives.
 
@@ -241,7 +244,10 @@ def _compare_with_released(context: ReproductionContext, runs: Runs, name: str) 
 
 
 def _guesses_where_scored(
-    runs: Runs, setting: Setting, rows: Sequence[Row], metric: str
+    runs: Runs,
+    setting: Setting,
+    rows: Sequence[Row],
+    metric: str,
 ) -> Iterator[Line]:
     """Yield the scores of guessing at the scored clips' share of positives.
 

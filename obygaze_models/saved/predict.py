@@ -136,7 +136,9 @@ def predict_features(estimator: Any, about: About, X: Array, **arguments: Any) -
 
 
 def predict_frames(
-    folder: str | Path, store: Stores, ids: Sequence[str] | None = None
+    folder: str | Path,
+    store: Stores,
+    ids: Sequence[str] | None = None,
 ) -> FramePredictions:
     """Predict each frame of clips with a saved model that reads frame sequences.
 
@@ -166,7 +168,11 @@ def predict_frames(
 
 
 def evaluate(
-    folder: str | Path, store: Stores, manifest: Manifest | str | Path, *, labels: str | None = None
+    folder: str | Path,
+    store: Stores,
+    manifest: Manifest | str | Path,
+    *,
+    labels: str | None = None,
 ) -> pd.DataFrame:
     """Score a saved model, and guesses, on a manifest's clips.
 

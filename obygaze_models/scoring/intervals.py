@@ -227,7 +227,8 @@ def _score_rounds(clips: ScoredClips, chosen: Array) -> Scores:
 
 
 def mean_scores(
-    scores: Sequence[Scores], statistic: Callable[[list[float]], Any] = np.mean
+    scores: Sequence[Scores],
+    statistic: Callable[[list[float]], Any] = np.mean,
 ) -> Scores:
     """Return the mean (or another statistic) of each score, or None if it is never defined."""
     means: Scores = {}
@@ -300,7 +301,11 @@ def estimate_differences(model: GroupScores, reference: GroupScores) -> dict[str
 
 
 def restrict(
-    estimate: Estimate, key: str, class_counts: Sequence[int], *, least: float = 0.0
+    estimate: Estimate,
+    key: str,
+    class_counts: Sequence[int],
+    *,
+    least: float = 0.0,
 ) -> Estimate:
     """Return an estimate without its interval and p-value if there is not enough data.
 

@@ -150,7 +150,10 @@ def predicted_classes(probabilities: Array) -> Array:
 
 
 def score(
-    labels: Array, probabilities: Array, trec: Array | None = None, kind: str = CLASSES
+    labels: Array,
+    probabilities: Array,
+    trec: Array | None = None,
+    kind: str = CLASSES,
 ) -> Scores:
     """Return all scores of a set of predictions.
 

@@ -69,7 +69,10 @@ class File:
 
 
 def import_timelines(
-    *sources: Path | str, films: Films, film: str | None, levels: OwnLevels
+    *sources: Path | str,
+    films: Films,
+    film: str | None,
+    levels: OwnLevels,
 ) -> Timelines:
     """Read ELAN files."""
     files = []
@@ -234,7 +237,11 @@ def _rows(file: File, scheme: LabelScheme, shared: set[str]) -> Iterator[SourceR
 
 
 def _row(
-    file: File, note: Annotation, who: str, exact: Mapping[int, float], scheme: LabelScheme
+    file: File,
+    note: Annotation,
+    who: str,
+    exact: Mapping[int, float],
+    scheme: LabelScheme,
 ) -> SourceRow:
     """Convert an ELAN annotation to a row.
 

@@ -82,7 +82,11 @@ def _read(folder: Path, kind: str, **schemes: LabelScheme) -> _Rows:
 
 
 def _labels(
-    name: str, scheme: LabelScheme, source: _Rows, measure: str, ranking: _Rows
+    name: str,
+    scheme: LabelScheme,
+    source: _Rows,
+    measure: str,
+    ranking: _Rows,
 ) -> LabelSet:
     """Return a label set, with each clip's rank, value and variance if `ranking` has them."""
     extra = {}

@@ -201,7 +201,10 @@ def _ids_by_name(all_items: Items) -> dict[str, list[str]]:
     """Return the ids of the items with each id, path or file name, without case and extension."""
     ids_of: dict[str, list[str]] = {}
     for identifier, film, media in zip(
-        all_items.ids, all_items.films, all_items.media, strict=True
+        all_items.ids,
+        all_items.films,
+        all_items.media,
+        strict=True,
     ):
         path = _plain_path(film, media)
         if media:
