@@ -85,8 +85,7 @@ def build_timelines(
     found = [row for row in rows if isinstance(row, SourceRow)]
     levels = {row.segment.level for row in found}
     if levels and not any(map(scheme.has_level, levels)):
-        problem = f"no row has a known level ({scheme.order})"
-        raise AnnotationError(f"{problem}; {OWN_LEVELS}")
+        raise AnnotationError(f"no row has a known level ({scheme.order}); {OWN_LEVELS}")
 
     film_ids = _ids("film", found)
     annotator_ids = _ids("annotator", found)

@@ -13,13 +13,7 @@ from obygaze_features.annotations.timelines import ORIGIN, Timelines
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
 from obygaze_features.items.films import TITLE_COLUMN
-from obygaze_features.items.items import (
-    MEDIA_NAME,
-    MIN_SPAN_S,
-    Item,
-    Items,
-    format_seconds,
-)
+from obygaze_features.items.items import MEDIA_NAME, MIN_SPAN_S, Item, Items, format_seconds
 from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.manifest import Manifest
 
@@ -76,8 +70,7 @@ def read_grid(
 def microseconds(values: Iterable[float]) -> NDArray[np.int64]:
     """Convert seconds to whole microseconds, so that spans can be compared exactly."""
     times = np.asarray(values, float) * 1e6
-    rounded: NDArray[np.int64] = np.rint(times).astype(np.int64)
-    return rounded
+    return np.rint(times).astype(np.int64)
 
 
 def _regular_grid(text: str, timelines: Timelines) -> tuple[Manifest, list[Remark]]:

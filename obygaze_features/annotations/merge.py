@@ -121,7 +121,7 @@ def labels_in_rows(
 
 def chosen_labels(manifest: Manifest, names: Sequence[str] = ()) -> list[LabelSet]:
     """Return the label sets to merge or compare: those in `names`, or all annotators'."""
-    chosen = list(map(manifest.labels, sorted({*(names or manifest.annotators)})))
+    chosen = list(map(manifest.labels, sorted(set(names or manifest.annotators))))
     sources = set[str]()
     for labels in chosen:
         sources |= {*labels.merged_from, *labels.merged_annotators}

@@ -13,11 +13,7 @@ import click
 
 import obygaze_features as of
 from obygaze_features.backbones.devices import PRECISIONS
-from obygaze_features.commands._shared import (
-    VIDEOS_HELP,
-    device_option,
-    echo_failures,
-)
+from obygaze_features.commands._shared import VIDEOS_HELP, device_option, echo_failures
 from obygaze_features.common.cli import (
     ADDRESS,
     PATH,

@@ -45,7 +45,7 @@ def load_object(path: str, error: type[ObygazeError]) -> Any:
 
 def package_of(path: str) -> str:
     """Return the top-level package of a module or a ``module:object``."""
-    return re.split("[.:]", path, maxsplit=1)[0]
+    return re.split("[.:]", path)[0]
 
 
 def describe_error(problem: BaseException) -> str:

@@ -228,8 +228,10 @@ def _read_lines(
         for row in reader:
             line = last + reader.line_num
             if row and width not in (None, len(row)):
-                cells = f"wrong number of cells (got {len(row)}, the header has {width})"
-                raise ManifestError(f"{path}, line {line}: {cells}")
+                raise ManifestError(
+                    f"{path}, line {line}: wrong number of cells (got {len(row)}, the header has "
+                    f"{width})"
+                )
             if row:
                 yield line, row
     except csv.Error as error:  # such as an unclosed quotation mark

@@ -44,8 +44,8 @@ def diff(left: Store, right: Store) -> dict[str, Any]:
         are ``equal``, and the ``mean`` and ``least`` cosine (None if there are no common rows).
     """
     attributes = []
-    for name, values in differences(left.attributes, right.attributes, _NAMES).items():
-        attributes.append({"attribute": name, "left": values[0], "right": values[1]})
+    for name, (value, other) in differences(left.attributes, right.attributes, _NAMES).items():
+        attributes.append({"attribute": name, "left": value, "right": other})
 
     shapes = {spec.name: spec.shape for spec in right.specs}
     names = [spec.name for spec in left.specs if shapes.get(spec.name) == spec.shape]

@@ -38,12 +38,7 @@ from obygaze_features.store.format import ArraySpec, Status
 from obygaze_features.store.metadata import DamagedFile, read_checksums
 from obygaze_features.store.reader import PART_BYTES, Store, open_store
 from obygaze_features.store.shards import ShardLayout, write_shard
-from obygaze_features.store.writer import (
-    append_to_log,
-    finish_moves,
-    write_arrays,
-    write_checksums,
-)
+from obygaze_features.store.writer import append_to_log, finish_moves, write_arrays, write_checksums
 
 _CARD = Path(__file__).with_name("dataset_card.md")
 HUB_LICENCES = (

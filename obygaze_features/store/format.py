@@ -400,8 +400,8 @@ def final_rows(spec: ArraySpec, n: int) -> tuple[int, int]:
 
 def encode_ids(ids: Sequence[str]) -> NDArray[np.uint8]:
     """Return ids as rows of UTF-8 bytes, because not every Zarr reader supports strings."""
-    encoded = np.array(ids, np.bytes_)  # ids have ASCII characters only
-    return encoded.view(np.uint8).reshape(len(ids), -1)
+    # Ids are ASCII.
+    return np.array(ids, np.bytes_).view(np.uint8).reshape(len(ids), -1)
 
 
 def decode_ids(encoded: NDArray[np.bytes_]) -> list[str]:

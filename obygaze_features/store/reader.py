@@ -14,14 +14,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.errors import StoreError, UsageError, translate
 from obygaze_features.store import format as fmt
-from obygaze_features.store.files import (
-    MAX_JSON_BYTES,
-    Folder,
-    Location,
-    StoreFile,
-    Zip,
-    is_url,
-)
+from obygaze_features.store.files import MAX_JSON_BYTES, Folder, Location, StoreFile, Zip, is_url
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.metadata import (
     DamagedFile,
@@ -85,8 +78,8 @@ class Store:
         return iter(self.ids)
 
     def __repr__(self) -> str:
-        state = self.attributes["state"]
-        return f"Store({self.where!r}, {state}, {len(self)} rows, {', '.join(self.arrays)})"
+        arrays = ", ".join(self.arrays)
+        return f"Store({self.where!r}, {self.attributes['state']}, {len(self)} rows, {arrays})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Memory maps cannot be pickled, so each process opens the store itself.

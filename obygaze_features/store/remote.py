@@ -246,10 +246,9 @@ def _open_system(address: str) -> tuple[Any, str, str]:
             raise UsageError(f"{where}: use s3://BUCKET/NAME.zarr, without a password")
         # Without these limits, s3fs takes 30 s to give up on a dead endpoint, and gigabytes of
         # memory. `fsspec.url_to_fs` would also accept chained file systems.
-        config = {"connect_timeout": 2, "retries": {"total_max_attempts": 2}}
         s3fs = need("s3fs", extra="remote")
         system = s3fs.S3FileSystem(
-            config_kwargs=config,
+            config_kwargs={"connect_timeout": 2, "retries": {"total_max_attempts": 2}},
             max_concurrency=1,
             skip_instance_cache=True,
         )

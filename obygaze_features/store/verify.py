@@ -123,10 +123,10 @@ def _check_shards(store: Store, reasons: Mapping[str, str]) -> Iterator[Damage]:
             if reason:
                 rows = done[at]
                 damaged = _find_damaged(store, array, rows)
-                if not store.is_final:
+                if not damaged and not store.is_final:
                     # If all chunks are intact, the whole shard is another one. In a final store,
                     # the list may be wrong instead.
-                    damaged = damaged or rows.tolist()
+                    damaged = rows.tolist()
                 yield Damage(name, _ids(store, damaged), reason)
 
 
@@ -173,7 +173,7 @@ def compare_list(store: Store) -> dict[str, str]:
         for shard in np.unique(done // store.stored(spec.name).shard_rows).tolist():
             names.add(fmt.shard_name(spec, shard))
 
-    wrong = names.symmetric_difference(read_checksums(store.location).keys() - optional)
+    wrong = names ^ (read_checksums(store.location).keys() - optional)
     reason = f"{fmt.CHECKSUMS} does not list exactly this store's files: see "
     return {name: f"{reason}{name!r:.80}" for name in sorted(wrong)}
 

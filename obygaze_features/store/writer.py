@@ -280,8 +280,11 @@ def check_row(store: Store, row: Outcome) -> Outcome:
         content = spec.without_padding(value)
         is_exact = value.dtype.kind == "f" or np.array_equal(value, computed)
         if not is_exact or not content.size or not _is_storable(content, spec):
-            reason = f"{name} has a value that cannot be stored as {spec.dtype}"
-            return Failed(Status.NOT_FINITE, reason, row.source)
+            return Failed(
+                Status.NOT_FINITE,
+                f"{name} has a value that cannot be stored as {spec.dtype}",
+                row.source,
+            )
         if spec.padded:
             filled.add(len(content) / spec.shape[0])
 

@@ -18,12 +18,7 @@ from numpy.typing import ArrayLike
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.errors import BiasError
 from obygaze_features.manifests.labels import read_ids
-from obygaze_models.bias.inputs import (
-    Lexicon,
-    numbers,
-    shipped_lexicon,
-    tokens,
-)
+from obygaze_models.bias.inputs import Lexicon, numbers, shipped_lexicon, tokens
 from obygaze_models.bias.measured import Drawing, Measured, Rows
 from obygaze_models.scoring.metrics import Array
 

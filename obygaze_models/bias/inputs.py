@@ -43,8 +43,11 @@ def numbers(table: Table, column: str, low: float, high: float) -> Array:
     is_valid = values.between(low, high)
     if not is_valid.all():
         row = int(is_valid.argmin())
-        rule = f"{column} must be a number from {low:g} to {high:g}"
-        raise table.problem(row, f"{rule} (got {shorten(table[column][row])})")
+        raise table.problem(
+            row,
+            f"{column} must be a number from {low:g} to {high:g} "
+            f"(got {shorten(table[column][row])})",
+        )
     return values.to_numpy(dtype=float)
 
 

@@ -7,13 +7,7 @@ from pathlib import Path
 import click
 
 import obygaze_features as of
-from obygaze_features.common.cli import (
-    echo,
-    folder_argument,
-    json_option,
-    output_options,
-    show,
-)
+from obygaze_features.common.cli import echo, folder_argument, json_option, output_options, show
 from obygaze_models.commands._shared import echo_warnings, stores_argument
 
 _labels = click.option("--labels", help="The label set.  [default: the manifest's default]")

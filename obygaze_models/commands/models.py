@@ -22,10 +22,7 @@ from obygaze_features.common.cli import (
     show,
 )
 from obygaze_features.common.figures import check_figure_path, save_figure
-from obygaze_models.commands._shared import (
-    echo_warnings,
-    path_option,
-)
+from obygaze_models.commands._shared import echo_warnings, path_option
 from obygaze_models.commands.explain import explain, moments
 from obygaze_models.commands.predict import evaluate, predict, train
 

@@ -15,12 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.classes import (
-    CLIPS_PER_STEP,
-    as_logits,
-    best_cut,
-    check_frames,
-)
+from obygaze_models.estimators.classes import CLIPS_PER_STEP, as_logits, best_cut, check_frames
 from obygaze_models.estimators.mlp import POSITIVE, Steps, TorchClassifier, Training, thread_pools
 from obygaze_models.scoring.metrics import Array
 

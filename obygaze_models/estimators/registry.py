@@ -20,19 +20,13 @@ from typing import Any
 from sklearn.base import is_classifier, is_regressor
 from sklearn.model_selection._search import BaseSearchCV
 
-from obygaze_features.common.plugins import (
-    describe_error,
-    load_object,
-    package_of,
-    plugin_package,
-)
+from obygaze_features.common.plugins import describe_error, load_object, package_of, plugin_package
 from obygaze_features.common.text import first_line, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import Chance, keywords, set_seed
 
 ENTRY_POINT_GROUP = "obygaze.estimators"
 _CLASS = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")
-_OWN = "obygaze_models.estimators."
 
 
 class PluginError(ExperimentError):
@@ -62,30 +56,37 @@ class Entry:
     before_balancing: bool = False
 
 
-_BOTTLENECK = f"{_OWN}bottlenecks:ConceptBottleneck"
-_BANK = {"bank": f"{_OWN}concepts:ConceptBank"}
+_BOTTLENECK = "obygaze_models.estimators.bottlenecks:ConceptBottleneck"
+_BANK = {"bank": "obygaze_models.estimators.concepts:ConceptBank"}
 _TREE = {"head": "sklearn.tree:DecisionTreeClassifier", "head__max_depth": 10}
-_LOGISTIC = {"head": f"{_OWN}logistic:LogisticProbe", "head__C": 0.1}
-_ELASTIC_NET = {"head": f"{_OWN}logistic:LogisticProbe", "head__l1_ratio": 0.5}
+_LOGISTIC = {"head": "obygaze_models.estimators.logistic:LogisticProbe", "head__C": 0.1}
+_ELASTIC_NET = {"head": "obygaze_models.estimators.logistic:LogisticProbe", "head__l1_ratio": 0.5}
 
 ESTIMATORS = {
-    "mlp": Entry(f"{_OWN}mlp:MLPProbe", "The paper's network, with early stopping."),
-    "mlp-author": Entry(
-        f"{_OWN}mlp:MLPProbe", "The network as the released code trains it.", {"author": True}
+    "mlp": Entry(
+        "obygaze_models.estimators.mlp:MLPProbe", "The paper's network, with early stopping."
     ),
-    "svm": Entry(f"{_OWN}svm:LinearSVMProbe", "A linear SVM, with C chosen on validation clips."),
-    "logistic": Entry(f"{_OWN}logistic:LogisticProbe", "Logistic regression."),
+    "mlp-author": Entry(
+        "obygaze_models.estimators.mlp:MLPProbe",
+        "The network as the released code trains it.",
+        {"author": True},
+    ),
+    "svm": Entry(
+        "obygaze_models.estimators.svm:LinearSVMProbe",
+        "A linear SVM, with C chosen on validation clips.",
+    ),
+    "logistic": Entry("obygaze_models.estimators.logistic:LogisticProbe", "Logistic regression."),
     "knn": Entry(
         "sklearn.neighbors:KNeighborsClassifier",
         "A vote of the nearest training clips.",
         {"metric": "cosine"},
     ),
     "frame-mil": Entry(
-        f"{_OWN}attention:FrameMIL",
+        "obygaze_models.estimators.attention:FrameMIL",
         "The mean of a clip's highest frame scores; needs the 'frames' array.",
     ),
     "film-prior": Entry(
-        f"{_OWN}baselines:FilmPrior",
+        "obygaze_models.estimators.baselines:FilmPrior",
         "The classes' shares in a clip's film, before balancing.",
         before_balancing=True,
     ),
@@ -105,7 +106,7 @@ ESTIMATORS = {
     "random-directions": Entry(
         _BOTTLENECK,
         "A bottleneck of random directions, as many as there are concepts.",
-        {"bank": f"{_OWN}concepts:RandomDirections"} | _TREE,
+        {"bank": "obygaze_models.estimators.concepts:RandomDirections"} | _TREE,
     ),
 }
 REGRESSORS = {

@@ -212,9 +212,10 @@ def shared_clips(
     for path in SETTINGS:
         value, other = (attrgetter(path)(side.run.header) for side in sides)
         if value != other:
-            here = f"{value or 'none'} in {model.place}"
-            there = f"{other or 'none'} in {reference.place}"
-            text = f"different {path.rpartition('.')[2]}: {here}, {there}"
+            text = (
+                f"different {path.rpartition('.')[2]}: {value or 'none'} in {model.place}, "
+                f"{other or 'none'} in {reference.place}"
+            )
             warnings.append(RunWarning("different", "", text))
     for side in sides:
         clips = side.run.clips

@@ -20,12 +20,7 @@ from obygaze_features.manifests import LabelScheme
 from obygaze_features.store.files import is_url
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.targets import TARGETS, Classes, Number
-from obygaze_models.data.tasks import (
-    Problem,
-    make_task,
-    number_task,
-    require_own_keys,
-)
+from obygaze_models.data.tasks import Problem, make_task, number_task, require_own_keys
 from obygaze_models.estimators.classes import keywords, reads_of
 from obygaze_models.estimators.registry import (
     best_of,

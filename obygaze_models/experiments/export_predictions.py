@@ -95,7 +95,7 @@ def _documents(
             f"no {kind} has a start and an end in a film, which ELAN needs. Write a table instead: "
             f"-o {kind}s.csv"
         )
-    properties = {f"warning {number}": str(text) for number, text in enumerate(warnings, start=1)}
+    properties = {f"warning {number}": str(text) for number, text in enumerate(warnings, 1)}
     stems = [media_stem(media) or film or "no-film" for film, media in files]
     documents = {}
     for name, ((_, media), own) in zip(file_names(stems, ".eaf"), files.items(), strict=True):

@@ -34,12 +34,7 @@ from obygaze_models.data.stores import Sources, fingerprint, open_stores
 from obygaze_models.data.tasks import Problem, Task, levels_of
 from obygaze_models.estimators.classes import check_frames
 from obygaze_models.estimators.registry import plugin_versions
-from obygaze_models.experiments.experiment import (
-    Experiment,
-    Learner,
-    folder_name,
-    load_experiment,
-)
+from obygaze_models.experiments.experiment import Experiment, Learner, folder_name, load_experiment
 from obygaze_models.experiments.scores import records
 from obygaze_models.experiments.tables import CONCEPTS_OF, LABEL_OF, annotated_clips
 from obygaze_models.saved.about import Features

@@ -16,12 +16,7 @@ import pandas as pd
 
 from obygaze_models.data.targets import target_of_columns
 from obygaze_models.data.tasks import Task
-from obygaze_models.scoring.intervals import (
-    ScoredClips,
-    estimate_scores,
-    mean_scores,
-    score_groups,
-)
+from obygaze_models.scoring.intervals import ScoredClips, estimate_scores, mean_scores, score_groups
 from obygaze_models.scoring.metrics import Array, Scores, score
 
 

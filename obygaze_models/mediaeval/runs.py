@@ -112,7 +112,7 @@ def read_run_file(path: Path) -> Table:
         try:
             _, _, _, _, score, _ = cells
             if not math.isfinite(float(score)):
-                raise ValueError(score)
+                raise ValueError
         except ValueError:
             raise ExperimentError(
                 f"{path}, line {number}: a line of a run file has six columns (topic, Q0, id, "
@@ -122,8 +122,8 @@ def read_run_file(path: Path) -> Table:
         numbers.append(number)
     if len({cells[0] for cells in rows}) != 1:
         raise ExperimentError(f"{path}: a run file needs lines of one topic")
-    columns = np.array(rows).T.tolist()
-    return Table(path, " ", dict(zip(COLUMNS, columns, strict=True)), numbers)
+    columns = zip(COLUMNS, np.array(rows).T.tolist(), strict=True)
+    return Table(path, " ", dict(columns), numbers)
 
 
 def trec_average_precision(

@@ -17,12 +17,7 @@ from obygaze_features.annotations.agreement_measures import cohen_kappas, distan
 from obygaze_features.errors import UsageError
 from obygaze_models.report.scores import Axis, axis_of
 from obygaze_models.report.sources import Clip, Labels
-from obygaze_models.scoring.intervals import (
-    Estimate,
-    clip_interval,
-    jackknife,
-    leave_each_out,
-)
+from obygaze_models.scoring.intervals import Estimate, clip_interval, jackknife, leave_each_out
 
 Codes = NDArray[np.int64]
 ABSENT = -1

@@ -14,12 +14,7 @@ from joblib import Parallel, delayed
 
 from obygaze_features.common.figures import save_figure
 from obygaze_features.common.files import new_folder, to_json, write_text
-from obygaze_features.common.package import (
-    need,
-    obygaze_version,
-    reference_json,
-    usable_cores,
-)
+from obygaze_features.common.package import need, obygaze_version, reference_json, usable_cores
 from obygaze_features.common.text import as_list, group_by, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.run_warning import RunWarning, origin_warnings, unique_warnings
@@ -30,12 +25,7 @@ from obygaze_models.experiments.run import run_experiment
 from obygaze_models.experiments.tables import Run, describe_unused, load_run
 from obygaze_models.reproduce.annotation import make_figure2
 from obygaze_models.reproduce.concepts import make_figure3, make_figure5, plan_trees, plan_vectors
-from obygaze_models.reproduce.context import (
-    PROTOCOLS,
-    Needs,
-    ReproductionContext,
-    Target,
-)
+from obygaze_models.reproduce.context import PROTOCOLS, Needs, ReproductionContext, Target
 from obygaze_models.reproduce.films import make_figure6, make_table4, plan_films
 from obygaze_models.reproduce.render import FORMS, Artifacts, Table
 from obygaze_models.reproduce.table2 import make_table, plan_table

@@ -12,15 +12,7 @@ from obygaze_models.data.run_warning import RunWarning
 from obygaze_models.experiments.plan import RELEASED, RELEASED_CONCEPTS
 from obygaze_models.reproduce import published
 from obygaze_models.reproduce.context import SAME_LABELS, Needs, ReproductionContext, Runs, Setting
-from obygaze_models.reproduce.render import (
-    Artifacts,
-    Block,
-    Line,
-    Table,
-    Value,
-    Values,
-    minus,
-)
+from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value, Values, minus
 from obygaze_models.scoring.metrics import METRICS, baselines
 
 NEGATIVES = ("EN", "HN")

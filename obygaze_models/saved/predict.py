@@ -124,8 +124,12 @@ def predict(folder: str | Path, store: Stores, *, ids: Sequence[str] | None = No
     predicted = pd.DataFrame({"id": clips, "prediction": called})
     table = predicted.join(pd.DataFrame(values, columns=names))
     table["seen"] = seen_in_training(about, opened.items, clips)
-    warnings = origin_warnings(opened.items, opened.attributes, about.warnings)
-    return Predictions(about, table, values, warnings)
+    return Predictions(
+        about,
+        table,
+        values,
+        origin_warnings(opened.items, opened.attributes, about.warnings),
+    )
 
 
 def predict_features(estimator: Any, about: About, X: Array, **arguments: Any) -> Array:

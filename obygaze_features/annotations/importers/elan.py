@@ -150,8 +150,10 @@ def _shared_scheme(files: Iterable[File]) -> LabelScheme | None:
         try:
             own = LabelScheme.from_json(parse_json(text.encode(), "it", ManifestError))
         except ManifestError as error:
-            problem = f"{file.path}: its label scheme cannot be read ({error})"
-            raise AnnotationError(f"{problem}; pass its levels: --levels FILE") from None
+            raise AnnotationError(
+                f"{file.path}: its label scheme cannot be read ({error}); pass its levels: "
+                "--levels FILE"
+            ) from None
         scheme = scheme or own
         if own.levels != scheme.levels:
             raise AnnotationError(
