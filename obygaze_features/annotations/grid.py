@@ -81,7 +81,7 @@ def _regular_grid(text: str, timelines: Timelines) -> tuple[Manifest, list[Remar
         raise UsageError(
             f"{text} is not a grid; pass a number of seconds (60) or a manifest's folder. To "
             "make a manifest from a table of shots: obygaze manifests import csv TABLE "
-            "--column media=film --column film=film -o FOLDER"
+            "--column media=film -o FOLDER"
         ) from None
     step = round(length * 1e6)
     films = list(timelines.by_film)

@@ -254,8 +254,9 @@ def read_mapped_table(
     meanings
         For each meaning, other names that its column may have; case is ignored.
     columns
-        The column of each meaning (``--column``), which may be named by any of its names. An
-        unused column with the name of a meaning is called ``NAME (not used)``.
+        The column of each meaning (``--column``), which may be named by any of its names. A column
+        with the name of another meaning has that meaning as well, unless a column was chosen for
+        it; then it is called ``NAME (not used)``.
     required
         Meanings or other columns that must exist; a tuple lists alternatives.
     """
@@ -303,7 +304,8 @@ def _find_columns(
 
     for name, meaning in meaning_of.items():
         column = found.get(name)
-        if column and meaning not in column_of and column not in column_of.values():
+        is_free = name == meaning or column not in column_of.values()
+        if column and is_free and meaning not in column_of:
             column_of[meaning] = column
     return column_of
 
@@ -404,5 +406,4 @@ def _check_header(path: Path, header: list[str], required: Sequence[str]) -> Non
 
 
 def _no_column(path: Path, name: str, header: Iterable[str]) -> str:
-    columns = join_some(list(header), 20)
-    return f"{path}, line 1: no column {name!r}; the columns are {columns}"
+    return f"{path}, line 1: no column {name!r}; the columns are {join_some(list(header), 20)}"
