@@ -14,6 +14,7 @@ import numpy as np
 
 from obygaze_features.extraction.job import Job
 from obygaze_features.extraction.loop import write
+from obygaze_features.items.items import Item, media_stem
 from obygaze_features.items.media import locate
 from obygaze_features.store import Status, Store, StoreWriter, open_store
 from obygaze_features.store.diff import differences, require_same
@@ -78,7 +79,7 @@ def unchanged_rows(job: Job, old: Store) -> dict[int, int]:
     for old_row in np.flatnonzero(old.status == Status.DONE).tolist():
         item = old.items[old_row]
         row = items.row_of.get(item.id)
-        if row is None or items[row] != item:
+        if row is None or _without_extension(items[row]) != _without_extension(item):
             continue
         file = files.get(item.id)
         facts = read_fingerprint(file).split() if file and file.is_file() else []
@@ -86,3 +87,7 @@ def unchanged_rows(job: Job, old: Store) -> dict[int, int]:
         if set(facts) <= set(old.rows_table["source"][old_row].split()):
             unchanged[row] = old_row
     return unchanged
+
+
+def _without_extension(item: Item) -> Item:
+    return replace(item, media=media_stem(item.media))

@@ -68,15 +68,13 @@ def test_clips_that_changed_are_computed(films, tiny, tmp_path):
 
     write_clip(folder / "b.mp4", "S", seconds=2, seed=1)
     write_clip(folder / "c.mp4", "S")
-    now = manifest_of(other, replace(span, end=1.5), failed, file, same)
+    now = manifest_of(other, replace(span, end=1.5), failed, file, replace(same, media="a"))
     summary = of.extract(now, folder, tiny, tmp_path / "new", reuse=first.stores[0])
     assert (summary.clips, summary.done) == (4, 5)
     fresh = of.extract(now, folder, tiny, tmp_path / "fresh", batch=1).stores[0]
     for array in of.open_store(fresh).arrays:
-        np.testing.assert_allclose(
-            of.open_store(summary.stores[0]).read(array), of.open_store(fresh).read(array),
-            rtol=1e-4, atol=1e-3,
-        )  # fmt: skip
+        ours, wanted = (of.open_store(path).read(array) for path in (summary.stores[0], fresh))
+        np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-3)
     with pytest.raises(StoreError, match=r"cannot be reused: .* precision"):
         of.extract(now, folder, tiny.with_changes(precision="x"), tmp_path / "x", reuse=fresh)
 
