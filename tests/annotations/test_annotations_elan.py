@@ -37,9 +37,8 @@ def test_a_file_written_by_pympi_is_read(tmp_path):
     eaf.add_annotation("Bob", 9000, 9500, "nothing")
     for name, first, second in [
         ("level@Bob", "S", "Easy Negative"),
-        ("Bob-concepts", "Look; Posture", ""),
-        ("Bob colour", "red", ""),
-    ]:
+        ("Bob-concepts", "Look; Posture", ""), ("Bob colour", "red", ""),
+    ]:  # fmt: skip
         eaf.add_tier(name, ling="below", parent="Bob")
         eaf.add_ref_annotation(name, "Bob", 500, first)
         eaf.add_ref_annotation(name, "Bob", 2500, second)
@@ -86,20 +85,21 @@ def test_annotators_are_named_by_tiers_or_files(tmp_path, files, sources, annota
         write(tmp_path / path, eaf_of(*tiers))
     result = of.Timelines.from_elan(*(tmp_path / name for name in sources))
     films = {path.split("/")[1].removesuffix(".eaf") for path in files}
-    assert {film: sorted(of_film) for film, of_film in result.by_film.items()} == dict.fromkeys(
-        films, annotators
-    )
+    of_films = {film: sorted(of_film) for film, of_film in result.by_film.items()}
+    assert of_films == dict.fromkeys(films, annotators)
     assert result.source == ", ".join(f"{film}.eaf" for film in sorted(films))
     assert result.remarks == ()
 
 
 def test_annotators_are_named_by_folders_or_participants(tmp_path, obygaze):
     write(tmp_path / "in/Cleo/juno.eaf", eaf_of("default"))
-    text = eaf_of("one", annotator="Dan").replace("ANNOTATOR=", "PARTICIPANT=")
-    write(tmp_path / "in/juno.eaf", text)
-    obygaze("annotations", "import", "elan", tmp_path / "in", "-o", tmp_path / "t", code=0)
-    outcome = of.Timelines.load(tmp_path / "t").by_film
-    assert {film: list(by_film) for film, by_film in outcome.items()} == {"juno": ["Cleo", "Dan"]}
+    dans = eaf_of("one", annotator="Dan")
+    write(tmp_path / "in/juno.eaf", dans.replace("ANNOTATOR=", "PARTICIPANT="))
+    write(tmp_path / "in/Eve/juno.eaf", eaf_of())
+    obygaze("annotations", "import", "elan", tmp_path / "in", "-o", tmp_path / "t", code=3)
+    outcome = of.Timelines.load(tmp_path / "t")
+    assert list(outcome.by_film["juno"]) == outcome.annotators == ["Cleo", "Dan"]
+    assert [(r.where, r.done) for r in outcome.remarks] == [("Eve/juno.eaf", "left out")]
     assert of.Timelines.from_elan(tmp_path / "in", film="other").segments[0].film == "other"
 
 

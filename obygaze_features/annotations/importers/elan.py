@@ -49,7 +49,7 @@ NO_LEVEL = (
 )
 OTHER_TIER = "depends on a tier with levels, but is not named after levels, concepts or comments"
 #: The default names of tiers in ELAN and in our template.
-UNNAMED_TIERS = ("annotator1", "default")
+UNNAMED_TIERS = {"annotator1", "default"}
 #: The field that a dependent tier holds, by a word in the tier's name (in the singular).
 _FIELDS = {"level": "level", "concept": "concepts", "comment": "comment", "note": "comment"}
 
@@ -59,11 +59,12 @@ class File:
     """An ELAN file that was read.
 
     `folder` is the name of its folder, or "" if there is one source and the file is not in a
-    subfolder of it.
+    subfolder of it. `where` is its name for remarks, in this folder.
     """
 
     path: Path
     folder: str
+    where: str
     document: Document
     film: str
 
@@ -77,22 +78,23 @@ def import_timelines(
     """Read ELAN files."""
     files = []
     rows: list[SourceRow | Remark] = []
-    errors = []
+    errors = [AnnotationError(f"no .eaf files in {', '.join(map(str, sources))}")]
     for path, folder in _find_files(list(map(Path, sources))):
+        where = Path(folder, path.name).as_posix()
         try:
             document, left_out = read_eaf(path, AnnotationError)
         except AnnotationError as error:
             errors.append(error)
-            rows.append(Remark(path.name, "", "", str(error), LEFT_OUT))
+            rows.append(Remark(where, "", "", str(error), LEFT_OUT))
             continue
         name = film or film_name(document, path.stem)
-        files.append(File(path, folder, document, name))
+        files.append(File(path, folder, where, document, name))
+        if not document.tiers:
+            rows.append(Remark(where, name, "", "has no annotations with times", LEFT_OUT))
         for location, problem in left_out:
-            rows.append(Remark(f"{path.name}, {location}", name, "", problem, LEFT_OUT))
-    if errors and not files:
-        raise errors[0]
+            rows.append(Remark(f"{where}, {location}", name, "", problem, LEFT_OUT))
     if not files:
-        raise AnnotationError(f"no .eaf files in {', '.join(map(str, sources))}")
+        raise errors[-1]
 
     scheme = choose_scheme("elan", levels) or _shared_scheme(files) or obygaze_scheme()
     shared = _shared_tier_names(files)
@@ -186,8 +188,7 @@ def _shared_tier_names(files: Iterable[File]) -> set[str]:
     for file in files:
         for tier in file.document.tiers:
             folders_of.setdefault(tier.name, set()).add(file.folder)
-    shared = {name for name, folders in folders_of.items() if len(folders) > 1}
-    return shared.union(UNNAMED_TIERS)
+    return {name for name, folders in folders_of.items() if len(folders) > 1} | UNNAMED_TIERS
 
 
 def field_of(tier: str) -> str | None:
@@ -220,7 +221,7 @@ def _rows(file: File, scheme: LabelScheme, shared: set[str]) -> Iterator[SourceR
         who = tier.annotator or tier.name
         rows = [_row(file, note, who, exact, scheme) for note in tier.annotations]
         if not any(scheme.has_level(row.segment.level) for row in rows):
-            where = f"{file.path.name}, tier {shorten(tier.name)}"
+            where = f"{file.where}, tier {shorten(tier.name)}"
             yield Remark(where, file.film, "", NO_LEVEL, LEFT_OUT)
             continue
         found.append(rows)
@@ -228,7 +229,7 @@ def _rows(file: File, scheme: LabelScheme, shared: set[str]) -> Iterator[SourceR
             unnamed.append(rows)
         for name in dict.fromkeys(name for note in tier.annotations for name in note.details):
             if field_of(name) is None:
-                where = f"{file.path.name}, tier {shorten(name)}"
+                where = f"{file.where}, tier {shorten(name)}"
                 yield Remark(where, file.film, tier.name, OTHER_TIER, LEFT_OUT)
 
     for rows in found:
@@ -277,7 +278,7 @@ def _row(
     start = exact.get(note.start, note.start / 1000)
     end = exact.get(note.end, note.end / 1000)
     segment = Segment(file.film, who, start, end, level.strip(), tuple(concepts), comment)
-    return SourceRow(f"{file.path.name}, {note.location}", segment)
+    return SourceRow(f"{file.where}, {note.location}", segment)
 
 
 def _parse_exact_times(text: str) -> dict[int, float]:
