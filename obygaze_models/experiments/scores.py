@@ -192,10 +192,17 @@ def scores_table(models: Sequence[ModelScores]) -> pd.DataFrame:
     rows = []
     for own in models:
         for metric, mean in own.mean.items():
-            low, high = own.interval[metric] or (None, None)
+            low, high = own.interval[metric] or [np.nan] * 2
             row: dict[str, Any] = {"model": own.model, "test": own.test, "metric": metric}
-            whole = {"group": "", "mean": mean, "low": low, "high": high}
-            rows.append(row | whole | {"clips": own.clips, "films": own.films})
+            whole = {
+                "group": "",
+                "mean": mean,
+                "low": low,
+                "high": high,
+                "clips": own.clips,
+                "films": own.films,
+            }
+            rows.append(row | whole)
             for group, scores in own.groups.items():
                 rows.append(row | {"group": group, "mean": scores.get(metric)})
     return pd.DataFrame(rows).astype({"clips": "Int64", "films": "Int64"})

@@ -241,13 +241,13 @@ def test_scores_are_given_for_each_value_of_a_column_of_the_clips(world, make_ru
     place = ["inside" if row % 3 == 0 and film[clip] != "tt2" else "outside"
              for row, clip in enumerate(world.ids)]  # fmt: skip
     extra = {**manifest.items.extra, "place": place, "model": place, "label of ada": place}
-    items = replace(manifest.items, extra=extra)
-    replace(manifest, items=items).save(tmp_path / "m")
+    replace(manifest, items=replace(manifest.items, extra=extra)).save(tmp_path / "m")
     run = make_run("places", manifest=tmp_path / "m", protocol="leave-film-out",
                    test_negatives=(("HN",),))  # fmt: skip
     assert run.clips["place"].tolist() == place
     assert "label of ada" not in run.clips
     table = run.scores(by="place").set_index(["value", "metric"])
+    assert table[["mean", "low", "high"]].dtypes.eq(float).all()
     areas = defaultdict(list)
     tested = run.predictions.assign(film=run.predictions["id"].map(film))
     tested["place"] = tested["id"].map(dict(zip(world.ids, place, strict=True)))
@@ -258,11 +258,10 @@ def test_scores_are_given_for_each_value_of_a_column_of_the_clips(world, make_ru
         assert row["mean"] == close(np.mean(films))
         assert (row["clips"], row["films"]) == ((tested["place"] == value).sum(), len(films))
         assert (row[["low", "high"]].isna().all()) == (value == "inside")
-    held_out = tmp_path / "p.csv"
-    run_obygaze("models", "predict", run.folder, "-o", held_out, code=0)
+    run_obygaze("models", "predict", run.folder, "-o", tmp_path / "p.csv", code=0)
     sheet = run_obygaze("models", "predict", run.folder, "-o", tmp_path / "p.xlsx")
     refused(sheet, "must end in .csv", code=2)
-    assert {row["model"] for row in csv_rows(held_out)} == {"logistic"}
+    assert {row["model"] for row in csv_rows(tmp_path / "p.csv")} == {"logistic"}
 
 
 def test_models_are_compared_within_and_across_runs(run, good, noisy):
