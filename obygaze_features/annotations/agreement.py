@@ -278,7 +278,7 @@ def find_differences(
         stretches = [0, *np.cumsum(gaps).tolist()]
         clips = zip(pair.rows, pair.levels_a, pair.levels_b, stretches, strict=True)
 
-        def place(clip: tuple[int, str | None, str | None, int]) -> tuple[bool, int]:
+        def place(clip: tuple[Any, ...]) -> tuple[bool, int]:
             _, a, b, stretch = clip
             return None not in (a, b) and a != b, stretch
 
@@ -288,8 +288,8 @@ def find_differences(
                 runs.append(about | _difference([*run], items, distances))
 
     def key(run: Row) -> tuple[Any, ...]:
-        position = run["film"], run["start"] or 0.0, run["first"], run["a"], run["b"]
-        return -run["seconds"], -run["clips"], -run["distance"], *position
+        size = -run["seconds"], -run["clips"], -run["distance"]
+        return *size, run["film"], run["start"] or 0.0, run["first"], run["a"], run["b"]
 
     return sorted(runs, key=key)
 

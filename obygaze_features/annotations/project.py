@@ -119,8 +119,9 @@ def project(
                 continue
             for index in projection.add(by_film[film], of_film[annotator], threshold):
                 segment = of_film[annotator][index]
-                span = f"{format_time(segment.start)} to {format_time(segment.end)}"
-                where = f"{timelines.name} ({span})"
+                where = (
+                    f"{timelines.name} ({format_time(segment.start)} to {format_time(segment.end)})"
+                )
                 remarks.append(Remark(where, film, annotator, "is in no clip", LEFT_OUT))
         if (projection.level >= 0).any():
             label_sets.append(projection.labels(annotator, {**about, "annotator": annotator}))
@@ -160,15 +161,14 @@ class _Projection:
         count = overlaps & (shared >= threshold * lengths - ROUNDING_US)
         clip = clip[count]
         segment = segment[count]
-        shared = shared[count]
-        lengths = lengths[count]
+        ratio = (shared / lengths)[count]
 
         levels = np.array([self.rank[s.level] for s in segments])[segment]
         row = rows[clip]
         self.level[rows] = 0
         np.maximum.at(self.level, row, levels)
         wins = levels == self.level[row]
-        np.fmax.at(self.ratio, row[wins], (shared / lengths)[wins])
+        np.fmax.at(self.ratio, row[wins], ratio[wins])
         ticked = concept_marks([s.concepts for s in segments], self.scheme)
         winner, concept = np.nonzero(ticked[segment[wins]])
         self.concepts[row[wins][winner], concept] = True
@@ -192,7 +192,7 @@ def _overlapping_pairs(
     Clips must be sorted by start. If no clips overlap each other, every returned pair overlaps.
     """
     first = np.searchsorted(np.maximum.accumulate(ends), segment_starts, side="right")
-    counts = np.maximum(np.searchsorted(starts, segment_ends, side="left") - first, 0)
+    counts = np.maximum(np.searchsorted(starts, segment_ends) - first, 0)
     segment = np.repeat(np.arange(len(segment_starts)), counts)
     within = np.arange(len(segment)) - np.repeat(np.cumsum(counts) - counts, counts)
     return first[segment] + within, segment

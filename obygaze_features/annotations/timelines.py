@@ -92,8 +92,8 @@ class Timelines:
         codes = self.scheme.codes
 
         def key(s: Segment) -> tuple[Any, ...]:
-            times = s.start, s.end, codes.index(s.level)
-            return film_rank[s.film], s.annotator, *times, s.concepts, s.comment
+            level = codes.index(s.level)
+            return film_rank[s.film], s.annotator, s.start, s.end, level, s.concepts, s.comment
 
         object.__setattr__(self, "films", films)
         object.__setattr__(self, "segments", tuple(sorted(self.segments, key=key)))

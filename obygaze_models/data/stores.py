@@ -271,7 +271,7 @@ def _find_spec(store: Store, array: str, axes: int) -> ArraySpec:
         kind = {1: "array with one vector per clip", 2: "array with one vector per frame"}[axes]
         raise ExperimentError(
             f"{store.where}: {unknown_name(kind, array, fitting or ['none'])}. If it is missing, "
-            "extract the clips again with it among --arrays"
+            "import it as well, or extract the clips again with it among --arrays"
         )
     return fitting[array]
 

@@ -81,9 +81,9 @@ class Comparisons:
         return records(own.sort_values(groups, kind="stable"))
 
     def __str__(self) -> str:
-        title = METRICS[self.metric].title
-        rows = pd.DataFrame(self.rows).drop(columns=["metric", "reference"])
-        rows = rows.rename(columns={"score": title, "score_reference": "reference", "p_value": "p"})
+        names = {"score": METRICS[self.metric].title}
+        names |= {"score_reference": "reference", "p_value": "p"}
+        rows = pd.DataFrame(self.rows).drop(columns=["metric", "reference"]).rename(columns=names)
         return f"{align_rows(records(rows))}\n\n{fill(self.legend)}"
 
     def figure(self) -> Figure:
