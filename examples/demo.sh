@@ -51,8 +51,9 @@ run models example "$folder/mobygaze"
 run annotations agreement "$folder/mobygaze/minutes"
 
 say "5 of 6  Models" \
-    "Which minutes objectify somebody? 20 times, a model is trained on 18 films and tested on a film" \
-    "that it has not seen, using either the words or only their number. An experiment is a file:"
+    "In which minutes is somebody objectified? 20 times, a model is trained on 18 films and tested" \
+    "on a film that it has not seen, using either the words or only their number. An experiment is" \
+    "a file:"
 sed 's/^/    /' "$folder/mobygaze/rest.toml"
 for experiment in rest level length; do
     run models run "$folder/mobygaze/$experiment.toml" -o "$folder/runs/$experiment"
@@ -62,7 +63,7 @@ run models compare "$folder/runs/length" "$folder/runs/level"
 
 say "6 of 6  Report" \
     "A page with the scores, what you cannot conclude from them, and the minutes of each film, with" \
-    "the labels of the annotators and the predictions of the model."
+    "the labels of the annotators and the predictions of the models."
 run report "$folder/runs/rest" "$folder/runs/level" "$folder/runs/length" -o "$folder/report.html"
 
 say "Done." "Open $(cd "$folder" && pwd)/report.html"

@@ -1,7 +1,6 @@
 #!/bin/sh
-# The words of MObyGaze's 20 films, minute by minute, and what its two annotators said of them:
-# makes minutes/ of this folder again, bit for bit, and the rows of words.zarr/, from the authors'
-# files. (The store of this folder is compressed, which obygaze could do before version 0.4.)
+# Make the minutes/ of this folder (bit for bit) and the rows of its words.zarr/ again, from the
+# authors' files. (Stores that are compressed, like the one here, were made before version 0.4.)
 #
 #   examples/mobygaze/make.sh SOURCE FOLDER
 #
@@ -19,8 +18,8 @@ mkdir "$folder"
 "$obygaze" annotations merge "$folder/minutes"
 "$obygaze" manifests split "$folder/minutes" --by film
 "${PYTHON:-python3}" "$(dirname "$0")/subtitles.py" "$source" "$work/subtitles"
-# One line is after the end of its film, and other films have no minutes: exit code 3.
+# A subtitle is after its film's end, and some subtitle files have no minutes: exit code 3.
 "$obygaze" manifests subtitles "$folder/minutes" "$work/subtitles" -o "$work/words" || [ $? = 3 ]
 "$obygaze" features extract "$work/words" --backbone words -o "$folder"
 "$obygaze" stores finalise "$folder/words.zarr"
-rm "$folder/log.jsonl" "$folder/words.zarr/log.jsonl" # times and names of machines
+rm "$folder/log.jsonl" "$folder/words.zarr/log.jsonl" # the times of steps and names of machines

@@ -22,7 +22,7 @@ ARRAYS = (
 
 
 def colours(mode: str) -> Backbone:
-    """The mean colour of eight frames."""
+    """Return a backbone that computes the mean colour of eight frames."""
 
     def encode(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
         frames = pixels.mean((-1, -2))  # from [B, 8, 3, h, w]

@@ -1,7 +1,7 @@
-"""A toy backbone, to copy from: each frame is its mean colour, and a matrix makes 8 numbers of it.
+"""A toy backbone to copy, which turns the mean colour of each frame into 8 numbers.
 
-As ``obygaze_features/backbones/toy.py``, with a line in ``registry.py``, it is one of the
-backbones: listed, written with random weights, extracted with. CONTRIBUTING.md says how.
+Copied to ``obygaze_features/backbones/toy.py`` and named in ``registry.py``, it works like any
+other backbone. CONTRIBUTING.md lists the steps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from obygaze_features.common.files import read_json, to_json, write_text
 from obygaze_features.errors import BackboneError
 from obygaze_features.store import ArraySpec
 
-if TYPE_CHECKING:  # torch is imported where it is needed: commands that need none start at once
+if TYPE_CHECKING:  # torch is imported only where it is needed, so other commands start fast
     from torch import Tensor
 
 SAMPLING = Sampling(4)
@@ -42,7 +42,7 @@ def load(path: Path, mode: str) -> Backbone:
     mix.load_state_dict(load_file(files[0]))
 
     def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
-        """From [B,4,3,h,w]. No clip has too few frames, because `SAMPLING` has no rate."""
+        """Encode frames ``[B,4,3,h,w]``. All are present, because `SAMPLING` has no rate."""
         frames = mix(pixels.mean((-1, -2)))
         return {"native": frames.mean(1), "max": frames.amax(1), "frames": frames}
 
@@ -50,7 +50,7 @@ def load(path: Path, mode: str) -> Backbone:
 
 
 def write_toy(folder: Path, seed: int) -> None:
-    """Write a checkpoint of random weights, so that tests need no download."""
+    """Write a checkpoint with random weights, so that tests need no download."""
     import torch
     from safetensors.torch import save_file
 
