@@ -160,7 +160,7 @@ def emotion_rates(
             if 0 < total[word] < minimum:
                 left_out.append({"left_out_of": name, "word": word, "count": total[word]})
         if not common[name]:
-            notes.append(f"the rates of {name} mean nothing: no word reaches the minimum ({minimum})")
+            notes.append(f"rates of {name} mean nothing: no word reaches the minimum ({minimum})")
 
     about = {
         "images": len(images),

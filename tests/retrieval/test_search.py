@@ -154,7 +154,7 @@ ONES = [1] * WIDTH
     ({"like": "tt1-03"}, r"no item 'tt1-03'; did you mean tt1-003\?"),
     ({"like": "tt3-005"}, "tt3-005 failed: cannot be decoded"),
     ({"vector": [0] * WIDTH}, "no direction"),
-    ({"vector": [1, 2]}, r"vectors of length 32 \(got a query of \(2,\)\)"),
+    ({"vector": [1, 2]}, r"vectors of length 32 \(got shape \(2,\)\)"),
     ({"vector": ["a"] * WIDTH}, "not a list of numbers"),
     ({"vector": ONES, "array": "natve"}, "no array natve; choose from native"),
     ({"vector": ONES, "array": "native", "frames": True}, "leave out --frames"),
