@@ -67,7 +67,7 @@ def _spans(path: Path, item: Item, every: float) -> Iterator[Item]:
     seconds = (length or 0) / 1e6
     if not 0 < seconds <= MAX_SPANS * every:
         raise ManifestError(
-            f"{path}: its header says {seconds:g} s; repair the file, or use longer spans"
+            f"{path}: its header says it lasts {seconds:g} s; repair the file, or use longer spans"
         )
     film = name_film(item.film, item.media)
     for number in itertools.count():
