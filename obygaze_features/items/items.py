@@ -196,7 +196,7 @@ class Items:
 
     @property
     def span_films(self) -> list[str]:
-        """The film of each item; spans without a film are grouped by the name of their file."""
+        """The film of each item; a span without a film gets the name of its file."""
         films = self.films.copy()
         for row in self.span_rows:
             films[row] = name_film(films[row], self.media[row])
@@ -229,7 +229,7 @@ class Items:
         films: Collection[str] | str | None = None,
         ids: Collection[str] | str | None = None,
     ) -> Items:
-        """Return the items that belong to these films and have these ids, in the same order.
+        """Return the items of these films that have these ids, in unchanged order.
 
         Every film and id must exist. A string is treated as a list of one.
         """
@@ -306,22 +306,22 @@ class Items:
                 first = first_rows.setdefault(identifier, row)
                 if first != row:
                     message = f"duplicate id {self.ids[row]!r}; item {first + 1} is "
-                    yield row, f"{message}{self.ids[first]!r}; rename one, or add a column id"
+                    yield row, f"{message}{self.ids[first]!r}; rename one, or add an id column"
 
         is_whole = np.isnan(self.starts) & np.isnan(self.ends)
         is_span = (self.starts >= 0) & (self.starts + MIN_SPAN_S <= self.ends)
         is_span &= self.ends <= MAX_TIME_S
         for row in np.flatnonzero(~(is_whole | is_span)).tolist():
             span = f"{self.starts[row]:g} to {self.ends[row]:g}"
-            yield row, f"a span must end after it starts, from 0 to 1e9 seconds (got {span})"
+            yield row, f"a span must end after it starts, with times from 0 to 1e9 s (got {span})"
 
 
 def require_same_clips(stored: Items, listed: Items, listed_in: str = "the manifest") -> None:
-    """Raise `ManifestError` if an id of a store stands for another file or span in a table.
+    """Raise `ManifestError` if an id of a store stands for another file, film or span in a table.
 
-    Ids of spans are often running numbers of a table, so equal ids alone prove nothing. Only what
-    both record is compared: spans, and file names without their extension, or films where neither
-    has a file. If only one of the two is a span, nothing is compared.
+    Ids of spans are often running numbers of a table, so equal ids alone prove nothing. Two items
+    are compared by what both have: their spans and file names (without extension), or their films
+    if neither names a file. If only one of them is a span, they are not compared.
     """
     for own in stored:
         row = listed.row_of.get(own.id)
@@ -383,7 +383,7 @@ def are_ids(names: Sequence[str]) -> bool:
 def safe_id(name: str) -> str:
     """Convert a name to a valid id, dropping accents and replacing other marks with underscores.
 
-    If letters of another script are lost, part of the name's hash is appended to keep ids distinct.
+    If letters of another script are lost, or nothing is left, part of the name's hash is appended.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """Find items' media files by film folder and stem, with the extension of any media format.
 
-A MovieGraphs scene gets the same id from an annotation, a file name or a folder.
+Scenes of MovieGraphs have ids such as tt0108160-001 and files such as tt0108160_scene_1.avi.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from obygaze_features.items.items import Item, media_stem
 
 IMAGE_SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 SOUND_SUFFIXES = {".aac", ".flac", ".m4a", ".mp3", ".ogg", ".opus", ".wav"}
-"""The suffixes of sound files, which are used only if there is no video."""
+"""The suffixes of sound files."""
 MEDIA_SUFFIXES = VIDEO_SUFFIXES | IMAGE_SUFFIXES | SOUND_SUFFIXES
 PLAYED = (".mp4", ".webm", ".m4v", ".mov", ".mkv")
 """The suffixes of videos that some browsers can play, most widely supported first."""
@@ -29,7 +29,7 @@ _SCENE_ID = re.compile(r"\A(tt\d{7,8})-0*(\d+)\Z", re.ASCII)
 class Located:
     """The result of looking for items' media: found, missing or ambiguous.
 
-    `hint` says which names were searched for the first missing item.
+    `hint` says which names were tried for the first missing item.
     """
 
     found: dict[str, Path] = field(default_factory=dict)

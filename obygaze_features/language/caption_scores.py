@@ -30,7 +30,7 @@ _NOUNS: Mapping[tuple[str, str], str] = {
     ("male", "female"): "male female",
     ("males", "females"): "males females",
 }
-"""The nouns for men and for women, and the words that they replace."""
+"""Pairs of nouns for men and women, and the words that each pair replaces."""
 _PAIRS = {word: pair for pair, words in _NOUNS.items() for word in words.split()}
 ROWS_PER_STEP = 64
 _OUTPUT_COLUMN = re.compile(r"(probability|similarity)(_man|_woman)?|caption_(man|woman)")

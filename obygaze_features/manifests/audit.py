@@ -23,11 +23,11 @@ def audit(
     """Count the test items that are also training items, for pairs of training and test splits.
 
     The last fold of a split is its test set. By default, every split is tested, and the training
-    splits are those with runs, or all splits if none has runs. Each row counts the test items that
-    are in the pool (every item of the training split outside its own test fold) or overlap one of
-    its items in time, also by class; the fewest and the most of them in a run of the training
-    split; and as `neighbours`, the remaining test items that are at most `NEIGHBOUR_S` seconds from
-    an item of the pool in the same file.
+    splits are those with runs, or all splits if none has runs. The pool is the training split
+    without its last fold. Each row counts the test items that are in the pool or overlap one of its
+    items in time, and counts them by class. It also has the fewest and the most leaked test items
+    of any run of the training split. `neighbours` are the other test items that are at most
+    `NEIGHBOUR_S` seconds from an item of the pool in the same file.
     """
     names = manifest.split_names
     if not names:

@@ -53,7 +53,7 @@ class Level:
         return (self.code, self.name, *self.aliases)
 
 
-#: The sense of a concept: perceived in frames, words or sound, or only from the story.
+#: How a concept is perceived: in frames, words or sound, or only through the story.
 Sense = Literal["seen", "said", "heard", "told", ""]
 
 
@@ -201,7 +201,7 @@ class LabelScheme:
         return scheme
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON that `from_json` reads; the texts of ObyGaze's scheme are left out."""
+        """Return the JSON that `from_json` reads; ObyGaze's own descriptions are left out."""
         value: dict[str, Any] = msgspec.to_builtins(asdict(self))
         is_shipped = value == msgspec.to_builtins(asdict(obygaze_scheme()))
         for entry in (*value["levels"], *value["concepts"]):
@@ -250,7 +250,7 @@ OwnLevels = Sequence[str] | LabelScheme | Path | None
 
 @lru_cache(1 << 12)
 def name_key(text: str) -> str:
-    """Return a lookup key for a level or concept: case, and how words are separated, do not count.
+    """Return a lookup key for a level or concept, ignoring case and how words are separated.
 
     Examples
     --------
@@ -336,7 +336,7 @@ class _Made(msgspec.Struct):
 
 
 def map_column(table: Table, column: str, function: Callable[[str], V]) -> list[V]:
-    """Map a function over a column, once for equal cells; an error names the first such line."""
+    """Map a function over a column, once for equal cells; an error names the cell's first line."""
     cells = table.get(column)
 
     def read(cell: str) -> V:
@@ -349,7 +349,7 @@ def map_column(table: Table, column: str, function: Callable[[str], V]) -> list[
 
 
 def read_ids(table: Table, column: str = "id") -> list[str]:
-    """Return the ids of a table; raise an error that names the line if one is repeated."""
+    """Return the ids of a table; raise an error that names the line of a duplicate id."""
     ids = table[column]
     if len(set(ids)) < len(ids):
         seen: set[str] = set()

@@ -110,7 +110,7 @@ class Manifest:
         merged = {name for labels in sets for name in labels.merged_annotators}
         names = []
         for labels in sets:
-            # Whoever merges labels of unknown origin says that they are an annotator's.
+            # Labels of unknown origin count as an annotator's once they have been merged.
             if labels.origin == "annotator" or (not labels.origin and labels.name in merged):
                 names.append(labels.name)
         return names
@@ -149,8 +149,8 @@ class Manifest:
             if scheme != schemes[0]:
                 raise ManifestError(
                     f"the label sets {label_sets[0].name!r} and {labels.name!r} of {self.name} "
-                    "have different levels or concepts and cannot be compared or merged; choose "
-                    "sets with the same scheme"
+                    "have schemes with different names, levels or concepts, so they cannot be "
+                    "compared or merged; choose sets with the same scheme"
                 )
         return schemes[0]
 
@@ -246,13 +246,13 @@ class Manifest:
     def from_accede(source: Path | str) -> Manifest:
         """Read LIRIS-ACCEDE's violence, valence and arousal.
 
-        The folder has the text files of MediaEval 2015 and ACCEDE: MEDIAEVALsets.txt,
-        MEDIAEVALviolence.txt, MEDIAEVALaffect.txt, and the corresponding ACCEDE files.
+        The text files are named ``MEDIAEVALsets.txt`` or ``ACCEDEsets.txt``, and likewise with
+        ``violence``, ``affect`` or ``ranking``. One file is enough.
 
         Parameters
         ----------
         source
-            A folder with ``ACCEDE*.txt``, ``MEDIAEVAL*.txt`` or both.
+            The folder of the text files.
         """
         return _importer("accede")(source)
 
@@ -272,12 +272,12 @@ class Manifest:
         Parameters
         ----------
         source
-            The folder. A file's film is named after the outermost folder in `source` that has it.
+            The folder. A file's film is named after the outermost folder in `source` that holds it.
         kind
             ``clip`` or ``image`` (default: clips, or images in a folder without videos).
         every
-            Cut each film into spans of this many seconds, which are named after its file and their
-            start (``Juno-90s``), so that a longer version of a film keeps its ids.
+            Cut each film into spans of this many seconds. A span is named after the file and its
+            start (``Juno-90s``), so a longer version of a film keeps the ids.
         """
         return _importer("folder")(source, kind=kind, every=every)
 
@@ -354,8 +354,8 @@ class Manifest:
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
         """Write the whole manifest to a folder, which appears only when it is complete.
 
-        If the folder already has a manifest of the same items, its other label sets, splits and
-        runs are kept. If its items differ, these parts would not fit, and saving is refused.
+        If the folder already has label sets, splits or runs that this manifest lacks, `overwrite`
+        keeps them if the items are the same, and raises `OutputExists` if the items differ.
         """
         folder = Path(folder)
         with new_folder(folder, overwrite=overwrite, marker=HEADER) as new:
@@ -399,7 +399,7 @@ class Manifest:
         if unknown:
             raise ManifestError(
                 f"the label set {labels.name!r} has {min(unknown)!r}, which is not a level or "
-                "concept of its scheme; look it up: scheme.level(text) or scheme.concept(text)"
+                "concept of its scheme; convert it: scheme.level(text) or scheme.concept(text)"
             )
 
     def _names(self, kind: str) -> list[str]:
@@ -470,7 +470,7 @@ def read_about(path: Path) -> dict[str, Any]:
 
 
 def check(folder: Path) -> list[str]:
-    """List the problems of a manifest on disk: the first one of each file."""
+    """List the problems of a manifest on disk, at most one of each table."""
     try:
         manifest = Manifest.load(folder)
     except ManifestError as error:

@@ -153,9 +153,9 @@ def _read_fold(text: str) -> int:
 
 
 def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
-    """Return the stretch that each item is in, or its id if `gap` is 0 or the item has no times.
+    """Return each item's stretch, or the item's own id if `gap` is 0 or the item has no times.
 
-    A stretch is named after its first item, and is about as long as the gap plus an item. In long
+    A stretch has the id of its first item, and is about as long as the gap plus an item. In long
     files, stretches are longer, so that fewer clips are lost to gaps.
     """
     stretch_of = dict(zip(ids, ids, strict=True))
@@ -280,8 +280,8 @@ def stratified(
 
     The items of a level are shuffled and assigned to the folds in turn. The next level continues
     where the previous one stopped, so fold sizes, in total and within each level, differ by at most
-    one. Items are shuffled by the SHA-256 of "seed:id", so a seed stated in a paper
-    gives the same split on every machine and with every version of every library.
+    one. Items are shuffled by the SHA-256 of "seed:id", so a seed stated in a paper gives the same
+    split on every machine and with every version of every library.
 
     With `groups`, a column of the items such as ``film`` or ``media``, all items of a group are in
     one fold, and the levels are spread as evenly as whole groups allow. With a `gap` (the seconds

@@ -21,7 +21,7 @@ from obygaze_features.manifests.manifest import Manifest
 
 SUFFIXES = (".srt", ".vtt")
 _TIME = r"((?:\d{1,4}:)?\d{1,2}:\d{1,2}[.,]\d{1,3})"
-#: A line of times, with the line of the number above it; some files lack the blank line before it.
+#: A line of times and the number above it; some files have no blank line between subtitles.
 _TIMES = re.compile(
     rf"^(?:[ \t]*\d+[ \t]*\n)?[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}.*\n?", re.ASCII | re.MULTILINE
 )
@@ -41,7 +41,7 @@ def with_subtitles(manifest: Manifest, source: Path | str, *, shift: float = 0.0
     """Return a manifest of the words spoken in each clip, as texts with the same ids.
 
     A subtitle goes to the clip that contains most of it. Clips of films without subtitles are left
-    out. The result's `notes` list the files and subtitles that could not be used.
+    out. The result's `notes` say which films, files and subtitles could not be used.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def with_subtitles(manifest: Manifest, source: Path | str, *, shift: float = 0.0
     used = []
     for film, rows in group_by(range(len(items)), items.films.__getitem__).items():
         if film not in lines_of:
-            notes.append(f"{film}: no subtitles; its {len(rows):,} clips are left out")
+            notes.append(f"{film}: no subtitles (clips left out: {len(rows):,})")
             continue
         used += rows
         outside = 0
@@ -79,8 +79,8 @@ def with_subtitles(manifest: Manifest, source: Path | str, *, shift: float = 0.0
                 texts[row] = f"{texts[row]} {line.text}".lstrip()
         if outside:
             notes.append(
-                f"{film}: {outside:,} of {len(lines_of[film]):,} subtitles are in no clip. Check "
-                "that they are for this cut of the film, or shift them with --shift SECONDS"
+                f"{film}: subtitles in no clip: {outside:,} of {len(lines_of[film]):,}. Check that "
+                "the file is for this cut of the film, or shift the times with --shift SECONDS"
             )
     if not any(texts):
         raise ManifestError(f"{source}: no clip of {manifest.name} has any words: {notes[0]}")
@@ -157,7 +157,7 @@ def _read_films(source: Path, items: Items) -> tuple[dict[str, list[Line]], list
 def _clips_with(line: Line, starts: np.ndarray, ends: np.ndarray) -> list[int]:
     """Return the clip that contains most of a subtitle.
 
-    Overlapping clips, such as those of two annotators, may share a subtitle.
+    Overlapping clips that contain as much, such as those of two annotators, share the subtitle.
     """
     end = max(line.end, line.start + 1e-3)  # some subtitles have no duration
     shares = np.round(np.minimum(end, ends) - np.maximum(line.start, starts), 6)

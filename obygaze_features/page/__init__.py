@@ -1,1 +1,1 @@
-"""The parts that all pages share: escaped text, the style sheet, film strips, the document."""
+"""The parts that all pages share: escaped text, the style sheet and the document."""

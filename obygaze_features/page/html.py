@@ -1,4 +1,4 @@
-"""Build self-contained pages from text, numbers, film strips and thumbnails; escape all data."""
+"""Build self-contained pages from text, numbers and thumbnails; escape all data."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
     if backbone is None and name in known:
         spec = name
     if spec is None:
-        raise BackboneError(f"{store.where}: no backbone {shorten(name)} is installed; {give}")
+        raise BackboneError(f"{store.where}: no backbone {shorten(name)} is known; {give}")
     network = load_backbone(spec, "cpu")
     if network.text_tower is None:
         raise no_texts

@@ -68,7 +68,7 @@ def write_saliency(
     manifest, images
         The images, and the folder of their files.
     text
-        The text to compare images with; ``{column}`` is replaced by the image's value in a column.
+        The text to compare images with; ``{column}`` is replaced by an image's cell of that column.
     by
         The column of the manifest that defines groups to average (default: a single group).
 
@@ -77,7 +77,7 @@ def write_saliency(
     dict
         The number of images in each of the ``groups``, the ids and reasons of images that
         ``failed``, and the texts that were ``cut`` at the network's maximum length. An image whose
-        cell is empty is in no group.
+        `by` cell is empty is in no group.
     """
     check_items(manifest, ("image",))
     items = list(manifest.items)

@@ -86,7 +86,7 @@ def require_same(
     for name, (ours, wanted) in differences(left, right, names).items():
         parts.append(f"{name} ({ours!s:.200}, not {wanted!s:.200})")
     if parts:
-        raise StoreError(f"{message}: it was made with different {join_some(parts, 3)}")
+        raise StoreError(f"{message}: it differs in {join_some(parts, 3)}")
 
 
 def differences(

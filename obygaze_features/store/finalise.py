@@ -51,9 +51,9 @@ HUB_LICENCES = (
 def finalise(store: Store | Path | str, *, allow_incomplete: bool = False) -> Store:
     """Make a store read-only, with large shards, a dataset card and checksums.
 
-    Does nothing if the store is already final. The checksum of every row is verified. Raises
-    `StoreError`, and changes no row, if a row is damaged, or is still to do without
-    `allow_incomplete`. No process may be writing to the store.
+    Does nothing if the store is already final. The checksum of every row is verified. If a row is
+    damaged or (without `allow_incomplete`) still to do, raises `StoreError` and changes no row. No
+    process may be writing to the store.
 
     Parameters
     ----------
@@ -81,8 +81,8 @@ def finalise(store: Store | Path | str, *, allow_incomplete: bool = False) -> St
 def set_texts(store: Store, texts: Mapping[str, str]) -> Store:
     """Change the name, licence or citation of a store, also in the card of a final store.
 
-    If this is interrupted, run it again. Meanwhile, `verify` reports the files that change, because
-    the list of checksums does not list them.
+    If this is interrupted, run it again. Until then, `verify` reports that the list of checksums of
+    a final store lacks the files that change.
     """
     store.refresh()
     if not texts:

@@ -24,7 +24,7 @@ Count = Annotated[int, msgspec.Meta(gt=0, lt=2**62)]
 FORMAT_VERSION = 1
 BLOCK_ROWS = 32
 MAX_BLOCK_ROWS = 512
-"""The largest default number of rows per block. A killed run loses a block (170 s at 3 clips/s)."""
+"""The largest default number of rows per block. A kill loses up to a block (170 s at 3 clips/s)."""
 BLOCKS = 500
 """The maximum number of blocks if `MAX_BLOCK_ROWS` allows it. A block has one file per array."""
 ATTRIBUTES = "obygaze"
@@ -352,7 +352,7 @@ def token_times(frame_times: NDArray[Any], count: int) -> NDArray[np.float64]:
 
 
 def frame_count(arrays: Sequence[ArraySpec]) -> int | None:
-    """Return the number of frames of the first array in `ARRAYS` that has any; None if none has."""
+    """Return the number of frames of the first array in `ARRAYS` that has frames, or None."""
     lengths = {array.name: array.shape[0] for array in arrays if array.counts_frames}
     return next((lengths[name] for name in ARRAYS if name in lengths), None)
 

@@ -5,8 +5,8 @@ be read sets the shape and number type of all. A row that cannot be read is reco
 the reason. An interrupted import is resumed.
 
 A folder has one file per item, ``FILM/STEM.pth`` or ``FILM/STEM.npy``, which is found like the
-item's media file. If no file has that stem, or if the item is a span of a film, the
-file is found by the item's id.
+item's media file. If no file has that stem, or if the item is a span of a film, the file is found
+by the item's id.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _read_first(rows: Rows, manifest: Manifest) -> NDArray[Any]:
             return to_storable(rows.read(item))
         except (ObygazeError, LookupError) as problem:
             example = example or str(problem)
-    raise StoreError(rows.path, f": no item can be read, of {len(manifest)} in all: {example}")
+    raise StoreError(rows.path, f": no item can be read ({len(manifest)} tried): {example}")
 
 
 def _read_item(

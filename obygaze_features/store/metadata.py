@@ -148,7 +148,7 @@ def check_attributes(where: object, ours: Mapping[str, Any]) -> None:
         for spec in fmt.specs_of(ours):
             names = len(set(spec.columns))
             if names and (names,) != spec.shape[-1:]:
-                raise ValueError(f"it has {names} column names for rows of shape {spec.shape}")
+                raise ValueError(f"column names ({names}) do not fit rows of shape {spec.shape}")
 
 
 def parse_record(store: Store, block: int, data: bytes) -> BlockRecord:

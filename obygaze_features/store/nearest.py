@@ -119,7 +119,7 @@ def _direction(query: NDArray[Any], store: Store, array: str) -> NDArray[np.floa
     vector = np.asarray(query, np.float64)
     if vector.shape != (width,):
         raise UsageError(
-            store.where, f": {array} has vectors of length {width} (got a query of {vector.shape})"
+            store.where, f": {array} has vectors of length {width} (got shape {vector.shape})"
         )
     length = np.linalg.norm(vector)
     if not (0 < length < math.inf):

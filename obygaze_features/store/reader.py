@@ -311,8 +311,8 @@ class Store:
     def missing_rows(self, rows: Rows | None = None, *, retry_failed: bool = False) -> Rows:
         """Return the rows among `rows` (default: all rows) that are still to do.
 
-        With `retry_failed`, failed rows are included. Then, `StoreError` is raised if the store is
-        final and has any, because they cannot be computed again.
+        With `retry_failed`, failed rows are included. `StoreError` is then raised if the store is
+        final and has failed rows, because they cannot be computed again.
         """
         if retry_failed and self.is_final and self.failures:
             raise final_error(self.path, "is final, so its failed rows cannot be retried")
@@ -412,7 +412,7 @@ def open_store(address: Path | str) -> Store:
     ----------
     address
         A folder, ``NAME.zarr``; an archive, ``NAME.zip``; or a URL (``https://...``,
-        ``s3://...``, ``hf://...``). Raises `StoreError` if there is no complete store.
+        ``s3://...``, ``hf://...``). Raises `StoreError` if there is no store.
     """
     return Store(location_of(address))
 

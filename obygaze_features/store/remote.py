@@ -194,7 +194,7 @@ class Remote(Location):
         names: Sequence[str],
         folder: Path,
     ) -> None:
-        """Get or put files in batches of as many as are transferred at once."""
+        """Get or put files in batches of `AT_ONCE`."""
         with one_line_errors(self.where):
             for start in progress(range(0, len(names), AT_ONCE), verb, unit="batch"):
                 batch = names[start : start + AT_ONCE]

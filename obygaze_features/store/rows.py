@@ -1,7 +1,7 @@
 """Read rows of arrays, shard by shard.
 
-Shards on this machine are memory-mapped; uncompressed, they are read many times faster than with
-Zarr. Of other shards, only the index and the chunks that are needed are read.
+Shards on this machine are memory-mapped. If they are uncompressed, they are read many times faster
+than with Zarr. Of other shards, only the index and the chunks that are needed are read.
 """
 
 from __future__ import annotations

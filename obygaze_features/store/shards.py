@@ -4,7 +4,7 @@ A shard consists of its chunks in order, each followed by its CRC-32C; then an i
 length) pairs as little-endian uint64 (all ones for an absent chunk); then the CRC-32C of the index.
 A shard is written in one pass, so that its SHA-256 is known before the file gets its name. On this
 machine, it is read through a memory map, which is many times faster than Zarr's pipeline. Tests
-compare both with Zarr's own codecs.
+compare writing and reading with Zarr's own codecs.
 """
 
 from __future__ import annotations

@@ -243,7 +243,7 @@ def _fetch(location: Location, folder: Path) -> int:
     except FileNotFoundError:
         raise StoreError(
             location.where,
-            f"lacks a file that {fmt.CHECKSUMS} lists; to name it, run: obygaze stores verify "
+            f"lacks files that {fmt.CHECKSUMS} lists; to see which, run: obygaze stores verify "
             f"{location.where}",
         ) from None
     fetched = sum((folder / name).stat().st_size for name in wrong)

@@ -83,7 +83,7 @@ def compare_files(location: Location) -> dict[str, str]:
 
 
 def compare_file(location: Location, name: str, sha256: str) -> str | None:
-    """Describe the damage to a file, if any."""
+    """Return what is wrong with a file, or None."""
     if not _NAME.fullmatch(name):
         return "a store cannot have a file with this name"
     try:
@@ -96,7 +96,7 @@ def compare_file(location: Location, name: str, sha256: str) -> str | None:
 
 
 def _check_records(store: Store) -> list[Damage]:
-    """Return the damage to the records of an open store, which then reads as if it lacked them."""
+    """Return the damage to an open store's records, and drop the damaged ones from `store`."""
     damage = []
     records: dict[int, BlockRecord] = {}
     if not store.is_final:
@@ -131,7 +131,7 @@ def _check_shards(store: Store, reasons: Mapping[str, str]) -> Iterator[Damage]:
 
 
 def _compare_shard(store: Store, spec: ArraySpec, block: int) -> tuple[str, str | None]:
-    """Return the name of a block's shard, and the damage to it, if any."""
+    """Return the name of a block's shard, and what is wrong with it, or None."""
     sha256 = store.records[block].shards[spec.name]
     assert sha256 is not None  # because rows are done
     for name in (fmt.staged_name(spec, block, sha256), fmt.shard_name(spec, block)):
@@ -187,10 +187,10 @@ def repair(
     """Drop the damaged rows of a store, so that the next extraction computes them again.
 
     A damaged store is replaced by an open store with all intact rows. No process may be writing to
-    it. A repair that was interrupted can be repeated. Returns the damage that was repaired.
+    the store. A repair that was interrupted can be repeated. Returns the damage that was repaired.
 
-    Changes nothing, and raises `StoreUnreadable` if the system cannot read a file, or `StoreError`
-    if a damaged file can be neither recomputed nor rewritten.
+    If the system cannot read a file, raises `StoreUnreadable`. If a damaged file can be neither
+    recomputed nor rewritten, raises `StoreError`. In these cases, nothing is changed.
 
     Parameters
     ----------

@@ -199,8 +199,8 @@ def commit_block(
 ) -> BlockRecord:
     """Write a block's shards, then its commit record, after which the block exists.
 
-    The rows must fit the arrays: see `check_row`. Without `sync`, the caller flushes the store to
-    disk, which no other process sees before that.
+    The rows must fit the arrays: see `check_row`. Without `sync`, the caller has to flush the
+    store to disk before another process can see it.
     """
     rows = store.rows_of_block(block)
     if not rows or len(outcomes) != len(rows):
@@ -406,8 +406,8 @@ def write_arrays(
 ) -> zarr.Group:
     """Write the Zarr metadata of a store, the ids and the probe; return the group.
 
-    `others` are attributes for other software. Only this process may write to the folder: Zarr's
-    own local store creates some files by hard link, which not every disk supports.
+    `others` are attributes for other software. Only this process may write to the folder, because
+    files are created without Zarr's hard links, which not every disk supports.
     """
     import zarr.abc.store
     import zarr.storage

@@ -23,7 +23,7 @@ _MPEG2_B = 3
 
 
 def is_disposable(codec: str, data: bytes, length_bytes: int) -> bool:
-    """Return True if no other frame needs this frame, and False if this is not known.
+    """Return True if it is certain that no other frame needs this frame.
 
     Only packets of H.264, MPEG-4 and MPEG-2 are parsed. `codec` is FFmpeg's canonical name; for
     `length_bytes`, see `nal_length_bytes`.

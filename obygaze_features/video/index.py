@@ -309,7 +309,7 @@ def _read_packets(
         duration = packet.duration or 0
     listed = len(stream.index_entries) if container.format.name == TIMED[0] else 0
     if len(pts) < listed:
-        raise VideoError(path, f"is cut short: only {len(pts)} of its {listed} frames were found")
+        raise VideoError(path, f"is cut short (frames found: {len(pts)} of {listed})")
     return _Packets(
         pts=np.array(pts, np.int64),
         dts=np.array(dts, np.int64),

@@ -59,8 +59,9 @@ def decode_sound(
     file has a single sound track.
 
     The clip has ``round(end * rate) - round(start * rate)`` samples, or all samples if there is no
-    `end`; full scale is 1. Raise `VideoError` if the film has no sound, if the clip is longer than
-    `MAX_SECONDS`, or if most of it, and more than `MAX_BEYOND_S`, is after the film's end.
+    `end`; full scale is 1. Raise `VideoError` if the film has no sound, or if the clip is longer
+    than `MAX_SECONDS`, or begins after the film's end, or is mostly (and by more than
+    `MAX_BEYOND_S`) after the film's end.
 
     Parameters
     ----------
@@ -214,7 +215,7 @@ class _Reader:
         if begin >= last or until > last + max(MAX_BEYOND_S, (until - begin) / 2):
             raise VideoError(
                 self._path,
-                f": most of the clip ({begin:g} s to {until:g} s) is after the end of the sound "
+                f": most of the clip ({begin:g} s to {until:g} s) is after the end of the film "
                 f"at {last:.3f} s",
             )
 

@@ -54,9 +54,9 @@ def write_synthetic_dataset(
 
     Clips are files ``videos/FILM/FILM_scene_N.mp4``. Of every four scenes of a film, two are Sure,
     one is Easy Negative and one is Hard Negative. The ``heard`` column is ``voice`` or ``tone``.
-    With `titles`, each title is a whole film in the file ``videos/TITLE.mp4``, with subtitles in
-    ``videos/TITLE.srt``, and the clips are spans of it. With `overwrite`, an earlier synthetic data
-    set is replaced.
+    With `titles`, there is a whole film for each title, ``videos/TITLE.mp4``, with subtitles in
+    ``videos/TITLE.srt``, and the clips are spans of films. With `overwrite`, an earlier synthetic
+    data set is replaced.
     """
     for title in titles:
         if Path(title).name != title:

@@ -84,7 +84,7 @@ def main() -> None:
         try:
             answer = next(answers, {})
         except MemoryError:
-            reason = f"cannot be decoded: it needs more memory than {limit / 2**30:.1f} GiB"
+            reason = f"cannot be decoded: it needs more than {limit / 2**30:.1f} GiB of memory"
             answer = {"error": reason, "source": None}
         except Exception as problem:  # a bug in our code fails only this file
             answer = {"error": f": {type(problem).__name__}: {problem}", "source": None}

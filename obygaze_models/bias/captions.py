@@ -114,12 +114,12 @@ def emotion_rates(
 ) -> Measured:
     """Return the rates of emotion words in each group.
 
-    In each group, the words of the group's emotion are counted; if an emotion such as neutral has
-    no list, the words of all lists.
+    In each group, the words of the group's emotion are counted. If the emotion (such as neutral)
+    has no list of words, there is a row for each list.
 
     A row's ``rate`` is 1000 ``count`` / ``captions``. ``low`` and ``high`` are the ends of the 95%
-    bootstrap interval over images; None if there is a single image. ``about`` has the numbers of
-    images with captions and of captions, and the words that are too rare.
+    bootstrap interval over images; None if the group has a single image. ``about`` has the numbers
+    of images with captions and of captions, and the words that are too rare.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def emotion_rates(
             if 0 < total[word] < minimum:
                 left_out.append({"left_out_of": name, "word": word, "count": total[word]})
         if not common[name]:
-            notes.append(f"no word of {name} occurs {minimum} times, so its rates mean nothing")
+            notes.append(f"rates of {name} mean nothing: no word reaches the minimum ({minimum})")
 
     about = {
         "images": len(images),

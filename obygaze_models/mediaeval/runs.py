@@ -2,7 +2,7 @@
 
 A run file has a line per clip, such as ``violence Q0 ACCEDE00001 1 0.913 mlp-external-data``: the
 topic, a constant, the clip, its rank, its score, and the run's tag. Tags that obygaze writes end in
-``-external-data`` or ``-own-data``. The test set is the last fold of the fold column ``official``.
+``-external-data`` or ``-own-data``. The test set is the last fold of the split ``official``.
 """
 
 from __future__ import annotations

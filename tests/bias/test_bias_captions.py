@@ -112,7 +112,7 @@ def test_a_table_counts_like_a_folder(tmp_path, obygaze):
 def test_rare_words_are_named_and_blank_captions_left_out(tmp_path, obygaze):
     folder = write_captions(tmp_path / "f", {"ann_HA1_O_1.txt": ["happy"]})
     result = obygaze("bias", "captions", folder)
-    assert "no word of happy occurs 100 times" in result.stderr
+    assert "rates of happy mean nothing: no word reaches the minimum (100)" in result.stderr
     assert "happy        happy      1" in result.stdout
     assert "angry" not in result.output
     write(folder / "ann_HA1_O_1.txt", "a smile", "", "  ", "a dog")

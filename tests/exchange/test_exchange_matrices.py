@@ -52,7 +52,7 @@ def test_columns_have_names_and_rows_are_in_order(obygaze, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     np.save("X.npy", ROWS)
     manifest, names = plain_manifest(N), ["a", "b", "c", "d", "e", "f"]
-    with pytest.raises(StoreError, match="2 column names for rows"):
+    with pytest.raises(StoreError, match=r"column names \(2\) do not fit rows"):
         import_features("X.npy", manifest, "x.zarr", ids=manifest.ids, columns=names[:2])
     store = import_features("X.npy", manifest, "x.zarr", ids=manifest.ids, columns=names)
     assert store.to_pandas().columns.tolist() == names

@@ -114,7 +114,7 @@ HOSTILE = {
     "other shard": (replace(SHARD, lambda data: data[:-1] + b"?"),
                     f"{SHARD} does not match its checksum"),
     "lost file": (replace("rows.csv", lambda data: None),
-                  "lacks a file that checksums.json lists"),
+                  "lacks files that checksums.json lists"),
 }  # fmt: skip
 
 

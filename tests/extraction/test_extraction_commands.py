@@ -57,7 +57,7 @@ def test_options_of_arrays_are_recorded_and_kept(command, library):
     assert store.attributes["precision"] == "tf32"
     for name, value in (("preprocessing", "standard"), ("precision", "float32"),
                         ("arrays", "native")):  # fmt: skip
-        refused(run(**{name: value}), f"made with different {name}")
+        refused(run(**{name: value}), f"differs in {name}")
 
 
 def test_a_thumbnail_is_the_middle_frame(tmp_path):

@@ -83,7 +83,7 @@ def test_a_rate_takes_as_many_frames_as_a_clip_needs(films, checkpoints, tmp_pat
     difference = of.diff(frames, of.open_store(again.stores[0]))
     assert difference["probes_equal"]
     assert difference["probe"]["frames"] == 1  # 64 frames of 135
-    with pytest.raises(StoreError, match=r"different preprocessing\.sampling .24 a second"):
+    with pytest.raises(StoreError, match=r"differs in preprocessing\.sampling .24 a second"):
         of.extract(three, tmp_path, alone, tmp_path / "s", **options | {"frames": 134})
     three.save(tmp_path / "m")
     command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "t"]

@@ -134,7 +134,7 @@ def test_objects_of_a_notebook_can_extract(films, tmp_path):
     assert {spec.name: spec.shape for spec in maps.arrays} == {"native": (3,), "frames": (8, 3)}
     with torch.no_grad():
         video[0].weight += 1
-    with pytest.raises(StoreError, match=r"different backbone\.weights_sha256"):
+    with pytest.raises(StoreError, match=r"differs in backbone\.weights_sha256"):
         of.extract(manifest, films, our_net, tmp_path)
     for error, options, reason in (
         (UsageError, {"layer": "conv"}, "unknown layer 'conv'; choose from"),

@@ -84,7 +84,7 @@ def test_label_sets_of_two_schemes_are_refused(write_files, tmp_path, obygaze):
     again = replace(manifest.labels("valence"), name="others", levels=["positive"] * 3)
     manifest.with_parts(again).save(tmp_path / "m")
     pair = (tmp_path / "m", "--labels", "violence", "--labels", "valence")
-    refused(obygaze("annotations", "merge", *pair), "of accede have different levels or concepts")
+    refused(obygaze("annotations", "merge", *pair), "of accede have schemes with different")
     refused(obygaze("annotations", "agreement", *pair), "valence, violence: made by a rule", code=2)
     own = ("--labels", "others", "--labels", "valence")
     assert obygaze("annotations", "merge", tmp_path / "m", *own).exit_code == 0

@@ -98,7 +98,7 @@ def test_each_unusable_file_is_named_on_a_line(films, tmp_path, obygaze):
         sorted(messages),
         [["alien.srt", "'alien'"], ["titanic.srt", "no subtitles"],
          ["tt0120338.vtt", "no subtitles"], ["tt0467406.srt", "already"],
-         [JUNO, "1 of 3 subtitles", "--shift"]],
+         [JUNO, "in no clip: 1 of 3", "--shift"]],
         strict=True,
     ):  # fmt: skip
         assert all(fact in line for fact in facts), line

@@ -154,7 +154,7 @@ ONES = [1] * WIDTH
     ({"like": "tt1-03"}, r"no item 'tt1-03'; did you mean tt1-003\?"),
     ({"like": "tt3-005"}, "tt3-005 failed: cannot be decoded"),
     ({"vector": [0] * WIDTH}, "no direction"),
-    ({"vector": [1, 2]}, r"vectors of length 32 \(got a query of \(2,\)\)"),
+    ({"vector": [1, 2]}, r"vectors of length 32 \(got shape \(2,\)\)"),
     ({"vector": ["a"] * WIDTH}, "not a list of numbers"),
     ({"vector": ONES, "array": "natve"}, "no array natve; choose from native"),
     ({"vector": ONES, "array": "native", "frames": True}, "leave out --frames"),
@@ -193,11 +193,11 @@ def test_text_search_equals_transformers(checkpoints, tmp_path, name):
 
 
 @pytest.mark.parametrize(("about", "remedy"), [
-    ({"name": "ours"}, "is installed"),
-    ({"family": "shutil:rmtree"}, "is installed"),
-    ({"name": "standard"}, "is installed"),  # a folder that is there
-    ({"name": "lab/model"}, "is installed"),  # of the Hub
-    ({"name": "shutil:rmtree", "family": "shutil:rmtree"}, "is installed"),
+    ({"name": "ours"}, "is known"),
+    ({"family": "shutil:rmtree"}, "is known"),
+    ({"name": "standard"}, "is known"),  # a folder that is there
+    ({"name": "lab/model"}, "is known"),  # of the Hub
+    ({"name": "shutil:rmtree", "family": "shutil:rmtree"}, "is known"),
     ({"name": "vivit", "family": "vivit"}, "backbone vivit cannot encode text; .*--like"),
 ])  # fmt: skip
 def test_a_stores_metadata_loads_no_code_or_download(tmp_path, monkeypatch, about, remedy):

@@ -219,7 +219,7 @@ def test_diff_compares_weights_not_names(tmp_path):
     changed = replace(recipe, backbone={**today, "weights_sha256": "cd" * 32})
     unlike = of.open_store(toys.a_store(tmp_path / "other.zarr", blocks=[], recipe=changed))
     assert changed_in(diff(before, unlike)) == {"backbone.weights_sha256"}
-    with pytest.raises(StoreError, match=r"different backbone\.weights_sha256"):
+    with pytest.raises(StoreError, match=r"differs in backbone\.weights_sha256"):
         merge([after, unlike], tmp_path / "both.zarr")
 
 

@@ -116,7 +116,7 @@ def test_the_card_is_complete_and_its_code_runs(sound, monkeypatch):
     card = (sound / "final.zarr/README.md").read_text()
     for fact in ("ab" * 32, "CC0-1.0", "Somebody (2026)", "| `frames` | 18 × 2 × 3 | float16 |"):
         assert fact in card
-    assert "17 rows are done, 1 failed" in card
+    assert "17 done, 1 failed" in card
     monkeypatch.chdir(sound)
     named = {}
     for part in card.split("```python\n")[1:3]:

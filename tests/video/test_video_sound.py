@@ -146,7 +146,7 @@ def test_a_truncated_file_is_read_to_its_break(tmp_path, name, codec):
     if codec != "libmp3lame":
         np.testing.assert_array_equal(sound, part(NOISE, 1, None)[: len(sound)])
     for start in (2, 5):
-        reason = rf"clip \({start} s to 6 s\) is after the end of the sound at [23]\.\d+ s"
+        reason = rf"clip \({start} s to 6 s\) is after the end of the film at [23]\.\d+ s"
         with pytest.raises(VideoError, match=reason):
             cut(path, start, 6)
 

@@ -67,7 +67,7 @@ def import_manifest(source: Path | str) -> Manifest:
 
 
 def _read(folder: Path, kind: str, **schemes: LabelScheme) -> _Rows:
-    """Read the files of one kind, in whose columns the levels of `schemes` are written."""
+    """Read the files of one kind; `schemes` has the levels of each column by its name."""
     rows: dict[str, dict[str, str]] = {}
     files = []
     for family in ("ACCEDE", "MEDIAEVAL"):  # MediaEval's file takes precedence

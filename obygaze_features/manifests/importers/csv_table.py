@@ -198,7 +198,7 @@ def _suffix(name: str) -> str:
 
 
 def _ids_by_name(all_items: Items) -> dict[str, list[str]]:
-    """Return the ids of the items with each id, path or file name, without case and extension."""
+    """Return the ids of items by id, path and file name, ignoring case and extensions."""
     ids_of: dict[str, list[str]] = {}
     for identifier, film, media in zip(
         all_items.ids,

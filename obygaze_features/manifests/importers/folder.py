@@ -43,7 +43,7 @@ def import_manifest(source: Path | str, kind: str | None, every: float | None) -
         raise ManifestError(f"{source} has no {kind} in a known format")
     if every is not None and (kind == "image" or not every >= MIN_EVERY_S):
         raise UsageError(
-            f"only films can be cut, into spans of {MIN_EVERY_S:g} s or more (got {every:g})"
+            f"only films can be cut; the shortest span is {MIN_EVERY_S:g} s (got {every:g})"
         )
 
     items: list[Item] = []
@@ -67,7 +67,7 @@ def _spans(path: Path, item: Item, every: float) -> Iterator[Item]:
     seconds = (length or 0) / 1e6
     if not 0 < seconds <= MAX_SPANS * every:
         raise ManifestError(
-            f"{path}: its header says that it lasts {seconds:g} s; repair it, or use longer spans"
+            f"{path}: its header says it lasts {seconds:g} s; repair the file, or use longer spans"
         )
     film = name_film(item.film, item.media)
     for number in itertools.count():
@@ -90,7 +90,7 @@ def _without_suffix(path: Path) -> str:
 
 
 def _files(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
-    """Yield the files with these suffixes in a folder and its subfolders, except hidden files."""
+    """Yield the files with these suffixes in a folder and its subfolders, without hidden ones."""
     for path in sorted(folder.iterdir()):
         if path.name.startswith("."):
             continue

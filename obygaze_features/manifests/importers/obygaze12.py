@@ -23,7 +23,7 @@ from obygaze_features.manifests.splits import Run, RunSet, Split
 #: The rules that turn raw annotations into labels; each makes a label set over the same items.
 RULES = {
     "paper": "visual concepts only; a clip without any becomes Easy Negative",
-    "released": "visual concepts only; a clip without any is dropped unless Easy Negative",
+    "released": "visual concepts only; a clip without any is dropped unless it is Easy Negative",
     "raw": "as annotated, including concepts that are not visual",
 }
 OF_LABELS = ("label", "overlap_ratio", "concepts")

@@ -90,7 +90,7 @@ def _read_stimuli(source: Path) -> tuple[Table, tuple[str, ...]]:
             columns["set"] += [name] * len(stimuli)
             columns["stimulus"] += stimuli
     if not columns["set"]:
-        raise ManifestError(f"{path} has no set with stimuli; pass a table with a column stimulus")
+        raise ManifestError(f"{path} has no set with stimuli; pass a table with a stimulus column")
     lines = range(1, len(columns["set"]) + 1)
     return Table(path, ",", columns, lines), battery.templates or TEMPLATES
 
@@ -109,7 +109,7 @@ class _Battery(msgspec.Struct):
 
 
 def _id(set_name: str, text: str) -> str:
-    """Return the id ``SET-the_text``; if it is too long, shorten it and add part of its hash."""
+    """Return the id ``SET-the_text``; if it is too long, shorten it and add part of a hash."""
     identifier = safe_id(text)
     if set_name:
         identifier = f"{safe_id(set_name)}-{identifier}"

@@ -64,7 +64,7 @@ def parse_time(text: str, column: str, delimiter: str = ",") -> float:
 
 
 def item_of_file(path: str, film: str = "") -> Item:
-    """Return the clip for a file's path; the outermost folder is the clip's film.
+    """Return the clip for a file's path; by default, its film is the outermost folder.
 
     A file named like a MovieGraphs clip gets that clip's id.
 
