@@ -21,7 +21,7 @@ from obygaze_features.common.text import printable, redact_url
 from obygaze_features.errors import ObygazeError, UsageError
 
 MAX_ERROR = 1500
-"""The maximum length of an error message in characters."""
+"""The maximum length of an error message, in characters; longer ones are cut in the middle."""
 PARTLY_DONE = 3
 """The exit code when something was left out or failed."""
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -159,14 +159,14 @@ levels_option = click.option(
     "--levels",
     metavar="LOWEST,...,HIGHEST|FILE",
     help="Your own levels, from lowest to highest; or a TOML or JSON file with your levels and "
-    "concepts, or the folder of a manifest or of timelines that has them. By default, those that "
-    "the manifest has, or else ObyGaze12's.",
+    "concepts, or the folder of a manifest or of timelines that has them. By default, those of the "
+    "manifest or of the ELAN files, or else ObyGaze12's.",
 )
 """The option ``--levels``, for your own levels."""
 
 
 class HeadedGroup(click.Group):
-    """A group whose help lists the commands that are used every day first.
+    """A group whose help first lists the commands that are used every day.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ class RootGroup(click.Group):
 
 
 class Stopped(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM. After `exec`, KeyboardInterrupt itself ends Python even if caught."""
+    """Ctrl-C or SIGTERM. A plain KeyboardInterrupt in `exec` would end Python even if caught."""
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
