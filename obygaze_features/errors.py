@@ -1,6 +1,6 @@
 """The exceptions that obygaze raises on purpose.
 
-ObygazeError                 a mistake that one line can explain; exit code 1
+ObygazeError                 an error that one line can explain; exit code 1
 ├── UsageError               an option or argument cannot be used; exit code 2
 ├── OutputExists             an output exists and --overwrite was not passed
 ├── MissingExtra             an optional package is not installed, or cannot be imported

@@ -254,8 +254,8 @@ def read_mapped_table(
     meanings
         For each meaning, other names that its column may have; case is ignored.
     columns
-        The column of each meaning (``--column``), which may be named by any of its names. An
-        unused column with the name of a meaning is called ``NAME (not used)``.
+        The column of each meaning (``--column``); a meaning may go by any of its names. An unused
+        column with the name of a meaning is called ``NAME (not used)``.
     required
         Meanings or other columns that must exist; a tuple lists alternatives.
     """
