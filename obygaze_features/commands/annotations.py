@@ -372,8 +372,8 @@ def agreement(
     the number of clips at each pair of levels. For each film, prints the paper's gamma, Cohen's
     kappa, and Krippendorff's alpha (nominal and ordinal); for the paper's levels, also gamma
     without the clips that either annotator calls Not Sure. Then come Cohen's kappa for each
-    concept, and the longest stretches where annotators differ. --json and -o have all stretches,
-    and the concepts of each film.
+    concept, and the longest stretches where annotators differ. The means over films and pairs come
+    first. --json and -o have all stretches, and the concepts of each film.
 
     gamma = 1 - d/e, where d is the mean distance between the annotators' levels, and e is that mean
     when one annotator's levels are in random order (for gamma_uniform, in --json and -o: when all

@@ -340,7 +340,7 @@ def search(
     notes = []
     for store in opened:
         if synthetic := store.attributes["backbone"].get("config", {}).get("synthetic"):
-            notes.append(f"Similarities mean nothing: the backbone of {store.where} has {synthetic}.")
+            notes.append(f"Matches mean nothing: the backbone of {store.where} has {synthetic}.")
     for note in notes:
         echo(f"WARNING: {note}", fg="yellow", bold=True, err=True)
 
