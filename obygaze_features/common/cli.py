@@ -74,7 +74,7 @@ names_option = functools.partial(click.option, multiple=True, callback=_split_na
 
 def film_option(text: str) -> Callable[[Command], Command]:
     """Return the option ``--film``, which selects films."""
-    ways = "By id or title, separated by commas; * matches anything, ! leaves out ('!tt01*')."
+    ways = "Ids or titles, separated by commas; * matches anything, ! leaves films out ('!tt01*')."
     return click.option(
         "--film",
         "films",
