@@ -1,15 +1,15 @@
 """The exceptions that obygaze raises on purpose.
 
-ObygazeError                 a mistake that one line can explain; exit code 1
+ObygazeError                 an error that one line can explain; exit code 1
 ├── UsageError               an option or argument cannot be used; exit code 2
-├── OutputExists             an output exists and --overwrite was not passed
+├── OutputExists             an output exists and may not be replaced
 ├── MissingExtra             an optional package is not installed, or cannot be imported
 ├── ManifestError            a manifest or its source is invalid
 │   └── UnknownItem          an id is not in the manifest
 ├── AnnotationError          timelines or their source are invalid
 ├── StoreError               a feature store is damaged, incomplete or incompatible
 ├── StoreUnreadable          a store's file cannot be read at the moment, or the store was replaced
-├── VideoError               a film clip cannot be found, opened or decoded
+├── VideoError               a clip or image cannot be found, opened or decoded
 ├── BackboneError            a backbone or its weights cannot be loaded
 ├── ClusterError             a cluster cannot be reached, or its processes were lost
 ├── BiasError                a bias measure cannot use a table, a set or a score
@@ -107,7 +107,7 @@ class UsageError(ObygazeError, ValueError):
 
 
 class OutputExists(ObygazeError, FileExistsError):
-    """The error raised if an output exists and ``--overwrite`` was not passed."""
+    """The error raised if an output exists and may not be replaced."""
 
 
 class MissingExtra(ObygazeError, ImportError):
@@ -139,7 +139,7 @@ class StoreUnreadable(ObygazeError, OSError):
 
 
 class VideoError(ObygazeError, ValueError):
-    """The error raised if a film clip cannot be found, opened or decoded."""
+    """The error raised if a clip or image cannot be found, opened or decoded."""
 
 
 class BackboneError(ObygazeError, ValueError):

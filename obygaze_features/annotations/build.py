@@ -71,8 +71,8 @@ def build_timelines(
     rows
         The rows, in any order, with a remark in place of each unreadable row.
     films
-        Titles and ends of films, by their name in the source, or the path of a table. A film
-        without rows is dropped, with a remark in case its name is misspelt.
+        Titles and ends of films, by the film's name in the source, or the path of a table. A film
+        without rows is dropped, with a remark, because its name may be misspelt.
     scheme
         The levels and concepts (default: ObyGaze's).
     about
@@ -195,7 +195,7 @@ def read_films(source: Films) -> dict[str, Film]:
         film = safe_id(film_of_file(name.strip()))
         if film in films or end == 0:
             raise table.problem(
-                row, f"film {shorten(film)} is a duplicate, or ends at 0; correct the table"
+                row, f"film {shorten(film)} must be listed once, with an end above 0 or without one"
             )
         films[film] = Film(title.strip(), end)
     return films

@@ -116,5 +116,7 @@ def _regular_grid(text: str, timelines: Timelines) -> tuple[Manifest, list[Remar
     for film in films:
         if timelines.films[film].end is None:
             done = "the last clip ends with the last segment"
-            remarks.append(Remark(grid.name, film, "", "has no end (see --film-table)", done))
+            remarks.append(
+                Remark(grid.name, film, "", "has no end (import again with --film-table)", done)
+            )
     return grid, remarks

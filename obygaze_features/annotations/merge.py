@@ -129,7 +129,7 @@ def chosen_labels(manifest: Manifest, names: Sequence[str] = ()) -> list[LabelSe
         present = [f"{s} ({manifest.labels(s).origin or 'unknown'})" for s in manifest.label_names]
         raise UsageError(
             f"{manifest.name}: pass the label sets of at least two annotators, none merged from "
-            f"another (it has {join_some(present) or 'none'}): --labels A --labels B"
+            f"another (the manifest has {join_some(present) or 'none'}): --labels A --labels B"
         )
     return chosen
 
@@ -144,7 +144,7 @@ def _parse_ratios(labels: LabelSet) -> NDArray[np.float64]:
 
 
 def check_levels(grid: LabelScheme, timelines: LabelScheme) -> None:
-    """Raise unless the timelines' codes stand for all levels of the grid, in the same order."""
+    """Raise unless the timelines and the grid have the same levels, in the same order."""
     known = all(map(grid.has_level, timelines.codes))
     if not known or tuple(map(grid.level, timelines.codes)) != grid.codes:
         raise AnnotationError(
@@ -176,7 +176,7 @@ def save_labels(
     """Save label sets to a folder, with `manifest` unless the folder has one of the same items.
 
     `default` becomes the default label set of a manifest that has none. Returns a remark on each
-    merge of labels that were replaced.
+    label set that was merged from labels that have now been replaced.
     """
     existing = manifest
     if (output / HEADER).is_file():
@@ -199,7 +199,7 @@ def save_labels(
     for name in existing.label_names:
         labels = existing.labels(name)
         if saved & {*labels.merged_from, *labels.merged_annotators}:
-            problem = "was merged from labels that are replaced; merge again"
+            problem = "was merged from labels that have been replaced; merge again"
             remarks.append(Remark(name, "", "", problem, KEPT))
     for labels in label_sets:
         existing.add(labels, overwrite=True)

@@ -61,7 +61,7 @@ class ProjectedLabels:
     def save(self, folder: Path | str | None = None, *, overwrite: bool = False) -> list[Remark]:
         """Save the label sets with their clips to a folder (default: the grid's own manifest).
 
-        Returns a remark on each merge of labels that were replaced.
+        Returns a remark on each label set that was merged from labels that have now been replaced.
         """
         folder = folder or self.grid.folder
         if folder is None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from obygaze_features.backbones.weights import Tokenizer
 
 CREDITS = ("licence", "citation", "paper")
-"""Keys of the description of a backbone that credit the authors of the weights."""
+"""The keys in a backbone's description that credit the authors of its weights."""
 RANDOM_WEIGHTS_NOTE = "random weights, trained on nothing"
 """The value of ``synthetic`` in the configuration of a checkpoint with random weights."""
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -58,8 +58,8 @@ class TextTower:
 class Backbone:
     """A frozen network that embeds clips, images or texts.
 
-    A family's `load` sets the fields up to `mask_on_cpu`; `load_backbone` sets `name`, `device`,
-    `precision` and `about`.
+    A family's `load` sets the fields up to `mask_on_cpu`; `load_backbone` sets the credits of known
+    checkpoints, `name`, `device`, `precision` and `about`.
 
     Parameters
     ----------
@@ -320,10 +320,10 @@ class KnownCheckpoint:
     sampling
         The rule that samples frames of a clip or windows of its sound; `NO_CLIPS` for text models.
     repository
-        The repository on the Hugging Face Hub, if it is there.
+        The repository on the Hugging Face Hub, if the checkpoint is published there.
     write
-        For checkpoints with random weights, a function that writes the checkpoint into an empty
-        folder, given a seed.
+        For checkpoints that are made on this machine, a function that writes the checkpoint into an
+        empty folder, given a seed.
     credits
         The entries of `CREDITS` that are known.
     """

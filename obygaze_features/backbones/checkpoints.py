@@ -103,7 +103,7 @@ def check_store_name(name: str) -> None:
     """Raise `UsageError` if a name is not valid for a store."""
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} is not a valid store name; use letters and digits, and . _ - after the first"
+            f"{name!r} is not a valid store name; use letters, digits and (not first) . _ -"
         )
 
 
@@ -152,7 +152,7 @@ def fetch(repository: str, accept: Callable[[Path], object]) -> Path:
     except Exception as problem:  # errors of the hub, of its HTTP library, and of the system
         raise BackboneError(
             f"{repository} is not in the Hub's cache and cannot be downloaded "
-            f"({one_line(problem)}). Where you are online, run: obygaze features backbones "
-            f"{repository} --download. Copy the cache, or pass NAME=FOLDER"
+            f"({one_line(problem)}). On a machine that is online, run: obygaze features backbones "
+            f"{repository} --download. Then copy the cache, or pass NAME=FOLDER"
         ) from None
     return folder

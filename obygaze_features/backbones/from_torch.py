@@ -120,7 +120,7 @@ def _run(net: nn.Module, layer: str | None, pixels: Tensor) -> Tensor:
     if isinstance(output, tuple | list):
         output = output[0]
     if not isinstance(output, Tensor):
-        raise ValueError(f"its output must be a tensor (got a {type(output).__name__})")
+        raise ValueError(f"its output must be a tensor (got {type(output).__name__})")
     if output.ndim > 3:
         # For input [B,T,3,h,w], a network may keep the frame axis before the channels.
         is_by_frame = output.shape[:2] == pixels.shape[:2] and pixels.shape[2] == 3

@@ -113,7 +113,7 @@ def _take(source: Any, mode: str) -> Backbone:
     if isinstance(source, Module) or not callable(source):
         raise UsageError(
             "a backbone must be a name, NAME=PATH, 'module:function', a Backbone, or a function "
-            f"that makes one (got a {type(source).__name__}). "
+            f"that makes one (got {type(source).__name__}). "
             "Wrap a torch module: of.Backbone.from_torch(net, frames=, size=)"
         )
     return _make(source, getattr(source, "__name__", ""), "own", mode)
@@ -128,7 +128,7 @@ def _make(make: Callable[..., Any], name: str, origin: str, mode: str) -> Backbo
         raise BackboneError(f"{name or make} cannot be made: {reason}") from problem
     if not isinstance(backbone, Backbone):
         raise BackboneError(
-            f"{name or make} makes a {type(backbone).__name__}, not a Backbone; correct its code"
+            f"{name or make} must make a Backbone (got {type(backbone).__name__}); correct its code"
         )
     return _with_origin(backbone, name or backbone.name, origin)
 

@@ -78,7 +78,7 @@ def write_vivit(folder: Path, seed: int, sizes: Mapping[str, Any] = TINY_VIVIT) 
 
     def make() -> Any:
         model = VivitForVideoClassification(config)
-        # By default, they are zeros, which would make all positions look the same.
+        # By default, these weights are zeros, which would make all positions look the same.
         embeddings = model.vivit.embeddings
         for weights in (embeddings.position_embeddings, embeddings.cls_token):
             weights.normal_(std=config.initializer_range)
@@ -174,7 +174,7 @@ def clip_vocabulary() -> dict[str, int]:
 
 
 def write_clip_tokenizer(folder: Path, max_tokens: int) -> None:
-    """Write `clip_vocabulary` in the same files as published checkpoints."""
+    """Write the tokenizer of `clip_vocabulary`, in the files that published checkpoints have."""
     start, end = _START_END
     special = {"bos_token": start, "eos_token": end, "unk_token": end, "pad_token": end}
     config = {"tokenizer_class": "CLIPTokenizer", "model_max_length": max_tokens, **special}

@@ -102,8 +102,8 @@ class SoundSampling:
     def row(self, sound: Samples, start: float = 0.0) -> dict[str, NDArray[Any]]:
         """Return ``frame_time`` and ``loudness`` for a clip that starts at `start` seconds.
 
-        These are the middle of each window in seconds of the film, and its root mean square level
-        in dB relative to full scale. Both are NaN beyond the clip's end.
+        They give each window's middle (in seconds of the film) and root mean square level (in dB
+        relative to full scale), and NaN after the last window.
         """
         time = np.full(self.frames, np.nan)
         loudness = np.full(self.frames, np.nan, np.float32)

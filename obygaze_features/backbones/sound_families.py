@@ -52,7 +52,7 @@ def read_extractor(path: Path, audio: Any) -> SoundPreprocessing:
     config = read_object(file)
     with translate(BackboneError, file, "has settings that do not work together: {}"):
         if config.get("feature_extractor_type", EXTRACTOR) != EXTRACTOR:
-            raise BackboneError(f"{file} is not the configuration of a {EXTRACTOR}; use a CLAP")
+            raise BackboneError(f"{file} does not configure a {EXTRACTOR}; use a CLAP checkpoint")
         settings = {name: config[name] for name in SETTINGS}
         rate = settings["sampling_rate"]
         window = settings["max_length_s"]

@@ -27,7 +27,7 @@ WEIGHT_FILES = (
 """The names of a single weight file and of an index of several, in order of preference."""
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "spiece.model", "vocab.txt")
 RANDOM_WEIGHTS = "random-weights-4"
-"""The cache's folder of random weights. Change it when they change, so old ones are not used."""
+"""The cache's folder of random weights. It needs a new name when the weights change."""
 _LOADING = threading.Lock()
 """A lock for loading networks, because transformers then patches its classes for all threads."""
 

@@ -114,8 +114,8 @@ def _checkpoint_file(path: Path) -> Path:
     files = sorted(path.glob("pytorch_model.bin*"))
     if len(files) != 1:
         raise BackboneError(
-            f"{path} is not a checkpoint: it has no config.json, and {len(files)} files "
-            "pytorch_model.bin.N. Pass one file: NAME=FILE"
+            f"{path} is not a checkpoint: without a config.json, it must have exactly one "
+            f"pytorch_model.bin.N (got {len(files)}). Pass one file: NAME=FILE"
         )
     return files[0]
 

@@ -39,7 +39,7 @@ film_table_option = click.option(
     "--film-table",
     "films",
     type=PATH,
-    help="A table of films: film, title, end (seconds or h:mm:ss).",
+    help="A CSV table with the columns film, title and end (seconds or h:mm:ss).",
 )
 
 
@@ -80,7 +80,7 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool) -> None:
     if timelines.remarks:
         show(remark_rows(timelines.remarks))
     if left_out:
-        echo(f"{len(left_out):,} rows or tiers left out")
+        echo(f"rows or tiers left out: {len(left_out):,}")
     exit_if(left_out)
 
 
@@ -104,7 +104,11 @@ def mobygaze(source: Path | None, films: Path | None, output: Path, overwrite: b
 
 @import_.command()
 @click.argument("sources", nargs=-1, required=True, type=PATH)
-@click.option("--film-name", "film", help="The film of all SOURCES (default: each file's name).")
+@click.option(
+    "--film-name",
+    "film",
+    help="The film of all SOURCES (default: the film that each file is named after).",
+)
 @film_table_option
 @levels_option
 @output_options("The timelines' folder.")
@@ -112,15 +116,17 @@ def elan(sources: tuple[Path, ...], output: Path, overwrite: bool, **options: An
     """Read ELAN files.
 
     SOURCES are .eaf files or folders of them. Each file belongs to one film. Each tier belongs to
-    one annotator: the tier's annotator, or else its participant, or else the tier's own name. If
-    that name is a default (default, annotator1), or if files in several folders use it, the
-    folder's name is used instead.
+    one annotator: the tier's annotator, or else its participant, or else the tier's own name. If a
+    file has only one tier whose own name is a default (default, annotator1), or is used in several
+    folders, the name of the file's folder is used instead, unless the file is directly in a single
+    SOURCE.
 
     An annotation has a level and, after a colon, concepts: "Sure: Body, Look". Alternatively,
     levels, concepts and comments are in dependent tiers whose names contain these words. Tiers
-    without any level are left out. Files from `obygaze annotations export`, and files made from a
-    template of `obygaze manifests thesaurus`, contain their levels and concepts, so they need no
-    option. Nothing that a file refers to is fetched. Exits with code 3 if anything was left out.
+    without any known level are left out. Files from `obygaze annotations export`, and files made
+    from a template of `obygaze manifests thesaurus`, contain their levels and concepts, so they
+    need no --levels. Nothing that a file refers to is fetched. Exits with code 3 if annotations or
+    tiers were left out.
 
     \b
     Example:
@@ -138,11 +144,11 @@ def elan(sources: tuple[Path, ...], output: Path, overwrite: bool, **options: An
 def csv(source: Path, output: Path, overwrite: bool, **options: Any) -> None:
     """Read any CSV table of segments, with a column mapping.
 
-    Each row is a segment. Columns called film, annotator, start, end, level, concepts and comment
-    are recognised; map other names with --column. Times are in seconds (75.5) or h:mm:ss
-    (0:01:15.5). Separate several concepts in a cell with bars, commas or semicolons. A file, media
-    or video column also names the film: "New Moon.mp4" belongs to New Moon. Exits with code 3 if
-    rows were left out.
+    Each row is a segment. Columns called film, annotator, start, end, level (or label), concepts
+    and comment are recognised; map other names with --column. Times are in seconds (75.5) or
+    h:mm:ss (0:01:15.5). Separate several concepts in a cell with bars, commas or semicolons. A
+    file, media or video column can also name the film: "New Moon.mp4" belongs to New Moon. Exits
+    with code 3 if rows were left out.
 
     \b
     Example:
@@ -156,7 +162,7 @@ def csv(source: Path, output: Path, overwrite: bool, **options: Any) -> None:
 @film_option("Only these films.")
 @json_option
 def show_timelines(timelines: Path, films: Sequence[str], as_json: bool) -> None:
-    """Show the segments and marked time of each film and annotator.
+    """Show the number of segments and the marked time of each film and annotator.
 
     Time in several overlapping segments of an annotator counts once. In JSON, times are in seconds.
 
@@ -194,9 +200,10 @@ def export(timelines: Path, manifest: Path | None, output: Path) -> None:
     Files are named after the films' titles. They can be imported again without loss: each contains
     the levels and concepts to choose from, the data set's name, source, licence and citation, and
     the exact times of segments that you do not move. With --manifest, the tier "to discuss" shows
-    where annotators differ, and the file links to its film, if the manifest names the film's file
-    (such as Juno.mp4). Existing files are never replaced, because people edit them. For a
-    spreadsheet, open the segments.csv of the timelines.
+    where annotators differ, and each ELAN file links to its film if the manifest names a single
+    video file for the film (such as Juno.mp4). Existing files are never replaced, because people
+    edit them. Overlapping segments of an annotator are written to further tiers, because ELAN does
+    not allow overlaps in a tier. For a spreadsheet, open the segments.csv of the timelines.
 
     \b
     Example:
@@ -250,7 +257,7 @@ def figure(timelines: Path, manifest: Path, film: str, output: Path, overwrite: 
     help="A manifest of clips with start and end, or the length of a clip (60 or 0:01:00).",
 )
 @output_options(
-    "A new manifest's folder (default: add the labels to the grid's manifest).",
+    "The manifest's folder (default: add the labels to the grid's manifest).",
     required=False,
 )
 @click.option(
@@ -278,7 +285,7 @@ def project(
 
     \b
     Example:
-      obygaze annotations project timelines --grid 60 -o manifests/minutes
+      obygaze annotations project timelines/mine --grid 60 -o manifests/minutes
     """
     projected = of.project(of.Timelines.load(timelines), grid, threshold)
     clips = projected.grid
@@ -316,8 +323,11 @@ def merge(
 
     The highest level wins, with every concept given by the annotators who chose that level. A clip
     that only one annotator labelled keeps that annotator's labels; the command counts these clips.
-    The merged label set becomes the manifest's default unless the manifest already has one; then,
-    name it where it is used (--labels merged, or labels = "merged" in an experiment).
+    For another rule, make a table yourself, and add it with `obygaze manifests label`.
+
+    The merged label set becomes the manifest's default unless the manifest already has a default.
+    In that case, name the merged set where you use it (--labels merged, or labels = "merged" in an
+    experiment).
 
     \b
     Example:
@@ -345,7 +355,7 @@ def merge(
 @click.option(
     "--labels",
     multiple=True,
-    help="An annotator's label set; at least two (default: all annotators').",
+    help="An annotator's label set; pass at least two (default: all annotators').",
 )
 @output_options("A folder for CSV tables.", required=False)
 @json_option
@@ -358,11 +368,12 @@ def agreement(
 ) -> None:
     """Measure how much annotators agree, and where they differ.
 
-    Prints the share of clips with the same level for each pair of annotators, and their levels;
-    for each film, the paper's gamma over all levels and without the clips that either annotator
-    calls Not Sure, Cohen's kappa, and Krippendorff's alpha (nominal and ordinal); Cohen's kappa for
-    each concept; and the longest stretches where annotators differ. --json and -o have all
-    stretches, and the concepts of each film.
+    For each pair of annotators, prints the share of clips with the same level, Cohen's kappa, and
+    the number of clips at each pair of levels. For each film, prints the paper's gamma, Cohen's
+    kappa, and Krippendorff's alpha (nominal and ordinal); for the paper's levels, also gamma
+    without the clips that either annotator calls Not Sure. Then come Cohen's kappa for each
+    concept, and the longest stretches where annotators differ. The means over films and pairs come
+    first. --json and -o have all stretches, and the concepts of each film.
 
     gamma = 1 - d/e, where d is the mean distance between the annotators' levels, and e is that mean
     when one annotator's levels are in random order (for gamma_uniform, in --json and -o: when all
@@ -370,7 +381,8 @@ def agreement(
 
     Only annotators' label sets are compared: those that were projected from timelines, imported
     with --annotator, or named by you. Label sets that a rule made say nothing about how much people
-    agree, and are refused. Films without a second annotator are left out; the exit code is then 3.
+    agree, and are refused. Films in which no clip has two annotators' labels are left out; the exit
+    code is then 3.
 
     \b
     Example:
@@ -396,7 +408,7 @@ def agreement(
 
 
 def _with_times(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return a row with these seconds as h:mm:ss."""
+    """Return a row with these columns as h:mm:ss instead of seconds."""
     times = {}
     for name in names:
         if row.get(name) is not None:
@@ -414,7 +426,7 @@ def _level_rows(label_sets: Sequence[LabelSet], codes: Sequence[str]) -> list[di
 
 
 def _show(result: dict[str, Any], remarks: Sequence[Remark], as_json: bool) -> None:
-    """Print a result, and then the kinds of remarks, or all remarks in JSON."""
+    """Print a result, followed by the kinds of remarks, or in JSON by all remarks."""
     from obygaze_features.annotations.remarks import remark_rows
 
     rows = remark_rows(remarks)

@@ -46,8 +46,8 @@ from obygaze_features.errors import UsageError, VideoError
     multiple=True,
     required=True,
     metavar="[NAME=]PATH",
-    help="A name from `obygaze features backbones`, NAME=PATH (your own checkpoint, and a name for "
-    "its store), NAME=module:make or timm:NAME; add @LAYER for a layer. "
+    help="A name from `obygaze features backbones`; NAME=PATH (your own checkpoint, and a name for "
+    "its store); OWNER/NAME on the Hugging Face Hub; NAME=module:make; or timm:NAME[@LAYER]. "
     "Repeatable: a single pass over the clips fills all stores.",
 )
 @output_option("The folder for the stores, one per backbone.", default=Path("stores"))
@@ -80,7 +80,7 @@ from obygaze_features.errors import UsageError, VideoError
     "--frames",
     type=int,
     metavar="BOUND",
-    help="With --sampling, the maximum frames per clip; for audio backbones, the maximum windows "
+    help="With --sampling, the maximum number of frames per clip; for audio backbones, of windows "
     "of sound. Longer clips are sampled evenly.  [default: 64]",
 )
 @device_option
@@ -131,17 +131,18 @@ def extract(
     Each clip is decoded once for all backbones. Run the same command again to resume after an
     interruption. Several runs can fill the same stores, on machines that share the output, if they
     divide the work: --part 1/4 ... 4/4. A clip that cannot be read is recorded with the reason, and
-    the other clips are still extracted; retry such clips with --retry-failed. Every run is logged
-    in OUTPUT/log.jsonl. Without a terminal, a line every 30 seconds reports progress, speed and the
-    time left.
+    the other clips are still extracted; retry such clips with --retry-failed. Every run with clips
+    to extract is logged in OUTPUT/log.jsonl. Without a terminal, a line every 30 seconds reports
+    progress, speed and the time left.
 
-    Exits with code 3 if clips failed.
+    Exits with code 3 if clips failed, or with code 1 if all of them did.
 
     A manifest of images, texts or both needs backbones that accept them: clip, siglip and xclip
-    embed both in one space; dinov2 and dinov3 accept only images. For texts, leave out --videos.
+    embed images and texts in one space; dinov2 and dinov3 accept images, but no texts. For texts,
+    leave out --videos.
 
-    Audio backbones (clap) and visual backbones fill their stores in the same pass. A
-    clip without a sound track fails only for audio backbones.
+    Audio backbones (clap) and visual backbones fill their stores in the same pass. A clip without a
+    sound track fails only for audio backbones.
 
     With --ray, the machines of a Ray cluster do the work. They must see the films and the output
     under the same paths. --workers is then the number of decoding processes for each task.
@@ -175,7 +176,7 @@ def extract(
         stores = ", ".join(map(str, summary.stores))
         echo(f"{summary.done} of {summary.wanted} {noun} done in {stores}")
     if summary.clips and not any(summary.done_in.values()):
-        raise VideoError(f"none of the {summary.wanted} items could be extracted")
+        raise VideoError(f"no items could be extracted (selected: {summary.wanted})")
     exit_if(summary.failed)
 
 

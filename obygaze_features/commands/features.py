@@ -150,13 +150,13 @@ def saliency(
     "--sentence-encoder",
     metavar="MODEL",
     default="roberta-large-nli-stsb-mean-tokens",
-    help="A sentence-transformers model, such as all-mpnet-base-v2, OWNER/NAME on the Hugging Face "
+    help="A sentence-transformers model (like all-mpnet-base-v2), OWNER/NAME on the Hugging Face "
     "Hub, or a folder.",
 )
 @click.option(
     "--variants",
     is_flag=True,
-    help="Also score each caption with 'man' and 'woman' in place of [MASK] or its noun.",
+    help="Score each caption with 'man' and with 'woman' in place of [MASK] or its noun.",
 )
 @device_option
 @json_option
@@ -166,14 +166,17 @@ def caption_scores(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Score captions by a language model and sentence encoder.
+    """Score captions with a language model and a sentence encoder.
 
     The scores are input for `obygaze bias gender-score`. TABLE is a CSV file with the columns id,
-    caption, object (the label of the object in the picture) and confidence (the classifier's
-    confidence in that label); other columns are kept. OUTPUT has two more columns: probability (the
-    mean probability of the caption's tokens) and similarity (of the caption to the object).
-    With --variants, each caption is also scored with 'man' and with 'woman' in place of [MASK] or
-    its noun for a person; captions where this is not possible are listed and left out.
+    caption and object (the label of the object in the picture); other columns are kept, such as
+    confidence (the classifier's confidence in that label), which gender-score needs. OUTPUT has two
+    more columns: probability (the mean probability of the caption's tokens) and similarity (of the
+    caption to the object).
+
+    With --variants, each caption is scored with 'man' and with 'woman' in place of [MASK] or its
+    noun for a person; captions where this is not possible are listed and left out. If no caption
+    has [MASK], the captions themselves are scored as well.
 
     Captions that are too long for the language model are listed and left out; the exit code is then
     3.
@@ -194,9 +197,14 @@ def caption_scores(
 @features.command()
 @folder_argument("folder")
 @click.option("--count", "films", type=click.IntRange(1), default=3, help="The number of films.")
-@click.option("--scenes", type=click.IntRange(1), default=4, help="Clips per film.")
-@click.option("--seconds", type=click.FloatRange(0.1), default=2.0, help="Length of each clip.")
-@click.option("--title", "titles", multiple=True, help="Make a film with this title, in one file.")
+@click.option("--scenes", type=click.IntRange(1), default=4, help="The number of clips per film.")
+@click.option("--seconds", type=click.FloatRange(0.1), default=2.0, help="Seconds per clip.")
+@click.option(
+    "--title",
+    "titles",
+    multiple=True,
+    help="Make a film with this title, in one file, instead of --count films; repeatable.",
+)
 @overwrite_option
 def demo(folder: Path, **options: Any) -> None:
     """Make a small synthetic data set of clips and annotations.
@@ -217,7 +225,7 @@ def demo(folder: Path, **options: Any) -> None:
 
 @features.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--download", is_flag=True, help="Download them, to use without a network.")
+@click.option("--download", is_flag=True, help="Download the named models, for use offline.")
 @json_option
 def backbones(names: tuple[str, ...], download: bool, as_json: bool) -> None:
     """List the backbones, or describe those named.

@@ -22,14 +22,14 @@ from obygaze_features.common.cli import (
     overwrite_option,
     show,
 )
-from obygaze_features.common.text import join_some
+from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ManifestError
 
 labels_option = click.option("--labels", help="The label set (default: the manifest's default).")
 annotator_option = click.option(
     "--annotator",
     metavar="NAME",
-    help="The annotator, if one person made all labels, so that annotators can be compared.",
+    help="The person who made all labels, for comparing annotators.",
 )
 
 
@@ -59,7 +59,7 @@ def _save(manifest: of.Manifest, output: Path, *, overwrite: bool) -> None:
     if not len(manifest):
         raise ManifestError("the source has no items; nothing was written")
     manifest.save(output, overwrite=overwrite)
-    echo(f"{len(manifest):,} items -> {output}")
+    echo(f"{counted(len(manifest), 'item')} -> {output}")
     if manifest.label_names:
         echo(manifest.scheme.order)
     for note in manifest.notes:
@@ -80,9 +80,10 @@ def obygaze12(source: Path | None, splits: Path | None, output: Path, overwrite:
     """Read the annotations of the ObyGaze12 paper.
 
     SOURCE is ObyGaze12_thresh_02.csv from the authors' repository, whose folder LinearProbing has
-    the splits. Without SOURCE, the file is downloaded from there. The label sets are raw (as
-    annotated), and paper (the default) and released, which have only visual concepts: a clip
-    without any is an Easy Negative in paper, and left out of released unless it was one.
+    the splits. Without SOURCE, the file is downloaded from there. There are three label sets: raw,
+    as annotated; and paper (the default) and released, with visual concepts only. A clip without
+    visual concepts is an Easy Negative in paper; released leaves it out, unless it was annotated as
+    an Easy Negative.
 
     \b
     Example:
@@ -103,7 +104,7 @@ def obygaze12(source: Path | None, splits: Path | None, output: Path, overwrite:
 def accede(source: Path, output: Path, overwrite: bool) -> None:
     """Read LIRIS-ACCEDE's violence, valence and arousal.
 
-    SOURCE is the folder with the text files of MediaEval 2015 and ACCEDE.
+    SOURCE is the folder with the text files of MediaEval 2015, ACCEDE or both.
 
     \b
     Example:
@@ -122,11 +123,11 @@ def accede(source: Path, output: Path, overwrite: bool) -> None:
 @click.option(
     "--every",
     type=click.FloatRange(0.1),
-    help="Cut each film into spans of this many seconds, named after its file and their start.",
+    help="Cut each film into spans of this many seconds; each id includes the start: Juno-90s.",
 )
 @output_options("The manifest's folder.", default=Path("manifests", "folder"))
 def folder(source: Path, output: Path, overwrite: bool, **options: Any) -> None:
-    """List the videos, sound files or images in any folder.
+    """List the videos, sound files or images in a folder.
 
     SOURCE contains the files, or one folder per film or group of images. Folders may be nested.
     tt0108160_scene_1.avi becomes tt0108160-001, as in ObyGaze12. Labels are added afterwards, by
@@ -146,7 +147,7 @@ def folder(source: Path, output: Path, overwrite: bool, **options: Any) -> None:
     "templates",
     multiple=True,
     metavar="TEXT",
-    help="A text with {} for the stimulus; repeatable (default: the battery's).",
+    help="A text with {} for the stimulus; repeatable (default: the battery's, or 5 common ones).",
 )
 @click.option(
     "--article",
@@ -186,9 +187,9 @@ def csv(source: Path, output: Path, overwrite: bool, **options: Any) -> None:
     """Read any CSV table of clips, with or without labels.
 
     Columns called id, film, media (or video, file_name, path ...), start, end, level (or label)
-    and concepts are recognised; map other names with --column. Files are paths within the folder of
-    videos, and a first folder names the film: Juno/clip 1.mp4. If there are no ids, or they are
-    file names, ids are made from the files. Times are in seconds or h:mm:ss. Separate several
+    and concepts are recognised; map other names with --column. Paths are within the folder of
+    videos, and the first folder names the film: Juno/clip 1.mp4. If there are no ids, or the ids
+    are file names, ids are made from the files. Times are in seconds or h:mm:ss. Separate several
     concepts in a cell with bars, commas or semicolons. A row without a level is an unlabelled clip.
     If several people annotated the same clips, add the labels of each with `obygaze manifests
     label --annotator`; if they marked times, use `obygaze annotations import csv`.
@@ -235,8 +236,7 @@ def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, shift
     subtitle that spans several clips goes to the clip that contains most of it. Exits with code 3
     if a film has no subtitles, or if files or subtitles could not be used.
 
-    Only the new manifest contains the words. Stores extracted from it contain no words, so they
-    can be shared.
+    Only the new manifest contains the words. Stores extracted from it contain only features.
 
     \b
     Example:
@@ -247,7 +247,7 @@ def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, shift
     words = with_subtitles(of.Manifest.load(manifest), source, shift=shift)
     words.save(output, overwrite=overwrite)
     silent = words.items.texts.count("")
-    echo(f"{len(words):,} items -> {output}; {silent:,} without words")
+    echo(f"{counted(len(words), 'item')} -> {output}; {silent:,} without words")
     for note in words.notes:
         echo(note, err=True)
     exit_if(words.notes)
@@ -290,11 +290,12 @@ def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
 @click.option("--videos", type=PATH, help="Also find each clip's file in this folder of films.")
 @json_option
 def check(manifest: Path, videos: Path | None, as_json: bool) -> None:
-    """List the first problem in each file of a manifest, and clips without a file.
+    """List problems of a manifest, at most one per table, and clips without a file.
 
-    A clip's file is its media path or, without one, FILM/ID.* or ID.*, with the extension of any
-    video, sound or image format. Exits with code 1 if the manifest has problems, and with code 3 if
-    files are missing or ambiguous.
+    If there are no problems, --videos looks for the clips' files. A clip's file is its media path
+    or, without one, FILM/ID.* or ID.*, with the extension of any video, sound or image format.
+    Exits with code 1 if the manifest has problems, and with code 3 if files are missing or
+    ambiguous.
 
     \b
     Example:
@@ -329,7 +330,7 @@ def check(manifest: Path, videos: Path | None, as_json: bool) -> None:
 @levels_option
 @overwrite_option
 def thesaurus(elan: Path | None, levels: str | None, overwrite: bool) -> None:
-    """Explain the levels and concepts of ObyGaze or your own scheme.
+    """Explain the levels and concepts of ObyGaze or of your own scheme.
 
     To annotate your own film, create a new ELAN file from the template, and read your annotations
     with `obygaze annotations import elan`.
@@ -397,7 +398,7 @@ def split(
         new = of.stratified(loaded, folds=count, labels=labels, groups=by, name=name)
     loaded.add(new, overwrite=overwrite)
     file = manifest / "splits" / f"{new.name}.csv"
-    echo(f"{len(new):,} clips in {len(new.sizes)} folds -> {file}")
+    echo(f"{counted(len(new), 'clip')} in {counted(len(new.sizes), 'fold')} -> {file}")
 
 
 @manifests.command()
@@ -408,11 +409,12 @@ def split(
 def audit(manifest: Path, as_json: bool, **options: Any) -> None:
     """Find test clips that are also training clips.
 
-    Searches the training pools of splits and the training sets of runs. Also counts test clips
-    that have a training clip within 5 seconds of them in the same file. By default, every split
-    that has runs (or every split, if none has runs) is compared with every split as a test set.
-    Scores on test clips that are training clips also measure memorisation. To avoid neighbours,
-    keep files whole (`manifests split --by media`), or set gap = 5 in the experiment.
+    Searches the training pools of splits and the training sets of runs, also for clips that overlap
+    a test clip in time. The column neighbours counts the other test clips that are within 5 seconds
+    of a training clip in the same file. By default, every split that has runs (or every split, if
+    none has runs) is compared with every split as a test set. Scores on test clips that are
+    training clips also measure memorisation. To avoid neighbours, keep files whole (`manifests
+    split --by media`), or set gap = 5 in the experiment.
 
     \b
     Example:

@@ -42,7 +42,7 @@ def stores() -> None:
 @click.argument("store", type=ADDRESS)
 @json_option
 def info(store: Path | str, as_json: bool) -> None:
-    """Show what a store holds, or the rows of a folder of stores.
+    """Show what a store holds, or the progress of each store in a folder.
 
     To read the numbers, use Python: obygaze_features.open_store(STORE).read("native", ["ID"]).
 
@@ -141,7 +141,7 @@ def repair(store: Path, yes: bool, as_json: bool) -> None:
     ids = list(dict.fromkeys(item_id for entry in damage for item_id in entry.ids))
     rows = f"{counted(len(ids), 'row')} must be dropped and computed again: {join_some(ids)}"
     if ids and not yes and not click.confirm(f"{rows}. Drop them?", err=True):
-        raise StoreError(f"{store}: no row was dropped; to drop them, add --yes")
+        raise StoreError(f"{store}: no rows were dropped; to drop them, add --yes")
 
     repair_store(store, damage)
     facts = {"path": store, "undamaged": not damage, "to_do": ids}
@@ -164,7 +164,7 @@ def subset(
 ) -> None:
     """Make a new store from some films or items of a store.
 
-    It is open; to share it, run obygaze stores finalise.
+    The new store is open; to share it, run obygaze stores finalise.
 
     \b
     Example:
@@ -232,8 +232,9 @@ def export(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> N
 def push(store: Path, target: Path | str, as_json: bool) -> None:
     """Send a finalised STORE to a zip file, S3 or the Hub.
 
-    TARGET is NAME.zip or a URL. On S3, the copy keeps the store's name unless the URL ends in
-    NAME.zarr. Every checksum is verified. The same command resumes an interrupted push.
+    TARGET is NAME.zip or a URL (s3:// or hf://). On S3, the copy keeps the store's name unless the
+    URL ends in NAME.zarr. Every checksum is verified first. If a push is interrupted, run the same
+    command again; on S3, files that have arrived are not sent again.
 
     \b
     Example:
@@ -271,7 +272,7 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
 
 @stores.command("import")
 @folder_argument("source")
-@click.option("--manifest", type=PATH, required=True, help="The items; each gets a row.")
+@click.option("--manifest", type=PATH, required=True, help="The manifest; each item gets a row.")
 @output_option("The store, NAME.zarr; an interrupted import is resumed.")
 @click.option(
     "--ids",
@@ -282,7 +283,7 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
     "--recipe", type=PATH, help="How the features were made: TOML with backbone, "
     "preprocessing and precision."
 )  # fmt: skip
-@click.option("--backbone", metavar="NAME", help="The backbone's name.")
+@click.option("--backbone", metavar="NAME", help="The backbone, if no recipe names it.")
 @json_option
 def import_(source: Path, manifest: Path, output: Path, as_json: bool, **options: Any) -> None:
     """Make a store from features computed by other software.
@@ -307,7 +308,7 @@ def import_(source: Path, manifest: Path, output: Path, as_json: bool, **options
 @click.option("--text", help="Find clips that match a text (CLIP, SigLIP, X-CLIP and CLAP).")
 @click.option("--like", metavar="ID", help="Find clips similar to this one, which is left out.")
 @click.option("--array", help="The array to search.  [default: native; with --frames: frames]")
-@click.option("--frames", is_flag=True, help="Compare every frame, and report the best moment.")
+@click.option("--frames", is_flag=True, help="Compare every frame; report each clip's best one.")
 @film_option("Only clips of these films.")
 @click.option("--top", type=click.IntRange(1), default=10, help="The maximum number of clips.")
 @click.option("--backbone", metavar="[NAME=]PATH", help="The checkpoint that made the stores.")
@@ -339,7 +340,7 @@ def search(
     notes = []
     for store in opened:
         if synthetic := store.attributes["backbone"].get("config", {}).get("synthetic"):
-            notes.append(f"These similarities mean nothing: {store.where} has {synthetic}.")
+            notes.append(f"Matches mean nothing: the backbone of {store.where} has {synthetic}.")
     for note in notes:
         echo(f"WARNING: {note}", fg="yellow", bold=True, err=True)
 

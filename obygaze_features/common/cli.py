@@ -21,7 +21,7 @@ from obygaze_features.common.text import printable, redact_url
 from obygaze_features.errors import ObygazeError, UsageError
 
 MAX_ERROR = 1500
-"""The maximum length of an error message in characters."""
+"""The maximum length of an error message, in characters; longer ones are cut in the middle."""
 PARTLY_DONE = 3
 """The exit code when something was left out or failed."""
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -74,7 +74,7 @@ names_option = functools.partial(click.option, multiple=True, callback=_split_na
 
 def film_option(text: str) -> Callable[[Command], Command]:
     """Return the option ``--film``, which selects films."""
-    ways = "By id or title, separated by commas; * matches anything, ! leaves out ('!tt01*')."
+    ways = "Ids or titles, separated by commas; * matches anything, ! leaves films out ('!tt01*')."
     return click.option(
         "--film",
         "films",
@@ -159,14 +159,14 @@ levels_option = click.option(
     "--levels",
     metavar="LOWEST,...,HIGHEST|FILE",
     help="Your own levels, from lowest to highest; or a TOML or JSON file with your levels and "
-    "concepts, or the folder of a manifest or of timelines that has them. By default, those that "
-    "the manifest has, or else ObyGaze12's.",
+    "concepts, or the folder of a manifest or of timelines that has them. By default, those of the "
+    "manifest or of the ELAN files, or else ObyGaze12's.",
 )
 """The option ``--levels``, for your own levels."""
 
 
 class HeadedGroup(click.Group):
-    """A group whose help lists the commands that are used every day first.
+    """A group whose help first lists the commands that are used every day.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ class RootGroup(click.Group):
 
 
 class Stopped(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM. After `exec`, KeyboardInterrupt itself ends Python even if caught."""
+    """Ctrl-C or SIGTERM. A plain KeyboardInterrupt in `exec` would end Python even if caught."""
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -24,7 +24,7 @@ from obygaze_features.errors import ObygazeError, translate
 
 #: The maximum size of an ELAN file. A film with a thousand segments takes half a megabyte.
 MAX_BYTES = 16 << 20
-#: The maximum number of references from an annotation to one with times.
+#: The maximum number of annotations between one in a dependent tier and the one with times.
 MAX_DEPTH = 8
 #: The types of tiers that the template has.
 TYPES = ("segment", "concepts", "comment")
@@ -168,8 +168,8 @@ def _value(note: Xml.Element) -> str:
 def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
     """Return the text of an ``.eaf`` file with the tier types and pick-lists of the template.
 
-    In ELAN, annotations in a tier cannot overlap. If they do, the later ones are written to further
-    tiers of the same kind.
+    In ELAN, annotations in a tier cannot overlap. Of annotations that overlap, the later ones are
+    written to further tiers of the same kind.
     """
     vocabularies = vocabularies or {}
     root = _fill_template(vocabularies, document.properties)

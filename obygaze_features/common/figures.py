@@ -127,7 +127,7 @@ def ink_on(colour: str) -> str:
 def draw_level_bars(axes: Axes, y: float, bars: Sequence[Bar], levels: Mapping[str, str]) -> None:
     """Draw a row of bars around `y`, with taller bars for higher levels. Call `show_time` first.
 
-    `levels` maps codes to names, in ascending order. Long bars have an edge that divides them.
+    `levels` maps codes to names, in ascending order. Long bars have an edge that sets them apart.
     Short ones have an edge of their own colour, so that they are visible, and are drawn above.
     """
     from matplotlib.patches import Rectangle
@@ -238,7 +238,7 @@ def save_figure(figure: Figure, path: str | Path, *, overwrite: bool = False) ->
         figure.savefig(content, format=suffix[1:], metadata=about)
     data = content.getvalue()
     if suffix == ".svg":
-        # Ids of clip paths depend on positions' last bits, and these on Python's hash seed.
+        # Ids of clip paths depend on positions' last bits, which depend on Python's hash seed.
         clips = dict.fromkeys(re.findall(rb'<clipPath id="([^"]+)"', data))
         for number, clip in enumerate(clips):
             data = data.replace(clip, b"clip%d" % number)

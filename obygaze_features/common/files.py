@@ -176,7 +176,7 @@ def new_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _beside(path: Path) -> Iterator[Path]:
-    """Yield a temporary name next to a file, and remove a file that has it afterwards.
+    """Yield a temporary name next to a file; afterwards, remove any file with that name.
 
     The folder is created. Raises `OutputExists` if the file's path is a folder.
     """
@@ -192,7 +192,7 @@ def _beside(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Wait for other processes that are giving files in this folder their names.
+    """Wait for other processes that are renaming files in this folder.
 
     The folder itself is locked, so a killed process leaves nothing behind. Windows and some file
     systems do not support this; there, processes do not wait.

@@ -15,7 +15,7 @@ Result = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 MAX_ENTRIES = 20
 """The maximum number of entries of a mapping in a cell; ``--json`` has all."""
 WIDTH = 100
-"""The maximum width of sentences."""
+"""The maximum width of wrapped text, in letters."""
 
 
 def describe(result: Result) -> str:
@@ -113,7 +113,7 @@ def _number(value: float) -> str:
 
 
 def align(columns: Mapping[str, Sequence[str]], *, left: Collection[str]) -> str:
-    """Format columns for a terminal, under a header and a rule; `left` are left-aligned.
+    """Format columns for a terminal, under a header and a rule; those in `left` are left-aligned.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Show progress: a bar with an estimate, which a log repeats every 30 seconds."""
+"""Show a progress bar with an estimate of the time left; a log gets a new one every 30 s."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 LOG_EVERY_S = 30.0
-"""Seconds between bars if there is no terminal. Work that takes less time writes nothing there."""
+"""Seconds between bars if there is no terminal; shorter work then shows no bar."""
 
 T = TypeVar("T")
 

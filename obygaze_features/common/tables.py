@@ -254,9 +254,9 @@ def read_mapped_table(
     meanings
         For each meaning, other names that its column may have; case is ignored.
     columns
-        The column of each meaning (``--column``), which may be named by any of its names. A column
-        with the name of another meaning has that meaning as well, unless a column was chosen for
-        it; then it is called ``NAME (not used)``.
+        The column of each meaning (``--column``); a meaning may go by any of its names. A column
+        with the name of a meaning has that meaning as well, unless another column was chosen for
+        it. If it is then unused, it is called ``NAME (not used)``.
     required
         Meanings or other columns that must exist; a tuple lists alternatives.
     """

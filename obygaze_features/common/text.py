@@ -15,7 +15,7 @@ _NOT_IN_FILES = re.compile(r'[<>:"/\\|?*]+')
 _KEPT_BY_WINDOWS = re.compile(r"(con|prn|aux|nul|(com|lpt)[1-9¹²³]) *(\.|$)", re.IGNORECASE)
 _MAX_STEM_BYTES = 180
 MAX_NAMES_COMPARED = 1000
-"""The number of names above which only those that differ in case or leading zeros are suggested."""
+"""The number of names above which a suggestion may differ only in case or leading zeros."""
 MAX_QUOTED = 60
 """The number of letters of a quoted text that a message shows."""
 MAX_TIME_S = 1e9

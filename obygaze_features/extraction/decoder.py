@@ -27,7 +27,7 @@ from obygaze_features.video.worker import HEARTBEAT, MORE, READY, Memory
 
 WORKER = "obygaze_features.video.worker"
 START_TIMEOUT_S = 120.0
-"""Seconds that a process may take to start. Importing PyAV over a network is slow."""
+"""Seconds that a process may take to start. Importing PyAV from a network drive is slow."""
 EXIT_TIMEOUT_S = 2.0
 """Seconds to wait for a killed process to end. A process that waits for a dead drive never ends."""
 

@@ -85,7 +85,7 @@ def extract(
 
     if not job.to_do:
         return summarise(job, writers, progress)
-    logger.info(f"Extracting {len(job.rows)} items of {manifest.name} with {', '.join(job.paths)}")
+    logger.info(f"Extracting {manifest.name} with {', '.join(job.paths)} (items: {len(job.rows)})")
     try:
         engine(job, loaded, writers, progress)
     except BaseException:
@@ -114,7 +114,7 @@ def load(
         raise UsageError("no backbones; pass at least one")
     sampling = read_sampling(options.sampling, options.frames)
     if sampling and "clip" not in kinds:
-        raise UsageError("sampling only applies to clips; leave it out for images and texts")
+        raise UsageError("images and texts cannot be sampled; leave out --sampling and --frames")
     # On a cluster, each process loads its own networks; here a backbone only describes its store.
     device = "cpu" if options.ray else options.device
     loaded: list[Backbone] = []

@@ -30,7 +30,7 @@ Rows = list[dict[str, NDArray[Any]]]
 
 @dataclass(frozen=True)
 class Batch:
-    """The arrays of a batch on the CPU, which are complete after `end`."""
+    """The arrays of a batch, which are complete on the CPU after `end`."""
 
     count: int
     arrays: Mapping[str, Tensor]
@@ -94,7 +94,7 @@ class Forward:
         self.batch = count // 2
 
     def _upload(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        # Bytes are copied, and become floats there. From pinned memory, nobody waits for a copy.
+        # Bytes are copied, and become floats on the device. Copies from pinned memory need no wait.
         device = self.backbone.device
         return [values.to(device, non_blocking=self._on_gpu) for values in inputs]
 
@@ -164,8 +164,8 @@ class Embedder:
     def run(self, *, is_last: bool) -> None:
         """Start the batches that are full.
 
-        After the last item of a group, run all batches, so that a resumed run forms the same. A
-        batch starts before the previous one is awaited, so that a GPU is never idle.
+        After the last item of a group, run all batches, so that a resumed run forms the same
+        batches. A batch starts before the previous one is awaited, so that a GPU is never idle.
         """
         for (name, _), pending in self._pending.items():
             forward = self._forwards[name]

@@ -236,7 +236,7 @@ def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
     located = locate(items, media)
     if located.missing and not located.found and not located.ambiguous:
         raise VideoError(
-            f"{media} has none of the {len(located.missing)} files of {manifest.name}: "
+            f"{media} has no files of {manifest.name} (missing: {len(located.missing)}): "
             f"{located.hint}"
         )
 

@@ -63,7 +63,7 @@ def run_local(
             for row, item in decoders.map(read, job.to_do, ahead=ahead):
                 progress.lap("decode")
 
-                # Batches do not span groups of rows, so that a resumed run forms the same.
+                # Batches do not span groups of rows, so that a resumed run forms the same batches.
                 embedder.add(job.to_do[row], row, item)
                 embedder.run(is_last=row in last_of_groups)
                 progress.lap("device")

@@ -1,8 +1,8 @@
-"""The probe: a clip, image or text that each backbone embeds, so that labs can compare them.
+"""The probe: an input that each backbone embeds, so that labs can compare their backbones.
 
 An extracted store keeps the probe's features in the group ``probe``. If two labs have the same
-probe features, they have the same backbone. The probe is computed rather than decoded, so codecs
-make no difference.
+probe features, they have the same backbone. The probe is a clip, sound, an image or a text; it is
+computed rather than decoded, so codecs make no difference.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def probe_frames(count: int) -> NDArray[np.uint8]:
 
 
 def probe_input(backbone: Backbone, frames: int = PROBE_FRAMES) -> Any:
-    """Return the probe as a backbone takes it: up to `frames` frames, an image, sound or a text."""
+    """Return the probe as a backbone takes it: up to `frames` frames, sound, an image or a text."""
     sampling = backbone.sampling
     if backbone.for_clips and isinstance(sampling, SoundSampling):
         # A rising tone, computed with integers like the frames.

@@ -76,8 +76,9 @@ def run_ray(
 def plan_tasks(nodes: Sequence[Mapping[str, float]], device: str | None) -> tuple[int, int, int]:
     """Return the CPUs and GPUs of a task, and the number of tasks that can run at a time.
 
-    A task has one GPU, or none if the device is ``cpu`` or the cluster has none. Its CPUs are the
-    fewest that any machine has for each GPU, or without GPUs, in all.
+    A task has one GPU, or none if the device is ``cpu`` or the cluster has none. The number of
+    its CPUs is the smallest number per GPU on any machine or, without GPUs, the smallest number on
+    any machine.
     """
     gpus = int(device != "cpu" and any(node.get("GPU") for node in nodes))
     kind = "GPU" if gpus else "CPU"
@@ -92,7 +93,7 @@ def run_part(
     shared: tuple[Callable[[Options], Summary], list[Path], Path, str],
     options: Options,
 ) -> Summary:
-    """Extract a part on a machine of the cluster; raise if it lacks the version or the paths."""
+    """Extract a part on a machine of the cluster; raise if it lacks the version or a path."""
     extract_part, paths, folder, software = shared
     if version("obygaze") != software or not all(path.exists() for path in paths):
         raise ClusterError(
@@ -116,7 +117,7 @@ def connect(address: str) -> None:
     except Exception as problem:  # Ray raises every kind of error, even plain Exceptions
         reason = first_line(problem)
         raise ClusterError(
-            f"--ray HOST:PORT: no cluster answers at {address} ({reason}); start it first"
+            f"--ray HOST:PORT: no cluster answers at {address} ({reason}); start one first"
         ) from None
     with contextlib.suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own would end the process

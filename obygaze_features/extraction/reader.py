@@ -34,7 +34,7 @@ IMAGE_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", 
 
 @dataclass
 class ReadItem:
-    """The inputs of backbones that were read from an item, and the failures.
+    """The inputs that were read from an item for backbones, and the failures.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class View:
 
 
 class ItemReader:
-    """A reader of clips, images and texts for backbones, which several threads may use.
+    """A thread-safe reader of clips, images and texts for backbones.
 
     `media` is the folder of the files, or None if there are only texts.
     """
@@ -200,7 +200,7 @@ class ItemReader:
             read.notes.add("silent sound track")
         count = len(replace(sampling, frames=len(sound)).windows(len(sound)))
         if count > sampling.frames:
-            read.notes.add(f"{count} windows of sound, of which {sampling.frames} are used")
+            read.notes.add(f"used {sampling.frames} of {count} windows of sound")
 
     def _read_image(self, item: Item, names: Sequence[str], read: ReadItem) -> None:
         media = self._folders["image"]

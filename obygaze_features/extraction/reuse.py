@@ -46,7 +46,7 @@ def reuse_rows(job: Job, writers: Mapping[str, StoreWriter]) -> Job:
             count = _copy_rows(job, name, writer, old, unchanged)
             if count:
                 append_to_log(writer.store.path, "reused", rows=count)
-            logger.info(f"Copied {count} rows of {old.where} into {job.paths[name]}")
+            logger.info(f"Rows copied from {old.where} into {job.paths[name]}: {count}")
     return replace(job, stores={name: writer.store.refresh() for name, writer in writers.items()})
 
 

@@ -89,7 +89,7 @@ def test_bad_rows_are_named_and_the_rest_imported(tmp_path, obygaze):
         tmp_path / "t",
     ]
     result = obygaze(*command, code=3)
-    assert "7 rows or tiers left out" in result.stdout
+    assert "rows or tiers left out: 7" in result.stdout
     outcome = of.Timelines.load(tmp_path / "t")
     assert outcome.name == "mobygaze"
     expected = [("a", 0, 2), ("a", 4, 6), ("b", 8, 10)]
@@ -144,7 +144,7 @@ def test_impossible_options_are_refused(tmp_path, obygaze):
     source = table(tmp_path, "f,a,0,1,S")
     command = ("annotations", "import", "csv", source, "-o", tmp_path / "t")
     assert obygaze(*command, "--column", "film").exit_code == 2
-    for row, fact in [("f,T,0", "ends at 0"), (" é,T,1:00", "film 'e' is a duplicate")]:
+    for row, fact in [("f,T,0", "an end above 0"), (" é,T,1:00", "film 'e' must be listed once")]:
         films = write(tmp_path / "films.csv", "film,title,end", "e,E,1:30:00", row)
         refused(obygaze(*command, "--film-table", films), "line 3: ", fact)
     for rows, fact in [

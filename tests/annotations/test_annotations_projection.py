@@ -180,7 +180,7 @@ def test_cells_have_the_length_asked_for(length):
     assert len(read_grid(length, ends_at(120.000001))[0]) == 2  # no clip of a microsecond
     cells, [remark] = read_grid("100", worked())
     assert cells.items.ends[-1] == 420
-    assert (remark.film, remark.what) == ("film", "has no end (see --film-table)")
+    assert (remark.film, remark.what) == ("film", "has no end (import again with --film-table)")
 
 
 @given(st.integers(2, 10**8), st.integers(10**4, 10**8))

@@ -178,7 +178,7 @@ SLIPS = {
     "store": (ONE, None, {"arrays": ["other:max"]}, UsageError, "unknown store other.* from tiny"),
     "film": (ONE, None, {"films": ("c",)}, UsageError, "unknown film 'c'"),
     "nothing": (ONE, lambda tiny: [], {}, UsageError, "no backbone"),
-    "network": (ONE, lambda tiny: tiny.module, {}, UsageError, "makes one .got a ModuleDict"),
+    "network": (ONE, lambda tiny: tiny.module, {}, UsageError, "makes one .got ModuleDict"),
     "function": (ONE, lambda tiny: fail, {}, ValueError, "no network"),
     "rate": (ONE, None, {"sampling": "2"}, UsageError, "such as '2 fps'.* .got 2"),
     "rate of clips": (ONE, None, {"sampling": "2 fps"}, UsageError,
@@ -194,7 +194,7 @@ SLIPS = {
     "texts": (TEXT, lambda tiny: tiny.with_changes(text_tower=None), {}, UsageError,
               "does not read texts"),
     "kinds": (MIXED, None, {}, UsageError, "text is of kind 'text'"),
-    "folder": (clips("other.mp4"), None, {}, VideoError, "has none of the 1 files"),
+    "folder": (clips("other.mp4"), None, {}, VideoError, "has no files of .* .missing: 1."),
 }  # fmt: skip
 
 

@@ -106,7 +106,7 @@ def test_unreadable_images_are_named_and_retried(checkpoints, tmp_path, obygaze)
     run = ["features", "extract", tmp_path / "m", "--images", folder, "-o", tmp_path / "s"]
     run += ["--backbone", checkpoints["tiny-clip"]]
     none = obygaze(*run, "--limit", 2, code=1)
-    assert "Error: none of the 2 items could be extracted" in none.stderr
+    assert "Error: no items could be extracted (selected: 2)" in none.stderr
     result = obygaze(*run)
     assert (result.exit_code, "2 of 9 items done" in result.stdout) == (3, True)
     assert "cut: cut.png cannot be read as an image" in result.stderr

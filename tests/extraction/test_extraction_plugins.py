@@ -41,7 +41,7 @@ class Colours(Backbone):
 '''
 #: The difference of a class from `Colours`, and the reason that it is refused.
 BROKEN = {
-    "def __new__(self, mode): return 3": "makes a int, not a Backbone",
+    "def __new__(self, mode): return 3": "must make a Backbone .got int.",
     "encode = lambda s, *a: {'native': torch.ones(1, 3)}": "does not return the array max",
     "encode = lambda s, p, *a: {k: torch.ones(len(p), 4) for k in ('native', 'max')}":
         r"native has shape \(1, 4\), expected \(1, 3\)",
@@ -146,7 +146,7 @@ def test_objects_of_a_notebook_can_extract(films, tmp_path):
             make(video, **options)
         assert "\n" not in str(caught.value)
     image.forward = lambda pixels: {"tokens": pixels}
-    with pytest.raises(BackboneError, match=r"its output must be a tensor \(got a dict\)"):
+    with pytest.raises(BackboneError, match=r"its output must be a tensor \(got dict\)"):
         make(image)
     with pytest.raises(UsageError, match=r"of.Backbone.from_torch\(net, frames="):
         of.load_backbone(video)

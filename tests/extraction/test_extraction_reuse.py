@@ -43,7 +43,7 @@ def test_clips_of_a_longer_manifest_are_copied_without_their_files(
         "--backbone", f"tiny={weights}", "-o", tmp_path / "new", "--reuse", old, code=0,
     )  # fmt: skip
     new = of.open_store(tmp_path / "new/tiny.zarr")
-    assert f"Copied 4 rows of {old} into {new.path}" in result.stderr
+    assert f"Rows copied from {old} into {new.path}: 4" in result.stderr
     assert "6 of 6 clips done" in result.stdout
     assert verify(new.path) == []
     before = of.open_store(old)

@@ -92,7 +92,7 @@ def test_the_number_of_sound_windows_is_an_option(tmp_path, tiny, clap):
     write_sound(tmp_path / "long.wav", "pcm_s16le", np.tile(NOISE[:8000], 67), rate=8000)
     manifest = clips("long.wav")
     few = of.extract(manifest, tmp_path, clap, tmp_path / "few")
-    assert few.notes == {"67 windows of sound, of which 64 are used": 1}
+    assert few.notes == {"used 64 of 67 windows of sound": 1}
     summary = of.extract(manifest, tmp_path, clap, tmp_path / "all", frames=67)
     cut, full = map(of.open_store, (*few.stores, *summary.stores))
     assert summary.notes == {}

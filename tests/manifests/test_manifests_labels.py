@@ -151,7 +151,7 @@ def test_missing_videos_are_named_with_the_names_searched(films, tmp_path, obyga
     hint = f"searched for Juno/a.* in {films}"
     assert (result.exit_code, hint in result.stdout) == (3, True)
     command = ["features", "extract", folder, "--backbone", "tiny-xclip", "-o", tmp_path]
-    refused(obygaze(*command, "--videos", films), f"has none of the 2 files of t: {hint}")
+    refused(obygaze(*command, "--videos", films), f"has no files of t (missing: 2): {hint}")
     wrong = obygaze(*command, "--videos", tmp_path / "film")
     refused(wrong, f"film does not exist; did you mean {films}?")
     # One file cannot belong to clips of two films either.

@@ -223,7 +223,7 @@ def test_random_weights_give_one_warning_also_on_the_page(obygaze, tmp_path):
     path = make_search_store(tmp_path / "s.zarr", backbone=backbone).path
     page = tmp_path / "p.html"
     result = obygaze("stores", "search", path, "--like", "tt1-003", "-o", page, code=0)
-    warning = f"These similarities mean nothing: {path} has {note}."
+    warning = f"Matches mean nothing: the backbone of {path} has {note}."
     assert result.stderr == f"WARNING: {warning}\n"
     assert warning in text_of(page.read_text(encoding="utf-8"))
 

@@ -44,8 +44,8 @@ SCHEME = "obygaze scheme"
 #: The properties of an ELAN file that describe its data set, by their names in `Timelines`.
 ABOUT = {"name": "obygaze data set"} | {name: f"obygaze {name}" for name in ORIGIN}
 NO_LEVEL = (
-    "has no known level (see --levels); a tier of concepts must depend on one with levels, and be "
-    "of the type Symbolic Subdivision or Symbolic Association"
+    "has no known level (see --levels); a tier of concepts must depend on a tier with levels, and "
+    "be of the type Symbolic Subdivision or Symbolic Association"
 )
 OTHER_TIER = "depends on a tier with levels, but is not named after levels, concepts or comments"
 #: The default names of tiers in ELAN and in our template.
@@ -159,7 +159,7 @@ def _shared_scheme(files: Iterable[File]) -> LabelScheme | None:
         scheme = scheme or own
         if own.levels != scheme.levels:
             raise AnnotationError(
-                f"{file.path} has different levels ({', '.join(own.codes)}) from the first file "
+                f"{file.path} has different levels ({', '.join(own.codes)}) from another file "
                 f"({', '.join(scheme.codes)}); pass a common scheme: --levels FILE"
             )
         scheme = scheme.with_concepts(own.concepts)
