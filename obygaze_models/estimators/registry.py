@@ -181,7 +181,7 @@ def make_estimator(
         if not (has_classes or is_regressor(estimator)):
             raise ExperimentError(
                 f"estimator {name!r} ({entry.path}) is neither a regressor nor a classifier with "
-                "predict_proba. Use sklearn.calibration:CalibratedClassifierCV, or another one"
+                "predict_proba. Use sklearn.calibration:CalibratedClassifierCV, or try another"
             )
         return set_seed(estimator, random_state)
 

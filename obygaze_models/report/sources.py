@@ -53,7 +53,7 @@ class Clip:
 
     @property
     def number(self) -> int | None:
-        """The scene's number at the end of the id, or None."""
+        """The scene number at the end of the id, or None."""
         match = _NUMBER.search(self.id)
         return int(match[1]) if match else None
 
@@ -93,7 +93,7 @@ class Labels:
 
     @cached_property
     def films(self) -> dict[str, list[Clip]]:
-        """Each film's clips. A clip without a film belongs to its own file."""
+        """Each film's clips. Clips without a film are grouped by file."""
         return group_by(self.clips, lambda clip: clip.film or clip.media)
 
     @property

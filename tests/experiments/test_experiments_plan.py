@@ -75,7 +75,7 @@ SLIPS = [
     ('concepts = ["Look"]', "set exactly one of positives"),
     ('negatives = "a"', "negatives needs concepts"),
     ('estimators = [{name = "knn", negatives = "d"}]', "Invalid enum value 'd'"),
-    ('estimators = ["mlp", "MLP"]', "two estimators are called 'MLP'"),
+    ('estimators = ["mlp", "MLP"]', "two estimators have (nearly) the same name, 'MLP'"),
     ('estimators = [{name = "mlp", as = "../up"}]', "cannot be the name of an estimator"),
     (LONG, "at most 200 bytes"),
     ("estimators = []", "no estimators and no predictions"),
@@ -94,7 +94,7 @@ def test_user_errors_in_a_file_are_one_line(tmp_path, line, fact):
 
 def test_a_task_is_complete_and_known(tmp_path):
     for lines, without, fact in (
-        ((), ["positives"], "positives is missing"),
+        ((), ["positives"], "no positives"),
         ((), ["manifest"], "Missing required argument 'manifest'"),
         (('levels = ["EN", "S"]',), NO_LEVELS, "three or more different levels (got EN, S)"),
         (('levels = ["EN", "HN", "S"]', 'protocol = "paper"'), NO_LEVELS, "for two classes"),
@@ -303,7 +303,7 @@ def test_clips_without_a_film_are_no_film_of_their_own():
     films = np.repeat(["a", "b", ""], 20)
     labels = np.tile([0, 1], 30)
     for min_clips in (1, 10):
-        with pytest.raises(ExperimentError, match=r'20 of 60 clips have no film.*"media"'):
+        with pytest.raises(ExperimentError, match=r'no film for 20 of 60 clips.*"media"'):
             om.LeaveFilmOut(min_clips=min_clips).get_n_splits(labels, labels, films)
     labels[40:] = UNUSED  # they take no part
     pairs = ["test a, validation b", "test b, validation a"]
