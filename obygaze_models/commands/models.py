@@ -117,7 +117,7 @@ def run(
       groups, gap      the column that keeps clips together; seconds between training and test
       balance          "undersample" (default for classes), "weights" or "none"
       array, frames    arrays of the store, by default "native" and "frames"
-      predictions      tables of models from elsewhere
+      predictions      tables of predictions by other models
       score            the metric that ranks models
       seed, seeds      for drawing clips and for networks
 
@@ -239,7 +239,7 @@ def list_models(folder: Path | None, as_json: bool) -> None:
 @click.option(
     "--by",
     metavar="COLUMN",
-    help="Compare separately for each value of a column of clips.csv, such as film or place.",
+    help="Compare separately for each value of a column of clips.csv, such as film.",
 )
 @output_options("A figure: .svg, .pdf or .png.", required=False)
 @json_option

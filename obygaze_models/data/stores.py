@@ -62,7 +62,7 @@ class Sources:
 
     @cached_property
     def items(self) -> Items:
-        """The items of these clips, with the columns that all stores have."""
+        """The items of the clips in all stores, with the columns that all stores have."""
         items = self.stores[0].items
         if len(self.stores) == 1:
             return items

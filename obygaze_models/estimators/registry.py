@@ -2,9 +2,8 @@
 
 To add an estimator to obygaze, add a file and an entry here. Other packages add estimators by an
 entry point: ``[project.entry-points."obygaze.estimators"] forest = "my_package.forest:Forest"``.
-Any scikit-learn classifier or regressor can be named as ``"package.module:Class"``. Errors in the
-code of other packages are reported in one line, and a fit's record has the versions of these
-packages.
+Any scikit-learn regressor, or classifier with `predict_proba`, can be named as
+``"package.module:Class"``. Errors in the code of other packages are reported in one line.
 """
 
 from __future__ import annotations

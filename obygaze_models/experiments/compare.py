@@ -114,7 +114,7 @@ def compare(
     metric: str | None = None,
     by: str | None = None,
 ) -> Comparisons:
-    """Compare models with a reference, on the clips that both were tested on.
+    """Compare each model with a reference, on the clips that both were tested on.
 
     The reference is the first model of the first run, or the first of `models`.
 

@@ -269,10 +269,10 @@ def _outside(plan: Plan, path: Path) -> Iterator[pd.DataFrame]:
         outside = pd.read_csv(path, dtype=OUTSIDE, keep_default_na=False, na_values={"fit": [""]})
     outside = pd.DataFrame({"model": path.stem, **outside})
     if "task" not in outside and len(plan.problems) > 1:
-        raise ExperimentError(f"{path} needs a column task: the experiment has several tasks")
+        raise ExperimentError(f"{path} needs the column task: the experiment has several tasks")
     for problem, (model, table) in product(plan.problems, split_by(outside, "model").items()):
         if model in plan.experiment.learners:
-            raise ExperimentError(f"{path}: an estimator is called {model!r}, too. Rename one")
+            raise ExperimentError(f"{path}: an estimator has the same name, {model!r}. Rename one")
         task = problem.train
         if "task" in table:
             table = table[table["task"].isin([task.key, ""])]

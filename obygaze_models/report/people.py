@@ -34,8 +34,8 @@ class Marked:
     """The numbers of clips that annotators marked with a level or a concept, and their agreement.
 
     `counts` are the clips that only the first, both, and only the second of two annotators marked;
-    with more annotators, that one, several and all of them marked. `shares` are the shares of the
-    clips of some levels that are marked.
+    with more annotators, that one, several and all of them marked. `shares` has, for some
+    levels, the share of the level's clips that are marked.
     """
 
     name: str
@@ -97,7 +97,7 @@ class People:
 
     @cached_property
     def counts(self) -> NDArray[Any]:
-        """The table of the levels of each pair of annotators in each film."""
+        """The table of two annotators' levels, for each film and each pair of annotators."""
         return self.tables(self.codes, len(self.labels.levels))
 
     @property
