@@ -240,8 +240,8 @@ def _films(y: Array, groups: Any, min_clips: int) -> tuple[Array, Array, list[in
     eligible: list[int] = np.flatnonzero(enough).tolist()
     if len(eligible) < 2:
         raise ExperimentError(
-            f"leave-film-out needs at least two films or other groups with {min_clips} clips of "
-            f"each class (got {len(eligible)} of {len(names)}). Lower min_clips: protocol = "
+            f"leave-film-out needs two films or other groups with {min_clips} or more clips "
+            f"of each class (got {len(eligible)} of {len(names)}). Lower min_clips: protocol = "
             '{name = "leave-film-out", min_clips = 1}'
         )
     return names, codes, eligible

@@ -373,7 +373,7 @@ def _find_split(experiment: Experiment, manifest: Manifest, protocol: str) -> Sp
     if len(names) > 1:
         raise ExperimentError(
             f"{manifest.name} has several splits: {', '.join(names)}. Name one in the experiment "
-            '(split = "NAME"), or draw ten new folds (split = "")'
+            '(split = "NAME"), or draw new folds (split = "")'
         )
     only = manifest.split(names[0])
     if experiment.groups:

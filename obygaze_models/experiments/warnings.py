@@ -97,7 +97,7 @@ def _untested(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWar
         total = counted(usable["group"].nunique(), noun)
         text = (
             f"{len(groups)} of {total} tested, but not {join_some(lacking.unique().tolist(), 3)} "
-            f"(fewer than min_clips = {needed} clips of a class, or no tested fold)."
+            f"(fewer clips of a class than min_clips = {needed}, or no tested fold)."
         )
         yield RunWarning("films", "", text)
     in_test = clips["fold"] == plan.division.last

@@ -60,7 +60,7 @@ def film_lanes(
 
 
 def _starts(labels: Labels) -> dict[str, tuple[str, float]]:
-    """Return each clip's film, and its start: its own, or the end of the clip before it."""
+    """Return each clip's film and start; if the start is unknown, the end of the clip before."""
     starts = {}
     for film, clips in labels.films.items():
         reached = 0.0

@@ -184,7 +184,7 @@ class ReproductionContext:
         split: str | None = None,
         **options: Any,
     ) -> None:
-        """Add an experiment to a table's needs, or the store that it lacks.
+        """Add an experiment to a table's needs, or list the store that is missing.
 
         Parameters
         ----------
