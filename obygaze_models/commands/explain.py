@@ -22,7 +22,7 @@ from obygaze_features.common.files import require_folder_name, write_files
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import echo_warnings, path_option
 
-NO_REASONS = "none: the model has no concepts, or the clip's features are all zero"
+NO_REASONS = "none: the model cannot give any, or the clip's features are all zero"
 
 
 @click.command()
@@ -45,8 +45,10 @@ def explain(
 ) -> None:
     """Explain a MODEL's predictions for clips.
 
-    "prediction" is the predicted class. "label" is the class of the logit: the second of two
-    classes, or else the predicted class.
+    "prediction" is the predicted class, and "label" is the class of the logit: the second of two
+    classes, or else the predicted class. With --json, both are called "label"; that of the logit
+    is in "why".
+
     A linear bottleneck shows each concept's contribution to the logit. The contributions and the
     intercept add up to the logit. A tree shows its questions on the clip's concepts, step by step.
     Other models, such as networks, give no reasons, and there are none for a clip whose features
@@ -102,8 +104,8 @@ def moments(
     of the clip, if its position in the film is unknown). Short gaps are closed where the frames
     come near the threshold. With more than two classes, the probability of the last class is used.
 
-    The printed table has, for each film, the number of moments, the share of its time that they
-    cover, and the share of frames that reach the threshold.
+    The printed table has, for each film, the number of moments, the share of its clips' time that
+    the moments cover, and the share of frames that reach the threshold.
 
     \b
     Example:

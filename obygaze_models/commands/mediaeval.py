@@ -40,8 +40,8 @@ def write_run(
     """Rank a MANIFEST's test clips with a MODEL and write a run file.
 
     The test set is the last fold of the fold column "official". The file is in trec_eval's format.
-    Its tag ends in -external-data if the backbone of the features was pretrained on other data, or
-    in -own-data if its weights are random.
+    Its tag ends in -external-data, or in -own-data if the weights of the features' backbone are
+    random.
 
     \b
     Example:
@@ -67,9 +67,9 @@ def score_run(run: Path, manifest: Path, labels: str | None, as_json: bool) -> N
     """Score a RUN on a MANIFEST by the official measure.
 
     For violence, RUN is a trec_eval run file, scored by average precision. For valence and arousal,
-    it is a CSV table with the columns id and prediction, scored by accuracy. Test clips
-    missing from a run count against it (in a ranking, only positive clips). Clips outside the
-    labelled test set are listed.
+    it is a CSV table with the columns id and prediction, scored by accuracy. Test clips missing
+    from a run lower its score (in a ranking, only positive clips do). Clips outside the labelled
+    test set are listed.
 
     \b
     Example:

@@ -117,15 +117,16 @@ def run(
       groups, gap      the column that keeps clips together; seconds between training and test
       balance          "undersample" (default for classes), "weights" or "none"
       array, frames    arrays of the store, by default "native" and "frames"
-      predictions      tables of models from elsewhere
+      predictions      tables of predictions by other models
       score            the metric that ranks models
       seed, seeds      for drawing clips and for networks
 
-    Protocols: split tests each fold of the split in turn (of ten folds, if the manifest has no
-    split); leak-free tests only the last fold; leave-film-out tests in turn each film with at least
-    10 clips of each class (fewer: {name = "leave-film-out", min_clips = 1}); official, paper and
-    released follow published sets. With leave-film-out, a model that needs validation clips is
-    trained once for each pair of a tested and a validation film, so it takes at least three films.
+    Protocols: split tests each fold of the split in turn (if the manifest has no split, up to ten
+    folds are drawn); leak-free tests only the last fold; leave-film-out tests in turn each film
+    with at least 10 clips of each class (fewer: {name = "leave-film-out", min_clips = 1}); official
+    (the default for split = "official"), paper and released follow published sets. With
+    leave-film-out, a model that needs validation clips is trained once for each pair of a tested
+    and a validation film, so it takes at least three films.
 
     A fit is skipped if it has no training clips of a class: make fewer folds with obygaze manifests
     split. In the table of kappas, "difference" is a model's mean kappa with the annotators, minus
@@ -238,7 +239,7 @@ def list_models(folder: Path | None, as_json: bool) -> None:
 @click.option(
     "--by",
     metavar="COLUMN",
-    help="Compare separately for each value of a column of clips.csv, such as film or place.",
+    help="Compare separately for each value of a column of clips.csv, such as film.",
 )
 @output_options("A figure: .svg, .pdf or .png.", required=False)
 @json_option
@@ -251,12 +252,12 @@ def compare(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Compare models of RUNs with the same classes, on the clips that they share.
+    """Compare models with the same classes, of one or more RUNs.
 
-    The models, of one run or several, are compared with a reference: the first model of the first
-    run, or the first --model. Both are scored film by film, on the clips that both were tested on.
-    The score is the mean over films. The difference is paired by film and has a 95% interval. The
-    text below the table names the test that p is from.
+    The models are compared with a reference: the first model of the first run, or the first
+    --model. A model and the reference are scored film by film, on the clips that both were tested
+    on. The score is the mean over films. The difference is paired by film and has a 95% interval.
+    The text below the table names the test that p is from.
 
     \b
     Examples:

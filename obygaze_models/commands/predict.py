@@ -67,7 +67,7 @@ def train(
 @folder_argument("model")
 @click.argument("stores", metavar="[STORE]...", nargs=-1, type=ADDRESS)
 @names_option("--ids", metavar="ID,...", help="Predict only these clips.")
-@path_option("-o", "--output", help="A CSV file with one row per clip.")
+@path_option("-o", "--output", help="A CSV file of the predictions.")
 @path_option(
     "--elan",
     metavar="FOLDER",

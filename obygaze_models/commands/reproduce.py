@@ -40,7 +40,7 @@ from obygaze_models.commands._shared import echo_warnings, path_option
     multiple=True,
     help="How to split the clips: released, leak-free or paper; by default in all three ways.",
 )
-@output_options("The folder.  [default: reproduction/NAME]", required=False)
+@output_options("The folder.  [default: reproduction/TARGET]", required=False)
 @json_option
 def reproduce(
     target: str,

@@ -8,7 +8,8 @@ import signal
 def start() -> None:
     """Run the `obygaze` command.
 
-    Before the command handles signals itself, Ctrl-C ends the process. Nothing is written by then.
+    Until the command handles signals itself, Ctrl-C ends the process. Nothing has been written by
+    then.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

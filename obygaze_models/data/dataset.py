@@ -121,7 +121,7 @@ def load_dataset(
     """Load the labelled clips of a manifest with their features, ready for scikit-learn.
 
     Pass `positives` and `negatives`, or `levels`, or `concept`. Without any of them, all labelled
-    clips are returned, and `y` is None.
+    clips with features are returned, and `y` is None.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def join_clips(
     Parameters
     ----------
     levels
-        The levels of the task. Each must have a clip, and one of their clips must have features.
+        The levels of the task. Each must have a clip, and one of these clips must have features.
     frames
         An array of frame features to read as well. Clips without frames are left out.
     fold_of

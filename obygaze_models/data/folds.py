@@ -1,4 +1,4 @@
-"""Folds: the rows of each fit, and how their clips are drawn."""
+"""Folds: the rows of each fit, and how clips are drawn."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Protocols, which divide clips into training, validation and test.
 
-A protocol is a function that yields the parts of each fold, and an entry of `PROTOCOLS`.
+A protocol is an entry of `PROTOCOLS` with a function that yields the parts of each fold.
 `Protocol.make_folds` turns the parts into the rows of each fit. For scikit-learn, `LeaveFilmOut`
 tests each film, and ``PredefinedSplit(data.folds)`` tests each fold of a column.
 
@@ -188,7 +188,7 @@ def leave_film_out(
     min_clips: int = FILM_CLIPS,
     validation_films: int | None = None,
 ) -> Sequence[Parts]:
-    """Test each eligible film, with each of the others once for validation.
+    """Test each eligible film, with each other eligible film once for validation.
 
     N films give N * (N - 1) folds. With `validation_films`, this number of films is drawn for each
     tested film. With 0, or if no validation clips are needed, only the tested film is left out,
@@ -230,8 +230,8 @@ def _films(y: Array, groups: Any, min_clips: int) -> tuple[Array, Array, list[in
     labelled = y >= 0
     if unnamed := int(labelled[names[codes] == ""].sum()):
         raise ExperimentError(
-            f"leave-film-out: {unnamed:,} of {counted(int(labelled.sum()), 'clip')} have no "
-            'film. Drop them with data.select(data.groups != ""), or group clips by file: '
+            f"leave-film-out: no film for {unnamed:,} of {counted(int(labelled.sum()), 'clip')}. "
+            'Drop them with data.select(data.groups != ""), or group clips by file: '
             'groups = "media"'
         )
     enough = names != ""
@@ -240,8 +240,8 @@ def _films(y: Array, groups: Any, min_clips: int) -> tuple[Array, Array, list[in
     eligible: list[int] = np.flatnonzero(enough).tolist()
     if len(eligible) < 2:
         raise ExperimentError(
-            f"leave-film-out needs at least two films or other groups with {min_clips} clips of "
-            f"each class (got {len(eligible)} of {len(names)}). Lower it: protocol = "
+            f"leave-film-out needs two films or other groups with {min_clips} or more clips "
+            f"of each class (got {len(eligible)} of {len(names)}). Lower min_clips: protocol = "
             '{name = "leave-film-out", min_clips = 1}'
         )
     return names, codes, eligible
@@ -338,7 +338,7 @@ PROTOCOLS = {
     "paper": Protocol(papers_text, "the paper’s text", two_classes=True),
     "released": Protocol(authors_lists, "the released code", divides="clips", two_classes=True),
 }
-"""All protocols by name. Protocols without leaks come first, as in reports."""
+"""All protocols by name. Protocols without leaks come first."""
 
 
 def find_protocol(name: str) -> Protocol:

@@ -85,8 +85,8 @@ def origin_warnings(
 
 
 def leak_warning(test: str, clips: str, fit: str) -> RunWarning:
-    """Return a warning that clips of a test set, such as "3 of the 10 test clips", leaked."""
-    text = f"{clips} of {test} were used to train or validate {fit}, so its scores are too high."
+    """Return a warning that test clips leaked; `clips` is like "3 of the 10 test clips"."""
+    text = f"{clips} of {test} went into training or validating {fit}, so its scores are too high."
     return RunWarning("leak", test, text)
 
 

@@ -62,7 +62,7 @@ class Sources:
 
     @cached_property
     def items(self) -> Items:
-        """The items of these clips, with the columns that all stores have."""
+        """The items of the clips in all stores, with the columns that all stores have."""
         items = self.stores[0].items
         if len(self.stores) == 1:
             return items
@@ -139,13 +139,13 @@ class Sources:
         return widths
 
     def describe_missing(self, ids: Sequence[str]) -> str:
-        """Return how many clips each of several stores lacks, as text; "" if none."""
+        """Return how many clips each of several stores lacks, as text; "" if no clip is missing."""
         lacks = []
         for name, store in zip(self.names, self.stores, strict=True):
             count = len(set(ids) - set(store.done_ids()))
             if count and len(self.stores) > 1:
-                lacks.append(f"{counted(count, 'clip lacks', 'clips lack')} {name}")
-        return f"{', '.join(lacks)}: left out" if lacks else ""
+                lacks.append(f"{name} lacks {counted(count, 'clip')}")
+        return f"clips left out: {', '.join(lacks)}" if lacks else ""
 
 
 Stores = Sources | StoreLike | Sequence[StoreLike]
@@ -213,7 +213,7 @@ def read_frames(sources: Sources, ids: Sequence[str], array: str) -> tuple[list[
     present = ~np.isnan(frames[:, :, 0]).all(axis=1)
     if len(have) and not present.any():
         raise ExperimentError(
-            f"{store.where}: array {array!r} is NaN in all {len(have)} clips. Extract them again"
+            f"{store.where}: array {array!r} is NaN in every clip ({len(have)}). Extract them again"
         )
     # In place, because indexing would make a copy.
     for row, source in enumerate(np.flatnonzero(present).tolist()):

@@ -170,7 +170,7 @@ class Number:
         """Return each clip's number."""
         if data.numbers is None:
             raise ExperimentError(
-                f"{task.key}: the clips have no numbers; see data.dataset.with_numbers"
+                f"{task.key}: the labels have no numbers; see data.dataset.with_numbers"
             )
         return data.numbers
 
@@ -196,7 +196,7 @@ class Number:
 
     def missing(self, task: Task, labels: Array, *, least: int | None = None) -> list[str]:
         """Return a description of what is missing if there are fewer than two clips."""
-        return [f"{task.title} (two are needed)"] if len(labels) < 2 else []
+        return [f"{task.title}, or only one"] if len(labels) < 2 else []
 
     def columns(self, names: Sequence[str]) -> list[str]:
         """Return the name of the single column of predictions."""

@@ -142,7 +142,7 @@ def level_classes(names: Mapping[str, str], levels: Sequence[str]) -> Task:
     if len(set(levels)) < max(3, len(levels)):
         raise ExperimentError(
             f"levels must be three or more different levels (got {', '.join(levels)}). "
-            "For two levels, use positives and train_negatives (in Python: negatives)"
+            "For two levels, use positives and train_negatives (in load_dataset: negatives)"
         )
     classes = []
     words = []
@@ -232,7 +232,9 @@ def make_task(
             return level_classes(scheme.name_of, codes(levels))
         if not (positives and negatives):
             missing = "negatives" if positives else "positives"
-            raise ExperimentError(f"{missing} is missing. Pass both positives and negatives")
+            raise ExperimentError(
+                f"no {missing}. Pass positives and negatives (in an experiment: train_negatives)"
+            )
         return two_classes(scheme.name_of, codes(positives), codes(negatives))
 
 

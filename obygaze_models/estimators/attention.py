@@ -153,8 +153,8 @@ class FrameMIL(TorchClassifier):
             self.n_frames_in_, self.n_features_in_ = X.shape[1:]
         elif X.shape[1:] != (self.n_frames_in_, self.n_features_in_):
             raise ExperimentError(
-                f"X has {X.shape[1]} frames of {X.shape[2]} features, but the model was trained "
-                f"on {self.n_frames_in_} frames of {self.n_features_in_} features. Use that array"
+                f"X has {X.shape[1]} frames of {X.shape[2]} features, but the model was trained on "
+                f"{self.n_frames_in_} frames of {self.n_features_in_} features. Use the same array"
             )
         check_frames(X)
         if y is None:

@@ -197,7 +197,7 @@ def _fit_bank(model: Any, X: Array, y: Any, labelled: Array, arguments: dict[str
     if isinstance(bank, ConceptBank):
         if "concepts" not in metadata:
             raise ExperimentError(
-                f"a {type(model).__name__} needs concepts (got none). Pass fit(X, y, concepts=C) "
+                f"a {type(model).__name__} needs concepts (got none). Use fit(X, y, concepts=C) "
                 'or cross_val_score(..., params={"concepts": C})'
             )
         # The bank ignores y. Without y, all tasks of a fold share the cached fit.

@@ -270,7 +270,7 @@ class ConceptBank(_Directions):
         if np.ndim(concepts) != 2:
             shape = "is None" if concepts is None else f"has shape {np.shape(concepts)}"
             raise ExperimentError(
-                "a ConceptBank needs concepts [N, K]: 1 shown, 0 not shown, -1 unknown. Pass "
+                "a ConceptBank needs concepts [N, K]: 1 shown, 0 not shown, -1 unknown. Use "
                 "fit(X, y, concepts=C) or fit(X, C) (requires y to be passed, but the target y "
                 f"{shape}); in a Pipeline, pass conceptbank__concepts=C, or enable metadata routing"
             )

@@ -1,4 +1,4 @@
-"""A model that reads several stores: their features side by side, each store on its own scale."""
+"""A model that reads several stores: their features side by side, scaled store by store."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ N_INNER = 5
 
 @contextmanager
 def whole_groups(model: Any, y: Array, groups: Any) -> Iterator[None]:
-    """Make the cross-validation inside an estimator hold out whole groups while it is fitted.
+    """Make the cross-validation inside an estimator hold out whole groups in a fit.
 
     If the estimator's ``cv`` is None or a number and its `fit` takes no groups, ``cv`` becomes the
     rows of each fold. Otherwise, ``cv`` is used as it is.

@@ -225,7 +225,7 @@ class MLPProbe(TorchClassifier):
         The maximum number of epochs.
     early_stopping
         Hold out a share of the training clips if no validation clips are passed to `fit`. With
-        validation clips, training stops by the loss on them, and keeps the best epoch.
+        validation clips, the loss on them decides when training stops and which epoch is kept.
     validation_fraction
         The share of training clips to hold out for validation, the same for each class.
     n_iter_no_change

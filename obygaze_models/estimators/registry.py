@@ -2,9 +2,8 @@
 
 To add an estimator to obygaze, add a file and an entry here. Other packages add estimators by an
 entry point: ``[project.entry-points."obygaze.estimators"] forest = "my_package.forest:Forest"``.
-Any scikit-learn classifier or regressor can be named as ``"package.module:Class"``. Errors in the
-code of other packages are reported in one line, and a fit's record has the versions of these
-packages.
+Any scikit-learn regressor, or classifier with `predict_proba`, can be named as
+``"package.module:Class"``. Errors in the code of other packages are reported in one line.
 """
 
 from __future__ import annotations
@@ -181,7 +180,7 @@ def make_estimator(
         if not (has_classes or is_regressor(estimator)):
             raise ExperimentError(
                 f"estimator {name!r} ({entry.path}) is neither a regressor nor a classifier with "
-                "predict_proba. Use sklearn.calibration:CalibratedClassifierCV, or another one"
+                "predict_proba. Use sklearn.calibration:CalibratedClassifierCV, or try another"
             )
         return set_seed(estimator, random_state)
 

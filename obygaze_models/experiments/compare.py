@@ -1,4 +1,4 @@
-"""Compare models of one or several runs, on clips that both models were tested on."""
+"""Compare pairs of models of one or more runs on clips that both were tested on."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def compare(
     metric: str | None = None,
     by: str | None = None,
 ) -> Comparisons:
-    """Compare models with a reference, on the clips that both were tested on.
+    """Compare each model with a reference, on the clips that both were tested on.
 
     The reference is the first model of the first run, or the first of `models`.
 
@@ -127,7 +127,7 @@ def compare(
     metric
         The score that ranks models; by default the main metric of the first run.
     by
-        A column of `Run.clips`, such as "film": compare on the clips of each value on their own.
+        A column of `Run.clips`, such as "film": compare separately on the clips of each value.
     """
     opened = [run if isinstance(run, Run) else load_run(run) for run in runs]
     first = opened[0]
@@ -152,7 +152,7 @@ def compare(
             rows += _rows(model, reference, test, ids, by)
             warnings += notes
     if not rows:
-        reasons = [f"no model to compare with {reference.name}: name two or more, or none"]
+        reasons = [f"no model to compare with {reference.name}: name another run or more models"]
         reasons += [note.text for note in warnings if note.code == "left-out"]
         raise ExperimentError("; ".join(reasons))
 
@@ -206,7 +206,7 @@ def shared_clips(
     same = labels[0].eq(labels[1])  # False for clips of only one table
     ids = same.index[same].tolist()
     if not ids:
-        raise ExperimentError(f"{names} have no clips of {test} with the same label in common")
+        raise ExperimentError(f"{names} share no clips of {test} with equal labels")
 
     warnings = []
     for path in SETTINGS:
@@ -221,11 +221,11 @@ def shared_clips(
         clips = side.run.clips
         leaked = int(clips.loc[clips["leaked"], "id"].isin(ids).sum())
         if leaked:
-            used = f"{leaked} of these {len(ids)} clips"
+            used = f"{leaked} of the {len(ids)} shared clips"
             warnings.append(leak_warning(test, used, side.place))
     rest = len(same) - len(ids)
     if rest:
-        text = f"left out: {counted(rest, 'clip')} of {test} not in both, or with different labels"
+        text = f"{counted(rest, 'clip')} of {test} left out: not tested by both, or labels differ"
         warnings.append(RunWarning("left-out", test, text))
     return ids, warnings
 
@@ -253,7 +253,7 @@ def _rows(
     ids: list[str],
     by: str | None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each metric, on all of some clips or for each value of a column."""
+    """Yield a row for each metric, on all the clips or on those of each value of a column."""
     parts = {"": ids}
     if by:
         parts = group_by(ids, reference.run.column(by).__getitem__)

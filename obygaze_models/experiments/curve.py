@@ -71,7 +71,7 @@ def learning_curve(
                         tables.append(own.assign(films=size, draw=draw))
     if not tables:
         raise ExperimentError(
-            "no fit has so many training films with clips of every class. Choose fewer"
+            "no fit has enough training films with clips of every class. Choose fewer films"
         )
     return _score(plan, pd.concat(tables, ignore_index=True))
 

@@ -106,7 +106,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         if self.score and self.score not in scores:
             return unknown_name("score", self.score, scores)
         if not (self.estimators or self.predictions):
-            return "there are no estimators and no predictions. Add one"
+            return "there are no estimators and no predictions. Add an estimator"
         return self._protocol_slip() or self._learner_slip()
 
     def _protocol_slip(self) -> str:
@@ -143,7 +143,9 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             listed = str(options.pop("as", name))
             folder = folder_name(listed).casefold()
             if folder in folders:
-                raise ExperimentError(f'two estimators are called {listed!r}. Set "as" for one')
+                raise ExperimentError(
+                    f'two estimators have (nearly) the same name, {listed!r}. Set "as" for one'
+                )
             if not LISTED.fullmatch(listed) or len(folder.encode()) > MAX_NAME_BYTES:
                 raise ExperimentError(
                     f"{self.name!r}: {shorten(listed)!r} cannot be the name of an estimator in a "
@@ -240,13 +242,13 @@ def _as_text(value: Any) -> str:
     """Convert a path to text with slashes."""
     if isinstance(value, PurePath):
         return value.as_posix()
-    raise msgspec.ValidationError(f"{type(value).__name__} is not a value of an experiment")
+    raise msgspec.ValidationError(f"{type(value).__name__} cannot be a value of an experiment")
 
 
 def load_experiment(path: str | Path, *, predictions: Sequence[str | Path] = ()) -> Experiment:
     """Read an experiment from a TOML file. Paths in the file are relative to its folder.
 
-    `predictions` are tables of predictions to add to the tables in the file.
+    `predictions` are tables of predictions to add to those that the file names.
     """
     path = Path(path)
     table = read_toml(path, ExperimentError)

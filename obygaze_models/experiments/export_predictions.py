@@ -24,7 +24,7 @@ from obygaze_models.saved.predict import Predictions
 PLACES = "^(id|film|title|media|start|end|level|concepts|group|(label|concepts) of .*)$"
 """A pattern for the columns of ``clips.csv`` that are written beside predictions."""
 SHARES = "^(probability|value)"
-"""A pattern for the columns with predicted numbers."""
+"""A pattern for the columns with probabilities or predicted numbers."""
 
 
 def held_out(run: Run) -> pd.DataFrame:

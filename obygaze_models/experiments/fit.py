@@ -95,7 +95,7 @@ def rows_of(plan: Plan, planned: PlannedFit) -> FitRows:
 
     Concepts are learned from all clips of the training folds, and validated on all clips of the
     validation folds, even those that balancing or the task left out. Clips that the fit tests, or
-    that are too near such clips, do not count. If training and validation share a fold, or clips
+    that are too near such clips, are left out. If training and validation share a fold, or clips
     have no fold, concepts are learned from the chosen clips only.
     """
     learner = planned.learner

@@ -49,7 +49,7 @@ RELEASED = {
 RELEASED_CONCEPTS = "02_EN_HN_S"
 """The authors' split file for learning concepts."""
 OFFICIAL = "official"
-"""The name of the split, and of the protocol, that use a benchmark's own sets."""
+"""The name of the split, and of the protocol, for a benchmark's own sets."""
 
 
 class Division(msgspec.Struct, frozen=True):
@@ -308,8 +308,8 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
     broken = np.flatnonzero(~np.isfinite(data.X).all(axis=1))
     if len(broken):
         raise ExperimentError(
-            f"{len(broken)} clips, such as {data.ids[broken[0]]}, have non-finite features. "
-            "Verify the store, and extract these clips again"
+            f"non-finite features in {len(broken)} of the clips, such as {data.ids[broken[0]]}. "
+            "Verify the store, and extract them again"
         )
     if data.frames is not None:
         check_frames(data.frames, data.ids)
@@ -343,7 +343,7 @@ def make_division(
         sizes = ", ".join(map(str, split.sizes))
         raise ExperimentError(
             f"the protocol {name} needs {least} folds with clips in each, but the folds of the "
-            f"split {split.name!r} have {sizes}. Use another split (make one with manifests split)"
+            f"split {split.name!r} have {sizes}. Use another split (see obygaze manifests split)"
         )
     near = ""
     if split.name not in manifest.split_names and not experiment.groups and not experiment.gap:
@@ -373,7 +373,7 @@ def _find_split(experiment: Experiment, manifest: Manifest, protocol: str) -> Sp
     if len(names) > 1:
         raise ExperimentError(
             f"{manifest.name} has several splits: {', '.join(names)}. Name one in the experiment "
-            '(split = "NAME"), or draw ten new folds (split = "")'
+            '(split = "NAME"), or draw new folds (split = "")'
         )
     only = manifest.split(names[0])
     if experiment.groups:
@@ -440,6 +440,6 @@ def _file_of(task: Task) -> str:
     if name is None or not task.is_binary or task.classes[1].levels != ("S",):
         names = ", ".join("+".join(sorted(levels)) for levels in RELEASED)
         raise ExperimentError(
-            f"the authors released no split for {task.key}. Use levels {names}, with S as positive"
+            f"the authors released no split for {task.key}. Use one of {names}, with S as positive"
         )
     return name

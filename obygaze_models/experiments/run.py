@@ -103,8 +103,8 @@ def run_experiment(
     """Train and test the models of an experiment, and write a run folder.
 
     Models are kept in ``OUTPUT.partial`` until the run is complete, so the same call resumes a run
-    that was killed. If the experiment, its data or the version of a main package has changed, the
-    run starts again.
+    that was killed. If the experiment, its data or the version of a main package or plug-in has
+    changed, the run starts again.
 
     Parameters
     ----------
@@ -160,13 +160,13 @@ def _begin(folder: Path, identity: str, log: Log, *, restart: bool) -> None:
             fits = len([*folder.glob(f"models/*/*/{MODEL}")])
             log(f"Resuming: {counted(fits, 'finished fit')} in {folder}.")
             return
-        log(f"{folder} is from other settings, data or versions. Starting again.")
+        log(f"Starting again: {folder} has other settings, data or versions, or is overwritten.")
     with new_folder(folder, overwrite=True, marker=IDENTITY, allow_missing=True) as new:
         write_text(new / IDENTITY, identity)
 
 
 def _compute(plan: Plan, folder: Path, memo: FitMemo) -> Results:
-    """Compute or load all fits and test them; record why others are skipped."""
+    """Compute or load the fits and test them; record why some are skipped."""
     results = Results()
     total = sum(1 for _ in plan.fits())
     for planned in progress(plan.fits(), "train", unit="fit", total=total):
@@ -189,7 +189,7 @@ def _compute(plan: Plan, folder: Path, memo: FitMemo) -> Results:
     if not results.predictions:
         shutil.rmtree(folder)
         skip = results.skipped[-1]
-        raise ExperimentError(f"no model could be trained: {skip.what}: {skip.why}")
+        raise ExperimentError(f"no model could be trained and tested: {skip.what}: {skip.why}")
     return results
 
 
@@ -261,7 +261,7 @@ def _outside(plan: Plan, path: Path) -> Iterator[pd.DataFrame]:
     ``probability``     of the positive class; for more classes, ``probability_KEY`` for each
     ``value``           for numbers, instead of probabilities
     ``fit``             the fold, numbered as in ``predictions.csv``; by default all folds
-    ``model``           the model's name in the results; by default the name of the file
+    ``model``           the model's name in the results; by default the file's, without .csv
     ``task``            as in ``run.json``; required if an experiment learns several tasks
     ==================  =====================================================================
     """
@@ -269,10 +269,10 @@ def _outside(plan: Plan, path: Path) -> Iterator[pd.DataFrame]:
         outside = pd.read_csv(path, dtype=OUTSIDE, keep_default_na=False, na_values={"fit": [""]})
     outside = pd.DataFrame({"model": path.stem, **outside})
     if "task" not in outside and len(plan.problems) > 1:
-        raise ExperimentError(f"{path} needs a column task: the experiment has several tasks")
+        raise ExperimentError(f"{path} needs the column task: the experiment has several tasks")
     for problem, (model, table) in product(plan.problems, split_by(outside, "model").items()):
         if model in plan.experiment.learners:
-            raise ExperimentError(f"{path}: an estimator is called {model!r}, too. Rename one")
+            raise ExperimentError(f"{path}: an estimator has the same name, {model!r}. Rename one")
         task = problem.train
         if "task" in table:
             table = table[table["task"].isin([task.key, ""])]
@@ -291,11 +291,13 @@ def _outside(plan: Plan, path: Path) -> Iterator[pd.DataFrame]:
                 values = part.set_index("id").loc[ids, columns].to_numpy(dtype=np.float64)
             except (KeyError, ValueError) as reason:
                 raise ExperimentError(
-                    f"{path}: {model} in fit {fold.index}: {one_line(reason)}. It needs the "
+                    f"{path}: {model} in fit {fold.index}: {one_line(reason)}. A table needs the "
                     f"columns id and {', '.join(columns)}, and a row for each test clip"
                 ) from None
             if not task.target.allows(values).all():
-                raise ExperimentError(f"{path}: {model} has invalid values in {columns[0]}")
+                raise ExperimentError(
+                    f"{path}: {model} has values that are not probabilities or finite numbers"
+                )
             outputs = task.target.from_columns(values)
             yield from tabulate_tests(plan, problem, model, fold, outputs)
 

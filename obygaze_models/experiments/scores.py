@@ -2,8 +2,8 @@
 
 A table of predictions has a row for each model, test set, fit and clip. Its columns are ``id``,
 ``model``, ``fit``, ``test``, ``label`` (the number of the clip's class; its key in files), and the
-``probability`` of the second of two classes, or a ``probability_KEY`` for each class. Instead of
-probabilities, numbers have a ``value``.
+``probability`` of the second of two classes, or a ``probability_KEY`` for each class. If a task
+predicts numbers, there is a ``value`` instead of probabilities.
 """
 
 from __future__ import annotations

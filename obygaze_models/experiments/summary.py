@@ -101,11 +101,11 @@ def _describe_means(run: Run) -> str:
     means = [scores for scores in run.model_scores if not scores.pooled]
     if not means:
         return f"Scores are for all test clips together: fewer than two {noun}s can be scored."
-    text = f"Scores are means over {noun}s, and low and high the ends of a 95% t interval"
+    text = f"Scores are means over {noun}s, and low and high are the ends of a 95% t interval"
     if any(scores.cross_validated for scores in means):
         text += f", with {CROSSED}."
     else:
-        text += f", which is of these trained models on other {noun}s."
+        text += f", for these trained models on other {noun}s."
     text += f" It needs {MIN_GROUPS} {noun}s, and {MIN_CLIPS} clips of each class."
     left_out = [*dict.fromkeys(name for scores in means for name in scores.left_out)]
     if left_out:
@@ -126,7 +126,7 @@ def _clips(run: Run) -> dict[str, Any]:
     if header.also_trained:
         tested = len(run.tested_groups)
         facts["overlap"] = (
-            f"{header.also_trained} of {tested} tested {run.noun}s have clips in training"
+            f"training has clips of {header.also_trained} of {tested} tested {run.noun}s"
         )
     facts["balance"] = header.balance
     facts["clips used"] = int((run.clips["used"] == "").sum())

@@ -429,7 +429,7 @@ def annotated_clips(manifest: Manifest, labels: LabelSet, groups: str = "film") 
 
 
 def describe_unused(clips: pd.DataFrame) -> dict[str, str]:
-    """Return the number and the first of the clips that lack a fold or features, by reason."""
+    """Return how many clips lack a fold or features, and the first few, by reason."""
     lacking = {}
     for reason in ("no-fold", "no-features"):
         ids = clips.loc[clips["used"] == reason, "id"].tolist()

@@ -87,7 +87,7 @@ def train_model(
 
 
 def _fold_of_all(plan: Plan, problem: Problem, *, validate: bool) -> Fold:
-    """Return a fold for training on all clips but those for validation and in official tests."""
+    """Return a fold that trains on all clips, except validation and official test clips."""
     data = plan.data
     seed = plan.experiment.seed
     if plan.protocol.own_sets:  # the test set is not even used for validation

@@ -84,8 +84,8 @@ def _untested(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWar
     blank = int((clips["blank"] & tested).sum())
     if blank:
         text = (
-            f"{blank:,} of {counted(int(tested.sum()), 'tested clip')} have features that are all "
-            "zero: they have no speech or picture, or could not be read."
+            f"the features of {blank:,} of {counted(int(tested.sum()), 'tested clip')} are all "
+            "zero: there is no speech or picture, or it could not be read."
         )
         yield RunWarning("zeros", "", text)
     noun = group_noun(plan.data.grouped_by)
@@ -96,8 +96,8 @@ def _untested(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWar
         needed = plan.experiment.protocol_options.get("min_clips", FILM_CLIPS)
         total = counted(usable["group"].nunique(), noun)
         text = (
-            f"{len(groups)} of {total} are tested, not {join_some(lacking.unique().tolist(), 3)} "
-            f"(fewer than min_clips = {needed} clips of a class, or in no test fold)."
+            f"{len(groups)} of {total} tested, but not {join_some(lacking.unique().tolist(), 3)} "
+            f"(fewer clips of a class than min_clips = {needed}, or no tested fold)."
         )
         yield RunWarning("films", "", text)
     in_test = clips["fold"] == plan.division.last
@@ -122,7 +122,7 @@ def _concepts(plan: Plan, fits: pd.DataFrame) -> Iterator[RunWarning]:
         if unreliable or skipped:
             text = (
                 f"{name}: {counted(len(unreliable), 'concept')} unreliable and "
-                f"{len(skipped)} left out in some of {counted(len(own), 'fit')}."
+                f"{len(skipped)} left out in one or more of {counted(len(own), 'fit')}."
             )
             yield RunWarning("concepts", name, text)
     split = plan.division.split

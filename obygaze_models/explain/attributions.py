@@ -181,8 +181,8 @@ def explain_clips(folder: Path, store: Stores, ids: Sequence[str]) -> list[dict[
     list of dict
         For each clip, its ``id``, its ``explanation`` from `explain_rows`, the ``nearest`` clips
         from `find_nearest`, and ``seen`` from `seen_in_training`. If a clip's features are all
-        zero, the ``why`` of its explanation is None and ``nearest`` is empty. It is also empty for
-        several stores.
+        zero, the ``why`` of its explanation is None and ``nearest`` is empty. For several stores,
+        ``nearest`` is always empty.
     """
     fitted, about = load_model(folder)
     if about.reads == "frames" or about.learned.target.is_numeric:

@@ -41,7 +41,7 @@ MAX_OUTSIDE_S = 1.0
 ROUNDING_S = 1e-3
 """The longest gap between clips that touch, because their times are rounded."""
 EPSILON = 1e-6
-"""Times that differ by less are equal; probabilities, if they differ by less than its square."""
+"""Times that differ by less are equal, as are probabilities that differ by less than its square."""
 
 
 def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:

@@ -23,7 +23,7 @@ class Caution:
 
 
 def alarms(runs: Sequence[Run]) -> list[str]:
-    """Return the warnings that void scores, or that clips leaked, as the runs recorded them."""
+    """Return the warnings of void or leaked scores, as the runs recorded them."""
     warnings = [warning for run in runs for warning in run.warnings]
     return list(dict.fromkeys(str(warning) for warning in warnings if _is_grave(warning)))
 

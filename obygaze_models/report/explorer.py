@@ -126,7 +126,7 @@ def _rounded(value: float | None, digits: int) -> float | None:
 def _view(entry: Tested, row_of: Mapping[str, int]) -> dict[str, Any]:
     """Return a model's mean prediction for each clip that it was tested on.
 
-    Probabilities are in thousandths, of each class, or of the second of two.
+    Probabilities, of each class or of the second of two, are in thousandths.
     """
     means = entry.means
     means = means[means["id"].isin([*row_of])]

@@ -29,7 +29,7 @@ class FilmRow:
     shares
         The share of clips with the counted levels by each annotator.
     top
-        The share of clips with these levels on the page.
+        The share of clips with these levels in the page's labels.
     same, gamma
         The share of clips with equal levels, and the annotators' gamma.
     tested, score

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from obygaze_features.common.files import refuse_to_overwrite, require_suffix, write_text
 from obygaze_features.common.package import need
-from obygaze_features.common.text import format_number, format_time
+from obygaze_features.common.text import counted, format_number, format_time
 from obygaze_features.page.html import Html, document, number, read_thumbnails, script_json
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.experiments.annotators import compare_with_each
@@ -44,11 +44,11 @@ SEVERAL = ("many", "three", "both")
 """The CSS classes of the three parts of what two, or more, annotators marked."""
 LEVEL_MEANINGS = {
     "EN": "none of the concepts is seen",
-    "HN": "some concept is seen, but the annotators found no objectification in it",
+    "HN": "some concept is seen, but the annotators found no objectification",
     "NS": "the annotators were not sure",
     "S": "the annotators were sure of objectification",
 }
-"""The definitions of ObyGaze12's levels by its authors."""
+"""The levels of ObyGaze12, as its authors define them."""
 
 
 def report(
@@ -143,16 +143,14 @@ def _title(labels: Labels, runs: Sequence[Run]) -> str:
     """Return the title: the only run's name, or what is shown and of how many films."""
     if len(runs) == 1:
         return runs[0].experiment.name
-    count = len(labels.clips)
-    noun = f"{labels.unit}s"
+    shown = counted(len(labels.clips), labels.unit)
     if labels.has_films:
-        count = len(labels.films)
-        noun = "films"
+        shown = counted(len(labels.films), "film")
     if runs:
-        return f"What models find in {count:,} {noun}"
+        return f"What models find in {shown}"
     if labels.annotators and not labels.by_a_rule:
-        return f"What annotators marked in {count:,} {noun}"
-    return f"Labels of {count:,} {noun}"
+        return f"What annotators marked in {shown}"
+    return f"Labels of {shown}"
 
 
 def _annotated(

@@ -34,8 +34,8 @@ class Marked:
     """The numbers of clips that annotators marked with a level or a concept, and their agreement.
 
     `counts` are the clips that only the first, both, and only the second of two annotators marked;
-    with more annotators, that one, several and all of them marked. `shares` are the shares of the
-    clips of some levels that are marked.
+    with more annotators, that one, several and all of them marked. `shares` has, for some
+    levels, the share of the level's clips that are marked.
     """
 
     name: str
@@ -97,7 +97,7 @@ class People:
 
     @cached_property
     def counts(self) -> NDArray[Any]:
-        """The table of the levels of each pair of annotators in each film."""
+        """The table of two annotators' levels, for each film and each pair of annotators."""
         return self.tables(self.codes, len(self.labels.levels))
 
     @property
@@ -118,7 +118,7 @@ class People:
         return counts
 
     def kappa(self, counts: NDArray[Any]) -> Estimate:
-        """Return the mean kappa of the pairs who both use several codes, and its interval."""
+        """Return the mean kappa of the pairs in which both use several codes, and its interval."""
         counts = counts[counts.any(axis=(1, 2, 3))]
         totals = counts.sum(axis=0)
         by_first = np.count_nonzero(totals.sum(axis=2), axis=1)

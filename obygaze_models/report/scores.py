@@ -57,7 +57,7 @@ class Row:
     above
         The mean difference from the best guess, over films.
     films, of
-        The number of films with a score above the guess, and with a score.
+        The number of films with a score above the guess, and of all films with a score.
     f1, always
         The F1 of the model's verdicts, and of the verdict that is always positive.
     few
@@ -171,7 +171,7 @@ def is_first(entry: Tested) -> bool:
 
 
 def headline(entries: Sequence[Tested]) -> Tested:
-    """Return the result that the page is about: on many clips, and not of a concept if possible."""
+    """Return the main result: the one on the most clips, if possible not of a concept."""
     first = [entry for entry in entries if is_first(entry)]
     return max(first, key=lambda entry: (entry.kind != "concepts", entry.table["id"].nunique()))
 

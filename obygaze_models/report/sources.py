@@ -53,7 +53,7 @@ class Clip:
 
     @property
     def number(self) -> int | None:
-        """The scene's number at the end of the id, or None."""
+        """The scene number at the end of the id, or None."""
         match = _NUMBER.search(self.id)
         return int(match[1]) if match else None
 
@@ -93,7 +93,7 @@ class Labels:
 
     @cached_property
     def films(self) -> dict[str, list[Clip]]:
-        """Each film's clips. A clip without a film belongs to its own file."""
+        """Each film's clips. Clips without a film are grouped by file."""
         return group_by(self.clips, lambda clip: clip.film or clip.media)
 
     @property
@@ -287,7 +287,7 @@ def in_scene_order(clips: Sequence[Clip]) -> list[Clip]:
 
 
 def citation(labels: Labels) -> list[str]:
-    """Return what to cite. ObyGaze's paper is included only if its levels are used."""
+    """Return what to cite. ObyGaze's paper is included only if the levels are ObyGaze's."""
     cited = [labels.citation] if labels.citation else []
     if labels.is_obygaze:
         cited.append(reference_json("sources.json")["obygaze12"]["citation"])

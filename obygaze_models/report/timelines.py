@@ -60,7 +60,7 @@ def film_lanes(
 
 
 def _starts(labels: Labels) -> dict[str, tuple[str, float]]:
-    """Return each clip's film, and its start: its own, or the end of the clip before it."""
+    """Return each clip's film and start; if the start is unknown, the end of the clip before."""
     starts = {}
     for film, clips in labels.films.items():
         reached = 0.0
@@ -80,7 +80,7 @@ def _spans(
     try:
         table = pd.read_csv(path, usecols=[*columns], dtype=dict(columns), keep_default_na=False)
     except (OSError, ValueError) as problem:
-        raise ExperimentError(f"{path}: not a table of obygaze models moments: {problem}") from None
+        raise ExperimentError(f"{path}: not from `obygaze models moments`: {problem}") from None
     by_film: dict[str, list[list[float]]] = {film: [] for film, _ in starts.values()}
     for row in table.to_dict("records"):
         clip, *_ = row.get("id", row.get("clips", "")).split(SEPARATOR)

@@ -166,7 +166,7 @@ class ReproductionContext:
         needs = Needs()
         if "released" in self.protocols and not self.has_released_splits:
             need = (
-                f"needs the clips of {DATASET} and the authors' splits. Add them with: obygaze "
+                f"the clips of {DATASET} and the authors' splits. Add them with: obygaze "
                 f"manifests import obygaze12 SOURCE --splits FOLDER -o {self.folder} --overwrite"
             )
             needs.missing[need] = ["the released protocol"]
@@ -184,7 +184,7 @@ class ReproductionContext:
         split: str | None = None,
         **options: Any,
     ) -> None:
-        """Add an experiment to a table's needs, or the store that it lacks.
+        """Add an experiment to a table's needs, or list the store that is missing.
 
         Parameters
         ----------
@@ -203,8 +203,7 @@ class ReproductionContext:
         if store is None or array not in store.arrays:
             backbone = BACKBONES[slot]
             lack = (
-                f"needs {backbone.title} with the array {array}. "
-                f"Add --store {backbone.names[0]}=FOLDER"
+                f"{backbone.title} with the array {array}. Add --store {backbone.names[0]}=FOLDER"
             )
             parts = needs.missing.setdefault(lack, [])
             if part not in parts:

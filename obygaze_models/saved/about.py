@@ -52,7 +52,8 @@ class About(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         The choices of the fit, and the probability that counts as one half.
     seen
         The start and end of each clip that was used in the fit, by file; None for a whole file. It
-        is empty if whole groups were left out of the fit: all clips of `seen_groups` count as seen.
+        is empty if whole groups were left out of the fit. All clips of `seen_groups` then count as
+        seen.
     seen_groups
         The films, or other groups, of the clips that were used, by column.
     notes
@@ -80,14 +81,14 @@ class About(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def learned(self) -> Task:
         """The task; raises `ExperimentError` if the description has none."""
         if self.task is None:
-            raise ExperimentError("the model does not say what it predicts. Train it again")
+            raise ExperimentError("the model was saved without `about.task`: use load_model")
         return self.task
 
     @property
     def needs(self) -> Features:
         """The features; raises `ExperimentError` if the description has none."""
         if self.features is None:
-            raise ExperimentError("the model does not say what it reads. Train it again")
+            raise ExperimentError("the model was saved without `about.features`: use load_model")
         return self.features
 
 

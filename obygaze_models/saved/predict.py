@@ -1,4 +1,4 @@
-"""Predict clips of a store with a saved model, and score it on annotated clips.
+"""Predict clips of a store with a saved model, and score the model on annotated clips.
 
 A model records the features it was trained on, and other features raise an error. It also records
 the footage and the films it has seen, so that scores on them are not mistaken for a test.

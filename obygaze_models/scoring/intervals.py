@@ -363,8 +363,8 @@ def standard_error(values: Array, *, cross_validated: bool = False) -> Array:
 def cross_validation_factor(groups: int) -> float:
     """Return the factor by which cross-validation increases the variance of a mean over groups.
 
-    Nadeau and Bengio (2003) add the ratio of tested to training groups, 1 / (groups - 1), to 1/n,
-    so that the variance is s² (1/n + 1/(n - 1)).
+    For n groups, Nadeau and Bengio (2003) add the ratio of tested to training groups, 1/(n - 1), to
+    1/n, so that the variance is s² (1/n + 1/(n - 1)).
 
     >>> cross_validation_factor(5)
     2.25

@@ -39,7 +39,7 @@ def test_run_prints_the_result_and_its_tables(world, tmp_path):
     assert headline(run).startswith(first)
     assert result.stdout.startswith(headline(run))
     assert describe_run(run) in result.stdout
-    assert "of these trained models on other films" in words(result.stdout)
+    assert "for these trained models on other films" in words(result.stdout)
     assert "guess: all positive" in result.stdout
 
 

@@ -316,7 +316,7 @@ def test_predictions_of_several_tasks_name_them(tmp_path):
     outside = write_lines(tmp_path / "theirs.csv", "id,probability\na,.5")
     concepts = om.load_experiment(EXAMPLE / "concepts.toml")
     alone = structs.replace(concepts, estimators=(), predictions=(outside,))
-    with pytest.raises(ExperimentError, match="needs a column task"):
+    with pytest.raises(ExperimentError, match="needs the column task"):
         om.run_experiment(alone, tmp_path / "run")
 
 

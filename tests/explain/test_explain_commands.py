@@ -91,7 +91,7 @@ def test_a_trees_questions_are_listed(explain, saved, world):
 def test_mismatched_clips_and_models_are_refused(explain, world):
     refused(explain("tree", "tt0-003", "tt9-999"), "unknown id 'tt9-999'")
     refused(explain("prior", "tt0-003"), "film")
-    with pytest.raises(ExperimentError, match="does not say what it reads"):
+    with pytest.raises(ExperimentError, match="without `about"):
         open_for(om.About(), world.store)
 
 

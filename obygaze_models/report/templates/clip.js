@@ -46,7 +46,7 @@ function labels_table(clip) {
 function why_list(clip) {
   const parts = reasons(clip);
   if (!parts.length) return null;
-  const head = view.why.steps ? "The questions of one of the trees" : `Parts of the ${view.why.of}, which add up`;
+  const head = view.why.steps ? "The questions of one of the trees" : `Parts that add up to the ${view.why.of}`;
   return make("div", {}, make("h3", {}, head), make("ul", {}, parts.map((part) => make("li", {}, part))));
 }
 

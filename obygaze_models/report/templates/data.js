@@ -26,7 +26,7 @@ function picture(clip) {
   return make("img", { src: `data:image/jpeg;base64,${data.pictures[id]}`, alt: "" });
 }
 
-// Format a time as hours, minutes and seconds; of a clip that is a minute, as hours and minutes.
+// Format a time as hours, minutes and seconds; if clips are minutes, as hours and minutes.
 function clock(seconds) {
   const whole = Math.round(seconds);
   const pair = (number) => String(number).padStart(2, "0");

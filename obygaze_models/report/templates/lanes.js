@@ -26,7 +26,7 @@ function draw_lanes(clips) {
   }, title ? make_title(title) : null);
 
   for (const lane of more.segments ?? []) {
-    add(`${lane.name}, segments`, LANE.level, `${lane.name}: ${lane.of.length} segments`, lane.of.map(([start, end, level, concepts, comment]) => {
+    add(`${lane.name}, segments`, LANE.level, `Segments of ${lane.name}: ${lane.of.length}`, lane.of.map(([start, end, level, concepts, comment]) => {
       const words = [data.levels[level].name, concepts, comment].filter(Boolean).join("; ");
       return block([start, end], LANE.level, data.levels[level].colour, words);
     }));
@@ -46,11 +46,11 @@ function draw_lanes(clips) {
     add("model", LANE.model, `Probability of ${view.classes[view.shown]} over time`, [marks, half(last, LANE.model)]);
   }
   if (more.frames) {
-    add("frames", LANE.frames, `Probabilities of ${more.frames.length} frames`,
+    add("frames", LANE.frames, `Probabilities of frames: ${more.frames.length}`,
       [more.frames.map(([start, end, p]) => block([start, end], LANE.frames, "model", null, p)), half(last, LANE.frames)]);
   }
   if (more.moments) {
-    add("moments", LANE.moments, `${more.moments.length} moments`, more.moments.map((span) => block(span, LANE.moments, "wrong")));
+    add("moments", LANE.moments, `Moments: ${more.moments.length}`, more.moments.map((span) => block(span, LANE.moments, "wrong")));
   }
   names.append(make("span", { style: `height: ${LANE.axis}px` }));
   if (film_of(clips[0]).timed) tracks.append(time_axis(last));
