@@ -344,7 +344,7 @@ def thesaurus(elan: Path | None, levels: str | None, overwrite: bool) -> None:
     from obygaze_features.manifests.labels import choose_scheme
     from obygaze_features.manifests.thesaurus import thesaurus_rows
 
-    scheme = choose_scheme("levels", levels) or of.obygaze_scheme()
+    scheme = choose_scheme(levels) or of.obygaze_scheme()
     if elan is None:
         show(thesaurus_rows(scheme))
         return

@@ -262,8 +262,10 @@ def name_key(text: str) -> str:
     return " ".join(re.sub(r"(?<=\w)[_-]+(?=\w)", " ", text).split()).casefold()
 
 
-def choose_scheme(name: str, levels: OwnLevels) -> LabelScheme | None:
-    """Return the scheme for `levels`: a list becomes a scheme called `name`; a path is read.
+def choose_scheme(levels: OwnLevels) -> LabelScheme | None:
+    """Return the scheme for `levels`: a list of levels, or the path of a file; None if None.
+
+    A scheme without a name is called ``own``, so that tables with the same levels have the same.
 
     A string with commas is a list of levels; a string without commas is a path. The path leads to a
     TOML or JSON file with a scheme as in manifests (a level or a concept may be just a string); to
@@ -275,7 +277,7 @@ def choose_scheme(name: str, levels: OwnLevels) -> LabelScheme | None:
     if levels is None or isinstance(levels, LabelScheme):
         return levels
     if not isinstance(levels, str | Path):
-        return LabelScheme(name, tuple(Level(text, text) for text in levels))
+        return LabelScheme("own", tuple(Level(text, text) for text in levels))
 
     path = Path(levels)
     for header in ("timelines.json", "manifest.json"):
@@ -285,7 +287,7 @@ def choose_scheme(name: str, levels: OwnLevels) -> LabelScheme | None:
     about = read(path, ManifestError)
     if not isinstance(about, dict):
         raise ManifestError(f"{path} has no label scheme; add levels and concepts")
-    return scheme_in({"label_scheme": {"name": path.stem, **about}, **about}, path)
+    return scheme_in({"label_scheme": {"name": "own", **about}, **about}, path)
 
 
 def scheme_in(

@@ -278,8 +278,8 @@ def _guesses_of_paper(context: ReproductionContext) -> Iterator[Block]:
             classes = [split.class_of[clip] for clip in split.fold(split.last_fold)]
             folds[column] = classes.count("S") / len(classes)
     for title, shares in (
-        ("Baselines at the dataset's share of positives", whole),
-        ("Baselines at the share of positives in the released test folds", folds),
+        ("Guesses from the whole dataset's share of positives", whole),
+        ("Guesses from the share of positives in the released test folds", folds),
     ):
         for metric, words in F1_TITLES.items():
             lines = list(_guesses(shares, metric, is_papers=context.has_papers_clips))

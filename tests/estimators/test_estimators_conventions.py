@@ -237,7 +237,7 @@ SLIPS = [
     (lambda: fit_bank(concepts=C[:, :1] * 0, concept_names=["a"]),
      "no concept can be learned: a has no positive"),
     (lambda: fit_bank(options={"C": {"Nothing": 1.0}}), "C: unknown concept 'concept 1'"),
-    (lambda: om.ConceptBank().fit(X, Y), r"Pass fit\(X, y, concepts=C\).*\(240,\)"),
+    (lambda: om.ConceptBank().fit(X, Y), r"fit\(X, y, concepts=C\).*\(240,\)"),
     (lambda: cross_val_score(om.ConceptBottleneck(), X, Y, error_score="raise"),
      r'ConceptBottleneck .*params={"concepts": C}'),
     (lambda: make_pipeline(om.ConceptBank(), DummyClassifier()).fit(X, Y), "needs concepts"),

@@ -55,7 +55,7 @@ def test_a_dataset_has_the_clips_of_the_task(marked, data):
     assert (look.classes, set(half.y.tolist())) == (("no Look", "Look"), {1})
     assert half.ids == [clip for clip, y in zip(look.ids, look.y, strict=True) if y]
     for task, fact in (
-        ({"positives": ["S"]}, "negatives is missing"),
+        ({"positives": ["S"]}, "no negatives"),
         ({"levels": ["EN", "HN", "S"], "concept": "Look"}, "levels and concept are both set"),
         ({"positives": ["S"], "negatives": ["EN"], "array": "frames"}, "vector per clip 'frames'"),
     ):

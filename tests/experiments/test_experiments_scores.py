@@ -326,7 +326,7 @@ def test_only_shared_clips_are_compared(run, world, tmp_path):
     tested = {row["id"] for row in rows_of(a, "majority", "HN vs S")}
     assert clips == sum(clip[:3] != "tt3" for clip in tested) < len(tested)
     elsewhere = run("turned", manifest=tmp_path / "turned", split="turned", **guess)
-    with pytest.raises(ExperimentError, match="no clips of HN vs S with the same label"):
+    with pytest.raises(ExperimentError, match="no clips of HN vs S with equal labels"):
         om.compare(a, elsewhere)
     with pytest.raises(ExperimentError, match="have different items"):
         om.compare(a, run("other", manifest=tmp_path / "other", **guess))

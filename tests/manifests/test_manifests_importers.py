@@ -87,7 +87,7 @@ def test_csv_tables_are_imported_with_and_without_labels(tmp_path):
     assert mood.labels().concepts == [("rain",), ("rain", "dark")]
     # The same from a file, the manifest's folder or as a text; a file with concepts has these only.
     mood.save(tmp_path / "m")
-    own = write(tmp_path / "t.toml", "levels = ['calm', 'uneasy', 'tense']")
+    own = write(tmp_path / "moods.toml", "levels = ['calm', 'uneasy', 'tense']")
     for levels in ("calm, uneasy,tense", own, tmp_path / "m", str(tmp_path / "m/manifest.json")):
         assert of.Manifest.from_csv(path, levels=levels).scheme == mood.scheme
     for text, fact in (
@@ -146,7 +146,7 @@ def test_films_are_cut_into_spans(tmp_path, obygaze, monkeypatch):
     assert short.items.ends.tolist() == close([1.5, 3, 4], 0.1)
     assert long.items.ends.tolist() == close([1.5, 3, 4.5, 6], 0.1)
     assert of.Manifest.from_folder(longer.parent / "videos").ids == ["Juno"]
-    with pytest.raises(UsageError, match="spans of"):
+    with pytest.raises(UsageError, match=r"span is 0.1 s"):
         of.Manifest.from_folder(made.parent / "videos", every=0)
     monkeypatch.setattr("obygaze_features.manifests.importers.folder.MAX_SPANS", 2)
     with pytest.raises(ManifestError, match="use longer spans"):

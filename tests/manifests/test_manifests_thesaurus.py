@@ -56,7 +56,7 @@ def test_a_film_annotated_from_the_template_has_no_remarks(obygaze, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     template, own = tmp_path / "own.etf", write(tmp_path / "mood.toml", OWN) if options else None
     assert obygaze("manifests", "thesaurus", "--elan", template, *options).exit_code == 0
-    scheme, film = choose_scheme("", own) or of.obygaze_scheme(), Eaf(str(template))
+    scheme, film = choose_scheme(own) or of.obygaze_scheme(), Eaf(str(template))
     concepts, comment = "annotator1, concepts", "annotator1, comment"
     assert set(film.get_tier_names()) == {"annotator1", concepts, comment}
     about = [{entry.name: entry.about for entry in scheme.levels}]

@@ -96,7 +96,7 @@ def import_timelines(
     if not files:
         raise errors[-1]
 
-    scheme = choose_scheme("elan", levels) or _shared_scheme(files) or obygaze_scheme()
+    scheme = choose_scheme(levels) or _shared_scheme(files) or obygaze_scheme()
     shared = _shared_tier_names(files)
     details: dict[str, Film] = {}
     for file in files:

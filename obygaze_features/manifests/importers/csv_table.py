@@ -241,7 +241,7 @@ def _label_set(table: Table, scheme: LabelScheme, name: str, annotator: str | No
 
 def _choose_scheme(table: Table, levels: OwnLevels) -> LabelScheme | None:
     """Return the chosen scheme; if the scheme has no concepts, add the table's concepts."""
-    chosen = choose_scheme(table.path.stem, levels)
+    chosen = choose_scheme(levels)
     if chosen is None or chosen.concepts:
         return chosen
     cells = labels.SEPARATOR.join(dict.fromkeys(table.get("concepts")))
