@@ -52,7 +52,7 @@ def train_model(
     """
     plan = make_plan(experiment)
     learners = plan.experiment.learners
-    name = estimator or next(iter(learners))
+    name = estimator or next(iter(learners), "")
     if name not in learners:
         raise ExperimentError(unknown_name("estimator", name, learners))
     problem = plan.problems[0]
