@@ -97,7 +97,7 @@ def _fold_of_all(plan: Plan, problem: Problem, *, validate: bool) -> Fold:
     if not plan.division.fold_of:
         folds = draw_folds(labels, seed)
     rows = np.flatnonzero((labels >= 0) & (folds >= 0))
-    held = np.zeros(len(rows), bool)
+    held = np.zeros_like(rows, bool)
     if validate:
         held = _held_out(folds[rows], labels[rows])
     train = balanced(rows[~held], labels, seed, plan.balance or "none")
