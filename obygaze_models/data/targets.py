@@ -263,14 +263,19 @@ def concept_targets(
     """Return [N, K] labels: 1 if a clip shows a concept, 0 if it is a negative, otherwise -1.
 
     Not Sure clips are left out, as are Easy Negatives that are marked with the concept. If the
-    levels are not ObyGaze's (see `LabelScheme.is_obygaze`), every clip without the concept is a
-    negative of it.
+    levels are not ObyGaze's (see `LabelScheme.is_obygaze`), `negatives` must be ``b``, and every
+    clip without the concept is a negative of it.
     """
     if negatives not in NEGATIVES:
         choices = "; ".join(f"{name} ({text})" for name, text in NEGATIVES.items())
         raise ExperimentError(f"unknown negatives {negatives!r}. Choose {choices}")
     has_concept = np.asarray(concepts, dtype=bool)
     if not is_obygaze:
+        if negatives != "b":
+            raise ExperimentError(
+                f'negatives = "{negatives}" needs ObyGaze\'s levels. Use "b" (all clips without '
+                "the concept)"
+            )
         return has_concept.astype(np.int8)
     easy = np.isin(levels, [EASY])[:, None]
     annotated = np.isin(levels, CARRIERS)[:, None]
@@ -282,6 +287,8 @@ def concept_targets(
 
 
 def clip_targets(data: ClipDataset, negatives: str) -> Array:
-    """Return the `concept_targets` of the clips in a dataset."""
+    """Return the `concept_targets` of the clips in a dataset; "" means the default negatives."""
     is_obygaze = data.scheme.is_obygaze
+    if not negatives:
+        negatives = "a" if is_obygaze else "b"
     return concept_targets(data.levels, data.concepts, negatives, is_obygaze=is_obygaze)

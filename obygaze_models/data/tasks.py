@@ -243,12 +243,6 @@ def levels_of(tasks: Iterable[Task], labels: LabelSet, scheme: LabelScheme) -> s
     levels: set[str] = set()
     for task in tasks:
         if task.concept and not scheme.is_obygaze:
-            if task.negatives != "b":
-                raise ExperimentError(
-                    f'negatives = "{task.negatives}" needs ObyGaze\'s levels, which the label set '
-                    f'{labels.name} does not have. Use negatives = "b" (all clips without '
-                    f"{task.concept})"
-                )
             levels |= set(labels.levels)
         else:
             levels |= task.levels

@@ -252,7 +252,7 @@ def _describe(name: str, plugin: EntryPoint | None = None) -> dict[str, Any]:
                     value = type(value).__name__
                 options[key] = value
             if "concepts" in keywords(estimator.fit):
-                options["negatives"] = "a"
+                options["negatives"] = None
             if not (entry.before_balancing or getattr(estimator, "_validation_teaches", False)):
                 options["threshold"] = None
             about = inspect.getdoc(type(estimator)) or name

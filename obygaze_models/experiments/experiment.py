@@ -201,13 +201,13 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Learner(msgspec.Struct, frozen=True, dict=True):
     """An entry in the list of estimators.
 
-    `negatives` is the set of negatives of its concepts (see `Task`). With `threshold`, the
-    threshold for the second of two classes is chosen on validation clips.
+    `negatives` is the set of negatives of its concepts (see `Task`), or "" for the default. With
+    `threshold`, the threshold for the second of two classes is chosen on validation clips.
     """
 
     name: str
     options: dict[str, Any] = {}
-    negatives: Literal["a", "b", "c"] = "a"
+    negatives: Literal["", "a", "b", "c"] = ""
     threshold: Literal["validation"] | None = None
 
     @cached_property

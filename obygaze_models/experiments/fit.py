@@ -172,7 +172,7 @@ def about_model(plan: Plan, planned: PlannedFit, about: About) -> About:
     items = plan.manifest.items
     learner = planned.learner
     options = dict(learner.options)
-    if learner.negatives != "a":
+    if learner.negatives:
         options["negatives"] = learner.negatives
     if learner.threshold:
         options["threshold"] = learner.threshold

@@ -244,6 +244,7 @@ SLIPS = [
     (lambda: om.ConceptBottleneck(make_pipeline(StandardScaler(), om.ConceptBank())).fit(
         X, Y, concepts=C), "enable metadata routing"),
     (lambda: concept_targets(["EN"], C[:1], "d"), "unknown negatives 'd'. Choose a"),
+    (lambda: concept_targets(["low"], C[:1], "a", is_obygaze=False), "needs ObyGaze's levels"),
     (lambda: om.LinearSVMProbe([0.1, 1]).fit(X, Y, X_val=X[:99], y_val=np.ones(99, bool)),
      "all or none of the 99 validation clips are of class"),
     (lambda: fit_mlp(X[:3], [0, 0, 1]), r"too few clips \(3, 1 of the rarest class\)"),
