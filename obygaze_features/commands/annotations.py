@@ -116,10 +116,9 @@ def elan(sources: tuple[Path, ...], output: Path, overwrite: bool, **options: An
     """Read ELAN files.
 
     SOURCES are .eaf files or folders of them. Each file belongs to one film. Each tier belongs to
-    one annotator: the tier's annotator, or else its participant, or else the tier's own name. If a
-    file has only one tier whose own name is a default (default, annotator1), or is used in several
-    folders, the name of the file's folder is used instead, unless the file is directly in a single
-    SOURCE.
+    one annotator: the tier's annotator, or else its own name. If a file has only one tier whose own
+    name is a default (default, annotator1), or is used in several folders, the name of the file's
+    folder is used instead, unless the file is directly in a single SOURCE.
 
     An annotation has a level and, after a colon, concepts: "Sure: Body, Look". Alternatively,
     levels, concepts and comments are in dependent tiers whose names contain these words. Tiers

@@ -99,7 +99,7 @@ def read_eaf(path: Path, error: type[ObygazeError]) -> tuple[Document, list[tupl
             annotations.append(Annotation(start, end, _value(note), details, where))
         if annotations:
             kind = element.get("LINGUISTIC_TYPE_REF", "")
-            who = element.get("ANNOTATOR", "").strip() or element.get("PARTICIPANT", "").strip()
+            who = element.get("ANNOTATOR", "").strip()
             tiers.append(Tier(element.get("TIER_ID", ""), kind, annotations, who))
 
     left_out += _add_details(root, details_of)

@@ -91,10 +91,10 @@ def test_annotators_are_named_by_tiers_or_files(tmp_path, files, sources, annota
     assert result.remarks == ()
 
 
-def test_annotators_are_named_by_folders_or_participants(tmp_path, obygaze):
+def test_annotators_are_named_by_folders_but_not_by_participants(tmp_path, obygaze):
     write(tmp_path / "in/Cleo/juno.eaf", eaf_of("default"))
     dans = eaf_of("one", annotator="Dan")
-    write(tmp_path / "in/juno.eaf", dans.replace("ANNOTATOR=", "PARTICIPANT="))
+    write(tmp_path / "in/juno.eaf", dans.replace("<TIER ", '<TIER PARTICIPANT="Juno" '))
     write(tmp_path / "in/Eve/juno.eaf", eaf_of())
     obygaze("annotations", "import", "elan", tmp_path / "in", "-o", tmp_path / "t", code=3)
     outcome = of.Timelines.load(tmp_path / "t")

@@ -1,10 +1,10 @@
 """Import ELAN files as timelines.
 
-Each tier belongs to one annotator: the tier's annotator, or else its participant, or else the
-tier's own name. If a file has only one tier whose own name is a default, or is used in several
-folders, the folder's name is used instead (see `File`). An annotation has a level and, after a
-colon, concepts: ``Sure: Body, Look``. Alternatively, levels, concepts and comments are in dependent
-tiers whose names contain these words.
+Each tier belongs to one annotator: the tier's annotator, or else its own name. (Participants are
+often the people on screen.) If a file has only one tier whose own name is a default, or is used in
+several folders, the folder's name is used instead (see `File`). An annotation has a level and,
+after a colon, concepts: ``Sure: Body, Look``. Alternatively, levels, concepts and comments are in
+dependent tiers whose names contain these words.
 """
 
 from __future__ import annotations
