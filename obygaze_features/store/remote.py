@@ -298,7 +298,7 @@ def _open_http(headers: dict[str, str]) -> Any:
                 try:
                     async with session.get(self.encode_url(url), headers=headers) as sent:
                         self.has_answered = True
-                        if sent.status == 416:  # the file is empty, or was read to its end
+                        if sent.status == 416 and start >= 0:  # the file was read to its end
                             return
                         self._raise_not_found_for_status(sent, url)
                         _require_range(sent, start)

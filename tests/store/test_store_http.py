@@ -274,15 +274,13 @@ def test_a_lost_connection_is_one_line(stores, pauses, monkeypatch):
         store = open_store(url)
         _ = store.status
         served.cut = lambda path: 0  # which closes the connection
-        line = f"^{url}/frames/zarr.json: .*run the same command again"
-        with pytest.raises(StoreError, match=line):
+        with pytest.raises(StoreError, match=f"^{url}/frames/zarr.json: .*the same command again"):
             store.read("frames", ["tt010"])
         asked = [path for path, _ in served.requests if path.endswith("frames/zarr.json")]
         assert (len(asked), len(pauses)) == (5, 4)
     # If the server has answered before, a missing server may be a temporary problem.
     with pytest.raises(StoreError, match="check the address"):
         store.read("frames", ["tt010"])
-    assert len(pauses) == 8
     unknown = Mock(side_effect=socket.gaierror(socket.EAI_NONAME, "Name or service not known"))
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -302,6 +300,10 @@ def test_missing_files_are_one_line(server, url):
             open_store(url)
     server.refuse, server.ranges = (lambda path: None), False
     with pytest.raises(StoreError, match=r"does not support range requests.*stores pull"):
+        open_store(url).read("frames", ["tt010"])
+    # Some servers have ranges, but not from a file's end, where the index of a shard is.
+    server.refuse, server.ranges = (lambda path: "frames/c/" in path and (416, {})), True
+    with pytest.raises(StoreError, match="answered 416"):
         open_store(url).read("frames", ["tt010"])
     for address in ("https://", "http://host:99999/x", "http://a b/x.zarr", "http://u:p@[::1/x"):
         with pytest.raises(StoreError, match="check the address"):
