@@ -397,7 +397,7 @@ class Store:
         name = f"row {rows[missing[0]]}"
         if ids is not None:
             name = ids[missing[0]]
-        reason = "is not in this store, or not done yet"
+        reason = "is not in this store, or not done"
         if name in self.failures:
             reason = f"failed: {self.failures[name]}"
         raise StoreError(

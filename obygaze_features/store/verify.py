@@ -64,8 +64,7 @@ def verify(store: Store | Path | str) -> list[Damage]:
             raise
         reasons = {getattr(problem, "file", "zarr.json"): problem.reason} | reasons
     named = {entry.file for entry in rows}
-    files = [Damage(name, (), why) for name, why in reasons.items() if name not in named]
-    return files + rows
+    return [Damage(name, (), why) for name, why in reasons.items() if name not in named] + rows
 
 
 def compare_files(location: Location) -> dict[str, str]:
@@ -174,8 +173,10 @@ def compare_list(store: Store) -> dict[str, str]:
             names.add(fmt.shard_name(spec, shard))
 
     wrong = names ^ (read_checksums(store.location).keys() - optional)
-    reason = f"{fmt.CHECKSUMS} does not list exactly this store's files: see "
-    return {name: f"{reason}{name!r:.80}" for name in sorted(wrong)}
+    return {
+        name: f"{fmt.CHECKSUMS} does not list exactly this store's files: see {name!r:.80}"
+        for name in sorted(wrong)
+    }
 
 
 def repair(

@@ -71,7 +71,7 @@ def train(
 @path_option(
     "--elan",
     metavar="FOLDER",
-    help="A folder for ELAN, with one .eaf file per media file; ideally the folder of the media "
+    help="A folder for new ELAN files, one per media file; ideally the folder of the media "
     "files. Only clips with a start and an end are written.",
 )
 @overwrite_option
@@ -123,11 +123,11 @@ def predict(
         warnings = predictions.warnings
         placed = with_places(predictions, open_stores(list(stores)).items)
     rows = records(table)
-    files = {}
-    if output:
-        files[output] = format_rows(rows)
+    files: dict[Path, str] = {}
     if elan:
         files |= {elan / name: text for name, text in to_elan(placed, warnings).items()}
+    if output:
+        files[output] = format_rows(rows)
     write_files(files, overwrite=overwrite)
     if as_json:
         echo_json(rows)

@@ -55,9 +55,8 @@ def test_names_of_files_become_ids(films, tmp_path):
     assert manifest.ids[-1] == "tt0000001-002"
     manifest = from_rows(tmp_path, "id,name,label", "1,a,S", "2,b,EN", columns={"id": "name"})
     assert (manifest.ids, manifest.items.extra) == (["a", "b"], {"id (not used)": ["1", "2"]})
-    rows = ("ep.1,0,4", "ep.2,0,4")
-    manifest = from_rows(tmp_path, "film,start,end", *rows, columns={"media": "film"})
-    assert (manifest.items.films, manifest.items.media) == (["ep.1", "ep.2"],) * 2
+    made = from_rows(tmp_path, "film,start,end", "a.1,0,4", "a.2,0,4", columns={"media": "film"})
+    assert made.items.films == made.items.media == ["a.1", "a.2"]
     names = ["ep.1", "ep.2", "Dr. No", "ep"]  # with points, and no extension
     manifest = from_rows(tmp_path, "video", *names)
     assert manifest.ids == ["ep.1", "ep.2", "Dr._No", "ep"]
