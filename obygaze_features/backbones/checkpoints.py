@@ -51,7 +51,7 @@ class Checkpoint:
 
 
 def resolve_backbone(spec: str) -> Checkpoint:
-    """Return the checkpoint for a spec as in `load_backbone`; download it if needed."""
+    """Return the checkpoint for a spec as in `resolve`; download it if needed."""
     return resolve(spec, known_checkpoints(), accept=family_of)
 
 

@@ -33,8 +33,8 @@ def resample(backbone: Backbone, sampling: Sampling | None, track: int | None = 
         return backbone
     if not sampling.rate:
         raise UsageError(
-            f"{backbone.name} takes frames, so --frames {sampling.frames} needs a rate. "
-            "Add --sampling '2 fps', or extract this backbone in a separate run without --frames"
+            f"{backbone.name} takes frames, so --frames {sampling.frames} needs a rate. Extract it "
+            "without --frames or, if it sees single frames, add --sampling '2 fps'"
         )
     encode = backbone.encode_images
     if not encode or not backbone.per_frame or not backbone.embedding:

@@ -190,8 +190,8 @@ class Decoders:
     ) -> Iterator[tuple[Task, Result]]:
         """Yield each task with the result of `do`, in order.
 
-        In addition to one task per process, `ahead` tasks are started before their results are
-        consumed.
+        Besides one task per process, up to `ahead` tasks are submitted before the caller takes a
+        result.
         """
         waiting: deque[tuple[Task, Future[Result]]] = deque()
         for task in tasks:

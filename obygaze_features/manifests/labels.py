@@ -263,9 +263,9 @@ def name_key(text: str) -> str:
 
 
 def choose_scheme(levels: OwnLevels) -> LabelScheme | None:
-    """Return the scheme for `levels`: a list of levels, or the path of a file; None if None.
+    """Return the scheme for `levels`: a list of levels or a path; None for the default.
 
-    A scheme without a name is called ``own``, so that tables with the same levels have the same.
+    An unnamed scheme is called ``own``, so that tables with equal levels have equal schemes.
 
     A string with commas is a list of levels; a string without commas is a path. The path leads to a
     TOML or JSON file with a scheme as in manifests (a level or a concept may be just a string); to

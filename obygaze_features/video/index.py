@@ -105,8 +105,8 @@ class FrameIndex:
         if first >= last or is_beyond:
             raise VideoError(
                 path,
-                f": the clip's span ({begin:g} s to {until:g} s) does not fit the film, which is "
-                f"{self.seconds:.3f} s long; check the span and the file",
+                f": the clip's span ({begin:g} s to {until:g} s) has no frame, or exceeds the film "
+                f"({self.seconds:.3f} s); check the span and the file",
             )
         return range(first, last)
 
@@ -246,7 +246,7 @@ def index_file(path: Path, *, tick: Tick = lambda: None, decode: bool = True) ->
         times = np.arange(len(pts)) / float(rate)
         step = 0.0
     else:
-        raise VideoError(path, "has neither timestamps nor a frame rate; convert it to MP4")
+        raise VideoError(path, "has no usable timestamps or frame rate; convert it to MP4")
     if rate and not step:
         step = float(1 / rate)
     return FrameIndex(

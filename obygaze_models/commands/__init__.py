@@ -1,1 +1,1 @@
-"""Click commands, one module per group. Each command is a thin wrapper of a public function."""
+"""Click commands, which call the public functions."""

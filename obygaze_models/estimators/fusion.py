@@ -60,7 +60,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         columns = sum(self.stores.values())
         if X.shape[1] != columns:
             raise ExperimentError(
-                f"X has {X.shape[1]} columns, but the stores have {columns}. Pass all of them"
+                f"X needs the stores' {columns} columns, side by side (got {X.shape[1]})"
             )
 
         self.means_ = np.zeros(columns)

@@ -352,8 +352,8 @@ class Run:
             store = self.experiment.store
             for address in filter(is_remote, as_list(store)):
                 raise ExperimentError(
-                    f"{self.folder}: the features are at {redact_url(address)}. For safety, remote "
-                    "stores named in a run are not opened. If you trust it, pass store=ADDRESS"
+                    f"{self.folder}: the features are at {redact_url(address)}. For safety, a "
+                    "run's remote stores are not opened. If you trust this one, pass store=ADDRESS"
                 )
         opened = open_stores(store)
         predictions = self.predictions.assign(task=self.predictions["test"].map(self.trained_on))

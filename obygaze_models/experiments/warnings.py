@@ -96,8 +96,8 @@ def _untested(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWar
         needed = plan.experiment.protocol_options.get("min_clips", FILM_CLIPS)
         total = counted(usable["group"].nunique(), noun)
         text = (
-            f"{len(groups)} of {total} tested, but not {join_some(lacking.unique().tolist(), 3)} "
-            f"(fewer clips of a class than min_clips = {needed}, or no tested fold)."
+            f"Tested {len(groups)} of {total}, but not {join_some(lacking.unique().tolist(), 3)} "
+            f"(fewer than min_clips = {needed} clips of a class, or no tested fold)."
         )
         yield RunWarning("films", "", text)
     in_test = clips["fold"] == plan.division.last

@@ -40,8 +40,8 @@ def tcav(
     code
         The index of the class in ``model.classes_``; by default, the last.
     runs
-        The number of random directions. They are fitted like the concepts', to shuffled labels. No
-        p is below 1 / (runs + 1).
+        The number of random directions, fitted like concepts but to shuffled labels. No p is below
+        1 / (runs + 1).
     random_state
         The seed of the shuffles.
 
@@ -49,9 +49,9 @@ def tcav(
     -------
     A row per ``concept``. ``score`` is the share of clips whose logit rises along the concept's
     direction, and ``random_score`` its mean for random directions. ``p`` is the share of directions
-    whose score is at least as far from one half, and ``p_holm`` corrects it for the number of
-    concepts. ``slope`` is the logit's mean slope, with its own p values. In a nearly linear
-    network, even random directions score nearly 0 or 1, so use the slope.
+    that score at least as far from one half as the concept, and ``p_holm`` corrects it for the
+    number of concepts. ``slope`` is the logit's mean slope, with its own p values. In a nearly
+    linear network, even random directions score nearly 0 or 1, so use the slope.
     """
     random = random_label_cavs(bank, X_bank, Y_bank, runs=runs, random_state=random_state)
     gradients = logit_gradients(model, X)[code]

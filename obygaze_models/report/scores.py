@@ -154,7 +154,7 @@ class Tested:
 
 
 def tested(runs: Sequence[Run]) -> list[Tested]:
-    """Return every model on every test set, those of each run's first model first."""
+    """Return every model on every test set, starting with each run's first model."""
     entries = []
     for run, reads in zip(runs, inputs(runs), strict=True):
         table = run.predictions

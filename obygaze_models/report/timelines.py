@@ -80,7 +80,7 @@ def _spans(
     try:
         table = pd.read_csv(path, usecols=[*columns], dtype=dict(columns), keep_default_na=False)
     except (OSError, ValueError) as problem:
-        raise ExperimentError(f"{path}: not from `obygaze models moments`: {problem}") from None
+        raise ExperimentError(f"{path} cannot be read: {problem}") from None
     by_film: dict[str, list[list[float]]] = {film: [] for film, _ in starts.values()}
     for row in table.to_dict("records"):
         clip, *_ = row.get("id", row.get("clips", "")).split(SEPARATOR)

@@ -261,7 +261,7 @@ SLIPS = [
     (lambda: tree(left=[1, 2, -1]), "must have two children or none"),
     (lambda: tree(feature=[2, -2, -2]), r"a column that it lacks \(it has 2\)"),
     (lambda: tree(threshold=[0.5]), "same length"),
-    (lambda: tree(value=np.zeros((2, 2))), "a tree with 3 nodes has values of shape"),
+    (lambda: tree(value=np.zeros((2, 2))), "a tree's values have shape"),
 ]  # fmt: skip
 
 

@@ -57,7 +57,7 @@ def import_manifest(source: Path | str) -> Manifest:
         name="accede",
         items=Items.of([Item(media_stem(name), media=name) for name in names]),
         scheme=scheme,
-        source="LIRIS-ACCEDE, as its authors give it out; MediaEval 2015, Affective Impact of "
+        source="LIRIS-ACCEDE, as its authors release it; MediaEval 2015, Affective Impact of "
         "Movies",
         licence="research only, by agreement with the authors of LIRIS-ACCEDE",
         citation="Baveye et al. 2015, LIRIS-ACCEDE: A Video Database for Affective Content "
