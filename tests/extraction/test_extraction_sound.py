@@ -100,7 +100,7 @@ def test_the_number_of_sound_windows_is_an_option(tmp_path, tiny, clap):
     shared = np.linspace(0, 66, 64, dtype=int)
     np.testing.assert_allclose(full["long"]["frames"][shared], cut["long"]["frames"], atol=1e-3)
     assert "at most 67" in full.attributes["preprocessing"]["sampling"]
-    with pytest.raises(UsageError, match=r"tiny takes frames, so --frames 67 .*Add --sampling"):
+    with pytest.raises(UsageError, match=r"tiny takes frames, so --frames 67 .*add --sampling"):
         of.extract(manifest, tmp_path, [clap, tiny], tmp_path / "t", frames=67)
 
 
