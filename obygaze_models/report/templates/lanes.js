@@ -1,5 +1,5 @@
 // The lanes of a film on a time axis. A range input widens them, and the browser scrolls.
-const LANE = { level: 18, model: 44, frames: 44, moments: 10, concept: 10, axis: 18 };
+const LANE = { level: 18, model: 44, frames: 44, moments: 16, concept: 10, axis: 18 };
 
 // Each clip's start and end on the axis of its film: in seconds, or one after the other.
 function film_spans(clips) {
