@@ -80,11 +80,11 @@ class Status(IntEnum):
     TODO = 0
     DONE = 1
     MISSING = 2
-    """The media file was not found, or several files match."""
+    """The item's file (or its row, in an import) was not found, or several files match."""
     UNREADABLE = 3
-    """The media file exists but cannot be decoded, or the text is empty."""
+    """The file exists but cannot be decoded, or the text is empty."""
     NOT_FINITE = 4
-    """The backbone computed a value that the array cannot store, or skipped some frames."""
+    """The row has a value that the array cannot store, or no features for some frames."""
 
 
 @dataclass(frozen=True)
