@@ -205,7 +205,7 @@ def commit_block(
     rows = store.rows_of_block(block)
     if not rows or len(outcomes) != len(rows):
         raise StoreError(
-            f"{store.path}: wrong row count for block {block}: got {len(outcomes)}, not {len(rows)}"
+            f"{store.path}: cannot write block {block}; rows: {len(rows)}, passed: {len(outcomes)}"
         )
 
     status = []
