@@ -55,7 +55,7 @@ def find_films(names: Collection[str] | str, titles: Mapping[str, str]) -> list[
     """Return the ids of the films with these ids or titles.
 
     A name may be several names separated by commas. In a name, * matches any characters. A name
-    that begins with ! takes its films away, from all films if there are only such names.
+    that begins with ! excludes its films. If all names begin with !, the other films are returned.
 
     Examples
     --------

@@ -177,7 +177,7 @@ class Items:
         if "" in groups:
             raise ManifestError(
                 f"{ids[groups.index('')]} has no {group_noun(name)}; fill in the column {name}, or "
-                'group clips by another one (--by media, or groups = "media")'
+                'group clips by another one (--by COLUMN, or groups = "COLUMN")'
             )
         return groups
 
@@ -231,7 +231,7 @@ class Items:
     ) -> Items:
         """Return the items of these films that have these ids, in unchanged order.
 
-        Every film and id must exist. A string is treated as a list of one.
+        Every film and id must exist. You can pass a single film or id as a string.
         """
         rows: Sequence[int] = range(len(self))
         if ids is not None:
@@ -381,9 +381,10 @@ def are_ids(names: Sequence[str]) -> bool:
 
 
 def safe_id(name: str) -> str:
-    """Convert a name to a valid id, dropping accents and replacing other marks with underscores.
+    """Convert a name to an id, dropping accents and replacing other marks with underscores.
 
-    If letters of another script are lost, or nothing is left, part of the name's hash is appended.
+    The length is not limited. If letters of another script are lost, or nothing is left, part of
+    the name's hash is appended.
 
     Examples
     --------

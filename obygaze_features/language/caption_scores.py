@@ -84,7 +84,9 @@ def score_captions(
         if not any(MASK in row["caption"] for row in rows):
             suffixes.insert(0, "")
     if not rows:
-        raise BiasError(f"{path}: no captions to score. Put {MASK} where the word for a person is")
+        raise BiasError(
+            f"{path}: no captions to score. With --variants, put {MASK} where a person is named"
+        )
     model = load_language_model(language_model, device)
     encoder = load_sentence_encoder(sentence_encoder, device)
     for start in progress(range(0, len(rows), ROWS_PER_STEP), "Scoring", unit="block"):

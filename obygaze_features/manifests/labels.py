@@ -434,7 +434,7 @@ class LabelSet(IdTable):
     ) -> LabelSet:
         """Read labels from a CSV table; raise at the first cell that does not fit the scheme.
 
-        `default` is the scheme of the manifest, for labels without their own.
+        `default` is the scheme of the manifest, for labels without a scheme of their own.
         """
         path = table.path.with_suffix(".json")
         scheme = scheme_in(about, path, default)

@@ -201,8 +201,8 @@ class Manifest:
         Parameters
         ----------
         films, ids
-            The films and the ids of the items to keep; each must exist. Here and below, a string is
-            treated as a list of one.
+            The films and the ids of the items to keep; each must exist. Here and below, you can
+            pass a single name as a string.
         levels, concepts
             The levels of the items to keep, and concepts of which each item must have at least one.
         labels

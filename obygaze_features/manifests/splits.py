@@ -284,9 +284,9 @@ def stratified(
     split on every machine and with every version of every library.
 
     With `groups`, a column of the items such as ``film`` or ``media``, all items of a group are in
-    one fold, and the levels are spread as evenly as whole groups allow. With a `gap` (the seconds
-    that will separate test and training clips), the groups are stretches of each file that are long
-    enough for some of their clips to remain (see `cut_files`).
+    one fold, and the levels are spread about evenly. With a `gap` (the seconds that will separate
+    test and training clips), the groups are stretches of each file that are long enough for some of
+    their clips to remain (see `cut_files`).
 
     By default, the split is called ``leak-free``, or ``by-`` and the column.
     """
@@ -320,8 +320,8 @@ def stratified(
     if shared:
         raise UsageError(
             "clips in several folds show the same seconds of a file, so the folds would leak: "
-            f"{join_some(shared, 2)}. Keep the clips of a file together: --by media (in an "
-            'experiment, groups = "media")'
+            f"{join_some(shared, 2)}. Keep the clips of a file together: --by media or --by film "
+            '(in an experiment, groups = "media" or "film")'
         )
     return split
 
@@ -383,7 +383,7 @@ def leave_film_out(
     names, folds = np.unique(manifest.items.groups(groups, ids), return_inverse=True)
     noun = group_noun(groups)
     if len(names) < 2:
-        raise UsageError(f"leave-{noun}-out needs items from at least two {noun}s")
+        raise UsageError(f"leave-{noun}-out needs items of more than one {noun}")
     about = {"method": f"one fold per {noun}", f"{noun}s": names.tolist()}
     name = name or f"leave-{safe_id(noun)}-out"
     return Split(name, ids, folds.tolist(), about=about)

@@ -14,9 +14,10 @@ Row = dict[str, Any]
 def statistics(manifest: Manifest, labels: str | None = None) -> dict[str, list[Row]]:
     """Count a label set's clips by level, by concept and by film.
 
-    Returns three tables. ``levels`` has a row for each level: its clips, their share of all clips,
-    and their mean number of concepts. ``concepts`` has a row for each concept that any clip has:
-    the share of each level's clips that have it. ``by_film`` has each film's clips of each level.
+    Returns three tables. ``levels`` has a row for each level: its clips, their share of the set's
+    clips, and their mean number of concepts. ``concepts`` has a row for each concept that any clip
+    has: the share of each level's clips that have it. ``by_film`` has each film's clips of each
+    level.
     """
     label_set = manifest.labels(labels)
     scheme = manifest.label_scheme(labels)

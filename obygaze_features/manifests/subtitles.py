@@ -48,8 +48,8 @@ def with_subtitles(manifest: Manifest, source: Path | str, *, shift: float = 0.0
     manifest
         The clips, which are spans of films.
     source
-        An SRT or WebVTT file, or a folder with one such file per film, named after the film's id,
-        title or video (``tt0467406.srt``, ``Juno (2007).en.vtt``).
+        An SRT or WebVTT file, or a folder with one such file per film. The name of a file is its
+        film's id, title or video (``tt0467406.srt``, ``Juno (2007).en.vtt``).
     shift
         Shift all subtitles by this many seconds; a negative number makes them earlier.
     """
@@ -157,7 +157,7 @@ def _read_films(source: Path, items: Items) -> tuple[dict[str, list[Line]], list
 def _clips_with(line: Line, starts: np.ndarray, ends: np.ndarray) -> list[int]:
     """Return the clip that contains most of a subtitle.
 
-    Overlapping clips that contain as much, such as those of two annotators, share the subtitle.
+    Overlapping clips that contain equally much of it, such as two annotators' clips, share it.
     """
     end = max(line.end, line.start + 1e-3)  # some subtitles have no duration
     shares = np.round(np.minimum(end, ends) - np.maximum(line.start, starts), 6)

@@ -49,7 +49,7 @@ def search(
     Parameters
     ----------
     stores
-        One store, or several from the same backbone: open stores, or addresses for `open_store`.
+        One store, or several from the same backbone: `Store` objects or addresses for `open_store`.
     text
         Find clips that match this text, with the text tower of the stores' backbone.
     like
@@ -239,7 +239,7 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
     if any(candidate.name == family and not candidate.embeds_texts for candidate in families()):
         raise no_texts
     give = "pass the backbone that made the store: --backbone NAME=FOLDER or NAME=module:make"
-    # Stores may come from anybody, so they may name listed backbones, but not code or downloads.
+    # Stores may come from anybody, so they may name only known checkpoints, never code.
     known = known_checkpoints()
     spec = backbone
     if spec is None and family in known:
@@ -247,7 +247,7 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
     if backbone is None and name in known:
         spec = name
     if spec is None:
-        raise BackboneError(f"{store.where}: no backbone {shorten(name)} is known; {give}")
+        raise BackboneError(f"{store.where}: unknown backbone {shorten(name)}; {give}")
     network = load_backbone(spec, "cpu")
     if network.text_tower is None:
         raise no_texts

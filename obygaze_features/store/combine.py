@@ -43,7 +43,7 @@ class Plan:
     items: Items
     stores: Sequence[Store]
     source: Rows
-    """The index in `stores` of each item's store; `NO_SOURCE` if no store has the item."""
+    """The index in `stores` of each item's store; `NO_SOURCE` for rows to compute again."""
     row: Rows
     """The number of each item's row in its store."""
 

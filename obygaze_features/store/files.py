@@ -1,6 +1,6 @@
 """The files of a store in a folder or a zip file on this machine, mapped into memory.
 
-Files behind a URL are in `store.remote`.
+`store.remote` reads the files of a store behind a URL.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Location:
     """The address as shown in messages, without secrets."""
     is_local = True
     identity: object = None
-    """The identity of the store that was opened; None if nothing can replace it unnoticed."""
+    """The identity of the store that was opened; None if its replacement would not be noticed."""
 
     def join(self, name: str) -> str:
         """Return a file's address, as shown in messages."""

@@ -45,7 +45,7 @@ HUB_LICENCES = (
     "apache-2.0", "bsd-3-clause", "cc-by-4.0", "cc-by-nc-4.0", "cc-by-nc-nd-4.0",
     "cc-by-nc-sa-4.0", "cc-by-sa-4.0", "cc0-1.0", "mit", "odbl", "pddl",
 )  # fmt: skip
-"""Licence ids that the Hugging Face Hub recognises. Other licences are shown by name."""
+"""Licence ids of the Hugging Face Hub. The card states any other licence by its name."""
 
 
 def finalise(store: Store | Path | str, *, allow_incomplete: bool = False) -> Store:
@@ -112,7 +112,7 @@ def set_texts(store: Store, texts: Mapping[str, str]) -> Store:
 
 
 def _write(store: Store, name: str, text: str) -> None:
-    """Replace a file of a store, which is read-only if the store is final."""
+    """Replace a file of a store; make the file read-only if the store is final."""
     write_text(store.path / name, text)
     if store.is_final:
         make_read_only(store.path / name)
@@ -200,7 +200,7 @@ def _read_chunks(
     first: int,
     done: NDArray[np.bool_],
 ) -> Iterator[NDArray[Any] | None]:
-    """Yield the chunks of a shard that starts with row `first`; None if no row of it is done."""
+    """Yield the chunks of a shard that starts with row `first`; None for one without done rows."""
     step = max(1, PART_BYTES // layout.chunk_bytes) * layout.chunk_rows
     step = min(step, layout.shard_rows)
     for start in range(0, len(done), step):

@@ -1,6 +1,6 @@
 """The feature store format in code; stores/README.md is its specification.
 
-Nothing here touches the disk. The reader and the writer take names, codes and codecs from here.
+Nothing here touches the disk. Other modules take names, status codes and layouts from here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ BLOCK_ROWS = 32
 MAX_BLOCK_ROWS = 512
 """The largest default number of rows per block. A kill loses up to a block (170 s at 3 clips/s)."""
 BLOCKS = 500
-"""The maximum number of blocks if `MAX_BLOCK_ROWS` allows it. A block has one file per array."""
+"""The default maximum number of blocks, if `MAX_BLOCK_ROWS` allows it.
+
+A block has one file per array and a commit record.
+"""
 ATTRIBUTES = "obygaze"
 """The key of obygaze's attributes in the Zarr group."""
 IDS = "ids"
@@ -36,7 +39,7 @@ LOG = "log.jsonl"
 STAGING = "staging"
 PROBE = "probe"
 CHECKSUMS = "checksums.json"
-"""The list of the SHA-256 of files that never change (in a final store, all but the log)."""
+"""The SHA-256 of the files that are not filled row by row (in a final store, all but the log)."""
 STATUS = "status"
 ROWS = "rows.csv"
 CARD = "README.md"
@@ -77,11 +80,11 @@ class Status(IntEnum):
     TODO = 0
     DONE = 1
     MISSING = 2
-    """The media file was not found, or several files match."""
+    """The item's file (or its row, in an import) was not found, or several files match."""
     UNREADABLE = 3
-    """The media file exists but cannot be decoded."""
+    """The file exists but cannot be decoded, or the text is empty."""
     NOT_FINITE = 4
-    """The backbone computed a value that the array cannot store, or skipped some frames."""
+    """The row has a value that the array cannot store, or no features for some frames."""
 
 
 @dataclass(frozen=True)
@@ -265,7 +268,7 @@ def shard_name(spec: ArraySpec, shard: int) -> str:
 def staged_name(spec: ArraySpec, block: int, sha256: str) -> str:
     """Return the path at which a block's shard is kept until it is moved into the array.
 
-    The name follows from the record, so the next process that opens the store can finish the move.
+    The name follows from the record, so the next writer of the store can finish the move.
     """
     return f"{STAGING}/{block:06d}.{spec.name}.{sha256[:16]}"
 

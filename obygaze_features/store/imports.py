@@ -1,8 +1,8 @@
 """Import features from NumPy, PyTorch or HDF5 files into a store, block by block.
 
 The source of an array is `Rows`, with a function that reads an item's row. The first row that can
-be read sets the shape and number type of all. A row that cannot be read is recorded as failed, with
-the reason. An interrupted import is resumed.
+be read sets the shape and number type of the array. A row that cannot be read is recorded as
+failed, with the reason. Repeating an interrupted import resumes it.
 
 A folder has one file per item, ``FILM/STEM.pth`` or ``FILM/STEM.npy``, which is found like the
 item's media file. If no file has that stem, or if the item is a span of a film, the file is found
@@ -45,7 +45,10 @@ HDF5_SUFFIXES = (".h5", ".hdf5")
 CACHE_BYTES = 64 * 2**20
 """The size of the HDF5 chunk cache, so that a chunk of many rows is decompressed only once."""
 MAX_ROW_BYTES = 2**30
-"""The maximum size of a row, a chunk or the ids. HDF5 reads them whole, and may claim any size."""
+"""The maximum size of a row, a chunk or the ids.
+
+HDF5 reads each of them whole, and a file may claim any size for them.
+"""
 MAX_REASON = 200
 """The maximum length of the reason for a failure."""
 
@@ -223,7 +226,8 @@ def _rows_by_id(path: Path, matrix: Any, ids: Sequence[str], *, padded: bool = F
     """Return the rows of a matrix or an HDF5 dataset; `ids` has the id of each row."""
     if len(matrix.shape) < 2 or len(matrix) != len(ids):
         raise StoreError(
-            path, f"must have one row for each of {len(ids):,} ids (its shape is {matrix.shape})"
+            path,
+            f"needs 2 or more axes and a row per id (ids: {len(ids):,}; shape: {matrix.shape})",
         )
     row_of: dict[str, int] = {}
     for row, item_id in enumerate(ids):
@@ -379,7 +383,7 @@ def read_recipe(path: Path | str | None, backbone: str | None = None) -> Recipe:
         with translate(UsageError, path, "is not a valid recipe ({})"):
             stated = msgspec.json.decode(json.dumps(table), type=_Recipe)
     name = stated.backbone.get("name", backbone or UNKNOWN)
-    # Weights are named after the backbone, so that two of unknown weights are not taken for one.
+    # Unknown weights are named after the backbone, so those of backbones with other names differ.
     unknown = {
         "name": name,
         "revision": None,

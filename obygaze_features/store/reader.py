@@ -45,7 +45,7 @@ Missing = Literal["raise", "nan", "drop"]
 class Store:
     """The features of one manifest's items from one backbone. Open a store with `open_store`.
 
-    The state of rows is read from disk on first use; `refresh` reads it again.
+    The state of rows is read on first use, and again after `refresh`.
 
     Examples
     --------
@@ -297,7 +297,7 @@ class Store:
         if isinstance(ids, str):
             raise UsageError(f"ids must be a list of ids (got {ids!r:.60})")
         stored, order = self._sorted_ids
-        # Ids are plain ASCII; other characters are escaped, and so found nowhere.
+        # Stored ids are plain ASCII. Other ids are escaped, so they match none of these.
         wanted = np.array([ascii(str(item_id))[1:-1] for item_id in ids], "S")
         places = np.searchsorted(stored, wanted, sorter=order)
         rows: Rows = order.take(places, mode="clip")

@@ -1,7 +1,7 @@
 """Read rows of arrays, shard by shard.
 
 Shards on this machine are memory-mapped. If they are uncompressed, they are read many times faster
-than with Zarr. Of other shards, only the index and the chunks that are needed are read.
+than with Zarr. Of a shard behind a URL, only the index and the parts around the rows are fetched.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ class RowReader:
         for name in self._names(array, number):
             tail = tails.get(name)
             if tail is not None or location.is_local:
-                with contextlib.suppress(FileNotFoundError):  # or it has just been moved
+                with contextlib.suppress(FileNotFoundError):  # it may have just been moved
                     return Shard(location, name, array, tail)
         raise DamagedFile(StoreFile(location, name), "it is missing")
 
@@ -269,7 +269,7 @@ class RowReader:
         record = self.store.records.get(number)
         sha256 = record.shards[array.spec.name] if record else None
         if sha256:
-            # A writer was interrupted, or has not moved the shard yet.
+            # The shard has this name until a writer moves it.
             names.insert(0, fmt.staged_name(array.spec, number, sha256))
         return names
 

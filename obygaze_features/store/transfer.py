@@ -1,11 +1,11 @@
 """Transfer final stores as a whole: to and from zip files, folders, S3 and the Hugging Face Hub.
 
 The checksum of every file except the log is verified before it is sent and after it is fetched.
-Repeating an interrupted call keeps the files that have arrived: a pull collects them in a hidden
-folder; a push to S3 sends ``checksums.json`` first, which identifies the store, and the group's
-``zarr.json`` last, so that a partial store cannot be opened. A push to the Hub is a single commit.
-Zip files are not compressed, so that they can be mapped. Equal stores give equal zip files, except
-for their logs.
+Repeating an interrupted pull or push keeps the files that have arrived: a pull collects them in a
+hidden folder; a push to S3 sends ``checksums.json`` first, which identifies the store, and the
+group's ``zarr.json`` last, so that a partial store cannot be opened. A push to the Hub is a single
+commit. Zip files are not compressed, so that they can be mapped. Equal stores give equal zip files,
+except for their logs.
 """
 
 from __future__ import annotations
@@ -218,9 +218,9 @@ def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> di
 
 
 def _prepare(folder: Path, listed: bytes) -> None:
-    """Make the hidden folder for the files of a pull, or keep that of an earlier run.
+    """Make the hidden folder for the files of a pull, or keep the folder of an earlier pull.
 
-    It is kept if its list of checksums shows that its files belong to the same store.
+    The folder is kept if its list of checksums equals `listed`.
     """
     names = {fmt.CHECKSUMS, fmt.LOG}
     with contextlib.suppress(StoreError):

@@ -1,4 +1,4 @@
-"""Verify a store: compare every file with its checksum, and name the damaged rows. Repair it.
+"""Verify stores (compare files with their checksums, and name damaged rows), and repair them.
 
 The SHA-256 of a shard is in its block's record, or in ``checksums.json`` for a final store. If a
 shard does not match, the checksum of each of its chunks shows which rows are damaged.

@@ -2,7 +2,7 @@
 
 Because of the order of a commit's steps, a kill at any moment does no damage:
 
-1. write and flush each array's shard, under a name in ``staging/`` that contains its checksum;
+1. write and flush each array's shard, under a name in ``staging/`` with 16 digits of its SHA-256;
 2. write the commit record, which replaces an older record in one step. Now the block exists;
 3. move the shards into the arrays. If this is interrupted, the next process that opens the store
    for writing finishes the move, because the record names the shards.
@@ -204,7 +204,9 @@ def commit_block(
     """
     rows = store.rows_of_block(block)
     if not rows or len(outcomes) != len(rows):
-        raise StoreError(f"{store.path}: rows in block {block}: {len(rows)}, not {len(outcomes)}")
+        raise StoreError(
+            f"{store.path}: cannot write block {block}; rows: {len(rows)}, passed: {len(outcomes)}"
+        )
 
     status = []
     sources = []
@@ -338,7 +340,7 @@ def finish_moves(store: Store) -> None:
 def move_shards(store: Store, record: BlockRecord, *, sync: bool = True) -> None:
     """Finish a commit by moving the shards that are still staged.
 
-    Nothing is removed, because another part may have written the block again meanwhile.
+    Nothing is removed, because another process may have written the block again meanwhile.
     """
     for spec in store.specs:
         sha256 = record.shards[spec.name]

@@ -5,8 +5,8 @@ container. If the index proves that order (see `FrameIndex.why_slow`), only the 
 frames need are decoded, and each frame is identified by its time. Otherwise, or if the film
 contradicts its index, the film is decoded from its start.
 
-If the decoder reports damage, all frames that it may affect are refused, at least up to the next
-packet at which decoding can start. Damage that the decoder does not report cannot be detected.
+If the decoder reports damage, all frames that the damage may affect are refused, at least up to the
+next packet at which decoding can start. Damage that the decoder does not report cannot be detected.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _runs(index: FrameIndex, numbers: Numbers) -> list[tuple[int, int]]:
 
 
 def _begins(index: FrameIndex, numbers: Numbers) -> Numbers:
-    """Return the packet from which to decode each frame: the last start that is not shown later."""
+    """Return the packet from which to decode each frame: the last start shown no later than it."""
     before = np.searchsorted(index.seeks[:, 0], index.pts[numbers], side="right") - 1
     return index.starts[before]
 
@@ -323,7 +323,7 @@ def _decode_counting(
 ) -> Iterator[tuple[int, VideoFrame]]:
     """Decode the film from its start, and identify frames by counting.
 
-    Any damage up to the last frame refuses the clip.
+    Raise `VideoError` if there is any damage up to the last frame.
     """
     last = int(numbers[-1])
     wanted = set(numbers.tolist())

@@ -267,7 +267,7 @@ def index_file(path: Path, *, tick: Tick = lambda: None, decode: bool = True) ->
 def _refuse_damaged_structure(path: Path) -> Iterator[None]:
     """Raise if FFmpeg skips a damaged part of a Matroska file during the ``with`` block.
 
-    A message is the only sign of it. Damaged frames are found when they are decoded.
+    FFmpeg's message is the only sign. Damaged frames are found when they are decoded.
     """
     level = av.logging.get_level()
     av.logging.set_level(av.logging.ERROR)

@@ -153,9 +153,9 @@ class Worker:
         self._index: FrameIndex
 
     def answers(self, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield the JSON answers to a request to decode or hear a clip.
+        """Yield the JSON answers to a request for the frames or the sound of a clip.
 
-        A clip's frames are in the answers after the first one.
+        Frames are in the answers after the first one.
         """
         path = Path(request["path"])
         try:
@@ -215,7 +215,7 @@ class Worker:
         done: list[int] = []
         for number, picture in iter_frames(path, wanted, index=index, tick=self._tick):
             most = max(1, min(FRAMES_PER_ANSWER, ANSWER_BYTES // picture.nbytes))
-            # Copied at once, so that FFmpeg uses its memory again.
+            # Copied at once, so that FFmpeg can reuse the picture's memory.
             memory = self._memory.array((most, *picture.shape))
             memory[len(done)] = picture
             done.append(number)

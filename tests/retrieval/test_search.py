@@ -193,11 +193,11 @@ def test_text_search_equals_transformers(checkpoints, tmp_path, name):
 
 
 @pytest.mark.parametrize(("about", "remedy"), [
-    ({"name": "ours"}, "is known"),
-    ({"family": "shutil:rmtree"}, "is known"),
-    ({"name": "standard"}, "is known"),  # a folder that is there
-    ({"name": "lab/model"}, "is known"),  # of the Hub
-    ({"name": "shutil:rmtree", "family": "shutil:rmtree"}, "is known"),
+    ({"name": "ours"}, "unknown backbone"),
+    ({"family": "shutil:rmtree"}, "unknown backbone"),
+    ({"name": "standard"}, "unknown backbone"),  # a folder that is there
+    ({"name": "lab/model"}, "unknown backbone"),  # of the Hub
+    ({"name": "shutil:rmtree", "family": "shutil:rmtree"}, "unknown backbone"),
     ({"name": "vivit", "family": "vivit"}, "backbone vivit cannot encode text; .*--like"),
 ])  # fmt: skip
 def test_a_stores_metadata_loads_no_code_or_download(tmp_path, monkeypatch, about, remedy):

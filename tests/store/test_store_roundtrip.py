@@ -74,8 +74,8 @@ def create(writer, manifest, recipe):
 
 
 SLIPS = {
-    "no such block": (lambda w: w.write_block(3, []), "rows in block 3: 0"),
-    "too many rows": (lambda w: w.write_block(2, [None, None]), "rows in block 2: 1, not 2"),
+    "no such block": (lambda w: w.write_block(3, []), "block 3; rows: 0"),
+    "too many rows": (lambda w: w.write_block(2, [None, None]), "block 2; rows: 1, passed: 2"),
     "shape": (
         lambda w: w.write_block(2, [Done({"native": np.ones(2)}, None)]),
         r"shapes: {'native': \(3,\)} \(got {'native': \(2,\)}\)",

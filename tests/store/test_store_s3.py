@@ -110,6 +110,6 @@ def test_other_schemes_are_refused_by_name(stores, tmp_path, address):
     scheme = address.partition("://")[0]
     send, fetch = partial(push, stores / "final.zarr"), partial(pull, path=tmp_path / "x.zarr")
     for use in (send, fetch, open_store):
-        with pytest.raises(UsageError, match=f"'{scheme}' addresses; use https") as problem:
+        with pytest.raises(UsageError, match=f"'{scheme}' URLs; choose from https") as problem:
             use(address)
         assert "cret" not in str(problem.value)
