@@ -1,8 +1,8 @@
-"""Protocols, which divide clips into training, validation and test.
+"""Protocols, which divide clips into training, validation and test sets.
 
 A protocol is an entry of `PROTOCOLS` with a function that yields the parts of each fold.
 `Protocol.make_folds` turns the parts into the rows of each fit. For scikit-learn, `LeaveFilmOut`
-tests each film, and ``PredefinedSplit(data.folds)`` tests each fold of a column.
+tests each eligible film, and ``PredefinedSplit(data.folds)`` tests each fold of a column.
 
 The released files have a fold column for each set of levels, so training clips of one set of levels
 can be test clips of another. Runs warn of these leaks.
@@ -230,9 +230,9 @@ def _films(y: Array, groups: Any, min_clips: int) -> tuple[Array, Array, list[in
     labelled = y >= 0
     if unnamed := int(labelled[names[codes] == ""].sum()):
         raise ExperimentError(
-            f"leave-film-out: no film for {unnamed:,} of {counted(int(labelled.sum()), 'clip')}. "
-            'Drop them with data.select(data.groups != ""), or group clips by file: '
-            'groups = "media"'
+            f"leave-film-out: no film or other group for {unnamed:,} of "
+            f"{counted(int(labelled.sum()), 'clip')}. Drop them with "
+            'data.select(data.groups != ""), or group clips by file: groups = "media"'
         )
     enough = names != ""
     for code in np.unique(y[labelled]):
@@ -241,8 +241,8 @@ def _films(y: Array, groups: Any, min_clips: int) -> tuple[Array, Array, list[in
     if len(eligible) < 2:
         raise ExperimentError(
             f"leave-film-out needs two films or other groups with {min_clips} or more clips "
-            f"of each class (got {len(eligible)} of {len(names)}). Lower min_clips: protocol = "
-            '{name = "leave-film-out", min_clips = 1}'
+            f"of each class (got {len(eligible)} of {len(names)}). Lower min_clips (protocol = "
+            '{name = "leave-film-out", min_clips = 1}), or use another protocol'
         )
     return names, codes, eligible
 
@@ -251,7 +251,7 @@ def each_fold(clips: Clips) -> Iterator[Parts]:
     """Test each fold once.
 
     The validation set is the next fold that has clips of every class far enough from the test
-    clips. The first fold follows the last.
+    clips, or else the next fold. The first fold follows the last.
     """
     y = clips.y
     folds = clips.folds
@@ -300,7 +300,7 @@ def papers_text(clips: Clips) -> Iterator[Parts]:
 
     There is a fit for each training fold. All fits train on all positives. Negatives are chosen as
     whole folds, so that there are about as many negatives as positives. Fit r takes the
-    negatives of fold r and of the folds after it, where fold 0 follows the last training fold. If
+    negatives of fold r and of the next few folds, where fold 0 follows the last training fold. If
     negatives do not outnumber positives, all fits train on the same clips.
     """
     y = clips.y

@@ -100,8 +100,8 @@ def _unknown_origin(store: Mapping[str, Any]) -> Iterator[RunWarning]:
         if {"weights", "preprocessing"}.issubset(unknown):
             text = (
                 f"the origin of the {backbone['name']} features was not recorded (unknown: "
-                f"{join_some(unknown)}), so do not compare the scores with the paper's or with "
-                "another backbone's. If you know the origin, import them again with --recipe."
+                f"{join_some(unknown)}), so do not compare the scores with the paper's or another "
+                "backbone's. If you know the origin, import the features again with --recipe."
             )
             yield RunWarning("unknown-origin", "", text)
 

@@ -213,7 +213,7 @@ def read_frames(sources: Sources, ids: Sequence[str], array: str) -> tuple[list[
     present = ~np.isnan(frames[:, :, 0]).all(axis=1)
     if len(have) and not present.any():
         raise ExperimentError(
-            f"{store.where}: array {array!r} is NaN in every clip ({len(have)}). Extract them again"
+            f"{store.where}: array {array!r} is NaN in every clip ({len(have)}). Extract it again"
         )
     # In place, because indexing would make a copy.
     for row, source in enumerate(np.flatnonzero(present).tolist()):
@@ -231,8 +231,8 @@ def read_frame_times(
 ) -> Array:
     """Return the times of the `count` frame features of each clip, in seconds [N, count].
 
-    If a feature covers several frames, such as a tubelet, its time is the mean of the frames'
-    times. Values are NaN if the store does not have the array. For another `array`, such as
+    The time of a feature that covers several frames (a tubelet) is the mean of the frames' times.
+    Values are NaN if the store does not have the array. For another `array`, such as
     ``loudness``, return its values instead of times.
     """
     times = np.full((len(ids), count), np.nan)
@@ -271,7 +271,7 @@ def _find_spec(store: Store, array: str, axes: int) -> ArraySpec:
         kind = {1: "array with one vector per clip", 2: "array with one vector per frame"}[axes]
         raise ExperimentError(
             f"{store.where}: {unknown_name(kind, array, fitting or ['none'])}. If it is missing, "
-            "import it as well, or extract the clips again with it among --arrays"
+            "import it as well, or add it to --arrays and extract the clips again"
         )
     return fitting[array]
 

@@ -282,6 +282,6 @@ def official_measure(labels: LabelSet, scheme: LabelScheme, tasks: Sequence[Task
 def uses_external_data(backbone: Mapping[str, Any]) -> bool:
     """Return True if a backbone was pretrained on external data (its weights are not random).
 
-    MediaEval requires such runs to be marked.
+    MediaEval requires runs that use external data to be marked.
     """
     return not backbone.get("config", {}).get("synthetic")

@@ -52,8 +52,8 @@ class FrameMIL(TorchClassifier):
     mean_, scale_
         The mean of each feature, and the overall scale, over the frames of the training clips.
     threshold_
-        The probability above which a frame counts as the second of two classes: the threshold with
-        the best F1 on the validation clips, or 0.5.
+        The lowest probability at which a frame counts as the second of two classes: the threshold
+        with the best F1 on the validation clips, or 0.5.
     best_epoch_, n_iter_, temperature_, history_, facts_
         See `MLPProbe`. `facts_` also has ``threshold``.
     """

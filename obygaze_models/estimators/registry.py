@@ -221,7 +221,7 @@ def _make_with(name: str, kind: Any, parameters: Mapping[str, Any]) -> Any:
 
 
 def _load_estimator(name: str, path: str) -> Any:
-    """Import an estimator's class; raise if it is not one, so that nothing else is called."""
+    """Import an estimator's class; raise for anything else, so that nothing else is called."""
     kind = load_class(path)
     if not (isinstance(kind, type) and hasattr(kind, "fit") and hasattr(kind, "get_params")):
         raise ExperimentError(
@@ -273,7 +273,7 @@ def _is_class(value: Any) -> bool:
 def trusted_classes() -> set[str]:
     """Return the paths of the classes with an entry point, which saved models may contain.
 
-    Nothing else in these packages is trusted. If whole packages were trusted, a forged file could
+    Nothing else in their packages is trusted. If whole packages were trusted, a forged file could
     call any function that their modules have imported.
     """
     trusted = set()

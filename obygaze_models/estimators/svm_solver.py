@@ -72,7 +72,7 @@ def inner_products(X: Array) -> Array | None:
 
 
 def part_of(products: Array | None, rows: Array) -> Array | None:
-    """Return the inner products of some rows. It is twice as fast as with ``np.ix_``."""
+    """Return the inner products of some rows, twice as fast as with ``np.ix_``."""
     if products is None or len(rows) == len(products):
         return products
     return products.take(rows, axis=0).take(rows, axis=1)
@@ -229,7 +229,7 @@ def clip_weights(class_weight: Any, y: Array) -> Array:
 
 
 def split_folds(y: Array, cv: int, groups: Array | None) -> list[tuple[Array, Array]]:
-    """Return each fold's training and test rows, or [] if there are too few clips for two folds."""
+    """Return each fold's training and test rows; [] if clips or groups are too few."""
     count = min(cv, int(np.bincount(y, minlength=2).min()))
     if groups is not None:
         count = min(count, len(np.unique(groups)))

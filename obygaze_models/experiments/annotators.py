@@ -40,8 +40,8 @@ def votes_of(run: Run, task: Task) -> dict[str, Array]:
 def compare_with_each(run: Run) -> dict[str, AnnotatorComparison]:
     """Compare the models with each annotator, by test set.
 
-    Test sets of numbers are left out, and those without clips that all annotators labelled and all
-    models predicted. With fewer than two annotators, return {}.
+    Test sets of numbers are left out, as are test sets without clips that all annotators labelled
+    and all models predicted. With fewer than two annotators, return {}.
     """
     clips = run.clips
     compared = {}

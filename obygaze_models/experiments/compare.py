@@ -173,7 +173,7 @@ def compare(
 
 
 def _entrants(runs: Sequence[Run], models: Sequence[str]) -> list[Entrant]:
-    """Return the named models, or all. With several runs, names start with the folder or path."""
+    """Return the named models, or all. With several runs, names start with the run's folder."""
     places = [run.folder.name for run in runs]
     if len({*places}) < len(places):
         places = [run.folder.as_posix() for run in runs]
@@ -191,7 +191,7 @@ def shared_clips(
     reference: Entrant,
     test: str,
 ) -> tuple[list[str], list[RunWarning]]:
-    """Return the clips that both models were tested on, with equal labels, and warnings.
+    """Return the clips with equal labels that both models were tested on, and warnings.
 
     The warnings are about different settings, leaks, and clips that are left out. Raise
     `ExperimentError` if no clips are left, if only one model was tested on this test set, or if the

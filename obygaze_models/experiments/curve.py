@@ -71,7 +71,7 @@ def learning_curve(
                         tables.append(own.assign(films=size, draw=draw))
     if not tables:
         raise ExperimentError(
-            "no fit has enough training films with clips of every class. Choose fewer films"
+            "no fit can be trained and tested with these numbers of films. Choose other numbers"
         )
     return _score(plan, pd.concat(tables, ignore_index=True))
 

@@ -30,8 +30,8 @@ SHARES = "^(probability|value)"
 def held_out(run: Run) -> pd.DataFrame:
     """Return the annotations and the mean prediction of each test clip, by model and test.
 
-    Each clip is predicted by the fits that tested it. The column ``parts`` has the concepts'
-    contributions to the log-odds, for models whose contributions sum to them.
+    Each clip is predicted by the fits that tested it. For linear concept models, the column
+    ``parts`` has the concepts' contributions to the log-odds.
     """
     reasons = run.reasons
     tables = []
@@ -59,7 +59,10 @@ def with_places(predictions: Predictions, items: Items) -> pd.DataFrame:
 
 
 def to_elan(table: pd.DataFrame, warnings: Iterable[RunWarning] = ()) -> dict[str, str]:
-    """Return ELAN documents by file name: one per media file, with a tier per model and test."""
+    """Return ELAN documents by file name: one per film and media file.
+
+    A document has a tier for each model and test.
+    """
     shares = table.filter(regex=SHARES).columns
     rows: list[Any] = table.to_dict("records")
     for row in rows:

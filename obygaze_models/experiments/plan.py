@@ -151,7 +151,7 @@ class Plan:
         return {task: task.labels(self.data) for task in self.tasks}
 
     def folds(self, problem: Problem, *, validate: bool) -> Iterator[Fold]:
-        """Yield a problem's folds, for one seed after the other."""
+        """Yield a problem's folds, one seed after another."""
         experiment = self.experiment
         division = self.division
         tests = {task.key: task.target.strata(self.labels_of[task]) for task in problem.tests}
@@ -309,7 +309,7 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
     if len(broken):
         raise ExperimentError(
             f"non-finite features in {len(broken)} of the clips, such as {data.ids[broken[0]]}. "
-            "Verify the store, and extract them again"
+            "Verify the store, and extract the features again"
         )
     if data.frames is not None:
         check_frames(data.frames, data.ids)
@@ -342,8 +342,8 @@ def make_division(
     if len(split.sizes) < least or 0 in split.sizes:
         sizes = ", ".join(map(str, split.sizes))
         raise ExperimentError(
-            f"the protocol {name} needs {least} folds with clips in each, but the folds of the "
-            f"split {split.name!r} have {sizes}. Use another split (see obygaze manifests split)"
+            f"the protocol {name} needs {least} or more folds, all with clips, but {split.name!r} "
+            f"has folds of {sizes} clips. Use another split (see obygaze manifests split)"
         )
     near = ""
     if split.name not in manifest.split_names and not experiment.groups and not experiment.gap:

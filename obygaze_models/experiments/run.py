@@ -102,9 +102,9 @@ def run_experiment(
 ) -> Run:
     """Train and test the models of an experiment, and write a run folder.
 
-    Models are kept in ``OUTPUT.partial`` until the run is complete, so the same call resumes a run
-    that was killed. If the experiment, its data or the version of a main package or plug-in has
-    changed, the run starts again.
+    Models are kept in ``OUTPUT.partial`` until the run is complete, so the same call without
+    `overwrite` resumes a run that was killed. If the experiment, its data or the version of a main
+    package or plug-in has changed, the run starts again.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def run_experiment(
         try:
             results = _compute(plan, folder, memo or FitMemo())
         except KeyboardInterrupt:
-            log(f"The finished fits are kept in {folder}. Run the same command to resume.")
+            log(f"The finished fits are kept in {folder}. Run again without --overwrite to resume.")
             raise
         tables = {
             "clips": plan.clips.assign(leaked=plan.clips["id"].isin(results.leaked)),
@@ -224,7 +224,7 @@ def _add_rows(
     shared = np.intersect1d(data.groups[fold.test_rows], data.groups[fold.train])
     results.also_trained.update(shared.tolist())
     for note in about.notes:
-        if learner.name not in ESTIMATORS:  # others are in facts
+        if learner.name not in ESTIMATORS:  # the others' notes are in facts
             text = f"{planned.model}: {note.text}"
             results.notes.append(RunWarning(note.code, planned.model, text))
     classes = plan.labels_of[task]

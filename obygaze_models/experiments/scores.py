@@ -1,9 +1,9 @@
 """The scores of a table of predictions: by group, as a mean with its interval, and by fit.
 
 A table of predictions has a row for each model, test set, fit and clip. Its columns are ``id``,
-``model``, ``fit``, ``test``, ``label`` (the number of the clip's class; its key in files), and the
-``probability`` of the second of two classes, or a ``probability_KEY`` for each class. If a task
-predicts numbers, there is a ``value`` instead of probabilities.
+``model``, ``fit``, ``test``, ``label`` (the number of the clip's class; in files, the class's key),
+and the ``probability`` of the second of two classes, or a ``probability_KEY`` for each class. If a
+task predicts numbers, there is a ``value`` instead of probabilities.
 """
 
 from __future__ import annotations

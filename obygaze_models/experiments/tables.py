@@ -1,9 +1,9 @@
 """A run: a folder with a header and tables, from which everything else follows.
 
 ==================  ==================================================================
-``run.json``        the experiment, the data and their digests, versions, warnings
-``clips.csv``       the annotated clips, why the run did not use some, annotators' labels
-``fits.csv``        a row for each fit of each model: its clips, its folder, its choices
+``run.json``        the experiment, the data and their digests, versions and warnings
+``clips.csv``       the annotated clips, why the run did not use some, and annotators' labels
+``fits.csv``        a row for each fit of each model: its clips, its folder and its choices
 ``predictions.csv`` a row for each clip of each test set, model and fit
 ``reasons.csv``     each test clip's concept scores and their contributions, if there are any
 ``scores.csv``      the scores, for other programs; never read back
@@ -135,7 +135,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     tasks, learned
         The tasks that are learned or tested, and the keys of those that models are trained on.
     also_trained
-        The number of films, or other groups, with clips in both training and test of a fit.
+        The number of films (or groups) with clips in both the training and the test set of a fit.
     files
         The digests of the run's tables.
     """

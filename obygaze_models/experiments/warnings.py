@@ -128,8 +128,8 @@ def _concepts(plan: Plan, fits: pd.DataFrame) -> Iterator[RunWarning]:
     split = plan.division.split
     if plan.division.runs.runs and learned and split != RELEASED_CONCEPTS:
         text = (
-            f"The bottlenecks learned their concepts from {split}, but the authors' learned from "
-            f"{RELEASED_CONCEPTS}. Use a separate experiment with the authors' split."
+            f"The bottlenecks learned their concepts from {split}, but the authors' bottlenecks "
+            f"from {RELEASED_CONCEPTS}. Use a separate experiment with the authors' split."
         )
         yield RunWarning("released-concepts", "", text)
 

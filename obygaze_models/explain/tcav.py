@@ -1,4 +1,4 @@
-"""TCAV: whether a network uses concepts, compared with directions fitted to shuffled labels."""
+"""TCAV: whether a network uses concepts more than directions fitted to shuffled labels."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A model is a folder. ``model.json`` has the estimator with all its parameters, a description, and
 the SHA-256 of ``model.safetensors``, which has the arrays. Files can only name classes in
-`obygaze_models.estimators.safe_classes`, and classes of installed packages with an entry point.
+`obygaze_models.estimators.safe_classes`, and classes with an entry point of an installed package.
 """
 
 from __future__ import annotations

@@ -104,7 +104,9 @@ def predict(folder: str | Path, store: Stores, *, ids: Sequence[str] | None = No
     task = about.learned
     wanted = opened.done_ids(ids)
     if not wanted:
-        raise ExperimentError(f"{opened.where} has features of none of these clips. Extract them")
+        raise ExperimentError(
+            f"{opened.where} has no features of the clips to predict. Extract the clips first"
+        )
     step = BLOCK_VALUES // about.needs.shape[-1]
     if about.reads == "frames":  # all at once
         step = len(wanted)
@@ -269,6 +271,6 @@ def open_for(about: About, store: Stores, ids: Sequence[str] | None = None) -> S
 
 
 def read_input(about: About, store: Sources, ids: Sequence[str]) -> tuple[list[str], Array]:
-    """Read a model's input; return the ids that the store has, and [N, D] or frames [N, T, D]."""
+    """Read a model's input; return the ids that the store has, and their vectors or frames."""
     read = read_frames if about.reads == "frames" else read_features
     return read(store, ids, about.needs.array)

@@ -285,7 +285,7 @@ def estimate_differences(model: GroupScores, reference: GroupScores) -> dict[str
     """Estimate the differences between two models' scores on the same clips."""
     first = estimate_scores(model)
     second = estimate_scores(reference)
-    common = [key for key in first if key in second]  # an official measure may be of only one
+    common = [key for key in first if key in second]  # one model may lack an official measure
     together = {}
     for key in model.together:
         if key in reference.together:

@@ -114,7 +114,7 @@ def test_a_saved_model_of_numbers_predicts_and_is_evaluated(rated, obygaze, tmp_
     folder, truth, X = rated
     obygaze("models", "train", write_toml(folder, tmp_path), "-o", tmp_path / "m", code=0)
     card = (tmp_path / "m/README.md").read_text()
-    assert "Predicts valence" in card
+    assert "predicts valence" in card
     asked = om.predict(tmp_path / "m", folder / "toy.zarr")
     seen = asked.table.set_index("id")["seen"]
     trained = [row for row, clip in enumerate(truth.index) if seen[clip] == "clip"]

@@ -137,7 +137,7 @@ REFUSED = [
     ({"protocol": {"name": "split", "min_clip": 5}}, "unexpected keyword argument 'min_clip'"),
     ({"concepts": ("all",)} | NO_TASK, "'levels' has no visual concepts"),
     (other_clips, "none of the 150 selected clips of toy"),
-    (with_gaps, "needs 3 folds with clips in each, but the folds of the split 'gaps' have 20, 20"),
+    (with_gaps, "needs 3 or more folds, all with clips, but 'gaps' has folds of 20, 20"),
     (without_sure_tests, "no model could be trained"),
     ({"protocol": {"name": "leave-film-out", "min_clips": EACH + 1}},
      f"groups with {EACH + 1} or more clips of each class (got 0 of {FILMS})"),
@@ -303,7 +303,7 @@ def test_clips_without_a_film_are_no_film_of_their_own():
     films = np.repeat(["a", "b", ""], 20)
     labels = np.tile([0, 1], 30)
     for min_clips in (1, 10):
-        with pytest.raises(ExperimentError, match=r'no film for 20 of 60 clips.*"media"'):
+        with pytest.raises(ExperimentError, match=r'group for 20 of 60 clips.*"media"'):
             om.LeaveFilmOut(min_clips=min_clips).get_n_splits(labels, labels, films)
     labels[40:] = UNUSED  # they take no part
     pairs = ["test a, validation b", "test b, validation a"]
