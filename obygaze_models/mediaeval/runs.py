@@ -71,7 +71,7 @@ def write_run(
     if official_measure(truth, manifest.label_scheme(labels), [task]) != TREC:
         raise ExperimentError(
             f"the model predicts {task.title}, but a run file needs labels scored by average "
-            f"precision, and the highest level of {truth.name} against all others"
+            f"precision, and a model of the highest level of {truth.name} against all others"
         )
     ids = predictions.table["id"].tolist()
     origin = "own-data"
