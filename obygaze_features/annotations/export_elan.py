@@ -43,8 +43,8 @@ from obygaze_features.manifests.manifest import Manifest
 def elan_files(timelines: Timelines, manifest: Manifest | None = None) -> dict[str, str]:
     """Return each film's ELAN document by file name; files are named after film titles.
 
-    Documents have the same pick-lists as `elan_template`. With a manifest, one more tier
-    marks any stretches where its annotators differ, and the document links to the film's file if
+    Documents have the same pick-lists as `elan_template`. With a manifest, one more tier marks any
+    stretches where the manifest's annotators differ, and the document links to the film's file if
     the film has only one.
     """
     vocabularies = _vocabularies(timelines.scheme)

@@ -1,4 +1,4 @@
-"""Remarks on anything unusual in a source or a result, which also say what was done about it.
+"""Remarks on anything unusual in a source or a result, and on what was done about it.
 
 Remarks are saved in ``remarks.csv`` with the columns where, film, annotator, what and done.
 """

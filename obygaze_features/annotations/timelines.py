@@ -190,9 +190,9 @@ class Timelines:
         """Read ELAN files.
 
         Each file belongs to one film. Each tier belongs to one annotator: the tier's annotator, or
-        else its own name. If a file has only one tier whose own name is a default (default,
-        annotator1), or is used in several folders, the name of the file's folder is used instead,
-        unless the file is directly in a single source.
+        else its own name. If a file has only one tier that has no annotator and whose name is a
+        default (default, annotator1) or is used in several folders, the name of the file's folder
+        is used instead, unless the file is directly in a single source.
 
         An annotation has a level and, after a colon, concepts: "Sure: Body, Look". Alternatively,
         levels, concepts and comments are in dependent tiers whose names contain these words. Tiers

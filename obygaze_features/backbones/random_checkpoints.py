@@ -139,7 +139,7 @@ def write_model(
 ) -> None:
     """Write a transformers model with random weights, and its processor if it has one.
 
-    NumPy draws the weights, because the last bits of torch's depend on the processor.
+    NumPy draws the weights, because the last bits of torch's random numbers depend on the CPU.
     """
     torch = need("torch", extra="extract")
     with torch.random.fork_rng(devices=[]), torch.no_grad(), quiet():

@@ -1,4 +1,4 @@
-"""Run a backbone of single frames on frames sampled at a rate, or another sound track."""
+"""Change what a backbone samples: frames at a rate, or another track or number of windows."""
 
 from __future__ import annotations
 

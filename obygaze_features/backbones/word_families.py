@@ -34,7 +34,7 @@ _WORD = re.compile(r"\b\w\w+\b")
 
 
 class _Hasher:
-    """A stand-in for a network's tokenizer, which already computes the arrays."""
+    """A stand-in for a tokenizer that already computes the arrays."""
 
     max_tokens = 1 << 62
 

@@ -80,7 +80,7 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool) -> None:
     if timelines.remarks:
         show(remark_rows(timelines.remarks))
     if left_out:
-        echo(f"rows or tiers left out: {len(left_out):,}")
+        echo(f"left out: {len(left_out):,}")
     exit_if(left_out)
 
 
@@ -116,16 +116,16 @@ def elan(sources: tuple[Path, ...], output: Path, overwrite: bool, **options: An
     """Read ELAN files.
 
     SOURCES are .eaf files or folders of them. Each file belongs to one film. Each tier belongs to
-    one annotator: the tier's annotator, or else its own name. If a file has only one tier whose own
-    name is a default (default, annotator1), or is used in several folders, the name of the file's
-    folder is used instead, unless the file is directly in a single SOURCE.
+    one annotator: the tier's annotator, or else its own name. If a file has only one tier that has
+    no annotator and whose name is a default (default, annotator1) or is used in several folders,
+    the name of the file's folder is used instead, unless the file is directly in a single SOURCE.
 
     An annotation has a level and, after a colon, concepts: "Sure: Body, Look". Alternatively,
     levels, concepts and comments are in dependent tiers whose names contain these words. Tiers
     without any known level are left out. Files from `obygaze annotations export`, and files made
     from a template of `obygaze manifests thesaurus`, contain their levels and concepts, so they
-    need no --levels. Nothing that a file refers to is fetched. Exits with code 3 if annotations or
-    tiers were left out.
+    need no --levels. Nothing that a file refers to is fetched. Exits with code 3 if anything was
+    left out.
 
     \b
     Example:

@@ -118,7 +118,7 @@ def accede(source: Path, output: Path, overwrite: bool) -> None:
 @click.option(
     "--kind",
     type=click.Choice(["clip", "image"]),
-    help="The files to list.  [default: clips, or images if there are no videos]",
+    help="The files to list.  [default: clips, or images if there are images and no videos]",
 )
 @click.option(
     "--every",

@@ -110,7 +110,8 @@ def set_(store: Path, **texts: str | None) -> None:
 def verify(store: Path | str, as_json: bool) -> None:
     """Verify a store's files, and list damage by file and id.
 
-    Compares each file except the log with its checksum. Exits with code 1 if anything is damaged.
+    Compares each file of a final store, except the log, with its checksum. Exits with code 1 if
+    anything is damaged.
 
     \b
     Example:

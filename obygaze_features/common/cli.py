@@ -115,7 +115,7 @@ def _address(value: str | Path) -> str | Path:
     return Path(value)
 
 
-#: An existing store: the path of a folder or archive, or its URL as text.
+#: The path of a folder or a file, or a URL as text.
 ADDRESS = click.types.FuncParamType(_address)
 ADDRESS.name = "address"
 

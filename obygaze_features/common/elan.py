@@ -79,7 +79,7 @@ def read_eaf(path: Path, error: type[ObygazeError]) -> tuple[Document, list[tupl
     """Read an ``.eaf`` file; raise `error` if it is not valid.
 
     Also returns the annotations that are left out, as (location, problem). Texts in dependent
-    tiers, at any depth, become details of the annotation that has times.
+    tiers become details of the annotation that has times.
     """
     root = parse_eaf(path, error)
     times = _times(root)

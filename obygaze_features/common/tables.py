@@ -177,8 +177,8 @@ def _read_blocks(
 ) -> Iterator[tuple[Iterable[int], Iterable[Sequence[str]]]]:
     """Yield blocks of the rows after a line, as the rows' lines and as columns.
 
-    Pieces of the text are split at the delimiter as long as they are regular and have no quotes.
-    From then on, the csv module reads row by row, so that messages can name the line.
+    Pieces of the text are split at the delimiter. From the first piece that is irregular or has
+    quotes, the csv module reads row by row, so that messages can name the line.
     """
     while text := file.read(CHUNK_CHARS) + file.readline():
         columns = _split_plain(text, width, delimiter)
@@ -256,7 +256,7 @@ def read_mapped_table(
     columns
         The column of each meaning (``--column``); a meaning may go by any of its names. A column
         with the name of a meaning has that meaning as well, unless another column was chosen for
-        it. If it is then unused, it is called ``NAME (not used)``.
+        the meaning. If the column is then unused, it is called ``NAME (not used)``.
     required
         Meanings or other columns that must exist; a tuple lists alternatives.
     """

@@ -115,7 +115,7 @@ class Decoder:
 
     def _start(self) -> subprocess.Popen[bytes]:
         _refuse_windows()
-        # The process imports from the same folders as this one, except the current folder.
+        # The process imports from the same folders as this one; -P adds none.
         search_path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
         self._channel, worker_channel = socket.socketpair()
         self._channel.settimeout(START_TIMEOUT_S)

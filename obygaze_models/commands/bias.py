@@ -92,8 +92,8 @@ def eat(
 
     BATTERY is emotion, professions, or your own JSON file. Each test asks whether the items of X
     are closer to A than to B, compared with the items of Y. Embeddings come from a store, NAME.vec
-    or NAME.csv. The shipped batteries select items by columns (profession and gender, or emotion)
-    of a store's items, or of --manifest.
+    or NAME.csv. The shipped batteries select images by profession and gender, or by emotion,
+    intensity and condition, and texts by stimulus: columns of a store's items, or of --manifest.
 
     \b
     Example:

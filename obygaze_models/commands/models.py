@@ -44,8 +44,8 @@ def example(folder: Path, overwrite: bool) -> None:
     """Write the shipped example into a new FOLDER (default: mobygaze).
 
     It covers 20 films, but does not include them. It has a store with the words spoken in each
-    minute (as numbers), a manifest with the minutes' labels from two annotators, and
-    experiments; its README.md says what each tests. A run takes a few seconds to a minute.
+    minute (as numbers), a manifest with the minutes' labels from two annotators, and experiments;
+    its README.md says what each experiment tests. A run takes a few seconds to a minute.
 
     \b
     Examples:
@@ -124,9 +124,9 @@ def run(
     Protocols: split tests each fold of the split in turn (if the manifest has no split, up to ten
     folds are drawn); leak-free tests only the last fold; leave-film-out tests in turn each film
     with at least 10 clips of each class (fewer: {name = "leave-film-out", min_clips = 1}); official
-    (the default for split = "official"), paper and released follow published sets. With
-    leave-film-out, a model that needs validation clips is trained once for each pair of a tested
-    and a validation film, so it takes at least three films.
+    (the default for split = "official") uses a benchmark's own sets; paper and released follow the
+    paper's text and its code. With leave-film-out, a model that needs validation clips is trained
+    once for each pair of a tested and a validation film, so it takes at least three films.
 
     A fit is skipped if it has no training clips of a class: make fewer folds with obygaze manifests
     split. In the table of kappas, "difference" is a model's mean kappa with the annotators, minus

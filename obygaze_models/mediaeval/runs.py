@@ -70,8 +70,8 @@ def write_run(
     task = predictions.about.learned
     if official_measure(truth, manifest.label_scheme(labels), [task]) != TREC:
         raise ExperimentError(
-            f"the model predicts {task.title}, but for a run file it must separate the "
-            f"highest level of {truth.name} from all others"
+            f"the model predicts {task.title}, but a run file needs labels scored by average "
+            f"precision, and a model of the highest level of {truth.name} against all others"
         )
     ids = predictions.table["id"].tolist()
     origin = "own-data"

@@ -29,7 +29,7 @@ def alarms(runs: Sequence[Run]) -> list[str]:
 
 
 def cautions(labels: Labels, runs: Sequence[Run]) -> list[Caution]:
-    """Return the runs' other warnings, and what the import of the annotations asked to check."""
+    """Return the runs' other warnings, and the remarks in annotators' label sets."""
     by_text: dict[str, list[str]] = {}
     for run in runs:
         for warning in run.warnings:
@@ -44,7 +44,7 @@ def _is_grave(warning: RunWarning) -> bool:
 
 
 def _remarks(labels: Labels) -> Iterator[Caution]:
-    """Yield the remarks that the annotations' import made."""
+    """Yield the import's remarks that annotators' label sets contain."""
     entries: dict[str, Mapping[str, Any]] = {}
     for own in labels.annotators.values():
         timelines = own.about.get("timelines")

@@ -18,7 +18,7 @@ MAX_LANES = 6
 
 
 def explorer_data(labels: Labels, entries: Sequence[Tested], main: Tested | None) -> dict[str, Any]:
-    """Return a page's clips by film, in order, and a view for each model and test set of classes.
+    """Return a page's clips by film, in order, and a view for each test of a classifier.
 
     ``tested`` has the distinct sets of tested clips, to which a view refers by number.
     """

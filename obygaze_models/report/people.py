@@ -34,8 +34,8 @@ class Marked:
     """The numbers of clips that annotators marked with a level or a concept, and their agreement.
 
     `counts` are the clips that only the first, both, and only the second of two annotators marked;
-    with more annotators, that one, several and all of them marked. `shares` has, for some
-    levels, the share of the level's clips that are marked.
+    with more annotators, the clips that one, several (but not all) or all of them marked. `shares`
+    has, for some levels, the share of the level's clips that are marked.
     """
 
     name: str

@@ -57,7 +57,8 @@ class Row:
     above
         The mean difference from the best guess, over films.
     films, of
-        The number of films with a score above the guess, and of all films with a score.
+        The number of films with a score above the guess, and of all films with a score. For
+        untested levels, `of` is the number of clips.
     f1, always
         The F1 of the model's verdicts, and of the verdict that is always positive.
     few

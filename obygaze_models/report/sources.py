@@ -134,7 +134,7 @@ class Labels:
 
     @property
     def by_a_rule(self) -> bool:
-        """True if a rule made the labels from the annotators' labels."""
+        """True if a rule made the labels."""
         return self.about.get("origin") == "rule"
 
 

@@ -48,7 +48,7 @@ def make_figure2(context: ReproductionContext, runs: Runs) -> Artifacts:
 def levels_figure(manifest: Manifest, title: str) -> Figure:
     """Draw the share of each level, and of each level's clips that have each concept."""
     counts = statistics(manifest)
-    # The highest level comes first, and levels without concepts come last, so they have no dots.
+    # Levels without concepts come last. They have dots only in the first row.
     levels = [row for row in reversed(counts["levels"]) if row["clips"]]
     levels.sort(key=lambda row: row["concepts_per_clip"] == 0)
     with_concepts = [row["level"] for row in levels if row["concepts_per_clip"]]

@@ -17,7 +17,7 @@ from obygaze_models.reproduce.published import BACKBONES, DATASET, SLOTS
 from obygaze_models.reproduce.render import Artifacts
 
 PROTOCOLS = ("released", "leak-free", "paper")
-"""The paper's three protocols, in the order of the tables."""
+"""The protocols that can be chosen: the authors' code, ours, and the paper's text."""
 RELEASED_LABELS = "released"
 SAME_LABELS = "leak-free-released-labels"
 """The key of the leak-free setting that has the labels of the released setting."""

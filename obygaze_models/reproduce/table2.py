@@ -243,7 +243,7 @@ def _guesses_where_scored(
 ) -> Iterator[Line]:
     """Yield the scores of guessing at the scored clips' share of positives.
 
-    The released bottlenecks and networks have different test folds, so guessing scores differently.
+    The released bottlenecks and networks have different test folds, so guesses score differently.
     """
     folds: list[tuple[dict[str, int], dict[str, float]]] = []
     kinds = []

@@ -89,7 +89,7 @@ def test_bad_rows_are_named_and_the_rest_imported(tmp_path, obygaze):
         tmp_path / "t",
     ]
     result = obygaze(*command, code=3)
-    assert "rows or tiers left out: 7" in result.stdout
+    assert "left out: 7" in result.stdout
     outcome = of.Timelines.load(tmp_path / "t")
     assert outcome.name == "mobygaze"
     expected = [("a", 0, 2), ("a", 4, 6), ("b", 8, 10)]

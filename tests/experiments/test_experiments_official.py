@@ -101,7 +101,7 @@ def test_classes_are_scored_by_accuracy(benchmark, tmp_path):
     scored = json.loads(scored.output)
     assert (scored["value"], scored["measure"]) == (accuracy, "accuracy")
     assert (scored["clips"], len(scored["outside"])) == (50, 100)
-    refused(write_run(model, benchmark, tmp_path / "r"), "for a run file it must separate")
+    refused(write_run(model, benchmark, tmp_path / "r"), "a run file needs labels scored by")
 
 
 def test_a_model_for_use_has_not_seen_the_test_set(benchmark, violence, tmp_path):

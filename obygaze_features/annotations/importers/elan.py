@@ -1,10 +1,10 @@
 """Import ELAN files as timelines.
 
 Each tier belongs to one annotator: the tier's annotator, or else its own name. (Participants are
-often the people on screen.) If a file has only one tier whose own name is a default, or is used in
-several folders, the folder's name is used instead (see `File`). An annotation has a level and,
-after a colon, concepts: ``Sure: Body, Look``. Alternatively, levels, concepts and comments are in
-dependent tiers whose names contain these words.
+often the people on screen.) If a file has only one tier that has no annotator and whose name is a
+default or is used in several folders, the folder's name is used instead (see `File`). An annotation
+has a level and, after a colon, concepts: ``Sure: Body, Look``. Alternatively, levels, concepts and
+comments are in dependent tiers whose names contain these words.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class File:
     """An ELAN file that was read.
 
     `folder` is the name of its folder, or "" if there is one source and the file is not in a
-    subfolder of it. `where` is its name for remarks, in this folder.
+    subfolder of it. `where` consists of `folder` and the file's name, for remarks.
     """
 
     path: Path
