@@ -55,7 +55,7 @@ def read_grid(
         raise AnnotationError(
             f"the grid {grid.name!r} has no clips with spans of any film in the timelines. It has "
             f"{join_some(list(by_film)) or 'none'}; the timelines have "
-            f"{join_some(list(timelines.by_film))}; use the same films in both"
+            f"{join_some(list(timelines.by_film))}. Use the same films in both"
         )
     remarks = []
     for row in np.flatnonzero(np.isnan(grid.items.starts)).tolist():

@@ -53,7 +53,7 @@ def _check_numbers(settings: Mapping[str, Any], stored: int, path: Path) -> None
 
 
 def check_size(network: Any, folder: Path, files: Sequence[Path]) -> None:
-    """Raise `BackboneError` if a network, built on the device "meta", exceeds its weights."""
+    """Raise `BackboneError` if a network on the device "meta" is too large for its weights."""
     built = sum(tensor.numel() for tensor in [*network.parameters(), *network.buffers()])
     most = most_numbers(files)
     if built > most:

@@ -261,8 +261,8 @@ def describe_neighbours(items: Items, split: Split) -> str:
     if not near:
         return ""
     return (
-        f"{len(near):,} clips within {NEIGHBOUR_S:g} s of a clip of the same file in another "
-        f"fold, such as {join_some(near, 2)}"
+        f"{len(near):,} clips (such as {join_some(near, 2)}) are within {NEIGHBOUR_S:g} s of a "
+        f"clip of the same file in another fold"
     )
 
 

@@ -97,7 +97,7 @@ def import_features(
         A folder with one file per item (``FILM/STEM.pth`` or ``.npy``), or a file with one row per
         item (``.npy``, ``.h5``). Pass ``{array: path}`` to import several arrays.
     manifest
-        The manifest. The store has a row for each of its items.
+        The items; the store has a row for each.
     path
         The store to write, ``NAME.zarr``. An interrupted import is resumed; a complete store is
         never changed.

@@ -461,7 +461,7 @@ def load_run(folder: str | Path) -> Run:
     content = read_format(path, FORMAT, FORMAT_VERSION, ExperimentError, "a run")
     if content["format_version"] < FORMAT_VERSION:
         raise ExperimentError(
-            f"{folder} is a run of an earlier obygaze. Run the experiment again: {MAKE}"
+            f"{folder} is a run of an earlier version. Run the experiment again: {MAKE}"
         )
     try:
         return Run(Path(folder), msgspec.convert(content, Header))

@@ -87,7 +87,7 @@ def train_model(
 
 
 def _fold_of_all(plan: Plan, problem: Problem, *, validate: bool) -> Fold:
-    """Return a fold that trains on all clips, except validation and official test clips."""
+    """Return a fold of all clips, balanced, without validation and official test clips."""
     data = plan.data
     seed = plan.experiment.seed
     if plan.protocol.own_sets:  # the test set is not even used for validation

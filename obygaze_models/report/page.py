@@ -135,7 +135,7 @@ def clock(seconds: float) -> str:
 
 
 def tick(value: float, form: str) -> str:
-    """Return a number at an axis."""
+    """Format a number for an axis."""
     return format_number(value, ".0%" if form == "%" else ".1f")
 
 

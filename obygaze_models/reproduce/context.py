@@ -55,7 +55,7 @@ SETTINGS = (
         "paper",
         "paper",
         None,
-        "Paper: the text of version 1, appendix 8, on all clips",
+        "Paper: as in version 1, appendix 8, on all clips",
     ),
     Setting("leak-free", "leak-free", None, "Leak-free, on all clips"),
 )

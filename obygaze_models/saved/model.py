@@ -166,7 +166,7 @@ def read_models(folder: Path) -> dict[str, About]:
 
 def _damaged(where: Path, reason: object) -> ExperimentError:
     return ExperimentError(
-        f"{where} is damaged or was edited, or is of an earlier obygaze ({reason}); {REMEDY}"
+        f"{where} is damaged or was edited, or is of an earlier version ({reason}); {REMEDY}"
     )
 
 

@@ -125,7 +125,7 @@ def number_keys() -> list[str]:
 def column_titles(scores: Mapping[str, Any]) -> dict[str, str]:
     """Return the titles of a score table's columns by key.
 
-    The keys of the scores show whether there are two classes or more.
+    The keys of the scores show if there are more than two classes.
     """
     keys = []
     for key, metric in METRICS.items():
