@@ -114,8 +114,8 @@ def saliency(
     """Draw where a network finds a text in images.
 
     Computes Grad-CAM for the cosine similarity of image and text, at the first layer norm of the
-    vision tower's last layer. OUTPUT gets maps.npy and images.csv (a map and a row per image, in the
-    same order), groups.csv (the means), and groups/ and images/ (the maps over the pictures).
+    vision tower's last layer. OUTPUT gets maps.npy and images.csv (a map and a row per image, in
+    the same order), groups.csv (the means), and groups/ and images/ (the maps over the pictures).
     For the means, each image's map is divided by its highest value; all groups are drawn on the
     same scale.
 
