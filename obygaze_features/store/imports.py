@@ -159,7 +159,7 @@ def _read_item(
     for spec in specs:
         try:
             row = to_storable(sources[spec.name].read(item))
-            if (row.shape, str(row.dtype)) != (spec.shape, spec.dtype):
+            if row.shape != spec.shape or row.dtype != spec.dtype:
                 raise StoreError(
                     f"the row has the shape {row.shape} and type {row.dtype}, but the array has "
                     f"{spec.shape} and {spec.dtype}"
@@ -219,7 +219,7 @@ def _open_sources(
 def _map_npy(path: Path, where: object) -> NDArray[Any]:
     """Map a NumPy file, whose length NumPy checks; files of Python objects cannot be mapped."""
     with translate(StoreError, where, "cannot be read as NumPy ({})"):
-        return np.lib.format.open_memmap(path, mode="r")
+        return np.asarray(np.lib.format.open_memmap(path, mode="r"))
 
 
 def _rows_by_id(path: Path, matrix: Any, ids: Sequence[str], *, padded: bool = False) -> Rows:

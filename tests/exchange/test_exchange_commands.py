@@ -24,7 +24,7 @@ SLIPS = [
     (1, "import features -o toy.zarr", "toy.zarr cannot be continued", "differs in items"),
     (2, "import X.npy", "X.npy: import", "with ids (--ids)"),
     (1, "import objects.npy --ids manifest/items.csv", "objects.npy cannot be read as NumPy"),
-    (1, "import flat.npy --ids manifest/items.csv", "one row for each", "(40,)"),
+    (1, "import flat.npy --ids manifest/items.csv", "a row per id", "(40,)"),
     (2, "import features --recipe key.toml", "key.toml", "unknown field `precison`"),
 ]  # fmt: skip
 

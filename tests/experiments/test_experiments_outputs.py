@@ -194,7 +194,7 @@ def test_the_curve_at_all_films_equals_the_run(experiment, world, tmp_path):
     assert every == close(scores.mean["auroc"])
     assert (drawn["low"][1], drawn["high"][1]) == close(scores.interval["auroc"])
     assert few < every
-    with pytest.raises(ExperimentError, match="training films"):
+    with pytest.raises(ExperimentError, match="numbers of films"):
         om.learning_curve(asked, (9,))
     toml = write_experiment(tmp_path / "e.toml", world, split=None, protocol="leave-film-out",
                             estimators=["majority"])  # fmt: skip

@@ -211,4 +211,4 @@ def test_a_golden_experiment_run_again_gives_the_same(workspace, obygaze, tmp_pa
 
 
 def test_a_run_of_an_earlier_format_is_refused(data, obygaze):
-    refused(obygaze("report", data / "run"), "an earlier obygaze", "Run the experiment again")
+    refused(obygaze("report", data / "run"), "an earlier version", "Run the experiment again")
