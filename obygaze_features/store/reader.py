@@ -394,9 +394,7 @@ class Store:
         missing = np.flatnonzero(~self._are_done(rows))
         if not missing.size:
             return
-        name = f"row {rows[missing[0]]}"
-        if ids is not None:
-            name = ids[missing[0]]
+        name = f"row {rows[missing[0]]}" if ids is None else ids[missing[0]]
         reason = "is not in this store, or not done"
         if name in self.failures:
             reason = f"failed: {self.failures[name]}"

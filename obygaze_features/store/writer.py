@@ -273,18 +273,19 @@ def check_row(store: Store, row: Outcome) -> Outcome:
     values = {}
     filled = set()
     for spec in store.specs:
-        name = spec.name
-        computed = np.asarray(row.values[name])
-        with np.errstate(over="ignore", invalid="ignore"):
-            value = computed.astype(spec.dtype, copy=False)
-        values[name] = value
+        computed = np.asarray(row.values[spec.name])
+        value = computed
+        if computed.dtype != spec.dtype:
+            with np.errstate(over="ignore", invalid="ignore"):
+                value = computed.astype(spec.dtype)
+        values[spec.name] = value
 
         content = spec.without_padding(value)
         is_exact = value.dtype.kind == "f" or np.array_equal(value, computed)
         if not is_exact or not content.size or not _is_storable(content, spec):
             return Failed(
                 Status.NOT_FINITE,
-                f"{name} has a value that cannot be stored as {spec.dtype}",
+                f"{spec.name} has a value that cannot be stored as {spec.dtype}",
                 row.source,
             )
         if spec.padded:
