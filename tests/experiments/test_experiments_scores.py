@@ -237,8 +237,8 @@ def test_models_are_compared_on_the_clips_of_each_value(good, noisy):
 def test_scores_are_given_for_each_value_of_a_column_of_the_clips(world, make_run, tmp_path):
     manifest = Manifest.load(world.manifest)
     film = dict(zip(world.ids, manifest.items.films, strict=True))
-    # Outside has all films; inside has four, so no interval.
-    place = ["inside" if row % 3 == 0 and film[clip] != "tt2" else "outside"
+    # Outside has all films; inside has four, and the roof one, so no interval.
+    place = [("roof" if film[clip] == "tt2" else "inside") if row % 3 == 0 else "outside"
              for row, clip in enumerate(world.ids)]  # fmt: skip
     extra = {**manifest.items.extra, "place": place, "model": place, "label of ada": place}
     replace(manifest, items=replace(manifest.items, extra=extra)).save(tmp_path / "m")
@@ -257,7 +257,7 @@ def test_scores_are_given_for_each_value_of_a_column_of_the_clips(world, make_ru
         row = table.loc[value, "auroc"]
         assert row["mean"] == close(np.mean(films))
         assert (row["clips"], row["films"]) == ((tested["place"] == value).sum(), len(films))
-        assert (row[["low", "high"]].isna().all()) == (value == "inside")
+        assert (row[["low", "high"]].isna().all()) == (value != "outside")
     run_obygaze("models", "predict", run.folder, "-o", tmp_path / "p.csv", code=0)
     sheet = run_obygaze("models", "predict", run.folder, "-o", tmp_path / "p.xlsx")
     refused(sheet, "must end in .csv", code=2)
