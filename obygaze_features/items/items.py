@@ -92,16 +92,16 @@ class Items:
         return len(self.ids)
 
     def __getitem__(self, row: int) -> Item:
-        times = []
-        for time in (self.starts[row], self.ends[row]):
-            times.append(None if math.isnan(time) else float(time))
+        start = self.starts.item(row)
+        end = self.ends.item(row)
         return Item(
             self.ids[row],
             self.kinds[row],
             self.films[row],
             self.media[row],
             self.texts[row],
-            *times,
+            None if math.isnan(start) else start,
+            None if math.isnan(end) else end,
         )
 
     def __iter__(self) -> Iterator[Item]:
