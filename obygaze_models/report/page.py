@@ -205,7 +205,7 @@ def _learned(
         "entries": entries,
         "main": main,
         "alarms": alarms(runs),
-        "cautions": cautions(labels, runs),
+        "cautions": cautions(runs),
         "verdicts": None,
         "compared": None,
     }
