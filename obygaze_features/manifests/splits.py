@@ -176,7 +176,7 @@ def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
 
 
 def meet_in_time(
-    spans: Sequence[Array],
+    items: Items,
     tested: Array,
     others: Array,
     gap: float | None = None,
@@ -185,18 +185,16 @@ def meet_in_time(
 
     Parameters
     ----------
-    spans
-        Each row's file number, start and end; NaN if a row has no times.
     tested, others
-        The rows of `spans` to compare.
+        The rows of `items` to compare.
     gap
         Also count rows that touch or are at most this many seconds apart.
     """
     if not len(others):
         return np.zeros(len(tested), dtype=bool)
     margin = 0.0 if gap is None else float(np.rint(gap * 1e6)) + 1
-    files = spans[0]
-    starts, ends = (np.rint(times * 1e6) for times in spans[1:])
+    files = items.files
+    starts, ends = (np.rint(times * 1e6) for times in (items.starts, items.ends))
 
     def places(rows: Array, times: Array) -> Array:
         """Return complex numbers, which NumPy sorts by real part (file), then imaginary (time)."""
@@ -224,8 +222,7 @@ def overlapping(
     """Return the tested ids that are training ids or overlap one in time; see `meet_in_time`."""
     rows = _rows(items, tested)
     others = _rows(items, training)
-    spans = (items.files, items.starts, items.ends)
-    near = meet_in_time(spans, rows, others, gap) | np.isin(rows, others)
+    near = meet_in_time(items, rows, others, gap) | np.isin(rows, others)
     return list(compress(tested, near))
 
 
@@ -240,7 +237,6 @@ def neighbours(items: Items, split: Split, gap: float | None = None) -> list[str
     rows = _rows(items, split.ids)
     folds = np.array(split.folds)
     files = items.files[rows]
-    spans = (items.files, items.starts, items.ends)
     file_of, _ = np.unique([files, folds], axis=1)
     divided = np.bincount(file_of)[files] > 1
 
@@ -248,7 +244,7 @@ def neighbours(items: Items, split: Split, gap: float | None = None) -> list[str
     for fold in np.unique(folds[divided]):
         own = divided & (folds == fold)
         others = divided & (folds != fold)
-        near[own] = meet_in_time(spans, rows[own], rows[others], gap)
+        near[own] = meet_in_time(items, rows[own], rows[others], gap)
     return list(compress(split.ids, near))
 
 
@@ -292,17 +288,17 @@ def stratified(
     """
     label_set = manifest.labels(labels)
     ids = label_set.ids
-    if name is None and groups:
-        name = f"by-{safe_id(groups)}"
-    name = name or "leak-free"
+    default = "leak-free"
     deal = _deal_groups if groups or gap else _deal_items
     units = cut_files(manifest.items, ids, gap)
     if groups:
+        default = f"by-{safe_id(groups)}"
         units = manifest.items.groups(groups, ids)
     count = len(set(units))
     if not 2 <= folds <= count:
-        limits = f"folds must be from 2 to {count}, the number of clips or groups"
-        raise UsageError(f"{limits} (got {folds})")
+        raise UsageError(
+            f"folds must be from 2 to {count}, the number of clips or groups (got {folds})"
+        )
 
     fold_of = deal(label_set.levels, units, folds, seed)
     about: dict[str, Any] = {
@@ -315,13 +311,17 @@ def stratified(
         about["groups"] = groups
     if gap:
         about["gap"] = gap
-    split = Split(name, ids, [fold_of[unit] for unit in units], about=about)
+    split = Split(name or default, ids, [fold_of[unit] for unit in units], about=about)
+    return _apart(manifest, split)
+
+
+def _apart(manifest: Manifest, split: Split) -> Split:
+    """Return a split; raise `UsageError` if its folds overlap in time."""
     shared = neighbours(manifest.items, split)
     if shared:
         raise UsageError(
-            "clips in several folds show the same seconds of a file, so the folds would leak: "
-            f"{join_some(shared, 2)}. Keep the clips of a file together: --by media or --by film "
-            '(in an experiment, groups = "media" or "film")'
+            f"clips in several folds show the same seconds of a file: {join_some(shared, 2)}. Keep "
+            'files whole: --by media or --by film (in an experiment, groups = "media" or "film")'
         )
     return split
 
@@ -386,4 +386,4 @@ def leave_film_out(
         raise UsageError(f"leave-{noun}-out needs items of more than one {noun}")
     about = {"method": f"one fold per {noun}", f"{noun}s": names.tolist()}
     name = name or f"leave-{safe_id(noun)}-out"
-    return Split(name, ids, folds.tolist(), about=about)
+    return _apart(manifest, Split(name, ids, folds.tolist(), about=about))

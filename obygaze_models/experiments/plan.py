@@ -189,8 +189,7 @@ class Plan:
         items = self.manifest.items
         gap = self.experiment.gap
         rows = np.array([items.row(clip) for clip in self.data.ids], dtype=np.int64)
-        spans = items.files, items.starts, items.ends
-        return lambda tested: meet_in_time(spans, rows, rows[tested], gap)
+        return lambda tested: meet_in_time(items, rows, rows[tested], gap)
 
     def fits(self) -> Iterator[PlannedFit]:
         """Yield all planned fits: for each problem, each learner on each of its folds."""

@@ -84,12 +84,12 @@ def test_groups_need_a_filled_column_and_join_overlapping_spans():
     assert of.leave_film_out(labelled(["S", "S"], items), groups="director").folds == [0, 1]
     # Two annotators of one file: spans that show the same seconds are not split.
     spans = [Item(f"a{n}", media="f", start=5 * n, end=5 * n + 10) for n in range(3)]
-    pair = Items.of([*spans, Item("c", media="g")])
-    with pytest.raises(UsageError, match=r"the same seconds.*a0, a1.*--by media"):
-        of.stratified(labelled(["S"] * 4, pair), folds=4)
+    pair = Items.of([*spans, Item("c", media="g")], {"scene": list("abcd")})
+    for split, options in ((of.stratified, {"folds": 4}), (of.leave_film_out, {"groups": "scene"})):
+        with pytest.raises(UsageError, match=r"the same seconds.*a0, a1.*--by media"):
+            split(labelled(["S"] * 4, pair), **options)
     assert of.stratified(labelled(["S"] * 4, pair), folds=2, groups="media").folds == [0, 0, 0, 1]
-    namesakes = Items.of([Item("a", film="f", media="1.mp4", start=0, end=1),
-                          Item("b", film="g", media="1.mp4", start=0, end=1)])  # fmt: skip
+    namesakes = Items.of([Item(f, film=f, media="1.mp4", start=0, end=1) for f in "fg"])
     assert of.stratified(labelled(["S"] * 2, namesakes), folds=2).sizes == [1, 1]
     assert namesakes.column("media") == ["f/1.mp4", "g/1.mp4"]
 
