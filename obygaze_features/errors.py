@@ -10,8 +10,8 @@ ObygazeError                 an error that one line can explain; exit code 1
 ├── StoreError               a feature store is damaged, incomplete or incompatible
 ├── StoreUnreadable          a store's file cannot be read at the moment, or the store was replaced
 ├── VideoError               a clip or image cannot be found, opened or decoded
-├── BackboneError            a backbone or its weights cannot be loaded
-├── ClusterError             a cluster cannot be reached, or its processes were lost
+├── BackboneError            a backbone cannot be loaded or run
+├── ClusterError             a cluster cannot be reached or used, or its processes were lost
 ├── BiasError                a bias measure cannot use a table, a set or a score
 └── ExperimentError          an experiment, a run or a model is invalid
 
@@ -54,16 +54,16 @@ _TOKENS = (
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
 )
-"""Environment variables with secrets that are sent to servers, which may echo them in errors."""
+"""Environment variables with secrets, which a server's message may quote."""
 MIN_TOKEN_LETTERS = 16
-"""The minimum length of a value that is treated as a secret; shorter values may be plain words."""
+"""The minimum length of a value to mask; shorter values may be plain words."""
 _LIKE_A_TOKEN = re.compile(rf"[^\s/]{{{MIN_TOKEN_LETTERS},}}")
 
 
 class ObygazeError(Exception):
     """An error with a one-line message: what is wrong, where, and what to do.
 
-    A message may quote a server, so secrets for the Hugging Face Hub and S3 are masked.
+    A message may quote a server, so secrets are masked (see `strike_tokens`).
 
     Parameters
     ----------
@@ -143,11 +143,11 @@ class VideoError(ObygazeError, ValueError):
 
 
 class BackboneError(ObygazeError, ValueError):
-    """The error raised if a backbone or its weights cannot be loaded."""
+    """The error raised if a backbone cannot be loaded or run."""
 
 
 class ClusterError(ObygazeError, ConnectionError):
-    """The error raised if a cluster cannot be reached, or if its processes were lost."""
+    """The error raised if a cluster cannot be reached or used, or if its processes were lost."""
 
 
 class BiasError(ObygazeError, ValueError):
@@ -202,7 +202,7 @@ def at(where: object, reason: object) -> str:
 
 
 def strike_tokens(message: str) -> str:
-    """Mask the secrets for the Hugging Face Hub and S3 that are set on this machine.
+    """Mask the Hugging Face Hub's token, and the S3 secrets in environment variables.
 
     Examples
     --------

@@ -59,8 +59,8 @@ def build_timelines(
     """Make timelines from the rows that an importer read, with remarks on anything unusual.
 
     Rows are left out if they have no film, no annotator or no known level, if their times are
-    impossible (for example, the end is not after the start), or if they are duplicates. If no row
-    has a known level, `AnnotationError` is raised. Segments are cut at the end of their film.
+    impossible (for example, the end is not after the start), or if they are duplicates. If all
+    levels are unknown, `AnnotationError` is raised. Segments are cut at the end of their film.
     Concepts that the scheme does not list are kept as non-visual concepts, or as visual concepts if
     the scheme lists no concepts.
 
@@ -71,7 +71,7 @@ def build_timelines(
     rows
         The rows, in any order, with a remark in place of each unreadable row.
     films
-        Titles and ends of films, by the film's name in the source, or the path of a table. A film
+        The path of a table, or titles and ends of films by their names in the source. A film
         without rows is dropped, with a remark, because its name may be misspelt.
     scheme
         The levels and concepts (default: ObyGaze's).

@@ -1,7 +1,7 @@
 """Export timelines as ELAN documents, and label schemes as ELAN templates.
 
 In a file that ELAN makes from the template (``.etf``), the level is an annotation's text, and each
-concept is an annotation in the dependent tier. `annotations import elan` reads such files.
+concept is an annotation in a dependent tier. `annotations import elan` reads such files.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def elan_files(timelines: Timelines, manifest: Manifest | None = None) -> dict[s
     """Return each film's ELAN document by file name; files are named after film titles.
 
     Documents have the same pick-lists as `elan_template`. With a manifest, one more tier marks any
-    stretches where the manifest's annotators differ, and the document links to the film's file if
-    the film has only one.
+    stretches where the manifest's annotators differ, and the document links to the film's video if
+    all the film's clips name the same one.
     """
     vocabularies = _vocabularies(timelines.scheme)
     discuss: dict[str, list[Annotation]] = {}

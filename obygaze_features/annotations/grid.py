@@ -63,7 +63,7 @@ def read_grid(
         remarks.append(Remark(f"{grid.name}, {grid.ids[row]}", film, "", "has no span", LEFT_OUT))
     for film in timelines.by_film:
         if film not in by_film:
-            remarks.append(Remark(grid.name, film, "", "has no clips in the grid", LEFT_OUT))
+            remarks.append(Remark(grid.name, film, "", "has no spans in the grid", LEFT_OUT))
     return grid, remarks
 
 

@@ -1,6 +1,6 @@
 """Remarks on anything unusual in a source or a result, and on what was done about it.
 
-Remarks are saved in ``remarks.csv`` with the columns where, film, annotator, what and done.
+The remarks of timelines are saved in ``remarks.csv``, with a column for each field of `Remark`.
 """
 
 from __future__ import annotations

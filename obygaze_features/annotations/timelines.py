@@ -139,7 +139,7 @@ class Timelines:
 
     @property
     def annotators(self) -> list[str]:
-        """The names of all annotators, sorted."""
+        """The ids of all annotators, sorted."""
         return sorted({segment.annotator for segment in self.segments})
 
     def end_of(self, film: str) -> float:
@@ -189,10 +189,11 @@ class Timelines:
     ) -> Timelines:
         """Read ELAN files.
 
-        Each file belongs to one film. Each tier belongs to one annotator: the tier's annotator, or
-        else its own name. If a file has only one tier that has no annotator and whose name is a
-        default (default, annotator1) or is used in several folders, the name of the file's folder
-        is used instead, unless the file is directly in a single source.
+        Each file belongs to one film. Each tier belongs to one annotator, named in the tier's
+        Annotator field, or else by the tier's name. If a file has only one tier that has no
+        annotator and whose name is a default (default, annotator1) or is used in several folders,
+        the name of the file's folder is used instead, unless the only source is the file or that
+        folder.
 
         An annotation has a level and, after a colon, concepts: "Sure: Body, Look". Alternatively,
         levels, concepts and comments are in dependent tiers whose names contain these words. Tiers

@@ -74,7 +74,7 @@ names_option = functools.partial(click.option, multiple=True, callback=_split_na
 
 def film_option(text: str) -> Callable[[Command], Command]:
     """Return the option ``--film``, which selects films."""
-    ways = "Ids or titles, separated by commas; * matches anything, ! leaves films out ('!tt01*')."
+    ways = "Comma-separated ids or titles; * matches anything, and ! leaves films out ('!tt01*')."
     return click.option(
         "--film",
         "films",
@@ -244,7 +244,10 @@ class RootGroup(click.Group):
 
 
 class Stopped(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM. A plain KeyboardInterrupt in `exec` would end Python even if caught."""
+    """Ctrl-C or SIGTERM.
+
+    If a plain KeyboardInterrupt leaves `exec`, Python exits as if it had not been caught.
+    """
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -124,7 +124,7 @@ def _add_details(
             if target in details_of:
                 details_of[target].setdefault(name, []).append(_value(note))
             elif _value(note).strip():
-                left_out.append((_location(element, note), "is not about an annotation with times"))
+                left_out.append((_location(element, note), "belongs to no annotation with times"))
     return left_out
 
 

@@ -128,7 +128,7 @@ def draw_level_bars(axes: Axes, y: float, bars: Sequence[Bar], levels: Mapping[s
     """Draw a row of bars around `y`, with taller bars for higher levels. Call `show_time` first.
 
     `levels` maps codes to names, in ascending order. Long bars have an edge that sets them apart.
-    Short ones have an edge of their own colour, so that they are visible, and are drawn above.
+    Short ones have an edge of their own colour, so that they are visible, and are drawn on top.
     """
     from matplotlib.patches import Rectangle
 
@@ -225,7 +225,7 @@ def check_figure_path(path: Path, *, overwrite: bool = False) -> None:
 
 
 def save_figure(figure: Figure, path: str | Path, *, overwrite: bool = False) -> None:
-    """Write a figure as SVG, PDF or PNG, by its suffix; equal figures give equal files."""
+    """Write a figure as SVG, PDF or PNG, by the path's suffix; equal figures give equal files."""
     path = Path(path)
     check_figure_path(path, overwrite=overwrite)
     suffix = path.suffix.lower()

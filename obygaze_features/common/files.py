@@ -69,7 +69,7 @@ def require_folder_name(path: Path) -> None:
 
 def disk_errors(path: Path, error: type[ObygazeError]) -> AbstractContextManager[None]:
     """Turn an `OSError`, such as a full or read-only disk, into a one-line `error`."""
-    reason = "cannot be written: {}; what was there is unchanged"
+    reason = "cannot be written: {}; correct this and try again"
     return translate(error, path, reason, foreign=OSError)
 
 
@@ -389,7 +389,7 @@ def read_format(
     number = content.get("format_version")
     if type(number) is not int or not 1 <= number <= version:
         raise error(
-            f"{folder} has format version {number!r}, but this version of obygaze only reads up to "
+            f"{folder} has format version {number!r}, but this version of obygaze reads only up to "
             f"{version}; update obygaze (pip install --upgrade obygaze)"
         )
     return content

@@ -66,7 +66,7 @@ def cache_folder(name: str) -> Path:
 def usable_cores(root: Path = Path("/")) -> int:
     """Return the number of cores that affinity and the CPU quotas of cgroups let this process use.
 
-    Containers and Slurm set such quotas. `root` is the root of the file system.
+    Containers and Slurm set such limits. `root` is the root of the file system.
     """
     cores: float = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):

@@ -39,7 +39,7 @@ def load_object(path: str, error: type[ObygazeError]) -> Any:
     try:
         return pkgutil.resolve_name(path)
     except (ImportError, AttributeError) as problem:
-        remedy = "Install its package, or set PYTHONPATH to its folder"
+        remedy = "Install its package, set PYTHONPATH to its folder, or correct the name"
         raise error(f"{path} cannot be imported: {first_line(problem)}. {remedy}") from problem
 
 

@@ -235,8 +235,8 @@ def first_line(problem: object) -> str:
 def printable(text: str) -> str:
     """Escape characters that could control a terminal or reverse the direction of text.
 
-    Control characters except tab and newline, U+202A to U+202E, U+2066 to U+2069 and lone
-    surrogates become escapes, which JSON reads back.
+    U+202A to U+202E, U+2066 to U+2069, lone surrogates, and control characters other than tab and
+    newline become escapes, which JSON reads back.
 
     Examples
     --------

@@ -85,9 +85,10 @@ def find_films(names: Collection[str] | str, titles: Mapping[str, str]) -> list[
 
 
 def match_films(name: str, titles: Mapping[str, str], *, several: bool = False) -> list[str]:
-    """Return the films with this id, title or pattern, ignoring case, extra spaces and the year.
+    """Return the films with this id, title or pattern, ignoring case and extra spaces.
 
-    Raise `UsageError` if there are none or, without `several`, more than one.
+    A title's year may be left out. Raise `UsageError` if no film matches or, without `several`, if
+    more than one does.
 
     Examples
     --------

@@ -383,8 +383,8 @@ def are_ids(names: Sequence[str]) -> bool:
 def safe_id(name: str) -> str:
     """Convert a name to an id, dropping accents and replacing other marks with underscores.
 
-    The length is not limited. If letters of another script are lost, or nothing is left, part of
-    the name's hash is appended.
+    The length is not limited. If letters are lost, or nothing is left, part of the name's hash is
+    appended.
 
     Examples
     --------

@@ -26,7 +26,7 @@ def audit(
     splits are those with runs, or all splits if none has runs. The pool is the training split
     without its last fold. Each row counts the test items that are in the pool or overlap one of its
     items in time, and counts them by class. It also has the fewest and the most leaked test items
-    of any run of the training split. `neighbours` are the other test items that are at most
+    of any run of the training split. `neighbours` counts the other test items that are at most
     `NEIGHBOUR_S` seconds from an item of the pool in the same file.
     """
     names = manifest.split_names

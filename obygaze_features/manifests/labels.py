@@ -219,7 +219,9 @@ def _by_text(noun: str, entries: Iterable[E]) -> dict[str, E]:
             if not text.strip() or SEPARATOR in text:
                 raise ManifestError(f"{noun} {text!r}: use a non-empty name without '|'")
             if owners.setdefault(name_key(text), entry) is not entry:
-                raise ManifestError(f"two {noun}s are called {text!r} (ignoring case)")
+                raise ManifestError(
+                    f"two {noun}s are called {text!r} (ignoring case, spaces, - and _)"
+                )
     return owners
 
 
@@ -269,8 +271,8 @@ def choose_scheme(levels: OwnLevels) -> LabelScheme | None:
 
     A string with commas is a list of levels; a string without commas is a path. The path leads to a
     TOML or JSON file with a scheme as in manifests (a level or a concept may be just a string); to
-    the header of a manifest or of timelines, or the JSON file of a label set; or to the folder of a
-    manifest or of timelines.
+    the header of a manifest or of timelines, or the JSON file of a label set that has a scheme; or
+    to the folder of a manifest or of timelines.
     """
     if isinstance(levels, str) and "," in levels:
         levels = list(filter(None, map(str.strip, levels.split(","))))
@@ -338,7 +340,7 @@ class _Made(msgspec.Struct):
 
 
 def map_column(table: Table, column: str, function: Callable[[str], V]) -> list[V]:
-    """Map a function over a column, once for equal cells; an error names the cell's first line."""
+    """Map a function over a column, once for equal cells; an error names the first bad line."""
     cells = table.get(column)
 
     def read(cell: str) -> V:

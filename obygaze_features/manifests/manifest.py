@@ -274,7 +274,7 @@ class Manifest:
         source
             The folder. A file's film is named after the outermost folder in `source` that holds it.
         kind
-            ``clip`` or ``image`` (default: clips, or images in a folder without videos).
+            ``clip`` or ``image`` (default: clips, or images if there are images and no videos).
         every
             Cut each film into spans of this many seconds. A span is named after the file and its
             start (``Juno-90s``), so a longer version of a film keeps the ids.

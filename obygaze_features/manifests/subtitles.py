@@ -41,7 +41,8 @@ def with_subtitles(manifest: Manifest, source: Path | str, *, shift: float = 0.0
     """Return a manifest of the words spoken in each clip, as texts with the same ids.
 
     A subtitle goes to the clip that contains most of it. Clips of films without subtitles are left
-    out. The result's `notes` say which films, files and subtitles could not be used.
+    out. The result's `notes` name films and files that could not be used, and count the subtitles
+    that belong to no clip.
 
     Parameters
     ----------

@@ -193,7 +193,7 @@ def test_files_of_several_datasets_are_read_together(tmp_path, obygaze):
     # Files with other levels are not read with the levels of the first file.
     call = ("annotations", "import", "elan", folder, "-o", tmp_path / "t")
     put(of.Timelines("moods", [Segment("a", "ann", 0, 1, "t")], scheme=MOOD))
-    refused(obygaze(*call), "a.eaf has different levels (c, t)", "--levels FILE")
+    refused(obygaze(*call), "a.eaf has different levels, names or aliases (c, t)", "--levels FILE")
     for damage, fact in (("[]", "scheme is malformed"), ("{", "not valid JSON")):
         path = folder / "a.eaf"
         text = re.sub('(NAME="obygaze scheme">)[^<]*', rf"\g<1>{damage}", path.read_text())

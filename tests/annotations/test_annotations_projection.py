@@ -221,7 +221,7 @@ def test_films_missing_on_one_side_are_named():
     items = [*grid([(0, 100)]), *grid([(0, 100)], "third")]
     cells, remarks = read_grid(of.Manifest("two", Items.of(items)), timelines)
     assert problems(remarks) == [
-        ("other", "has no clips in the grid", "left out"),
+        ("other", "has no spans in the grid", "left out"),
     ]
     assert project(timelines, cells).label_sets[0].ids == ["film-0"]
 

@@ -205,7 +205,7 @@ DAMAGE = [
     *((name, None, "obygaze models run") for name in ("predictions.csv", "fits.csv")),
     ("clips.csv", lambda t: t.replace("tt0,tt0", "tt0,tt9", 1), "was changed after"),
     ("predictions.csv", lambda t: t.replace(",0.", ",0.0", 1), "was changed after"),
-    ("run.json", edit(lambda r: r.update(format_version=9)), "only reads up to 8"),
+    ("run.json", edit(lambda r: r.update(format_version=9)), "reads only up to 8"),
     ("run.json", edit(lambda r: r["learned"].append("x")), "a learned task is unknown"),
     ("run.json", edit(lambda r: r["experiment"].pop("name")), "`name`"),
 ]  # fmt: skip

@@ -134,7 +134,7 @@ def test_labels_name_clips_missing_on_either_side(films, tmp_path, obygaze):
     (["video,label", "ep 1.mp4,S"], "line 2: 'ep 1.mp4' matches S1-ep_1, S1.*use the id"),
     (["video,label", "alone,S", "alone.mov,S"], "line 3: duplicate id 'alone'$"),
     (["video,label", "alone,tense", "S1/ep 1,calm"], "'tense'; choose .* --levels LOWEST,"),
-    (["video,label", "x.mp4,S"], "no row names an item, such as alone.*got x.mp4"),
+    (["video,label", "x.mp4,S"], "no row with a level names an item, such as alone.*got x.mp4"),
     (["clip,label", "alone,S"], "no column 'id'; the columns are clip, label; .*--column id=NAME"),
 ])  # fmt: skip
 def test_labels_that_do_not_fit_are_refused(films, tmp_path, rows, fact):

@@ -1,10 +1,10 @@
 """Import ELAN files as timelines.
 
-Each tier belongs to one annotator: the tier's annotator, or else its own name. (Participants are
-often the people on screen.) If a file has only one tier that has no annotator and whose name is a
-default or is used in several folders, the folder's name is used instead (see `File`). An annotation
-has a level and, after a colon, concepts: ``Sure: Body, Look``. Alternatively, levels, concepts and
-comments are in dependent tiers whose names contain these words.
+Each tier belongs to one annotator, named in the tier's Annotator field, or else by the tier's name.
+(Participants are often the people on screen.) If a file has only one tier that has no annotator and
+whose name is a default or is used in several folders, the folder's name is used instead (see
+`File`). An annotation has a level and, after a colon, concepts: ``Sure: Body, Look``.
+Alternatively, levels, concepts and comments are in dependent tiers whose names contain these words.
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ def _shared_scheme(files: Iterable[File]) -> LabelScheme | None:
         scheme = scheme or own
         if own.levels != scheme.levels:
             raise AnnotationError(
-                f"{file.path} has different levels ({', '.join(own.codes)}) from another file "
-                f"({', '.join(scheme.codes)}); pass a common scheme: --levels FILE"
+                f"{file.path} has different levels, names or aliases ({', '.join(own.codes)}) from "
+                f"another file ({', '.join(scheme.codes)}); pass a common scheme: --levels FILE"
             )
         scheme = scheme.with_concepts(own.concepts)
     return scheme

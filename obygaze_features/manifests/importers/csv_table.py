@@ -121,8 +121,8 @@ def read_labels(
             unmatched.append(cell)
     if not ids:
         raise ManifestError(
-            f"{source}: no row names an item, such as {join_some(manifest.ids, 2)} (got "
-            f"{join_some(unmatched, 2)}); choose the column of ids or files: --column id=NAME"
+            f"{source}: no row with a level names an item, such as {join_some(manifest.ids, 2)} "
+            f"(got {join_some(unmatched, 2)}); choose the column of ids or files: --column id=NAME"
         )
 
     label_table = table.select((c for c in table.columns if c not in items.COLUMNS), rows)
