@@ -67,7 +67,7 @@ Films = Mapping[str, Film] | Path | str | None
 
 @dataclass(frozen=True)
 class Timelines:
-    """The segments that annotators marked in films, given in any order.
+    """The segments that annotators marked in films.
 
     Segments are sorted by film, annotator, start, end and level. Films are in the order of `films`;
     films that it lacks are added. `names` maps annotators to their names in the source, if these

@@ -28,7 +28,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def echo(text: object, *, err: bool = False, **style: Any) -> None:
-    """Print a command's output. Commands must always print with this function.
+    """Print a command's output. Commands print only with this function and `echo_json`.
 
     Control characters are escaped, because names and reasons may come from other people's files and
     servers. Styles are used only in terminals, and not if NO_COLOR is set.

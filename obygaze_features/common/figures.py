@@ -103,7 +103,8 @@ def figure_style() -> Iterator[None]:
 def level_colour_names(codes: Sequence[str]) -> list[str]:
     """Return the name of each level's colour in figures and pages; higher levels stand out more.
 
-    A class of several of ObyGaze12's levels has the colour of its first level.
+    A class of several of ObyGaze12's levels has the colour of its first level. In other schemes,
+    colours repeat after six levels.
     """
     first = [code.partition("+")[0] for code in codes]
     if set(first) <= LEVELS.keys():

@@ -64,7 +64,7 @@ def cache_folder(name: str) -> Path:
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """Return the number of cores that affinity and the CPU quotas of cgroups let this process use.
+    """Return the number of cores that affinity and cgroup v2 quotas let this process use.
 
     Containers and Slurm set such limits. `root` is the root of the file system.
     """

@@ -21,8 +21,8 @@ WIDTH = 100
 def describe(result: Result) -> str:
     """Return a result as text: its facts in two columns, and its lists of rows as tables.
 
-    Lists of mappings and mappings of mappings are tables. Empty facts and empty tables are left
-    out. A value that a row lacks is a dash.
+    Lists of mappings are tables, and so are mappings of mappings. Empty facts and empty tables are
+    left out. A value that a row lacks is a dash.
 
     Examples
     --------

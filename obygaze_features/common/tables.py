@@ -1,6 +1,6 @@
 """Read CSV tables as spreadsheets save them, and write them in the same way on every system.
 
-Messages about invalid tables name the file and the line.
+Messages about invalid rows name the file and the line.
 """
 
 from __future__ import annotations

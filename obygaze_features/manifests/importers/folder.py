@@ -19,7 +19,7 @@ from obygaze_features.manifests.manifest import Manifest
 MIN_EVERY_S = 0.1
 """The shortest spans into which films are cut, in seconds."""
 MAX_SPANS = 100_000
-"""The most spans of a film, because its header may say any length."""
+"""The maximum number of spans of a film, because its header may state any length."""
 MIN_REST_S = 1.0
 """A shorter rest of a film is left out, because it may have no frame."""
 

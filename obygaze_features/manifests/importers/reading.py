@@ -127,7 +127,7 @@ def relative_path(path: str) -> str:
 
 
 def film_of_file(name: str) -> str:
-    """Return the film of a media file, by its name; a name without a media suffix is unchanged.
+    """Return the film that a media file belongs to; a name without a media suffix is unchanged.
 
     Examples
     --------
