@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
 HDF5_SUFFIXES = (".h5", ".hdf5")
 CACHE_BYTES = 64 * 2**20
-"""The size of the HDF5 chunk cache, so that a chunk of many rows is decompressed only once."""
+"""The size of each dataset's chunk cache, so that HDF5 need not decompress a chunk for each row."""
 MAX_ROW_BYTES = 2**30
 """The maximum size of a row, a chunk or the ids.
 
 HDF5 reads each of them whole, and a file may claim any size for them.
 """
 MAX_REASON = 200
-"""The maximum length of the reason for a failure."""
+"""The maximum length of the reason why a row cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def to_storable(values: NDArray[Any]) -> NDArray[Any]:
         if np.array_equal(integers, values):
             return integers
     raise StoreError(
-        f"stores hold floats, and integers that fit in 32 bits (got {values.dtype!s:.40})"
+        f"stores hold float16 to float64, and integers that fit in int32 (got {values.dtype!s:.40})"
     )
 
 
@@ -236,7 +236,7 @@ def _rows_by_id(path: Path, matrix: Any, ids: Sequence[str], *, padded: bool = F
 
     def read(item: Item) -> NDArray[Any]:
         if item.id not in row_of:
-            raise LookupError(f"its id is not in {path.name}")
+            raise LookupError(f"its id has no row in {path.name}")
         with translate(StoreError, path.name, "cannot be read ({})"):
             return np.array(matrix[row_of[item.id]])
 
@@ -254,7 +254,7 @@ def _open_folder(path: Path, name: str, manifest: Manifest) -> Rows:
         if item.id not in files:
             wanted = Path(item.film, f"{item.id}{suffix}").as_posix()
             raise LookupError(
-                f"{path.name} has no file for the item, or several, or one of another item; "
+                f"{path.name} has no file for this item alone, or has several; "
                 f"name its file {wanted}"
             )
         file = files[item.id]
@@ -269,7 +269,7 @@ def _open_folder(path: Path, name: str, manifest: Manifest) -> Rows:
         if values.ndim > 1 and len(values) == 1:
             values = values[0]
         if not values.ndim or not values.size:
-            raise StoreError(where, "holds no numbers")
+            raise StoreError(where, "holds no row of numbers")
         return values
 
     return Rows(path, read)
@@ -305,7 +305,7 @@ def _load_pth(path: Path, where: str, name: str) -> NDArray[Any]:
         if any(info.compress_type for info in archive.infolist()):
             raise ValueError("it is compressed")
 
-    reason = "has no tensor of numbers for this array, is damaged, or holds more, such as code"
+    reason = "has no tensor of numbers for this array, is damaged, or has objects such as code"
     with translate(StoreError, where, reason):
         tensor = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         if isinstance(tensor, dict):
@@ -320,7 +320,7 @@ def _load_pth(path: Path, where: str, name: str) -> NDArray[Any]:
 
 
 def _open_hdf5(path: Path) -> dict[str, Rows]:
-    """Open the numeric datasets of an HDF5 file with one row for each id in its dataset ``ids``."""
+    """Open an HDF5 file's numeric datasets that have one row for each id in the dataset ``ids``."""
     import h5py
 
     with translate(StoreError, path, "cannot be read as HDF5 ({})"):
@@ -337,15 +337,15 @@ def _open_hdf5(path: Path) -> dict[str, Rows]:
             padded = "padded" in dataset.attrs
             sources[name] = _rows_by_id(path, dataset, names, padded=padded)
     if not sources:
-        raise StoreError(path, "has no numeric dataset with one row per id")
+        raise StoreError(path, "has no numeric dataset with one row per id and 2 or more axes")
     return sources
 
 
 def _find_datasets(path: Path, file: Any) -> dict[str, Any]:
-    """Return the datasets of a file.
+    """Return the datasets of a file that are not in a group.
 
-    Raises `StoreError` for a link, for rows that are absent or in other files, and for a row or
-    chunk of more than `MAX_ROW_BYTES`.
+    Raises `StoreError` for a link, for rows that are absent or in other files, and for a row, a
+    chunk or ids of more than `MAX_ROW_BYTES`.
     """
     import h5py
 
@@ -383,7 +383,7 @@ def read_recipe(path: Path | str | None, backbone: str | None = None) -> Recipe:
         with translate(UsageError, path, "is not a valid recipe ({})"):
             stated = msgspec.json.decode(json.dumps(table), type=_Recipe)
     name = stated.backbone.get("name", backbone or UNKNOWN)
-    # Unknown weights are named after the backbone, so those of backbones with other names differ.
+    # Unknown weights are named after the backbone, so that they differ if the names differ.
     unknown = {
         "name": name,
         "revision": None,

@@ -148,7 +148,7 @@ def check_attributes(where: object, ours: Mapping[str, Any]) -> None:
         for spec in fmt.specs_of(ours):
             names = len(set(spec.columns))
             if names and (names,) != spec.shape[-1:]:
-                raise ValueError(f"column names ({names}) do not fit rows of shape {spec.shape}")
+                raise ValueError(f"distinct column names ({names}) do not fit shape {spec.shape}")
 
 
 def parse_record(store: Store, block: int, data: bytes) -> BlockRecord:
@@ -239,7 +239,7 @@ def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any
     row = [*spec.shape]
     expected = [[attributes["n"], *row], spec.dtype, [shard_rows, *row], [chunk_rows, *row]]
     if found != expected or shard_rows % chunk_rows or codecs not in (_CHECKED, _COMPRESSED):
-        raise DamagedFile(file, "it does not describe this store's array as obygaze writes it")
+        raise DamagedFile(file, "it does not describe an array of this store in obygaze's layout")
     return ShardLayout(spec, shard_rows, chunk_rows, codecs == _COMPRESSED)
 
 

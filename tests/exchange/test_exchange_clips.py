@@ -141,7 +141,7 @@ def test_pth_files_may_hold_only_plain_tensors(tmp_path):
         "claims": (torch.ones(1).expand(10**12), "claims more numbers than it can hold"),
         "other": ({"other": tensor}, "no tensor of numbers for this array"),
         "list": ([tensor], "no tensor of numbers"),
-        "number": (torch.tensor(1.0), "holds no numbers"),
+        "number": (torch.tensor(1.0), "holds no row of numbers"),
         "complex": (torch.ones(6, dtype=torch.complex64), "got complex64"),
         "float8": (tensor.to(torch.float8_e5m2), "no tensor of numbers"),
         "program": (evil, "such as code"),

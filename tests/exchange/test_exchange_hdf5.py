@@ -108,7 +108,7 @@ def test_rows_are_found_by_id(path, tmp_path):
     assert store.status.tolist() == [2, 1, 1, 1, 1]
     assert store.arrays == ["frames", "native"]
     np.testing.assert_array_equal(store.read("native", missing="nan")[1:], VALUES[1:])
-    assert store.failures == {"tt000": "its id is not in x.h5"}
+    assert store.failures == {"tt000": "its id has no row in x.h5"}
     assert store.attributes["backbone"]["name"] == "theirs"
 
 
@@ -151,7 +151,7 @@ OUTSIDE = "has rows that .* are in other files"
 INVALID = [
     *(({"ids": ids}, "no dataset ids") for ids in (None, np.arange(5), "tt000")),
     ({"ids": ["a", "b", "c", "d", "a"]}, "several rows for 'a'"),
-    ({"ids": ["a", "b", "c", "d", "e"]}, r"no item can be read \(5 tried\): its id is not in x.h5"),
+    ({"ids": ["a", "b", "c", "d", "e"]}, r"can be read \(5 tried\): its id has no row in x.h5"),
     ({"ids": np.array([b"\xff"] * 5, h5py.string_dtype())}, "cannot be read as HDF5"),
     ({"ids": unwritten(10**9, dtype=h5py.string_dtype())}, "ids.* takes more than 1 GiB"),
     # HDF5 reads them as zeros.

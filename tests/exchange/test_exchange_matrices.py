@@ -26,7 +26,7 @@ def check(store, **arrays):
         np.testing.assert_array_equal(values, rows[ORDER])
         assert values.dtype == rows.dtype
     [(item, reason)] = store.failures.items()
-    assert (item, reason[:16]) == (f"tt{ABSENT:03}", "its id is not in")
+    assert (item, reason[:20]) == (f"tt{ABSENT:03}", "its id has no row in")
 
 
 def test_numpy_matrices_become_arrays_and_resume(tmp_path, monkeypatch):
@@ -52,7 +52,7 @@ def test_columns_have_names_and_rows_are_in_order(obygaze, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     np.save("X.npy", ROWS)
     manifest, names = plain_manifest(N), ["a", "b", "c", "d", "e", "f"]
-    with pytest.raises(StoreError, match=r"column names \(2\) do not fit rows"):
+    with pytest.raises(StoreError, match=r"column names \(2\) do not fit shape"):
         import_features("X.npy", manifest, "x.zarr", ids=manifest.ids, columns=names[:2])
     store = import_features("X.npy", manifest, "x.zarr", ids=manifest.ids, columns=names)
     assert store.to_pandas().columns.tolist() == names
