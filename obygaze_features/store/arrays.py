@@ -37,7 +37,7 @@ class StoredArray:
     dtype
         The data type in which the array is stored.
     title
-        A short description, such as "maximum", which is the default meaning of the array.
+        The default meaning of the array, such as "maximum".
     pool
         The function that computes the array by pooling tokens; None if the array is not pooled. The
         tokens may come from one frame or from a whole clip.
@@ -79,4 +79,4 @@ ARRAYS: dict[str, StoredArray] = {
     "frames_temporal": StoredArray(FRAMES, "float16", "`frames` after temporal mixing"),
     "tokens": StoredArray(TOKENS, "float16", "all patch tokens", on_request=True),
 }
-"""The arrays by name, vectors first. A backbone may define further arrays."""
+"""The arrays by name, vectors first. Backbones and imports can define others."""

@@ -1,7 +1,7 @@
 """Make new stores from existing rows: a subset, a merge, or a reopened store.
 
 A plan says where each row of the new store comes from. The rows are written block by block by the
-regular writer, so the files are the same as after an extraction.
+regular writer, so the store has the same layout as after an extraction.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def subset(
     output
         The path of the new store, ``NAME.zarr``.
     ids, films
-        The ids to include (each must exist), or films whose items are all included (default: all).
+        The ids, or the films (by id, title or pattern), to include (default: all). Each must exist.
         With both, only items that match both are included.
     overwrite
         Replace an existing store at `output`.
@@ -80,7 +80,7 @@ def subset(
 
 
 def merge(stores: Sequence[Store], output: Path | str, *, overwrite: bool = False) -> Store:
-    """Merge partial copies of one store, or stores of different films.
+    """Merge partial copies of one store, or stores without common ids.
 
     If all stores have the same items, each row is taken from the first store in which it is done.
     If the stores have no ids in common, the new store has all their items, store by store. A single
@@ -212,6 +212,6 @@ def _plan_films(stores: Sequence[Store]) -> Plan:
         rows += range(len(store))
         for name, column in extra.items():
             column += store.items.extra.get(name, [""] * len(store))
-    remedy = "stores of different items must not share ids; make a subset of one without them"
+    remedy = "stores of different items share ids; drop them from one store (obygaze stores subset)"
     with errors_as(StoreError, remedy):
         return Plan(Items.of(items, extra), stores, np.array(sources), np.array(rows))

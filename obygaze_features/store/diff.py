@@ -33,7 +33,7 @@ def diff(left: Store, right: Store) -> dict[str, Any]:
     dict
         ``identical``: whether the compared attributes, the probes and the done rows are equal.
 
-        ``attributes``: each attribute that differs, with its ``left`` and ``right`` value; a dot
+        ``attributes``: each attribute that differs, with its ``left`` and ``right`` values; a dot
         joins the name of an attribute and a key in it. Arrays that only one store has, or whose
         shapes differ, are listed here, and their rows are not compared.
 
@@ -153,7 +153,7 @@ def _compare(
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Return which pairs of rows are equal, and the cosine of each pair.
 
-    Padding counts as zeros. Two zero rows have the cosine 1; a zero row and another row have 0.
+    NaN counts as zero. Two zero rows have the cosine 1; a zero row and another row have 0.
 
     Examples
     --------

@@ -26,7 +26,7 @@ def export(store: Store, output: Path | str, *, overwrite: bool = False) -> Path
     require_suffix(output, ".h5", ".hdf5")
     ids = store.done_ids()
     if not ids:
-        raise StoreError(store.where, "has no rows that are done; run: obygaze features extract")
+        raise StoreError(store.where, "has no rows that are done; extract or import them first")
 
     with (
         disk_errors(output, StoreError),

@@ -28,7 +28,7 @@ PIECE_BYTES = 8 * 2**20
 """The size of one request for a large file; nearby parts are joined up to this size."""
 MAX_JSON_BYTES = 16 * 2**20
 _ZIP_HEADER_BYTES = 30
-"""The size of the part of a zip file's header that precedes the file name."""
+"""The size of the part of a zip entry's header that precedes the file name."""
 
 Part = tuple[str, int, int]
 """A part of a file: its name, start and length. A negative start counts from the file's end."""
@@ -94,11 +94,11 @@ class Location:
         return None
 
     def pin(self) -> None:
-        """Remember the store's identity, so that reading fails once the store is replaced."""
+        """Remember the store's identity for `refuse_if_changed`."""
         self.identity = self.identify()
 
     def refuse_if_changed(self) -> None:
-        """Raise `StoreUnreadable` if the store was replaced or removed since `pin`."""
+        """Raise `StoreUnreadable` if the store has been replaced or removed since `pin`."""
         if self.identity is not None and self.identity != self.identify():
             raise StoreUnreadable(
                 self.where,
@@ -141,7 +141,7 @@ class Folder(Location):
 
 
 class Zip(Location):
-    """A zip file on this machine that contains one store, uncompressed so it can be mapped."""
+    """A zip file on this machine that contains one store, uncompressed so that it can be mapped."""
 
     def __init__(self, path: Path) -> None:
         self.address = path

@@ -1,7 +1,7 @@
 """Finalise a filled store: make it read-only, with a few large files and a dataset card.
 
 The final store is written next to the open one and replaces it at the end, so an interrupted run
-leaves the open store unchanged.
+loses nothing.
 
 The card, README.md, contains only facts from the store, so equal stores get equal cards.
 """

@@ -49,7 +49,7 @@ COORDINATES = ("id", "film")
 """Text arrays that xarray reads in a final store; obygaze itself reads `IDS` and `ITEMS`."""
 MEANINGS = {
     IDS: "ids in UTF-8, padded with zero bytes",
-    STATUS: "0 to do, 1 done, 2 and up: why it failed",
+    STATUS: "0 = to do, 1 = done, 2+ = why it failed",
     "id": f"id of each item, as in {ITEMS}",
     "film": f"film of each item, as in {ITEMS}",
 }
@@ -82,7 +82,7 @@ class Status(IntEnum):
     MISSING = 2
     """The item's file (or its row, in an import) was not found, or several files match."""
     UNREADABLE = 3
-    """The file exists but cannot be decoded, or the text is empty."""
+    """The file exists but cannot be decoded or imported, or the text is empty."""
     NOT_FINITE = 4
     """The row has a value that the array cannot store, or no features for some frames."""
 
@@ -205,7 +205,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class BlockRecord:
-    """A block's commit record. It is written last, and without it the block does not exist.
+    """A block's commit record, without which the block does not exist.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ class BlockRecord:
     status
         The `Status` of each row in the block.
     sources
-        The fingerprint of the file that each row was computed from; None for rows without a file.
+        The fingerprint of the file that each row was computed from, or None.
     failures
         The reason for each failed row, by id.
     shards
@@ -283,8 +283,8 @@ def array_layout(
 ) -> dict[str, Any]:
     """Return arguments for ``Group.create_array``: chunks in shards, each with a checksum.
 
-    Every setting is explicit, so a new default in Zarr does not change stores. `beside` lists all
-    arrays of the store, because the names of the axes depend on all of them.
+    Codecs and fill values are explicit, so a new default in Zarr does not change them. `beside`
+    lists all arrays of the store, because the names of the axes depend on all of them.
     """
     # Imported here because zarr is slow to import, and reading a store does not need it.
     from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
@@ -355,7 +355,10 @@ def token_times(frame_times: NDArray[Any], count: int) -> NDArray[np.float64]:
 
 
 def frame_count(arrays: Sequence[ArraySpec]) -> int | None:
-    """Return the number of frames of the first array in `ARRAYS` that has frames, or None."""
+    """Return the number of frames in the arrays, or None if they have no frames.
+
+    If the numbers differ, the first array in the order of `ARRAYS` counts.
+    """
     lengths = {array.name: array.shape[0] for array in arrays if array.counts_frames}
     return next((lengths[name] for name in ARRAYS if name in lengths), None)
 

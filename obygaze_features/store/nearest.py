@@ -23,7 +23,7 @@ from obygaze_features.store.reader import Rows, Store
 PART_BYTES = 4 * 2**20
 """The bytes of rows (as float32) that a thread compares at a time."""
 REMOTE_PART_BYTES = 64 * 2**20
-"""The bytes of rows that are read at a time from a server."""
+"""The bytes of rows (as float32) that are read at a time from a server."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def find_nearest(
         An array with one vector per row or per frame. With frames, a row is ranked by its nearest
         frame.
     films
-        The films to search (default: all).
+        The ids of the films to search (default: all).
     exclude
         Ids to leave out.
     top
@@ -114,7 +114,7 @@ def has_frames(store: Store, array: str) -> bool:
 
 
 def _direction(query: NDArray[Any], store: Store, array: str) -> NDArray[np.float32]:
-    """Scale a query to length one; raise `UsageError` if it has no direction or a wrong length."""
+    """Scale a query to unit length; raise `UsageError` if it is misshapen or has no direction."""
     width = store.stored(array).spec.shape[-1]
     vector = np.asarray(query, np.float64)
     if vector.shape != (width,):
@@ -169,7 +169,7 @@ def _cosines(vectors: NDArray[Any], direction: NDArray[np.float32]) -> NDArray[n
     """Return each vector's cosine with a unit vector; -inf if a vector is zero or not finite."""
     vectors = vectors.astype(np.float32, copy=False)
     with np.errstate(all="ignore"):
-        # Not BLAS: it can give equal rows different cosines, and so another order.
+        # BLAS is not used, because it can give equal rows different cosines.
         cosines: NDArray[np.float32] = np.einsum("...i,i->...", vectors, direction)
         cosines /= np.sqrt(np.einsum("...i,...i->...", vectors, vectors))
     cosines[~np.isfinite(cosines)] = -np.inf

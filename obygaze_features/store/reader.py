@@ -297,7 +297,7 @@ class Store:
         if isinstance(ids, str):
             raise UsageError(f"ids must be a list of ids (got {ids!r:.60})")
         stored, order = self._sorted_ids
-        # Stored ids are plain ASCII. Other ids are escaped, so they match none of these.
+        # Stored ids are plain ASCII. Other characters are escaped, so that they match no stored id.
         wanted = np.array([ascii(str(item_id))[1:-1] for item_id in ids], "S")
         places = np.searchsorted(stored, wanted, sorter=order)
         rows: Rows = order.take(places, mode="clip")

@@ -1,8 +1,8 @@
 """Read and upload the files of a store behind a URL, with fsspec.
 
 Credentials come from the usual places: for S3, ``AWS_ACCESS_KEY_ID`` and ``~/.aws``; for a web
-server, the URL (``https://USER:PASSWORD@HOST/...``); for the Hub, the login that ``hf auth login``
-saved.
+server, the URL (``https://USER:PASSWORD@HOST/...``); for the Hub, ``HF_TOKEN`` or the login that
+``hf auth login`` saved.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ GAP_BYTES = 128 * 2**10
 MAX_FILE_BYTES = 2**30
 """The largest file that is read into memory, so that a server cannot exhaust the memory."""
 MAX_SHARD_BYTES = 2**33
-"""The most that is fetched of a file, so that a server cannot fill the disk."""
+"""The most that is fetched of a file over HTTP, so that a server cannot fill the disk."""
 _REMEDY = (
     "check the address, the network and the credentials (https://USER:PASSWORD@HOST/...; for S3, "
     "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; for the Hub, hf auth login), and run the same "
@@ -70,7 +70,7 @@ class Remote(Location):
         self.connect()
 
     def connect(self) -> Any:
-        """Return this process's file system, because connections do not survive a fork."""
+        """Return this process's own file system. Connections do not survive a fork."""
         process = os.getpid()
         if process not in self._systems:
             with one_line_errors(self.where):
@@ -147,7 +147,7 @@ class Remote(Location):
         limit = MAX_FILE_BYTES
         if name.endswith(".json"):
             limit = MAX_JSON_BYTES
-        # With a range of the limit, a longer file would arrive cut, and without an error.
+        # A range of exactly the limit would cut a longer file without an error.
         data: bytes | None
         [data] = self._request([name], [0], [limit + 1], missing_ok=missing_ok)
         if data and len(data) > limit:

@@ -180,7 +180,7 @@ def read_chunks(shards: Mapping[int, Shard], rows: Rows, out: NDArray[Any]) -> N
 
 
 class RowReader:
-    """A reader of rows that are done, which keeps the most recently used shards open."""
+    """A reader of rows that are done, which keeps recently opened shards open."""
 
     def __init__(self, store: Store) -> None:
         self.store = store

@@ -1,7 +1,9 @@
 """Shard files in Zarr's ``sharding_indexed`` format, written and memory-mapped without Zarr.
 
 A shard consists of its chunks in order, each followed by its CRC-32C; then an index of (offset,
-length) pairs as little-endian uint64 (all ones for an absent chunk); then the CRC-32C of the index.
+length) pairs as little-endian uint64 (all bits set for an absent chunk); then the CRC-32C of the
+index.
+
 A shard is written in one pass, so that its SHA-256 is known before the file gets its name. On this
 machine, it is read through a memory map, which is many times faster than Zarr's pipeline. Tests
 compare writing and reading with Zarr's own codecs.

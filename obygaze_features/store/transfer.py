@@ -1,11 +1,11 @@
 """Transfer final stores as a whole: to and from zip files, folders, S3 and the Hugging Face Hub.
 
-The checksum of every file except the log is verified before it is sent and after it is fetched.
-Repeating an interrupted pull or push keeps the files that have arrived: a pull collects them in a
-hidden folder; a push to S3 sends ``checksums.json`` first, which identifies the store, and the
-group's ``zarr.json`` last, so that a partial store cannot be opened. A push to the Hub is a single
-commit. Zip files are not compressed, so that they can be mapped. Equal stores give equal zip files,
-except for their logs.
+Every file except the log is verified by its checksum before it is sent and after it is fetched.
+Repeating an interrupted pull, or push to S3, keeps the files that have arrived. A pull collects
+them in a hidden folder. A push to S3 begins with ``checksums.json``, which identifies the store,
+and ends with the group's ``zarr.json``, so that a partial store cannot be opened. A push to the Hub
+is a single commit. Zip files are not compressed, so that they can be mapped. Equal stores give
+equal zip files, except for their logs.
 """
 
 from __future__ import annotations

@@ -123,8 +123,8 @@ def _check_shards(store: Store, reasons: Mapping[str, str]) -> Iterator[Damage]:
                 rows = done[at]
                 damaged = _find_damaged(store, array, rows)
                 if not damaged and not store.is_final:
-                    # If all chunks are intact, the whole shard is another one. In a final store,
-                    # the list may be wrong instead.
+                    # If all chunks are intact, the file is another shard. In a final store, the
+                    # list may be wrong instead.
                     damaged = rows.tolist()
                 yield Damage(name, _ids(store, damaged), reason)
 

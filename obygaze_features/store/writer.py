@@ -115,8 +115,7 @@ class StoreWriter:
             The features of the probe (a fixed synthetic clip, image, sound or text), by array. With
             them, two labs can check that they compute the same features.
         block_rows
-            The number of rows per block (default: 32, or more for many items). Must be the same
-            for all stores of one extraction.
+            The number of rows per block (default: 32, or more for many items).
         """
         path = require_store_name(Path(path))
         n = len(manifest)

@@ -86,7 +86,7 @@ def test_films_merge_into_one_store_and_split_again(tmp_path):
     second = toys.a_store(tmp_path / "two.zarr", 5, film="tt2", block_rows=3)
     merged = merge([first, second], tmp_path / "both.zarr")
     assert counts(merged) == (11, 1, 0)
-    with pytest.raises(StoreError, match=r"subset .* duplicate id 'tt1-000'; item 1"):
+    with pytest.raises(StoreError, match=r"subset\): .* duplicate id 'tt1-000'; item 1"):
         merge([merged, first], tmp_path / "none.zarr")
     assert not (tmp_path / "none.zarr").exists()
 
