@@ -85,7 +85,7 @@ def score_captions(
             suffixes.insert(0, "")
     if not rows:
         raise BiasError(
-            f"{path}: no captions to score. With --variants, put {MASK} where a person is named"
+            f"{path}: no captions to score. With --variants, put {MASK} in the captions"
         )
     model = load_language_model(language_model, device)
     encoder = load_sentence_encoder(sentence_encoder, device)
@@ -107,12 +107,12 @@ def score_captions(
 
 
 def _read_captions(path: Path, variants: bool) -> list[dict[str, Any]]:
-    """Read and check the captions; with `variants`, add the two variants of each that has them."""
+    """Read and check the captions; with `variants`, add the variants of captions that have them."""
     required = ("id", "caption", "object")
     table = read_table(path, delimiter=None, required=required)
     for name in table.columns:
         if _OUTPUT_COLUMN.fullmatch(name):
-            raise BiasError(f"{path}, line 1: the column {name!r} would be overwritten; rename it")
+            raise BiasError(f"{path}, line 1: the column name {name!r} is reserved; rename it")
     table.check_cells(*required)
     read_ids(table)
     rows: list[dict[str, Any]] = list(table.rows())

@@ -90,7 +90,7 @@ def script_json(value: Any) -> Html:
 
 
 def number(value: float | None, *, form: str = "") -> Html:
-    """Return a number formatted for people, with its full value for programs.
+    """Return a number formatted for people, with seven digits for programs.
 
     Parameters
     ----------

@@ -65,8 +65,8 @@ def search(
     top
         The maximum number of clips to return.
     backbone
-        The checkpoint that made the stores, as for `load_backbone` (default: the backbone that the
-        stores name, if it or its family is in `known_checkpoints`).
+        The checkpoint that made the stores, as for `load_backbone` (default: the name of the first
+        store's backbone, or else of its family, if in `known_checkpoints`).
 
     Examples
     --------
@@ -254,6 +254,6 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
     ours = network.about["weights_sha256"]
     if digest != ours and not (backbone and digest.startswith("unknown")):
         raise BackboneError(
-            f"{store.where} was made with weights other than those of {spec}; {give}"
+            f"the weights of {store.where} are unknown, or not those of {spec}; {give}"
         )
     return network

@@ -229,8 +229,8 @@ def _save_picture(path: Path, image: Bytes, values: Values) -> None:
 def overlay(image: Bytes, values: Values) -> Bytes:
     """Return an image ``[h,w,3]`` overlaid with the colours for values from 0 to 1.
 
-    The image is drawn in grey, because skin and clothes have similar colours to heat, and darkened,
-    because the colour of the highest heat is light.
+    The image is drawn in grey, because skin and clothes can look like heat, and darkened, because
+    the colour of the highest heat is light.
     """
     values = np.clip(values, 0, 1)
     grey = _BRIGHTNESS * (image @ (0.299, 0.587, 0.114))[..., None]

@@ -257,7 +257,7 @@ def test_only_exchangeable_words_are_exchanged(caption, variants):
     (f"{HEAD}a,x,y,.5,man,\na,x,y,.5,man,\n", "line 3: duplicate id 'a'"),
     (f"{HEAD}a,,y,.5,man,\n", "line 2: the caption is missing"),
     (f"{HEAD}a,a [MASK],y,.5,man,\n", "line 2: the caption has [MASK]"),
-    ("id,caption,object,similarity\na,x,y,.5\n", "the column 'similarity' would be"),
+    ("id,caption,object,similarity\na,x,y,.5\n", "the column name 'similarity' is reserved"),
     ("id,caption,object\na,a dog,dog\n", "no captions to score. With --variants, put [MASK]"),
 ])  # fmt: skip
 def test_an_invalid_table_is_refused_in_one_line(score, content, facts):

@@ -186,7 +186,7 @@ def test_text_search_equals_transformers(checkpoints, tmp_path, name):
     if name == "tiny-clap":  # whose name is known
         assert of.search(store, text=TEXT, frames=True, top=100) == matches
     second = write_checkpoint(name, tmp_path / name, seed=1)
-    with pytest.raises(BackboneError, match=r"weights other than .*--backbone NAME=FOLDER"):
+    with pytest.raises(BackboneError, match=r"not those of .*--backbone NAME=FOLDER"):
         of.search(store, text=TEXT, backbone=str(second))
     with pytest.raises(UsageError, match=r"reads only \d+ tokens of a text; shorten it"):
         of.search(store, text=TEXT * 40, backbone=backbone)
