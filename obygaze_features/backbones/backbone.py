@@ -31,7 +31,7 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 """The mean and standard deviation of ImageNet's pixels for each channel."""
 NO_CLIPS = Sampling(0)
-"""The sampling of backbones that only read texts."""
+"""The sampling of backbones that read only texts."""
 
 
 @dataclass(frozen=True)
@@ -81,14 +81,14 @@ class Backbone:
     config
         The checkpoint's configuration.
     embedding
-        The array for the embedding of an image or text; None for networks that only take clips.
+        The array for the embedding of an image or text; None for networks that take only clips.
     encode_images
         A function that maps input ``[B,3,h,w]`` to embeddings ``[B,D]``.
     text_tower
         The part that reads texts.
     per_frame
         True if each frame of a clip is embedded separately, by `encode_images`. If frames are
-        sampled at a rate, the backbone then only has the array `frames` and arrays pooled from it,
+        sampled at a rate, the backbone then has only the array `frames` and arrays pooled from it,
         such as `native`, `mean` and `max`.
     mask_on_cpu
         True if `encode_clips` only counts the values of the mask, and so reads no padding, whose
@@ -226,7 +226,7 @@ class Backbone:
             return self._check(outputs, len(pixels), [self.embedding])[name]
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """Embed texts as float32 ``[B,D]``, in the same space as images or sound."""
+        """Embed texts as float32 ``[B,D]``, in the space of the backbone's images or sound."""
         return self.embed_text_arrays(texts)["native"]
 
     def embed_text_arrays(self, texts: Sequence[str]) -> dict[str, Tensor]:
@@ -301,7 +301,7 @@ class Backbone:
         return self.with_changes(arrays=(self.embedding,), for_clips=False)
 
     def with_changes(self, **changes: Any) -> Backbone:
-        """Return a copy with changed fields. `dataclasses.replace` would not support subclasses."""
+        """Return a copy with changed fields, made without calling ``__init__``."""
         clone = copy(self)
         vars(clone).update(changes)
         return clone
@@ -318,7 +318,7 @@ class KnownCheckpoint:
     title
         A one-line description.
     sampling
-        The rule that samples frames of a clip or windows of its sound; `NO_CLIPS` for text models.
+        The rule that samples a clip's frames or windows of sound; `NO_CLIPS` for text models.
     repository
         The repository on the Hugging Face Hub, if the checkpoint is published there.
     write
@@ -372,8 +372,7 @@ class Family:
     load
         A function that returns the backbone for a checkpoint's path and a preprocessing mode.
     embeds_texts
-        True if the family also embeds texts. Unless it is an audio family, it then also
-        embeds images.
+        True if the family embeds texts in the same space as images or sound.
     """
 
     name: str

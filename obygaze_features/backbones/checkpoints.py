@@ -71,8 +71,8 @@ def resolve(
     checkpoints
         The known checkpoints, by name.
     accept
-        A function that is called with a folder that has the small files. It can raise an exception
-        before the weights are downloaded.
+        A function that is called with the folder of the small files before the weights are
+        downloaded. It may raise an exception.
     """
     name, target = split_name(spec)
     path = Path(target)
@@ -103,7 +103,7 @@ def check_store_name(name: str) -> None:
     """Raise `UsageError` if a name is not valid for a store."""
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} is not a valid store name; use letters, digits and (not first) . _ -"
+            f"{name!r} is not a valid store name; use A-Z, a-z, digits and (not first) . _ -"
         )
 
 
@@ -152,7 +152,7 @@ def fetch(repository: str, accept: Callable[[Path], object]) -> Path:
     except Exception as problem:  # errors of the hub, of its HTTP library, and of the system
         raise BackboneError(
             f"{repository} is not in the Hub's cache and cannot be downloaded "
-            f"({one_line(problem)}). On a machine that is online, run: obygaze features backbones "
-            f"{repository} --download. Then copy the cache, or pass NAME=FOLDER"
+            f"({one_line(problem)}). Load it on a machine that is online (a backbone: obygaze "
+            f"features backbones {repository} --download). Then copy the cache, or pass NAME=FOLDER"
         ) from None
     return folder

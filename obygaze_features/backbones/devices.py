@@ -56,7 +56,7 @@ def try_device(device: str) -> str:
     """Compute something on a device; return the reason if the device cannot be used, or "".
 
     A GPU may be full, reserved by another process, or too old or too new for this torch. Such
-    problems only show when a result has been computed and awaited.
+    problems show only when a result has been computed and awaited.
     """
     import torch
 
@@ -69,7 +69,7 @@ def try_device(device: str) -> str:
 
 
 def describe_device(device: str) -> str:
-    """Describe a device; for a GPU, include versions and settings that can change results."""
+    """Describe a device; for a CUDA GPU, include versions and settings that can change results."""
     if not device.startswith("cuda"):
         return device
     import torch
@@ -95,7 +95,7 @@ def move_to_device(module: Module, device: str, name: str) -> None:
 
 
 _tf32_lock = threading.RLock()
-"""A lock for enqueuing GPU work, because TF32 can only be switched for the whole process."""
+"""A lock for enqueuing GPU work, because TF32 can be switched only for the whole process."""
 
 
 @contextlib.contextmanager
@@ -176,7 +176,7 @@ def free_memory(device: str) -> None:
 
     kind = torch.device(device).type
     if kind == "cuda":
-        # On another device this would open a context, which takes half a gigabyte.
+        # On another device, emptying would open a context, which takes half a gigabyte.
         with torch.cuda.device(device):
             torch.cuda.empty_cache()
     elif kind == "mps":

@@ -72,7 +72,7 @@ def frame_backbone(
     Parameters
     ----------
     vision, fields
-        The tower and the fields of the `Backbone` that `load_folder` returns.
+        The tower, and the fields that `load_folder` returns.
     dim, frame
         The size of a frame's embedding, and its description.
     tokens, order
@@ -159,9 +159,9 @@ def load_siglip(path: Path, mode: str) -> Backbone:
 
 
 def load_dino(model: str, path: Path, mode: str) -> Backbone:
-    """Load DINOv2 (Oquab et al., 2023) or DINOv3 (Siméoni et al., 2025); `model` is its class.
+    """Load DINOv2 (Oquab et al., 2023) or DINOv3 (Siméoni et al., 2025); `model` names the class.
 
-    The input has the size that the checkpoint's processor sets, not the size used in training.
+    The input has the size that the checkpoint's processor sets, not that in ``config.json``.
     """
     network, fields = load_folder(path, mode, model, any_size=True)
     config = network.config

@@ -64,7 +64,7 @@ def load_backbone(
     sampling
         A rule to use instead of the backbone's own sampling; see `resample`.
     track
-        The audio track to use, counting from 1 (default: each file's default track).
+        The audio track to use, counting from 1 (default: FFmpeg's choice).
     """
     if precision not in PRECISIONS:
         raise UsageError(f"unknown precision {precision!r}; use one of {', '.join(PRECISIONS)}")

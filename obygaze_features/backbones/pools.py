@@ -1,4 +1,4 @@
-"""Pool the tokens of clips as described in `ARRAYS`, for all families."""
+"""Pool the tokens of clips as described in `ARRAYS`."""
 
 from __future__ import annotations
 

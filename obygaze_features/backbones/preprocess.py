@@ -1,7 +1,7 @@
 """Turn frames into a backbone's input, as the checkpoint's own processor does.
 
 The CPU resizes frames with torch, so that every device gets the same pixels. Tests compare them
-with the PIL processors of transformers, which the published checkpoints were made with.
+with those of the PIL processors of transformers.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ CLIP_TORCHVISION = Preprocessing(
 def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessing:
     """Read the preprocessing from a checkpoint's ``preprocessor_config.json``.
 
-    Unless ``do_normalize`` is false, the file must have a mean and a standard deviation, because
-    the defaults of transformers' processor classes may differ from the values used in training.
+    The file needs a mean and a standard deviation (or a false ``do_normalize``), because the
+    defaults of transformers' processor classes may differ from the values used in training.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ def resize_frame(frame: Tensor, preprocessing: Preprocessing) -> Tensor:
 
 
 def normalise(pixels: Tensor, preprocessing: Preprocessing, out: Tensor | None = None) -> Tensor:
-    """Normalise bytes of shape ``[..., 3, h, w]`` as in the backbone's training.
+    """Normalise bytes of shape ``[..., 3, h, w]`` with the scale, mean and std.
 
     With `out`, the result is written to that tensor, which is on the same device.
     """

@@ -39,7 +39,7 @@ def resample(backbone: Backbone, sampling: Sampling | None, track: int | None = 
     encode = backbone.encode_images
     if not encode or not backbone.per_frame or not backbone.embedding:
         raise UsageError(
-            f"{backbone.name} takes whole clips, so it cannot take frames at a rate. Leave out "
+            f"{backbone.name} takes whole clips, so its sampling cannot be changed. Leave out "
             "--sampling, and divide long clips into spans; or use a backbone of single frames, "
             "such as CLIP"
         )

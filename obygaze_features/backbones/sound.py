@@ -57,7 +57,7 @@ class SoundSampling:
         The maximum number of windows. If a clip has more, they are sampled evenly, including the
         first and the last.
     track
-        The number of a file's sound track, from 1 (default: the file's default).
+        The number of a file's sound track, from 1 (default: FFmpeg's choice).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Backbones of timm's networks by name.
+"""Make backbones from timm's networks, by name.
 
 Inputs are preprocessed with timm's settings, but with the code that other visual backbones use.
 Pixels differ by at most one level (of 256) from timm's own preprocessing.

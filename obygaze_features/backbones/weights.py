@@ -197,8 +197,8 @@ def read_tokenizer(
 
     if not any((folder / name).is_file() for name in _VOCABULARIES):
         raise BackboneError(
-            f"{folder} has no tokenizer ({' or '.join(_VOCABULARIES)}); download the checkpoint "
-            "again (obygaze features backbones NAME --download)"
+            f"{folder} has no tokenizer ({' or '.join(_VOCABULARIES)}); copy the tokenizer of the "
+            "checkpoint into this folder"
         )
     with translate(BackboneError, folder, ": the tokenizer cannot be read: {}"), quiet():
         tokenizer = AutoTokenizer.from_pretrained(
@@ -215,7 +215,7 @@ def read_tokenizer(
 
 
 def sha256_of_files(files: Sequence[Path | str]) -> str:
-    """Return the SHA-256 of the concatenated files (``cat * | sha256sum``)."""
+    """Return the SHA-256 of the concatenated files (``cat FILES | sha256sum``)."""
     digest = hashlib.sha256()
     for path in files:
         with Path(path).open("rb") as file:

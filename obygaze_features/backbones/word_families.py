@@ -1,7 +1,7 @@
 """The backbone ``words``: hashed counts of the words and word pairs in a text, without weights.
 
 scikit-learn's ``HashingVectorizer`` adds 1 or -1 to one of 1,024 numbers for each word of two or
-more characters and for each pair of neighbouring words. Then the row is scaled to length one.
+more characters and for each pair of neighbouring words. Then the row is scaled to unit length.
 Nothing is fitted, so every machine computes the same bits. The order of words is lost, but one can
 still tell, with few mistakes, whether a text has a certain word.
 """
@@ -76,7 +76,7 @@ def _load(folder: Path, mode: str) -> Backbone:
         sampling=NO_CLIPS,
         preprocessing=Preprocessing(None, "bilinear", (1, 1), 1.0, (), ()),
         arrays=(native, ArraySpec.named("count", (1,))),
-        encode_clips=lambda pixels, present, names: {},  # it only reads texts
+        encode_clips=lambda pixels, present, names: {},  # it reads only texts
         weights=(folder / "config.json",),
         config=CONFIG,
         embedding=native,
