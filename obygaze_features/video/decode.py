@@ -331,7 +331,7 @@ def _decode_counting(
     anchor = 0
     for number, frame in enumerate(_frames_in_order(path, index, last, tick)):
         if frame.is_corrupt:
-            # Frames since the last that is not a B-frame may refer to the damaged frame.
+            # Frames since the last non-B-frame may refer to the damaged frame.
             raise VideoError(path, _describe_damage(anchor, index))
         if frame.pict_type != PictureType.B:
             anchor = number

@@ -64,7 +64,7 @@ class FrameIndex:
         Frames are numbered in the order in which the decoder returns them.
     pts, positions
         ``[n]``: the same times in the file's own unit, and the packet that holds each frame. These
-        and the fields below are only valid if `why_slow` is None.
+        and the fields below are valid only if `why_slow` is None.
     spare
         For each packet, True if other frames can be decoded without it.
     starts, seeks

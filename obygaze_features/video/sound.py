@@ -55,8 +55,8 @@ def decode_sound(
 ) -> tuple[Samples, str]:
     """Decode the sound of a film from `start` to `end`, in seconds (default: the whole film).
 
-    Return the samples and a label of the sound track, such as ``2 of 3 (fra)``, which is "" if the
-    file has a single sound track.
+    Return the samples and a label of the sound track, such as ``2 of 3 (fra)``, or "" if the file
+    has a single sound track.
 
     The clip has ``round(end * rate) - round(start * rate)`` samples, or all samples if there is no
     `end`; full scale is 1. Raise `VideoError` if the film has no sound, or if the clip is longer

@@ -35,7 +35,7 @@ from obygaze_features.video.sound import decode_sound
 
 FRAMES_PER_ANSWER = 32
 ANSWER_BYTES = 96 * 2**20
-"""The maximum numbers of full-size frames and of bytes in an answer."""
+"""The maximum numbers of full-size frames, and of bytes, in an answer of several frames."""
 MEMORY_BYTES = 2**30
 MEMORY_BYTES_PER_PIXEL = 32
 """The memory that a worker may use, plus an allowance per pixel of the largest picture. The total
