@@ -133,7 +133,7 @@ class Decoder:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=descriptors,
-                process_group=0,  # so that Ctrl-C only reaches the parent, which then stops it
+                process_group=0,  # so that Ctrl-C reaches only the parent, which then stops it
                 env={**os.environ, "PYTHONPATH": search_path},
             )
 

@@ -115,7 +115,7 @@ def load(
     sampling = read_sampling(options.sampling, options.frames)
     if sampling and "clip" not in kinds:
         raise UsageError("images and texts cannot be sampled; leave out --sampling and --frames")
-    # On a cluster, each process loads its own networks; here a backbone only describes its store.
+    # On a cluster, each process loads its own networks; those loaded here only make the stores.
     device = "cpu" if options.ray else options.device
     loaded: list[Backbone] = []
     for backbone in backbones:
@@ -160,7 +160,7 @@ def use_cluster(
 
 
 _loaded: list[Backbone] = []
-"""The backbones of a process of a Ray cluster, which works for a single command."""
+"""The backbones of a Ray process, which works for a single command."""
 
 
 def extract_part(
@@ -170,7 +170,7 @@ def extract_part(
     output: Path,
     options: Options,
 ) -> Summary:
-    """Extract a part in a process of a Ray cluster, which keeps the backbones for its next part."""
+    """Extract a part in a Ray process, which keeps the backbones for its next part."""
     if not _loaded:
         _loaded.extend(load(manifest, media, backbones, options))
     return extract(manifest, media, _loaded, output, **vars(options))

@@ -22,7 +22,7 @@ from obygaze_features.store.format import BLOCK_ROWS
 CLIPS_PER_BATCH = 8
 FRAMES_PER_CPU_BATCH = 64
 FRAMES_PER_GPU_BATCH = 512
-"""The maximum frames in a default batch. More would not be faster, and would delay Ctrl-C."""
+"""The maximum frames in a default batch of several clips. More would only delay Ctrl-C."""
 
 Rows = list[dict[str, NDArray[Any]]]
 """The arrays of each item."""

@@ -59,7 +59,7 @@ class Options:
     precision
         ``float32``, ``tf32``, ``bfloat16`` or ``float16``: see docs/how-to/scale.md.
     arrays
-        The arrays to store (default: all but ``tokens``). To store an array only in one store,
+        The arrays to store (default: all but ``tokens``). To store an array in one store only,
         prefix it with the store's name: ``vivit:cls``.
     sampling
         A frame rate, such as ``"2 fps"``, which replaces each backbone's own sampling, so longer
@@ -69,7 +69,7 @@ class Options:
         `sampling`, the maximum number of windows of sound. Longer clips are sampled evenly.
         Default: `MAX_FRAMES`.
     audio_track
-        The number of the sound track to use, from 1 (default: each file's default track).
+        The number of the sound track to use, from 1 (default: FFmpeg's choice).
     device
         ``cpu``, ``cuda``, ``cuda:1`` or ``mps`` (default: a GPU if there is one).
     batch

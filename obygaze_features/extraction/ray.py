@@ -117,7 +117,7 @@ def connect(address: str) -> None:
     except Exception as problem:  # Ray raises every kind of error, even plain Exceptions
         reason = first_line(problem)
         raise ClusterError(
-            f"--ray HOST:PORT: no cluster answers at {address} ({reason}); start one first"
+            f"--ray HOST:PORT: cannot connect to {address} ({reason}); check that a cluster runs"
         ) from None
     with contextlib.suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own would end the process

@@ -187,7 +187,7 @@ class ItemReader:
             return
         read.source = read.source or answer["source"]
         if answer["track"]:
-            read.notes.add(f"several sound tracks: used {answer['track']}")
+            read.notes.add(f"several sound tracks: used track {answer['track']}")
         sound = decoder.sound(answer["samples"])
         row = sampling.row(sound, item.start or 0.0)
         for name in names:
@@ -279,7 +279,7 @@ def read_picture(path: Path) -> NDArray[np.uint8]:
         formats = [name for name in IMAGE_FORMATS if name in Image.OPEN]
         with Image.open(path, formats=formats) as image:
             refuse_large(path, *image.size)
-            # Pillow would keep only the lower 8 of 16 bits.
+            # Pillow would turn all values above 255 into 255.
             if image.mode in ("I", "F") or image.mode.startswith("I;"):
                 raise VideoError(path, "has more than 8 bits per channel; save it with 8 bits")
             return np.array(ImageOps.exif_transpose(image).convert("RGB"))

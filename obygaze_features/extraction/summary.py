@@ -51,7 +51,7 @@ class Progress:
         self._lap = now
 
     def add(self, part: Summary) -> None:
-        """Add the work of another process, except its time, which is in its own log."""
+        """Add the work of another process, except its time, which that process logs."""
         self.items += part.clips
         self.frames += part.frames
         self.notes.update(part.notes)

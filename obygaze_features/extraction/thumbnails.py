@@ -25,7 +25,7 @@ HALVES = Sampling(2)
 """The sampling of two frames, of which the second is the middle frame."""
 WARNING = (
     "These pictures are from films and are under the films' copyright. Do not share them or a "
-    "page that contains them; only view them on this machine."
+    "page that contains them; view them only on this machine."
 )
 
 

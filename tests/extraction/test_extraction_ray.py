@@ -53,10 +53,10 @@ def test_impossible_runs_are_refused_in_one_line(obygaze, manifest, films, tmp_p
     )  # fmt: skip
     for options, code, facts in (
         ("--ray auto --part 1/2", 2, "leave out --part or --ray"),
-        ("--ray 127.0.0.1", 1, "no cluster answers at 127.0.0.1 "),
-        ("--ray local", 1, "no cluster answers at local "),
-        ("--ray nowhere.invalid:6379", 1, "no cluster answers at nowhere"),
-        ("--ray 127.0.0.1:1", 1, "no cluster answers at 127.0.0.1:1 "),
+        ("--ray 127.0.0.1", 1, "cannot connect to 127.0.0.1 "),
+        ("--ray local", 1, "cannot connect to local "),
+        ("--ray nowhere.invalid:6379", 1, "cannot connect to nowhere"),
+        ("--ray 127.0.0.1:1", 1, "cannot connect to 127.0.0.1:1 "),
     ):
         refused(run(*options.split()), facts, code=code)
     monkeypatch.setitem(sys.modules, "ray", None)

@@ -120,8 +120,8 @@ def test_another_sound_track_is_another_recipe(tmp_path, tiny, clap):
     second = write_sound(tmp_path / "second.wav", "pcm_s16le", NOISE[::-1])
     two = clips("two.mkv")
     first = of.extract(two, tmp_path, clap, tmp_path / "s")
-    assert first.notes == {"several sound tracks: used 1 of 2 (fra)": 1}
-    assert '"several sound tracks: used 1 of 2 (fra)": 1' in (tmp_path / "s/log.jsonl").read_text()
+    assert first.notes == {"several sound tracks: used track 1 of 2 (fra)": 1}
+    assert 'used track 1 of 2 (fra)": 1' in (tmp_path / "s/log.jsonl").read_text()
     with pytest.raises(StoreError, match="sound track 2"):
         of.extract(two, tmp_path, clap, tmp_path / "s", audio_track=2)
     second_track = of.extract(two, tmp_path, [tiny, clap], tmp_path / "other", audio_track=2)
