@@ -39,7 +39,7 @@ film_table_option = click.option(
     "--film-table",
     "films",
     type=PATH,
-    help="A CSV table with the columns film, title and end (seconds or h:mm:ss).",
+    help="A CSV table with the column film and, optionally, title and end (seconds or h:mm:ss).",
 )
 
 
@@ -118,7 +118,7 @@ def elan(sources: tuple[Path, ...], output: Path, overwrite: bool, **options: An
     SOURCES are .eaf files or folders of them. Each file belongs to one film. Each tier belongs to
     one annotator: the tier's annotator, or else its own name. If a file has only one tier that has
     no annotator and whose name is a default (default, annotator1) or is used in several folders,
-    the name of the file's folder is used instead, unless the file is directly in a single SOURCE.
+    the name of the file's folder is used instead, unless a single SOURCE is the file or its folder.
 
     An annotation has a level and, after a colon, concepts: "Sure: Body, Look". Alternatively,
     levels, concepts and comments are in dependent tiers whose names contain these words. Tiers
@@ -227,7 +227,7 @@ def figure(timelines: Path, manifest: Path, film: str, output: Path, overwrite: 
     """Draw a film's timelines, projected labels and merged labels.
 
     FILM is a film's id or title. Like the paper's figure 4, the figure shows each annotator's
-    segments, the levels of the clips below them, and then the merged levels. The higher the level,
+    segments, with the clips' levels below them, and then the merged levels. The higher the level,
     the taller the bar. Needs matplotlib: pip install 'obygaze[report]'.
 
     \b

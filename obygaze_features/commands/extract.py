@@ -74,7 +74,7 @@ from obygaze_features.errors import UsageError, VideoError
     "--sampling",
     metavar="RATE",
     help="For backbones that see each frame alone: a frame rate, such as '2 fps', so that longer "
-    "clips get more frames.  [default: each backbone's number of frames, evenly spaced]",
+    "clips get more frames.  [default: each backbone's own sampling]",
 )
 @click.option(
     "--frames",
@@ -138,8 +138,8 @@ def extract(
     Exits with code 3 if clips failed, or with code 1 if all of them did.
 
     A manifest of images, texts or both needs backbones that accept them: clip, siglip and xclip
-    embed images and texts in one space; dinov2 and dinov3 accept images, but no texts. For texts,
-    leave out --videos.
+    embed images and texts in one space; dinov2 and dinov3 accept only images, and clap and words
+    only texts. For texts, leave out --videos.
 
     Audio backbones (clap) and visual backbones fill their stores in the same pass. A clip without a
     sound track fails only for audio backbones.

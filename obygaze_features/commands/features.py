@@ -86,7 +86,7 @@ def thumbnails(
     "--backbone",
     metavar="[NAME=]PATH",
     required=True,
-    help="A CLIP, SigLIP or X-CLIP model: a name from `obygaze features backbones`, "
+    help="A model of the family clip, siglip or xclip: a name from `obygaze features backbones`, "
     "or your own checkpoint.",
 )
 @click.option(

@@ -231,12 +231,12 @@ def show_manifest(manifest: Path, labels: str | None, by_film: bool, as_json: bo
 def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, shift: float) -> None:
     """Make a manifest of the words spoken in each clip.
 
-    SOURCE is an SRT or WebVTT file, or a folder with one such file per film, named after the film's
-    id, title or video (tt0467406.srt, "Juno (2007).en.vtt"). Each text has the id of its clip. A
+    SOURCE is an SRT or WebVTT file named after its film's id, title or video (tt0467406.srt, "Juno
+    (2007).en.vtt"), or a folder of such files, one per film. Each text has the id of its clip. A
     subtitle that spans several clips goes to the clip that contains most of it. Exits with code 3
     if a film has no subtitles, or if files or subtitles could not be used.
 
-    Only the new manifest contains the words. Stores extracted from it contain only features.
+    Only the new manifest contains the words. Stores extracted from it do not.
 
     \b
     Example:
@@ -266,7 +266,8 @@ def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
 
     Each row of the CSV table identifies a clip by its id, file path or file name (in a column
     named id, media, video, file_name ...) and gives its level (in a column named level or label).
-    Times are not read, so rows of spans need ids. Exits with code 3 if any row matches no clip.
+    Times are not read, so rows of spans need ids. Exits with code 3 if a row with a level matches
+    no clip.
 
     \b
     Example:
@@ -293,7 +294,8 @@ def check(manifest: Path, videos: Path | None, as_json: bool) -> None:
     """List problems of a manifest, at most one per table, and clips without a file.
 
     If there are no problems, --videos looks for the clips' files. A clip's file is its media path
-    or, without one, FILM/ID.* or ID.*, with the extension of any video, sound or image format.
+    or, without one, FILM/ID.* or ID.* (for a span, also FILM.*), with the extension of any video,
+    sound or image format.
     Exits with code 1 if the manifest has problems, and with code 3 if files are missing or
     ambiguous.
 
@@ -409,12 +411,12 @@ def split(
 def audit(manifest: Path, as_json: bool, **options: Any) -> None:
     """Find test clips that are also training clips.
 
-    Searches the training pools of splits and the training sets of runs, also for clips that overlap
-    a test clip in time. The column neighbours counts the other test clips that are within 5 seconds
-    of a training clip in the same file. By default, every split that has runs (or every split, if
-    none has runs) is compared with every split as a test set. Scores on test clips that are
-    training clips also measure memorisation. To avoid neighbours, keep files whole (`manifests
-    split --by media`), or set gap = 5 in the experiment.
+    Searches the training pools of splits and the training sets of runs for test clips, and for
+    clips that overlap one in time. The column neighbours counts the other test clips that are
+    within 5 seconds of a training clip in the same file. By default, every split that has runs (or
+    every split, if none has runs) is compared with every split as a test set. Scores on test clips
+    that are training clips also measure memorisation. To avoid neighbours, keep files whole
+    (`manifests split --by media`), or set gap = 5 in the experiment.
 
     \b
     Example:

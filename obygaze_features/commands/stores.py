@@ -306,7 +306,7 @@ def import_(source: Path, manifest: Path, output: Path, as_json: bool, **options
 
 @stores.command()
 @click.argument("stores_", nargs=-1, required=True, metavar="STORE...", type=ADDRESS)
-@click.option("--text", help="Find clips that match a text (CLIP, SigLIP, X-CLIP and CLAP).")
+@click.option("--text", help="Find clips that match a text (clip, siglip, xclip and clap).")
 @click.option("--like", metavar="ID", help="Find clips similar to this one, which is left out.")
 @click.option("--array", help="The array to search.  [default: native; with --frames: frames]")
 @click.option("--frames", is_flag=True, help="Compare every frame; report each clip's best one.")
