@@ -50,14 +50,14 @@ class ClipDataset:
     frames
         Frame features [N, T, D], if requested.
     grouped_by
-        The column of the items that `groups` comes from.
+        The items' column that `groups` comes from.
     stores
         If there are several stores, their names and the number of columns of X from each, in order.
         See `StoreFusion`.
     scheme
         The label scheme, which defines the levels and concepts.
     numbers
-        The number to predict for each clip, if requested; NaN for clips without one.
+        The number to predict for each clip, if the labels have numbers; NaN if a clip has none.
     """
 
     ids: list[str]
@@ -254,8 +254,8 @@ def join_clips(
         raise ExperimentError(
             f"none of the {len(labelled)} selected clips of {manifest.name} "
             f"(such as {join_some(labelled, 2) or 'none'}) has features in "
-            f"{store.where} (which has {join_some(store.ids, 2)}). Use the store that "
-            "was made from this manifest"
+            f"{store.where} (which has {join_some(store.ids, 2)}). Use a store with "
+            "the features of these clips"
         )
     return data
 
@@ -341,7 +341,7 @@ def with_numbers(manifest: Manifest, column: str) -> Manifest:
             is_number = False
         if not is_number:
             raise ExperimentError(
-                f"{manifest.name}: {column} of {clip} is not a number up to {MAX_NUMBER:.0e} "
+                f"{manifest.name}: {column} of {clip} is not a number within ±{MAX_NUMBER:.0e} "
                 f"(got {shorten(cell)}). Correct it, or leave the cell empty"
             )
         ids.append(clip)

@@ -1,4 +1,4 @@
-"""The shipped example: hashed words of each minute of 20 films, labelled by two annotators."""
+"""The shipped example: minutes of 20 films as hashed words, with labels by two annotators."""
 
 from __future__ import annotations
 

@@ -18,10 +18,10 @@ Balance = Literal["undersample", "weights", "none"]
 BALANCES = ("undersample", "weights", "none")
 """The ways to balance classes in training. ``undersample`` draws as many clips of each class as the
 smallest class has. ``weights`` uses all clips, and estimators with class weights weight each class
-by its inverse size. ``none`` uses all clips without weights.
+by the inverse of its size. ``none`` uses all clips without weights.
 """
 BALANCE: Balance = "undersample"
-"""The default balance of all protocols that draw their training clips. With this balance, even
+"""The default balance of classes in protocols that draw training clips. With this balance, even
 models without class weights can learn the smaller classes.
 """
 RandomState = int | np.random.RandomState | None

@@ -58,7 +58,7 @@ class Clips:
         The fold of each clip, -1 for no fold; and the last fold.
     near
         A function that takes the rows of a fold's test clips and returns a boolean for each clip:
-        True if it is too close to a test clip to be used in training.
+        True if it is too close to a test clip for training and validation.
     runs, tested
         The authors' training and validation lists, and the ids of each test set.
     seed
@@ -102,7 +102,7 @@ class Protocol:
     short
         A description in a few words.
     balance
-        The default balance of training clips; empty if the protocol fixes these clips.
+        The default balance of classes in training; empty if the protocol fixes the training clips.
     divides
         What the protocol divides: the ``"folds"`` of a column, the ``"groups"`` (films, unless
         the experiment names another column), or ``"clips"``.
@@ -128,7 +128,7 @@ class Protocol:
         balance: str = "",
         **options: Any,
     ) -> Sequence[Fold]:
-        """Return the folds of an experiment, each made on demand.
+        """Return the folds, each made on demand.
 
         Parameters
         ----------
@@ -190,9 +190,9 @@ def leave_film_out(
 ) -> Sequence[Parts]:
     """Test each eligible film, with each other eligible film once for validation.
 
-    N films give N * (N - 1) folds. With `validation_films`, this number of films is drawn for each
-    tested film. With 0, or if no validation clips are needed, only the tested film is left out,
-    which gives N folds.
+    N eligible films give N * (N - 1) folds. With `validation_films`, this number of films is drawn
+    for each tested film. With 0, or if no validation clips are needed, only the tested film is left
+    out, which gives N folds.
 
     A film is eligible if it has at least `min_clips` clips of each class. Films that are not
     eligible are used for training in every fold. Other groups, such as files or directors, work

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _VOID = ("synthetic", "unknown-origin")
 _FIRST = (*_VOID, "leak", "skipped")
-"""The codes of the warnings that can change a conclusion. These are printed first."""
+"""Warnings with these codes can change a conclusion. They are printed first."""
 
 _HEADINGS = {
     "synthetic": "Not a real result: ",
@@ -50,7 +50,7 @@ class RunWarning:
 
     @property
     def voids_scores(self) -> bool:
-        """True if the scores are not valid results. Such warnings are printed first."""
+        """True if the warning means that the scores are not valid results."""
         return self.code in _VOID
 
 
@@ -86,7 +86,7 @@ def origin_warnings(
 
 def leak_warning(test: str, clips: str, fit: str) -> RunWarning:
     """Return a warning that test clips leaked; `clips` is like "3 of the 10 test clips"."""
-    text = f"{clips} of {test} went into training or validating {fit}, so its scores are too high."
+    text = f"Footage of {clips} of {test} trained or validated {fit}, so the scores are too high."
     return RunWarning("leak", test, text)
 
 

@@ -202,7 +202,7 @@ def read_frames(sources: Sources, ids: Sequence[str], array: str) -> tuple[list[
     """
     if len(sources.stores) > 1:
         raise ExperimentError(
-            f"models that read frames need one store (got {sources.where}). "
+            f"frame features need a single store (got {sources.where}). "
             'Use them in a separate experiment with store = "..."'
         )
     [store] = sources.stores

@@ -151,7 +151,7 @@ class Classes:
         return ranking_keys(multiclass=several)
 
     def default_score(self, task: Task) -> str:
-        """Return the score that ranks models, unless an experiment sets another.
+        """Return the score that ranks models by default.
 
         For two classes, it is AUROC, because F1 can be high even for a model that predicts positive
         for all clips.
@@ -236,7 +236,7 @@ class Number:
         return number_keys()
 
     def default_score(self, task: Task) -> str:
-        """Return the score that ranks models, unless an experiment sets another."""
+        """Return the score that ranks models by default."""
         return "spearman"
 
 
@@ -264,11 +264,11 @@ def concept_targets(
 
     Not Sure clips are left out, as are Easy Negatives that are marked with the concept. If the
     levels are not ObyGaze's (see `LabelScheme.is_obygaze`), `negatives` must be ``b``, and every
-    clip without the concept is a negative of it.
+    clip without the concept is a negative.
     """
     if negatives not in NEGATIVES:
         choices = "; ".join(f"{name} ({text})" for name, text in NEGATIVES.items())
-        raise ExperimentError(f"unknown negatives {negatives!r}. Choose {choices}")
+        raise ExperimentError(f"unknown negatives {negatives!r}. Choose one: {choices}")
     has_concept = np.asarray(concepts, dtype=bool)
     if not is_obygaze:
         if negatives != "b":

@@ -33,7 +33,7 @@ class Class(msgspec.Struct, frozen=True):
     Parameters
     ----------
     key
-        The key in data: ``negative``, ``positive``, ``level:S``, ``concept:Look``.
+        The key in data, such as ``positive``, ``level:S`` or ``concept:Look``.
     title
         The name for tables, from level codes: ``EN+HN``.
     words
@@ -60,10 +60,10 @@ class Task(msgspec.Struct, frozen=True):
     classes
         The classes.
     concept, negatives
-        The concept to detect, and the code of its negatives. ``a``: EN clips. ``b``: EN clips, and
-        HN and S clips without the concept. ``c``: HN and S clips without the concept. Positives are
-        HN and S clips with the concept. If the levels are not ObyGaze's, all clips take part, and
-        only ``b`` is allowed.
+        The concept to detect, and the code of its negatives, which are the clips without the
+        concept in EN (``a``), in EN, HN and S (``b``), or in HN and S (``c``). Positives are HN and
+        S clips with the concept. If the levels are not ObyGaze's, all clips take part, and only
+        ``b`` is allowed.
     target_key
         The key of the target in `TARGETS`.
     """
@@ -101,13 +101,13 @@ class Task(msgspec.Struct, frozen=True):
 
     @property
     def levels(self) -> set[str]:
-        """The levels that take part."""
+        """The levels that take part; for a concept, in ObyGaze's scheme (see `levels_of`)."""
         if self.concept:
             return {*CARRIERS} if self.negatives == "c" else {EASY, *CARRIERS}
         return {level for kind in self.classes for level in kind.levels}
 
     def labels(self, data: ClipDataset) -> Array:
-        """Return the encoded label of each clip; `UNUSED` for clips left out."""
+        """Return the label of each clip, as the target encodes it."""
         return self.target.encode(self, data)
 
 
@@ -263,7 +263,8 @@ def measure_of(labels: LabelSet) -> str | None:
 def official_measure(labels: LabelSet, scheme: LabelScheme, tasks: Sequence[Task]) -> str | None:
     """Return the label set's official measure, or None if it does not apply to the tasks.
 
-    Average precision applies to the highest level against all others, accuracy to all levels.
+    Average precision applies to the highest level against all others, accuracy to all levels
+    if there are three or more.
     """
     measure = measure_of(labels)
     highest = scheme.codes[-1:]
@@ -280,7 +281,7 @@ def official_measure(labels: LabelSet, scheme: LabelScheme, tasks: Sequence[Task
 
 
 def uses_external_data(backbone: Mapping[str, Any]) -> bool:
-    """Return True if a backbone was pretrained on external data (its weights are not random).
+    """Return True unless a backbone, or a part of it, has random weights.
 
     MediaEval requires runs that use external data to be marked.
     """

@@ -243,7 +243,7 @@ SLIPS = [
     (lambda: make_pipeline(om.ConceptBank(), DummyClassifier()).fit(X, Y), "needs concepts"),
     (lambda: om.ConceptBottleneck(make_pipeline(StandardScaler(), om.ConceptBank())).fit(
         X, Y, concepts=C), "enable metadata routing"),
-    (lambda: concept_targets(["EN"], C[:1], "d"), "unknown negatives 'd'. Choose a"),
+    (lambda: concept_targets(["EN"], C[:1], "d"), "unknown negatives 'd'. Choose one: a"),
     (lambda: concept_targets(["low"], C[:1], "a", is_obygaze=False), "needs ObyGaze's levels"),
     (lambda: om.LinearSVMProbe([0.1, 1]).fit(X, Y, X_val=X[:99], y_val=np.ones(99, bool)),
      "all or none of the 99 validation clips are of class"),

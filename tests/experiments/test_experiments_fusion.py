@@ -161,5 +161,5 @@ def test_every_model_of_features_is_fused(marked, tmp_path):
         if about.reads == "features":
             shares = om.predict(line["folder"], stores, ids=fit.ids).values
             np.testing.assert_allclose(shares[:, 1], fit.probabilities, atol=1e-6)
-    with pytest.raises(ExperimentError, match="models that read frames need one store"):
+    with pytest.raises(ExperimentError, match="frame features need a single store"):
         om.run_experiment(structs.replace(own, estimators=("frame-mil",)), tmp_path / "frames")

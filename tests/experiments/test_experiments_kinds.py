@@ -156,7 +156,7 @@ def test_numbers_whose_squares_overflow_are_named(rated, tmp_path):
     manifest = Manifest.load(folder / "manifest")
     cells = ["1e200", *manifest.items.extra["valence"][1:]]
     items = replace(manifest.items, extra={"valence": cells})
-    with pytest.raises(ExperimentError, match=rf"valence of {items.ids[0]} is not a number up to"):
+    with pytest.raises(ExperimentError, match=rf"valence of {items.ids[0]} is not a number within"):
         with_numbers(replace(manifest, items=items), "valence")
 
 
