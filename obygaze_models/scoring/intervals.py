@@ -6,7 +6,7 @@ models are compared by a paired t-test over films. `benchmarks/intervals.py` mea
 of the intervals by simulation.
 
 In cross-validation, a film is in the training set of fits that are tested on other films, and vice
-versa. Random similarities between two films affect both of their scores, so the mean varies more
+versa. Random similarities between two films affect the scores of both, so the mean varies more
 than the mean of independent scores. See `cross_validation_factor`.
 
 Films with undefined scores, for example because all clips have the same class, are left out. If
@@ -124,7 +124,7 @@ class GroupScores:
         A row for each scored group, and a column for each metric. Undefined scores are NaN. If all
         clips are scored together, there is a single row named "".
     left_out
-        The groups that are left out because they lack clips of a class.
+        The groups that cannot be scored, because their labels do not vary enough.
     class_counts
         The number of clips of each class.
     together
@@ -185,9 +185,9 @@ class Difference:
 def score_groups(clips: ScoredClips, *, pooled: bool = False) -> GroupScores:
     """Score each group separately, averaging over rounds.
 
-    Only groups with clips of every class are scored. If there are fewer than two such groups, all
-    clips are scored as a single group named "". The benchmark's measure (if any), or all scores if
-    `pooled` is True, are also computed on all clips together.
+    Only groups with clips of every class, or with different numbers, are scored. If there are fewer
+    than two such groups, all clips are scored as a single group named "". The benchmark's measure
+    (if any), or all scores if `pooled` is True, are also computed on all clips together.
     """
     together = {}
     if pooled or clips.measure:
@@ -480,7 +480,7 @@ def holm(p_values: Iterable[float | None]) -> Array:
 def shortage(classes: Collection[int], groups: int, metric: str = "", *, noun: str = "film") -> str:
     """Return what there is too little of for an interval, or "" if there is enough data.
 
-    If a few clips or films happen to be alike, an interval is misleadingly narrow.
+    Few clips or films can be alike by chance; the interval is then too narrow.
     Skewed metrics also need a tenth of the clips to be positive. `noun` is the word for a group.
     """
     counts = [*classes]

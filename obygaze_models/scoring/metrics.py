@@ -1,13 +1,13 @@
 """Metrics, the scores of predictions, and the scores of guessing.
 
 `weighted_scores` computes the metrics for many weightings of the clips at once, for resampling: a
-clip that was drawn twice has the weight 2. `score` uses the weight 1 for all clips. The values
-equal scikit-learn's, as tests check, and take about a tenth of the time to compute. Undefined
-metrics are ``None`` (NaN in arrays), without a warning.
+clip that was drawn twice has the weight 2. `score` uses the weight 1 for all clips. Tests compare
+the values with those of other libraries. Undefined metrics are ``None`` (NaN in arrays), without a
+warning.
 
-Two averages of F1 are always reported together. The authors' code scores networks by the
+Two F1 scores are always reported together. The authors' code scores networks by the
 support-weighted F1 and concept models by the F1 of the positive class. For the same predictions,
-these can differ widely.
+the two can differ widely.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ METRICS = {
     # The mean of the classes' F1, with all classes weighted equally.
     "f1_macro": Metric("F1 macro", multiclass=True),
     # The mean of the classes' F1, weighted by their numbers of clips. If few clips are positive, it
-    # is much larger than the F1 of the positive class: do not compare the two.
+    # is usually much larger than the F1 of the positive class: do not compare the two.
     "f1_weighted": Metric("F1 weighted", binary=True, multiclass=True),
     # The share of positive predictions that are correct.
     "precision": Metric("Precision", skewed=True),
@@ -92,8 +92,8 @@ METRICS = {
     # Average precision as computed by the benchmark's own program: clips with the same score are
     # ordered by id.
     TREC: Metric("AP (trec_eval)", official=True),
-    # The share of the variance within a film that is explained; below 0, the film's own mean would
-    # be a better prediction.
+    # The explained share of the variance within a film; below 0, the film's own mean would be a
+    # better prediction.
     "r2": Metric("R2", numeric=True, bounded=False),
     # The mean distance of predictions from the truth, in the unit of the number.
     "mae": Metric("MAE", numeric=True, lower_is_better=True, bounded=False),
@@ -125,7 +125,7 @@ def number_keys() -> list[str]:
 def column_titles(scores: Mapping[str, Any]) -> dict[str, str]:
     """Return the titles of a score table's columns by key.
 
-    The keys of the scores show if there are more than two classes.
+    The keys of the scores show whether there are more than two classes.
     """
     keys = []
     for key, metric in METRICS.items():
@@ -194,7 +194,7 @@ def average_precision(labels: Array, scores: Array) -> float | None:
 
 
 def trec_ranks(ids: Sequence[str], scores: Array) -> Array:
-    """Return the ranks that trec_eval gives to clips, without ties. Higher scores rank higher.
+    """Return ranks that order clips as trec_eval does, without ties; the highest rank is best.
 
     Scores are rounded to 32 bits. Among clips with the same score, the later id ranks higher.
     """
