@@ -51,7 +51,7 @@ def write_run(
     output
         The run file.
     labels
-        The label set that the model learned, which is also the topic; by default, the manifest's
+        The label set that the model learned, whose name is the topic; by default, the manifest's
         default.
 
     Returns
@@ -100,7 +100,7 @@ def format_run(topic: str, ids: Sequence[str], scores: NDArray[Any], tag: str) -
 def read_run_file(path: Path) -> Table:
     """Read a run file of a single topic as a table with `COLUMNS`.
 
-    Clips are ordered by their scores, as in trec_eval; the ranks in the file are ignored.
+    The rows are in the file's order. As in trec_eval, scores rank the clips, not the file's ranks.
     """
     text = read_bytes(path, ExperimentError).decode(errors="replace")
     rows = []
