@@ -225,7 +225,7 @@ def shared_clips(
             warnings.append(leak_warning(test, used, side.place))
     rest = len(same) - len(ids)
     if rest:
-        text = f"{counted(rest, 'clip')} of {test} left out: not tested by both, or labels differ"
+        text = f"{counted(rest, 'clip')} of {test} left out: in only one test set, or labels differ"
         warnings.append(RunWarning("left-out", test, text))
     return ids, warnings
 

@@ -308,7 +308,7 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
     if len(broken):
         raise ExperimentError(
             f"non-finite features in {len(broken)} of the clips, such as {data.ids[broken[0]]}. "
-            "Verify the store, and extract the features again"
+            "Verify the store, and extract or import the features again"
         )
     if data.frames is not None:
         check_frames(data.frames, data.ids)
@@ -383,7 +383,7 @@ def _find_split(experiment: Experiment, manifest: Manifest, protocol: str) -> Sp
 
 
 def _draw_split(experiment: Experiment, manifest: Manifest) -> Split:
-    """Draw folds of whole groups, of stretches of files with gaps between them, or of clips."""
+    """Draw folds of whole groups, of stretches of files (if there is a gap), or of clips."""
     column = experiment.groups
     labels = manifest.labels(experiment.labels)
     gap = 0.0

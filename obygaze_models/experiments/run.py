@@ -103,8 +103,8 @@ def run_experiment(
     """Train and test the models of an experiment, and write a run folder.
 
     Models are kept in ``OUTPUT.partial`` until the run is complete, so the same call without
-    `overwrite` resumes a run that was killed. If the experiment, its data or the version of a main
-    package or plug-in has changed, the run starts again.
+    `overwrite` resumes a run that was killed. If the experiment, its data, or the version of
+    Python, a main package or a plug-in has changed, the run starts again.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def run_experiment(
         try:
             results = _compute(plan, folder, memo or FitMemo())
         except KeyboardInterrupt:
-            log(f"The finished fits are kept in {folder}. Run again without --overwrite to resume.")
+            log(f"Fits are kept in {folder}. To resume, delete any old run and omit --overwrite.")
             raise
         tables = {
             "clips": plan.clips.assign(leaked=plan.clips["id"].isin(results.leaked)),
@@ -224,7 +224,7 @@ def _add_rows(
     shared = np.intersect1d(data.groups[fold.test_rows], data.groups[fold.train])
     results.also_trained.update(shared.tolist())
     for note in about.notes:
-        if learner.name not in ESTIMATORS:  # the others' notes are in facts
+        if learner.name not in ESTIMATORS:  # built-in estimators have their notes in facts
             text = f"{planned.model}: {note.text}"
             results.notes.append(RunWarning(note.code, planned.model, text))
     classes = plan.labels_of[task]
@@ -296,7 +296,7 @@ def _outside(plan: Plan, path: Path) -> Iterator[pd.DataFrame]:
                 ) from None
             if not task.target.allows(values).all():
                 raise ExperimentError(
-                    f"{path}: {model} has values that are not probabilities or finite numbers"
+                    f"{path}: {model} has values that are not from 0 to 1 (for numbers: not finite)"
                 )
             outputs = task.target.from_columns(values)
             yield from tabulate_tests(plan, problem, model, fold, outputs)

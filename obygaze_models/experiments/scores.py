@@ -33,13 +33,13 @@ class ModelScores(NamedTuple):
     groups
         The scores of each group; {} if all clips are scored together.
     clips, left_out
-        The number of clips, and the groups that lack clips of a class.
+        The number of clips, and the groups that cannot be scored; see `GroupScores`.
     pooled
         True if all clips are scored together, because fewer than two groups can be scored.
     cross_validated
         True if fits are trained on clips that other fits test.
     by_fit
-        The scores of each fit on all its clips together, by its number.
+        The scores of each fit on all its test clips together, by the number of the fit.
     """
 
     model: str
@@ -111,7 +111,7 @@ def read_labels(table: pd.DataFrame, tasks: Sequence[Task]) -> Array:
 
 
 def average_over_fits(table: pd.DataFrame) -> pd.DataFrame:
-    """Return each clip's label and prediction, averaged over the fits of a model, by id.
+    """Return each clip's label and its mean prediction over the fits of a model, sorted by id.
 
     If a fit tested a clip in several test sets, its prediction counts once. `called` is the
     predicted class (or number), and `fits` the number of fits.
@@ -124,7 +124,7 @@ def average_over_fits(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def is_cross_validated(table: pd.DataFrame) -> bool:
-    """Return True if no single fit of a model tested all its test clips.
+    """Return True if no single fit tested all clips in a model's table of predictions.
 
     In that case, fits are trained on clips that other fits test.
     """

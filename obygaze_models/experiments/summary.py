@@ -112,7 +112,7 @@ def _describe_means(run: Run) -> str:
         titles = run.clips.drop_duplicates("group").set_index("group")["title"]
         if run.by == "film":
             left_out = titles[left_out].tolist()
-        text += f" Left out, because classes are missing: {join_some(left_out)}."
+        text += f" Left out, because their labels vary too little: {join_some(left_out)}."
     return text
 
 

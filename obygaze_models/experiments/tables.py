@@ -312,7 +312,7 @@ class Run:
 
     @property
     def main_metric(self) -> str:
-        """The official measure, or the experiment's score, or its target's default."""
+        """The official measure, the experiment's score, or the default of the task's target."""
         task = self.header.tasks[-1]
         return self.header.measure or self.experiment.score or task.target.default_score(task)
 
@@ -344,8 +344,8 @@ class Run:
                 fits = fits[fits[column] == name]
         if len(fits[["model", "task"]].drop_duplicates()) != 1:
             raise ExperimentError(
-                f"{self.folder}: choose one task of one saved model that reads frames, such as "
-                "frame-mil"
+                f"{self.folder}: frames need one task of one saved model that reads frames, such "
+                "as frame-mil"
             )
 
         if store is None:

@@ -30,9 +30,10 @@ def train_model(
 ) -> dict[str, Any]:
     """Train one of an experiment's estimators on all labelled clips, balanced as in a run.
 
-    No clips are left to test the model. If the estimator uses validation clips, these are the clips
-    of the last fold that has every class (or of the last few folds). The official protocol is an
-    exception: the test set is left out, so the model is the same as in a run.
+    No clips are left to test the model. If the estimator uses validation clips, the last fold with
+    clips of every class is held out. If no fold has them all, folds that add a class are held out,
+    the last first. The official protocol is an exception: the test set is left out, so the model is
+    the same as in a run.
 
     Parameters
     ----------
@@ -87,7 +88,7 @@ def train_model(
 
 
 def _fold_of_all(plan: Plan, problem: Problem, *, validate: bool) -> Fold:
-    """Return a fold of all clips, balanced, without validation and official test clips."""
+    """Return a fold that trains on all but validation and official test clips, balanced."""
     data = plan.data
     seed = plan.experiment.seed
     if plan.protocol.own_sets:  # the test set is not even used for validation
@@ -105,7 +106,7 @@ def _fold_of_all(plan: Plan, problem: Problem, *, validate: bool) -> Fold:
 
 
 def _held_out(folds: Array, labels: Array) -> Array:
-    """Return a mask of the validation clips: the last fold (or folds) with all classes."""
+    """Return a mask of the validation clips: the last fold with all classes, or several folds."""
     classes = {*labels.tolist()}
     last_first = np.unique(folds)[::-1]
     for fold in last_first:

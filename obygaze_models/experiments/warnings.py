@@ -85,7 +85,7 @@ def _untested(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWar
     if blank:
         text = (
             f"the features of {blank:,} of {counted(int(tested.sum()), 'tested clip')} are all "
-            "zero: there is no speech or picture, or it could not be read."
+            "zero: there is no speech or picture that could be read."
         )
         yield RunWarning("zeros", "", text)
     noun = group_noun(plan.data.grouped_by)
@@ -128,8 +128,8 @@ def _concepts(plan: Plan, fits: pd.DataFrame) -> Iterator[RunWarning]:
     split = plan.division.split
     if plan.division.runs.runs and learned and split != RELEASED_CONCEPTS:
         text = (
-            f"The bottlenecks learned their concepts from {split}, but the authors' bottlenecks "
-            f"from {RELEASED_CONCEPTS}. Use a separate experiment with the authors' split."
+            f"The bottlenecks learned their concepts from {split}, but the authors' learned "
+            f"theirs from {RELEASED_CONCEPTS}. Use a separate experiment with the authors' split."
         )
         yield RunWarning("released-concepts", "", text)
 
