@@ -2,8 +2,8 @@
 
 s(w) is the mean cosine of w with A minus the mean with B. The effect size d is the mean of s over
 X minus the mean over Y, in standard deviations of s over both. T is the sum of s over X minus the
-sum over Y. p is one-sided: the share of all partitions of X and Y into groups of the same sizes
-whose T is at least as high. T values that differ only by rounding count as equal.
+sum over Y. Of all partitions of X and Y into groups of the same sizes, p is the share whose T is at
+least the observed T (one-sided). T values that differ only by rounding count as equal.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Settings:
     samples
         The number of sampled partitions.
     draws
-        The number of bootstrap samples of X and Y for the interval of d; 0 for no interval.
+        The number of bootstrap samples for the interval of d; 0 for no interval.
     seed
         The seed of the bootstrap samples and of the sampled partitions.
     """
@@ -212,7 +212,7 @@ def _subset_sums(scores: Array, limit: float) -> Array:
 
 
 def _sampled_p(scores: Array, k: int, threshold: float, settings: Settings) -> float:
-    """Return p from random partitions: (number with T at least as high + 1) / (samples + 1)."""
+    """Return p from random partitions: (1 + those with at least the observed T) / (1 + samples)."""
     random = np.random.default_rng(settings.seed)
     as_high = 0
     size = max(1, _SCORES_AT_ONCE // len(scores))

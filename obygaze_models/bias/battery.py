@@ -94,7 +94,7 @@ def read_battery(name: str | Path) -> Battery:
 
 
 def select(selector: Selector, battery: Battery, tables: _Tables) -> list[str]:
-    """Return the ids for a selector, from the first table with all its columns and values.
+    """Return the ids for a selector, from the first table with all the columns and values.
 
     Raise `BiasError` if no table has them all, because the set would then lack a stimulus.
     """

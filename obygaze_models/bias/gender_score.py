@@ -47,9 +47,8 @@ def gender_scores(path: str | Path) -> Measured:
 
     - ``said``: the mean score of captions that name a man, and of captions that name a woman.
     - ``filled``: the mean score of all captions with "man" filled in, and with "woman" filled in.
-    - ``assigned``: the captions that score higher with "man", and with "woman". The rest are tied.
-    - ``cooccurrence``: the captions that name a man, and that name a woman. The rest name neither
-      or both.
+    - ``assigned``: how many captions score higher with "man", and with "woman". The rest are tied.
+    - ``cooccurrence``: how many captions name only a man, and only a woman.
 
     ``details`` has the scores of each caption.
 

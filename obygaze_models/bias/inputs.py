@@ -176,7 +176,7 @@ def _read_file(path: Path, ids: Sequence[str]) -> dict[str, Array]:
                 continue
             where = f"{path}, line {number}"
             if row[0] in rows:
-                raise BiasError(f"{where}: duplicate name {shorten(row[0])}. Keep one of them")
+                raise BiasError(f"{where}: duplicate name {shorten(row[0])}. Keep one line")
             cells = " ".join(row[1:]).split()
             with translate(BiasError, where, foreign=ValueError):
                 rows[row[0]] = np.array(cells, dtype=np.float64)

@@ -81,8 +81,8 @@ def read_labels(path: str | Path, raters: Sequence[str] = ()) -> DataFrame:
     Parameters
     ----------
     path
-        A CSV table with the columns ``image_id`` and ``group``. If there are columns of class
-        probabilities (drawings, hentai, neutral, porn, sexy), they are treated as a rater named
+        A CSV table with the columns ``image_id`` and ``group``. Columns of class
+        probabilities (drawings, hentai, neutral, porn, sexy) stand for a rater named
         ``classifier``, whose label for each image is the most probable class. Each further column
         has a rater's labels: one of the five classes, 1 or 0, yes or no.
     raters

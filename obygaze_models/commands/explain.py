@@ -96,13 +96,14 @@ def moments(
     threshold: float | None,
     overwrite: bool,
 ) -> None:
-    """Find the moments in films that a MODEL rates positive.
+    """Find the moments that a MODEL rates positive.
 
     MODEL is a saved model that reads frames (frame-mil), or a run. In a run, each clip is predicted
     by the models that were tested on it. STORE has the frames and their times. A moment is an
-    interval of at least two seconds in which frames reach the threshold, in seconds of the film (or
-    of the clip, if its position in the film is unknown). Short gaps are closed where the frames
-    come near the threshold. With more than two classes, the probability of the last class is used.
+    interval of at least two seconds in which frames reach the threshold. Times are in seconds of
+    the film (or of the clip, if its position in the film is unknown). Short gaps are closed where
+    the frames come near the threshold. With more than two classes, the probability of the last
+    class is used.
 
     The printed table has, for each film, the number of moments, the share of its clips' time that
     the moments cover, and the share of frames that reach the threshold.

@@ -126,7 +126,7 @@ def run(
     with at least 10 clips of each class (fewer: {name = "leave-film-out", min_clips = 1}); official
     (the default for split = "official") uses a benchmark's own sets; paper and released follow the
     paper's text and its code. With leave-film-out, a model that needs validation clips is trained
-    once for each pair of a tested and a validation film, so it takes at least three films.
+    once for each pair of a tested and a validation film, so three films are needed.
 
     A fit is skipped if it has no training clips of a class: make fewer folds with obygaze manifests
     split. In the table of kappas, "difference" is a model's mean kappa with the annotators, minus
@@ -233,7 +233,7 @@ def list_models(folder: Path | None, as_json: bool) -> None:
 @click.option(
     "--metric",
     help="The score to show, such as f1, auroc or brier for two classes, f1_macro for more, or "
-    "spearman for numbers; an unknown name lists them all.  "
+    "spearman for numbers; an unknown name such as x lists all.  "
     "[default: the metric of the first run's experiment]",
 )
 @click.option(

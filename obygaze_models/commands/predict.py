@@ -45,10 +45,10 @@ def train(
     """Train a model on all labelled clips of an EXPERIMENT, after balancing.
 
     If the estimator uses validation clips, the last fold that has clips of every class is held out
-    for validation. If no single fold has clips of every class, the last few folds are held out. No
-    clips are left to test the model on, so run the experiment to see how well such a model
-    performs. With the official protocol, the test set is left out, so the model is the same as the
-    run's.
+    for validation. If no fold has them all, each fold that adds a class is held out, the last fold
+    first. No clips are left to test the model on, so run the experiment to see how well such a
+    model performs. With the official protocol, the test set is left out, so the model is the same
+    as the run's.
 
     \b
     Example:
@@ -90,8 +90,8 @@ def predict(
     The store must have the features that the model was trained on, or features made in the same
     way. Pass several stores if the model was trained on several. Without an output option, the
     first clips are printed. A single "probability" is that of the positive (second) class. The
-    column "seen" tells clips that the model was trained on ("clip") and other clips of their films
-    ("film") from all others ("no").
+    column "seen" is "clip" for clips that were used in training, "film" for other clips of their
+    films, and "no" for the rest.
 
     MODEL can also be a run, which needs no STORE. Its predictions of test clips are written: each
     clip is predicted by the fits that tested it. Each row also has the film's title, and the level

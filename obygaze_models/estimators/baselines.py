@@ -19,7 +19,7 @@ from obygaze_models.scoring.metrics import Array
 
 @dataclass(eq=False, repr=False)
 class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier that predicts the shares of the classes in a clip's film, whatever its features.
+    """A classifier that predicts the shares of the classes in a clip's film, and ignores features.
 
     Parameters
     ----------

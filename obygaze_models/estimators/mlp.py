@@ -303,7 +303,7 @@ class MLPProbe(TorchClassifier):
             weight -= self.learning_rate_init * self.weight_decay
 
         # Scale the weights to a mean of 1 over training clips. Torch divides by the sum of the
-        # weights in a batch, so the weight of a class would have no effect in a batch of its own.
+        # weights in a batch, so a class's weight would have no effect in a batch of that class.
         weights = training.class_weights
         weights = weights / weights[training.codes[training.rows]].mean()
         class_weights = torch.tensor(weights, dtype=torch.float32)

@@ -113,7 +113,7 @@ REGRESSORS = {
     "svr": Entry("sklearn.svm:SVR", "Support vector regression."),
     "knn-regressor": Entry(
         "sklearn.neighbors:KNeighborsRegressor",
-        "The mean number of the nearest training clips.",
+        "The mean of the nearest training clips' numbers.",
         {"metric": "cosine"},
     ),
     "mlp-regressor": Entry(

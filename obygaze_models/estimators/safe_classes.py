@@ -2,8 +2,8 @@
 
 scikit-learn's compiled code does not check the arrays of a fitted model, so a forged model could
 make it access memory outside the arrays. Therefore a model may contain only installed plug-ins and
-the classes in `SAFE`, which predict with NumPy or torch. Trees are stored as `TreeArrays`; nearest
-neighbours are fitted again. Forests and kernel machines are excluded.
+the classes in `SAFE`, most of which predict with NumPy or torch. Trees are stored as `TreeArrays`;
+nearest neighbours are fitted again. Forests and kernel machines are excluded.
 """
 
 from __future__ import annotations

@@ -46,8 +46,7 @@ class LinearSVMFit:
         The share of the training clips whose dual is at its bound; 0 for ``LinearSVC``. If it is 1,
         the fit is degenerate: the difference of the classes' means, with an arbitrary offset.
     converged
-        False if libsvm stopped after `STEPS_PER_CLIP` steps per clip, or ``LinearSVC`` after its
-        maximum number of iterations.
+        False if the solver stopped at its maximum number of steps.
     """
 
     coef: Array

@@ -114,7 +114,7 @@ def _film(
     """Return the factors of a film, or of all films.
 
     `drawn` [draws, N] has the number of times that each clip is in each sample. For all films, it
-    has rows from `weigh_groups`, which leave out one film at a time.
+    has all rows of `weigh_groups` but the first.
     """
     clips = len(wrong)
     errors = int(wrong.sum())

@@ -1,4 +1,4 @@
-"""Moments: the intervals of films that a frame-level model rates as positive.
+"""Moments: the intervals that a frame-level model rates as positive.
 
 Frames and moments are tables, with times in seconds of a film, or of a clip whose position in its
 film is unknown.
@@ -41,7 +41,7 @@ MAX_OUTSIDE_S = 1.0
 ROUNDING_S = 1e-3
 """The longest gap between clips that touch, because their times are rounded."""
 EPSILON = 1e-6
-"""Times that differ by less are equal, as are probabilities that differ by less than its square."""
+"""Times that differ by less are equal, as are probabilities within the square of `EPSILON`."""
 
 
 def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
@@ -231,7 +231,7 @@ def find_moments(
 
 
 def _reaching(frames: pd.DataFrame, threshold: float | None) -> pd.DataFrame:
-    """Return the frames in order of time axis and time, with two new columns.
+    """Return the frames in order of time axis and time, with new columns.
 
     ``reaches`` is True if the frame reaches its threshold, and ``covered`` is the time up to which
     earlier frames of the axis reach.

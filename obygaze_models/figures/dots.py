@@ -68,7 +68,7 @@ PUBLISHED = Series("published", SOFT, "D", hollow=True)
 
 
 def level_series(names: Mapping[str, str]) -> list[Series]:
-    """Return a series for each level (code -> name). A level has the same colour in all figures."""
+    """Return a series for each level (code -> name), in the level's colour."""
     colours = level_colours([*names])
     return [Series(name, colour) for name, colour in zip(names.values(), colours, strict=True)]
 
@@ -103,7 +103,7 @@ def dot_plot(
     series
         The names, colours and markers of the dots.
     title, axis, description
-        The figure's title, what is measured, and a description for those who cannot see it.
+        The figure's title, what is measured, and a description for those who cannot see the figure.
     lines
         Values to compare with, such as chance, by name.
     limits

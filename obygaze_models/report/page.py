@@ -41,7 +41,7 @@ DOTS = ("one", "two", "three", "both", *["many"] * 16)
 """The CSS classes of annotators' dots."""
 PAIR = ("one", "both", "two")
 SEVERAL = ("many", "three", "both")
-"""The CSS classes of the three parts of what two, or more, annotators marked."""
+"""The CSS classes of the three parts of what annotators marked, for two of them and for more."""
 LEVEL_MEANINGS = {
     "EN": "none of the concepts is seen",
     "HN": "some concept is seen, but the annotators found no objectification",
@@ -70,9 +70,8 @@ def report(
     Parameters
     ----------
     sources
-        One or more runs on the same labels, in the order of the page. For a page without a model:
-        a manifest with labels, or timelines, which are shown minute by minute. Folder paths are
-        accepted.
+        One or more runs on the same labels. For a page without a model: a manifest with labels, or
+        timelines, which are shown minute by minute. Folder paths are accepted.
     output
         The path of the page.
     title

@@ -118,7 +118,7 @@ class People:
         return counts
 
     def kappa(self, counts: NDArray[Any]) -> Estimate:
-        """Return the mean kappa of the pairs in which both use several codes, and its interval."""
+        """Return the mean kappa of pairs whose annotators both use several codes, with interval."""
         counts = counts[counts.any(axis=(1, 2, 3))]
         totals = counts.sum(axis=0)
         by_first = np.count_nonzero(totals.sum(axis=2), axis=1)

@@ -102,7 +102,7 @@ def tree_outline(
     classes
         The names and colours of the tree's classes.
     title, description
-        The figure's title, and a description for those who cannot see it.
+        The figure's title, and a description for those who cannot see the figure.
     """
     from matplotlib.figure import Figure
 

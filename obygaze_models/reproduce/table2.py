@@ -37,7 +37,7 @@ class Row(NamedTuple):
     title
         The name of the row.
     slot, array
-        The slot of the store, and the feature, of the row's runs.
+        The slot of the store and the array that the row's runs read.
     paper
         The name of the row in the paper.
     model
@@ -241,7 +241,7 @@ def _guesses_where_scored(
     rows: Sequence[Row],
     metric: str,
 ) -> Iterator[Line]:
-    """Yield the scores of guessing at the scored clips' share of positives.
+    """Yield the scores of guesses by the scored clips' share of positives.
 
     The released bottlenecks and networks have different test folds, so guesses score differently.
     """

@@ -70,7 +70,7 @@ def save_model(
 ) -> None:
     """Save a fitted estimator, or the best estimator of a search, to a folder.
 
-    `card` is the text of its ``README.md``. Raise `ExperimentError` if the estimator has parts that
+    `card` is the text of the ``README.md``. Raise `ExperimentError` if the estimator has parts that
     cannot be loaded safely, such as a forest.
     """
     files = model_files(model, about or About())
@@ -166,7 +166,7 @@ def read_models(folder: Path) -> dict[str, About]:
 
 def _damaged(where: Path, reason: object) -> ExperimentError:
     return ExperimentError(
-        f"{where} is damaged or was edited, or is of an earlier version ({reason}); {REMEDY}"
+        f"{where} cannot be loaded ({reason}). If it is damaged, edited or older, {REMEDY}"
     )
 
 
