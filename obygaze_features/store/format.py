@@ -49,7 +49,7 @@ COORDINATES = ("id", "film")
 """Text arrays that xarray reads in a final store; obygaze itself reads `IDS` and `ITEMS`."""
 MEANINGS = {
     IDS: "ids in UTF-8, padded with zero bytes",
-    STATUS: "0 = to do, 1 = done, 2+ = why it failed",
+    STATUS: "0 to do, 1 done, 2 and up: why it failed",
     "id": f"id of each item, as in {ITEMS}",
     "film": f"film of each item, as in {ITEMS}",
 }
