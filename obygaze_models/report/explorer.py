@@ -142,7 +142,8 @@ def _view(entry: Tested, row_of: Mapping[str, int]) -> dict[str, Any]:
         "p": np.rint(1000 * columns).astype(int).tolist(),
     }
     reasons = entry.run.reasons
-    own = reasons[reasons["model"] == entry.model]
+    learned = entry.run.trained_on(entry.task.key)
+    own = reasons[(reasons["model"] == entry.model) & (reasons["task"] == learned)]
     if len(own):
         view["why"] = _reasons(entry, own, means["id"].tolist())
     return view

@@ -23,9 +23,10 @@ EIGHT = (
     "tt2267998",
 )  # fmt: skip
 SURE = {"positives": ("A+",), "train_negatives": ("A",)}
+PAIR = ("smoke, fire", "red vs blue")
 WORLD2 = {
     "levels": SURE | {"estimators": (BANK, TREE)},
-    "concepts": {"concepts": ("smoke, fire", "red vs blue"), "negatives": "b"},
+    "concepts": {"concepts": PAIR, "negatives": "b", "estimators": (BANK,)},
     "classes": {"levels": ("very-high", "A", "A+")},
 }
 

@@ -1,8 +1,10 @@
 """Pages of every kind of source: what stands on them, and what is refused."""
 
+import json
 import os
 import re
 from itertools import combinations
+from math import exp
 
 import pytest
 from sklearn.metrics import cohen_kappa_score
@@ -32,6 +34,9 @@ def test_a_page_asks_in_the_words_of_its_own_levels(pages2, name):
     assert page.data["concepts"] == sorted(concept.name for concept in CONCEPTS)
     assert [level["name"] for level in page.data["levels"]] == [*LEVELS.values()]
     assert [own["name"] for own in page.data["annotators"]] == [*ANNOTATORS]
+    for view in page.data["views"]:
+        for own, p in zip(view.get("why", {}).get("parts", ()), view["p"][0], strict=False):
+            assert p == pytest.approx(1000 / (1 + exp(-sum(part for _, part in own))), abs=2)
 
 
 def with_labels(sets, size=40, films=6):
@@ -58,7 +63,6 @@ def test_three_annotators_are_counted_by_how_many_marked(tmp_path):
     assert row[2:5] == [str(by.count(number)) for number in (1, 2, 3)]
     kappas = [cohen_kappa_score(*pair) for pair in combinations(marks, 2)]
     assert float(row[-1].replace("−", "-")) == pytest.approx(sum(kappas) / 3, abs=0.006)
-    assert all(part in page.text for part in ("by one", "by several", "by all"))
 
 
 def test_clips_without_a_film_have_a_page(tmp_path):
@@ -108,27 +112,16 @@ def test_a_page_compares_at_most_twenty_annotators(tmp_path):
 @pytest.mark.parametrize("address", [r"\\host\share", "//host/share", "https://host/m"])
 def test_a_manifest_on_another_machine_is_not_opened(run2, tmp_path, monkeypatch, address):
     run = om.load_run(run2)
-    text = (run.folder / "run.json").read_text(encoding="utf-8")
+    source = json.dumps(str(run.experiment.manifest))
     moved = tmp_path / "run"
     moved.mkdir()
     for path in run.folder.glob("*.csv"):
         os.link(path, moved / path.name)
-    (moved / "run.json").write_text(text.replace(f'"{run.experiment.manifest}"', repr_of(address)))
+    text = (run.folder / "run.json").read_text(encoding="utf-8")
+    (moved / "run.json").write_text(text.replace(source, json.dumps(address)))
     monkeypatch.setattr(Manifest, "load", lambda path: pytest.fail(f"{path} was opened"))
     page = Page(om.report(moved, tmp_path / "page.html"))
     assert ", ".join(ANNOTATORS) in page.text
-
-
-def repr_of(address):
-    return '"' + address.replace("\\", "\\\\") + '"'
-
-
-def make_pipe(path):
-    os.mkfifo(path)
-
-
-def make_link(path):
-    path.symlink_to("/dev/zero")
 
 
 def make_large(path):
@@ -137,7 +130,7 @@ def make_large(path):
         file.truncate(3 << 30)
 
 
-@pytest.mark.parametrize("make", [make_pipe, make_link, make_large])
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), make_large])
 def test_thumbnails_are_small_plain_files(run2, tmp_path, make):
     pictures = tmp_path / "pictures"
     pictures.mkdir()
