@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, groupby
 from statistics import fmean
@@ -24,7 +24,7 @@ ABSENT = -1
 MAX_ANNOTATORS = 20
 """The maximum number of annotators on a page, because every pair is compared."""
 MIN_MARKED = 20
-"""The minimum number of marked clips for a kappa."""
+"""The minimum number of marked clips for a kappa's interval."""
 MAX_SHARES = 3
 """The maximum number of levels for which the shares of concepts are shown."""
 
@@ -139,9 +139,10 @@ class People:
         if everyone == 2:
             parts = [votes[0] & (by == 1), by == 2, votes[1] & (by == 1)]
         counts = [int(part.sum()) for part in parts]
+        kappa = self.kappa(self.tables(own, 2))
         if sum(counts) < MIN_MARKED:
-            return counts, Estimate(None)
-        return counts, self.kappa(self.tables(own, 2))
+            kappa = replace(kappa, interval=None)
+        return counts, kappa
 
     @property
     def same(self) -> tuple[float, float, Estimate]:
