@@ -72,8 +72,8 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool) -> None:
     left_out = [remark for remark in timelines.remarks if remark.done == LEFT_OUT]
     if not timelines.segments:
         problem = f"no readable segments in {timelines.source or timelines.name}"
-        for first in left_out[:1]:
-            problem += f"; {first.where}: {first.what}"
+        for remark in left_out[:3]:
+            problem += f"; {remark.where}: {remark.what}"
         raise AnnotationError(problem)
     timelines.save(output, overwrite=overwrite)
     echo(f"{timelines.describe_size()} -> {output}\n{timelines.scheme.order}")
