@@ -80,7 +80,11 @@ def explain(
 @click.argument("store", type=ADDRESS)
 @path_option("-o", "--output", required=True, help="A CSV file with a row per moment.")
 @path_option("--frames", help="A CSV file with one row per frame.")
-@path_option("--elan", metavar="FOLDER", help="A folder for new ELAN files, one per media file.")
+@path_option(
+    "--elan",
+    metavar="FOLDER",
+    help="A folder for new ELAN files (none is replaced), one per media file.",
+)
 @click.option(
     "--threshold",
     type=float,

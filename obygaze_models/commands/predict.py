@@ -72,7 +72,7 @@ def train(
     "--elan",
     metavar="FOLDER",
     help="A folder for new ELAN files, one per media file; ideally the folder of the media "
-    "files. Only clips with a start and an end are written.",
+    "files. ELAN files are never replaced. Only clips with a start and an end are written.",
 )
 @overwrite_option
 @json_option
