@@ -11,7 +11,6 @@ from obygaze_features.common.text import group_by, join_some
 
 MAX_FAILURES_SHOWN = 20
 """The maximum number of reasons for failures that are shown in the terminal."""
-VIDEOS_HELP = "The folder of the clips, or of the films that contain them."
 device_option = click.option(
     "--device",
     help="cpu, cuda, cuda:1 or mps; default: a GPU if there is one.",

@@ -13,7 +13,7 @@ import click
 
 import obygaze_features as of
 from obygaze_features.backbones.devices import PRECISIONS
-from obygaze_features.commands._shared import VIDEOS_HELP, device_option, echo_failures
+from obygaze_features.commands._shared import device_option, echo_failures
 from obygaze_features.common.cli import (
     ADDRESS,
     PATH,
@@ -38,7 +38,7 @@ from obygaze_features.errors import UsageError, VideoError
     "--images",
     "media",
     type=PATH,
-    help=f"{VIDEOS_HELP} Or the folder of images.",
+    help="The folder of the clips, of the films that contain them, or of the images.",
 )
 @click.option(
     "--backbone",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import obygaze_features as of
-from obygaze_features.commands._shared import VIDEOS_HELP, device_option, echo_failures
+from obygaze_features.commands._shared import device_option, echo_failures
 from obygaze_features.commands.extract import extract
 from obygaze_features.common.cli import (
     PATH,
@@ -46,7 +46,12 @@ features.add_command(extract)
 @features.command()
 @folder_argument("manifest")
 @film_option("Only clips of these films.")
-@click.option("--videos", type=PATH, required=True, help=VIDEOS_HELP)
+@click.option(
+    "--videos",
+    type=PATH,
+    required=True,
+    help="The folder of the clips, or of the films that contain them.",
+)
 @output_option("The folder for the pictures, ID.jpg for each clip.")
 @json_option
 def thumbnails(

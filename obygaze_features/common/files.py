@@ -271,7 +271,7 @@ def check_new_folder(path: Path, *, overwrite: bool = False, marker: str | None 
         is_ours = is_ours and (path / marker).is_file()
     if os.path.lexists(path) and not is_ours:
         remedy = "remove it yourself, or choose another name"
-        raise OutputExists(f"{path} was not made by obygaze; {remedy}")
+        raise OutputExists(f"{path} is not what this command makes; {remedy}")
     path.parent.mkdir(parents=True, exist_ok=True)
 
 

@@ -287,7 +287,7 @@ def in_scene_order(clips: Sequence[Clip]) -> list[Clip]:
 
 
 def citation(labels: Labels) -> list[str]:
-    """Return what to cite. ObyGaze's paper is included only if the levels are ObyGaze's."""
+    """Return what to cite. ObyGaze's paper is added if the levels are ObyGaze's."""
     cited = [labels.citation] if labels.citation else []
     if labels.is_obygaze:
         cited.append(reference_json("sources.json")["obygaze12"]["citation"])

@@ -183,7 +183,7 @@ def evaluate(
     """Score a saved model, and guesses, on a manifest's clips.
 
     The table has rows for three sets of clips (``on``): ``all clips``, ``unseen clips``, and
-    ``clips of unseen films``. Only the last show how well the model works on a new film. Each set
+    ``clips of unseen films``. Only the last shows how well the model works on a new film. Each set
     that has clips has a row for the model. It also has a row for each kind of guess if the model
     predicts numbers, or two classes that both have clips.
     """

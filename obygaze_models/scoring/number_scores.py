@@ -80,7 +80,7 @@ def _weighted_ranks(values: Array, weights: Array) -> Array:
 
 
 def ratio(top: Array, bottom: Array) -> Array:
-    """Return a ratio, NaN where the bottom is 0."""
+    """Return a ratio; NaN where `bottom` is 0."""
     shape = np.broadcast_shapes(top.shape, bottom.shape)
     out = np.full(shape, np.nan)
     return np.asarray(np.divide(top, bottom, out=out, where=bottom != 0))

@@ -45,7 +45,7 @@ def test_a_new_folder_appears_only_when_complete(tmp_path):
         put(tmp_path / "other", None)
     with pytest.raises(OutputExists, match="already exists"):
         put(path, "new")
-    with pytest.raises(OutputExists, match="was not made by obygaze"):
+    with pytest.raises(OutputExists, match="is not what this command makes"):
         put(path, "new", overwrite=True, marker="other")
     put(path, "new", overwrite=True, marker="marker")
     assert (path / "marker").read_text() == "new"
@@ -106,7 +106,7 @@ def test_overwriting_a_folder_loses_no_foreign_file(tmp_path):
     (tmp_path / "link").symlink_to(path)
     (tmp_path / "nowhere").symlink_to(tmp_path / "none")
     for name in ("link", "nowhere"):
-        with pytest.raises(OutputExists, match="was not made by obygaze"):
+        with pytest.raises(OutputExists, match="is not what this command makes"):
             put(tmp_path / name, "new", overwrite=True)
 
 

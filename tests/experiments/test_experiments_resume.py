@@ -173,7 +173,7 @@ def test_only_files_of_a_run_are_removed(small, run, tmp_path, name, partial):
     else:
         path.write_text("precious")
     before = contents(tmp_path)
-    with pytest.raises(OutputExists, match="was not made by obygaze"):
+    with pytest.raises(OutputExists, match="is not what this command makes"):
         om.run_experiment(small, tmp_path / "run", overwrite=True)
     assert contents(tmp_path) == before
 
@@ -186,7 +186,7 @@ def test_an_earlier_run_is_replaced_only_when_asked(small, tmp_path):
     assert om.run_experiment(renamed, run.folder, overwrite=True).models == ["other"]
     assert [path.name for path in (run.folder / "models").iterdir()] == ["other"]
     (tmp_path / "films").mkdir()
-    with pytest.raises(OutputExists, match="was not made by obygaze"):
+    with pytest.raises(OutputExists, match="is not what this command makes"):
         om.run_experiment(small, tmp_path / "films", overwrite=True)
 
 

@@ -58,7 +58,7 @@ def test_user_errors_of_importers_are_one_line(importer, content, fact, tmp_path
 def test_other_folders_are_refused_as_manifests(source, tmp_path, manifest, obygaze):
     films = touch(tmp_path / "films", "film.mkv")
     result = obygaze("manifests", "import", "obygaze12", source, "-o", films, "--overwrite")
-    refused(result, "was not made by obygaze")
+    refused(result, "is not what this command makes")
     assert (films / "film.mkv").exists()
     (tmp_path / "empty").mkdir()
     refused(obygaze("manifests", "show", tmp_path / "empty"), "it has no manifest.json")
