@@ -380,7 +380,7 @@ def agreement(
 
     Only annotators' label sets are compared: those that were projected from timelines, imported
     with --annotator, or named by you. Label sets that a rule made say nothing about how much people
-    agree, and are refused. Films in which no clip has two annotators' labels are left out; the exit
+    agree, and are refused. Films whose annotators share no labelled clip are left out; the exit
     code is then 3.
 
     \b

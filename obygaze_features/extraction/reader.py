@@ -161,7 +161,7 @@ class ItemReader:
         if clip["why_slow"]:
             read.notes.add(f"decoded from the start of the file: {clip['why_slow']}")
         if clip["thinned"]:
-            read.notes.add("more frames at this rate than the maximum, so some were left out")
+            read.notes.add("too many frames at this rate, so some were left out")
 
     def _make_views(self, numbers: Mapping[str, Sequence[int]]) -> dict[str, View]:
         """Return each backbone's view; those with the same frames and geometry share one."""

@@ -44,7 +44,7 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     prior_clips: float = 1.0
 
     def fit(self, X: Any, y: Any, *, groups: Any = None) -> FilmPrior:
-        """Count the classes in each film. `groups` has each clip's film [N]. X is not used."""
+        """Count the classes in each film. `groups` has each clip's film [N]. X is only checked."""
         self._validate_params()
         X, y = validate_data(self, X, y)
         films = _read_films(X, groups)

@@ -268,11 +268,13 @@ class ConceptBank(_Directions):
         """Return the features and concepts as arrays; raise if their shapes do not match."""
         X = validate_data(self, X, dtype=np.float64, reset=reset, ensure_min_samples=1 + reset)
         if np.ndim(concepts) != 2:
-            shape = "is None" if concepts is None else f"has shape {np.shape(concepts)}"
+            got = f"got the shape {np.shape(concepts)}"
+            if concepts is None:
+                got = "requires y to be passed, but the target y is None"
             raise ExperimentError(
                 "a ConceptBank needs concepts [N, K]: 1 shown, 0 not shown, -1 unknown. Use "
-                "fit(X, y, concepts=C) or fit(X, C) (requires y to be passed, but the target y "
-                f"{shape}); in a Pipeline, pass conceptbank__concepts=C, or enable metadata routing"
+                f"fit(X, y, concepts=C) or fit(X, C) ({got}); in a Pipeline, pass "
+                "conceptbank__concepts=C, or enable metadata routing"
             )
         if np.shape(concepts)[1] == 0:
             raise ExperimentError("a ConceptBank needs concepts, but the labels mark no concepts")

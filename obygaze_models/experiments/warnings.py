@@ -1,4 +1,4 @@
-"""Warnings that limit the conclusions from a run, as data, from its plan and its tables."""
+"""Make the warnings that limit a run's conclusions, from its plan and its tables."""
 
 from __future__ import annotations
 

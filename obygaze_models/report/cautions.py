@@ -1,4 +1,4 @@
-"""The limits of the conclusions from a page: alarms about void or leaked scores, and cautions."""
+"""The limits of the conclusions from a page: alarms about void scores and leaks, and cautions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Caution:
 
 
 def alarms(runs: Sequence[Run]) -> list[str]:
-    """Return the warnings of void or leaked scores, as the runs recorded them."""
+    """Return the warnings about void scores and leaks, as the runs recorded them."""
     warnings = [warning for run in runs for warning in run.warnings]
     return list(dict.fromkeys(str(warning) for warning in warnings if _is_grave(warning)))
 

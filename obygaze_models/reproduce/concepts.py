@@ -115,7 +115,7 @@ def _lines(runs: Runs, setting: Setting, negatives: str) -> list[Line]:
             shares[concept] = share
     return [
         Line(f"against {NEGATIVES[negatives]} ({BARS[negatives]})", "ours", ours),
-        Line("all positive, at that share", "guess", guess),
+        Line("all positive, at the share below", "guess", guess),
         Line("share of positives, scored", "count", shares),
     ]
 

@@ -62,7 +62,7 @@ def test_a_rate_takes_as_many_frames_as_a_clip_needs(films, checkpoints, tmp_pat
     options = {"sampling": "24 fps", "frames": 135}
     summary = of.extract(three, tmp_path, alone, tmp_path / "s", **options)
     assert (summary.done, summary.frames) == (3, 5 + 40 + 135)
-    assert summary.notes == {"more frames at this rate than the maximum, so some were left out": 1}
+    assert summary.notes == {"too many frames at this rate, so some were left out": 1}
     frames = of.open_store(summary.stores[0])
     all_arrays = {
         "clip0": np.arange(5),
