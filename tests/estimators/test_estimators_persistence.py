@@ -218,8 +218,8 @@ DAMAGE = {
         f"{file} cut": (write(file, lambda data: data[: len(data) // 2]), "damaged|valid JSON")
         for file in FILES
     },
-    "a bit": (write(FILES[1], lambda data: data[:-1] + bytes([data[-1] ^ 1])), "was edited"),
-    "description": (write(FILES[0], lambda data: data.replace(b"tiny", b"tidy")), "was edited"),
+    "a bit": (write(FILES[1], lambda data: data[:-1] + bytes([data[-1] ^ 1])), "checksum"),
+    "description": (write(FILES[0], lambda data: data.replace(b"tiny", b"tidy")), "checksum"),
     "pickled and signed": (pickled_and_signed, "is damaged"),
     "arrays a pipe": (arrays_a_pipe, "pipe"),
     "newer": (lambda folder: forge(folder, lambda h, a: h.update(format_version=4)), "update oby"),

@@ -173,7 +173,7 @@ def test_only_files_of_a_run_are_removed(small, run, tmp_path, name, partial):
     else:
         path.write_text("precious")
     before = contents(tmp_path)
-    with pytest.raises(OutputExists, match="is not what this command makes"):
+    with pytest.raises(OutputExists, match="was not made by obygaze"):
         om.run_experiment(small, tmp_path / "run", overwrite=True)
     assert contents(tmp_path) == before
 
