@@ -29,7 +29,6 @@ from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ObygazeError, OutputExists, StoreError, UsageError, translate
-from obygaze_features.items.items import Item
 from obygaze_features.items.media import MediaFolder
 from obygaze_features.store import format as fmt
 from obygaze_features.store.files import require_store_name
@@ -49,6 +48,8 @@ MAX_ROW_BYTES = 2**30
 
 HDF5 reads each of them whole, and a file may claim any size for them.
 """
+MAX_BLOCK_ROWS = 4096
+"""The maximum number of rows that are imported at a time."""
 MAX_REASON = 200
 """The maximum length of the reason why a row cannot be read."""
 
@@ -62,14 +63,14 @@ class Rows:
     path
         The file or folder.
     read
-        A function that returns an item's row. It raises `LookupError` if the item has none, and
-        another error if the row cannot be read.
+        A function that returns an item's row, by id. It raises `LookupError` if the item has none,
+        and another error if the row cannot be read.
     padded
         True if rows may end in NaN (or -1), as in the export of a store with short clips.
     """
 
     path: Path
-    read: Callable[[Item], NDArray[Any]]
+    read: Callable[[str], NDArray[Any]]
     padded: bool = False
 
 
@@ -126,31 +127,31 @@ def import_features(
         writer = StoreWriter.resume(output, manifest, stated)
     else:
         row_bytes = max(1, sum(spec.row_bytes for spec in specs))
-        block_rows = min(max(1, PART_BYTES // row_bytes), fmt.MAX_BLOCK_ROWS)
+        block_rows = min(max(1, PART_BYTES // row_bytes), MAX_BLOCK_ROWS)
         writer = StoreWriter.create(output, manifest, stated, block_rows=block_rows)
 
     blocks = writer.missing_blocks()
     if not blocks:
         raise OutputExists(f"{output} is complete; delete it, or choose another name")
     for block in progress(blocks, "Importing", unit="block"):
-        items = [manifest.items[row] for row in writer.store.rows_of_block(block)]
-        writer.write_block(block, [_read_item(item, sources, specs) for item in items])
+        ids = [manifest.ids[row] for row in writer.store.rows_of_block(block)]
+        writer.write_block(block, [_read_item(item_id, sources, specs) for item_id in ids])
     return open_store(output)
 
 
 def _read_first(rows: Rows, manifest: Manifest) -> NDArray[Any]:
     """Return the first row that can be read; raise `StoreError` if there is none."""
     example = ""
-    for item in manifest:
+    for item_id in manifest.ids:
         try:
-            return to_storable(rows.read(item))
-        except (ObygazeError, LookupError) as problem:
+            return to_storable(rows.read(item_id))
+        except (ObygazeError, LookupError, OSError) as problem:
             example = example or str(problem)
     raise StoreError(rows.path, f": no item can be read ({len(manifest)} tried): {example}")
 
 
 def _read_item(
-    item: Item,
+    item_id: str,
     sources: Mapping[str, Rows],
     specs: Iterable[ArraySpec],
 ) -> Done | Failed:
@@ -158,7 +159,9 @@ def _read_item(
     values = {}
     for spec in specs:
         try:
-            row = to_storable(sources[spec.name].read(item))
+            row = sources[spec.name].read(item_id)
+            if row.dtype != spec.dtype:
+                row = to_storable(row)
             if row.shape != spec.shape or row.dtype != spec.dtype:
                 raise StoreError(
                     f"the row has the shape {row.shape} and type {row.dtype}, but the array has "
@@ -234,11 +237,10 @@ def _rows_by_id(path: Path, matrix: Any, ids: Sequence[str], *, padded: bool = F
         if row_of.setdefault(item_id, row) != row:
             raise StoreError(path, f"has several rows for {shorten(str(item_id))}; keep one")
 
-    def read(item: Item) -> NDArray[Any]:
-        if item.id not in row_of:
+    def read(item_id: str) -> NDArray[Any]:
+        if item_id not in row_of:
             raise LookupError(f"its id has no row in {path.name}")
-        with translate(StoreError, path.name, "cannot be read ({})"):
-            return np.array(matrix[row_of[item.id]])
+        return np.array(matrix[row_of[item_id]])
 
     return Rows(path, read, padded)
 
@@ -250,14 +252,15 @@ def _open_folder(path: Path, name: str, manifest: Manifest) -> Rows:
         suffix = ".pth"
     files = _find_files(path, suffix, manifest)
 
-    def read(item: Item) -> NDArray[Any]:
-        if item.id not in files:
-            wanted = Path(item.film, f"{item.id}{suffix}").as_posix()
+    def read(item_id: str) -> NDArray[Any]:
+        if item_id not in files:
+            film = manifest.items.films[manifest.items.row(item_id)]
+            wanted = Path(film, f"{item_id}{suffix}").as_posix()
             raise LookupError(
                 f"{path.name} has no file for this item alone, or has several; "
                 f"name its file {wanted}"
             )
-        file = files[item.id]
+        file = files[item_id]
         where = file.relative_to(path.parent).as_posix()
         if not file.is_file():
             raise StoreError(where, "is not a regular file")

@@ -264,15 +264,16 @@ def check_row(store: Store, row: Outcome) -> Outcome:
     """
     if not isinstance(row, Done):
         return row
-    shapes = {name: np.shape(value) for name, value in row.values.items()}
-    expected = {spec.name: spec.shape for spec in store.specs}
-    if shapes != expected:
-        raise StoreError(f"a row must have arrays of these shapes: {expected} (got {shapes})")
+    if row.values.keys() != set(store.arrays):
+        raise StoreError(f"a row must have the arrays {store.arrays} (got {list(row.values)})")
 
     values = {}
     filled = set()
     for spec in store.specs:
         computed = np.asarray(row.values[spec.name])
+        if computed.shape != spec.shape:
+            raise StoreError(f"{spec.name} needs the shape {spec.shape} (got {computed.shape})")
+
         value = computed
         if computed.dtype != spec.dtype:
             with np.errstate(over="ignore", invalid="ignore"):

@@ -69,7 +69,7 @@ def test_a_damaged_chunk_is_a_failed_row(tmp_path):
     (tmp_path / "x.h5").write_bytes(data)
     again = import_features(tmp_path / "x.h5", MANIFEST, tmp_path / "t.zarr")
     assert again.status.tolist() == [1, 1, 3, 1, 1]
-    assert "cannot be read" in again.failures["tt002"]
+    assert again.failures["tt002"].startswith("native: ")
 
 
 @pytest.fixture

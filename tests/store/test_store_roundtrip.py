@@ -78,7 +78,7 @@ SLIPS = {
     "too many rows": (lambda w: w.write_block(2, [None, None]), "block 2; rows: 1, passed: 2"),
     "shape": (
         lambda w: w.write_block(2, [Done({"native": np.ones(2)}, None)]),
-        r"shapes: {'native': \(3,\)} \(got {'native': \(2,\)}\)",
+        r"native needs the shape \(3,\) \(got \(2,\)\)",
     ),
     "written": (lambda w: w.write_block(0, [ONES, ONES]), "block 0 .* has already been written"),
     "no items": (lambda w: create(w, plain_manifest(0), plain_recipe()), r"at `\$\.n`"),
