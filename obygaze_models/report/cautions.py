@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from obygaze_features.common.text import join_some
 from obygaze_models.data.run_warning import RunWarning
@@ -12,28 +11,20 @@ from obygaze_models.experiments.tables import Run
 LEAK = "leak"
 
 
-@dataclass(frozen=True)
-class Caution:
-    """A caution, and where it applies."""
-
-    text: str
-    where: str = ""
-
-
 def alarms(runs: Sequence[Run]) -> list[str]:
     """Return the warnings about void scores and leaks, as the runs recorded them."""
     warnings = [warning for run in runs for warning in run.warnings]
     return list(dict.fromkeys(str(warning) for warning in warnings if _is_grave(warning)))
 
 
-def cautions(runs: Sequence[Run]) -> list[Caution]:
-    """Return the runs' other warnings."""
+def cautions(runs: Sequence[Run]) -> dict[str, str]:
+    """Return the runs' other warnings, with the names of the runs."""
     by_text: dict[str, list[str]] = {}
     for run in runs:
         for warning in run.warnings:
             if not _is_grave(warning):
                 by_text.setdefault(warning.text, []).append(run.experiment.name)
-    return [Caution(text, join_some(names)) for text, names in by_text.items()]
+    return {text: join_some(names) for text, names in by_text.items()}
 
 
 def _is_grave(warning: RunWarning) -> bool:
