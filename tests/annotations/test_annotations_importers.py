@@ -149,7 +149,7 @@ def test_impossible_options_are_refused(tmp_path, obygaze):
         refused(obygaze(*command, "--film-table", films), "line 3: ", fact)
     for rows, fact in [
         ([HEADER], "no readable segments in marks"),
-        ([HEADER, "f,a,2,1,S"], "line 2 (0:00:02 to 0:00:01): does not end"),
+        ([HEADER, "f,a,2,1,S", "f,a,3,1,S"], "line 3 (0:00:03 to 0:00:01): does not end"),
         (["film,annotator,start,level", "f,a,0,1"], "no column 'end'"),
     ]:
         write(source, *rows)
