@@ -312,10 +312,10 @@ def stratified(
     if gap:
         about["gap"] = gap
     split = Split(name or default, ids, [fold_of[unit] for unit in units], about=about)
-    return _apart(manifest, split)
+    return _require_apart(manifest, split)
 
 
-def _apart(manifest: Manifest, split: Split) -> Split:
+def _require_apart(manifest: Manifest, split: Split) -> Split:
     """Return a split; raise `UsageError` if its folds overlap in time."""
     shared = neighbours(manifest.items, split)
     if shared:
@@ -386,4 +386,4 @@ def leave_film_out(
         raise UsageError(f"leave-{noun}-out needs items of more than one {noun}")
     about = {"method": f"one fold per {noun}", f"{noun}s": names.tolist()}
     name = name or f"leave-{safe_id(noun)}-out"
-    return _apart(manifest, Split(name, ids, folds.tolist(), about=about))
+    return _require_apart(manifest, Split(name, ids, folds.tolist(), about=about))

@@ -48,7 +48,7 @@ MAX_ROW_BYTES = 2**30
 
 HDF5 reads each of them whole, and a file may claim any size for them.
 """
-MAX_BLOCK_ROWS = 4096
+MAX_ROWS_READ = 4096
 """The maximum number of rows that are imported at a time."""
 MAX_REASON = 200
 """The maximum length of the reason why a row cannot be read."""
@@ -127,7 +127,7 @@ def import_features(
         writer = StoreWriter.resume(output, manifest, stated)
     else:
         row_bytes = max(1, sum(spec.row_bytes for spec in specs))
-        block_rows = min(max(1, PART_BYTES // row_bytes), MAX_BLOCK_ROWS)
+        block_rows = min(max(1, PART_BYTES // row_bytes), MAX_ROWS_READ)
         writer = StoreWriter.create(output, manifest, stated, block_rows=block_rows)
 
     blocks = writer.missing_blocks()
