@@ -145,8 +145,8 @@ def repair(store: Path, yes: bool, as_json: bool) -> None:
         raise StoreError(f"{store}: no rows were dropped; to drop them, add --yes")
 
     repair_store(store, damage)
-    facts = {"path": store, "undamaged": not damage, "to_do": ids}
-    show({**facts, "damage": [asdict(entry) for entry in damage]}, as_json)
+    dropped = [asdict(entry) for entry in damage]
+    show({"path": store, "to_do": ids, "damage": dropped}, as_json)
     exit_if(ids)
 
 
