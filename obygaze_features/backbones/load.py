@@ -180,5 +180,5 @@ def choose_arrays(
             raise UsageError(f"{name} has no array {array!r}; it has {', '.join(by_name)}")
         chosen.add(array)
     if not chosen:
-        raise UsageError(f"no array of {name} was requested; it has {', '.join(by_name)}")
+        raise UsageError(f"request an array of {name}: {', '.join(by_name)}")
     return tuple(spec for spec in available if spec.name in chosen)

@@ -32,7 +32,7 @@ of threads.
 
 MEL_FLOOR = 1e-10
 EXTRACTOR = "ClapFeatureExtractor"
-"""The class of transformers that turns sound into CLAP's input."""
+"""The class in transformers that turns sound into CLAP's input."""
 
 Samples = NDArray[np.float32]
 

@@ -2,8 +2,8 @@
 
 scikit-learn's ``HashingVectorizer`` adds 1 or -1 to one of 1,024 numbers for each word of two or
 more characters and for each pair of neighbouring words. Then the row is scaled to unit length.
-Nothing is fitted, so every machine computes the same bits. The order of words is lost, but one can
-still tell, with few mistakes, whether a text has a certain word.
+Nothing is fitted, so every machine computes the same bits. Beyond pairs, the order of words is
+lost, but one can still tell, with few mistakes, whether a text has a certain word.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def score_captions(
     """
     record = output.with_suffix(".json")
     if len({path.resolve(), output.resolve(), record.resolve()}) < 3:
-        raise UsageError(f"{output}: choose an output that differs from {path} and {record}")
+        raise UsageError(f"{path}, {output} and {record} must differ; rename the output")
     refuse_to_overwrite(output, overwrite=overwrite)
     refuse_to_overwrite(record, overwrite=overwrite)
 

@@ -226,10 +226,16 @@ def _by_text(noun: str, entries: Iterable[E]) -> dict[str, E]:
 
 
 def _with_codes(entries: Any) -> Any:
-    """Return levels or concepts as JSON objects, where a text stands for its name."""
+    """Return levels or concepts with a name and a code."""
     if not isinstance(entries, list):
         return entries
-    return [{"code": x, "name": x} if isinstance(x, str) else x for x in entries]
+    whole = []
+    for entry in entries:
+        named = {"name": entry} if isinstance(entry, str) else entry
+        if isinstance(named, dict):
+            named = {"code": named.get("name"), "name": named.get("code"), **named}
+        whole.append(named)
+    return whole
 
 
 def obygaze_scheme() -> LabelScheme:

@@ -176,7 +176,7 @@ def _read_item(
 
 
 def to_storable(values: NDArray[Any]) -> NDArray[Any]:
-    """Keep floats of 16 to 64 bits; convert integers to int32; raise `StoreError` for others."""
+    """Keep 16- to 64-bit floats; convert integers that fit to int32; else raise `StoreError`."""
     if values.dtype.kind == "f" and values.dtype.itemsize in (2, 4, 8):
         return values.astype(values.dtype.newbyteorder("<"), copy=False)
     if values.dtype.kind in "iu":

@@ -41,9 +41,9 @@ MAX_BEYOND_S = 1.0
 TIMED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
 """The containers that store the time of every frame and support seeking to any frame."""
 LISTS = ("concat", "dash", "hls", "image2", "image2pipe", "imf", "rtsp", "sdp")
-"""FFmpeg's names of formats that list other files or addresses."""
+"""FFmpeg's names for formats that list other files or addresses."""
 SINGLE_FILES = ",".join(sorted(av.formats_available - {*LISTS}))
-"""FFmpeg's names of formats that contain media themselves."""
+"""FFmpeg's names for formats that contain media themselves."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -204,7 +204,7 @@ def _published_model(
     weights = {str(source.backbone.get("weights_sha256", "")) for source in (vectors, texts)}
     if len([digest for digest in weights if len(digest) == 64]) > 1:  # others are unknown
         raise BiasError(
-            f"{vectors.where} and {texts.where} have features of different weights. Use two stores "
+            f"{vectors.where} and {texts.where} were made with different weights. Use two stores "
             "of a single model"
         )
     if model is not None and model not in battery.models:

@@ -29,7 +29,7 @@ class Drawing:
     series
         The column that names a row's dot in its group, if a group has several.
     limits
-        The ends of the axis; by default, those of the numbers.
+        The ends of the axis; by default, Matplotlib's choice.
     """
 
     title: str

@@ -146,7 +146,7 @@ def predict(
 @folder_argument("model")
 @stores_argument
 @folder_argument("manifest")
-@click.option("--labels", help="The manifest's label set.  [default: its default]")
+@click.option("--labels", help="The label set.  [default: the manifest's default]")
 @json_option
 def evaluate(
     model: Path,

@@ -345,8 +345,8 @@ def find_protocol(name: str) -> Protocol:
     """Return a protocol."""
     if name not in PROTOCOLS:
         raise ExperimentError(
-            f"{unknown_name('protocol', name, PROTOCOLS)}. To use your own protocol, import the "
-            "module that defines it (see docs/how-to/extend.md)"
+            f"{unknown_name('protocol', name, PROTOCOLS)} (for your own protocol, import the "
+            "module that defines it; see docs/how-to/extend.md)"
         )
     return PROTOCOLS[name]
 

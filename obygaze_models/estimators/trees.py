@@ -45,7 +45,7 @@ class TreeArrays:
             raise ExperimentError("a tree's arrays must have the same length, above 0")
         if self.value.ndim != 2 or len(self.value) != nodes:
             raise ExperimentError(
-                f"a tree's values have shape {self.value.shape}, but its nodes number {nodes}"
+                f"a tree's values have shape {self.value.shape}, but it has {nodes} nodes"
             )
         if any(array.dtype.kind != "i" for array in arrays[:3]):
             raise ExperimentError("a tree's node and column numbers must be integers")

@@ -257,7 +257,7 @@ class Plan:
         return versions
 
     def identity(self) -> str:
-        """Return a digest of the experiment, its data and the versions."""
+        """Return a digest of the experiment, its data and `versions`."""
         parts = (
             msgspec.to_builtins(self.experiment),
             self.versions(),

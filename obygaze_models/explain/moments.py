@@ -194,8 +194,8 @@ def find_moments(
     min_length
         The minimum length of an interval, in seconds, after gaps are closed.
     close_gaps
-        A length in seconds. Shorter gaps that clips cover are closed if each frame in them is
-        nearer to the threshold than to the film's median. Gaps shorter than a frame are always
+        A length in seconds. Shorter gaps that clips cover are closed if each frame in them reaches
+        the mean of the threshold and the film's median. Gaps shorter than a frame are always
         closed.
     """
     if threshold is not None and not 0 <= threshold <= 1:

@@ -18,7 +18,7 @@ def alarms(runs: Sequence[Run]) -> list[str]:
 
 
 def cautions(runs: Sequence[Run]) -> dict[str, str]:
-    """Return the runs' other warnings, with the names of the runs."""
+    """Return warnings other than `alarms`, with the runs' names."""
     by_text: dict[str, list[str]] = {}
     for run in runs:
         for warning in run.warnings:

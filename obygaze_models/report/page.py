@@ -113,7 +113,7 @@ def report(
         number=number,
         bare=bare,
         format=tick,
-        clock=clock,
+        format_time=format_time,
         dots=DOTS,
     )
     script = '\n"use strict";\n{\n' + "\n".join(map(_template, SCRIPTS)) + "}\n"
@@ -125,12 +125,6 @@ def report(
 def bare(value: float | None, form: str = "") -> Html:
     """Return a number as `number` does, without a percent sign."""
     return Html(number(value, form=form).replace("%<", "<"))
-
-
-def clock(seconds: float) -> str:
-    """Return a time, without seconds if it is a whole minute."""
-    text = format_time(seconds)
-    return text.removesuffix(":00")
 
 
 def tick(value: float, form: str) -> str:

@@ -87,7 +87,7 @@ def test_csv_tables_are_imported_with_and_without_labels(tmp_path):
     assert mood.labels().concepts == [("rain",), ("rain", "dark")]
     # The same from a file, the manifest's folder or as a text; a file with concepts has these only.
     mood.save(tmp_path / "m")
-    own = write(tmp_path / "set.toml", "levels = ['calm', 'uneasy', 'tense']")
+    own = write(tmp_path / "set.toml", "levels = ['calm', {code = 'uneasy'}, {name = 'tense'}]")
     for levels in ("calm, uneasy,tense", own, tmp_path / "m", str(tmp_path / "m/manifest.json")):
         assert of.Manifest.from_csv(path, levels=levels).scheme == mood.scheme
     for text, fact in (

@@ -69,11 +69,11 @@ function make_title(words) {
 const half = (last, height) => make("line", { class: "guess", x1: 0, x2: last, y1: height / 2, y2: height / 2, "vector-effect": "non-scaling-stroke", style: "stroke-width: 1" });
 
 function time_axis(last) {
-  const step = [60, 300, 600, 1200, 3600].find((seconds) => last / seconds <= 8) ?? 7200;
+  const step = [60, 300, 600, 1200, 3600].find((seconds) => last / seconds <= 6) ?? 7200;
   const marks = [];
   for (let time = 0; time < last; time += step) {
     const anchor = time ? "" : "text-anchor: start";
-    marks.push(make("text", { x: `${(100 * time) / last}%`, y: 13, style: anchor }, clock(time).split(":").slice(0, 2).join(":")));
+    marks.push(make("text", { x: `${(100 * time) / last}%`, y: 13, style: anchor }, clock(time)));
   }
   return make("svg", { class: "axis", "aria-hidden": "true" }, marks);
 }
