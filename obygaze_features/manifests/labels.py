@@ -226,16 +226,11 @@ def _by_text(noun: str, entries: Iterable[E]) -> dict[str, E]:
 
 
 def _with_codes(entries: Any) -> Any:
-    """Return levels or concepts with a name and a code."""
+    """Return levels or concepts as JSON objects; a name or a code stands for both."""
     if not isinstance(entries, list):
         return entries
-    whole = []
-    for entry in entries:
-        named = {"name": entry} if isinstance(entry, str) else entry
-        if isinstance(named, dict):
-            named = {"code": named.get("name"), "name": named.get("code"), **named}
-        whole.append(named)
-    return whole
+    named = [entry if isinstance(entry, dict) else {"name": entry} for entry in entries]
+    return [{"code": x.get("name"), "name": x.get("code"), **x} for x in named]
 
 
 def obygaze_scheme() -> LabelScheme:
