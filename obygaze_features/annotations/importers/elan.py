@@ -90,7 +90,8 @@ def import_timelines(
         name = film or film_name(document, path.stem)
         files.append(File(path, folder, where, document, name))
         if not document.tiers:
-            rows.append(Remark(where, name, "", "has no annotations with times", LEFT_OUT))
+            problem = "has no annotations with times; if the film has nothing to mark, mark it once"
+            rows.append(Remark(where, name, "", problem, LEFT_OUT))
         for location, problem in left_out:
             rows.append(Remark(f"{where}, {location}", name, "", problem, LEFT_OUT))
     if not files:
