@@ -5,7 +5,7 @@ ObygazeError                 an error that one line can explain; exit code 1
 ├── OutputExists             an output exists and may not be replaced
 ├── MissingExtra             an optional package is not installed, or cannot be imported
 ├── ManifestError            a manifest or its source is invalid
-│   └── UnknownItem          an id is not in the manifest
+│   └── UnknownItem          an id is not in the manifest or the store
 ├── AnnotationError          timelines or their source are invalid
 ├── StoreError               a feature store is damaged, incomplete or incompatible
 ├── StoreUnreadable          a store's file cannot be read at the moment, or the store was replaced
@@ -17,7 +17,7 @@ ObygazeError                 an error that one line can explain; exit code 1
 
 Messages are written for the user: what is wrong, where, and what to do. Each class also inherits
 from the built-in exception that a Python caller would expect. Subclasses with extra fields, such as
-a row, are defined next to the code that raises them.
+a file's name, are defined next to the code that raises them.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class ManifestError(ObygazeError, ValueError):
 
 
 class UnknownItem(ManifestError, LookupError):
-    """The error raised if an id is not in the manifest."""
+    """The error raised if an id is not in the manifest or the store."""
 
 
 class AnnotationError(ObygazeError, ValueError):

@@ -63,7 +63,7 @@ def _split_names(
     param: click.Parameter,
     values: Sequence[str],
 ) -> list[str] | None:
-    """Split an option's values at commas; return None if there are none."""
+    """Split an option's values at commas; return None if no names are left."""
     names = [name.strip() for name in ",".join(values).split(",")]
     return list(filter(None, names)) or None
 
@@ -198,7 +198,7 @@ class RootGroup(click.Group):
     ----------
     lazy
         For each command, its "module:attribute" and one line of help. The line is repeated here so
-        that ``--help`` does not import the commands. A test compares it with the command's own.
+        that ``--help`` does not import the commands. A test compares it with the command's help.
     """
 
     def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:

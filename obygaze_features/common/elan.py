@@ -140,7 +140,7 @@ def parse_eaf(path: Path, error: type[ObygazeError]) -> Xml.Element:
     if "<!DOCTYPE" in text:
         raise error(f"{path} declares a document type (<!DOCTYPE), which ELAN files never do")
     with translate(error, path, "is not XML, or is cut short ({})", foreign=Xml.ParseError):
-        root = Xml.fromstring(text)  # noqa: S314 - without a document type no entities
+        root = Xml.fromstring(text)  # noqa: S314 - entities need a document type
     units = {header.get("TIME_UNITS", "milliseconds") for header in root.iter("HEADER")}
     if root.tag != "ANNOTATION_DOCUMENT" or units - {"milliseconds"}:
         raise error(f"{path} is not an ELAN file with times in milliseconds")

@@ -29,9 +29,9 @@ VIDEO_SUFFIXES = frozenset([
     ".ogv", ".ts", ".vob", ".webm", ".wmv",
 ])  # fmt: skip
 """The suffixes of video files."""
-#: The suffix of a folder that has been moved aside and that only its process removes.
+#: The suffix of a folder that a process has moved aside, and that no other process removes.
 ASIDE = ".replaced"
-#: The file that marks folders that obygaze generated, so that only those are replaced.
+#: The file that marks a synthetic data set, so that a new one replaces no other folder.
 SYNTHETIC = "SYNTHETIC.txt"
 #: Suffixes that folders must not have, so that they do not look like files.
 FILE_SUFFIXES = {
@@ -132,7 +132,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a file atomically with text in UTF-8, with Unix line endings."""
+    """Replace a file atomically with a text in UTF-8; its line endings are not converted."""
     write_bytes(path, text.encode())
 
 
@@ -390,6 +390,6 @@ def read_format(
     if type(number) is not int or not 1 <= number <= version:
         raise error(
             f"{folder} has format version {number!r}, but this version of obygaze reads only up to "
-            f"{version}; update obygaze (pip install --upgrade obygaze)"
+            f"{version}; if the folder is newer, update obygaze"
         )
     return content

@@ -40,7 +40,7 @@ def reference_json(name: str) -> Any:
     return read_json(reference_file(name), ManifestError)
 
 
-#: Optional modules that files import at the top; `need` imports the others.
+#: Modules that may be missing and that files import without calling `need` first.
 OPTIONAL = {"msgspec", "pandas", "safetensors", "scipy", "sklearn", "threadpoolctl", "torch"}
 
 

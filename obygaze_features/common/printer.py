@@ -66,7 +66,7 @@ def _rows_of(name: str, value: Any) -> Sequence[Mapping[str, Any]]:
 
 
 def align_rows(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as an aligned table with the columns of all rows; numbers are right-aligned."""
+    """Return rows as a table with the columns of all rows; columns of numbers are right-aligned."""
     columns = {}
     texts = set()
     for name in dict.fromkeys(name for row in rows for name in row):

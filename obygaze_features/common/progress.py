@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 LOG_EVERY_S = 30.0
-"""Seconds between bars if there is no terminal; shorter work then shows no bar."""
+"""Seconds between bars if there is no terminal; work that takes less time then shows no bar."""
 
 T = TypeVar("T")
 

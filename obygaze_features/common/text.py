@@ -254,7 +254,7 @@ def shorten(text: str) -> str:
 
 
 def redact_url(address: object) -> str:
-    """Return a path, or a URL without its user, password, query and fragment, which may be secret.
+    """Return a path or file URL as is, and other URLs without user, password, query and fragment.
 
     If the password cannot be separated from the rest, for example because it contains a slash, only
     the scheme is kept.
