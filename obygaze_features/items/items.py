@@ -370,8 +370,8 @@ def id_problem(identifier: str) -> str | None:
     if _ID.fullmatch(identifier):
         return None
     return (
-        f"id {shorten(identifier)} is not allowed; use up to {MAX_ID_LENGTH} letters, digits and "
-        ". _ + - without '..', starting with a letter or digit"
+        f"id {shorten(identifier)} is not allowed; use up to {MAX_ID_LENGTH} characters "
+        "(A-Z a-z 0-9 . _ + -) without '..', starting with a letter or digit"
     )
 
 
@@ -381,8 +381,9 @@ def are_ids(names: Sequence[str]) -> bool:
 
 
 def safe_id(name: str) -> str:
-    """Convert a name to an id, dropping accents and replacing other marks with underscores.
+    """Convert a name to an id.
 
+    Accents and other non-ASCII marks are dropped; spaces and most ASCII marks become underscores.
     The length is not limited. If letters are lost, or nothing is left, part of the name's hash is
     appended.
 

@@ -139,7 +139,7 @@ class Manifest:
         return self._part(LabelSet, name)
 
     def label_scheme(self, name: str | None = None) -> LabelScheme:
-        """Return the scheme of a label set, which is the manifest's unless the set has its own."""
+        """Return a label set's own scheme, or else the manifest's scheme."""
         return self._scheme_of(self.labels(name))
 
     def shared_scheme(self, label_sets: Sequence[LabelSet]) -> LabelScheme:
@@ -316,12 +316,12 @@ class Manifest:
     ) -> Manifest:
         """Read any CSV table of clips, with or without labels.
 
-        Columns called id, film, media (or video, file_name, path ...), start, end, level (or label)
-        and concepts are recognised; `columns` maps other names. If there are no ids, or they are
-        file names, ids are made from the file names. Times are in seconds or h:mm:ss. Separate
-        several concepts in a cell with bars, commas or semicolons. A row without a level is an
-        unlabelled clip. If a span of a file (start, end) has no film, its film is named after
-        the file.
+        Columns called id, kind, film, media (or video, file_name, path ...), text, start, end,
+        level (or label), concepts and ratio are recognised; `columns` maps other names. If there
+        are no ids, or they are file names, ids are made from the file names. Times are in seconds
+        or h:mm:ss. Separate several concepts in a cell with bars, commas or semicolons. A row
+        without a level is an unlabelled clip. If a span of a file (start, end) has no film, its
+        film is named after the file.
 
         Parameters
         ----------
@@ -465,7 +465,7 @@ def read_about(path: Path) -> dict[str, Any]:
     about = read_json(json_path, ManifestError)
     if not isinstance(about, dict):
         raise ManifestError(f"{json_path}: must contain a JSON object (got {about!r})")
-    about.pop("table_sha256", None)  # of version 0.3
+    about.pop("table_sha256", None)  # written by version 0.3
     return about
 
 
