@@ -116,9 +116,10 @@ def elan(sources: tuple[Path, ...], output: Path, overwrite: bool, **options: An
     """Read ELAN files.
 
     SOURCES are .eaf files or folders of them. Each file belongs to one film. Each tier belongs to
-    one annotator: the tier's annotator, or else its own name. If a file has only one tier that has
-    no annotator and whose name is a default (default, annotator1) or is used in several folders,
-    the name of the file's folder is used instead, unless a single SOURCE is the file or its folder.
+    one annotator, named in the tier's Annotator field, or else by the tier's name. If a file has
+    only one tier that has no annotator and whose name is a default (default, annotator1) or is used
+    in several folders, the name of the file's folder is used instead, unless a single SOURCE is the
+    file or its folder.
 
     An annotation has a level and, after a colon, concepts: "Sure: Body, Look". Alternatively,
     levels, concepts and comments are in dependent tiers whose names contain these words. Tiers
@@ -375,8 +376,8 @@ def agreement(
     first. --json and -o have all stretches, and the concepts of each film.
 
     gamma = 1 - d/e, where d is the mean distance between the annotators' levels, and e is that mean
-    when one annotator's levels are in random order (for gamma_uniform, in --json and -o: when all
-    levels are equally likely).
+    when one annotator's levels are in random order (for gamma_uniform: when all levels are equally
+    likely).
 
     Only annotators' label sets are compared: those that were projected from timelines, imported
     with --annotator, or named by you. Label sets that a rule made say nothing about how much people

@@ -175,13 +175,13 @@ def caption_scores(
 
     The scores are input for `obygaze bias gender-score`. TABLE is a CSV file with the columns id,
     caption and object (the label of the object in the picture); other columns are kept, such as
-    confidence (the classifier's confidence in that label), which gender-score needs. OUTPUT has two
-    more columns: probability (the mean probability of the caption's tokens) and similarity (of the
-    caption to the object).
+    confidence (the classifier's confidence in that label), which gender-score needs. OUTPUT also
+    has the columns probability (the mean probability of the caption's tokens) and similarity (of
+    the caption to the object).
 
     With --variants, each caption is scored with 'man' and with 'woman' in place of [MASK] or its
-    noun for a person; captions where this is not possible are listed and left out. If no caption
-    has [MASK], the captions themselves are scored as well.
+    noun for a person, in columns that end in _man and _woman; captions where this is not possible
+    are listed and left out. The captions themselves are scored only if none of them has [MASK].
 
     Captions that are too long for the language model are listed and left out; the exit code is then
     3.
@@ -238,7 +238,7 @@ def backbones(names: tuple[str, ...], download: bool, as_json: bool) -> None:
     NAME is a name from the list; with --download, also a model for `obygaze features
     caption-scores`, or OWNER/NAME on the Hugging Face Hub. Other commands also take any other
     checkpoint of a listed family, as NAME=FOLDER or OWNER/NAME, and timm:NAME (timm:NAME.random is
-    untrained, timm:NAME@LAYER has the output of a layer). HF_HOME sets the folder of downloads.
+    untrained, timm:NAME@LAYER uses the output of a layer). HF_HOME sets the folder of downloads.
 
     \b
     Example:

@@ -186,13 +186,14 @@ def prompts(
 def csv(source: Path, output: Path, overwrite: bool, **options: Any) -> None:
     """Read any CSV table of clips, with or without labels.
 
-    Columns called id, film, media (or video, file_name, path ...), start, end, level (or label)
-    and concepts are recognised; map other names with --column. Paths are within the folder of
-    videos, and the first folder names the film: Juno/clip 1.mp4. If there are no ids, or the ids
-    are file names, ids are made from the files. Times are in seconds or h:mm:ss. Separate several
-    concepts in a cell with bars, commas or semicolons. A row without a level is an unlabelled clip.
-    If several people annotated the same clips, add the labels of each with `obygaze manifests
-    label --annotator`; if they marked times, use `obygaze annotations import csv`.
+    Columns called id, kind, film, media (or video, file_name, path ...), text, start, end, level
+    (or label), concepts and ratio are recognised; map other names with --column. Paths are within
+    the folder of videos, and the first folder names the film: Juno/clip 1.mp4. If there are no ids,
+    or the ids are file names, ids are made from the files. Times are in seconds or h:mm:ss.
+    Separate several concepts in a cell with bars, commas or semicolons. A row without a level is an
+    unlabelled clip. If several people annotated the same clips, add the labels of each with
+    `obygaze manifests label --annotator`; if they marked times, use `obygaze annotations import
+    csv`.
 
     \b
     Example:
