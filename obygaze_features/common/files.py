@@ -178,7 +178,7 @@ def new_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
 def _beside(path: Path) -> Iterator[Path]:
     """Yield a temporary name next to a file; afterwards, remove any file with that name.
 
-    The folder is created. Raises `OutputExists` if the file's path is a folder.
+    The parent folder is created. Raises `OutputExists` if the file's path is a folder.
     """
     if path.is_dir():
         raise OutputExists(f"{path} is a folder; pass the name of a file")

@@ -21,7 +21,7 @@ _YEAR = re.compile(r"\s*\([0-9]{4}\)$")
 
 
 def film_titles(items: Items) -> dict[str, str]:
-    """Return each film's title and year if known, or else the title in the source."""
+    """Return the titles in the source and all `known_titles`, which take precedence, by film id."""
     of_source = zip(items.films, items.extra.get(TITLE_COLUMN, []), strict=False)
     return {film: title for film, title in of_source if title} | known_titles()
 
