@@ -212,6 +212,6 @@ def _plan_films(stores: Sequence[Store]) -> Plan:
         rows += range(len(store))
         for name, column in extra.items():
             column += store.items.extra.get(name, [""] * len(store))
-    remedy = "stores of different items share ids; drop them from one store (obygaze stores subset)"
+    remedy = "stores of different items share ids; keep each id in only one (obygaze stores subset)"
     with errors_as(StoreError, remedy):
         return Plan(Items.of(items, extra), stores, np.array(sources), np.array(rows))

@@ -213,8 +213,8 @@ def _open_sources(
             sources[name] = _open_folder(path, name, manifest)
         else:
             raise UsageError(
-                f"{path}: import .npy files with ids (--ids); or, without --ids, a folder with a "
-                "file for each item, or HDF5 files (.h5, .hdf5)"
+                f"{path}: import .npy files with ids (--ids); or, without --ids, an existing "
+                "folder with a file for each item, or HDF5 files (.h5, .hdf5)"
             )
     return sources
 

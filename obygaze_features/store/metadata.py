@@ -85,7 +85,7 @@ class DamagedFile(StoreError):
     """The error for a damaged file of a store."""
 
     def __init__(self, where: StoreFile, reason: str) -> None:
-        remedy = "restore the store from a copy, or run: obygaze stores repair"
+        remedy = "run obygaze stores repair or, if it fails, restore the store from a copy"
         super().__init__(where, f": {reason}; {remedy}")
         self.file = where.name
         self.reason = reason

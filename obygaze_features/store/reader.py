@@ -104,7 +104,7 @@ class Store:
 
     @property
     def is_final(self) -> bool:
-        """True if the store is finalised: read-only, with large shards and a checksum list."""
+        """True if the store is finalised: read-only, with large shards."""
         return bool(self.attributes["state"] == "final")
 
     @property

@@ -33,9 +33,9 @@ from obygaze_features.store.files import MAX_JSON_BYTES, PIECE_BYTES, Location, 
 SCHEMES = ("https", "http", "s3", "hf")
 """The schemes of URLs. Other schemes of fsspec are left out: some run code from a server."""
 PAUSES_S = (0.1, 0.5, 1.5, 4.0)
-"""Seconds to wait before each retry of a request that may succeed later."""
+"""Seconds to wait before each retry of an HTTP request that may succeed later."""
 TIMEOUT_S = 30
-"""Seconds without any data after which a connection counts as lost."""
+"""Seconds without any data after which an HTTP connection counts as lost."""
 AT_ONCE = 8
 """The maximum number of simultaneous requests."""
 GAP_BYTES = 128 * 2**10

@@ -278,8 +278,8 @@ class RowReader:
 class StoreDataset:
     """An array as a dataset for PyTorch's ``DataLoader``. ``dataset[i]`` is an id and its row.
 
-    Create it with `Store.dataset`, which describes the parameters. It is pickled as the store's
-    path or URL and the ids, so any number of workers may be forked or spawned.
+    Create it with `Store.dataset`, which describes the parameters. The store is pickled as its path
+    or URL, so any number of workers may be forked or spawned.
 
     Examples
     --------

@@ -156,7 +156,7 @@ def _ids(store: Store, rows: Iterable[int]) -> tuple[str, ...]:
 
 
 def compare_list(store: Store) -> dict[str, str]:
-    """Return what is wrong with the list of a final store's files, by the name of the file.
+    """Return what is wrong with the list of a final store's files, by file name.
 
     The probe, the coordinates and an older store's second card are optional.
     """
