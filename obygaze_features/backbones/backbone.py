@@ -214,7 +214,7 @@ class Backbone:
             return self._check(outputs, len(pixels), self.arrays)
 
     def embed_images(self, pixels: Tensor) -> Tensor:
-        """Embed preprocessed images ``[B,3,h,w]`` as float32 ``[B,D]``, without normalising."""
+        """Return unnormalised float32 embeddings ``[B,D]`` of preprocessed images ``[B,3,h,w]``."""
         import torch
 
         self.check_reads("image")

@@ -48,7 +48,7 @@ def _check_numbers(settings: Mapping[str, Any], stored: int, path: Path) -> None
         for number in [len(values), *values]:
             if isinstance(number, int) and number > most:
                 raise BackboneError(
-                    f"{path}: {name} is {number:,}, but at most {most:,} is allowed; correct it"
+                    f"{path}: {name}: {number:,} is above the limit of {most:,}; correct it"
                 )
 
 
@@ -72,12 +72,12 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def refuse_code(path: Path) -> None:
-    """Raise `BackboneError` if a configuration names code to run."""
+    """Raise `BackboneError` if a configuration has a setting that may name code to run."""
     for name in read_object(path):
         if name in RUNS_CODE:
             raise BackboneError(
-                f"{path}: {name} names code that would be fetched and run, which is not allowed. "
-                "Remove this setting to load the checkpoint without this code"
+                f"{path}: {name} may name code to fetch and run, which is not allowed. "
+                "Remove this setting to load the checkpoint without such code"
             )
 
 

@@ -141,7 +141,7 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
     fields: dict[str, Any] = {"mode": mode, "scale": 1 / 255}
     if mode == "author":
         fields["squash"] = AUTHOR_SQUASH
-    with translate(BackboneError, path, "has no usable value for {}"):
+    with translate(BackboneError, path, "has a missing or unusable setting: {}"):
         if kind.startswith("Vivit"):  # only this processor has an offset, which is on by default
             fields["scale"] = 1 / 127.5
             fields["offset"] = float(config.get("offset", True))
@@ -204,7 +204,7 @@ def resize_frame(frame: Tensor, preprocessing: Preprocessing) -> Tensor:
 def normalise(pixels: Tensor, preprocessing: Preprocessing, out: Tensor | None = None) -> Tensor:
     """Normalise bytes of shape ``[..., 3, h, w]`` with the scale, mean and std.
 
-    With `out`, the result is written to that tensor, which is on the same device.
+    With `out`, the result is written to that tensor, on its device.
     """
     values = out
     if values is None:

@@ -50,7 +50,7 @@ def read_extractor(path: Path, audio: Any) -> SoundPreprocessing:
     """
     file = path / CONFIG
     config = read_object(file)
-    with translate(BackboneError, file, "has settings that do not work together: {}"):
+    with translate(BackboneError, file, "has a missing or unusable setting: {}"):
         if config.get("feature_extractor_type", EXTRACTOR) != EXTRACTOR:
             raise BackboneError(f"{file} does not configure a {EXTRACTOR}; use a CLAP checkpoint")
         settings = {name: config[name] for name in SETTINGS}

@@ -66,9 +66,9 @@ def _shard_names(index: Path) -> list[str]:
 def load_network(folder: Path, model: str, **options: Any) -> tuple[Any, dict[str, Any]]:
     """Load a transformers model in float32.
 
-    Raises `BackboneError` if a weight is missing or has the wrong shape. `model` is the name of its
-    class, and `options` are arguments of the class. Also returns the fields of the `Backbone` that
-    follow from the folder's files.
+    `model` is the name of the model's class, and `options` are arguments of the class. Also returns
+    the fields of the `Backbone` that follow from the folder's files. Raises `BackboneError` if a
+    weight is missing or has the wrong shape.
     """
     torch = need("torch", extra="extract")
     transformers = need("transformers", extra="extract")
@@ -113,7 +113,7 @@ def load_folder(
 ) -> tuple[Any, dict[str, Any]]:
     """Load a network as in `load_network`, and the preprocessing of its frames.
 
-    With `any_size`, the processor may crop to another size than that in ``config.json``.
+    With `any_size`, the size of the crop may differ from the size in ``config.json``.
     """
     from obygaze_features.backbones.preprocess import read_preprocessing
 

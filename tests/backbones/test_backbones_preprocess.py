@@ -174,7 +174,7 @@ def test_the_clip_rule_equals_torchvision(size):
     ({"image_mean": ["x", "x", "x"]}, "impossible sizes, means"),
     ({"image_std": [0, 0, 0]}, "impossible sizes, means or factors"),
     ({"size": {"shortest_edge": 2**31}}, "impossible sizes"),
-    ({"resample": 5}, "no usable value for 5"),
+    ({"resample": 5}, "unusable setting: 5"),
     ({"do_rescale": False}, "not resize, crop and rescale"),
     ({"size": {"height": 48, "width": 48}}, "not resize, crop and rescale"),
 ])  # fmt: skip
