@@ -2,7 +2,7 @@
 
 Frames are numbered in the order in which the decoder returns them, which is correct in every
 container. If the index proves that order (see `FrameIndex.why_slow`), only the packets that the
-frames need are decoded, and each frame is identified by its time. Otherwise, or if the film
+frames may need are decoded, and each frame is identified by its time. Otherwise, or if the film
 contradicts its index, the film is decoded from its start.
 
 If the decoder reports damage, all frames that the damage may affect are refused, at least up to the
@@ -54,8 +54,8 @@ def iter_frames(
 ) -> Iterator[tuple[int, NDArray[np.uint8]]]:
     """Yield the number and the upright RGB picture of each frame as it is decoded.
 
-    `numbers` are ascending. A frame may be yielded again, which replaces it. The frames are valid
-    only if no error is raised up to the end. `tick` is called at every packet.
+    `numbers` are ascending. If a frame is yielded twice, use the second picture. The frames
+    are valid only if no error is raised up to the end. `tick` is called at every packet.
     """
     painter = _Painter(path)
     if index.why_slow is None:

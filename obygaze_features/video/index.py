@@ -161,7 +161,9 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
         ]
         if not streams:
             kinds = sorted({stream.type for stream in container.streams})
-            raise VideoError(path, f"has no video, only {' and '.join(kinds) or 'metadata'}")
+            raise VideoError(
+                path, f"has no moving pictures (streams: {' and '.join(kinds) or 'none'})"
+            )
         if streams[0].codec_context is None:
             raise VideoError(path, "cannot be decoded: FFmpeg does not know its codec")
         # Slice threads avoid the delay and the copies of frame threads; each core decodes one clip.

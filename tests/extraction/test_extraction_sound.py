@@ -80,10 +80,10 @@ def test_pictures_and_sound_fail_separately(tmp_path, obygaze):
     )
     assert seen.status[:5].tolist() == [1, 3, 1, 3, 2]
     assert heard.status[:5].tolist() == [3, 1, 1, 3, 2]
-    assert seen.failures["song"] == "song.mp3 has no video, only audio"
+    assert seen.failures["song"] == "song.mp3 has no moving pictures (streams: audio)"
     assert heard.failures["mute"] == "mute.mp4 has no sound track"
     assert seen.failures["noise"] == heard.failures["noise"]
-    for fact in ("has no video, only audio", "has no sound track"):
+    for fact in ("has no moving pictures (streams: audio)", "has no sound track"):
         assert fact in result.stderr
 
 
