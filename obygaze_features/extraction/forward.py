@@ -49,7 +49,7 @@ class Batch:
 class Forward:
     """A runner of a backbone over batches of clips, images or texts.
 
-    The default batch size is 8 clips (fewer on a CPU or with many frames), or 32 images or texts.
+    The default batch size is 8 clips (fewer if they have many frames), or 32 images or texts.
     """
 
     def __init__(self, backbone: Backbone, batch: int | None = None) -> None:
@@ -165,7 +165,7 @@ class Embedder:
         """Start the batches that are full.
 
         After the last item of a group, run all batches, so that a resumed run forms the same
-        batches. A batch starts before the previous one is awaited, so that a GPU is never idle.
+        batches. A batch starts before the previous one is awaited, so that a GPU need not wait.
         """
         for (name, _), pending in self._pending.items():
             forward = self._forwards[name]

@@ -65,7 +65,7 @@ def run_ray(
                 finished, tasks = ray.wait(tasks, num_returns=len(tasks), timeout=0)
                 for part in ray.get(finished):
                     progress.add(part)
-                    advance(part.clips, f"{len(tasks)} parts left")
+                    advance(part.clips, f"parts left: {len(tasks)}")
     except ray.exceptions.RayError as problem:
         reason = first_line(getattr(problem, "cause", None) or problem)
         raise ClusterError(f"{reason}; finished work is kept; run the command again") from None

@@ -81,7 +81,7 @@ class Summary:
     wanted
         The number of selected items, including those that were already done.
     clips, frames
-        The number of items that this run processed, and the number of frames or images in them.
+        The number of items that this run processed, and of frames or images that it read.
     notes
         Notes on items, such as "silent sound track", and the number of items with each.
     done, done_in

@@ -44,8 +44,8 @@ def write_thumbnails(
 ) -> dict[str, Any]:
     """Write a JPEG thumbnail for each selected clip that has none in `folder`.
 
-    Returns the number of thumbnails that were ``made`` and that were already ``there``, and the
-    reasons why clips ``failed``, by id.
+    Returns how many thumbnails were ``made`` and how many were already ``there``, and the reasons
+    why clips ``failed``, by id.
 
     Parameters
     ----------

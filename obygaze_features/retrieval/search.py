@@ -61,7 +61,7 @@ def search(
     frames
         Compare every frame; a clip is ranked by its nearest frame, which is part of the match.
     films
-        Search only clips of these films, given by id or title.
+        Search only clips of these films, given by id, title or pattern.
     top
         The maximum number of clips to return.
     backbone
