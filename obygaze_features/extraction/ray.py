@@ -93,7 +93,7 @@ def run_part(
     shared: tuple[Callable[[Options], Summary], list[Path], Path, str],
     options: Options,
 ) -> Summary:
-    """Extract a part on a machine of the cluster; raise if it lacks the version or a path."""
+    """Extract a part on a machine; raise if it has another version of obygaze or lacks a path."""
     extract_part, paths, folder, software = shared
     if version("obygaze") != software or not all(path.exists() for path in paths):
         raise ClusterError(

@@ -70,7 +70,7 @@ def _copy_rows(
 def unchanged_rows(job: Job, old: Store) -> dict[int, int]:
     """Map the rows of unchanged items to their rows in an older store, if these are done.
 
-    Stores have no words that are spoken in films, so such texts never count as the same.
+    Stores leave out words spoken in films, so items with spoken words never count as unchanged.
     """
     items = job.manifest.items
     files = locate(items, job.media).found if job.media else {}

@@ -152,7 +152,7 @@ def _score(
 
 
 def make_variants(caption: str) -> tuple[str, str] | None:
-    """Return a caption with "man" and with "woman" in place of `MASK` or its nouns for people.
+    """Return a caption with "man" and with "woman" in place of `MASK` or its gendered nouns.
 
     Return None if the caption has no such noun, nouns for both genders, or another gendered word
     that would also have to change (such as a pronoun). You can put `MASK` into such captions
@@ -190,7 +190,7 @@ def _gender_words() -> tuple[dict[str, str], re.Pattern[str]]:
 
 
 def _exchange(word: str, index: int) -> str:
-    """Return the man's (0) or the woman's (1) word for a noun, in the same case."""
+    """Return the male (0) or female (1) counterpart of a noun, in the same case."""
     other = _PAIRS[word.lower()][index]
     if word.isupper():
         return other.upper()

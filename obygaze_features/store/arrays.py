@@ -1,4 +1,4 @@
-"""The table of arrays that stores can hold, shared by backbones, stores, commands and docs.
+"""The table of arrays that stores can hold, shared by backbones and stores.
 
 To add an array, add an entry to `ARRAYS`. If the entry has a `pool`, nothing else is needed: the
 families that call `pool_tokens` compute the array, and exports include it.

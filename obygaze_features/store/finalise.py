@@ -200,7 +200,7 @@ def _read_chunks(
     first: int,
     done: NDArray[np.bool_],
 ) -> Iterator[NDArray[Any] | None]:
-    """Yield the chunks of a shard that starts with row `first`; None for one without done rows."""
+    """Yield the chunks of a shard from row `first` on; None for a chunk without done rows."""
     step = max(1, PART_BYTES // layout.chunk_bytes) * layout.chunk_rows
     step = min(step, layout.shard_rows)
     for start in range(0, len(done), step):

@@ -24,7 +24,7 @@ Count = Annotated[int, msgspec.Meta(gt=0, lt=2**62)]
 FORMAT_VERSION = 1
 BLOCK_ROWS = 32
 MAX_BLOCK_ROWS = 512
-"""The largest default number of rows per block. A kill loses up to a block (170 s at 3 clips/s)."""
+"""The largest default number of rows per block. A kill may lose a block (170 s at 3 clips/s)."""
 BLOCKS = 500
 """The default maximum number of blocks, if `MAX_BLOCK_ROWS` allows it.
 
