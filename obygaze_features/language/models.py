@@ -145,7 +145,8 @@ def load_sentence_encoder(spec: str | Path, device: str | None = None) -> Senten
     """Load a sentence encoder.
 
     `spec` is a folder, a name in `TEXT_MODELS`, or ``OWNER/NAME`` on the Hugging Face Hub. If
-    the model has no ``modules.json``, sentence-transformers averages the embeddings of tokens.
+    the model has no ``modules.json``, sentence-transformers chooses how to pool tokens: in most
+    models, by their mean.
     """
     sentence_transformers = need("sentence_transformers", extra="language")
     device = choose_device(device)

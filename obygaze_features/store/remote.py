@@ -259,7 +259,9 @@ def _open_system(address: str) -> tuple[Any, str, str]:
         repository = hub_repository(address)
         hub = need("huggingface_hub", extra="remote")
         if hub.constants.HF_HUB_OFFLINE:
-            raise StoreError(f"{where} cannot be reached in offline mode; unset HF_HUB_OFFLINE")
+            raise StoreError(
+                f"{where}: offline mode is on; unset HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE"
+            )
         endpoint = os.environ.get("HF_ENDPOINT") or hub.constants.ENDPOINT
         address = f"{endpoint.rstrip('/')}/datasets/{repository}/resolve/main"
         if token := hub.get_token():
