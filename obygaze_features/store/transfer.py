@@ -1,4 +1,4 @@
-"""Transfer final stores as a whole, such as to and from zip files, S3 and the Hugging Face Hub.
+"""Transfer final stores as a whole: to zip files, S3 and the Hugging Face Hub, or from any address.
 
 Every file except the log is verified by its checksum before it is sent and after it is fetched.
 Repeating an interrupted pull, or push to S3, keeps the files that have arrived. A pull collects
