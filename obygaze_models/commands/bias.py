@@ -91,9 +91,10 @@ def eat(
     """Run embedding association tests, such as WEAT.
 
     BATTERY is emotion, professions, or your own JSON file. Each test asks whether the items of X
-    are closer to A than to B, compared with the items of Y. Embeddings come from a store, NAME.vec
-    or NAME.csv. The shipped batteries select images by profession and gender, or by emotion,
-    intensity and condition, and texts by stimulus: columns of a store's items, or of --manifest.
+    are closer to A than to B, compared with the items of Y. Without Y, each item of X is tested
+    separately. Embeddings come from a store, NAME.vec or NAME.csv. The shipped batteries select
+    images by profession and gender, or by emotion, intensity and condition, and texts by stimulus:
+    columns of a store's items, or of --manifest.
 
     \b
     Example:

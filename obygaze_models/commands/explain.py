@@ -34,7 +34,7 @@ NO_REASONS = "none: the model cannot give any, or the clip's features are all ze
     type=ADDRESS,
     multiple=True,
     required=True,
-    help="The features of the clips; once for each store that the model was trained on.",
+    help="The features of the clips; repeatable, if the model was trained on several stores.",
 )
 @json_option
 def explain(
@@ -46,8 +46,8 @@ def explain(
     """Explain a MODEL's predictions for clips.
 
     "prediction" is the predicted class, and "label" is the class of the logit: the second of two
-    classes, or else the predicted class. With --json, both are called "label"; that of the logit
-    is in "why".
+    classes, or else the predicted class. With --json, both are called "label", and the class of
+    the logit is in "why".
 
     A linear bottleneck shows each concept's contribution to the logit. The contributions and the
     intercept add up to the logit. A tree shows its questions on the clip's concepts, step by step.
@@ -88,7 +88,7 @@ def explain(
 @click.option(
     "--threshold",
     type=float,
-    help="The probability that frames must reach.  [default: the model's, from validation]",
+    help="The probability that frames must reach.  [default: the model's]",
 )
 @overwrite_option
 def moments(

@@ -101,7 +101,7 @@ def run(
       store = "stores/xclip.zarr"
       positives = ["S"]
       train_negatives = ["EN", "HN"]
-      estimators = ["mlp"]          # see: obygaze models list --json; tables have options:
+      estimators = ["mlp"]          # see: obygaze models list --json; a table sets options:
       # estimators = ["mlp", {name = "mlp", as = "wide", hidden_layer_sizes = [512]}]
 
     Instead of positives and negatives, an experiment can tell three or more levels apart, detect
@@ -234,7 +234,7 @@ def list_models(folder: Path | None, as_json: bool) -> None:
     "--metric",
     help="The score to show, such as f1, auroc or brier for two classes, f1_macro for more, or "
     "spearman for numbers; an unknown name such as x lists all.  "
-    "[default: the metric of the first run's experiment]",
+    "[default: the first run's main metric]",
 )
 @click.option(
     "--by",

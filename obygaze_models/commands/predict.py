@@ -42,10 +42,10 @@ def train(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Train a model on all labelled clips of an EXPERIMENT, after balancing.
+    """Train a model on the labelled clips of all folds of an EXPERIMENT, after balancing.
 
     If the estimator uses validation clips, the last fold that has clips of every class is held out
-    for validation. If no fold has them all, each fold that adds a class is held out, the last fold
+    for validation. If that is impossible, each fold that adds a class is held out, the last fold
     first. No clips are left to test the model on, so run the experiment to see how well such a
     model performs. With the official protocol, the test set is left out, so the model is the same
     as the run's.
@@ -89,14 +89,14 @@ def predict(
 
     The store must have the features that the model was trained on, or features made in the same
     way. Pass several stores if the model was trained on several. Without an output option, the
-    first clips are printed. A single "probability" is that of the positive (second) class. The
-    column "seen" is "clip" for clips that were used in training, "film" for other clips of their
-    films, and "no" for the rest.
+    first clips are printed. A single "probability" is for the positive (second) class. The column
+    "seen" is "clip" for clips that were used in training, "film" for other clips of their films,
+    and "no" for the rest.
 
     MODEL can also be a run, which needs no STORE. Its predictions of test clips are written: each
     clip is predicted by the fits that tested it. Each row also has the film's title, and the level
-    and concepts from the annotators. If the contributions of a model's concepts sum to
-    the log-odds, they are written as well.
+    and concepts from the annotators. For linear bottlenecks, it also has the concepts'
+    contributions to the log-odds.
 
     \b
     Example:

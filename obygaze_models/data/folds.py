@@ -18,7 +18,7 @@ Balance = Literal["undersample", "weights", "none"]
 BALANCES = ("undersample", "weights", "none")
 """The ways to balance classes in training. ``undersample`` draws as many clips of each class as the
 smallest class has. ``weights`` uses all clips, and estimators with class weights weight each class
-by the inverse of its size. ``none`` uses all clips without weights.
+by the inverse of its size. ``none`` uses all clips and each estimator's own class weights.
 """
 BALANCE: Balance = "undersample"
 """The default balance of classes in protocols that draw training clips. With this balance, even

@@ -86,7 +86,7 @@ def origin_warnings(
 
 def leak_warning(test: str, clips: str, fit: str) -> RunWarning:
     """Return a warning that test clips leaked; `clips` is like "3 of the 10 test clips"."""
-    text = f"{clips} of {test} were seen in training or validating {fit}: scores are too high."
+    text = f"{clips} of {test} also took part in training or validating {fit}: scores are too high."
     return RunWarning("leak", test, text)
 
 

@@ -1,9 +1,10 @@
 """The registry of estimators that an experiment can name.
 
-To add an estimator to obygaze, add a file and an entry here. Other packages add estimators by an
-entry point: ``[project.entry-points."obygaze.estimators"] forest = "my_package.forest:Forest"``.
-Any scikit-learn regressor, or classifier with `predict_proba`, can be named as
-``"package.module:Class"``. Errors in the code of other packages are reported in one line.
+To add an estimator to obygaze, add a file and an entry here. Other packages add estimators by
+entry points, such as ``forest = "my_package.forest:Forest"`` in the table
+``[project.entry-points."obygaze.estimators"]``. Any scikit-learn regressor, or classifier with
+`predict_proba`, can be named as ``"package.module:Class"``. Errors in the code of other packages
+are reported in one line.
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ def make_estimator(
         if not (has_classes or is_regressor(estimator)):
             raise ExperimentError(
                 f"estimator {name!r} ({entry.path}) is neither a regressor nor a classifier with "
-                "predict_proba. Use sklearn.calibration:CalibratedClassifierCV, or try another"
+                "predict_proba. Use sklearn.calibration:CalibratedClassifierCV, or another class"
             )
         return set_seed(estimator, random_state)
 

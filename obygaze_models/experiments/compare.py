@@ -101,7 +101,7 @@ class Comparisons:
             rows,
             [Series("difference")],
             title=f"Differences in {title}",
-            axis=f"{title}, model minus {self.rows[0]['reference']}, with its 95% interval",
+            axis=f"{title}, model minus {self.rows[0]['reference']}, with 95% intervals",
             description=str(self),
             lines={"no difference": 0.0},
             form="+.2f",
@@ -225,7 +225,7 @@ def shared_clips(
             warnings.append(leak_warning(test, used, side.place))
     rest = len(same) - len(ids)
     if rest:
-        text = f"{counted(rest, 'clip')} of {test} left out: in only one test set, or labels differ"
+        text = f"left out {counted(rest, 'clip')} of {test}: in only one test set, or labels differ"
         warnings.append(RunWarning("left-out", test, text))
     return ids, warnings
 
@@ -278,7 +278,7 @@ def _rows(
 
 
 def _legend(entrants: Sequence[Entrant]) -> str:
-    """Return an explanation of the columns, which names the test that p is from."""
+    """Explain the columns, and name the test that p is from."""
     noun = entrants[0].run.noun
     test = f"a paired t-test over {noun}s"
     tables = [table for entrant in entrants for table in entrant.tables.values()]

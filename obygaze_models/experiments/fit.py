@@ -94,9 +94,9 @@ def rows_of(plan: Plan, planned: PlannedFit) -> FitRows:
     """Return the rows that a fit uses.
 
     Concepts are learned from all clips of the training folds, and validated on all clips of the
-    validation folds, even those that balancing or the task left out. Clips that the fit tests, or
-    that are too near such clips, are left out. If training and validation share a fold, or clips
-    have no fold, concepts are learned from the chosen clips only.
+    validation folds, even those that balancing or the task left out. Clips that the fit only
+    tests, or that are too near its test clips, are left out. If training and validation share a
+    fold, or clips have no fold, concepts are learned from the chosen clips only.
     """
     learner = planned.learner
     fold = planned.fold

@@ -229,7 +229,7 @@ class Plan:
         return f"no clips of {' or '.join(missing)}" if missing else ""
 
     def counts(self) -> list[dict[str, Any]]:
-        """Return a row for each model and task: its fits, training clips, and a skipped part.
+        """Return a row for each model and task: its fits, training clips, and one reason for skips.
 
         The training clips are those of the largest fit.
         """

@@ -1,8 +1,8 @@
 """The reasons that bottlenecks give, as rows of ``reasons.csv``.
 
 There is a row for each fit, clip and concept: the clip's score on the concept (``value``), and the
-concept's contribution (``part``) to the logit of the ``class``. This is the key of the second of
-two classes, or else of the predicted class (in a tree, of the last class). It is empty if the
+concept's contribution (``part``) to the logit of the ``class``. ``class`` is the key of the second
+of two classes, or else of the predicted class (in a tree, of the last class). It is empty if the
 clip's features are all zero, as in a clip without speech. The row of an intercept has no value.
 Trees have no parts and no intercept, but they have a row for each question on a clip's path: the
 number of the ``step``, and whether the value was ``above`` the ``threshold``. Numbers have six

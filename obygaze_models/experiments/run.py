@@ -261,7 +261,7 @@ def _outside(plan: Plan, path: Path) -> Iterator[pd.DataFrame]:
     ``probability``     of the positive class; for more classes, ``probability_KEY`` for each
     ``value``           for numbers, instead of probabilities
     ``fit``             the fold, numbered as in ``predictions.csv``; by default all folds
-    ``model``           the model's name in the results; by default the file's, without .csv
+    ``model``           the name in the results; by default the file's name without .csv
     ``task``            as in ``run.json``; required if an experiment learns several tasks
     ==================  =====================================================================
     """
@@ -272,7 +272,7 @@ def _outside(plan: Plan, path: Path) -> Iterator[pd.DataFrame]:
         raise ExperimentError(f"{path} needs the column task: the experiment has several tasks")
     for problem, (model, table) in product(plan.problems, split_by(outside, "model").items()):
         if model in plan.experiment.learners:
-            raise ExperimentError(f"{path}: an estimator has the same name, {model!r}. Rename one")
+            raise ExperimentError(f"{path}: an estimator is already named {model!r}. Rename one")
         task = problem.train
         if "task" in table:
             table = table[table["task"].isin([task.key, ""])]

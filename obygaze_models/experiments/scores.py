@@ -33,7 +33,7 @@ class ModelScores(NamedTuple):
     groups
         The scores of each group; {} if all clips are scored together.
     clips, left_out
-        The number of clips, and the groups that cannot be scored; see `GroupScores`.
+        The number of clips, and the groups that are left out; see `GroupScores`.
     pooled
         True if all clips are scored together, because fewer than two groups can be scored.
     cross_validated

@@ -1,4 +1,4 @@
-"""Train one model on all labelled clips of an experiment."""
+"""Train one model on the labelled clips of all folds of an experiment."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def train_model(
     estimator: str | None = None,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Train one of an experiment's estimators on all labelled clips, balanced as in a run.
+    """Train one of an experiment's estimators on all folds, balanced as in a run.
 
-    No clips are left to test the model. If the estimator uses validation clips, the last fold with
-    clips of every class is held out. If no fold has them all, folds that add a class are held out,
-    the last first. The official protocol is an exception: the test set is left out, so the model is
-    the same as in a run.
+    No clips are left to test the model. If the estimator uses validation clips, the last fold that
+    has and leaves clips of every class is held out. If there is no such fold, folds that add a
+    class are held out, the last first. The official protocol is an exception: the test set is left
+    out, so the model is the same as in a run.
 
     Parameters
     ----------

@@ -121,15 +121,15 @@ def _concepts(plan: Plan, fits: pd.DataFrame) -> Iterator[RunWarning]:
         learned |= any(each.concepts for each in facts)
         if unreliable or skipped:
             text = (
-                f"{name}: {counted(len(unreliable), 'concept')} unreliable and "
-                f"{len(skipped)} left out in one or more of {counted(len(own), 'fit')}."
+                f"{name} learned {counted(len(unreliable), 'concept')} unreliably and "
+                f"left out {len(skipped)} in one or more of {counted(len(own), 'fit')}."
             )
             yield RunWarning("concepts", name, text)
     split = plan.division.split
     if plan.division.runs.runs and learned and split != RELEASED_CONCEPTS:
         text = (
-            f"The bottlenecks learned their concepts from {split}, but the authors' learned "
-            f"theirs from {RELEASED_CONCEPTS}. Use a separate experiment with the authors' split."
+            f"The bottlenecks learned their concepts from {split}. The authors' bottlenecks used "
+            f"{RELEASED_CONCEPTS}. Use a separate experiment with the authors' split."
         )
         yield RunWarning("released-concepts", "", text)
 

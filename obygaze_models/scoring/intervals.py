@@ -124,7 +124,7 @@ class GroupScores:
         A row for each scored group, and a column for each metric. Undefined scores are NaN. If all
         clips are scored together, there is a single row named "".
     left_out
-        The groups that cannot be scored, because their labels do not vary enough.
+        The groups that are left out, because their labels do not vary enough.
     class_counts
         The number of clips of each class.
     together
@@ -478,10 +478,10 @@ def holm(p_values: Iterable[float | None]) -> Array:
 
 
 def shortage(classes: Collection[int], groups: int, metric: str = "", *, noun: str = "film") -> str:
-    """Return what there is too little of for an interval, or "" if there is enough data.
+    """Return the reason why there is no interval, or "" if there is enough data.
 
-    Few clips or films can be alike by chance; the interval is then too narrow.
-    Skewed metrics also need a tenth of the clips to be positive. `noun` is the word for a group.
+    Few clips or films can be alike by chance; the interval is then too narrow. Skewed metrics also
+    need a tenth of the clips to be positive. `noun` is the word for a group.
     """
     counts = [*classes]
     if min(counts) < MIN_CLIPS:

@@ -70,7 +70,7 @@ def _correlation(moments: dict[str, Array]) -> Array:
 
 
 def _weighted_ranks(values: Array, weights: Array) -> Array:
-    """Return each clip's mean rank minus 1/2, counting it by its weight."""
+    """Return each clip's mean rank minus 1/2, with clips counted by weight."""
     _, places = np.unique(values, return_inverse=True)
     order = np.argsort(places, kind="stable")
     starts = np.flatnonzero(np.diff(places[order], prepend=-1))
