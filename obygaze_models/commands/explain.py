@@ -88,7 +88,7 @@ def explain(
 @click.option(
     "--threshold",
     type=float,
-    help="The probability that frames must reach.  [default: the model's]",
+    help="The probability that frames must reach.  [default: the model's threshold]",
 )
 @overwrite_option
 def moments(
