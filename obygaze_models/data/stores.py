@@ -139,7 +139,7 @@ class Sources:
         return widths
 
     def describe_missing(self, ids: Sequence[str]) -> str:
-        """Return how many clips each store lacks, or "" for a single store or if no clip is missing."""
+        """Return how many clips each store lacks, or "" for one store or if no clip is missing."""
         lacks = []
         for name, store in zip(self.names, self.stores, strict=True):
             count = len(set(ids) - set(store.done_ids()))
