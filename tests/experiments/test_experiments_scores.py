@@ -299,7 +299,7 @@ def test_notes_say_how_runs_differ(run, world, tmp_path):
     assert clips == len(tested) - 3
     left = len(there | tested) - clips
     texts = [warning.text for warning in compared.warnings]
-    assert any(text.startswith(f"{left} clips of EN+HN vs S left out") for text in texts)
+    assert any(text.startswith(f"left out {left} clips of EN+HN vs S") for text in texts)
     assert "different labels: others in others, all in good" in texts
     assert "different protocol: split in others, leak-free in good" in texts
     assert (
