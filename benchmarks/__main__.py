@@ -40,7 +40,7 @@ def main(names: list[str]) -> None:
         missed += [row.name for row in results if not row.holds]
     print("Write the tables into the docs with: python -m docs.measured --write")
     if missed:
-        sys.exit(f"Error: {len(missed)} targets were missed, such as: {missed[0]}")
+        sys.exit(f"Error: missed targets: {len(missed)}, such as {missed[0]}")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ def known_clips(*, signal: float, length: float, seed: int = 0) -> ClipDataset:
     """Return clips whose features are noise, plus a direction for each concept and for Sure.
 
     The features have the mean length `length`. Levels, concepts, films and folds are the authors'
-    if OBYGAZE_TEST_DATA names their folder. Otherwise they are random, with the same counts.
+    if OBYGAZE_TEST_DATA names their folder. Otherwise they are made up, with as many clips of each
+    level.
     """
     chance = np.random.default_rng(seed)
     data = os.environ.get("OBYGAZE_TEST_DATA")

@@ -53,7 +53,7 @@ def measure() -> Iterator[Result]:
     """Measure passes over clips if there is a GPU."""
     is_small = os.environ.get(SMALL) == "1"
     if not torch.cuda.is_available() and not is_small:
-        print(f"no GPU: nothing is measured (set {SMALL}=1 to try it on a CPU)")
+        print(f"no GPU: nothing is measured (set {SMALL}=1 to try the benchmark on a CPU)")
         return
     device = choose_device(None)
     print(f"{describe_device(device)}, torch {torch.__version__}", flush=True)

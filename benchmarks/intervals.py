@@ -42,7 +42,7 @@ FEW, MANY = (5, 6, 7), (8, 12, 20, 50)
 FILMS = (*FEW, *MANY)
 POPULATION, DRAWS, BOOTSTRAPPED = 1500, 4000, 400
 LOWEST_OF_FEW, LOWEST, HIGHEST = 90.0, 92.0, 98.0
-"""The bounds of the coverage in percent: lower for few films, lower for many films, and upper."""
+"""The bounds of the coverage in percent: the lower ones for few and many films, and the upper."""
 RUNS = 2000
 DISTANCES = np.array([[0, 0.3, 0.7, 1], [0.3, 0, 0.4, 0.7], [0.7, 0.4, 0, 0.3], [1, 0.7, 0.3, 0]])
 """The paper's distances between levels."""

@@ -9,7 +9,7 @@ __all__ = ["peak_mib"]
 
 
 def peak_mib(command: list[str]) -> float:
-    """Return the peak memory of a command and its children at any time, in MiB."""
+    """Return the peak memory of a command and its children together, in MiB."""
     peak = 0
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None:

@@ -25,7 +25,8 @@ HEADER = ("what (peer)", "ours", "peer", "ratio", "at most")
 class Result:
     """A measurement, compared with a peer or a limit.
 
-    `ratio` is our value divided by the peer's. It must be at most `target`, if there is one.
+    `ratio` is usually our value divided by the peer's. It must be at most `target`, if there is
+    one.
     """
 
     name: str

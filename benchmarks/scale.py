@@ -1,9 +1,9 @@
 """Costs of large data: each command, compared with a peer that does less.
 
 A figure is the CPU time of a separate process on one thread. The process first does
-the same work on a few rows, to load the libraries. For quick work, the best of three is used. With
-OBYGAZE_BENCH_SMALL=1, sizes are tiny and everything runs in this process, to test the benchmark
-itself.
+the same work on a few rows, to load the libraries. Quick work is done up to three
+times, and the best time is used. With OBYGAZE_BENCH_SMALL=1, sizes are tiny and everything runs in
+this process, to test the benchmark itself.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ CONCEPTS = ("Look", "Body", "Posture")
 
 
 def table(folder: Path, clips: int) -> None:
-    """Write a table of clips, and two manifests of it."""
+    """Write a table of clips, and the manifest imported from it."""
     lines = ["id,film,media,start,end,level,concepts\n"]
     for row, (clip, level) in enumerate(zip(_ids(clips), _levels(clips), strict=True)):
         film, start = clip[:9], row % CLIPS_A_FILM * SECONDS

@@ -154,7 +154,7 @@ def _mlps(
 
 
 def _svms(known: ClipDataset) -> Iterator[Result]:
-    """Validate on each of nine folds in turn and test on the last, for all concepts and C."""
+    """Leave out each of nine folds in turn, and test on the tenth, for all concepts and C."""
     X = known.X  # noqa: N806
     targets = concept_targets(known.levels, known.concepts, "a").astype(np.int64)
     fits = []

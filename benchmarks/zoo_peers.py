@@ -88,7 +88,7 @@ def fit_mlp(
     labels: NDArray[np.int64],
     tests: Iterable[tuple[NDArray[np.intp], NDArray[np.int64]]],
 ) -> int:
-    """Train with early stopping, keep the best epoch, predict each test; return the epochs."""
+    """Train with early stopping, predict each test, and return the number of epochs."""
     training = batches(train, labels, True)
     validating = batches(validation, labels, False)
     model = nn.Sequential(nn.Linear(512, 128), nn.ReLU(), nn.Linear(128, 2))
@@ -140,7 +140,7 @@ def fit_kernel_svcs(
     labels: NDArray[np.int64],
     Cs: Sequence[float],  # noqa: N803
 ) -> Iterator[NDArray[np.float64]]:
-    """Yield the same values, with products of all clips computed once, without probabilities."""
+    """Yield the values of `fit_svcs` from products that are computed once for all clips."""
     fitted, asked = kernel[np.ix_(train, train)], kernel[np.ix_(test, train)]
     for C in Cs:  # noqa: N806
         model = SVC(C=C, kernel="precomputed", class_weight="balanced")

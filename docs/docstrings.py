@@ -29,12 +29,12 @@ def shorten_signature(
 
 
 def skip_member(app: Sphinx, kind: str, name: str, value: Any, skip: bool, options: Any) -> bool:
-    """Skip the methods that scikit-learn adds to every class."""
+    """Skip the ``set_..._request`` methods, which scikit-learn adds."""
     return skip or re.fullmatch(r"set_\w+_request", name) is not None
 
 
 def resolve_name(app: Sphinx, env: Any, node: Any, contnode: Any) -> Any:
-    """Find a class or function by its name, or by the module that defines it."""
+    """Find a class or function by its name, with or without a module."""
     python, (owner, _, name) = env.get_domain("py"), node["reftarget"].rpartition(".")
     if node.get("refdomain") != "py" or (owner and not owner.startswith(PACKAGES)):
         return None

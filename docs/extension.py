@@ -114,7 +114,7 @@ def check_site(app: Sphinx, exception: Exception | None) -> None:
     documented = app.env.get_domain("py").objects
     names = {f"{package}.{name}" for package in PACKAGES for name in import_module(package).__all__}
     if missing := sorted(names.difference(documented)):
-        raise ExtensionError(f"public, and on no page: {', '.join(missing)}")
+        raise ExtensionError(f"public names on no page: {', '.join(missing)}")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

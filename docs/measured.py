@@ -113,7 +113,7 @@ def write_tables(text: str) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """List the numbers, or write the tables."""
+    """List the tables, and check or update them."""
     wrong = []
     for page in PAGES:
         text = page.read_text()

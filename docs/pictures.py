@@ -2,7 +2,8 @@
 
 ``python -m docs.pictures`` makes the committed pictures: ``docs/pictures``, small enough for a
 checkout; ``docs/report.png``, the picture in the README; and, if ``OBYGAZE_TEST_DATA`` names the
-authors' files, ``docs/obygaze12.png``. With ``--live``, it makes only the live pages of the site.
+authors' files, ``docs/obygaze12.png``. With ``--live``, it makes only the site's live pages and
+their pictures, in ``docs/_build/made``.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ README_PICTURE = ROOT / "docs/report.png"
 SHIPPED, MADE = ROOT / "docs/pictures", ROOT / "docs/_build/made"
 #: The size limit of a committed picture, and the widths to try.
 MAX_BYTES, WIDTHS = 90_000, (900, 800, 700, 600)
-#: Numbers of colours to try. The first that changes no large area's colour by more is used, so that
-#: no level has another one's colour.
+#: Numbers of colours to try, the largest allowed change of a large area's colour, and the size of a
+#: large area. The limit ensures that no level gets another level's colour.
 COLOURS, MAX_CHANGE, AREA = (64, 128, 256), 10, 150
 #: Products of a page that the site shows: figures, folders of stills, and reports, which the site
 #: includes next to their pictures.
@@ -60,7 +61,7 @@ PRODUCTS = {
 COURSES = (("tutorials/real",), ("tutorials/videos", "tutorials/notebook"),
            ("tutorials/scholars",), ("tutorials/senses",), ("how-to/bias",))  # fmt: skip
 #: Pictures of a report: width, height, the end of the address, the omitted parts, and the
-#: numbered parts. The first entry applies to each report.
+#: numbered parts. `FIRST_SCREEN` applies to each report.
 REST = "nav, nav ~ section, footer"
 FIRST_SCREEN = (1200, 900, "", "section[aria-labelledby=explorer]", [])
 SHOTS: dict[str, tuple[int, int, str, str, list[str]]] = {
@@ -145,7 +146,7 @@ def show(product: Path, pictures: Path, page: str) -> None:
 
 
 def take_shot(page: Path, output: Path, shot: tuple[int, int, str, str, list[str]]) -> None:
-    """Take a picture of a part of a page in a browser; number its parts if there are several."""
+    """Take a picture of a part of a page in a browser, and number the parts that `shot` lists."""
     if not (browser := shutil.which("chromium")):
         shutil.copy(README_PICTURE, output)
         return
@@ -181,7 +182,7 @@ def shrink(picture: Path) -> bytes:
 
 
 def reduce_colours(image: Image.Image) -> Image.Image:
-    """Return an image with few colours, in which the colours of areas are nearly the same."""
+    """Return an image with few colours, in which areas keep nearly the same colours."""
     pixels = np.asarray(image).reshape(-1, 3)
     _, kinds, counts = np.unique(pixels, axis=0, return_inverse=True, return_counts=True)
     in_area = counts[kinds] > AREA

@@ -25,10 +25,10 @@ Rows = ArrayLike | Mapping[str, ArrayLike]
 """Embeddings: an array with one per row, or a mapping from names to embeddings."""
 P = Literal["auto", "exact", "sampled", "normal"]
 EXACT_UP_TO = 200_000
-"""The maximum number of partitions that are counted by default."""
+"""The maximum number of partitions for which p is exact by default."""
 MAX_PARTITIONS = 2**23
 """The maximum number of partitions that the exact test counts."""
-# Scores are means of cosines, so smaller deviations are rounding errors.
+# Scores come from cosines, so deviations up to this limit are rounding errors.
 _ROUNDING = 1e-14
 # The maximum number of scores in memory at a time, over many partitions.
 _SCORES_AT_ONCE = 2**18
@@ -110,7 +110,7 @@ def associate_each(x: Rows, a: Rows, b: Rows, settings: Settings = Settings()) -
     """Test for each row of X whether it is nearer to A than to B.
 
     Here d is the mean cosine with A minus the mean cosine with B, in standard deviations of all
-    these cosines. T is the difference between their sums. p comes from partitions of A and B.
+    these cosines. T is the sum with A minus the sum with B. p comes from partitions of A and B.
     """
     x, a, b = _unit_vectors(X=x, A=a, B=b)
     return [_test(a @ row, b @ row, "A and B", settings) for row in x]
@@ -251,5 +251,5 @@ def _unit_vectors(**sets: Any) -> list[Array]:
 
     widths = {name: unit.shape[1] for name, unit in units.items()}
     if len(set(widths.values())) > 1:
-        raise BiasError(f"the embeddings differ in width: {widths}. Use those of a single model")
+        raise BiasError(f"the embeddings differ in width: {widths}. Use embeddings of one model")
     return list(units.values())

@@ -1,6 +1,6 @@
 """Batteries: association tests in a JSON file (format: manifests/README.md), run together.
 
-The results show each test beside its published effect size.
+The results show published effect sizes for comparison.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def run_battery(
     battery
         The result of `read_battery`.
     vectors, texts
-        The embeddings of X and Y, and those of A and B if they are stored separately.
+        The embeddings of X and Y, and those of A and B if stored separately.
     tables
         The columns of manifests; see `manifest_columns`. They are used before the stores' columns.
     settings

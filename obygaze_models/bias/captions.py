@@ -37,7 +37,7 @@ _DRAWING = Drawing(
     series="condition",
     value="rate",
 )
-# The origin of a row for messages, and its image, condition, emotion, intensity and captions.
+# A row's origin (for messages), image, condition, emotion, intensity and captions.
 _Row = tuple[str, str, str, str, str, Sequence[str]]
 
 

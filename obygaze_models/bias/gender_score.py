@@ -45,7 +45,8 @@ def gender_scores(path: str | Path) -> Measured:
     There is a row for each object and measure, objects with the most captions first, and at the end
     a row of each measure for all objects together. ``to_man`` is man / (man + woman).
 
-    - ``said``: the mean score of captions that name a man, and of captions that name a woman.
+    - ``said``: the mean score of captions that name only a man, and of captions that name only
+      a woman.
     - ``filled``: the mean score of all captions with "man" filled in, and with "woman" filled in.
     - ``assigned``: how many captions score higher with "man", and with "woman". The rest are tied.
     - ``cooccurrence``: how many captions name only a man, and only a woman.

@@ -27,7 +27,7 @@ class Drawing:
     value
         The column of the dot's number.
     series
-        The column that names a row's dot in its group, if a group has several.
+        The column that names a row's dot, if a group has several dots.
     limits
         The ends of the axis; by default, Matplotlib's choice.
     """
@@ -55,7 +55,7 @@ class Measured:
     notes
         Warnings for the user.
     details
-        Long results, which only Python and JSON have.
+        Long results, which appear only in Python and in JSON.
     """
 
     rows: Rows
@@ -69,7 +69,7 @@ class Measured:
         return {"rows": self.rows, **self.about, **self.details}
 
     def figure(self) -> Figure:
-        """Draw a dot for each row, and one for its ``published_d`` if it has one."""
+        """Draw a dot for each row, and another for its ``published_d``, if present."""
         drawing = self.drawing
         names = list(dict.fromkeys(row.get(drawing.series, "here") for row in self.rows))
         series = numbered_series(names)

@@ -1,6 +1,6 @@
 """Shares of images labelled as sexualised, by group and rater, and the raters' agreement.
 
-Only labels are used. No image is read or generated.
+The input is a table. No image is read or generated.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def format_run(topic: str, ids: Sequence[str], scores: NDArray[Any], tag: str) -
 def read_run_file(path: Path) -> Table:
     """Read a run file of a single topic as a table with `COLUMNS`.
 
-    The rows are in the file's order. As in trec_eval, scores rank the clips, not the file's ranks.
+    The rows are in the file's order. As in trec_eval, the scores count, not the file's ranks.
     """
     text = read_bytes(path, ExperimentError).decode(errors="replace")
     rows = []

@@ -101,7 +101,7 @@ def _annotators(
 
 
 def _share_tested(views: Sequence[dict[str, Any]]) -> list[list[int]]:
-    """Return the distinct sets of tested clips, and replace those of views by their numbers."""
+    """Return the distinct sets of tested clips, and let each view refer to a set by number."""
     tested: list[list[int]] = []
     for view in views:
         if view["at"] not in tested:

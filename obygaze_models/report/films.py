@@ -27,7 +27,7 @@ class FilmRow:
     film, title, strip
         The id, the title, and the strip as SVG.
     shares
-        The share of clips with the counted levels by each annotator.
+        Each annotator's share of clips with the counted levels, or else `top` alone.
     top
         The share of clips with these levels in the page's labels.
     same, gamma
@@ -123,7 +123,7 @@ def _spans(clips: Sequence[Clip], *, timed: bool) -> list[tuple[float, float]]:
 
 
 def _lanes(labels: Labels, people: People | None, entry: Tested | None) -> dict[str, list[str]]:
-    """Return the colour of each clip in each lane: annotators, the model, and differences."""
+    """Return each clip's colour in each lane: annotators (or labels), model, and differences."""
     colours = [*labels.colours.values()]
     lanes: dict[str, list[str]] = {}
     if people is None:

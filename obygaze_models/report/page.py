@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 SCRIPTS = ("data.js", "lanes.js", "clip.js", "explorer.js")
 LONGEST = 5
-"""The maximum number of stretches of different levels on the page."""
+"""The maximum number of listed stretches on which annotators differ."""
 DOTS = ("one", "two", "three", "both", *["many"] * 16)
 """The CSS classes of annotators' dots."""
 PAIR = ("one", "both", "two")
 SEVERAL = ("many", "three", "both")
-"""The CSS classes of the three parts of what annotators marked, for two of them and for more."""
+"""The CSS classes of the three parts of what two annotators, or more, marked."""
 LEVEL_MEANINGS = {
     "EN": "none of the concepts is seen",
     "HN": "some concept is seen, but the annotators found no objectification",

@@ -33,9 +33,10 @@ MAX_SHARES = 3
 class Marked:
     """The numbers of clips that annotators marked with a level or a concept, and their agreement.
 
-    `counts` are the clips that only the first, both, and only the second of two annotators marked;
-    with more annotators, the clips that one, several (but not all) or all of them marked. `shares`
-    has, for some levels, the share of the level's clips that are marked.
+    `counts` has the numbers of clips that only the first, both, and only the second of two
+    annotators marked; if there are more, of clips that one, several (but not all) and all
+    annotators marked. `shares` has, for some levels, the share of the level's clips that are
+    marked.
     """
 
     name: str
@@ -58,7 +59,7 @@ class MarkedTable:
 class Stretch:
     """Consecutive clips of a film on which two annotators differ.
 
-    `levels` are those of each annotator in order, without consecutive repeats.
+    `levels` has each annotator's levels in order, without consecutive repeats.
     """
 
     clip: Clip
@@ -118,7 +119,7 @@ class People:
         return counts
 
     def kappa(self, counts: NDArray[Any]) -> Estimate:
-        """Return the mean kappa of pairs whose annotators both use several codes, with interval."""
+        """Return the mean kappa, with its interval, of pairs who both use several codes."""
         counts = counts[counts.any(axis=(1, 2, 3))]
         totals = counts.sum(axis=0)
         by_first = np.count_nonzero(totals.sum(axis=2), axis=1)
@@ -247,7 +248,7 @@ def concepts_by_film(
 ) -> dict[str, list[float]]:
     """Return the share of each film's clips that have each concept, by the film's title.
 
-    If there are several annotators, the shares are their means.
+    If there are several annotators, the shares are means over annotators.
     """
     sets = [{clip.id: clip.concepts for clip in labels.clips}]
     if people is not None:

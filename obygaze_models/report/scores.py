@@ -23,7 +23,7 @@ from obygaze_models.scoring.metrics import METRICS, Array, baselines
 SUBSET = "subset"
 DIFFERENCE = "difference"
 UNTESTED = "untested"
-"""The kinds of rows beside scores: on fewer clips, of two runs, and of levels without a test."""
+"""The kinds of other rows: a score on fewer clips, a difference of runs, and untested levels."""
 
 
 NONE = Estimate(None)
@@ -354,7 +354,7 @@ def _untested(entry: Tested, labels: Labels) -> Iterator[Row]:
 
 
 def _axis(metric: str, questions: Sequence[Question]) -> Axis:
-    """Return an axis for all scores and the guess, which is 0.5 for AUROC and 0 for others."""
+    """Return an axis for all scores and the guess, which is 0.5 for AUROC and 0 otherwise."""
     guess = 0.5 if metric == "auroc" else 0.0
     estimates = []
     for question in questions:

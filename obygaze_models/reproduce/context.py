@@ -29,7 +29,7 @@ Runs = Mapping[str, Run]
 class Setting(NamedTuple):
     """A protocol for drawing training and test clips, with a label set (None: the default one).
 
-    `title` is the heading of the setting's blocks, and `key` the folder with its run folders.
+    `title` starts the headings of the setting's blocks. `key` is the folder of the setting's runs.
     """
 
     key: str
@@ -203,7 +203,7 @@ class ReproductionContext:
         if store is None or array not in store.arrays:
             backbone = BACKBONES[slot]
             lack = (
-                f"{backbone.title} with the array {array}. Add --store {backbone.names[0]}=FOLDER"
+                f"{backbone.title} with the array {array}. Pass --store {backbone.names[0]}=FOLDER"
             )
             parts = needs.missing.setdefault(lack, [])
             if part not in parts:

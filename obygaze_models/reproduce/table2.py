@@ -150,7 +150,7 @@ def plan_bottlenecks(
 
 
 def make_table(context: ReproductionContext, runs: Runs, *, name: str) -> Artifacts:
-    """Make the table and, if both were run, compare the released and leak-free protocols."""
+    """Make the table, and compare the released and leak-free protocols if both were run."""
     blocks: list[Block] = []
     warnings: list[RunWarning] = []
     for setting in context.settings:

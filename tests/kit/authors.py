@@ -1,4 +1,4 @@
-"""Small versions of the authors' files: the same layout, spellings and oddities, random rows.
+"""Small versions of the authors' files, with their layout, spellings and oddities, but random rows.
 
 `released_runs.json` is written by a plain loop, not by the tested code.
 """
@@ -86,7 +86,7 @@ def make_authors(folder: Path, *, scale: int = 1) -> Path:
 
 
 def annotated_clips(chance: np.random.Generator, scale: int = 1) -> list[Row]:
-    """Return 16 clips of each film; some Hard Negatives have only audible concepts."""
+    """Return 16 * `scale` clips of each film; some Hard Negatives have only audible concepts."""
     labels = [label for label, count in LABELS.items() for _ in range(count * scale)]
     labels = chance.permutation(labels).tolist()
     size = 16 * scale
@@ -98,7 +98,7 @@ def annotated_clips(chance: np.random.Generator, scale: int = 1) -> list[Row]:
     rows: list[Row] = []
     for idx, label in enumerate(labels):
         film, scene = FILMS[idx // size], idx % size + 1
-        video = idx % 24 != 1  # eight clips name no file
+        video = idx % 24 != 1  # one clip in 24 names no file
         clip = f"{film}scene-{scene:03d}.ss-{4 * scene:04d}.es-{4 * scene + 3:04d}"
         suffix = ("avi", "mkv", "mp4")[idx // (4 * size)]
         ratio = "1.00" if label == "Easy Neg" or idx % 3 else f"{0.2 + idx % 8 / 10:.2f}"

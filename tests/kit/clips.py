@@ -101,7 +101,7 @@ def embed(folder: Path, name: str, items: Items, chance: np.random.Generator) ->
 
 
 def make_images(folder: Path) -> Embedded:
-    """Write embeddings of 6 women and 6 men in science, the same in business, none in medicine."""
+    """Write embeddings of 6 women and 6 men each in science and business, and none in medicine."""
     people = [*product(("science", "business"), ("woman", "man"), range(6))]
     items = [
         Item(f"{job}-{gender}-{number}", kind="image", media=f"{job}{gender}{number}.png")

@@ -1,4 +1,4 @@
-"""The counts of long tests that the docs show: benchmarks/results/fuzz.json and faults.json."""
+"""The counts of long tests that the docs show, such as benchmarks/results/fuzz.json."""
 
 import fcntl
 import json

@@ -51,5 +51,5 @@ def title(path: Path, element: str = "title") -> str:
 
 
 def tips(path: Path) -> dict[str, str]:
-    """Return each mark's text for screen readers: "Look, mlp: 0.50 (0.40 to 0.60)"."""
+    """Return each mark's number for screen readers, by name: {"Look, mlp": "0.50"}."""
     return dict(line.rsplit(": ", 1) for line in title(path, "desc").split("\n")[1:])

@@ -188,7 +188,7 @@ def clips(*names: str) -> Manifest:
 
 
 def rows(count: int, films: int = 6) -> Manifest:
-    """Return a manifest of clips, clip-00 and so on, that share clip0.mp4 to clip5.mp4."""
+    """Return a manifest of clips, clip-00 and so on, that share the files clip0.mp4 and so on."""
     items = [Item(f"clip-{row:02}", media=f"clip{row % films}.mp4") for row in range(count)]
     return Manifest("made-up", Items.of(items))
 

@@ -94,7 +94,7 @@ def write_siglip(folder: Path, seed: int, vision: Sizes) -> None:
 
 def write_dino(folder: Path, seed: int, sizes: Sizes, kind: str = "Dinov2") -> None:
     """Write a DINOv2, a DINOv2 with registers (``Dinov2WithRegisters``), or a DINOv3."""
-    # DINOv2's processor crops to fewer pixels than it was trained with.
+    # DINOv2's processor crops to fewer pixels than the network was trained with.
     side = 32 if sizes["image_size"] == 48 else sizes["image_size"]
     processor = video_processor(side) | {
         "image_processor_type": "BitImageProcessor", "do_convert_rgb": True, "resample": 3,
@@ -219,7 +219,7 @@ def write_sentence_tokenizer(folder: Path, vocabulary: dict[str, int], merges: M
     write_text(folder / "tokenizer_config.json", to_json(config))
 
 
-# 48 pixels, so that its embeddings of positions are resized, as in the published ones.
+# 48 pixels, so that its embeddings of positions are resized, as in published checkpoints.
 TINY_DINOV2 = {**SMALL, "image_size": 48, "patch_size": 8, "mlp_ratio": 2}
 del TINY_DINOV2["intermediate_size"]
 REGISTERS = {**SMALL_VISION, "num_register_tokens": 4}

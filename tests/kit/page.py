@@ -28,7 +28,7 @@ TIMEOUT_S = 900.0
 
 
 class Tab:
-    """A browser tab: the resources that it loaded and logged, and actions in it."""
+    """A browser tab: what it requested and logged, and actions in it."""
 
     def __init__(self, write: int, read: int) -> None:
         self._write, self._read, self._buffer, self._last = write, read, b"", 0

@@ -66,8 +66,8 @@ def make_world(
 ) -> World:
     """Write 200 clips of four levels in ten folds; S is distinct from the rest, with some overlap.
 
-    If `marked`, every clip except EN has some of three concepts, which its features show.
-    There is also a split of three folds.
+    If `marked`, clips other than EN have up to three concepts, which their features show, and there
+    is also a split of three folds.
     """
     chance = np.random.default_rng(12)
     ids = [f"tt{film}-{scene:03}" for film in range(FILMS) for scene in range(SCENES)]
@@ -97,7 +97,7 @@ def labelled(
     ids: Sequence[str], levels: Sequence[str], concepts: Any = None, *, folds: Any = (),
     scheme: Sequence[str | Concept] = (), seconds: float = 0, synthetic: str = "",
 ) -> Manifest:  # fmt: skip
-    """Return clips such as tt0-007, in film tt0, with labels and, if passed, a split named ten.
+    """Return clips such as tt0-007, in film tt0, with labels and, given `folds`, a split named ten.
 
     Clips are separate files or, if they have a length in `seconds`, spans of the film's file.
     """

@@ -165,7 +165,7 @@ def s3_at(url: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def bucket(name: str) -> Iterator[Callable[[str, Path], None]]:
-    """Serve S3 with one bucket, which the environment names.
+    """Serve S3 with one bucket, at the address in the environment.
 
     Yield a function that uploads a folder under a key.
     """

@@ -203,7 +203,7 @@ def final_state(
 
 
 def compressed(layout: dict[str, Any]) -> dict[str, Any]:
-    """Return the layout of an array whose chunks are compressed, which versions up to 0.3 wrote."""
+    """Return the layout of an array with compressed chunks, as versions up to 0.3 wrote it."""
     codecs = (BytesCodec(endian="little"), ZstdCodec(level=3), Crc32cCodec())
     return layout | {"serializer": replace(layout["serializer"], codecs=codecs)}
 

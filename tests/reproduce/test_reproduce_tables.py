@@ -106,7 +106,7 @@ def test_both_protocols_are_in_one_table(dataset, tmp_path, monkeypatch):
     assert "features was not recorded" in result.stderr
     assert "UNKNOWN ORIGIN" in result.stdout
     lines = [line for line in result.stderr.splitlines() if line.startswith("MISSING: ")]
-    assert "X-CLIP on Kinetics with the array max. Add --store xclip-kinetics=FOLDER" in lines[1]
+    assert "X-CLIP on Kinetics with the array max. Pass --store xclip-kinetics=FOLDER" in lines[1]
     assert [line.partition(" (")[2] for line in lines] == [
         "table2: X-CLIP, native, PCBM-DT and PCBM-LR)", "table2: X-CLIP, max)",
     ]  # fmt: skip

@@ -50,7 +50,7 @@ function why_list(clip) {
   return make("div", {}, make("h3", {}, head), make("ul", {}, parts.map((part) => make("li", {}, part))));
 }
 
-// The video of a clip's film at the clip's time, or null if the page has no video of it.
+// The video of a clip's film at the clip's time, or null if the page has no such video.
 function video(clip) {
   const { of } = data.videos;
   const key = [data.ids[clip], film_of(clip).id].find((id) => Object.hasOwn(of, id));
@@ -60,7 +60,7 @@ function video(clip) {
   const note = make("p", { class: "note" });
   const player = make("video", { src: `${of[key]}${part}`, controls: "", preload: "metadata", error: () => {
     note.textContent = location.protocol === "file:" ? "This browser cannot play the file, or the file has moved."
-      : "Browsers play local files only on pages opened from this computer.";
+      : "This browser cannot play the file; local files play only on pages opened from this computer.";
   } });
   return make("div", {}, player, note);
 }

@@ -39,7 +39,7 @@ const film_of = (clip) => data.films[data.film[clip]];
 const level_of = (clip) => data.levels[data.level[clip]] ?? null;
 const concepts_of = (shown) => shown.map((concept) => data.concepts[concept]).join(", ");
 
-// The name of a clip within its film: its time, else its scene number.
+// The name of a clip within its film: its time, scene number or id.
 function scene(clip) {
   if (data.start[clip] !== null) return clock(data.start[clip]);
   return data.number[clip] === null ? data.ids[clip] : `scene ${data.number[clip]}`;
