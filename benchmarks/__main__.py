@@ -7,7 +7,7 @@ import sys
 
 from benchmarks.result import Results
 
-#: Modules in this folder; each room adds its own.
+#: Modules in this folder, in the order in which they run.
 BENCHMARKS = (
     "manifests",
     "store",

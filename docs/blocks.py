@@ -12,7 +12,7 @@ FILES = ("csv", "toml", "text", "bash")
 def blocks(page: str) -> Iterator[tuple[str, str, str]]:
     """Yield the kind, name and content of each block of a page, in order.
 
-    A block of `FILES` is a ``file`` with the last name in the text before it. A Python block is a
+    A block of `FILES` is a ``file`` named by the last file name before it. A Python block is a
     ``file`` if its first line names one. Other blocks have no name.
     """
     for match in BLOCK.finditer(page):

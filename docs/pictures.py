@@ -206,7 +206,7 @@ def ship(pictures: Path, shipped: Path) -> None:
 def write_pictures(folder: Path) -> None:
     """Write pictures and live pages, unless existing ones have the same sources."""
     sources = [*(f"docs/{page}.md" for page in PRODUCTS), "docs/pictures.py"]
-    # A page can show the results of any room.
+    # A page can show the results of any module.
     sources += [f"obygaze_*/**/*.{kind}" for kind in ("py", "html", "css", "js", "json", "toml")]
     files = [path for names in sources for path in sorted(ROOT.glob(names))]
     source = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()

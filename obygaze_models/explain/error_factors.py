@@ -45,7 +45,7 @@ class Factor:
 class FilmFactors:
     """The factors of a film, or of all films (`film` is None).
 
-    There are none if all or none of the clips are wrong.
+    `factors` is empty if all or none of the clips are wrong.
     """
 
     film: str | None

@@ -128,7 +128,7 @@ def visual_names(concepts: str) -> list[str]:
 
 
 def split_rows(rows: list[Row], classes: dict[str, str], chance: np.random.Generator) -> list[Row]:
-    """Return the clips with these labels in ten balanced folds, leaving out one clip per label."""
+    """Return the clips with these labels in ten balanced folds, leaving out some of them."""
     split = []
     for label in classes:
         usable = [row for row in rows if row["label"] == label]

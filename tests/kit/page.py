@@ -148,7 +148,7 @@ class Tab:
 
 @contextmanager
 def open_tab() -> Iterator[Tab]:
-    """Open a tab, or skip the test without a browser."""
+    """Open a tab, or skip the test if there is no browser."""
     names = ("chromium", "chromium-browser", "google-chrome")
     chromium = next((path for name in names if (path := shutil.which(name))), None)
     if chromium is None:

@@ -91,7 +91,7 @@ function draw_concepts(clips, spans, last) {
     const marked = clips.flatMap((clip, place) => (data.shows[clip].includes(concept) ? [spans[place]] : []));
     if (!marked.length) return [];
     const marks = marked.map(([start, end]) => make("rect", { class: "both", x: start, width: end - start, height: LANE.concept }));
-    const svg = make("svg", { viewBox: `0 0 ${last} ${LANE.concept}`, preserveAspectRatio: "none", height: LANE.concept, width: "100%", role: "img", "aria-label": `${name}: marked in ${marked.length}` }, marks);
+    const svg = make("svg", { viewBox: `0 0 ${last} ${LANE.concept}`, preserveAspectRatio: "none", height: LANE.concept, width: "100%", role: "img", "aria-label": `${name}: ${marked.length} marked` }, marks);
     return [make("span", {}, name), svg];
   });
   find("concept-lanes").hidden = !rows.flat().length;
