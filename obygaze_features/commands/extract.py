@@ -88,8 +88,8 @@ from obygaze_features.errors import UsageError, VideoError
     "--batch-size",
     "batch",
     type=int,
-    help="Items per forward pass; halved if memory runs out.  [default: 8 clips, fewer on a "
-    "CPU or with many frames; 32 images or texts]",
+    help="Items per forward pass; halved if memory runs out.  [default: 8 clips, fewer if "
+    "they have many frames; 32 images or texts]",
 )
 @click.option(
     "--workers",
