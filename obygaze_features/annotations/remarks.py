@@ -38,7 +38,7 @@ class Remark:
 
 
 def remark_rows(remarks: Sequence[Remark]) -> list[dict[str, Any]]:
-    """Return a row for each kind of remark, at most `MAX_KINDS_SHOWN`; what was left out is first.
+    """Return a row for each kind of remark, at most `MAX_KINDS_SHOWN`; omissions come first.
 
     A row has the number of remarks of its kind, and the location, film and annotator of the first.
     """

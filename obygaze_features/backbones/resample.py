@@ -40,8 +40,8 @@ def resample(backbone: Backbone, sampling: Sampling | None, track: int | None = 
     if not encode or not backbone.per_frame or not backbone.embedding:
         raise UsageError(
             f"{backbone.name} takes whole clips, so its sampling cannot be changed. Leave out "
-            "--sampling, and divide long clips into spans; or use a backbone of single frames, "
-            "such as CLIP"
+            "--sampling, and divide long clips into spans; or use one for single frames, such "
+            "as CLIP"
         )
 
     def embed_frames(clip: Tensor) -> Tensor:

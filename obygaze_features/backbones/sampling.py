@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from obygaze_features.errors import UsageError
 
 MAX_FRAMES = 64
-"""The default maximum per clip of frames sampled at a rate, and of windows of sound."""
+"""A clip's default maximum of windows of sound, and of frames sampled at a rate."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Write files and folders atomically, and read and check files.
 
 Everything is written next to its destination under a temporary name, flushed to disk, and renamed.
-A reader sees either the old or the new file, even after a power failure. A killed process may leave
-a hidden temporary file or folder, which nothing reads.
+A reader never sees part of a file, even after a power failure. A killed process may leave a hidden
+temporary file or folder, which nothing reads.
 """
 
 from __future__ import annotations

@@ -132,6 +132,6 @@ def align(columns: Mapping[str, Sequence[str]], *, left: Collection[str]) -> str
 
 
 def fill(text: str) -> str:
-    """Wrap text at 100 letters, or at the terminal's width if that is narrower."""
+    """Wrap text at 100 columns, or at the terminal's width if that is narrower."""
     columns = shutil.get_terminal_size((WIDTH, 0)).columns
     return textwrap.fill(text, min(WIDTH, columns))

@@ -68,7 +68,7 @@ def run_ray(
                     advance(part.clips, f"parts left: {len(tasks)}")
     except ray.exceptions.RayError as problem:
         reason = first_line(getattr(problem, "cause", None) or problem)
-        raise ClusterError(f"{reason}; finished work is kept; run the command again") from None
+        raise ClusterError(f"{reason}. Finished work is kept. Run the command again") from None
     finally:
         ray.shutdown()
 

@@ -120,7 +120,7 @@ def locate(items: Iterable[Item], root: Path) -> Located:
     """Find the media of all clips and images, without opening any files.
 
     Raise `VideoError` if `root` is the folder of a single film and clips of two films match the
-    same file. For example, `season 1/clip 1.mp4` of every film would match there.
+    same part of a file. For example, `season 1/clip 1.mp4` of every film would match there.
     """
     folder = MediaFolder(root)
     result = Located()

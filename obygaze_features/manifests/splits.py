@@ -257,7 +257,7 @@ def describe_neighbours(items: Items, split: Split) -> str:
     if not near:
         return ""
     return (
-        f"{len(near):,} clips (such as {join_some(near, 2)}) are within {NEIGHBOUR_S:g} s of a "
+        f"{len(near):,} clips ({join_some(near, 2)}) are within {NEIGHBOUR_S:g} s of a "
         f"clip of the same file in another fold"
     )
 

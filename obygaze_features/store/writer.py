@@ -199,7 +199,7 @@ def commit_block(
     """Write a block's shards, then its commit record, after which the block exists.
 
     The rows must fit the arrays: see `check_row`. Without `sync`, the caller has to flush the
-    store to disk before another process can see it.
+    store to disk before other processes use it.
     """
     rows = store.rows_of_block(block)
     if not rows or len(outcomes) != len(rows):

@@ -61,8 +61,6 @@ class Battery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Parameters
     ----------
-    tests, name, source
-        The tests, and the battery's name and source.
     models
         The models with published numbers: a mapping from each model's published name to its names
         in obygaze.

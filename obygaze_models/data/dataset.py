@@ -253,7 +253,7 @@ def join_clips(
         labelled = [clip for clip in pool if truth.level_of[clip] in levels]
         raise ExperimentError(
             f"none of the {len(labelled)} selected clips of {manifest.name} "
-            f"(such as {join_some(labelled, 2) or 'none'}) has features in "
+            f"({join_some(labelled, 2) or 'none'}) has features in "
             f"{store.where} (which has {join_some(store.ids, 2)}). Use a store with "
             "the features of these clips"
         )

@@ -211,7 +211,7 @@ def _two_columns(logits: Any) -> Any:
 
 
 def _mean_and_scale(X: Array, rows: Array) -> tuple[Array, float]:
-    """Return each feature's mean, and the overall standard deviation, over present frames."""
+    """Return each feature's mean, and one scale for all features, over present frames."""
     scaler = StandardScaler()
     for part in np.array_split(rows, -(-len(rows) // CLIPS_PER_STEP)):
         scaler.partial_fit(X[part].reshape(-1, X.shape[2]).astype(np.float32))

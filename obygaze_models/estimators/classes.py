@@ -32,7 +32,7 @@ def find_classes(y: Array) -> tuple[Array, Array]:
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise ExperimentError(
-            f"only one class, {classes.tolist()}, in the labels ({len(y)}). A classifier needs two"
+            f"the labels have only one class, {classes.tolist()}. A classifier needs two"
         )
     return classes, codes
 

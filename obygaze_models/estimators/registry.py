@@ -145,7 +145,7 @@ def find_entry(name: str) -> Entry:
     provided = plugins()
     if name in provided:
         return Entry(provided[name].value)
-    any_other = "any scikit-learn classifier or regressor as package.module:Class"
+    any_other = "a scikit-learn estimator as package.module:Class"
     raise ExperimentError(unknown_name("estimator", name, [*own, *provided, any_other]))
 
 

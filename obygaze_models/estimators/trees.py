@@ -67,7 +67,9 @@ class TreeArrays:
         """Return the leaf of each clip, [N]."""
         columns = np.asarray(Z, dtype=np.float32)
         if columns.shape[1] != self.width:
-            raise ExperimentError(f"a tree needs {self.width} columns (got {columns.shape[1]})")
+            raise ExperimentError(
+                f"a tree needs rows of length {self.width} (got {columns.shape[1]})"
+            )
         nodes = np.zeros(len(columns), dtype=np.int64)
         rows = np.arange(len(columns))
         while (inside := self.left[nodes] != -1).any():

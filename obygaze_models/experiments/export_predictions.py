@@ -90,7 +90,7 @@ def _documents(
     kind: str,
     warnings: Iterable[RunWarning],
 ) -> dict[str, str]:
-    """Return ELAN documents by file name: one per film and media file of some rows."""
+    """Return ELAN documents by file name, one per film and media file of timed rows."""
     placed = [row for row in rows if np.isfinite([row["start"], row["end"]]).all()]
     files = group_by(placed, itemgetter("film", "media"))
     if not files:

@@ -233,8 +233,8 @@ def find_moments(
 def _reaching(frames: pd.DataFrame, threshold: float | None) -> pd.DataFrame:
     """Return the frames in order of time axis and time, with new columns.
 
-    ``reaches`` is True if the frame reaches its threshold, and ``covered`` is the time up to which
-    earlier frames of the axis reach.
+    ``reaches`` is True if the frame reaches its threshold, and ``covered`` is the latest end of an
+    earlier frame of the axis.
     """
     frames = frames.assign(own_clip=frames["id"].where(frames["time_in"] == "clip", ""))
     if threshold is not None:

@@ -165,7 +165,7 @@ class People:
         return fmean(defined) if defined else None
 
     def share(self, clips: slice) -> list[float | None]:
-        """Return each annotator's share of some clips at the levels that the page counts."""
+        """Return the share of each annotator's clips at the levels that the page counts."""
         ranks = [[*self.labels.levels].index(code) for code in self.labels.positives]
         shares: list[float | None] = []
         for codes in self.codes[:, clips]:

@@ -43,7 +43,7 @@ REMEDY = f"train the model again ({MAKE})"
 MAX_CHARACTERS = 2**24
 """The maximum size of an array of strings, each of which takes as much memory as the longest."""
 MAX_NESTING = 7
-"""The maximum depth of nested parts. Each pipeline in another doubles the time to predict."""
+"""The maximum depth of nested parts. Each nested pipeline doubles the time to predict."""
 NOT_SAVED = {"facts_", "warnings_", "_metadata_request"}
 NEIGHBOURS = "sklearn.neighbors:KNeighborsClassifier"
 ROWS = ("_fit_X", "_y", "classes_")
@@ -239,7 +239,7 @@ def _path_of(value: Any, name: str) -> str:
 
 
 def _decode(value: Any, arrays: Arrays, depth: int = 0) -> Any:
-    """Decode a value from `_encode`, creating only plain values and allowed classes.
+    """Decode a value from `_encode` into plain values and objects of allowed classes.
 
     `depth` is the number of parts that the value is in.
     """
