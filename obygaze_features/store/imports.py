@@ -123,19 +123,20 @@ def import_features(
         specs.append(ArraySpec(name, first.shape, dtype, "imported", rows.padded, tuple(columns)))
     stated = replace(stated, name=output.stem, arrays=tuple(specs))
 
+    was_interrupted = any((output / fmt.STAGING).glob("[0-9]*"))
     if output.exists():
         writer = StoreWriter.resume(output, manifest, stated)
     else:
-        row_bytes = max(1, sum(spec.row_bytes for spec in specs))
+        row_bytes = sum(spec.row_bytes for spec in specs) or 1
         block_rows = min(max(1, PART_BYTES // row_bytes), MAX_ROWS_READ)
         writer = StoreWriter.create(output, manifest, stated, block_rows=block_rows)
 
     blocks = writer.missing_blocks()
-    if not blocks:
+    if not blocks and not was_interrupted:  # else, opening it has completed it
         raise OutputExists(f"{output} is complete; delete it, or choose another name")
     for block in progress(blocks, "Importing", unit="block"):
-        ids = [manifest.ids[row] for row in writer.store.rows_of_block(block)]
-        writer.write_block(block, [_read_item(item_id, sources, specs) for item_id in ids])
+        places = writer.store.rows_of_block(block)
+        writer.write_block(block, [_read_item(manifest.ids[row], sources, specs) for row in places])
     return open_store(output)
 
 

@@ -119,7 +119,7 @@ def test_the_normal_approximation_has_the_exact_moments():
     ({"x": []}, ["X", "empty"]),
     ({"a": [[1, 0], [0, 0]]}, ["A", "embedding 2", "zero"]),
     ({"y": [[1, np.nan]]}, ["Y", "embedding 1", "not finite"]),
-    ({"b": [[1, 0, 0]]}, ["'X': 2", "'B': 3", "single model"]),
+    ({"b": [[1, 0, 0]]}, ["'X': 2", "'B': 3", "one model"]),
 ])  # fmt: skip
 def test_invalid_embeddings_are_refused(sets, facts):
     with pytest.raises(BiasError) as raised:

@@ -142,7 +142,7 @@ def test_embeddings_of_two_models_are_refused(eat, prompts, tmp_path):
     table = write_table(tmp_path / "narrow.csv", narrow)
     ids = {"x": ["science-woman-0"], "y": ["science-man-0"], "a": ["science-0-0"]}
     battery = write_battery(tmp_path / "own.json", **ids, b=["science-1-0"])
-    refused(eat(battery, texts=table), "'X': 8", "'A': 5", "single model")
+    refused(eat(battery, texts=table), "'X': 8", "'A': 5", "one model")
 
 
 VEC = ("rose 1 0.5 ", "lily -2e-1 3", "ant 0 1")

@@ -298,7 +298,7 @@ TABLES = [
     ("id,probability\na,1.5", "theirs in fit 0"),
     ("id,fit,probability\na,0,.5\na,0,.5", "an id is listed twice"),
     ("id,fit,probability\na,0,.5", "a row for each test clip"),
-    ("id,fit,probability,model\na,0,.5,majority", "the same name, 'majority'"),
+    ("id,fit,probability,model\na,0,.5,majority", "already named 'majority'"),
     ("id,fit,probability\na,zero,.5", "cannot be read"),
 ]
 
