@@ -26,13 +26,12 @@ function picture(clip) {
   return make("img", { src: `data:image/jpeg;base64,${data.pictures[id]}`, alt: "" });
 }
 
-// Format a time as hours, minutes and seconds; if clips are minutes, as hours and minutes.
+// Format a time as hours, minutes and seconds.
 function clock(seconds) {
   const whole = Math.round(seconds);
   const pair = (number) => String(number).padStart(2, "0");
   const hours = Math.floor(whole / 3600);
-  const minutes = `${hours}:${pair(Math.floor(whole / 60) % 60)}`;
-  return data.unit === "minute" ? minutes : `${minutes}:${pair(whole % 60)}`;
+  return `${hours}:${pair(Math.floor(whole / 60) % 60)}:${pair(whole % 60)}`;
 }
 
 const film_of = (clip) => data.films[data.film[clip]];
