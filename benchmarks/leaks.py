@@ -75,7 +75,8 @@ def run_all(folder: Path, protocol: str) -> dict[str, list[float]]:
             name=f"{protocol}, {number}", manifest=str(folder / "manifest"),
             store=str(folder / "codes.zarr"),
             array=f"codes{number}", labels="released", protocol=protocol,
-            split=None if protocol == "released" else "", positives=("S",), train_negatives=("HN",),
+            split=None if protocol == "released" else "clips",
+            positives=("S",), train_negatives=("HN",),
             test_negatives=TESTS, estimators=tuple(MODELS.values()),
         )  # fmt: skip
         run = om.run_experiment(experiment, folder / f"{protocol}-{number}")

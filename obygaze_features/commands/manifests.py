@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from obygaze_features.common.cli import (
 )
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ManifestError
+from obygaze_features.items.items import group_noun
+from obygaze_features.manifests.splits import whole_groups
 
 labels_option = click.option("--labels", help="The label set (default: the manifest's default).")
 annotator_option = click.option(
@@ -360,16 +363,20 @@ def thesaurus(elan: Path | None, levels: str | None, overwrite: bool) -> None:
 @folder_argument("manifest")
 @click.option(
     "--labels",
-    help="Split only clips with a label in this label set (default: the manifest's default; with "
-    "--by but not --folds, all clips).",
+    help="Split only clips with a label in this label set (default: the manifest's default; for "
+    "one fold per group, all clips).",
 )
 @click.option(
     "--by",
     metavar="COLUMN",
-    help="Group clips by film, media (file) or another column of items.csv, and keep each group in "
-    "one fold. There is one fold per group, unless you pass --folds.",
+    help="Keep films, media (files) or the groups of another column of items.csv in one fold each. "
+    "With clips, folds mix films.  [default: film, if clips have films]",
 )
-@click.option("--folds", type=int, help="The number of folds.  [default: 10, or one per group]")
+@click.option(
+    "--folds",
+    type=int,
+    help="The number of folds.  [default: one per group, or 10 for over 20 groups or for clips]",
+)
 @click.option("--name", help="The split's name (default: leak-free, leave-film-out or similar).")
 @overwrite_option
 def split(
@@ -382,26 +389,33 @@ def split(
 ) -> None:
     """Split a manifest's clips into folds.
 
-    By default, the labelled clips are split, and the levels are spread evenly. With --by but not
-    --folds, all clips (or those in the label set --labels) are split, into one fold per group.
+    Films stay whole, so each fold tests films that its model has not seen. Up to 20 films get a
+    fold each. With more, or with --folds, the levels are spread about evenly over the folds.
 
     All experiments that use the split have the same folds, so their scores can be compared.
     Use --by media if spans overlap in time (for instance, spans of two annotators), or if
-    consecutive spans of a file are alike.
+    consecutive spans of a file are alike. With --by clips, each film is in several folds, and
+    scores say nothing about new films.
 
     \b
     Example:
       obygaze manifests split manifests/obygaze12 --by film
     """
     loaded = of.Manifest.load(manifest)
-    if by and folds is None:
-        new = of.leave_film_out(loaded, labels=labels, groups=by, name=name)
+    items = loaded.items
+    column = by or "film"
+    kept = f" of whole {group_noun(column)}s"
+    if by == "clips" or (by is None and not any(items.films)):
+        new = of.stratified(loaded, folds=folds or 10, labels=labels)
+        kept = ", which mix films" if any(items.films) else ""
+    elif folds is None:
+        new = whole_groups(loaded, groups=column, labels=labels)
     else:
-        count = 10 if folds is None else folds
-        new = of.stratified(loaded, folds=count, labels=labels, groups=by, name=name)
+        new = of.stratified(loaded, folds=folds, labels=labels, groups=column)
+    new = replace(new, name=name or new.name)
     loaded.add(new, overwrite=overwrite)
     file = manifest / "splits" / f"{new.name}.csv"
-    echo(f"{counted(len(new), 'clip')} in {counted(len(new.sizes), 'fold')} -> {file}")
+    echo(f"{counted(len(new), 'clip')} in {counted(len(new.sizes), 'fold')}{kept} -> {file}")
 
 
 @manifests.command()

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 ROLES = ("train", "validation")
 NEIGHBOUR_S = 5.0
 """The distance, in seconds, within which two clips of a file are reported as neighbours."""
+FEW_GROUPS = 20
+"""The maximum number of groups that get a fold each."""
 MAX_STRETCHES = 30
 """The maximum number of stretches per file: a few for each of ten folds."""
 Array = NDArray[Any]
@@ -364,6 +366,23 @@ def _deal_groups(
 
 def _shuffled(seed: int, name: str) -> bytes:
     return hashlib.sha256(f"{seed}:{name}".encode()).digest()
+
+
+def whole_groups(
+    manifest: Manifest,
+    *,
+    groups: str = "film",
+    labels: str | None = None,
+    seed: int = 0,
+) -> Split:
+    """Make one fold per group; with more than `FEW_GROUPS` groups, ten folds of whole groups.
+
+    The ten folds have labelled items only, with their levels spread about evenly (`stratified`).
+    """
+    ids = manifest.labels(labels).ids
+    if len({*manifest.items.groups(groups, ids)}) > FEW_GROUPS:
+        return stratified(manifest, seed=seed, labels=labels, groups=groups)
+    return leave_film_out(manifest, labels=labels, groups=groups)
 
 
 def leave_film_out(

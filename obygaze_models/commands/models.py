@@ -121,10 +121,11 @@ def run(
       score            the metric that ranks models
       seed, seeds      for drawing clips and for networks
 
-    Protocols: split tests each fold of the split in turn (if the manifest has no split, up to ten
-    folds are drawn); leak-free tests only the last fold; leave-film-out tests in turn each film
-    with at least 10 clips of each class (fewer: {name = "leave-film-out", min_clips = 1}); official
-    (the default for split = "official") uses a benchmark's own sets; paper and released follow the
+    Protocols: split tests each fold of the split in turn (if the manifest has no split, folds of
+    whole films are drawn; split = "clips" mixes films); leak-free tests only the last fold;
+    leave-film-out tests in turn each film with at least 10 clips of each class (fewer:
+    {name = "leave-film-out", min_clips = 1}); official (the default for split = "official") uses a
+    benchmark's own sets; paper and released follow the
     paper's text and its code. With leave-film-out, a model that needs validation clips is trained
     once for each pair of a tested and a validation film, so three films are needed.
 

@@ -57,7 +57,7 @@ def compare_with_each(run: Run) -> dict[str, AnnotatorComparison]:
         comparison = compare_with_annotators(
             votes_of(run, task),
             called,
-            clips["group"].tolist(),
+            [""] * len(clips) if run.is_mixed else clips["group"].tolist(),
             len(task.classes),
             cross_validated=any(map(is_cross_validated, by_model.values())),
         )

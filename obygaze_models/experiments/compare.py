@@ -65,12 +65,15 @@ class Comparisons:
         What the columns are, and which test p is from.
     warnings
         What limits the comparison.
+    limits
+        The sentences that scores are not about new films, if tested films were also trained on.
     """
 
     table: pd.DataFrame
     metric: str
     legend: str
     warnings: Sequence[RunWarning]
+    limits: Sequence[str]
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -84,7 +87,8 @@ class Comparisons:
         names = {"score": METRICS[self.metric].title}
         names |= {"score_reference": "reference", "p_value": "p"}
         rows = pd.DataFrame(self.rows).drop(columns=["metric", "reference"]).rename(columns=names)
-        return f"{align_rows(records(rows))}\n\n{fill(self.legend)}"
+        parts = [*self.limits, align_rows(records(rows)), fill(self.legend)]
+        return "\n\n".join(parts)
 
     def figure(self) -> Figure:
         """Draw the differences and their intervals."""
@@ -169,6 +173,7 @@ def compare(
         metric=metric,
         legend=_legend([reference, *entrants]),
         warnings=unique_warnings(warnings),
+        limits=[*dict.fromkeys(filter(None, (run.limit for run in opened)))],
     )
 
 
@@ -241,7 +246,8 @@ def paired_scores(
     for side in (model, reference):
         table = side.tables[test]
         own = table[table["id"].isin(ids)]
-        clips = scored_clips(own, side.run.group_of, side.run.header.measure)
+        run = side.run
+        clips = scored_clips(own, run.group_of, run.header.measure, is_mixed=run.is_mixed)
         scored.append(score_groups(clips))
     return estimate_differences(*scored)
 

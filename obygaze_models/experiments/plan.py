@@ -15,11 +15,17 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from obygaze_features.common.text import file_names
+from obygaze_features.common.text import counted, file_names
 from obygaze_features.errors import ExperimentError
+from obygaze_features.items.items import group_noun
 from obygaze_features.manifests import LabelScheme, LabelSet, Manifest, RunSet, Split, stratified
 from obygaze_features.manifests.labels import SEPARATOR
-from obygaze_features.manifests.splits import cut_files, describe_neighbours, meet_in_time
+from obygaze_features.manifests.splits import (
+    cut_files,
+    describe_neighbours,
+    meet_in_time,
+    whole_groups,
+)
 from obygaze_models.data.dataset import ClipDataset, join_clips, with_numbers
 from obygaze_models.data.folds import N_FOLDS, Fold, Near
 from obygaze_models.data.protocols import (
@@ -48,6 +54,10 @@ RELEASED = {
 """The authors' split file for each set of levels."""
 RELEASED_CONCEPTS = "02_EN_HN_S"
 """The authors' split file for learning concepts."""
+CLIPS = "clips"
+"""The value of `split` for new folds of clips, which mix films."""
+MIN_FOLDS = 3
+"""One for each of training, validation and testing."""
 OFFICIAL = "official"
 """The name of the split, and of the protocol, for a benchmark's own sets."""
 
@@ -337,7 +347,7 @@ def make_division(
     if protocol.divides == "clips" and not experiment.split:
         return Division(name)
     split = _find_split(experiment, manifest, name)
-    least = 2 if protocol.own_sets else 3
+    least = 2 if protocol.own_sets else MIN_FOLDS
     if len(split.sizes) < least or 0 in split.sizes:
         sizes = ", ".join(map(str, split.sizes))
         raise ExperimentError(
@@ -345,7 +355,7 @@ def make_division(
             f"has folds of {sizes} clips. Use another split (see obygaze manifests split)"
         )
     near = ""
-    if split.name not in manifest.split_names and not experiment.groups and not experiment.gap:
+    if split.name not in manifest.split_names and not experiment.gap:
         near = describe_neighbours(manifest.items, split)
     return Division(
         name,
@@ -358,8 +368,13 @@ def make_division(
 
 
 def _find_split(experiment: Experiment, manifest: Manifest, protocol: str) -> Split:
-    """Return the experiment's split, the manifest's only split, or new folds."""
+    """Return the experiment's split, the manifest's only split, or new folds.
+
+    The only split counts if it keeps films (or other groups) whole.
+    """
     names = manifest.split_names
+    if experiment.split == CLIPS and CLIPS not in names:
+        return _draw_split(experiment, manifest, "")
     if experiment.split:
         return manifest.split(experiment.split)
     if PROTOCOLS[protocol].own_sets:
@@ -367,43 +382,59 @@ def _find_split(experiment: Experiment, manifest: Manifest, protocol: str) -> Sp
             "the official protocol uses a benchmark's own sets. Set split = "
             f'"official" (splits of {manifest.name}: {", ".join(names) or "none"})'
         )
+    column = _grouping(experiment, manifest)
     if experiment.split == "" or not names:
-        return _draw_split(experiment, manifest)
+        return _draw_split(experiment, manifest, column)
     if len(names) > 1:
         raise ExperimentError(
             f"{manifest.name} has several splits: {', '.join(names)}. Name one in the experiment "
             '(split = "NAME"), or draw new folds (split = "")'
         )
     only = manifest.split(names[0])
-    if experiment.groups:
-        groups = manifest.items.groups(experiment.groups, only.ids)
+    if column:
+        groups = manifest.items.groups(column, only.ids)
         if len({*zip(groups, only.folds, strict=True)}) > len({*groups}):
-            return _draw_split(experiment, manifest)  # it divides a group
+            return _draw_split(experiment, manifest, column)  # it divides a group
     return only
 
 
-def _draw_split(experiment: Experiment, manifest: Manifest) -> Split:
-    """Draw folds of whole groups, of stretches of files (if there is a gap), or of clips."""
-    column = experiment.groups
-    labels = manifest.labels(experiment.labels)
-    gap = 0.0
+def _grouping(experiment: Experiment, manifest: Manifest) -> str:
+    """Return the column of groups that drawn folds keep whole; "" if clips have no films."""
+    if experiment.groups:
+        return experiment.groups
+    items = manifest.items
+    labelled = manifest.labels(experiment.labels).ids
+    has_films = any(items.films[items.row(clip)] for clip in labelled)
+    return "film" if has_films else ""
+
+
+def _draw_split(experiment: Experiment, manifest: Manifest, column: str) -> Split:
+    """Draw folds of whole groups; without a column, of clips or (with a gap) stretches of files."""
+    seed = experiment.seed
     if column:
-        groups = manifest.items.groups(column, labels.ids)
-    else:
-        gap = experiment.gap
-        groups = cut_files(manifest.items, labels.ids, gap)
-    folds = min(N_FOLDS, len({*groups}))
+        drawn = whole_groups(manifest, groups=column, labels=experiment.labels, seed=seed)
+        count = len(drawn.sizes)
+        if count < MIN_FOLDS:
+            noun = group_noun(column)
+            raise ExperimentError(
+                f"{counted(count, noun)}: training, validation and testing need one {noun} each. "
+                f'For folds of clips, which mix {noun}s, set split = "{CLIPS}"'
+            )
+        return replace(drawn, name=f"{count} folds by {column}, seed {seed}")
+
+    labels = manifest.labels(experiment.labels)
+    gap = experiment.gap
+    count = len({*cut_files(manifest.items, labels.ids, gap)})
+    folds = min(N_FOLDS, count)
     if gap:  # two stretches per fold if possible: levels rarely change
-        folds = min(folds, max(3, len({*groups}) // 2))
+        folds = min(folds, max(MIN_FOLDS, count // 2))
     kind = "stretches of files" if gap else "stratified"
-    by_column = f" by {column}" if column else ""
     return stratified(
         manifest,
         folds=folds,
-        seed=experiment.seed,
-        name=f"{kind}, {folds} folds{by_column}, seed {experiment.seed}",
+        seed=seed,
+        name=f"{kind}, {folds} folds, seed {seed}",
         labels=experiment.labels,
-        groups=column,
         gap=gap,
     )
 

@@ -136,6 +136,8 @@ def scored_clips(
     table: pd.DataFrame,
     group_of: Mapping[str, str],
     measure: str = "",
+    *,
+    is_mixed: bool = False,
 ) -> ScoredClips:
     """Convert a model's predictions on a test set to `ScoredClips`."""
     ids = table["id"].tolist()
@@ -149,6 +151,7 @@ def scored_clips(
         measure=measure,
         kind=target.key,
         cross_validated=is_cross_validated(table),
+        is_mixed=is_mixed,
     )
 
 
@@ -156,11 +159,13 @@ def score_models(
     table: pd.DataFrame,
     group_of: Mapping[str, str],
     measure: str = "",
+    *,
+    is_mixed: bool = False,
 ) -> list[ModelScores]:
     """Score each model on each test set."""
     models = []
     for (model, test), own in split_by(table, "model", "test").items():
-        scored = score_groups(scored_clips(own, group_of, measure))
+        scored = score_groups(scored_clips(own, group_of, measure, is_mixed=is_mixed))
         estimates = estimate_scores(scored)
         kind = target_of_columns(own.columns).key
         by_fit = {}

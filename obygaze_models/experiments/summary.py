@@ -22,7 +22,8 @@ Rows = list[dict[str, Any]]
 def headline(run: Run) -> str:
     """Return the result of the run's first model as a sentence for each test set."""
     own = [scores for scores in run.model_scores if scores.model == run.main_model]
-    return "\n".join(_sentence(run, scores) for scores in own)
+    sentences = [_sentence(run, scores) for scores in own]
+    return "\n".join(filter(None, [run.limit, *sentences]))
 
 
 def _sentence(run: Run, scores: ModelScores) -> str:
@@ -101,12 +102,14 @@ def _describe_means(run: Run) -> str:
     means = [scores for scores in run.model_scores if not scores.pooled]
     if not means:
         return f"Scores are for all test clips together: fewer than two {noun}s can be scored."
-    text = f"Scores are means over {noun}s, and low and high are the ends of a 95% t interval"
-    if any(scores.cross_validated for scores in means):
-        text += f", with {CROSSED}."
-    else:
-        text += f", for these trained models on other {noun}s."
-    text += f" It needs {MIN_GROUPS} {noun}s, and {MIN_CLIPS} clips of each class."
+    text = f"Scores are means over {noun}s."
+    if not run.is_mixed:
+        text += " Low and high are the ends of a 95% t interval"
+        if any(scores.cross_validated for scores in means):
+            text += f", with {CROSSED}."
+        else:
+            text += f", for these trained models on other {noun}s."
+        text += f" It needs {MIN_GROUPS} {noun}s, and {MIN_CLIPS} clips of each class."
     left_out = [*dict.fromkeys(name for scores in means for name in scores.left_out)]
     if left_out:
         titles = run.clips.drop_duplicates("group").set_index("group")["title"]
@@ -123,11 +126,6 @@ def _clips(run: Run) -> dict[str, Any]:
     facts: dict[str, Any] = {"protocol": header.protocol, "folds": header.split}
     for test, own in run.tests.items():
         facts[test] = dict(zip(run.task(test).class_titles, own.classes.values(), strict=True))
-    if header.also_trained:
-        tested = len(run.tested_groups)
-        facts["overlap"] = (
-            f"training has clips of {header.also_trained} of {tested} tested {run.noun}s"
-        )
     facts["balance"] = header.balance
     facts["clips used"] = int((run.clips["used"] == "").sum())
     facts |= describe_unused(run.clips)

@@ -229,7 +229,12 @@ class Run:
     @cached_property
     def model_scores(self) -> list[ModelScores]:
         """The scores of each model on each test set, computed from the predictions."""
-        return score_models(self.predictions, self.group_of, self.header.measure)
+        return self.score(self.predictions)
+
+    def score(self, table: pd.DataFrame) -> list[ModelScores]:
+        """Score each model on each test set, in some rows of `predictions`."""
+        measure = self.header.measure
+        return score_models(table, self.group_of, measure, is_mixed=self.is_mixed)
 
     @cached_property
     def tests(self) -> dict[str, TestSet]:
@@ -269,7 +274,7 @@ class Run:
             return scores_table(self.model_scores)
         parts = []
         for value, own in self.predictions.groupby(self.predictions["id"].map(self.column(by))):
-            scores = scores_table(score_models(own, self.group_of, self.header.measure))
+            scores = scores_table(self.score(own))
             parts.append(scores[scores["group"] == ""].assign(value=value))
         return pd.concat(parts, ignore_index=True)
 
@@ -289,6 +294,23 @@ class Run:
     def noun(self) -> str:
         """The unit that scores are averaged over, or "clip" if no tested clip has a group."""
         return group_noun(self.by) if self.tested_groups else "clip"
+
+    @property
+    def is_mixed(self) -> bool:
+        """True if a fit was trained on clips of a film (or other group) that it tests."""
+        return self.header.also_trained > 0
+
+    @property
+    def limit(self) -> str:
+        """The sentence that scores are not about new films; "" if tested films are new."""
+        count = self.header.also_trained
+        total = len(self.tested_groups)
+        if not count:
+            return ""
+        tested = f"{count} of {total} tested {self.noun}s were"
+        if count == total:
+            tested = f"Each tested {self.noun} was"
+        return f"{tested} also trained on: this says nothing about new {self.noun}s."
 
     @cached_property
     def tested_groups(self) -> list[str]:

@@ -12,9 +12,11 @@ LEAK = "leak"
 
 
 def alarms(runs: Sequence[Run]) -> list[str]:
-    """Return the warnings about void scores and leaks, as the runs recorded them."""
+    """Return what the scores are not about, and the warnings about void scores and leaks."""
+    limits = [run.limit for run in runs if run.is_mixed]
     warnings = [warning for run in runs for warning in run.warnings]
-    return list(dict.fromkeys(str(warning) for warning in warnings if _is_grave(warning)))
+    grave = [str(warning) for warning in warnings if _is_grave(warning)]
+    return list(dict.fromkeys([*limits, *grave]))
 
 
 def cautions(runs: Sequence[Run]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.tasks import Task
 from obygaze_models.experiments.compare import SIGNIFICANT, Entrant, paired_scores, shared_clips
-from obygaze_models.experiments.scores import ModelScores, average_over_fits, score_models
+from obygaze_models.experiments.scores import ModelScores, average_over_fits
 from obygaze_models.experiments.tables import Run
 from obygaze_models.report.sources import Labels
 from obygaze_models.scoring.intervals import Estimate, estimate_mean, holm, restrict, shortage
@@ -279,6 +279,9 @@ def score_row(entry: Tested, scores: ModelScores, table: pd.DataFrame, name: str
     few = shortage(test.classes.values(), scores.films, metric, noun=entry.run.noun)
     above = _above_guess(entry, scores, table, metric)
     estimate = estimate_mean(above, cross_validated=scores.cross_validated)
+    if entry.run.is_mixed:
+        few = ""
+        estimate = replace(estimate, interval=None, p_value=None)
     always = test.guesses.get("all positive", {})
     return Row(
         name,
@@ -319,7 +322,7 @@ def _without_empty(entry: Tested) -> Iterator[Row]:
     full = entry.table[~entry.table["id"].isin(empty)]
     if len(full) in (0, len(entry.table)):
         return
-    (scores,) = score_models(full, entry.run.group_of)
+    (scores,) = entry.run.score(full)
     row = score_row(entry, scores, full, "", "")
     yield replace(row, kind=SUBSET, f1=None, always=None)
 

@@ -195,7 +195,7 @@ class ReproductionContext:
         suffix
             The end of the run folder's name.
         split
-            The authors' split. The leak-free and paper protocols draw new folds instead.
+            The authors' split. The leak-free and paper protocols draw new folds of clips instead.
         options
             The other fields of `Experiment`.
         """
@@ -210,7 +210,7 @@ class ReproductionContext:
                 parts.append(part)
             return
         if setting.protocol in ("leak-free", "paper"):
-            split = ""
+            split = "clips"
         needs.experiments[f"{setting.key}/{slot}-{array}-{suffix}"] = Experiment(
             manifest=str(self.folder),
             store=store.where,

@@ -70,6 +70,9 @@ class ScoredClips:
         The kind of target. If it is not classes, labels and predictions are numbers.
     cross_validated
         True if fits are trained on clips that other fits test.
+    is_mixed
+        True if fits are trained on clips of the groups that they test. There are then no intervals,
+        because the scores say nothing about other groups.
     """
 
     ids: Sequence[str]
@@ -80,6 +83,7 @@ class ScoredClips:
     measure: str = ""
     kind: str = CLASSES
     cross_validated: bool = False
+    is_mixed: bool = False
 
     @cached_property
     def rounds(self) -> list[Array]:
@@ -129,8 +133,8 @@ class GroupScores:
         The number of clips of each class.
     together
         The scores of all clips together, in the form that `estimate_weighted` needs.
-    cross_validated
-        True if fits are trained on clips that other fits test.
+    cross_validated, is_mixed
+        See `ScoredClips`.
     """
 
     values: pd.DataFrame
@@ -138,6 +142,7 @@ class GroupScores:
     class_counts: list[int]
     together: Mapping[str, Array]
     cross_validated: bool
+    is_mixed: bool
 
     @property
     def pooled(self) -> bool:
@@ -212,6 +217,7 @@ def score_groups(clips: ScoredClips, *, pooled: bool = False) -> GroupScores:
         class_counts=clips.class_counts,
         together=together,
         cross_validated=clips.cross_validated,
+        is_mixed=clips.is_mixed,
     )
 
 
@@ -277,6 +283,8 @@ def _estimate_each(scored: GroupScores, *, least: float = 0.0) -> dict[str, Esti
         else:
             values = scored.values[key].to_numpy()
             estimate = estimate_mean(values, cross_validated=scored.cross_validated)
+        if scored.is_mixed:
+            estimate = replace(estimate, interval=None, p_value=None)
         estimates[key] = restrict(estimate, key, scored.class_counts, least=least)
     return estimates
 
@@ -295,6 +303,7 @@ def estimate_differences(model: GroupScores, reference: GroupScores) -> dict[str
         values=model.values[common] - reference.values[common],
         together=together,
         cross_validated=model.cross_validated or reference.cross_validated,
+        is_mixed=model.is_mixed or reference.is_mixed,
     )
     differences = _estimate_each(apart, least=-1.0)
     return {key: Difference(first[key], second[key], differences[key]) for key in common}

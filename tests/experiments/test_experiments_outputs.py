@@ -27,7 +27,10 @@ def words(text):
 
 
 def test_run_prints_the_result_and_its_tables(world, tmp_path):
-    toml = write_experiment(tmp_path / "sure.toml", world, estimators=["logistic", "majority"])
+    models = ["logistic", "majority"]
+    toml = write_experiment(
+        tmp_path / "sure.toml", world, split="", protocol="split", estimators=models
+    )
     result = run_obygaze("models", "run", toml, "-o", tmp_path / "run", code=0)
     run = om.load_run(tmp_path / "run")
     [scores] = [own for own in run.model_scores if own.model == "logistic"]
@@ -39,7 +42,7 @@ def test_run_prints_the_result_and_its_tables(world, tmp_path):
     assert headline(run).startswith(first)
     assert result.stdout.startswith(headline(run))
     assert describe_run(run) in result.stdout
-    assert "for these trained models on other films" in words(result.stdout)
+    assert "variance of Nadeau and Bengio" in words(result.stdout)
     assert "guess: all positive" in result.stdout
 
 

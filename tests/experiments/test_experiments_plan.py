@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError, ObygazeError
 from obygaze_features.manifests import (
@@ -156,8 +157,14 @@ def test_an_impossible_experiment_leaves_no_run(world, experiment, tmp_path, cha
     assert not (tmp_path / "of/mine/run").exists()
 
 
-def test_the_only_split_of_a_manifest_is_used(experiment):
-    assert make_plan(structs.replace(experiment, split=None)).division.split == "ten"
+def test_the_only_split_of_a_manifest_is_used_if_it_keeps_films_whole(world, experiment, tmp_path):
+    assert make_plan(structs.replace(experiment, split=None)).division.split != "ten"
+    manifest = Manifest.load(world.manifest)
+    whole = of.Manifest("whole", manifest.items, manifest.scheme)
+    whole = whole.with_parts(manifest.labels(), of.leave_film_out(manifest))
+    whole.save(tmp_path / "whole")
+    plan = make_plan(structs.replace(experiment, manifest=str(tmp_path / "whole"), split=None))
+    assert plan.division.split == "leave-film-out"
 
 
 @pytest.mark.parametrize("negatives", [{"test_negatives": [["A", "B"]]}, {"positives": ["A", "B"]}])

@@ -158,7 +158,7 @@ def test_groups_of_a_column_work_like_films(world, spans, make_run, tmp_path):
         seen = {row["fit"]: om.load_model(row["folder"])[1].seen_groups for row in run.saved}
         for fit in fits_of(run):
             assert not {group_of[clip] for clip in fit.ids} & {*seen[fit.fit]["director"]}
-    changes = {"groups": None, "split": "", "protocol": None, "test_negatives": ()}
+    changes = {"groups": None, "split": "clips", "protocol": None, "test_negatives": ()}
     assert make_run("films-train", manifest=spans, **changes).header.also_trained == FILMS
     manifest = Manifest.load(spans)
     films = [film * (film != "tt0") for film in manifest.items.films]
@@ -172,7 +172,7 @@ def test_groups_of_a_column_work_like_films(world, spans, make_run, tmp_path):
 
 
 def test_a_gap_excludes_neighbours_of_test_clips(spans, experiment):
-    changes = {"manifest": spans, "split": "", "protocol": None, "balance": "none"}
+    changes = {"manifest": spans, "split": "clips", "protocol": None, "balance": "none"}
     changes["estimators"] = ("majority",)
     free, apart = (make_plan(structs.replace(experiment, **changes, gap=gap)) for gap in (0, 5))
     assert (bool(free.division.near), apart.division.near) == (True, "")

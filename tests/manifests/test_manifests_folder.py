@@ -74,7 +74,7 @@ def test_other_items_than_the_header_says_are_a_problem(manifest):
 
 
 def test_importing_again_keeps_added_splits(source, manifest, obygaze):
-    obygaze("manifests", "split", manifest, "--folds", 2)
+    obygaze("manifests", "split", manifest, "--by", "clips", "--folds", 2)
     again = ("manifests", "import", "obygaze12", source, "-o", manifest)
     refused(obygaze(*again), "--overwrite")
     again = (*again, "--overwrite")

@@ -145,18 +145,18 @@ def test_splitting_with_a_gap_scales_with_the_files():
 
 
 def test_split_prints_and_writes_the_folds(manifest, obygaze, tmp_path):
-    result = obygaze("manifests", "split", manifest, "--folds", 3)
-    assert "6 clips in 3 folds ->" in result.output
+    result = obygaze("manifests", "split", manifest, "--by", "clips", "--folds", 3)
+    assert "6 clips in 3 folds, which mix films ->" in result.output
     about = {"method": "stratified by level", "labels": "paper", "folds": 3, "seed": 0}
     assert of.Manifest.load(manifest).split("leak-free").about == about
-    assert obygaze("manifests", "split", manifest, "--by", "film").exit_code == 0
+    assert "6 clips in 2 folds of whole films" in obygaze("manifests", "split", manifest).output
     films = of.Manifest.load(manifest).split("leave-film-out")
     assert films.folds == [0, 0, 0, 0, 0, 1]
     assert obygaze("manifests", "split", manifest, "--name", "../up").exit_code == 2
     lines = (f"{file}.mp4,{start},{start + 2},S,{file}" for file in "fgh" for start in (0, 2, 9))
     table, folder = write(tmp_path / "t.csv", "file,start,end,label,series", *lines), tmp_path / "m"
     obygaze("manifests", "import", "csv", table, "-o", folder)
-    obygaze("manifests", "split", folder, "--folds", 3, code=0)
+    obygaze("manifests", "split", folder, "--by", "clips", "--folds", 3, code=0)
     audited = obygaze("manifests", "audit", folder, "--json")
     [leak] = json.loads(audited.stdout)
     split = of.Manifest.load(folder).split("leak-free")

@@ -1,0 +1,131 @@
+"""What is said about new films, in drawn worlds where the truth is known.
+
+Each film has scenes whose clips share a look and a label, so a model that has seen other clips of a
+scene seems to know the label. In new films, only a weak signal is left.
+"""
+
+from datetime import date
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import binom
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.neighbors import KNeighborsClassifier
+
+import obygaze_features as of
+import obygaze_models as om
+from tests.conftest import run_obygaze
+
+FILMS = 20
+NEW_FILMS = 60
+SCENES = 10
+CLIPS = 6
+WIDTH = 16
+MODELS = {"knn": KNeighborsClassifier(), "logistic": LogisticRegression(max_iter=1000)}
+LIMIT = "Each tested film was also trained on: this says nothing about new films."
+
+
+def draw_films(chance, count, signal):
+    """Return features, labels and films: each scene has a look and a label of its own."""
+    scenes = count * SCENES
+    label_of = np.tile([0, 1], scenes // 2)
+    looks = chance.normal(size=(scenes, WIDTH))
+    looks[:, 0] += signal * label_of
+    scene = np.repeat(np.arange(scenes), CLIPS)
+    X = looks[scene] + 0.2 * chance.normal(size=(len(scene), WIDTH))
+    films = [f"film{number:02}" for number in scene // SCENES]
+    return X.astype(np.float32), label_of[scene], np.array(films)
+
+
+def write_world(folder, X, y, films):
+    """Write a manifest without a split, and a store."""
+    ids = [f"{film}-{row}" for row, film in enumerate(films)]
+    levels = np.where(y == 1, "tense", "calm")
+    pd.DataFrame({"id": ids, "film": films, "level": levels}).to_csv(folder / "c.csv", index=False)
+    manifest = of.Manifest.from_csv(folder / "c.csv", levels=["calm", "tense"])
+    manifest.save(folder / "manifest")
+    np.save(folder / "X.npy", X)
+    of.import_features(folder / "X.npy", manifest, folder / "x.zarr", ids=ids)
+    (folder / "e.toml").write_text(
+        'name = "tense"\nmanifest = "manifest"\nstore = "x.zarr"\npositives = ["tense"]\n'
+        f'train_negatives = ["calm"]\nbalance = "none"\nestimators = {[*MODELS]}\n'
+    )
+
+
+def score_new_films(model, known, new):
+    """Return the mean over new films of the AUROC of a model of the known films."""
+    X, y, _ = known
+    predicted = model.fit(X, y).predict_proba(new[0])[:, 1]
+    areas = []
+    for film in np.unique(new[2]):
+        own = new[2] == film
+        areas.append(roc_auc_score(new[1][own], predicted[own]))
+    return np.mean(areas)
+
+
+def test_the_default_is_about_new_films(tmp_path):
+    X, y, films = draw_films(np.random.default_rng(0), FILMS, signal=0)
+    write_world(tmp_path, X, y, films)
+    run = om.run_experiment(tmp_path / "e.toml", tmp_path / "run")
+    [knn] = [scores for scores in run.model_scores if scores.model == "knn"]
+    low, high = knn.interval["auroc"]
+    assert low < 0.5 < high
+    assert run.header.also_trained == 0
+
+
+def test_folds_that_mix_films_are_named_and_say_so_first(tmp_path):
+    world = draw_films(np.random.default_rng(0), FILMS, signal=0)
+    write_world(tmp_path, *world)
+    toml = tmp_path / "e.toml"
+    toml.write_text(toml.read_text() + 'split = "clips"\n')
+    run = tmp_path / "run"
+    printed = run_obygaze("models", "run", toml, "-o", run, code=0).stdout
+    assert printed.startswith(LIMIT)
+    assert "interval 0" not in printed
+    assert om.load_run(run).scores()[["low", "high"]].isna().all(axis=None)
+    assert run_obygaze("models", "compare", run, code=0).stdout.startswith(LIMIT)
+    run_obygaze("report", run, "-o", tmp_path / "page.html", code=0)
+    page = (tmp_path / "page.html").read_text()
+    assert LIMIT in page[page.index("<h1>") : page.index("<dl")]
+    assert "films that it was not trained on" not in page
+
+
+@pytest.mark.parametrize(("count", "folds"), [(20, 20), (21, 10)])
+def test_a_drawn_split_has_whole_films(count, folds, tmp_path):
+    X, y, films = draw_films(np.random.default_rng(1), count, signal=1)
+    write_world(tmp_path, X, y, films)
+    printed = run_obygaze("manifests", "split", tmp_path / "manifest", code=0).stdout
+    assert f"{len(y):,} clips in {folds} folds of whole films" in printed
+    run = om.run_experiment(tmp_path / "e.toml", tmp_path / "run")
+    assert run.clips.groupby("film")["fold"].nunique().eq(1).all()
+    assert run.clips["fold"].nunique() == folds
+
+
+def test_two_films_are_too_few_for_folds_of_whole_films(tmp_path):
+    write_world(tmp_path, *draw_films(np.random.default_rng(1), 2, signal=1))
+    failed = run_obygaze("models", "run", tmp_path / "e.toml", "-o", tmp_path / "run", code=1)
+    assert 'split = "clips"' in failed.stderr
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("signal", [0.0, 0.7])
+def test_the_interval_holds_the_truth_of_new_films(signal, tmp_path):
+    seed = date.today().toordinal()
+    draws = 40
+    held = dict.fromkeys(MODELS, 0)
+    for draw in range(draws):
+        chance = np.random.default_rng([seed, draw])
+        known = draw_films(chance, FILMS, signal)
+        new = draw_films(chance, NEW_FILMS, signal)
+        folder = tmp_path / str(draw)
+        folder.mkdir()
+        write_world(folder, *known)
+        run = om.run_experiment(folder / "e.toml", folder / "run")
+        for scores in run.model_scores:
+            low, high = scores.interval["auroc"]
+            truth = score_new_films(MODELS[scores.model], known, new)
+            held[scores.model] += low <= truth <= high
+    # With 95% coverage, fewer would be seen once in 10,000 nights.
+    assert min(held.values()) >= binom.ppf(1e-4, draws, 0.95), (seed, held)
