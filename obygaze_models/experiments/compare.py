@@ -286,13 +286,18 @@ def _rows(
 def _legend(entrants: Sequence[Entrant]) -> str:
     """Explain the columns, and name the test that p is from."""
     noun = entrants[0].run.noun
+    text = (
+        f"Scores are means over {noun}s, and differences are paired by {noun}. The reference is "
+        f"{entrants[0].name}."
+    )
+    if any(entrant.run.is_mixed for entrant in entrants):
+        return text
     test = f"a paired t-test over {noun}s"
     tables = [table for entrant in entrants for table in entrant.tables.values()]
     if any(map(is_cross_validated, tables)):
         test += f" with {CROSSED}"
     return (
-        f"Scores are means over {noun}s, and differences are paired by {noun}. The reference is "
-        f"{entrants[0].name}. p is from {test}, adjusted by Holm's method for all comparisons. "
+        f"{text} p is from {test}, adjusted by Holm's method for all comparisons. "
         "Intervals are from the same test, and not adjusted. They need "
         f"{MIN_GROUPS} {noun}s, and {MIN_CLIPS} clips of each class."
     )
