@@ -113,6 +113,22 @@ def sha256_of_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def composed(name: str) -> str:
+    """Return a name with each accent in one character with its letter; a Mac separates them.
+
+    Examples
+    --------
+    >>> len("e\\u0301t\\u00e9"), len(composed("e\\u0301t\\u00e9"))
+    (4, 3)
+    """
+    return unicodedata.normalize("NFC", name)
+
+
+def caseless(name: str) -> str:
+    """Return a name for comparisons that ignore case and how accents are encoded."""
+    return composed(name).casefold()
+
+
 def find_closest(typed: str, names: Iterable[str]) -> str | None:
     """Return the name that the user probably meant to type, or None if none is close enough.
 
@@ -142,7 +158,7 @@ def file_names(names: Iterable[str], suffix: str) -> list[str]:
     used: set[str] = set()
     files = []
     for name in names:
-        text = _NOT_IN_FILES.sub("-", unicodedata.normalize("NFC", name))
+        text = _NOT_IN_FILES.sub("-", composed(name))
         stem = "".join(letter if letter.isprintable() else "-" for letter in text)
         stem = stem.encode()[:_MAX_STEM_BYTES].decode(errors="ignore").strip(" .") or "-"
         if _KEPT_BY_WINDOWS.match(stem):

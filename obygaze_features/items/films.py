@@ -11,7 +11,7 @@ from functools import cache
 
 from obygaze_features.common.package import reference_file
 from obygaze_features.common.tables import read_table
-from obygaze_features.common.text import as_list, join_some, shorten, unknown_name
+from obygaze_features.common.text import as_list, caseless, join_some, shorten, unknown_name
 from obygaze_features.errors import UsageError
 from obygaze_features.items.items import Items
 
@@ -112,4 +112,4 @@ def match_films(name: str, titles: Mapping[str, str], *, several: bool = False) 
 
 
 def _title_key(title: str) -> str:
-    return " ".join(title.split()).casefold()
+    return " ".join(caseless(title).split())

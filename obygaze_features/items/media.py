@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from obygaze_features.common.files import VIDEO_SUFFIXES, require_folder
-from obygaze_features.common.text import group_by
+from obygaze_features.common.text import caseless, composed, group_by
 from obygaze_features.errors import VideoError, translate
 from obygaze_features.items.items import Item, media_stem
 
@@ -23,6 +23,9 @@ PLAYED = (".mp4", ".webm", ".m4v", ".mov", ".mkv")
 """The suffixes of videos that some browsers can play, most widely supported first."""
 _SCENE_FILE = re.compile(r"(tt\d{7,8})_scene_0*(\d+)(?:\.[A-Za-z0-9]+)?", re.ASCII | re.IGNORECASE)
 _SCENE_ID = re.compile(r"\A(tt\d{7,8})-0*(\d+)\Z", re.ASCII)
+
+_Listing = dict[str, list[Path]]
+"""The paths in a folder by their `caseless` stem or name."""
 
 
 @dataclass
@@ -53,19 +56,19 @@ class MediaFolder:
         require_folder(root, "a folder of videos or images", VideoError)
         self.root = root
         self.suffixes = suffixes
-        folders = filter(Path.is_dir, sorted(root.iterdir()))
-        self._film_folders = {path.name.casefold(): path for path in folders}
-        self._listed: dict[Path, dict[str, list[Path]]] = {}
+        self._listed: dict[Path, tuple[_Listing, _Listing]] = {}
 
     def candidates(self, item: Item) -> list[Path]:
-        """Return the files that match an item, in its film's folder or else in the root."""
-        below, _, name = item.media.rpartition("/")
-        film_folder = self._film_folders.get(item.film.casefold(), self.root)
-        for folder in (film_folder, self.root):
-            listed = self._files(folder / below)
+        """Return the files that match an item, in its film's folder or else in the root.
+
+        Raise `VideoError` if several folders match, for example in upper and lower case.
+        """
+        *below, name = item.media.split("/")
+        for film in dict.fromkeys((item.film, "")):
+            files_of = self._files(film, *below)
             for stem in self._stems(item):
-                files = listed.get(stem.casefold(), [])
-                exact = [file for file in files if file.name == name]
+                files = files_of.get(caseless(stem), [])
+                exact = [file for file in files if composed(file.name) == composed(name)]
                 seen = [file for file in files if file.suffix.lower() not in SOUND_SUFFIXES]
                 if files:
                     return exact or seen or files
@@ -99,20 +102,41 @@ class MediaFolder:
             stems.append(item.film)
         return list(dict.fromkeys(filter(None, stems)))
 
-    def _files(self, folder: Path) -> dict[str, list[Path]]:
-        """List a folder's files by stem, in lower case."""
+    def _files(self, *names: str) -> _Listing:
+        """Return the files by stem in a subfolder; case counts only if several folders match."""
+        folder = self.root
+        for name in filter(None, names):
+            _, folders_of = self._list(folder)
+            matches = folders_of.get(caseless(name), [])
+            exact = [path for path in matches if composed(path.name) == composed(name)]
+            chosen = exact or matches
+            if not chosen:
+                return {}
+            if len(chosen) > 1:
+                both = " and ".join(path.name for path in chosen)
+                raise VideoError(folder, f"has the folders {both}, which match {name!r}; keep one")
+            folder = chosen[0]
+        files_of, _ = self._list(folder)
+        return files_of
+
+    def _list(self, folder: Path) -> tuple[_Listing, _Listing]:
+        """List a folder's media files by stem and its folders by name, as `caseless` keys."""
         if folder not in self._listed:
             # Special files such as pipes are listed too; opening them fails with a message.
-            paths: list[Path] = []
             with translate(VideoError, folder, "cannot be read: {}", foreign=OSError):
-                if folder.exists():
-                    paths = sorted(folder.iterdir())
+                paths = sorted(folder.iterdir())
             files = []
+            folders = []
             for path in paths:
                 is_media = path.suffix.lower() in self.suffixes and not path.name.startswith(".")
-                if is_media and path.exists() and not path.is_dir():
+                if path.is_dir():
+                    folders.append(path)
+                elif is_media and path.exists():
                     files.append(path)
-            self._listed[folder] = group_by(files, lambda path: path.stem.casefold())
+            self._listed[folder] = (
+                group_by(files, lambda path: caseless(path.stem)),
+                group_by(folders, lambda path: caseless(path.name)),
+            )
         return self._listed[folder]
 
 
@@ -131,7 +155,8 @@ def locate(items: Iterable[Item], root: Path) -> Located:
         files = folder.candidates(item)
         if len(files) == 1:
             user = users.setdefault((files[0], item.start, item.end), item)
-            if user.film != item.film and root.resolve().name in (user.film, item.film):
+            films = {composed(user.film), composed(item.film)}
+            if len(films) > 1 and composed(root.resolve().name) in films:
                 raise VideoError(
                     f"{files[0]} matches {user.id} and {item.id} of different films; pass the "
                     "folder that contains one folder per film"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from obygaze_features.common.files import read_bytes
-from obygaze_features.common.text import group_by
+from obygaze_features.common.text import composed, group_by
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items.films import match_films, titles_in
 from obygaze_features.items.items import Items, media_stem
@@ -131,7 +131,7 @@ def _read_films(source: Path, items: Items) -> tuple[dict[str, list[Line]], list
     titles = titles_in(items)
     videos = {}
     for film, media in zip(items.films, items.media, strict=True):
-        videos[media_stem(Path(media).name)] = film
+        videos[composed(media_stem(Path(media).name))] = film
 
     paths = [source]
     if source.is_dir():
@@ -141,7 +141,7 @@ def _read_films(source: Path, items: Items) -> tuple[dict[str, list[Line]], list
     notes = []
     for path in paths:
         # The stem of "Juno (2007).en.srt" is "Juno (2007)".
-        stem = _LANGUAGE.sub("", path.stem)
+        stem = composed(_LANGUAGE.sub("", path.stem))
         try:
             [film] = match_films(videos.get(stem, stem), titles)
             lines = read_subtitles(path)

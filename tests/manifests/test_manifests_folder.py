@@ -113,6 +113,29 @@ def test_locate_finds_files_by_name_in_any_folder(manifest, tmp_path, obygaze):
     assert len(locate(items, videos).found) == 6
 
 
+def check_files(obygaze, tmp_path, media, code=0):
+    """Check a clip of this path; return the result of ``manifests check``."""
+    table = write(tmp_path / "clips.csv", "id,media", f"a,{media}")
+    folder = tmp_path / "m"
+    obygaze("manifests", "import", "csv", table, "-o", folder, "--overwrite", code=0)
+    return obygaze("manifests", "check", folder, "--videos", tmp_path / "videos", code=code)
+
+
+def test_folders_that_differ_only_in_case_are_not_confused(obygaze, tmp_path):
+    touch(tmp_path / "videos", "JUNO/1.mp4", "Juno/2.mp4", "Juno/2/3.mp4")
+    for media in ("JUNO/1.mp4", "Juno/2.mp4", "Juno/2/3.mp4"):
+        check_files(obygaze, tmp_path, media)
+    refused(check_files(obygaze, tmp_path, "juno/1.mp4", code=1), "JUNO and Juno", "'juno'")
+
+
+def test_accents_match_however_they_are_encoded(obygaze, tmp_path):
+    """A Mac stores a letter and its accent as two characters."""
+    composed, separated = "Am\u00e9lie", "Ame\u0301lie"
+    touch(tmp_path / "videos", f"{separated}/{composed}/{separated}.mp4")
+    touch(tmp_path / "videos", f"{separated}/{composed}/{separated}.avi")
+    check_files(obygaze, tmp_path, "/".join([composed] * 3) + ".mp4")
+
+
 IDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,20}(\.[a-z0-9]{1,3})?", fullmatch=True)
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\\\r\n\0"), max_size=20).filter(
     lambda name: name not in (".", "..")
