@@ -10,7 +10,6 @@ from typing import Any
 from obygaze_features.backbones import Backbone
 from obygaze_features.extraction.extract import load
 from obygaze_features.extraction.job import Options, plan_job, recipe_of
-from obygaze_features.items.media import Located, locate
 from obygaze_features.manifests import Manifest
 
 
@@ -45,12 +44,12 @@ def estimate(
             "bytes": to_do * row_bytes,
         }
 
-    items = [manifest.items[row] for row in job.to_do]
-    located = locate(items, media) if media else Located()
+    ids = [manifest.ids[row] for row in job.to_do]
+    without_file = {*job.located.missing, *job.located.ambiguous}
     parent = next(path for path in (output, *output.absolute().parents) if path.exists())
     return {
         "stores": stores,
-        "clips": len(items),
-        "missing": [*located.missing, *located.ambiguous],
+        "clips": len(ids),
+        "missing": [item_id for item_id in ids if item_id in without_file],
         "free": shutil.disk_usage(parent).free,
     }

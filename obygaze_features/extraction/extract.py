@@ -18,7 +18,7 @@ from obygaze_features.errors import ObygazeError, OutputExists, UsageError
 from obygaze_features.extraction.job import Job, Options, check_items, plan_job, recipe_of
 from obygaze_features.extraction.loop import run_local
 from obygaze_features.extraction.probe import embed_probe
-from obygaze_features.extraction.reuse import reuse_rows
+from obygaze_features.extraction.reuse import reuse_rows, warn_of_replaced
 from obygaze_features.extraction.summary import Progress, Summary, log_run, summarise
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import StoreWriter
@@ -77,6 +77,7 @@ def extract(
 
     loaded = load(manifest, media, backbones, settings)
     job = plan_job(manifest, media, loaded, output, settings)
+    warn_of_replaced(job)
     writers = open_stores(job, loaded)
     if settings.reuse and job.to_do:
         job = reuse_rows(job, writers)

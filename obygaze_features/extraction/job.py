@@ -16,7 +16,7 @@ from obygaze_features.backbones.checkpoints import check_store_name
 from obygaze_features.backbones.devices import describe_device
 from obygaze_features.errors import StoreError, UsageError, VideoError
 from obygaze_features.items.films import find_films, titles_in
-from obygaze_features.items.media import locate
+from obygaze_features.items.media import Located, locate
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import ArraySpec, Recipe, Store, open_store
 from obygaze_features.store.format import BLOCK_ROWS, default_block_rows
@@ -126,6 +126,8 @@ class Job:
     ----------
     manifest, media, options
         The manifest, the folder of its media files, and the options.
+    located
+        The files of the selected items.
     paths
         The path of each store, existing or not, by name.
     stores
@@ -138,6 +140,7 @@ class Job:
 
     manifest: Manifest
     media: Path | None
+    located: Located
     options: Options
     paths: Mapping[str, Path]
     stores: Mapping[str, Store]
@@ -185,8 +188,9 @@ def plan_job(
     rows = options.select(manifest)
     if options.part:
         rows = rows[is_in_part(rows // block_rows, options.part)]
+    located = Located()
     if media:
-        check_media(manifest, rows, media)
+        located = locate_media(manifest, rows, media)
     for backbone in backbones:
         if store := stores.get(backbone.name):
             if store.attributes["items_digest"] != manifest.items.digest:
@@ -195,7 +199,7 @@ def plan_job(
                     f"and copy the rows of unchanged items: --reuse {store.path}"
                 )
             require_resumable(store, manifest, recipe_of(backbone))
-    return Job(manifest, media, options, paths, stores, block_rows, rows)
+    return Job(manifest, media, located, options, paths, stores, block_rows, rows)
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -227,8 +231,8 @@ def check_items(manifest: Manifest, kinds: Sequence[str] = ("clip",)) -> None:
             raise UsageError(f"{item.id} is of kind {item.kind!r}; only {plural} are allowed")
 
 
-def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
-    """Raise `VideoError` if none of the rows has a media file.
+def locate_media(manifest: Manifest, rows: Rows, media: Path) -> Located:
+    """Locate the media files of rows; raise `VideoError` if none of them has one.
 
     This keeps a run with a mistyped folder from recording every clip as missing.
     """
@@ -239,6 +243,7 @@ def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
             f"{media} has no files of {manifest.name} (missing: {len(located.missing)}): "
             f"{located.hint}"
         )
+    return located
 
 
 def recipe_of(backbone: Backbone) -> Recipe:

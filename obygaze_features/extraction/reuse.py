@@ -1,9 +1,10 @@
-"""Copy rows from older stores, for items that have not changed since."""
+"""Copy rows from older stores, and warn of rows whose files have been replaced since."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from itertools import groupby
@@ -12,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from obygaze_features.common.text import join_some
+from obygaze_features.errors import VideoError
 from obygaze_features.extraction.job import Job
 from obygaze_features.extraction.loop import write
 from obygaze_features.items.items import Item, media_stem
-from obygaze_features.items.media import locate
 from obygaze_features.store import Status, Store, StoreWriter, open_store
 from obygaze_features.store.diff import differences, require_same
 from obygaze_features.store.writer import append_to_log, read_outcomes
@@ -73,20 +75,52 @@ def unchanged_rows(job: Job, old: Store) -> dict[int, int]:
     Stores leave out words spoken in films, so items with spoken words never count as unchanged.
     """
     items = job.manifest.items
-    files = locate(items, job.media).found if job.media else {}
-    read_fingerprint = cache(fingerprint)
+    replaced = set(replaced_ids(old, job.located.found, cache(_facts)))
     unchanged = {}
     for old_row in np.flatnonzero(old.status == Status.DONE).tolist():
         item = old.items[old_row]
         row = items.row_of.get(item.id)
-        if row is None or _without_extension(items[row]) != _without_extension(item):
+        if row is None or item.id in replaced:
             continue
-        file = files.get(item.id)
-        facts = read_fingerprint(file).split() if file and file.is_file() else []
-        # A store's fingerprint has more facts, which only decoding tells.
-        if set(facts) <= set(old.rows_table["source"][old_row].split()):
+        if _without_extension(items[row]) == _without_extension(item):
             unchanged[row] = old_row
     return unchanged
+
+
+def warn_of_replaced(job: Job) -> None:
+    """Warn of done rows whose files have been replaced since; a run keeps such rows."""
+    facts_of = cache(_facts)
+    for store in job.stores.values():
+        ids = replaced_ids(store, job.located.found, facts_of)
+        if ids:
+            logger.warning(
+                f"{store.path}: rows computed from other files than {job.media} has now: "
+                f"{len(ids)} ({join_some(ids, 3)}). They are kept. To compute them again, choose "
+                f"another output, and copy the other rows: --reuse {store.path}"
+            )
+
+
+def replaced_ids(
+    store: Store,
+    files: Mapping[str, Path],
+    facts_of: Callable[[Path], set[str]],
+) -> list[str]:
+    """Return the ids whose rows are done, but not from the file that `files` has for them."""
+    ids = store.done_ids(list(files))
+    sources = store.rows_table["source"]
+    replaced = []
+    for item_id, row in zip(ids, store.find_rows(ids).tolist(), strict=True):
+        if not facts_of(files[item_id]).issubset(sources[row].split()):
+            replaced.append(item_id)
+    return replaced
+
+
+def _facts(file: Path) -> set[str]:
+    """Return a file's fingerprint; a store's has more facts, which only decoding tells."""
+    with contextlib.suppress(VideoError):  # it cannot be read
+        if file.is_file():  # reading a pipe might never end
+            return set(fingerprint(file).split())
+    return set()
 
 
 def _without_extension(item: Item) -> Item:

@@ -79,6 +79,31 @@ def test_clips_that_changed_are_computed(films, tiny, tmp_path):
         of.extract(now, folder, tiny.with_changes(precision="x"), tmp_path / "x", reuse=fresh)
 
 
+def test_a_film_that_was_replaced_is_named(tiny, weights, obygaze, tmp_path):
+    """Its rows are kept; another output with --reuse has the new ones."""
+    folder, manifest = tmp_path / "films", tmp_path / "manifest"
+    folder.mkdir()
+    for seed, name in enumerate(("a.mp4", "b.mp4")):
+        write_clip(folder / name, "S", seed=seed)
+    clips("a.mp4", "b.mp4").save(manifest)
+
+    def run(output, *options):
+        command = ("features", "extract", manifest, "--videos", folder, "-o", tmp_path / output)
+        tiny_too = ("--backbone", f"tiny={weights}", "--device", "cpu")
+        return obygaze(*command, *tiny_too, *options, code=0).stderr
+
+    assert "--reuse" not in run("old")
+    assert "--reuse" not in run("old")
+    write_clip(folder / "b.mp4", "S", seed=2)
+    old = tmp_path / "old/tiny.zarr"
+    told = run("old")
+    assert f"1 ({clips('a.mp4', 'b.mp4').ids[1]})" in told
+    assert f"--reuse {old}" in told
+    assert f"Rows copied from {old} into {tmp_path / 'new/tiny.zarr'}: 1" in run(
+        "new", "--reuse", old
+    )
+
+
 @pytest.mark.night
 def test_each_store_takes_the_rows_of_its_own_recipe(films, tiny, old, weights, tmp_path):
     author = of.load_backbone(f"author={weights}", "cpu", mode="author")
