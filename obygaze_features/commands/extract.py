@@ -130,11 +130,12 @@ def extract(
 
     Each clip is decoded once for all backbones. Run the same command again to resume after an
     interruption. Rows of films that were replaced since are kept and counted; to compute them
-    again, choose another output, and copy the other rows with --reuse. Several runs can fill the same stores, on machines that share the output, if they
-    divide the work: --part 1/4 ... 4/4. A clip that cannot be read is recorded with the reason, and
-    the other clips are still extracted; retry such clips with --retry-failed. Every run with clips
-    to extract is logged in OUTPUT/log.jsonl. Without a terminal, a line every 30 seconds reports
-    progress, speed and the time left.
+    again, choose another output, and copy the other rows with --reuse. Several runs can fill the
+    same stores, on machines that share the output, if they divide the work: --part 1/4 ... 4/4. A
+    clip that cannot be read is recorded with the reason, and the other clips are still extracted;
+    retry such clips with --retry-failed. Every run with clips to extract is logged in
+    OUTPUT/log.jsonl. Without a terminal, a line every 30 seconds reports progress, speed and the
+    time left.
 
     Exits with code 3 if clips failed, or with code 1 if all of them did.
 

@@ -5,10 +5,10 @@ On disk, a manifest is a folder of tables and a small header, specified in manif
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ from obygaze_features.common.files import (
     write_files,
     write_text,
 )
-from obygaze_features.common.tables import read_table
+from obygaze_features.common.tables import Table, parse_table, read_table
 from obygaze_features.common.text import as_list, counted
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items.items import Item, Items, id_problem
@@ -163,20 +163,25 @@ class Manifest:
         return self._part(RunSet, name)
 
     def with_parts(self, *parts: Part) -> Manifest:
-        """Return a copy of the manifest to which label sets, splits or runs are added."""
+        """Return a copy of the manifest to which label sets, splits or runs are added.
+
+        Raise `ManifestError` if a part could not be saved and read back as it is.
+        """
         default = self.default_labels
         added = dict(self._parts)
         for part in parts:
+            self._check(part)
             if isinstance(part, LabelSet):
-                self._check_codes(part)
                 default = default or part.name
             added[part.KIND, part.name] = part
         return replace(self, _parts=added, default_labels=default)
 
     def add(self, part: Part, *, overwrite: bool = False) -> None:
-        """Add a label set, a split or runs, also to the folder of a manifest that was loaded."""
-        if isinstance(part, LabelSet):
-            self._check_codes(part)
+        """Add a label set, a split or runs, also to the folder of a manifest that was loaded.
+
+        Raise `ManifestError` if the part could not be read back as it is.
+        """
+        self._check(part)
         if self.folder is not None:
             _write_part(self.folder, part, overwrite=overwrite)
         elif part.name in self._names(part.KIND) and not overwrite:
@@ -363,7 +368,9 @@ class Manifest:
             write_text(new / "items.csv", self.items.to_csv())
             for kind, part in PARTS.items():
                 for name in self._names(kind):
-                    _write_part(new, self._part(part, name))
+                    saved = self._part(part, name)
+                    self._check(saved)
+                    _write_part(new, saved)
             if folder.exists() and read_header(folder).get("digest") == self.digest:
                 for kind in PARTS:
                     for old in (folder / kind).glob("*.*"):
@@ -390,17 +397,27 @@ class Manifest:
         path = Path(self.folder or self.name, "labels", f"{labels.name}.json")
         return scheme_in(labels.about, path, self.scheme)
 
-    def _check_codes(self, labels: LabelSet) -> None:
-        """Raise if a level or a concept is not in the scheme, because it could not be read back."""
-        scheme = self._scheme_of(labels)
-        concepts = set(chain.from_iterable(labels.concepts))
-        unknown = set(labels.levels).difference(scheme.codes)
-        unknown |= concepts.difference(scheme.concept_names)
-        if unknown:
+    def _check(self, part: Part) -> None:
+        """Raise `ManifestError` if a part would not be read back as it is."""
+        if id_problem(part.name):
+            raise UsageError(f"{part.name!r} cannot be a file name in {part.KIND}/; choose another")
+        path = Path(self.folder or self.name, part.KIND, f"{part.name}.csv")
+        text = part.to_csv()
+        table = parse_table(path, io.StringIO(text, newline=""), required=part.REQUIRED)
+        again = self._read(type(part), table, part.about).to_csv()
+        if again != text:
+            lines = zip(text.splitlines(), again.splitlines(), strict=False)
+            ours, read = next(pair for pair in lines if len(set(pair)) > 1)
             raise ManifestError(
-                f"the label set {labels.name!r} has {min(unknown)!r}, which is not a level or "
-                "concept of its scheme; convert it: scheme.level(text) or scheme.concept(text)"
+                f"{path}: {ours!r} would be read back as {read!r}; pass the scheme's own codes and "
+                "names: scheme.level(text), scheme.concept(text)"
             )
+
+    def _read(self, cls: type[P], table: Table, about: Mapping[str, Any]) -> Any:
+        """Make a part from its table; raise if an id is not in the manifest."""
+        if table["id"] != self.ids:
+            map_column(table, "id", self.items.row)
+        return cls.from_table(table.path.stem, table, about, self.scheme)
 
     def _names(self, kind: str) -> list[str]:
         names = []
@@ -420,17 +437,12 @@ class Manifest:
                 )
             path = self.folder / kind / f"{name}.csv"
             table = read_table(path, required=cls.REQUIRED)
-            if table["id"] != self.ids:
-                map_column(table, "id", self.items.row)  # raises if an id is unknown
-            about = read_about(path)
-            self._parts[kind, name] = cls.from_table(name, table, about, self.scheme)
+            self._parts[kind, name] = self._read(cls, table, read_about(path))
         loaded: P = self._parts[kind, name]
         return loaded
 
 
 def _write_part(folder: Path, part: Part, *, overwrite: bool = False) -> None:
-    if id_problem(part.name):
-        raise UsageError(f"{part.name!r} cannot be a file name in {part.KIND}/; choose another")
     path = folder / part.KIND / f"{part.name}.csv"
     files = {path: part.to_csv(), path.with_suffix(".json"): to_json(dict(part.about))}
     write_files(files, overwrite=overwrite)

@@ -284,10 +284,12 @@ def stratified(
     With `groups`, a column of the items such as ``film`` or ``media``, all items of a group are in
     one fold, and the levels are spread about evenly. With a `gap` (the seconds that will separate
     test and training clips), the groups are stretches of each file that are long enough for some of
-    their clips to remain (see `cut_files`).
+    their clips to remain (see `cut_files`); `groups` takes no gap.
 
     By default, the split is called ``leak-free``, or ``by-`` and the column.
     """
+    if groups and gap:
+        raise UsageError("folds of whole groups have no gap; pass groups or gap, not both")
     label_set = manifest.labels(labels)
     ids = label_set.ids
     default = "leak-free"

@@ -1,10 +1,12 @@
 """Manifests in Python, with paths as `str` or `Path`."""
 
+from dataclasses import replace
+
 import pytest
 
 import obygaze_features as of
 from obygaze_features.errors import ManifestError, UnknownItem, UsageError
-from obygaze_features.manifests import LabelSet
+from obygaze_features.manifests import LabelSet, Run, RunSet, Split
 from tests.kit.files import write
 
 ROWS = [
@@ -18,16 +20,28 @@ def table(tmp_path):
     return write(tmp_path / "clips.csv", "id,film,video,level,concepts", *ROWS)
 
 
-def test_invalid_parts_are_refused(table):
+def test_parts_that_could_not_be_read_back_are_refused(table, tmp_path):
     manifest = of.Manifest.from_csv(table)
-    for level, concept, fact in [
-        ("sure", "Body", "has 'sure', which is not a level"),
-        ("S", "Nonsense", "has 'Nonsense', which is no"),
+    loaded = replace(manifest, folder=tmp_path / "m")
+    manifest.save(loaded.folder)
+    for part, fact in [
+        (LabelSet("mine", ["c0"], ["sure"], [("Body",)]), "'c0,sure,Body'.*'c0,S,Body'"),
+        (LabelSet("mine", ["c0"], ["S"], [("Nonsense",)]), "line 2.*'Nonsense'"),
+        (LabelSet("mine", ["c0", "x"], ["S", "S"], [(), ()]), "line 3: unknown id 'x'"),
+        (LabelSet("mine", ["c0", "c0"], ["S", "S"], [(), ()]), "line 3: duplicate id 'c0'"),
+        (Split("mine", ["x"], [0]), "unknown id 'x'"),
+        (Split("mine", ["c0"], [-1]), "fold '-1'"),
+        (RunSet("mine", [Run("0", ["c0"], ["x"])]), "line 3: unknown id 'x'"),
     ]:
-        labels = LabelSet("mine", ["c0"], [level], [(concept,)])
-        for add in (lambda of_it: manifest.with_parts(of_it), manifest.add):
+        for add in (manifest.with_parts, manifest.add, loaded.add):
             with pytest.raises(ManifestError, match=fact):
-                add(labels)
+                add(part)
+        assert not (tmp_path / "m" / part.KIND / "mine.csv").exists()
+    fewer = replace(manifest, items=manifest.items.take([0]))
+    with pytest.raises(ManifestError, match="unknown id 'c1'"):
+        fewer.save(tmp_path / "fewer")
+    with pytest.raises(UsageError, match="groups or gap"):
+        of.stratified(manifest, folds=2, groups="film", gap=5)
     manifest.add(of.stratified(manifest, folds=2))
     with pytest.raises(UsageError, match="leak-free"):
         manifest.add(of.stratified(manifest, folds=2, seed=1))
