@@ -21,7 +21,7 @@ from obygaze_features.common.text import (
     unknown_name,
 )
 from obygaze_features.errors import AnnotationError
-from obygaze_features.items.items import id_problem, safe_id
+from obygaze_features.items.items import id_problem, safe_id, safe_ids
 from obygaze_features.manifests.importers.reading import film_of_file, parse_time
 from obygaze_features.manifests.labels import (
     OWN_LEVELS,
@@ -181,7 +181,9 @@ def _with_concepts(
 def read_films(source: Films) -> dict[str, Film]:
     """Return films by id; a table has a ``film`` column, and optionally ``title`` and ``end``."""
     if not isinstance(source, str | Path):
-        return {safe_id(film): details for film, details in (source or {}).items()}
+        known = source or {}
+        id_of = safe_ids("film", known)
+        return {id_of[film]: details for film, details in known.items()}
 
     table = read_mapped_table(Path(source), dict.fromkeys(FILM_COLUMNS, ()), required=["film"])
 

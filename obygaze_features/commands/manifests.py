@@ -236,9 +236,9 @@ def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, shift
     """Make a manifest of the words spoken in each clip.
 
     SOURCE is an SRT or WebVTT file named after its film's id, title or video (tt0467406.srt, "Juno
-    (2007).en.vtt"), or a folder of such files, one per film. Each text has the id of its clip. A
-    subtitle that spans several clips goes to the clip that contains most of it. Exits with code 3
-    if a film has no subtitles, or if files or subtitles could not be used.
+    (2007).en.vtt"), or a folder of such files, one per film. Each text has the id and the columns
+    of its clip. A subtitle that spans several clips goes to the clip that contains most of it.
+    Exits with code 3 if a film has no subtitles, or if files or subtitles could not be used.
 
     Only the new manifest contains the words. Stores extracted from it do not.
 

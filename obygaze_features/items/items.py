@@ -204,8 +204,13 @@ class Items:
 
     @cached_property
     def spans_by_film(self) -> dict[str, NDArray[np.intp]]:
-        """The rows of each film's spans, ordered by time; film names are converted to safe ids."""
-        films = map_cells(lambda film: film and safe_id(film), self.span_films)
+        """The rows of each film's spans, ordered by time; film names are converted to safe ids.
+
+        Raise `ManifestError` if two films would get the same id.
+        """
+        names = self.span_films
+        id_of = safe_ids("film", filter(None, names))
+        films = [id_of.get(name, "") for name in names]
         spans = list(zip(self.starts.tolist(), self.ends.tolist(), strict=True))
         by_film = group_by(self.span_rows, films.__getitem__)
         for rows in by_film.values():
@@ -399,6 +404,21 @@ def safe_id(name: str) -> str:
     if lost or not safe:
         return f"{safe}-{sha256_of_text(name)[:8]}".removeprefix("-")
     return safe
+
+
+def safe_ids(noun: str, names: Iterable[str]) -> dict[str, str]:
+    """Return the `safe_id` of each name; raise `ManifestError` if two names would get the same."""
+    id_of: dict[str, str] = {}
+    name_of: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        id_of[name] = safe_id(name)
+        first = name_of.setdefault(id_of[name], name)
+        if first != name:
+            raise ManifestError(
+                f"the {noun}s {shorten(first)} and {shorten(name)} would both get the id "
+                f"{id_of[name]!r}; rename one of them"
+            )
+    return id_of
 
 
 def media_stem(name: str) -> str:

@@ -15,7 +15,7 @@ from obygaze_features.common.files import read_bytes
 from obygaze_features.common.text import composed, group_by
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items.films import match_films, titles_in
-from obygaze_features.items.items import Items, media_stem
+from obygaze_features.items.items import WITHHELD, Items, media_stem
 from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.manifest import Manifest
 
@@ -38,7 +38,7 @@ class Line(NamedTuple):
 
 
 def with_subtitles(manifest: Manifest, source: Path | str, *, shift: float = 0.0) -> Manifest:
-    """Return a manifest of the words spoken in each clip, as texts with the same ids.
+    """Return a manifest of the words spoken in each clip, as texts with the same ids and columns.
 
     A subtitle goes to the clip that contains most of it. Clips of films without subtitles are left
     out. The result's `notes` name films and files that could not be used, and count the subtitles
@@ -91,7 +91,7 @@ def with_subtitles(manifest: Manifest, source: Path | str, *, shift: float = 0.0
         kinds=["text"] * len(items),
         media=[""] * len(items),
         texts=texts,
-        extra={},
+        extra={name: cells for name, cells in items.extra.items() if name != WITHHELD},
         check=False,
     )
     return replace(

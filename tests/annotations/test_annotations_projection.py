@@ -1,5 +1,6 @@
 """Grids of clips, projection onto them, and merging, by the paper's example and exact fractions."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -12,7 +13,7 @@ from obygaze_features.annotations import Film, Segment
 from obygaze_features.annotations.grid import read_grid
 from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.annotations.project import project
-from obygaze_features.errors import AnnotationError, UsageError
+from obygaze_features.errors import AnnotationError, ManifestError, UsageError
 from obygaze_features.manifests import Concept, Item, Items, LabelScheme, LabelSet, Level
 from tests.kit.timelines import FIRST, SECOND, grid, pairs, segments, worked
 
@@ -158,6 +159,17 @@ def test_the_grids_scheme_must_have_the_same_levels():
     assert pairs(result.label_sets[0])[2] == ("NS", {"Gaze", "Posture"})
     assert result.grid.scheme.concept_names[:2] == ("Gaze", "Body")
     assert pairs(merge_labels(result.label_sets, result.grid))[1] == ("S", {"Body", "Gaze"})
+
+
+def test_films_that_would_share_an_id_are_refused(tmp_path):
+    marked = of.Timelines("worked", segments("one", FIRST, "A_B"))
+    two = [*grid(film="A_B"), *(replace(item, film="A B", id=f"x{item.id}") for item in grid())]
+    with pytest.raises(ManifestError, match="'A_B' and 'A B'"):
+        project(marked, of.Manifest("grid", Items.of(two)))
+    worked().save(tmp_path / "t")
+    films = {"A B": Film(), "A_B": Film(end=9)}
+    with pytest.raises(ManifestError, match="'A B' and 'A_B'"):
+        of.Timelines.from_csv(tmp_path / "t/segments.csv", films=films)
 
 
 def ends_at(end, film="film"):

@@ -42,16 +42,16 @@ WORDS = ["Look at her! Mostly before the minute.", "Caf\u00e9 & bar", ""]
 @pytest.fixture
 def films():
     items = [
-        Item(f"{film}-{n}", film=film, media=f"{film} disc.mp4", start=60 * n, end=60 * n + 60)
+        Item(f"{film}-{n}", film=film, media=f"{film} d\u00edsc.mp4", start=60 * n, end=60 * n + 60)
         for film in (JUNO, TITANIC)
         for n in range(3)
     ]
-    return of.Manifest("films", Items.of(items))
+    return of.Manifest("films", Items.of(items, {"movie_title": ["Junon"] * 6}))
 
 
 @pytest.mark.parametrize(("name", "data"), [
     (f"{JUNO}.srt", SRT.encode()),
-    (f"{JUNO} disc.srt", SRT.encode()),  # as its video
+    (f"{JUNO} di\u0301sc.srt", SRT.encode()),  # as its video, from a Mac
     ("juno.en.srt", codecs.BOM_UTF8 + SRT.replace("\n", "\r\n").encode()),
     ("a/b/JUNO.srt", SRT.encode("utf-16")),
     ("juno.srt", SRT.encode("latin-1")),
@@ -66,6 +66,7 @@ def test_each_clip_gets_its_words(films, tmp_path, name, data):
     assert words.ids == [clip for clip in films.ids if clip.startswith(JUNO)]
     assert set(words.items.kinds) == {"text"}
     assert words.items.texts == WORDS
+    assert words.items.extra == {"movie_title": ["Junon"] * 3}
     [note] = words.notes
     assert note.startswith(f"{TITANIC}: no subtitles")
     later = with_subtitles(films, tmp_path, shift=60)
@@ -86,7 +87,7 @@ def test_each_unusable_file_is_named_on_a_line(films, tmp_path, obygaze):
         "titanic.srt": "no lines at all",
         "alien.srt": SRT,
         "tt0467406.srt": SRT,
-        "tt0120338 disc.srt": SRT + BROKEN,
+        "tt0120338 d\u00edsc.srt": SRT + BROKEN,
     }
     for name, text in files.items():
         (folder / name).write_text(text)
