@@ -249,19 +249,22 @@ def backbones(names: tuple[str, ...], download: bool, as_json: bool) -> None:
     from obygaze_features.language.models import TEXT_MODELS
 
     known = known_checkpoints()
-    if not names:
-        show([_row(checkpoint) for checkpoint in known.values()], as_json)
-    for name in names:
-        if download:
+    if download:
+        for name in names:
             if name in TEXT_MODELS:
                 checkpoint = resolve(name, TEXT_MODELS)
             else:
                 checkpoint = resolve_backbone(name)
             echo(f"{name}: {checkpoint.path}")
-        elif name in known:
-            show(_facts(known[name]), as_json)
-        else:
+        return
+    rows = []
+    if not names:
+        rows = [_row(checkpoint) for checkpoint in known.values()]
+    for name in names:
+        if name not in known:
             raise UsageError(unknown_name("backbone", name, known))
+        rows.append(_facts(known[name]))
+    show(rows[0] if len(rows) == 1 else rows, as_json)
 
 
 def _row(checkpoint: KnownCheckpoint) -> dict[str, Any]:

@@ -17,6 +17,9 @@ MAX_LETTERS = 300
 OBJECT = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)")
 """A pattern for the address of an object, ``module:object``."""
 
+_NOT_THEIRS = re.compile("obygaze_|importlib|pkgutil")
+"""A pattern for files whose lines do not tell where a plug-in failed."""
+
 
 def plugin_package(plugin: EntryPoint) -> str:
     """Return the package of an entry point, as in ``mylab 1.0``."""
@@ -41,6 +44,8 @@ def load_object(path: str, error: type[ObygazeError]) -> Any:
     except (ImportError, AttributeError) as problem:
         remedy = "Install its package, set PYTHONPATH to its folder, or correct the name"
         raise error(f"{path} cannot be imported: {first_line(problem)}. {remedy}") from problem
+    except Exception as problem:  # the module's code may raise anything
+        raise error(f"{path} cannot be imported: {describe_error(problem)}") from problem
 
 
 def package_of(path: str) -> str:
@@ -50,11 +55,12 @@ def package_of(path: str) -> str:
 
 def describe_error(problem: BaseException) -> str:
     """Return an error's type and message, and the line of the plug-in's file that led to it."""
-    frames = traceback.extract_tb(problem.__traceback__)
-    frame = next((frame for frame in frames if "obygaze_" not in frame.filename), frames[-1])
-    file = "/".join(Path(frame.filename).parts[-2:])
     text = f"{type(problem).__name__}: {one_line(problem)}".removesuffix(": ")
-    return f"{text} ({file}:{frame.lineno})"
+    for frame in traceback.extract_tb(problem.__traceback__):
+        if not _NOT_THEIRS.search(frame.filename):
+            file = "/".join(Path(frame.filename).parts[-2:])
+            return f"{text} ({file}:{frame.lineno})"
+    return text
 
 
 def one_line(problem: object) -> str:

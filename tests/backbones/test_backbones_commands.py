@@ -35,6 +35,8 @@ def test_backbones_are_listed_for_people_and_scripts(obygaze):
     card = json.loads(obygaze("features", "backbones", "xclip-kinetics", "--json").stdout)
     assert (card["family"], card["embeds_texts"], card["licence"]) == ("xclip", True, "MIT")
     assert card["paper"] == "https://arxiv.org/abs/2208.02816"
+    two = json.loads(obygaze("features", "backbones", "xclip-kinetics", "vivit", "--json").stdout)
+    assert (two[0], two[1]["name"]) == (card, "vivit")
 
 
 def write_weights(name, folder):

@@ -51,7 +51,8 @@ BROKEN = {
 @pytest.fixture
 def mylab(install):
     classes = [f"class C{n}(Colours):\n    {body}\n" for n, body in enumerate(BROKEN)]
-    return install({"nets.py": NETS + "\n".join(classes)})
+    broken = {"raising.py": "\nraise KeyError('weights')\n", "unparsed.py": "def :\n"}
+    return install({"nets.py": NETS + "\n".join(classes), **broken})
 
 
 @pytest.mark.night
@@ -76,6 +77,8 @@ def test_an_unusable_class_is_refused_with_the_reason(mylab, manifest, films, tm
     reasons["mylab.nets:Colors"] = "has no attribute 'Colors'"
     reasons["mylab.nets:CALLS"] = "CALLS cannot be made: TypeError: "
     reasons["mylab.lost:Net"] = "mylab.lost:Net cannot be imported"
+    reasons["mylab.raising:Net"] = r"cannot be imported: KeyError: 'weights' .mylab/raising.py:2."
+    reasons["mylab.unparsed:Net"] = r"cannot be imported: SyntaxError: .*unparsed.py, line 1.$"
     for spec, reason in reasons.items():
         with pytest.raises(BackboneError, match=reason) as caught:
             of.extract(manifest, films, spec, tmp_path, limit=3)
