@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import os
@@ -22,6 +23,11 @@ from obygaze_features.errors import ObygazeError, UsageError
 
 MAX_ERROR = 1500
 """The maximum length of an error message, in characters; longer ones are cut in the middle."""
+REMEDIES = {
+    errno.ENAMETOOLONG: "use a shorter name",
+    errno.ENOSPC: "free some space",
+}
+"""What to do about errors of the system, by their number."""
 PARTLY_DONE = 3
 """The exit code when something was left out or failed."""
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -268,7 +274,8 @@ def _explain(error: Exception, command: str | None) -> str:
         return f"{error}; set PYTHONUTF8=1"
     # A pipe that was closed (`obygaze ... | head`) is handled by click.
     if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-        return str(error)
+        remedy = REMEDIES.get(error.errno or 0, "check the path and the disk")
+        return f"{error.filename or command}: {error.strerror or error}; {remedy}"
     if isinstance(error, MemoryError):
         return "out of memory"
     return ""

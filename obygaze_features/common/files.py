@@ -281,8 +281,10 @@ def publish_folder(folder: Path, path: Path) -> None:
     try:
         os.rename(folder, path)
     except OSError:
-        refuse_to_overwrite(path)  # it may exist by now
-        raise
+        if not os.path.lexists(path):
+            raise
+        reason = "already exists by now, made by another process; run the command again"
+        raise OutputExists(path, reason) from None
     sync_path(path.parent)
 
 

@@ -301,7 +301,8 @@ def stratified(
     count = len(set(units))
     if not 2 <= folds <= count:
         raise UsageError(
-            f"folds must be from 2 to {count}, the number of clips or groups (got {folds})"
+            "folds must be at least 2, and at most the number of clips or groups "
+            f"(got {folds} folds of {count})"
         )
 
     fold_of = deal(label_set.levels, units, folds, seed)

@@ -111,7 +111,10 @@ def test_overwriting_a_folder_loses_no_foreign_file(tmp_path):
 
 
 def test_the_first_of_two_writers_keeps_a_folder(tmp_path):
-    with pytest.raises(OutputExists, match="already exists"), files.new_folder(tmp_path / "out"):
+    with (
+        pytest.raises(OutputExists, match="run the command again"),
+        files.new_folder(tmp_path / "out"),
+    ):
         put(tmp_path / "out", "first")
     assert (tmp_path / "out/marker").read_text() == "first"
 
