@@ -11,7 +11,7 @@ import re
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import TextIO, TypeVar
 
@@ -19,10 +19,9 @@ from obygaze_features.common.files import describe_absent, require_readable
 from obygaze_features.common.text import as_list, join_some, unknown_name
 from obygaze_features.errors import ManifestError, UsageError, translate
 
-#: The number of rows, or of characters, that are turned into columns at a time, so that a table is
-#: never in memory twice.
+#: The number of rows that are turned into columns at a time, so that a table is never in memory
+#: twice.
 CHUNK_ROWS = 128
-CHUNK_CHARS = 1 << 16
 #: A column is no longer searched for equal cells if it has more distinct cells than this, and than
 #: a quarter of its rows.
 MAX_DISTINCT = 4096
@@ -30,6 +29,7 @@ DELIMITERS = (",", ";", "\t", "|")
 #: A pattern for spreadsheet formulas, with or without the apostrophe of `escape_formula`.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _NUMBER = re.compile(r"[-+]?[0-9]+([.][0-9]+)?(e[-+]?[0-9]+)?")
+csv.field_size_limit(2**31 - 1)  # the default is too short for the words of a film
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -146,8 +146,8 @@ def parse_table(
     required: Sequence[str] = (),
 ) -> Table:
     """Read the columns of an open text, as `read_table` does; `path` names it in messages."""
-    rows = _read_lines(path, file, delimiter, 0)
-    line, names = next(rows, (0, list[str]()))
+    rows = _read_lines(path, file, delimiter)
+    _, names = next(rows, (0, list[str]()))
     header = [name.strip() for name in names]
     _check_header(path, header, required)
 
@@ -155,9 +155,10 @@ def parse_table(
     # Equal cells of a column become one string, as long as few are distinct.
     known: list[dict[str, str] | None] = [{} for _ in header]
     lines = array("q")
-    for numbers, block in _read_blocks(path, file, delimiter, len(header), line):
+    while chunk := list(islice(rows, CHUNK_ROWS)):
+        numbers, cells_of_rows = zip(*chunk, strict=True)
         lines.extend(numbers)
-        for number, cells in enumerate(block):
+        for number, cells in enumerate(zip(*cells_of_rows, strict=True)):
             strings = known[number]
             if strings is None:
                 columns[number].extend(cells)
@@ -168,72 +169,26 @@ def parse_table(
     return Table(path, delimiter, dict(zip(header, columns, strict=True)), lines)
 
 
-def _read_blocks(
-    path: Path,
-    file: TextIO,
-    delimiter: str,
-    width: int,
-    line: int,
-) -> Iterator[tuple[Iterable[int], Iterable[Sequence[str]]]]:
-    """Yield blocks of the rows after a line, as the rows' lines and as columns.
+def _read_lines(path: Path, file: TextIO, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows that are not empty, each with the line on which it ends.
 
-    Pieces of the text are split at the delimiter. From the first piece that is irregular or has
-    quotes, the csv module reads row by row, so that messages can name the line.
+    Raises `ManifestError` for a row that is not as wide as the first one.
     """
-    while text := file.read(CHUNK_CHARS) + file.readline():
-        columns = _split_plain(text, width, delimiter)
-        if columns is None:
-            break
-        first = line + 1
-        line += len(columns[0])
-        yield range(first, line + 1), columns
-
-    rest = chain(io.StringIO(text, newline=""), file)
-    rows = _read_lines(path, rest, delimiter, line, width)
-    while chunk := list(islice(rows, CHUNK_ROWS)):
-        lines, cells_of_rows = zip(*chunk, strict=True)
-        yield lines, zip(*cells_of_rows, strict=True)
-
-
-def _split_plain(text: str, width: int, delimiter: str) -> Sequence[Sequence[str]] | None:
-    """Split lines without quotes into columns; return None unless each line has `width` cells.
-
-    This is twice as fast as the csv module.
-    """
-    if width < 2 or '"' in text or "\r" in text:
-        return None
-    body = text.removesuffix("\n")
-    rows = body.count("\n") + 1
-    # Each newline begins a cell, which is in the first column if all lines are regular.
-    cells = body.replace("\n", f"{delimiter}\n").split(delimiter)
-    columns = [cells[number::width] for number in range(width)]
-    columns[0] = "".join(columns[0]).split("\n")
-    return columns if len(cells) == width * rows and len(columns[0]) == rows else None
-
-
-def _read_lines(
-    path: Path,
-    text: Iterable[str],
-    delimiter: str,
-    last: int,
-    width: int | None = None,
-) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows after line `last` that are not empty, each with the line on which it ends.
-
-    Raises `ManifestError` for a row without `width` cells.
-    """
-    line = last
-    reader = csv.reader(text, delimiter=delimiter, strict=True)
+    line = 0
+    width = None
+    reader = csv.reader(file, delimiter=delimiter, strict=True)
     try:
         for row in reader:
-            line = last + reader.line_num
-            if row and width not in (None, len(row)):
+            line = reader.line_num
+            if not row:
+                continue
+            width = width or len(row)
+            if len(row) != width:
                 raise ManifestError(
                     f"{path}, line {line}: wrong number of cells (got {len(row)}, the header has "
                     f"{width})"
                 )
-            if row:
-                yield line, row
+            yield line, row
     except csv.Error as error:  # such as an unclosed quotation mark
         raise ManifestError(f"{path}, line {line + 1} or later: {error}") from None
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import msgspec
 
-from obygaze_features.common.files import read_json, read_toml
+from obygaze_features.common.files import describe_absent, read_json, read_toml
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, format_table, map_cells
 from obygaze_features.common.text import unknown_name
@@ -283,6 +283,9 @@ def choose_scheme(levels: OwnLevels) -> LabelScheme | None:
         return LabelScheme("own", tuple(Level(text, text) for text in levels))
 
     path = Path(levels)
+    if not path.exists():
+        wish = "levels separated by commas, or a file or folder that has them"
+        raise ManifestError(describe_absent(path, wish))
     for header in ("timelines.json", "manifest.json"):
         if (path / header).exists():
             path /= header

@@ -170,7 +170,7 @@ def test_a_shift_that_leaves_no_words_is_refused(films, tmp_path, obygaze, shift
 def test_every_written_manifest_of_words_can_be_read(tmp_path, obygaze):
     film = of.Manifest("m", Items.of([Item("whole", film=JUNO, media="a.mp4", start=0, end=9999)]))
     film.save(tmp_path / "m")
-    text = "a" * 131_073  # more than Python's csv module reads by default
+    text = "a, " + "a" * 131_073  # more than Python's csv module reads by default
     source = write(tmp_path / f"{JUNO}.srt", f"00:00:01,000 --> 00:00:02,000\n{text}\n")
     output = tmp_path / "words"
     obygaze("manifests", "subtitles", tmp_path / "m", source, "-o", output, code=0)
