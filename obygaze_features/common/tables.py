@@ -22,9 +22,6 @@ from obygaze_features.errors import ManifestError, UsageError, translate
 #: The number of rows that are turned into columns at a time, so that a table is never in memory
 #: twice.
 CHUNK_ROWS = 128
-#: A column is no longer searched for equal cells if it has more distinct cells than this, and than
-#: a quarter of its rows.
-MAX_DISTINCT = 4096
 DELIMITERS = (",", ";", "\t", "|")
 #: A pattern for spreadsheet formulas, with or without the apostrophe of `escape_formula`.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
@@ -152,20 +149,12 @@ def parse_table(
     _check_header(path, header, required)
 
     columns: list[list[str]] = [[] for _ in header]
-    # Equal cells of a column become one string, as long as few are distinct.
-    known: list[dict[str, str] | None] = [{} for _ in header]
     lines = array("q")
     while chunk := list(islice(rows, CHUNK_ROWS)):
         numbers, cells_of_rows = zip(*chunk, strict=True)
         lines.extend(numbers)
-        for number, cells in enumerate(zip(*cells_of_rows, strict=True)):
-            strings = known[number]
-            if strings is None:
-                columns[number].extend(cells)
-                continue
-            columns[number].extend(map(strings.setdefault, cells, cells))
-            if len(strings) > max(MAX_DISTINCT, len(lines) // 4):
-                known[number] = None
+        for column, cells in zip(columns, zip(*cells_of_rows, strict=True), strict=True):
+            column.extend(cells)
     return Table(path, delimiter, dict(zip(header, columns, strict=True)), lines)
 
 

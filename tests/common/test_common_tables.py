@@ -3,7 +3,6 @@
 import csv
 import io
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.errors import ManifestError
-from obygaze_features.items.items import are_ids, id_problem
 
 CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=8)
 
@@ -42,15 +40,10 @@ def test_tables_round_trip_through_the_csv_module(columns):
         assert lines == sorted(set(lines))
 
 
-@given(st.lists(st.text("aZ9._+-/\n é", max_size=5) | st.just("a" * 129), max_size=4))
-def test_many_ids_are_checked_like_single_ones(names):
-    assert are_ids(names) == (not any(map(id_problem, names)))
-
-
 def test_line_numbers_hold_after_wide_or_blank_rows(tmp_path):
     path = tmp_path / "t.csv"
-    path.write_text("\n".join(["a,b", *["1,2"] * 60_000, "1,2,3", "1,2", ""]))
-    with pytest.raises(ManifestError, match=r"line 60002: wrong number of cells \(got 3"):
+    path.write_text("\n".join(["a,b", *["1,2"] * 600, "1,2,3", "1,2", ""]))
+    with pytest.raises(ManifestError, match=r"line 602: wrong number of cells \(got 3"):
         read_table(path)
     # An unclosed quotation mark is reported after the last row that could be read.
     path.write_text("\n".join(["a,b", *['"1",2'] * 300, '"1,2', *["1,2"] * 300]))
@@ -61,16 +54,3 @@ def test_line_numbers_hold_after_wide_or_blank_rows(tmp_path):
     table = read_table(path)
     assert table.columns == {"a": ["1", "3"], "b": ["2", "4"]}
     assert str(table.problem(1, "odd")) == f"{path}, line 7: odd"
-
-
-@pytest.mark.night
-def test_quoted_tables_are_read_in_linear_time(tmp_path):
-    """Joining the blocks of quoted tables was quadratic once: 18 times the plain table's time."""
-    seconds = []
-    for quote in ("", '"'):
-        rows = "".join(f"c{row},{quote}a note{quote}\n" for row in range(400_000))
-        (tmp_path / "t.csv").write_text("id,note\n" + rows)
-        begin = time.process_time()
-        assert len(read_table(tmp_path / "t.csv")["note"]) == 400_000
-        seconds.append(time.process_time() - begin)
-    assert seconds[1] < 8 * seconds[0]

@@ -29,7 +29,7 @@ SLIPS = [
     ("csv --column colour=x", "id,x\na,1\n", "unknown meaning 'colour'; choose from id, kind"),
     ("csv", "id,start,end\na,1,0.5\n", "line 2: a span must end after it starts, with times"),
     ("csv", "id,start,end\na,0:75:00,9000\n", "line 2: start '0:75:00' is not a time"),
-    ("csv --levels calm.toml", "id,level\na,calm\n", "calm.toml does not exist; pass levels separated"),
+    ("csv --levels calm.toml", "id,level\na,calm\n", "calm.toml does not exist; pass levels"),
     ("csv --levels calm,Calm", "id,level\na,calm\n", "two levels are called 'Calm'"),
     ("folder", {"a/x.mp4": "", "a/x.avi": ""}, "duplicate id 'a-x'"),
     ("folder", {"a/readme.txt": ""}, "has no clip in a known format"),

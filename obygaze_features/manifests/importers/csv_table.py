@@ -13,7 +13,6 @@ from obygaze_features.errors import ManifestError
 from obygaze_features.items import items
 from obygaze_features.items.items import (
     Items,
-    are_ids,
     format_seconds,
     id_problem,
     media_stem,
@@ -170,23 +169,21 @@ def _names(table: Table) -> dict[str, list[str]]:
     films = list(table.get("film"))
     media = map_cells(relative_path, table.get("media"))
     starts = table.get("start")
-    is_plain = are_ids(ids) and "." not in "".join(ids)
-    if not is_plain or any("/" in name for name in {*media}):
-        for row, name in enumerate(map(relative_path, ids)):
-            is_file = not name or "/" in name or _suffix(name) in MEDIA_SUFFIXES
-            ids[row] = name
-            if is_file:
-                ids[row] = item_of_file(name or media[row], films[row]).id
-                if starts[row]:
-                    ids[row] = span_id(ids[row], float(starts[row]))
-            elif id_problem(name):
-                ids[row] = safe_id(name)
-            if is_file or id_problem(name):
-                media[row] = media[row] or name
-            if is_file or "/" in media[row]:
-                item = item_of_file(media[row], films[row])
-                films[row] = item.film
-                media[row] = item.media
+    for row, name in enumerate(map(relative_path, ids)):
+        is_file = not name or "/" in name or _suffix(name) in MEDIA_SUFFIXES
+        ids[row] = name
+        if is_file:
+            ids[row] = item_of_file(name or media[row], films[row]).id
+            if starts[row]:
+                ids[row] = span_id(ids[row], float(starts[row]))
+        elif id_problem(name):
+            ids[row] = safe_id(name)
+        if is_file or id_problem(name):
+            media[row] = media[row] or name
+        if is_file or "/" in media[row]:
+            item = item_of_file(media[row], films[row])
+            films[row] = item.film
+            media[row] = item.media
     if not all(films):
         places = zip(films, media, starts, strict=True)
         films = [name_film(film, name) if start else film for film, name, start in places]
