@@ -80,7 +80,7 @@ class ClipDataset:
 
     def select(self, rows: Sequence[int] | Array) -> ClipDataset:
         """Return the selected clips; `rows` has row numbers, or a boolean for each clip."""
-        chosen = np.arange(len(self))[np.asarray(rows)]
+        chosen = np.arange(len(self))[[*rows]]
         columns: dict[str, Any] = {}
         for name in ("ids", "levels"):
             cells = getattr(self, name)

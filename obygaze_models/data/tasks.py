@@ -217,7 +217,7 @@ def make_task(
     """Return the task that these arguments describe."""
 
     def codes(names: Sequence[str]) -> tuple[str, ...]:
-        return tuple(map(scheme.level, as_list(names)))
+        return tuple(scheme.level(str(name)) for name in as_list(names))
 
     kinds = {"positives": positives, "levels": levels, "concept": concept}
     several = [name for name, value in kinds.items() if value]
@@ -227,7 +227,7 @@ def make_task(
         if concept:
             against = negatives if isinstance(negatives, str) else ""
             against = against or default_negatives(scheme)
-            return concept_task(scheme.name_of, scheme.concept(concept), against)
+            return concept_task(scheme.name_of, scheme.concept(str(concept)), against)
         if levels:
             return level_classes(scheme.name_of, codes(levels))
         if not (positives and negatives):

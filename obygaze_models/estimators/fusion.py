@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
@@ -41,6 +41,8 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The mean and the scale of each column.
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"stores": [Mapping]}
+
     estimator: Any
     stores: Mapping[str, int]
 
@@ -56,6 +58,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         arguments
             Other arguments of the classifier's `fit`.
         """
+        self._validate_params()
         X = validate_data(self, X, dtype=np.float64)
         columns = sum(self.stores.values())
         if X.shape[1] != columns:

@@ -17,6 +17,19 @@ N_INNER = 5
 """The default number of folds, as in scikit-learn."""
 
 
+def inner_groups(groups: Any) -> Array:
+    """Return a number for each row's group; a row without a group ("") is a group of its own.
+
+    Examples
+    --------
+    >>> inner_groups(["b", "", "a", "", "b"])
+    array([2, 4, 1, 6, 2])
+    """
+    names, numbers = np.unique(np.asarray(groups), return_inverse=True)
+    alone = len(names) + np.arange(len(numbers))
+    return np.where(names[numbers] == "", alone, numbers)
+
+
 @contextmanager
 def whole_groups(model: Any, y: Array, groups: Any) -> Iterator[None]:
     """Make the cross-validation inside an estimator hold out whole groups in a fit.
@@ -29,8 +42,7 @@ def whole_groups(model: Any, y: Array, groups: Any) -> Iterator[None]:
     model
         An unfitted estimator.
     y, groups
-        The labels of the rows to fit, and their groups. Each row without a group ("") is a group
-        of its own. If `groups` is None, nothing changes.
+        The labels of the rows to fit, and their groups. If `groups` is None, nothing changes.
     """
     cv = model.get_params(deep=False).get("cv", "none")
     has_default = cv is None or isinstance(cv, Integral)
@@ -38,12 +50,10 @@ def whole_groups(model: Any, y: Array, groups: Any) -> Iterator[None]:
         yield
         return
 
-    names = np.asarray(groups).astype(str)
-    rows = np.char.add("clip ", np.arange(len(names)).astype(str))
-    names = np.where(names == "", rows, names)
-    count = min(N_INNER if cv is None else int(cv), len(np.unique(names)))
+    numbers = inner_groups(groups)
+    count = min(N_INNER if cv is None else int(cv), len(np.unique(numbers)))
     if count > 1:
-        folds = StratifiedGroupKFold(count).split(np.zeros((len(y), 1)), y, names)
+        folds = StratifiedGroupKFold(count).split(np.zeros((len(y), 1)), y, numbers)
         model.set_params(cv=list(folds))
     try:
         yield

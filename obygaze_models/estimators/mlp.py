@@ -269,7 +269,8 @@ class MLPProbe(TorchClassifier):
     weight_decay: float = 0.0
 
     def _check(self, X: Any, y: Any = "no_validation", *, reset: bool = False) -> Any:
-        return validate_data(self, X, y, dtype=np.float32, reset=reset)
+        # Torch warns of arrays that cannot be written, such as those of pandas 3.
+        return validate_data(self, X, y, dtype=np.float32, force_writeable=True, reset=reset)
 
     def _sizes(self) -> list[int]:
         """Return the numbers of inputs, of units in each hidden layer, and of classes."""

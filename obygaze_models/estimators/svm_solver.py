@@ -21,6 +21,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.class_weight import compute_sample_weight
 
 from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.inner_folds import inner_groups
 from obygaze_models.scoring.metrics import Array, auroc
 
 # The values from which C is chosen by default.
@@ -182,7 +183,7 @@ def choose_svm(
         The features and labels of validation clips; by default, C is chosen by cross-validation.
     cv, groups
         The maximum number of folds of cross-validation, and the group of each clip. Each group
-        stays in a single fold.
+        stays in a single fold; see `inner_groups`.
     """
     Cs = sorted(Cs)
     weights = clip_weights(class_weight, y)
@@ -231,6 +232,7 @@ def split_folds(y: Array, cv: int, groups: Array | None) -> list[tuple[Array, Ar
     """Return each fold's training and test rows; [] if clips or groups are too few."""
     count = min(cv, int(np.bincount(y, minlength=2).min()))
     if groups is not None:
+        groups = inner_groups(groups)
         count = min(count, len(np.unique(groups)))
     if count < 2:
         return []

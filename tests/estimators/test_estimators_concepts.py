@@ -126,6 +126,18 @@ def test_cross_validation_chooses_c_as_scikit_learn_does():
         assert bank.quality_[0]["on"] == "cross-validation"
 
 
+def test_a_clip_without_a_film_is_a_group_of_its_own():
+    """Folds choose C, so other groups would give other held-out areas."""
+    some = np.where(np.arange(len(X)) < 30, "", "film")
+    own = [film or f"own {row:03}" for row, film in enumerate(some)]
+    for groups, apart in ((some, own), ([""] * len(X), np.arange(len(X)))):
+        banks = [om.ConceptBank(C=CS).fit(X, Y, groups=each) for each in (groups, apart)]
+        assert banks[0].quality_ == banks[1].quality_
+        assert banks[0].quality_[0]["on"] == "cross-validation"
+        probes = [om.LinearSVMProbe(C=CS).fit(X, Y[:, 0], groups=each) for each in (groups, apart)]
+        assert probes[0].temperature_ == probes[1].temperature_
+
+
 def test_negatives_follow_the_papers_three_definitions():
     levels = ["EN", "HN", "HN", "S", "S", "NS", "EN"]
     marks = np.array([[0], [1], [0], [1], [0], [1], [1]])

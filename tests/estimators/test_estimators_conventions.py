@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn import config_context
 from sklearn import model_selection as selection
 from sklearn.base import clone
@@ -113,6 +114,23 @@ def test_data_frames_give_feature_names():
     assert (model.predict_proba(FRAME) == plain).all()
     with config_context(transform_output="pandas"):
         assert (model.predict_proba(FRAME) == plain).all()
+
+
+def test_a_network_reads_a_data_frame_without_a_warning():
+    """Torch warns only once in a process, unless told otherwise."""
+    torch.set_warn_always(True)
+    try:
+        model = om.MLPProbe(max_iter=2, random_state=0).fit(FRAME, Y)
+    finally:
+        torch.set_warn_always(False)
+    plain = om.MLPProbe(max_iter=2, random_state=0).fit(X, Y)
+    assert (model.predict_proba(FRAME) == plain.predict_proba(X)).all()
+
+
+def test_a_fusion_names_its_stores():
+    fusion = om.StoreFusion(om.LinearSVMProbe(C=1.0), [8, 8])
+    with pytest.raises(ValueError, match=r"'stores' parameter of StoreFusion must be .*Mapping"):
+        fusion.fit(X, Y)
 
 
 def test_a_film_prior_takes_films_for_features():
