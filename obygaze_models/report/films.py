@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,11 +11,22 @@ from obygaze_features.page.html import Html, html
 from obygaze_models.report.people import ABSENT, People
 from obygaze_models.report.scores import Axis, Tested
 from obygaze_models.report.sources import Clip, Labels, is_timed
+from obygaze_models.scoring.intervals import mean_scores
 
 MAX_LANES = 4
 """The maximum number of annotators' lanes in a strip."""
-LANE = 9
+HEIGHTS = {"levels": 9, "verdicts": 9, "differences": 3}
+"""The height of a lane of each kind."""
 GAP = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Lane:
+    """A lane of the strips: its kind in `HEIGHTS`, its name, and each clip's colour or ""."""
+
+    kind: str
+    name: str
+    colours: Sequence[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +80,6 @@ def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Fil
     spans = {film: _spans(clips, timed=timed) for film, clips in labels.films.items()}
     longest = max(end for own in spans.values() for _, end in own)
     lanes = _lanes(labels, people, entry)
-    scores = entry.scores.groups if entry else {}
     tested = {*entry.table["id"]} if entry else set()
     rows = []
     first = 0
@@ -87,12 +97,12 @@ def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Fil
                 same = float(1 - people.differ[own][both].mean())
         score = None
         if entry:
-            score = scores.get(film, {}).get(entry.metric)
-        in_lanes = [colours[own] for colours in lanes.values()]
+            score = _score_of(entry, clips)
+        in_film = [replace(lane, colours=lane.colours[own]) for lane in lanes]
         row = FilmRow(
             film,
             clips[0].title or film,
-            strip(in_lanes, spans[film], longest),
+            strip(in_film, spans[film], longest),
             shares,
             marked,
             same,
@@ -108,7 +118,7 @@ def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Fil
     ticks = [0.0, round(most / 2, 1), round(most, 1)]
     return Films(
         rows,
-        [name for name in lanes if name],
+        [lane.name for lane in lanes if lane.name],
         Axis(0.0, longest, hours),
         timed,
         Axis(-0.05, most + 0.05, ticks),
@@ -122,38 +132,49 @@ def _spans(clips: Sequence[Clip], *, timed: bool) -> list[tuple[float, float]]:
     return [(clip.start or 0.0, clip.end or 0.0) for clip in clips]
 
 
-def _lanes(labels: Labels, people: People | None, entry: Tested | None) -> dict[str, list[str]]:
-    """Return each clip's colour in each lane: annotators (or labels), model, and differences."""
-    colours = [*labels.colours.values()]
-    lanes: dict[str, list[str]] = {}
+def _score_of(entry: Tested, clips: Sequence[Clip]) -> float | None:
+    """Return the mean of the model's scores of the groups in a film, which may be the film."""
+    groups = {entry.run.group_of[clip.id] for clip in clips}
+    scores = [entry.scores.groups[group] for group in sorted(groups & entry.scores.groups.keys())]
+    return mean_scores(scores)[entry.metric] if scores else None
+
+
+def _lanes(labels: Labels, people: People | None, entry: Tested | None) -> list[Lane]:
+    """Return the lanes of all clips: annotators (or labels), the model, and differences."""
+    lanes = []
     if people is None:
-        lanes["labels"] = [labels.colours.get(clip.level, "") for clip in labels.clips]
+        colours = [labels.colours.get(clip.level, "") for clip in labels.clips]
+        lanes.append(Lane("levels", "labels", colours))
     else:
-        for name, codes in zip(people.names[:MAX_LANES], people.codes, strict=False):
-            lanes[name] = ["" if code == ABSENT else colours[code] for code in codes]
+        names = {ABSENT: "", **dict(enumerate(labels.colours.values()))}
+        for name, codes in zip(people.names[:MAX_LANES], people.codes.tolist(), strict=False):
+            lanes.append(Lane("levels", name, [names[code] for code in codes]))
+    differ = None
     if entry is not None and entry.task.is_binary:
         means = entry.means.set_index("id").reindex([clip.id for clip in labels.clips])
-        is_wrong = (means["called"] - means["label"]).abs() > 0
-        lanes["model"] = np.where(means["called"] == 1, "model", "").tolist()
-        lanes[""] = np.where(is_wrong, "wrong", "").tolist()
+        says = np.where(means["called"] == 1, "model", "").tolist()
+        lanes.append(Lane("verdicts", "the model", says))
+        differ = (means["called"] - means["label"]).abs().to_numpy() > 0
     elif people is not None:
-        lanes[""] = np.where(people.differ, "wrong", "").tolist()
+        differ = people.differ
+    if differ is not None:
+        lanes.append(Lane("differences", "", np.where(differ, "wrong", "").tolist()))
     return lanes
 
 
 def strip(
-    lanes: Sequence[Sequence[str]],
+    lanes: Sequence[Lane],
     spans: Sequence[tuple[float, float]],
     longest: float,
 ) -> Html:
     """Draw lanes as SVG. Clips of one colour that touch become one shape."""
     paths = ""
     top = 0.0
-    for colours in lanes:
-        height = 3.0 if {*colours} <= {"", "wrong"} else LANE
-        for colour in dict.fromkeys(filter(None, colours)):
+    for lane in lanes:
+        height = HEIGHTS[lane.kind]
+        for colour in dict.fromkeys(filter(None, lane.colours)):
             joined: list[list[float]] = []
-            for own, (start, end) in zip(colours, spans, strict=True):
+            for own, (start, end) in zip(lane.colours, spans, strict=True):
                 if own == colour and joined and start <= joined[-1][1] + 0.05:
                     joined[-1][1] = end
                 elif own == colour:

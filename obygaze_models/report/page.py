@@ -233,7 +233,7 @@ def _kappas(compared: Any, model: str) -> list[tuple[str, float | None]]:
         kappas.append((f"{a}, {b}", raters["annotator", a][b]))
     own = raters["model", model]
     for name in compared.annotators:
-        kappas.append((f"{name}, model", own[name]))
+        kappas.append((f"{name}, the model", own[name]))
     return kappas
 
 

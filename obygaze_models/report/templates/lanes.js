@@ -43,7 +43,7 @@ function draw_lanes(clips) {
     const marks = clips.map((clip, place) => {
       return tested(clip) ? block(spans[place], LANE.model, "model", sentence(clip), probability(clip)) : null;
     });
-    add("model", LANE.model, `Probability of ${view.classes[view.shown]} over time`, [marks, half(last, LANE.model)]);
+    add("the model", LANE.model, `Probability of ${view.classes[view.shown]} over time`, [marks, half(last, LANE.model)]);
   }
   if (more.frames) {
     add("frames", LANE.frames, `Probabilities of frames: ${more.frames.length}`,
