@@ -32,6 +32,8 @@ class ModelScores(NamedTuple):
         scores if `pooled`, are computed on all clips together instead.
     groups
         The scores of each group; {} if all clips are scored together.
+    films
+        The number of groups that each score is averaged over; 1 if clips are scored together.
     clips, left_out
         The number of clips, and the groups that are left out; see `GroupScores`.
     pooled
@@ -47,16 +49,12 @@ class ModelScores(NamedTuple):
     mean: Scores
     interval: dict[str, tuple[float, float] | None]
     groups: dict[str, Scores]
+    films: dict[str, int]
     clips: int
     left_out: list[str]
     pooled: bool
     cross_validated: bool
     by_fit: dict[int, Scores]
-
-    @property
-    def films(self) -> int:
-        """The number of groups that scores are averaged over; 1 if clips are scored together."""
-        return max(1, len(self.groups))
 
     @property
     def mean_of_fits(self) -> Scores:
@@ -178,6 +176,7 @@ def score_models(
                 mean={key: estimate.value for key, estimate in estimates.items()},
                 interval={key: estimate.interval for key, estimate in estimates.items()},
                 groups={} if scored.pooled else scored.by_name(),
+                films={key: estimate.groups for key, estimate in estimates.items()},
                 clips=sum(scored.class_counts),
                 left_out=scored.left_out,
                 pooled=scored.pooled,
@@ -205,7 +204,7 @@ def scores_table(models: Sequence[ModelScores]) -> pd.DataFrame:
                 "low": low,
                 "high": high,
                 "clips": own.clips,
-                "films": own.films,
+                "films": own.films[metric],
             }
             rows.append(row | whole)
             for group, scores in own.groups.items():

@@ -75,9 +75,12 @@ def _scores(run: Run) -> Rows:
         for scores in run.model_scores:
             if scores.test == test:
                 low, high = scores.interval[run.main_metric] or (None, None)
-                row = {main: scores.mean[run.main_metric], "low": low, "high": high}
+                row: dict[str, Any] = {main: scores.mean[run.main_metric], "low": low, "high": high}
                 row |= {title: scores.mean[key] for key, title in titles.items()}
-                row["films"] = scores.films
+                films = sorted({scores.films[key] for key in titles})
+                row["films"] = films[0]
+                if len(films) > 1:
+                    row["films"] = f"{films[0]} to {films[-1]}"
                 rows.append({"test": test, "model": scores.model, **row})
         for name, guess in own.guesses.items():
             row = {title: guess.get(key) for key, title in titles.items()}

@@ -276,7 +276,7 @@ def score_row(entry: Tested, scores: ModelScores, table: pd.DataFrame, name: str
     """Return the row of a model's scores on the clips of a table of predictions."""
     metric = entry.metric
     test = entry.run.tests[entry.task.key]
-    few = shortage(test.classes.values(), scores.films, metric, noun=entry.run.noun)
+    few = shortage(test.classes.values(), scores.films[metric], metric, noun=entry.run.noun)
     above = _above_guess(entry, scores, table, metric)
     estimate = estimate_mean(above, cross_validated=scores.cross_validated)
     if entry.run.is_mixed:
