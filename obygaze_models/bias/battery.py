@@ -179,8 +179,8 @@ def run_battery(
         try:
             if missing and not skip_missing:
                 raise BiasError(
-                    f"items without an embedding: {len(missing)} (such as {missing[0]!r}). Leave "
-                    "them out with --skip-missing"
+                    f"items without an embedding: {len(missing)} (such as {missing[0]!r}). Add "
+                    "them, or skip missing items"
                 )
             rows += _run_test(test, sets, settings, model, len(missing))
         except BiasError as problem:

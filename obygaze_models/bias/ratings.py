@@ -147,7 +147,7 @@ def _labels(table: Table, rater: str) -> list[bool]:
             raise table.problem(
                 row,
                 f"unknown label {shorten(cell)} of {rater}. Use a class, 1 or 0, yes or no; or "
-                "name the raters to use: --rater NAME",
+                "name the raters to use",
             )
         labels.append(label)
     return labels

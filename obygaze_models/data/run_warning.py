@@ -12,13 +12,11 @@ if TYPE_CHECKING:
     from obygaze_features.manifests import Items
 
 
-_VOID = ("synthetic", "unknown-origin")
-_FIRST = (*_VOID, "leak", "skipped")
+_FIRST = ("synthetic", "leak", "skipped")
 """Warnings with these codes can change a conclusion. They are printed first."""
 
 _HEADINGS = {
     "synthetic": "Not a real result: ",
-    "unknown-origin": "UNKNOWN ORIGIN: ",
     "leak": "LEAKAGE: ",
     "skipped": "SKIPPED: ",
     "concepts": "CONCEPTS: ",
@@ -49,9 +47,9 @@ class RunWarning:
         return _HEADINGS.get(self.code, "") + self.text
 
     @property
-    def voids_scores(self) -> bool:
-        """True if the warning means that the scores are not valid results."""
-        return self.code in _VOID
+    def is_about_origin(self) -> bool:
+        """True if clips or features are synthetic, or features of unknown origin."""
+        return self.code in ("synthetic", "unknown-origin")
 
 
 def origin_warnings(
@@ -101,7 +99,7 @@ def _unknown_origin(store: Mapping[str, Any]) -> Iterator[RunWarning]:
             text = (
                 f"the origin of the {backbone['name']} features was not recorded (unknown: "
                 f"{join_some(unknown)}), so do not compare the scores with the paper's or another "
-                "backbone's. If you know the origin, import the features again with --recipe."
+                "backbone's. If you know the origin, import the features again with a recipe."
             )
             yield RunWarning("unknown-origin", "", text)
 

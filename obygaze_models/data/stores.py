@@ -138,14 +138,14 @@ class Sources:
             widths[name] = _find_spec(store, array, 1).shape[-1]
         return widths
 
-    def describe_missing(self, ids: Sequence[str]) -> str:
-        """Return how many clips each store lacks, or "" for one store or if no clip is missing."""
+    def describe_missing(self, ids: Sequence[str]) -> list[str]:
+        """Return how many of these clips each store lacks, if any."""
         lacks = []
         for name, store in zip(self.names, self.stores, strict=True):
             count = len(set(ids) - set(store.done_ids()))
-            if count and len(self.stores) > 1:
+            if count:
                 lacks.append(f"{name} lacks {counted(count, 'clip')}")
-        return f"clips left out: {', '.join(lacks)}" if lacks else ""
+        return lacks
 
 
 Stores = Sources | StoreLike | Sequence[StoreLike]
@@ -271,7 +271,7 @@ def _find_spec(store: Store, array: str, axes: int) -> ArraySpec:
         kind = {1: "array with one vector per clip", 2: "array with one vector per frame"}[axes]
         raise ExperimentError(
             f"{store.where}: {unknown_name(kind, array, fitting or ['none'])}. If it is missing, "
-            "import it as well, or add it to --arrays and extract the clips again"
+            "import it as well, or extract the clips again with this array"
         )
     return fitting[array]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -145,7 +145,7 @@ def compare(
     reference = entrants.pop(names.index(models[0] if models else first.main_model))
 
     rows: list[dict[str, Any]] = []
-    warnings = [note for run in opened for note in run.warnings if note.voids_scores]
+    warnings = [note for run in opened for note in run.warnings if note.is_about_origin]
     for model in entrants:
         for test in {**reference.tables, **model.tables}:
             try:
@@ -249,7 +249,10 @@ def paired_scores(
         run = side.run
         clips = scored_clips(own, run.group_of, run.header.measure, is_mixed=run.is_mixed)
         scored.append(score_groups(clips))
-    return estimate_differences(*scored)
+    # Both means are over the same films: those in which both models have the score.
+    defined = scored[0].values.notna() & scored[1].values.notna()
+    first, second = (replace(own, values=own.values.where(defined)) for own in scored)
+    return estimate_differences(first, second)
 
 
 def _rows(

@@ -95,8 +95,8 @@ def _documents(
     files = group_by(placed, itemgetter("film", "media"))
     if not files:
         raise ExperimentError(
-            f"no {kind} has a start and an end in a film, which ELAN needs. Leave out --elan, and "
-            f"write a table: -o {kind}s.csv"
+            f"no {kind} has a start and an end in a film, which ELAN needs. Write "
+            "a CSV table instead"
         )
     properties = {f"warning {number}": str(text) for number, text in enumerate(warnings, 1)}
     stems = [media_stem(media) or film or "no-film" for film, media in files]

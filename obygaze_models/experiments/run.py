@@ -132,7 +132,7 @@ def run_experiment(
         try:
             results = _compute(plan, folder, memo or FitMemo())
         except KeyboardInterrupt:
-            log(f"Fits are kept in {folder}. To resume, delete any old run and omit --overwrite.")
+            log(f"Fits are kept in {folder}. To resume, delete any old run and do not overwrite.")
             raise
         tables = {
             "clips": plan.clips.assign(leaked=plan.clips["id"].isin(results.leaked)),

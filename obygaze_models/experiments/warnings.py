@@ -16,6 +16,7 @@ from obygaze_models.data.run_warning import (
     origin_warnings,
     unique_warnings,
 )
+from obygaze_models.estimators.classes import keywords
 from obygaze_models.estimators.outputs import Facts
 from obygaze_models.experiments.fit import WEIGHTS
 from obygaze_models.experiments.plan import RELEASED_CONCEPTS, Plan
@@ -33,7 +34,6 @@ def run_warnings(
     predictions = tables["predictions"]
     return unique_warnings(
         [
-            *origin_warnings(plan.manifest.items, plan.store.attributes),
             *_leaks(tables["clips"], predictions),
             *plan_warnings(plan),
             *_untested(plan, tables),
@@ -41,6 +41,7 @@ def run_warnings(
             *_concepts(plan, tables["fits"]),
             *of_fits,
             *_models(plan, tables),
+            *origin_warnings(plan.manifest.items, plan.store.attributes),
         ]
     )
 
@@ -50,10 +51,11 @@ def plan_warnings(plan: Plan) -> Iterator[RunWarning]:
     division = plan.division
     if division.near:
         yield RunWarning("neighbours", "", f"{division.near}; gap = 5 keeps them apart.")
-    lost = plan.clips.loc[plan.clips["used"] == "no-features", "id"]
-    lacking = plan.store.describe_missing(lost.tolist())
-    if lacking:
-        yield RunWarning("missing", "", f"{lacking}.")
+    lost = plan.clips.loc[plan.clips["used"] == "no-features", "id"].tolist()
+    if lost:
+        count = counted(len(lost), "labelled clip has", "labelled clips have")
+        lacks = "; ".join([join_some(lost, 3), *plan.store.describe_missing(lost)])
+        yield RunWarning("no-features", "", f"{count} no features and cannot take part: {lacks}.")
     for name, learner in plan.experiment.learners.items():
         has_weights = {*WEIGHTS} & learner.estimator.get_params(deep=True).keys()
         if plan.experiment.balance == "weights" and not (has_weights or learner.is_guess):
@@ -93,22 +95,16 @@ def _untested(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWar
     groups = {*clips.loc[tested, "group"]} - {""}
     lacking = usable.loc[~usable["group"].isin(groups), "title" if noun == "film" else "group"]
     if len(lacking):
-        needed = plan.experiment.protocol_options.get("min_clips", FILM_CLIPS)
+        why = "in no tested fold"
+        if "min_clips" in keywords(plan.protocol.parts):
+            needed = plan.experiment.protocol_options.get("min_clips", FILM_CLIPS)
+            why = f"fewer than min_clips = {needed} clips of a class"
         total = counted(usable["group"].nunique(), noun)
         text = (
             f"Tested {len(groups)} of {total}, but not {join_some(lacking.unique().tolist(), 3)} "
-            f"(fewer than min_clips = {needed} clips of a class, or no tested fold)."
+            f"({why})."
         )
         yield RunWarning("films", "", text)
-    in_test = clips["fold"] == plan.division.last
-    lost = clips.loc[in_test & (clips["used"] == "no-features"), "id"].tolist()
-    if lost and plan.protocol.own_sets:
-        text = (
-            f"{counted(len(lost), 'test clip has', 'test clips have')} no features "
-            f"({join_some(lost, 3)}). Such clips are left out here, but can lower the official "
-            "score of a run file (see obygaze mediaeval write-run and score-run)."
-        )
-        yield RunWarning("no-features", "", text)
 
 
 def _concepts(plan: Plan, fits: pd.DataFrame) -> Iterator[RunWarning]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from obygaze_features.common.text import join_some
-from obygaze_models.data.run_warning import RunWarning
 from obygaze_models.experiments.tables import Run
 
-LEAK = "leak"
+GRAVE = ("synthetic", "leak")
+"""The codes of the warnings that are shown as alarms."""
 
 
 def alarms(runs: Sequence[Run]) -> list[str]:
     """Return what the scores are not about, and the warnings about void scores and leaks."""
     limits = [run.limit for run in runs if run.is_mixed]
     warnings = [warning for run in runs for warning in run.warnings]
-    grave = [str(warning) for warning in warnings if _is_grave(warning)]
+    grave = [str(warning) for warning in warnings if warning.code in GRAVE]
     return list(dict.fromkeys([*limits, *grave]))
 
 
@@ -24,10 +24,6 @@ def cautions(runs: Sequence[Run]) -> dict[str, str]:
     by_text: dict[str, list[str]] = {}
     for run in runs:
         for warning in run.warnings:
-            if not _is_grave(warning):
+            if warning.code not in GRAVE:
                 by_text.setdefault(warning.text, []).append(run.experiment.name)
     return {text: join_some(names) for text, names in by_text.items()}
-
-
-def _is_grave(warning: RunWarning) -> bool:
-    return warning.voids_scores or warning.code == LEAK

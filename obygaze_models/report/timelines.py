@@ -40,7 +40,7 @@ def film_lanes(
         The annotators' segments, or their folder.
     """
     if moments is not None and frames is None:
-        raise UsageError("moments need the probabilities of frames; add --frames frames.csv")
+        raise UsageError("moments need the probabilities of frames; add the CSV file of frames")
     starts = _starts(labels)
     kinds: dict[str, Mapping[str, Any]] = {}
     if timelines is not None:

@@ -149,7 +149,7 @@ class ReproductionContext:
             if not slot or slot in self.stores or not is_its_name:
                 accepted = ", ".join(each.names[0] for each in BACKBONES.values())
                 raise ExperimentError(
-                    f"--store {name}={path} is a store of {backbone['name']}. Pass at most one "
+                    f"{name}: {path} is a store of {backbone['name']}. Pass at most one "
                     f"store of each of {accepted}, under its own name"
                 )
             self.stores[slot] = store
@@ -202,9 +202,7 @@ class ReproductionContext:
         store = self.stores.get(slot)
         if store is None or array not in store.arrays:
             backbone = BACKBONES[slot]
-            lack = (
-                f"{backbone.title} with the array {array}. Pass --store {backbone.names[0]}=FOLDER"
-            )
+            lack = f"{backbone.title} with the array {array}. Pass its store: {backbone.names[0]}"
             parts = needs.missing.setdefault(lack, [])
             if part not in parts:
                 parts.append(part)

@@ -114,7 +114,7 @@ class Table:
     @property
     def alarms(self) -> list[RunWarning]:
         """The notes that make the numbers meaningless."""
-        return [note for note in self.notes if note.voids_scores]
+        return [note for note in self.notes if note.is_about_origin]
 
     @property
     def has_results(self) -> bool:

@@ -22,7 +22,7 @@ from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import FitMemo
 from obygaze_models.experiments.run import run_experiment
-from obygaze_models.experiments.tables import Run, describe_unused, load_run
+from obygaze_models.experiments.tables import Run, load_run
 from obygaze_models.reproduce.annotation import make_figure2
 from obygaze_models.reproduce.concepts import make_figure3, make_figure5, plan_trees, plan_vectors
 from obygaze_models.reproduce.context import PROTOCOLS, Needs, ReproductionContext, Target
@@ -224,9 +224,6 @@ def _run_warnings(run: Run) -> Iterator[RunWarning]:
         # Table 2 says more about the leaks in released splits.
         if warning.code != "leak" or run.header.protocol != "released":
             yield warning
-    lost = describe_unused(run.clips).get("no-features")
-    if lost:
-        yield RunWarning("no-features", "", f"clips without features: {lost}")
 
 
 def _notes(

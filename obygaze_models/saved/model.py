@@ -233,8 +233,7 @@ def _path_of(value: Any, name: str) -> str:
     if path in trusted_classes():
         return path
     raise ExperimentError(
-        f"{name} cannot be saved: a {path} cannot be loaded safely. If the class is your "
-        f'own, add an entry point of the group "obygaze.estimators" with the value "{path}"'
+        f"{name} cannot be saved: a {path} cannot be loaded safely (see docs/how-to/extend.md)"
     )
 
 

@@ -77,7 +77,7 @@ OPTIONS = [
     ({"x": [W + "0"], "y": [W + "0"], "a": [M + "0"], "b": [M + "1"]},
      ["'science-woman-0' of set Y is listed twice"]),
     ({"x": [W + "0", W + "9"], "y": [W + "1"], "a": [M + "0"], "b": [M + "1"]},
-     ["given sets: items without an embedding: 1 (such as 'science-woman-9')", "--skip-missing"]),
+     ["given sets: items without an embedding: 1 (such as 'science-woman-9')", "skip missing"]),
     ({"x": {"gender": "wman"}, "a": [M + "0"], "b": [M + "1"]}, ["has the gender 'wman'"]),
 ]  # fmt: skip
 

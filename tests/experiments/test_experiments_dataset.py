@@ -54,8 +54,12 @@ def test_a_dataset_has_the_clips_of_the_task(marked, data):
     half = look.select(look.y == 1)
     assert (look.classes, set(half.y.tolist())) == (("no Look", "Look"), {1})
     assert half.ids == [clip for clip, y in zip(look.ids, look.y, strict=True) if y]
+    nothing = look.select([])
+    assert (len(nothing), nothing.X.shape, nothing.y.tolist()) == (0, (0, 8), [])
     for task, fact in (
         ({"positives": ["S"]}, "no negatives"),
+        ({"levels": [0, 1, 2]}, "unknown level '0'"),
+        ({"positives": ["S"], "negatives": ["EN"], "array": "x"}, "vector per clip 'x'((?!--).)*$"),
         ({"levels": ["EN", "HN", "S"], "concept": "Look"}, "levels and concept are both set"),
         ({"positives": ["S"], "negatives": ["EN"], "array": "frames"}, "vector per clip 'frames'"),
     ):

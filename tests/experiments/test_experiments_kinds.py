@@ -14,6 +14,7 @@ import obygaze_models as om
 from obygaze_features import Manifest
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import with_numbers
+from obygaze_models.experiments.summary import describe_run
 from tests.kit.files import csv_rows
 from tests.kit.floats import close
 from tests.kit.intervals import cross_validated_interval
@@ -102,6 +103,29 @@ def test_a_run_of_numbers_is_read_checked_compared_and_written(rated, run, obyga
     printed = obygaze("models", "run", write_toml(rated[0], tmp_path), "-o", tmp_path / "r", code=0)
     assert "mean of the film" in printed.stdout
     assert "obygaze report" not in printed.stdout
+
+
+def test_each_score_counts_the_films_that_it_is_a_mean_of(rated, tmp_path):
+    """A constant has no rank correlation, so one film is missing from one model's Spearman."""
+    folder, truth, X = rated
+    guess = np.where(truth["film"] == "tt0", 0.0, X[:, 0] - X[:, 1])
+    truth.assign(value=guess)["value"].to_csv(tmp_path / "flat.csv", index_label="id")
+    experiment = numbers(folder, predictions=[tmp_path / "flat.csv"])
+    run = om.run_experiment(experiment, tmp_path / "run")
+    scores = run.scores()
+    films = scores[scores["group"] == ""].set_index(["model", "metric"])["films"]
+    assert films["flat"][["spearman", "pearson", "r2", "mae"]].tolist() == [5, 5, 6, 6]
+    assert {*films["ridge"]} == {6}
+    row = next(line for line in describe_run(run).splitlines() if " flat " in line)
+    assert row.endswith("5 to 6")
+    compared = om.compare(run)
+    [row] = compared.rows
+    by_film = scores[(scores["metric"] == "spearman") & ~scores["group"].isin(["", "tt0"])]
+    means = by_film.groupby("model")["mean"].mean()
+    assert row["score_reference"] == close(means["ridge"])
+    assert row["score"] == close(means["flat"])
+    assert row["difference"] == close(means["flat"] - means["ridge"])
+    assert row["films"] == 5
 
 
 def write_toml(folder, to):

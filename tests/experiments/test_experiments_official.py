@@ -134,7 +134,7 @@ def test_unofficial_tests_are_flagged(benchmark, mlp, tmp_path):
     write_store(store, part, dict.fromkeys(part.ids, np.ones(8, np.float32)), recipe)
     run = benchmark.run(tmp_path / "runs", store=store, **VIOLENCE)
     [warning] = [warning for warning in run.warnings if warning.code == "no-features"]
-    assert warning.text.startswith("1 test clip has no features (ACCEDE00149). Such clips are")
+    assert warning.text.startswith("1 labelled clip has no features and cannot take part: ACC")
     model = run.folder / "models/logistic/non-violent-vs-violent-0"
     written = runs.write_run(model, store, manifest, tmp_path / "run")
     assert (written["missing"], written["tag"]) == (["ACCEDE00149"], "logistic-own-data")

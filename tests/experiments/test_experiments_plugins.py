@@ -274,7 +274,7 @@ def test_a_model_without_an_entry_point_is_not_saved(install, tmp_path, write):
     install({"flip.py": FLIP, "bare.py": FLIP}, POINT)
     toml, run = write("mylab.bare:Flip"), tmp_path / "run"
     result = run_obygaze("models", "run", toml, "-o", run, code=0)
-    assert 'entry point of the group "obygaze.estimators" with the value "mylab.bare:Flip"' in (
+    assert "a mylab.bare:Flip cannot be loaded safely (see docs/how-to/extend.md)" in (
         " ".join(result.stderr.split())
     )
     assert not (run / "models").exists()

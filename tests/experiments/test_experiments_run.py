@@ -70,6 +70,9 @@ def test_missing_labels_folds_and_features_are_named(world, make_run, tmp_path):
     assert [*clips.index[clips["used"] == "no-fold"]] == [no_fold]
     assert {*clips.index} == set(world.ids) - {no_label}
     assert clips.loc[[no_features, failed], "used"].tolist() == ["no-features"] * 2
+    [text] = [warning.text for warning in run.warnings if warning.code == "no-features"]
+    assert text.startswith("2 labelled clips have no features")
+    assert f"{no_features}, {failed}; part lacks 2 clips" in text
     assert {*clips.loc[world.clips("NS"), "used"]} == {"not-in-task"}
     assert clips.loc[no_fold, ["used", "fold"]].isna().tolist() == [False, True]
     assert {*clips.index[clips["blank"]]} == empty
@@ -77,6 +80,22 @@ def test_missing_labels_folds_and_features_are_named(world, make_run, tmp_path):
     [text] = [warning.text for warning in run.warnings if warning.code == "zeros"]
     assert f" {len(empty & tested)} of {len(tested)} tested clips" in text
     assert "zeros" not in {warning.code for warning in make_run("good").warnings}
+
+
+def test_films_without_a_test_are_named_with_the_reason(world, make_run, tmp_path):
+    manifest = Manifest.load(world.manifest)
+    split = manifest.split("ten")
+    folds = [9 if clip.startswith("tt0") else fold % 9 for clip, fold in split.fold_of.items()]
+    manifest.with_parts(replace(split, folds=folds)).save(tmp_path / "m")
+    [text] = [own.text for own in make_run("tt0", manifest=tmp_path / "m").warnings]
+    assert text == "Tested 1 of 5 films, but not tt1, tt2, tt3 and 1 more (in no tested fold)."
+    few = manifest.select(ids=[clip for clip in world.ids if clip not in world.clips("S")[-1:]])
+    few.save(tmp_path / "few")
+    films = {"manifest": tmp_path / "few", "split": None, "protocol": "leave-film-out"}
+    [text] = [own.text for own in make_run("few", **films).warnings if own.code == "films"]
+    assert text == (
+        "Tested 4 of 5 films, but not tt4 (fewer than min_clips = 10 clips of a class)."
+    )
 
 
 PROTOCOLS = [
@@ -154,7 +173,7 @@ def test_groups_of_a_column_work_like_films(world, spans, make_run, tmp_path):
     group_of = dict(zip(data.ids, data.groups.tolist(), strict=True))
     for run in (drawn, left):
         assert (run.noun, len(run.tested_groups), run.header.also_trained) == ("director", 5, 0)
-        assert run.model_scores[0].films == 5
+        assert run.model_scores[0].films["auroc"] == 5
         seen = {row["fit"]: om.load_model(row["folder"])[1].seen_groups for row in run.saved}
         for fit in fits_of(run):
             assert not {group_of[clip] for clip in fit.ids} & {*seen[fit.fit]["director"]}

@@ -153,7 +153,7 @@ def test_frames_and_moments_are_placed_in_their_film(run2, tmp_path):
     assert page.data["lanes"] == {
         "2001": {"frames": [[60, 64, 0.25], [70, 74, 0.75]], "moments": [[60, 64]]}
     }
-    with pytest.raises(ObygazeError, match="--frames"):
+    with pytest.raises(ObygazeError, match="add the CSV file of frames"):
         om.report(run2, tmp_path / "no.html", moments=moments)
     write(frames, "film,id,start,end,probability,time_in", "other,x,0,1,0.5,film")
     with pytest.raises(ObygazeError, match="2001"):
