@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -52,6 +53,10 @@ MAX_ROWS_READ = 4096
 """The maximum number of rows that are imported at a time."""
 MAX_REASON = 200
 """The maximum length of the reason why a row cannot be read."""
+
+
+class FailedRows(UserWarning):
+    """A warning that some items could not be imported, as `Store.failures` says."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,11 @@ def import_features(
         The name of the backbone, if the recipe does not state it.
     columns
         The column names of every array.
+
+    Warns
+    -----
+    FailedRows
+        If some items have no row, or one that cannot be stored.
     """
     output = require_store_name(Path(path))
     stated = read_recipe(recipe, backbone)
@@ -137,7 +147,12 @@ def import_features(
     for block in progress(blocks, "Importing", unit="block"):
         places = writer.store.rows_of_block(block)
         writer.write_block(block, [_read_item(manifest.ids[row], sources, specs) for row in places])
-    return open_store(output)
+    store = open_store(output)
+    if store.failures:
+        item_id, reason = next(iter(store.failures.items()))
+        count = f"{len(store.failures):,} of {len(store):,} rows failed"
+        warnings.warn(f"{output}: {count}, such as {item_id}: {reason}", FailedRows, stacklevel=2)
+    return store
 
 
 def _read_first(rows: Rows, manifest: Manifest) -> NDArray[Any]:
@@ -172,6 +187,12 @@ def _read_item(
             return Failed(Status.MISSING, str(problem))
         except (ObygazeError, OSError) as problem:
             return Failed(Status.UNREADABLE, f"{spec.name}: {problem}"[:MAX_REASON])
+        if (spec.without_padding(row) == spec.fill).any():
+            raise StoreError(
+                sources[spec.name].path,
+                f": {item_id} has the integer -1 in {spec.name}, which marks what is missing. "
+                "Import floats: X.astype(np.float32)",
+            )
         values[spec.name] = row
     return Done(values, source=None)
 

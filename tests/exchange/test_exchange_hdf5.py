@@ -15,6 +15,7 @@ from obygaze_features.store.imports import import_features
 from tests.kit.store import numbers, open_state, plain_manifest
 
 VALUES = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+pytestmark = pytest.mark.filterwarnings("ignore::obygaze_features.store.imports.FailedRows")
 MANIFEST = plain_manifest(5)
 
 

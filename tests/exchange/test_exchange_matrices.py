@@ -7,9 +7,10 @@ import pytest
 
 from obygaze_features.errors import OutputExists, StoreError
 from obygaze_features.store import open_store
-from obygaze_features.store.imports import import_features
+from obygaze_features.store.imports import FailedRows, import_features
 from tests.kit.store import numbers, plain_manifest
 
+pytestmark = pytest.mark.filterwarnings("ignore::obygaze_features.store.imports.FailedRows")
 N, D, ABSENT = 40, 6, 7
 """Clips, width, and the clip without a row."""
 ROWS = numbers(N, (D,), "float32")
@@ -62,3 +63,23 @@ def test_columns_have_names_and_rows_are_in_order(obygaze, tmp_path, monkeypatch
     obygaze("stores", "import", "X.npy", *ids, *about, "-o", "made.zarr", code=0)
     np.testing.assert_array_equal(open_store("made.zarr").read(), ROWS)
     assert open_store("made.zarr").attributes["backbone"]["name"] == "vivit"
+
+
+def test_rows_that_fail_are_counted_in_a_warning(tmp_path):
+    rows = ROWS.copy()
+    rows[[3, 8, 9], 0] = np.nan
+    np.save(tmp_path / "X.npy", rows)
+    manifest = plain_manifest(N)
+    with pytest.warns(FailedRows, match=r"3 of 40 rows failed, such as tt003: native has a value"):
+        import_features(tmp_path / "X.npy", manifest, tmp_path / "x.zarr", ids=manifest.ids)
+
+
+def test_minus_one_in_integers_is_an_error(tmp_path):
+    manifest = plain_manifest(N)
+    counts = np.arange(2 * N).reshape(N, 2) - 1
+    np.save(tmp_path / "X.npy", counts)
+    with pytest.raises(StoreError, match=r"X\.npy: tt000 has the integer -1 .* Import floats"):
+        import_features(tmp_path / "X.npy", manifest, tmp_path / "x.zarr", ids=manifest.ids)
+    np.save(tmp_path / "X.npy", counts.astype(np.float32))
+    store = import_features(tmp_path / "X.npy", manifest, tmp_path / "y.zarr", ids=manifest.ids)
+    np.testing.assert_array_equal(store.read("native"), counts)
