@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from obygaze_features.common.text import counted, unknown_name
+from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import require_same_clips
 from obygaze_features.manifests import Items
@@ -137,15 +137,6 @@ class Sources:
         for name, store in zip(self.names, self.stores, strict=True):
             widths[name] = _find_spec(store, array, 1).shape[-1]
         return widths
-
-    def describe_missing(self, ids: Sequence[str]) -> list[str]:
-        """Return how many of these clips each store lacks, if any."""
-        lacks = []
-        for name, store in zip(self.names, self.stores, strict=True):
-            count = len(set(ids) - set(store.done_ids()))
-            if count:
-                lacks.append(f"{name} lacks {counted(count, 'clip')}")
-        return lacks
 
 
 Stores = Sources | StoreLike | Sequence[StoreLike]

@@ -30,6 +30,15 @@ def inner_groups(groups: Any) -> Array:
     return np.where(names[numbers] == "", alone, numbers)
 
 
+def group_folds(y: Array, count: int, groups: Any) -> list[tuple[Array, Array]]:
+    """Return the rows of at most `count` folds of whole groups; [] if there are too few groups."""
+    numbers = inner_groups(groups)
+    count = min(count, len(np.unique(numbers)))
+    if count < 2:
+        return []
+    return [*StratifiedGroupKFold(count).split(np.zeros((len(y), 1)), y, numbers)]
+
+
 @contextmanager
 def whole_groups(model: Any, y: Array, groups: Any) -> Iterator[None]:
     """Make the cross-validation inside an estimator hold out whole groups in a fit.
@@ -50,11 +59,9 @@ def whole_groups(model: Any, y: Array, groups: Any) -> Iterator[None]:
         yield
         return
 
-    numbers = inner_groups(groups)
-    count = min(N_INNER if cv is None else int(cv), len(np.unique(numbers)))
-    if count > 1:
-        folds = StratifiedGroupKFold(count).split(np.zeros((len(y), 1)), y, numbers)
-        model.set_params(cv=list(folds))
+    folds = group_folds(y, N_INNER if cv is None else int(cv), groups)
+    if folds:
+        model.set_params(cv=folds)
     try:
         yield
     finally:  # a saved model should contain no rows

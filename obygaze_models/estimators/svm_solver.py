@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from sklearn import config_context
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import SVC, LinearSVC
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.class_weight import compute_sample_weight
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.inner_folds import inner_groups
+from obygaze_models.estimators.inner_folds import group_folds
 from obygaze_models.scoring.metrics import Array, auroc
 
 # The values from which C is chosen by default.
@@ -183,7 +183,7 @@ def choose_svm(
         The features and labels of validation clips; by default, C is chosen by cross-validation.
     cv, groups
         The maximum number of folds of cross-validation, and the group of each clip. Each group
-        stays in a single fold; see `inner_groups`.
+        stays in a single fold; see `group_folds`.
     """
     Cs = sorted(Cs)
     weights = clip_weights(class_weight, y)
@@ -231,13 +231,12 @@ def clip_weights(class_weight: Any, y: Array) -> Array:
 def split_folds(y: Array, cv: int, groups: Array | None) -> list[tuple[Array, Array]]:
     """Return each fold's training and test rows; [] if clips or groups are too few."""
     count = min(cv, int(np.bincount(y, minlength=2).min()))
-    if groups is not None:
-        groups = inner_groups(groups)
-        count = min(count, len(np.unique(groups)))
     if count < 2:
         return []
-    splitter = StratifiedKFold(count) if groups is None else StratifiedGroupKFold(count)
-    folds = splitter.split(np.zeros((len(y), 1)), y, groups)
+    if groups is None:
+        folds = [*StratifiedKFold(count).split(np.zeros((len(y), 1)), y)]
+    else:
+        folds = group_folds(y, count, groups)
     return [fold for fold in folds if all(has_both(y[part]) for part in fold)]
 
 

@@ -54,8 +54,12 @@ def plan_warnings(plan: Plan) -> Iterator[RunWarning]:
     lost = plan.clips.loc[plan.clips["used"] == "no-features", "id"].tolist()
     if lost:
         count = counted(len(lost), "labelled clip has", "labelled clips have")
-        lacks = "; ".join([join_some(lost, 3), *plan.store.describe_missing(lost)])
-        yield RunWarning("no-features", "", f"{count} no features and cannot take part: {lacks}.")
+        text = f"{count} no features and cannot take part: {join_some(lost, 3)}"
+        for name, store in zip(plan.store.names, plan.store.stores, strict=True):
+            lacks = {*lost} - {*store.done_ids()}
+            if lacks:
+                text += f"; {name} lacks {counted(len(lacks), 'clip')}"
+        yield RunWarning("no-features", "", f"{text}.")
     for name, learner in plan.experiment.learners.items():
         has_weights = {*WEIGHTS} & learner.estimator.get_params(deep=True).keys()
         if plan.experiment.balance == "weights" and not (has_weights or learner.is_guess):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -98,11 +98,10 @@ def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Fil
         score = None
         if entry:
             score = _score_of(entry, clips)
-        in_film = [replace(lane, colours=lane.colours[own]) for lane in lanes]
         row = FilmRow(
             film,
             clips[0].title or film,
-            strip(in_film, spans[film], longest),
+            strip(lanes, own, spans[film], longest),
             shares,
             marked,
             same,
@@ -135,7 +134,7 @@ def _spans(clips: Sequence[Clip], *, timed: bool) -> list[tuple[float, float]]:
 def _score_of(entry: Tested, clips: Sequence[Clip]) -> float | None:
     """Return the mean of the model's scores of the groups in a film, which may be the film."""
     groups = {entry.run.group_of[clip.id] for clip in clips}
-    scores = [entry.scores.groups[group] for group in sorted(groups & entry.scores.groups.keys())]
+    scores = [values for group, values in entry.scores.groups.items() if group in groups]
     return mean_scores(scores)[entry.metric] if scores else None
 
 
@@ -164,17 +163,19 @@ def _lanes(labels: Labels, people: People | None, entry: Tested | None) -> list[
 
 def strip(
     lanes: Sequence[Lane],
+    clips: slice,
     spans: Sequence[tuple[float, float]],
     longest: float,
 ) -> Html:
-    """Draw lanes as SVG. Clips of one colour that touch become one shape."""
+    """Draw lanes of some clips as SVG. Clips of one colour that touch become one shape."""
     paths = ""
     top = 0.0
     for lane in lanes:
         height = HEIGHTS[lane.kind]
-        for colour in dict.fromkeys(filter(None, lane.colours)):
+        colours = lane.colours[clips]
+        for colour in dict.fromkeys(filter(None, colours)):
             joined: list[list[float]] = []
-            for own, (start, end) in zip(lane.colours, spans, strict=True):
+            for own, (start, end) in zip(colours, spans, strict=True):
                 if own == colour and joined and start <= joined[-1][1] + 0.05:
                     joined[-1][1] = end
                 elif own == colour:

@@ -98,11 +98,9 @@ def run_world2(world2):
     """Return a function that runs an experiment on a world unlike the paper's."""
 
     def run(folder, **options):
-        options = {"estimators": ("logistic",), "split": "three"} | options
-        experiment = om.Experiment(
-            name="own", manifest=world2.manifest, store=world2.store, **options
-        )
-        return om.run_experiment(experiment, folder)
+        places = {"manifest": world2.manifest, "store": world2.store}
+        options = {"estimators": ("logistic",), "split": "three"} | places | options
+        return om.run_experiment(om.Experiment(name="own", **options), folder)
 
     return run
 
