@@ -127,12 +127,6 @@ def test_a_network_reads_a_data_frame_without_a_warning():
     assert (model.predict_proba(FRAME) == plain.predict_proba(X)).all()
 
 
-def test_a_fusion_names_its_stores():
-    fusion = om.StoreFusion(om.LinearSVMProbe(C=1.0), [8, 8])
-    with pytest.raises(ValueError, match=r"'stores' parameter of StoreFusion must be .*Mapping"):
-        fusion.fit(X, Y)
-
-
 def test_a_film_prior_takes_films_for_features():
     estimator, metadata = om.FilmPrior(), {"groups": FILMS}
     model = clone(estimator).fit(FRAME, Y, **metadata)
@@ -207,6 +201,7 @@ PARAMETERS = [
     om.ConceptBottleneck(random_state="x"),
     om.ConceptBank(cv="ab"),
     om.LinearSVMProbe(cv=1),
+    om.StoreFusion(om.LinearSVMProbe(), [8, 8]),
     *(om.MLPProbe(hidden_layer_sizes=sizes) for sizes in ([], [0], "x", [2.5], [[3]], 0)),
 ]
 
@@ -214,7 +209,7 @@ PARAMETERS = [
 @pytest.mark.parametrize("estimator", PARAMETERS, ids=repr)
 def test_a_wrong_parameter_is_named(estimator):
     target = C if isinstance(estimator, om.ConceptBank) else Y
-    with pytest.raises(ValueError, match=r"bank|head|random_state|cv|hidden_layer"):
+    with pytest.raises(ValueError, match=r"bank|head|random_state|cv|hidden_layer|stores"):
         estimator.fit(X, target)
 
 
