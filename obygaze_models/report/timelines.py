@@ -12,7 +12,7 @@ import pandas as pd
 from obygaze_features import Timelines
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import ExperimentError, UsageError
-from obygaze_features.items.items import Item, safe_id
+from obygaze_features.items.items import Item, safe_ids
 from obygaze_features.items.media import find_videos
 from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_models.report.sources import Labels
@@ -99,7 +99,7 @@ def _segments(labels: Labels, timelines: Timelines | str | Path) -> dict[str, li
     """Return each film's segments by annotator, as [start, end, level, concepts, comment]."""
     if not isinstance(timelines, Timelines):
         timelines = Timelines.load(timelines)
-    names = {safe_id(film): film for film in labels.films}
+    names = {own: film for film, own in safe_ids("film", labels.films).items()}
     codes = timelines.scheme.codes
     by_film: dict[str, list[Any]] = {}
     for film, by_annotator in timelines.by_film.items():
