@@ -133,8 +133,7 @@ def _tokens(folder: Path) -> Iterator[Result]:
 
     def ours() -> None:
         writer = next(writers)
-        for block in (0, 1):
-            writer.write_block(block, done[block * 32 : block * 32 + 32])
+        writer.write_rows(dict(enumerate(done)))
 
     def raw() -> None:
         for half in (rows[:32], rows[32:]):
@@ -216,13 +215,13 @@ def make_store(
 ) -> Path:
     manifest = Manifest("bench", Items.of([Item(one, media=f"{one}.mp4") for one in ids]))
     writer = StoreWriter.create(path, manifest, _recipe(arrays), block_rows=block_rows)
-    for block in writer.missing_blocks():
-        writer.write_block(
-            block,
-            [
-                Done({name: values[row] for name, values in arrays.items()}, None)
-                for row in writer.store.rows_of_block(block)
-            ],
+    for block in range(writer.store.blocks):
+        rows = writer.store.rows_of_block(block)
+        writer.write_rows(
+            {
+                row: Done({name: values[row] for name, values in arrays.items()}, None)
+                for row in rows
+            }
         )
     finalise(path)
     return path

@@ -26,6 +26,7 @@ from obygaze_features.common.cli import (
     output_option,
     show,
 )
+from obygaze_features.common.text import counted
 from obygaze_features.errors import UsageError, VideoError
 
 
@@ -137,7 +138,7 @@ def extract(
     OUTPUT/log.jsonl. Without a terminal, a line every 30 seconds reports progress, speed and the
     time left.
 
-    Exits with code 3 if clips failed, or with code 1 if all of them did.
+    Exits with code 3 if clips failed or are still to do, or with code 1 if all of them failed.
 
     A manifest of images, texts or both needs backbones that accept them: clip, siglip and xclip
     embed images and texts in one space; dinov2 and dinov3 accept only images, and clap and words
@@ -177,9 +178,12 @@ def extract(
         noun = "clips" if "clip" in loaded.items.kinds else "items"
         stores = ", ".join(map(str, summary.stores))
         echo(f"{summary.done} of {summary.wanted} {noun} done in {stores}")
-    if summary.clips and not any(summary.done_in.values()):
+    if summary.to_do:
+        left = counted(summary.to_do, "item")
+        echo(f"{left} still to do; wait for other runs to end, then run this again", err=True)
+    elif summary.clips and not any(summary.done_in.values()):
         raise VideoError(f"no items could be extracted (selected: {summary.wanted})")
-    exit_if(summary.failed)
+    exit_if(summary.failed or summary.to_do)
 
 
 @contextlib.contextmanager

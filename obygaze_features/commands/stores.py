@@ -21,7 +21,6 @@ from obygaze_features.common.cli import (
     folder_argument,
     json_option,
     names_option,
-    output_option,
     output_options,
     show,
 )
@@ -275,7 +274,7 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
 @stores.command("import")
 @folder_argument("source")
 @click.option("--manifest", type=PATH, required=True, help="The manifest; each item gets a row.")
-@output_option("The store, NAME.zarr; an interrupted import is resumed.")
+@output_options("The new store, NAME.zarr.")
 @click.option(
     "--ids",
     type=PATH,

@@ -127,8 +127,11 @@ def describe_absent(path: Path, wish: str) -> str:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace a file atomically."""
-    with new_file(path, overwrite=True) as temporary:
+    with beside(path) as temporary:
         temporary.write_bytes(data)
+        sync_path(temporary)
+        os.replace(temporary, path)
+    sync_path(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -146,12 +149,12 @@ def write_files(files: Mapping[Path, str], *, overwrite: bool = False) -> None:
     with contextlib.ExitStack() as stack:
         temporaries = {}
         for path, text in files.items():
-            temporaries[path] = stack.enter_context(_beside(path))
+            temporaries[path] = stack.enter_context(beside(path))
             temporaries[path].write_bytes(text.encode())
             sync_path(temporaries[path])
 
         for folder in sorted({path.parent for path in files}):
-            stack.enter_context(_alone_in(folder))
+            stack.enter_context(alone_in(folder))
         for path in files:
             refuse_to_overwrite(path, overwrite=overwrite)
         for path in [*files][1:]:
@@ -165,17 +168,17 @@ def write_files(files: Mapping[Path, str], *, overwrite: bool = False) -> None:
 def new_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield the path of a file to write, which becomes `path` if the ``with`` block succeeds."""
     refuse_to_overwrite(path, overwrite=overwrite)
-    with _beside(path) as temporary:
+    with beside(path) as temporary:
         yield temporary
         sync_path(temporary)
-        with _alone_in(path.parent):
+        with alone_in(path.parent):
             refuse_to_overwrite(path, overwrite=overwrite)
             os.replace(temporary, path)
     sync_path(path.parent)
 
 
 @contextlib.contextmanager
-def _beside(path: Path) -> Iterator[Path]:
+def beside(path: Path) -> Iterator[Path]:
     """Yield a temporary name next to a file; afterwards, remove any file with that name.
 
     The parent folder is created. Raises `OutputExists` if the file's path is a folder.
@@ -191,8 +194,8 @@ def _beside(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Wait for other processes that are renaming files in this folder.
+def alone_in(folder: Path) -> Iterator[None]:
+    """Wait for other processes that are writing in this folder, and keep them waiting.
 
     The folder itself is locked, so a killed process leaves nothing behind. Windows and some file
     systems do not support this; there, processes do not wait.
@@ -249,14 +252,9 @@ def new_folder(
     temporary.mkdir()
     try:
         yield temporary
-        if overwrite and path.exists():
-            if not allow_missing:
-                _refuse_to_lose(path, temporary)
-            sync_folder(temporary)
-            _exchange(temporary, path)
-            sync_path(path.parent)
-        else:
-            publish_folder(temporary, path)
+        if overwrite and not allow_missing:
+            _refuse_to_lose(path, temporary)
+        publish_folder(temporary, path, overwrite=overwrite)
     finally:
         # Remove the failed attempt, or the folder that was replaced.
         shutil.rmtree(temporary, ignore_errors=True)
@@ -275,16 +273,20 @@ def check_new_folder(path: Path, *, overwrite: bool = False, marker: str | None 
     path.parent.mkdir(parents=True, exist_ok=True)
 
 
-def publish_folder(folder: Path, path: Path) -> None:
-    """Flush a folder and all its files to disk, and rename it to a path that is still free."""
+def publish_folder(folder: Path, path: Path, *, overwrite: bool = False) -> None:
+    """Flush a folder and all its files to disk, and rename it.
+
+    If the path exists by now, the old folder gets the new one's name, or `OutputExists` is raised.
+    """
     sync_folder(folder)
-    try:
-        os.rename(folder, path)
-    except OSError:
-        if not os.path.lexists(path):
-            raise
-        reason = "already exists by now, made by another process; run the command again"
-        raise OutputExists(path, reason) from None
+    with alone_in(path.parent):
+        if os.path.lexists(path) and not overwrite:
+            reason = "already exists by now, made by another process; run the command again"
+            raise OutputExists(path, reason)
+        if path.exists():
+            _exchange(folder, path)
+        else:
+            os.rename(folder, path)
     sync_path(path.parent)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -100,9 +99,4 @@ def bytes_per_item(backbones: Sequence[Backbone]) -> int:
 def write(writers: Mapping[str, StoreWriter], outcomes: Outcomes) -> None:
     """Commit the outcomes of a block to its stores."""
     for name, rows in outcomes.items():
-        writer = writers[name]
-        blocks: dict[int, dict[int, Done | Failed]] = defaultdict(dict)
-        for row, outcome in rows.items():
-            blocks[row // writer.store.block_rows][row] = outcome
-        for number, block in blocks.items():
-            writer.write_rows(number, block)
+        writers[name].write_rows(rows)

@@ -86,6 +86,9 @@ class Summary:
         Notes on items, such as "silent sound track", and the number of items with each.
     done, done_in
         The number of selected items done in every store, and in each store, by name.
+    to_do
+        The number of selected items still to do in any store; above 0 only if other processes wrote
+        to the same blocks at the same time.
     failed
         The reasons why selected items failed in any store, by kind (``missing``, ``unreadable`` or
         ``not_finite``) and id.
@@ -104,6 +107,7 @@ class Summary:
     notes: Mapping[str, int]
     done: int
     done_in: dict[str, int]
+    to_do: int
     failed: dict[str, dict[str, str]]
     seconds: float
     shares: dict[str, float]
@@ -129,6 +133,7 @@ def summarise(job: Job, writers: Mapping[str, StoreWriter], progress: Progress) 
         notes=dict(progress.notes),
         done=int(is_done.all(axis=0).sum()),
         done_in=dict(zip(stores, is_done.sum(axis=1).tolist(), strict=True)),
+        to_do=int((status == Status.TODO).any(axis=0).sum()),
         failed=_find_failures(stores, rows),
         seconds=sum(progress.seconds.values()),
         shares=progress.shares(),

@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from obygaze_features.common.files import disk_errors, new_folder
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError, UsageError, errors_as
 from obygaze_features.items.films import find_films, titles_in
 from obygaze_features.items.items import Item, Items
-from obygaze_features.store import format as fmt
 from obygaze_features.store.diff import read_probe, require_same
 from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import Status
@@ -29,8 +27,8 @@ from obygaze_features.store.writer import (
     Values,
     append_to_log,
     commit_block,
+    new_store,
     read_outcomes,
-    write_empty_store,
 )
 
 NO_SOURCE = -1
@@ -96,6 +94,8 @@ def merge(stores: Sequence[Store], output: Path | str, *, overwrite: bool = Fals
         Replace an existing store at `output`.
     """
     output = require_store_name(Path(output))
+    if not stores:
+        raise UsageError("no stores to merge; pass at least one")
     first = stores[0]
     for store in stores[1:]:
         require_same(
@@ -147,17 +147,12 @@ def write_plan(
         "items_digest": plan.items.digest,
         "n": len(plan.items),
     }
-    with (
-        disk_errors(output, StoreError),
-        new_folder(output, overwrite=overwrite, marker=fmt.CHECKSUMS, allow_missing=True) as folder,
-    ):
-        write_empty_store(folder, attributes, plan.items, probe)
-        store = open_store(folder)
+    with new_store(output, attributes, plan.items, probe, overwrite=overwrite) as store:
+        append_to_log(store.path, event, sources=[store.where for store in plan.stores])
         for block in progress(range(store.blocks), "Writing", unit="block"):
             outcomes = _read_planned(plan, store.rows_of_block(block))
             if any(outcomes):
                 commit_block(store, block, outcomes, sync=False)
-        append_to_log(folder, event, sources=[store.where for store in plan.stores])
     return open_store(output)
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import (
+    alone_in,
     disk_errors,
     make_read_only,
     new_folder,
@@ -29,17 +30,19 @@ from obygaze_features.common.files import (
 )
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import format_table, map_cells
-from obygaze_features.common.text import sha256_of_text
-from obygaze_features.errors import StoreError
+from obygaze_features.common.text import sha256_of_text, unknown_name
+from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.diff import read_probe
 from obygaze_features.store.files import StoreFile
 from obygaze_features.store.format import ArraySpec, Status
-from obygaze_features.store.metadata import DamagedFile, read_checksums
+from obygaze_features.store.metadata import DamagedFile, check_attributes, read_checksums
 from obygaze_features.store.reader import PART_BYTES, Store, open_store
 from obygaze_features.store.shards import ShardLayout, write_shard
 from obygaze_features.store.writer import append_to_log, finish_moves, write_arrays, write_checksums
 
+TEXTS = ("name", "licence", "citation")
+"""The attributes that `set_texts` changes."""
 _CARD = Path(__file__).with_name("dataset_card.md")
 HUB_LICENCES = (
     "apache-2.0", "bsd-3-clause", "cc-by-4.0", "cc-by-nc-4.0", "cc-by-nc-nd-4.0",
@@ -65,13 +68,13 @@ def finalise(store: Store | Path | str, *, allow_incomplete: bool = False) -> St
     store = store if isinstance(store, Store) else open_store(store)
     if store.is_final:
         return store
-    with disk_errors(store.path, StoreError):
+    with disk_errors(store.path, StoreError), alone_in(store.path):
         finish_moves(store)
         to_do = len(store.refresh().missing_rows())
         if to_do and not allow_incomplete:
             raise StoreError(
-                f"{store.path} lacks {to_do:,} of {len(store):,} rows. Run the extraction or "
-                "import again to add them, or finalise without them: add --allow-incomplete"
+                f"{store.path} lacks {to_do:,} of {len(store):,} rows. Run the extraction again to "
+                "add them, or finalise without them: add --allow-incomplete"
             )
         with new_folder(store.path, overwrite=True, allow_missing=True) as folder:
             _write_final(folder, store)
@@ -84,24 +87,29 @@ def set_texts(store: Store, texts: Mapping[str, str]) -> Store:
     If this is interrupted, run it again. Until then, `verify` reports that the list of checksums of
     a final store lacks the files that change.
     """
-    store.refresh()
-    if not texts:
-        return store
-    data = store.location.read("zarr.json")
-    sha256 = hashlib.sha256(data).hexdigest()
-    checksums = read_checksums(store.location)
-    if checksums.pop("zarr.json", sha256) != sha256:
-        raise DamagedFile(StoreFile(store.location, "zarr.json"), "it was changed")
+    for name in texts:
+        if name not in TEXTS:
+            raise UsageError(unknown_name("text", name, TEXTS))
 
-    group = json.loads(data)
-    group["attributes"][fmt.ATTRIBUTES] |= texts
-    files = {"zarr.json": to_json(group)}
-    if store.is_final:
-        store.attributes |= texts
-        files[fmt.CARD] = _readme(store)
-    for name in (fmt.CARD, fmt.CROISSANT):
-        checksums.pop(name, None)
-    with disk_errors(store.path, StoreError):
+    with disk_errors(store.path, StoreError), alone_in(store.path):
+        store.refresh()
+        if not texts:
+            return store
+        check_attributes(store.path, {**store.attributes, **texts})
+        data = store.location.read("zarr.json")
+        sha256 = hashlib.sha256(data).hexdigest()
+        checksums = read_checksums(store.location)
+        if checksums.pop("zarr.json", sha256) != sha256:
+            raise DamagedFile(StoreFile(store.location, "zarr.json"), "it was changed")
+
+        group = json.loads(data)
+        group["attributes"][fmt.ATTRIBUTES] |= texts
+        files = {"zarr.json": to_json(group)}
+        if store.is_final:
+            store.attributes |= texts
+            files[fmt.CARD] = _readme(store)
+        for name in (fmt.CARD, fmt.CROISSANT):
+            checksums.pop(name, None)
         _write(store, fmt.CHECKSUMS, to_json(checksums))
         for name, text in files.items():
             _write(store, name, text)

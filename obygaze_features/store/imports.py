@@ -2,7 +2,7 @@
 
 The source of an array is `Rows`, with a function that reads an item's row. The first row that can
 be read sets the shape and number type of the array. A row that cannot be read is recorded as
-failed, with the reason. Repeating an interrupted import resumes it.
+failed, with the reason. An interrupted import leaves no store.
 
 A folder has one file per item, ``FILM/STEM.pth`` or ``FILM/STEM.npy``, which is found like the
 item's media file. If no file has that stem, or if the item is a span of a film, the file is found
@@ -29,14 +29,22 @@ from obygaze_features.common.package import need
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import shorten
-from obygaze_features.errors import ObygazeError, OutputExists, StoreError, UsageError, translate
+from obygaze_features.errors import ObygazeError, StoreError, UsageError, translate
 from obygaze_features.items.media import MediaFolder
 from obygaze_features.store import format as fmt
 from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import ArraySpec, Recipe, Status
 from obygaze_features.store.metadata import UNKNOWN
 from obygaze_features.store.reader import PART_BYTES, Store, open_store
-from obygaze_features.store.writer import Done, Failed, StoreWriter
+from obygaze_features.store.writer import (
+    Done,
+    Failed,
+    append_to_log,
+    check_row,
+    commit_block,
+    first_attributes,
+    new_store,
+)
 
 if TYPE_CHECKING:
     from obygaze_features.manifests.manifest import Manifest
@@ -94,6 +102,7 @@ def import_features(
     recipe: Path | str | None = None,
     backbone: str | None = None,
     columns: Sequence[str] = (),
+    overwrite: bool = False,
 ) -> Store:
     """Make a store for a manifest's items from features in another format.
 
@@ -105,8 +114,7 @@ def import_features(
     manifest
         The items; the store has a row for each.
     path
-        The store to write, ``NAME.zarr``. An interrupted import is resumed; a complete store is
-        never changed.
+        The store to write, ``NAME.zarr``.
     ids
         The id of each row of ``.npy`` files: a sequence of ids, such as a column of a table, or
         the path of a CSV table with a column ``id``. Pass ``manifest.ids`` if row i is item i.
@@ -116,6 +124,8 @@ def import_features(
         The name of the backbone, if the recipe does not state it.
     columns
         The column names of every array.
+    overwrite
+        Replace an existing store at `path`.
 
     Warns
     -----
@@ -133,26 +143,23 @@ def import_features(
         specs.append(ArraySpec(name, first.shape, dtype, "imported", rows.padded, tuple(columns)))
     stated = replace(stated, name=output.stem, arrays=tuple(specs))
 
-    was_interrupted = any((output / fmt.STAGING).glob("[0-9]*"))
-    if output.exists():
-        writer = StoreWriter.resume(output, manifest, stated)
-    else:
-        row_bytes = sum(spec.row_bytes for spec in specs) or 1
-        block_rows = min(max(1, PART_BYTES // row_bytes), MAX_ROWS_READ)
-        writer = StoreWriter.create(output, manifest, stated, block_rows=block_rows)
-
-    blocks = writer.missing_blocks()
-    if not blocks and not was_interrupted:  # else, opening it has completed it
-        raise OutputExists(f"{output} is complete; delete it, or choose another name")
-    for block in progress(blocks, "Importing", unit="block"):
-        places = writer.store.rows_of_block(block)
-        writer.write_block(block, [_read_item(manifest.ids[row], sources, specs) for row in places])
-    store = open_store(output)
-    if store.failures:
-        item_id, reason = next(iter(store.failures.items()))
-        count = f"{len(store.failures):,} of {len(store):,} rows failed"
+    row_bytes = sum(spec.row_bytes for spec in specs) or 1
+    block_rows = min(max(1, PART_BYTES // row_bytes), MAX_ROWS_READ)
+    attributes = first_attributes(manifest, stated, block_rows)
+    with new_store(output, attributes, manifest.items, {}, overwrite=overwrite) as store:
+        append_to_log(store.path, "imported")
+        for block in progress(range(store.blocks), "Importing", unit="block"):
+            outcomes = []
+            for row in store.rows_of_block(block):
+                outcome = _read_item(manifest.ids[row], sources, specs)
+                outcomes.append(check_row(store, outcome))
+            commit_block(store, block, outcomes, sync=False)
+    imported = open_store(output)
+    if imported.failures:
+        item_id, reason = next(iter(imported.failures.items()))
+        count = f"{len(imported.failures):,} of {len(imported):,} rows failed"
         warnings.warn(f"{output}: {count}, such as {item_id}: {reason}", FailedRows, stacklevel=2)
-    return store
+    return imported
 
 
 def _read_first(rows: Rows, manifest: Manifest) -> NDArray[Any]:

@@ -7,7 +7,8 @@ Because of the order of a commit's steps, a kill at any moment does no damage:
 3. move the shards into the arrays. If this is interrupted, the next process that opens the store
    for writing finishes the move, because the record names the shards.
 
-A shard that no record names belongs to no block. Each block has a single writer.
+A shard that no record names belongs to no block. Writers on one machine take turns. Machines that
+share a file system must write different blocks: see `is_in_part`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import json
 import os
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import (
+    alone_in,
+    beside,
     disk_errors,
     new_folder,
     require_plain_file,
@@ -40,9 +44,9 @@ from obygaze_features.common.package import obygaze_version
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.diff import SAME_STORE, require_same
-from obygaze_features.store.files import Folder, require_store_name
+from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import ArraySpec, BlockRecord, Recipe, Status
-from obygaze_features.store.metadata import check_attributes, final_error, read_attributes
+from obygaze_features.store.metadata import check_attributes, final_error
 from obygaze_features.store.reader import Rows, Store, open_store
 from obygaze_features.store.shards import ShardLayout, write_shard
 
@@ -79,16 +83,12 @@ Outcome = Done | Failed | None
 
 
 class StoreWriter:
-    """A writer that fills a store. Start with `create`, or continue a store with `resume`.
-
-    Several writers (processes, or machines on a shared file system) may fill the same store if each
-    writes different blocks: see `is_in_part`.
-    """
+    """A writer that fills a store. Start with `create`, or continue a store with `resume`."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         if not store.is_final:
-            with disk_errors(store.path, StoreError):
+            with disk_errors(store.path, StoreError), alone_in(store.path):
                 finish_moves(store)
 
     @classmethod
@@ -118,24 +118,9 @@ class StoreWriter:
             The number of rows per block (default: 32, or more for many items).
         """
         path = require_store_name(Path(path))
-        n = len(manifest)
-        attributes = {
-            "format_version": fmt.FORMAT_VERSION,
-            "state": "open",
-            **recipe.attributes(),
-            "manifest": manifest.name,
-            "items_digest": manifest.digest,
-            "n": n,
-            "block_rows": block_rows or fmt.default_block_rows(n),
-            "licence": manifest.licence,
-            "citation": manifest.citation,
-            "software": f"obygaze {obygaze_version()}",
-        }
-        check_attributes(path, attributes)
-
-        with disk_errors(path, StoreError), new_folder(path) as folder:
-            write_empty_store(folder, attributes, manifest.items, probe or {})
-        append_to_log(path, "created")
+        attributes = first_attributes(manifest, recipe, block_rows)
+        with new_store(path, attributes, manifest.items, probe or {}) as store:
+            append_to_log(store.path, "created")
         return cls(open_store(path))
 
     @classmethod
@@ -152,41 +137,75 @@ class StoreWriter:
         require_resumable(store, manifest, recipe, block_rows=block_rows)
         return cls(store)
 
-    def missing_blocks(self) -> list[int]:
-        """Return the blocks without a record."""
-        if self.store.is_final:
-            return []
-        return [block for block in range(self.store.blocks) if not self.is_written(block)]
+    def write_rows(self, rows: Mapping[int, Outcome]) -> None:
+        """Write rows by row number; rows that are done are kept.
 
-    def is_written(self, block: int) -> bool:
-        """Return True if a block has a record on disk."""
-        return (self.store.path / fmt.record_name(block)).exists()
-
-    def write_block(self, block: int, rows: Sequence[Outcome]) -> BlockRecord:
-        """Write a block from the outcomes of its rows, in order.
-
-        A row with a value that its array cannot hold is recorded as failed. Raises `StoreError` if
-        the block has been written: only `write_rows` replaces a block.
+        A row with a value that its array cannot hold is recorded as failed. Each block is committed
+        as a whole, so write the rows of a block together.
         """
-        if self.is_written(block):
-            raise StoreError(
-                f"block {block} of {self.store.path} has already been written; use write_rows"
-            )
-        return commit_block(self.store, block, [check_row(self.store, row) for row in rows])
-
-    def write_rows(self, block: int, rows: Mapping[int, Outcome]) -> BlockRecord:
-        """Write some rows of a block, which may exist; its other rows, and done rows, are kept."""
         store = self.store
-        record = store.read_records([block]).get(block)
-        if record != store.records.get(block):  # written since the store was opened
-            store.refresh()
+        blocks: dict[int, dict[int, Outcome]] = defaultdict(dict)
+        for row, outcome in rows.items():
+            if row not in range(len(store)):
+                raise StoreError(store.path, f"has no row {row} (rows: {len(store):,})")
+            blocks[row // store.block_rows][row] = outcome
 
-        in_block = store.rows_of_block(block)
-        outcomes = read_outcomes(store, np.array(in_block))
-        for number, row in enumerate(in_block):
-            if row in rows and not isinstance(outcomes[number], Done):
-                outcomes[number] = check_row(store, rows[row])
-        return commit_block(store, block, outcomes)
+        for block, part in blocks.items():
+            with disk_errors(store.path, StoreError), alone_in(store.path):
+                record = store.read_records([block]).get(block)
+                if record != store.records.get(block):  # written since the store was opened
+                    store.refresh()
+
+                in_block = store.rows_of_block(block)
+                outcomes = read_outcomes(store, np.array(in_block))
+                for number, row in enumerate(in_block):
+                    if row in part and not isinstance(outcomes[number], Done):
+                        outcomes[number] = check_row(store, part[row])
+                commit_block(store, block, outcomes)
+
+
+@contextlib.contextmanager
+def new_store(
+    path: Path,
+    attributes: Mapping[str, Any],
+    items: Items,
+    probe: Values,
+    *,
+    overwrite: bool = False,
+) -> Iterator[Store]:
+    """Yield an empty store to fill, which gets its path if the ``with`` block succeeds."""
+    check_attributes(path, attributes)
+    with (
+        disk_errors(path, StoreError),
+        new_folder(path, overwrite=overwrite, marker=fmt.CHECKSUMS, allow_missing=True) as folder,
+    ):
+        write_arrays(folder, attributes, items.ids, probe)
+        (folder / fmt.ITEMS).write_bytes(items.without_spoken_words().to_csv().encode())
+        write_checksums(folder, {})
+        for name in (fmt.RECORDS, fmt.STAGING):
+            (folder / name).mkdir()
+        yield open_store(folder)
+
+
+def first_attributes(
+    manifest: Manifest,
+    recipe: Recipe,
+    block_rows: int | None = None,
+) -> dict[str, Any]:
+    """Return the attributes of a new store for a manifest's items."""
+    n = len(manifest)
+    return {
+        "format_version": fmt.FORMAT_VERSION,
+        "state": "open",
+        **recipe.attributes(),
+        "manifest": manifest.name,
+        "items_digest": manifest.digest,
+        "n": n,
+        "block_rows": block_rows or fmt.default_block_rows(n),
+        "licence": manifest.licence,
+        "citation": manifest.citation,
+        "software": f"obygaze {obygaze_version()}",
+    }
 
 
 def commit_block(
@@ -195,44 +214,34 @@ def commit_block(
     outcomes: Sequence[Outcome],
     *,
     sync: bool = True,
-) -> BlockRecord:
+) -> None:
     """Write a block's shards, then its commit record, after which the block exists.
 
     The rows must fit the arrays: see `check_row`. Without `sync`, the caller has to flush the
     store to disk before other processes use it.
     """
-    rows = store.rows_of_block(block)
-    if not rows or len(outcomes) != len(rows):
-        raise StoreError(
-            f"{store.path}: cannot write block {block}; rows: {len(rows)}, passed: {len(outcomes)}"
-        )
-
     status = []
     sources = []
     failures = {}
-    for row, outcome in zip(rows, outcomes, strict=True):
+    for row, outcome in zip(store.rows_of_block(block), outcomes, strict=True):
         status.append(outcome.status if outcome else Status.TODO)
         sources.append(outcome.source if outcome else None)
         if isinstance(outcome, Failed):
             failures[store.ids[row]] = outcome.reason
 
-    with disk_errors(store.path, StoreError):
-        if sync:
-            _refuse_if_final(store)
-        shards: dict[str, str | None] = dict.fromkeys(store.arrays)
-        if Status.DONE in status:
-            for spec in store.specs:
-                shards[spec.name] = _stage(store, block, spec, outcomes, sync)
-        record = BlockRecord(block, tuple(status), tuple(sources), failures, shards)
-        path = store.path / fmt.record_name(block)
-        if sync:
-            sync_path(store.path / fmt.STAGING)
-            _refuse_if_final(store)
-            write_bytes(path, record.to_bytes())
-        else:
-            path.write_bytes(record.to_bytes())
-        move_shards(store, record, sync=sync)
-    return record
+    shards: dict[str, str | None] = dict.fromkeys(store.arrays)
+    if Status.DONE in status:
+        for spec in store.specs:
+            shards[spec.name] = _stage(store, block, spec, outcomes, sync)
+    record = BlockRecord(block, tuple(status), tuple(sources), failures, shards)
+    path = store.path / fmt.record_name(block)
+    if sync:
+        sync_path(store.path / fmt.STAGING)
+        store.location.refuse_if_changed()
+        write_bytes(path, record.to_bytes())
+    else:
+        path.write_bytes(record.to_bytes())
+    move_shards(store, record, sync=sync)
 
 
 def read_outcomes(store: Store, rows: Rows) -> list[Outcome]:
@@ -315,23 +324,22 @@ def _stage(
 ) -> str:
     """Write the shard of one array; return its SHA-256."""
     chunks = [row.values[spec.name] if isinstance(row, Done) else None for row in outcomes]
-    # The next attempt replaces what a killed writer left.
-    temporary = store.path / fmt.staged_name(spec, block, "partial")
-    sha256 = write_shard(temporary, chunks, ShardLayout(spec, store.block_rows))
-    if sync:
-        sync_path(temporary)
-    os.replace(temporary, store.path / fmt.staged_name(spec, block, sha256))
+    with beside(store.path / fmt.STAGING / spec.name) as temporary:
+        sha256 = write_shard(temporary, chunks, ShardLayout(spec, store.block_rows))
+        if sync:
+            sync_path(temporary)
+        os.replace(temporary, store.path / fmt.staged_name(spec, block, sha256))
     return sha256
 
 
-def _refuse_if_final(store: Store) -> None:
-    """Raise `StoreError` if the store has been finalised since it was opened."""
-    if read_attributes(Folder(store.path))["state"] != "open":
-        raise final_error(store.path, "was finalised while rows were being written")
-
-
 def finish_moves(store: Store) -> None:
-    """Finish commits whose writer was killed after writing the record."""
+    """Finish commits whose writer was killed after writing the record.
+
+    Raises `StoreError` if the store has a link, which writing might follow.
+    """
+    for path in store.path.rglob("*"):
+        if path.is_symlink():
+            raise StoreError(path, "is a link; replace it by a copy of what it leads to")
     staged = (store.path / fmt.STAGING).glob("[0-9]*.*.*")
     blocks = sorted({int(path.name.partition(".")[0]) for path in staged})
     for record in store.read_records(blocks).values():
@@ -384,20 +392,6 @@ def is_in_part(blocks: Rows, part: str) -> NDArray[np.bool_]:
         raise UsageError(f"a part must be I/N with I from 1 to N, such as 2/4 (got {part!r})")
     selected: NDArray[np.bool_] = blocks % int(numbers[2]) == int(numbers[1]) - 1
     return selected
-
-
-def write_empty_store(
-    folder: Path,
-    attributes: Mapping[str, Any],
-    items: Items,
-    probe: Values,
-) -> None:
-    """Write the files of an open store that has no rows yet into an empty folder."""
-    write_arrays(folder, attributes, items.ids, probe)
-    (folder / fmt.ITEMS).write_bytes(items.without_spoken_words().to_csv().encode())
-    write_checksums(folder, {})
-    for name in (fmt.RECORDS, fmt.STAGING):
-        (folder / name).mkdir()
 
 
 def write_arrays(

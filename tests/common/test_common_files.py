@@ -199,3 +199,17 @@ def test_pipes_and_devices_are_not_read_as_json(tmp_path):
     for name in ("x.json", "y.json"):
         with pytest.raises(StoreError, match=f"{name} is a device or a pipe"):
             files.read_json(tmp_path / name, StoreError)
+
+
+def test_folders_that_replace_each_other_at_once_are_all_written(tmp_path):
+    """Also if none existed when they began."""
+    barrier = threading.Barrier(4)
+
+    def write(number):
+        with files.new_folder(tmp_path / "new", overwrite=True) as folder:
+            (folder / "number").write_text(str(number))
+            barrier.wait()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]

@@ -21,7 +21,7 @@ SLIPS = [
     (1, "pull open.zarr -o output.zarr", "is still open", "stores subset"),
     (2, "export toy.zarr -o output.csv", "output.csv: the file's name must end in .h5 or .hdf5"),
     (1, "import empty", "no item can be read (40 tried)", "name its file tt1/tt1-000.npy"),
-    (1, "import features -o toy.zarr", "toy.zarr cannot be continued", "differs in items"),
+    (1, "import features -o toy.zarr", "toy.zarr already exists", "--overwrite"),
     (2, "import X.npy", "X.npy: import", "with ids (--ids)"),
     (1, "import objects.npy --ids manifest/items.csv", "objects.npy cannot be read as NumPy"),
     (1, "import flat.npy --ids manifest/items.csv", "a row per id", "(40,)"),

@@ -1,13 +1,11 @@
 """NumPy matrices with one row per clip."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from obygaze_features.errors import OutputExists, StoreError
-from obygaze_features.store import open_store
-from obygaze_features.store.imports import FailedRows, import_features
+from obygaze_features.store import imports, open_store
+from obygaze_features.store.imports import MAX_ROWS_READ, FailedRows, import_features
 from tests.kit.store import numbers, plain_manifest
 
 pytestmark = pytest.mark.filterwarnings("ignore::obygaze_features.store.imports.FailedRows")
@@ -29,24 +27,43 @@ def check(store, **arrays):
     assert {k: why[:17] for k, why in store.failures.items()} == {"tt007": "its id has no row"}
 
 
-def test_numpy_matrices_become_arrays_and_resume(tmp_path, monkeypatch):
+def test_numpy_matrices_become_arrays(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("X.npy", THEIRS)
     np.save("F.npy", THEIR_FRAMES)
 
-    def bring():
+    def bring(**options):
         files = {"native": "X.npy", "frames": "F.npy"}
-        return import_features(files, plain_manifest(N), "made.zarr", ids=IDS)
+        return import_features(files, plain_manifest(N), "made.zarr", ids=IDS, **options)
 
-    check(store := bring(), native=ROWS, frames=FRAMES)
-    sha256 = store.records[0].shards["native"]
-    Path("made.zarr/native/c/0/0").rename(f"made.zarr/staging/000000.native.{sha256[:16]}")
-    check(bring(), native=ROWS, frames=FRAMES)  # as if it had been killed between these
-    Path("made.zarr/blocks/000000.json").unlink()  # or before that
     check(bring(), native=ROWS, frames=FRAMES)
     np.save("X.npy", THEIRS + 1)
-    with pytest.raises(OutputExists, match="is complete; delete it"):
+    with pytest.raises(OutputExists, match=r"made\.zarr already exists"):
         bring()
+    check(bring(overwrite=True), native=ROWS + 1, frames=FRAMES)
+
+
+def test_an_interrupted_import_leaves_nothing_to_the_next(tmp_path, monkeypatch):
+    n = 3 * MAX_ROWS_READ
+    manifest, output = plain_manifest(n), tmp_path / "made.zarr"
+    for number in (1, 2):
+        np.save(tmp_path / f"{number}.npy", np.full((n, 2), number, np.float32))
+
+    def bring(number):
+        return import_features(tmp_path / f"{number}.npy", manifest, output, ids=manifest.ids)
+
+    def interrupted(item_id, *args):
+        if item_id == manifest.ids[-1]:
+            raise KeyboardInterrupt
+        return read_item(item_id, *args)
+
+    read_item = imports._read_item
+    with monkeypatch.context() as patch:
+        patch.setattr(imports, "_read_item", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            bring(1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1.npy", "2.npy"]
+    assert np.unique(bring(2).read()).tolist() == [2]
 
 
 def test_columns_have_names_and_rows_are_in_order(obygaze, tmp_path, monkeypatch):

@@ -16,13 +16,14 @@ import torch
 import obygaze_features as of
 from obygaze_features.errors import BackboneError, StoreError
 from obygaze_features.extraction.forward import Batch
-from obygaze_features.manifests import Items, Manifest
+from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import StoreWriter
 from obygaze_features.store import format as store_format
 from obygaze_features.store.verify import verify
 from tests.extraction.ray_clusters import run_until
 from tests.extraction.test_extraction_broken import decoders_of, linux
 from tests.kit.films import rows
+from tests.kit.models import write_checkpoint
 
 
 @pytest.mark.parametrize("blocks", [3, pytest.param(1, marks=pytest.mark.night)])
@@ -86,10 +87,10 @@ def test_a_block_that_cannot_be_written_ends_the_run(
 ):
     """The block after it is computed by then, and kept."""
 
-    def fail(writer, number, outcomes):
-        if number == block:
+    def fail(writer, outcomes):
+        if block * 32 in outcomes:
             raise StoreError("the disk is full")
-        return write_rows(writer, number, outcomes)
+        return write_rows(writer, outcomes)
 
     write_rows = StoreWriter.write_rows
     monkeypatch.setattr(StoreWriter, "write_rows", fail)
@@ -210,3 +211,22 @@ def test_a_signal_stops_the_run_and_its_decoders(films, weights, tmp_path, numbe
     if word:
         assert lines[-1] == word
         assert "Traceback" not in "\n".join(lines)
+
+
+def test_rows_that_another_run_lost_give_exit_code_3(obygaze, tmp_path, monkeypatch):
+    """As on a disk without locks."""
+
+    def lose(writer, outcomes):
+        write_rows(writer, outcomes)
+        (writer.store.path / "blocks/000000.json").unlink()
+
+    write_checkpoint("tiny-clip", tmp_path / "tiny-clip")
+    texts = [Item(name, "text", text=name) for name in ("one", "two")]
+    Manifest("texts", Items.of(texts)).save(tmp_path / "texts")
+    command = ("features", "extract", tmp_path / "texts", "--backbone", tmp_path / "tiny-clip")
+    options = ("--device", "cpu", "-o", tmp_path / "stores")
+    with monkeypatch.context() as patch:
+        write_rows = StoreWriter.write_rows
+        patch.setattr(StoreWriter, "write_rows", lose)
+        assert "2 items still to do" in obygaze(*command, *options, code=3).stderr
+    obygaze(*command, *options, code=0)

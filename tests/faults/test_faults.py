@@ -25,7 +25,7 @@ import pytest
 
 from obygaze_features.errors import StoreError
 from obygaze_features.extraction.decoder import WORKER
-from obygaze_features.manifests import Manifest
+from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.manifests.manifest import check
 from obygaze_features.store import open_store
 from obygaze_features.store.finalise import finalise
@@ -45,6 +45,7 @@ MODES = {"killed": 1, "EIO": 2, "ENOSPC": 3, "done but EIO": 4, "half a write": 
 CODES = {"killed": (-signal.SIGKILL,), "Ctrl-C": (0, 130)}
 """How a command may end in a mode; in another one with 0, 1 or the scenario's own code."""
 MAX_INTERRUPTED_S = 2.0
+FILMS = ("tt1", "tt2", "tt3")
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ LONG = {
         "tiny-xclip.zarr", is_sound=is_readable,
     ),
     "import": Scenario("stores import {data}/theirs.h5 --manifest {data}/eight "
-                       "-o {out}/x.zarr", "x.zarr", is_sound=is_readable, code=3),
+                       "-o {out}/x.zarr", "x.zarr", code=3),
     "import annotations": Scenario("annotations import csv {data}/segments.csv -o {out}/x", "x"),
     "pull": Scenario("stores pull {url}/final.zarr -o {out}/x.zarr", "x.zarr"),
     "models train": Scenario("models train {data}/three.toml -o {out}/x", "x"),
@@ -255,22 +256,85 @@ def test_of_writers_of_one_output_one_is_done(name, rounds, data, server, tmp_pa
     for _ in range(rounds):
         shutil.rmtree(out, ignore_errors=True)
         shutil.copytree(data / "manifest", out / "manifest")
-        commands = [RACES[name].format(data=data, out=out, n=n).split() for n in (2, 3, 4)]
-        logs = [tmp_path / f"log{number}" for number in range(len(commands))]
-        with ThreadPoolExecutor(len(commands)) as pool:
-            runs = [
-                pool.submit(server, words, out, -1, 0, log)
-                for words, log in zip(commands, logs, strict=True)
-            ]
-        codes = [run.result() for run in runs]
+        commands = [RACES[name].format(data=data, out=out, n=n) for n in (2, 3, 4)]
+        ended = run_together(server, commands, out, tmp_path)
+        codes = [code for code, _ in ended]
         done = [0] * 3 if "--overwrite" in RACES[name] else [0, 1, 1]
-        assert sorted(codes) == done, [log.read_text() for log in logs]
-        assert [log.read_text().count("Error: ") for log in logs] == codes
+        assert sorted(codes) == done, ended
+        assert [text.count("Error: ") for _, text in ended] == codes
         assert not list(out.rglob(".*"))
         assert check(out / "manifest") == []
         if name == "split":
             folds = set(Manifest.load(out / "manifest").split("raced").folds)
             assert len(folds) == (2, 3, 4)[codes.index(0)]
+
+
+def run_together(server, commands: list[str], out: Path, folder: Path) -> list[tuple[int, str]]:
+    """Run commands at the same time; return the exit code and the output of each."""
+    logs = [folder / f"log{number}" for number in range(len(commands))]
+    with ThreadPoolExecutor(len(commands)) as pool:
+        runs = [
+            pool.submit(server, command.split(), out, -1, 0, log)
+            for command, log in zip(commands, logs, strict=True)
+        ]
+    return [(run.result(), log.read_text()) for run, log in zip(runs, logs, strict=True)]
+
+
+@pytest.mark.parametrize("rounds", [
+    pytest.param(2, marks=pytest.mark.night), pytest.param(12, marks=pytest.mark.faults),
+])  # fmt: skip
+def test_extractions_of_films_at_once_do_all_rows(rounds, data, server, tmp_path):
+    """The films share a block."""
+    command = (
+        f"features extract {data}/texts --backbone {data}/tiny-clip --device cpu "
+        f"-o {tmp_path}/stores --film "
+    )
+    for _ in range(rounds):
+        shutil.rmtree(tmp_path / "stores", ignore_errors=True)
+        ended = run_together(server, [command + film for film in FILMS], tmp_path, tmp_path)
+        assert [code for code, _ in ended] == [0] * len(FILMS), ended
+        store = open_store(tmp_path / "stores/tiny-clip.zarr")
+        assert store.status.tolist() == [1] * len(store)
+        assert verify(store) == []
+
+
+@pytest.mark.parametrize("moments", [
+    pytest.param(4, marks=pytest.mark.night), pytest.param(20, marks=pytest.mark.faults),
+])  # fmt: skip
+def test_an_import_has_no_rows_of_an_interrupted_one(moments, data, server, tmp_path):
+    """Half of these are killed, and half get Ctrl-C."""
+    manifest = toys.plain_manifest(20_000)
+    manifest.save(tmp_path / "manifest")
+    for number in (1, 2):
+        np.save(tmp_path / f"{number}.npy", np.full((20_000, 2), number, np.float32))
+    out, log = tmp_path / "out", tmp_path / "log"
+
+    def bring(number: int, point: int = -1, mode: int = 0, moment: float = 0) -> int | None:
+        command = (
+            f"stores import {tmp_path}/{number}.npy --ids {tmp_path}/manifest/items.csv "
+            f"--manifest {tmp_path}/manifest -o {out}/x.zarr"
+        )
+        return server(command.split(), out, point, mode, log, moment)
+
+    out.mkdir()
+    assert bring(1) == 0
+    points = int(Path(f"{log}.count").read_text())
+    seconds = float(Path(f"{log}.seconds").read_text())
+    for part in np.linspace(0.02, 0.98, moments // 2).tolist():
+        for is_killed in (True, False):
+            shutil.rmtree(out)
+            out.mkdir()
+            if is_killed:
+                assert bring(1, max(1, round(points * part)), MODES["killed"]) == -signal.SIGKILL
+            else:
+                assert bring(1, moment=seconds * part) in (0, 130)
+            code, text = bring(2), log.read_text()
+            rows = np.unique(open_store(out / "x.zarr").read()).tolist()
+            if code == 0:
+                assert rows == [2]
+            else:
+                assert (code, text.count("Error: "), rows) == (1, 1, [1])
+                assert "already exists" in text
 
 
 @pytest.fixture(scope="module")
@@ -295,6 +359,10 @@ def data(
     experiment = (golden / "golden.toml").read_text().partition("estimators")[0]
     (data / "one.toml").write_text(experiment + 'estimators = ["film-prior"]\n')
     draw_photos(data)
+    texts = [
+        Item(f"{film}-{n}", "text", film, text=f"{film} {n}") for film in FILMS for n in "1234"
+    ]
+    Manifest("texts", Items.of(texts)).save(data / "texts")
     run_obygaze("manifests", "import", "csv", data / "images.csv", "-o", data / "photos", code=0)
     toys.pack(data / "final.zarr", data / "packed.zip")
     for name in ("tiny-clip", "tiny-clap", "tiny-xclip"):

@@ -137,8 +137,7 @@ def write_rows(
         Done(dict(zip(arrays, values, strict=True)), None)
         for values in zip(*arrays.values(), strict=True)
     ]
-    for block, start in enumerate(range(0, len(rows), block_rows)):
-        writer.write_block(block, rows[start : start + block_rows])
+    writer.write_rows(dict(enumerate(rows)))
     return path
 
 

@@ -88,12 +88,9 @@ def fill(
         return Done({name: outcome.values[name] for name in writer.store.arrays}, outcome.source)
 
     for block in range(writer.store.blocks) if blocks is None else blocks:
-        rows = writer.store.rows_of_block(block)
-        if not writer.is_written(block):
-            writer.write_block(block, [computed(row) for row in rows])
-        else:
-            missing = writer.store.missing_rows(np.array(rows))
-            writer.write_rows(block, {row: computed(row) for row in missing.tolist()})
+        rows = np.array(writer.store.rows_of_block(block))
+        missing = writer.store.missing_rows(rows)
+        writer.write_rows({row: computed(row) for row in missing.tolist()})
 
 
 def a_store(
@@ -172,7 +169,7 @@ def open_state(
             return Failed(Status.UNREADABLE, f"row {row} is broken")
         return Done({name: value[row] for name, value in values.items()}, f"{row:064x}")
 
-    fill(writer, sorted(set(writer.missing_blocks()) - set(todo)), compute)
+    fill(writer, sorted(set(range(writer.store.blocks)) - set(todo)), compute)
     return path
 
 

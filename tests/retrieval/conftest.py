@@ -62,7 +62,7 @@ def make_search_store(
     recipe = Recipe(str(backbone["name"]), backbone, {"mode": "standard"}, "float32", arrays)
     manifest = Manifest("clips", items)
     writer = StoreWriter.create(path, manifest, recipe, block_rows=block_rows)
-    blocks = list(writer.missing_blocks())[: -1 if partial else None]
+    blocks = list(range(writer.store.blocks))[: -1 if partial else None]
     no = Failed(Status.UNREADABLE, "cannot be decoded")
     rows = [Done({name: value[row] for name, value in values.items()}, None) for row in range(n)]
     fill(writer, blocks, [*rows[:FAILED], no, *rows[FAILED + 1 :]].__getitem__)

@@ -44,7 +44,7 @@ def test_merged_parts_equal_the_whole_store(tmp_path, sound):
     half = merge(parts[:2], tmp_path / "half.zarr")
     assert counts(half) == (11, 1, 6)
     writer = toys.resume(half.path)
-    assert writer.missing_blocks() == [2, 4]
+    assert writer.store.missing_rows().tolist() == [*range(8, 12), 16, 17]
     toys.fill(writer)
     assert toys.contents(half.path) == toys.contents(sound / "open.zarr")
 
@@ -74,7 +74,7 @@ def test_padding_is_equal_in_two_parts(tmp_path):
     for name in ("one", "two"):
         recipe = toys.plain_recipe(spec)
         writer = StoreWriter.create(tmp_path / f"{name}.zarr", toys.plain_manifest(2), recipe)
-        writer.write_block(0, [Done({"frames": values}, None)] * 2)
+        writer.write_rows(dict.fromkeys(range(2), Done({"frames": values}, None)))
         paths.append(writer.store.path)
     assert counts(merge(paths, tmp_path / "all.zarr")) == (2, 0, 0)
 
@@ -215,7 +215,7 @@ def test_diff_compares_weights_not_names(tmp_path):
     assert len(merge([before, after], tmp_path / "all.zarr").done_ids()) == 17
     moved = replace(recipe, backbone={**today, "revision": "main"})
     resumed = StoreWriter.resume(before.path, toys.a_manifest(), moved, block_rows=4)
-    assert resumed.missing_blocks() == [3, 4]
+    assert resumed.store.missing_rows().tolist() == [*range(12, 18)]
     changed = replace(recipe, backbone={**today, "weights_sha256": "cd" * 32})
     unlike = of.open_store(toys.a_store(tmp_path / "other.zarr", blocks=[], recipe=changed))
     assert changed_in(diff(before, unlike)) == {"backbone.weights_sha256"}
@@ -226,12 +226,8 @@ def test_diff_compares_weights_not_names(tmp_path):
 def test_a_subset_has_the_files_of_an_extraction(tmp_path):
     """Blocks 1 and 2 become 0 and 1; the failed row and the pending row keep their status."""
 
-    def outcome(row):
-        return None if row == 9 else toys.a_row(row)
-
     writer = toys.resume(toys.a_store(tmp_path / "toy.zarr", blocks=[]))
-    for block in writer.missing_blocks():
-        writer.write_block(block, [outcome(row) for row in writer.store.rows_of_block(block)])
+    writer.write_rows({row: toys.a_row(row) for row in range(18) if row != 9})
     store = of.open_store(tmp_path / "toy.zarr")
     part = subset(store, tmp_path / "part.zarr", ids=store.ids[4:12])
     for new, old in enumerate([store.records[1], store.records[2]]):

@@ -1,7 +1,14 @@
 """`obygaze stores`: the facts that each command prints, and how it ends."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import obygaze_features as of
+from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.store.verify import verify
 from tests.kit import store as toys
 from tests.kit.files import refused
 
@@ -20,3 +27,44 @@ def test_info_of_a_folder_has_a_row_for_each_store(obygaze, copy, tmp_path):
     copy("open", "torn.zarr").joinpath("blocks/000000.json").write_text("{")
     refused(obygaze("stores", "verify", tmp_path), f"{tmp_path} is not a feature store")
     refused(obygaze("stores", "info", tmp_path), "torn.zarr/blocks/000000.json", code=1)
+
+
+def test_what_a_listed_name_says_stays_in_its_row(obygaze, final):
+    checksums = json.loads((final / "checksums.json").read_text())
+    (final / "checksums.json").chmod(0o644)
+    (final / "checksums.json").write_text(json.dumps({**checksums, "x\nundamaged  yes": "ab" * 32}))
+    lines = obygaze("stores", "verify", final, code=1).stdout.splitlines()
+    assert [line for line in lines if line.startswith("undamaged")] == ["undamaged  no"]
+    refused(obygaze("stores", "push", final, final.with_name("x.zip")), "x\\nundamaged")
+
+
+def test_texts_that_a_reader_would_refuse_are_not_set(path, final):
+    texts = st.one_of(st.text(), st.none(), st.integers(), st.just("\ud800"))
+    names = st.sampled_from(["name", "licence", "citation", "license", "state", "n"])
+
+    @given(st.dictionaries(names, texts, max_size=2))
+    @settings(max_examples=30, deadline=None)
+    def check(changes):
+        for store in map(of.open_store, (path, final)):
+            expected = dict(store.attributes)
+            try:
+                of.set_texts(store, changes)
+                expected |= changes
+            except (StoreError, UsageError):
+                pass
+            assert of.open_store(store.path).attributes == expected
+            assert verify(store.path) == []
+
+    check()
+
+
+def test_edits_at_once_are_all_kept(path):
+    edits = [{"licence": "A"}, {"citation": "B"}, {"name": "C"}]
+    stores = [of.open_store(path) for _ in edits]
+    for _ in range(5):
+        of.set_texts(stores[0], {"licence": "", "citation": "", "name": ""})
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(of.set_texts, stores, edits))
+        attributes = of.open_store(path).attributes
+        assert [attributes[name] for name in ("licence", "citation", "name")] == ["A", "B", "C"]
+        assert verify(path) == []

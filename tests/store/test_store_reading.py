@@ -193,7 +193,7 @@ def test_a_reader_sees_one_state_until_it_refreshes(source):
     assert store.status[6] == Status.TODO
     before = store.missing_rows().tolist()
     rows = {"native": np.ones(3), "frames": np.ones((2, 3))}
-    StoreWriter(open_store(source)).write_block(3, [Done(rows, None), Done(rows, None)])
+    StoreWriter(open_store(source)).write_rows({6: Done(rows, None), 7: Done(rows, None)})
     assert store.done_ids(["tt006"]) == []
     assert store.missing_rows().tolist() == before == [6, 7]
     assert open_store(source)["tt006"]["native"].tolist() == [1, 1, 1]

@@ -3,15 +3,16 @@
 
 import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 import obygaze_features as of
-from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.errors import StoreError, StoreUnreadable, UsageError
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.store import Done, Failed, Status, Store, StoreWriter
+from obygaze_features.store import Done, Failed, Status, StoreWriter
 from obygaze_features.store import writer as writing
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.verify import verify
@@ -49,39 +50,52 @@ def test_a_part_is_two_small_numbers(part):
         writing.is_in_part(np.arange(4), part)
 
 
-def test_a_part_that_starts_removes_no_shard_of_another(path, monkeypatch):
-    """Between its two looks at a block without rows, another part computes them."""
-    other = resume(path)
-    other.write_block(0, [BROKEN, BROKEN])
-    (path / "staging").mkdir(exist_ok=True)
-    (path / "staging" / "0.native.left").touch()
-    read_records = Store.read_records
+def test_writers_of_one_block_keep_each_others_rows(tmp_path):
+    manifest = Manifest("made-up", Items.of([Item(f"tt{row}") for row in range(16)]))
+    for number in range(3):
+        path = tmp_path / f"{number}.zarr"
+        StoreWriter.create(path, manifest, RECIPE, block_rows=16)
+        writers = [StoreWriter(of.open_store(path)) for _ in range(16)]
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda r, w=writers: w[r].write_rows({r: row(r)}), range(16)))
+        assert native(path) == [*range(16)]
+        assert verify(path) == []
 
-    def read_before_another_writes(store, blocks):
-        records = read_records(store, blocks)
-        monkeypatch.setattr(Store, "read_records", read_records)
-        other.write_rows(0, {0: row(1), 1: row(2)})
-        return records
 
-    monkeypatch.setattr(Store, "read_records", read_before_another_writes)
-    resume(path)
-    assert Store.read_records is read_records
+def test_a_writer_sees_the_rows_of_another_before_it_writes(path):
+    first, second = resume(path), resume(path)
+    first.write_rows({0: row(1)})
+    second.write_rows({1: row(2)})
+    first.write_rows({0: BROKEN, 1: BROKEN})
     assert native(path)[:2] == [1, 2]
-    assert verify(path) == []
+
+
+@pytest.mark.parametrize("link", ["staging", "blocks", "native/c", "native/c/0"])
+def test_a_store_with_links_is_not_written(path, tmp_path, link):
+    resume(path).write_rows({2: row(3)})
+    private = tmp_path / "private"
+    private.mkdir()
+    folder = path / link
+    if folder.exists():
+        folder.rename(tmp_path / "moved")
+    folder.symlink_to(private)
+    for change in (resume, lambda path: finalise(path, allow_incomplete=True)):
+        with pytest.raises(StoreError, match=f"{link} is a link"):
+            change(path).write_rows({0: row(1)})
+    assert not list(private.iterdir())
 
 
 def test_shards_of_a_killed_run_do_not_enter_the_block(path):
-    writer = resume(path)
-    writer.write_block(0, [row(1), row(1)])
+    resume(path).write_rows({0: row(1), 1: row(1)})
     (path / "blocks/000000.json").unlink()
-    (path / "staging/000000.native.partial").write_bytes(b"half")
+    (path / "staging/.native.0123abcd.partial").write_bytes(b"half")
+    (path / "staging/000000.native.partial").write_bytes(b"half, of an earlier version")
     (path / "staging/000000.native.0123456789abcdef").write_bytes(b"whole, and of no record")
     assert of.open_store(path).status.tolist() == [0] * 4
-    resume(path).write_block(0, [BROKEN, row(2)])
-    assert not (path / "staging/000000.native.partial").exists()
+    resume(path).write_rows({0: BROKEN, 1: row(2)})
     assert np.isnan(native(path)[0])
     fresh = StoreWriter.create(path.with_name("fresh.zarr"), MANIFEST, RECIPE, block_rows=2)
-    fresh.write_block(0, [BROKEN, row(2)])
+    fresh.write_rows({0: BROKEN, 1: row(2)})
     for name in ("native/c/0", "blocks"):
         files = {file.name: file.read_bytes() for file in (path / name).iterdir()}
         expected = (path.with_name("fresh.zarr") / name).iterdir()
@@ -89,8 +103,9 @@ def test_shards_of_a_killed_run_do_not_enter_the_block(path):
 
 
 def test_committed_shards_are_read_and_moved_from_staging(path):
-    record = resume(path).write_block(0, [row(1), row(2)])
-    staged = path / f"staging/000000.native.{record.shards['native'][:16]}"
+    resume(path).write_rows({0: row(1), 1: row(2)})
+    sha256 = of.open_store(path).records[0].shards["native"]
+    staged = path / f"staging/000000.native.{sha256[:16]}"
     os.replace(path / "native/c/0/0", staged)
     assert native(path)[:2] == [1, 2]
     assert verify(path) == []
@@ -99,22 +114,12 @@ def test_committed_shards_are_read_and_moved_from_staging(path):
     assert native(path)[:2] == [1, 2]
 
 
-def test_a_finalised_store_refuses_its_writer(path, monkeypatch):
-    """Finalise before the writer begins, or after its shards but before the record."""
-    resume(path).write_block(0, [row(1), row(2)])
-    late, later = resume(path), resume(path)
-    sync_path = writing.sync_path
-
-    def finalise_once(folder):
-        sync_path(folder)
-        if folder.name == "staging":
-            monkeypatch.undo()
-            finalise(path, allow_incomplete=True)
-
-    monkeypatch.setattr(writing, "sync_path", finalise_once)
-    for writer in (late, later):
-        with pytest.raises(StoreError, match="was finalised while rows were being written"):
-            writer.write_block(1, [row(3), row(4)])
+def test_a_finalised_store_refuses_its_writer(path):
+    resume(path).write_rows({0: row(1), 1: row(2)})
+    writer = resume(path)
+    finalise(path, allow_incomplete=True)
+    with pytest.raises(StoreUnreadable, match="has been replaced since it was opened"):
+        writer.write_rows({2: row(3), 3: row(4)})
     assert of.open_store(path).status.tolist() == [1, 1, 0, 0]
     assert native(path)[:2] == [1, 2]
     assert verify(path) == []
@@ -122,18 +127,18 @@ def test_a_finalised_store_refuses_its_writer(path, monkeypatch):
 
 @pytest.mark.parametrize("step", ["write_shard", "write_bytes", "move_shards"])
 def test_a_retry_that_is_killed_loses_nothing(path, monkeypatch, step):
-    resume(path).write_block(0, [row(1), BROKEN])
+    resume(path).write_rows({0: row(1), 1: BROKEN})
     writer = resume(path)
     with monkeypatch.context() as patch:
         patch.setattr(writing, step, Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            writer.write_rows(0, {1: row(2)})
+            writer.write_rows({1: row(2)})
     for _ in range(2):  # before and after the next process opens the store for writing
         assert of.open_store(path).status.tolist() == [1, 1 if step == "move_shards" else 3, 0, 0]
         assert native(path)[0] == 1
         assert verify(path) == []
         resume(path)
-    resume(path).write_rows(0, {0: row(9), 1: row(2)})
+    resume(path).write_rows({0: row(9), 1: row(2)})
     assert native(path)[:2] == [1, 2]  # finished work is not repeated
     assert of.open_store(path).failures == {}
     assert verify(path) == []

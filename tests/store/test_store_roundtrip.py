@@ -11,7 +11,9 @@ from tests.kit.store import numbers, open_state, plain_manifest, plain_recipe
 def write_row(folder, values, *specs):
     path = folder / "row.zarr"
     writer = StoreWriter.create(path, plain_manifest(1), plain_recipe(*specs))
-    return writer.write_block(0, [Done(values, "a")]), open_store(path)
+    writer.write_rows({0: Done(values, "a")})
+    store = open_store(path)
+    return store.records[0], store
 
 
 @pytest.mark.parametrize(("dtype", "value", "reason"), [
@@ -74,13 +76,11 @@ def create(writer, manifest, recipe):
 
 
 SLIPS = {
-    "no such block": (lambda w: w.write_block(3, []), "block 3; rows: 0"),
-    "too many rows": (lambda w: w.write_block(2, [None, None]), "block 2; rows: 1, passed: 2"),
+    "no such row": (lambda w: w.write_rows({4: ONES, 5: ONES}), r"has no row 5 \(rows: 5\)"),
     "shape": (
-        lambda w: w.write_block(2, [Done({"native": np.ones(2)}, None)]),
+        lambda w: w.write_rows({4: Done({"native": np.ones(2)}, None)}),
         r"native needs the shape \(3,\) \(got \(2,\)\)",
     ),
-    "written": (lambda w: w.write_block(0, [ONES, ONES]), "block 0 .* has already been written"),
     "no items": (lambda w: create(w, plain_manifest(0), plain_recipe()), r"at `\$\.n`"),
 } | {
     f"array {spec}": (
@@ -99,5 +99,6 @@ def test_user_errors_are_one_line_and_change_nothing(tmp_path, slip):
     with pytest.raises(StoreError, match=message):
         call(StoreWriter(open_store(half)))
     assert {p: p.stat().st_mtime_ns for p in half.rglob("*") if p.is_file()} == before
-    assert StoreWriter(open_store(half)).write_block(2, [ONES]).status == (Status.DONE,)
+    StoreWriter(open_store(half)).write_rows({4: ONES})
+    assert open_store(half).status[4] == Status.DONE
     assert list((half / "staging").iterdir()) == []

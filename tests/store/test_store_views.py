@@ -56,7 +56,7 @@ def test_arrays_have_named_columns(tmp_path):
     rows = [{spec.name: np.ones(spec.shape) for spec in arrays[:3]} for _ in range(2)]
     rows[1]["native"] = np.array([1, 2, 3])
     outcomes = [Done({**row, "frame_time": t}, None) for row, t in zip(rows, times, strict=True)]
-    writer.write_block(0, outcomes)
+    writer.write_rows(dict(enumerate(outcomes)))
     store = open_store(tmp_path / "toy.zarr")
     for _ in ("open", "final"):
         assert store.info()["arrays"]["native"]["columns"] == list(classes)
@@ -105,7 +105,7 @@ def test_a_dataset_pickles_as_its_path_and_ids(tmp_path):
     letter = pickle.dumps(dataset)
     assert len(letter) < 1000
     row = {name: value[0] for name, value in VALUES.items()}
-    StoreWriter(open_store(path)).write_block(0, [Done(row, None), Done(row, None)])
+    StoreWriter(open_store(path)).write_rows({0: Done(row, None), 1: Done(row, None)})
     later = pickle.loads(letter)  # rows that are written later do not shift its own
     assert len(later) == 6
     np.testing.assert_array_equal(later[0][1], VALUES["native"][2])
