@@ -81,6 +81,8 @@ def search(
     if isinstance(stores, Store | Path | str):
         stores = [stores]
     opened = [store if isinstance(store, Store) else open_store(store) for store in stores]
+    if not opened:
+        raise UsageError("no stores to search; pass at least one")
     _check_stores(opened)
     array = array or ("frames" if frames else "native")
     if has_frames(opened[0], array) != frames:
@@ -107,9 +109,10 @@ def search(
 def match_rows(matches: Sequence[Match], stores: Sequence[Store]) -> list[dict[str, Any]]:
     """Return matches as rows, with the title of each film and the clip's span in seconds."""
     titles = film_titles_of(stores)
+    items_of = {store.where: store.items for store in stores}
     rows = []
     for match in matches:
-        items = next(store.items for store in stores if match.id in store)
+        items = items_of[match.store]
         item = items[items.row(match.id)]
         title = titles.get(item.film, item.film)
         row = {"id": match.id, "title": title, "cosine": match.cosine}

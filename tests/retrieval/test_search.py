@@ -123,6 +123,23 @@ def test_search_covers_films_of_several_stores(source, store, query, tmp_path):
         of.search([source.path, tmp_path / "c.zarr"], vector=query)
 
 
+def test_a_match_has_the_film_and_span_of_its_own_store(obygaze, tmp_path):
+    """The stores share ids."""
+    starts = {"Juno": 0, "Up": 100}
+    paths = []
+    for film, start in starts.items():
+        spans = [Item(f"c{n}", film=film, start=start + n, end=start + n + 1) for n in range(16)]
+        made = make_search_store(tmp_path / f"{film}.zarr", 16, seed=start, items=Items.of(spans))
+        paths.append(made.path)
+    result = obygaze("stores", "search", *paths, "--like", "c0", "--json", code=0)
+    rows = json.loads(result.stdout)["matches"]
+    assert {row["film"] for row in rows} == {*starts}
+    for row in rows:
+        film = row["film"]
+        assert row["store"] == str(tmp_path / f"{film}.zarr")
+        assert (row["title"], row["start"]) == (film, starts[film] + int(row["id"][1:]))
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_equal_clips_keep_the_order_of_rows(source, store, seed):
     vector = np.random.default_rng(seed).standard_normal(WIDTH).astype(np.float32)
@@ -165,6 +182,13 @@ def test_bad_input_is_one_line(arguments, facts, store):
     with pytest.raises(ObygazeError, match=facts) as caught:
         of.search(store, **arguments)
     assert "\n" not in str(caught.value)
+
+
+def test_no_stores_are_one_line(tmp_path):
+    with pytest.raises(UsageError, match="no stores to search"):
+        of.search([], vector=ONES)
+    with pytest.raises(UsageError, match="no stores to merge"):
+        of.merge([], tmp_path / "all.zarr")
 
 
 TEXT = "a photo of a happy woman"
