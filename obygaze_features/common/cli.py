@@ -266,7 +266,7 @@ def _explain(error: Exception, command: str | None) -> str:
         extra = {"features": "extract", "report": "report"}.get(command or "", "models")
         error = missing(error.name, error, extra)
     if isinstance(error, ObygazeError):
-        text = str(error)
+        text = str(error).replace("\n", r"\n")
         if len(text) > MAX_ERROR:  # it quotes text from other sources
             text = f"{text[: MAX_ERROR // 2]} ... {text[-MAX_ERROR // 2 :]}"
         return text

@@ -101,7 +101,7 @@ def to_cell(value: Any) -> str:
         return join_some([f"{name} {to_cell(own)}" for name, own in plain.items()], MAX_ENTRIES)
     if isinstance(value, list | tuple):
         return join_some([to_cell(own) for own in value])
-    return str(value)
+    return str(value).replace("\n", r"\n")
 
 
 def _number(value: float) -> str:
