@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from obygaze_features.common.files import VIDEO_SUFFIXES, require_folder
 from obygaze_features.common.text import caseless, composed, group_by
 from obygaze_features.errors import VideoError, translate
-from obygaze_features.items.items import Item, media_stem
+from obygaze_features.items.items import Item, id_problem, media_stem, safe_id
 
 IMAGE_SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 SOUND_SUFFIXES = {".aac", ".flac", ".m4a", ".mp3", ".ogg", ".opus", ".wav"}
@@ -215,3 +215,65 @@ def stem_from_id(identifier: str) -> str:
     'tt0108160_scene_1'
     """
     return _SCENE_ID.sub(r"\1_scene_\2", identifier)
+
+
+def item_of_file(path: str, film: str = "") -> Item:
+    """Return the clip for a file's path; by default, its film is the outermost folder.
+
+    A file named like a MovieGraphs clip gets that clip's id.
+
+    Examples
+    --------
+    >>> item_of_file("tt0108160/tt0108160_scene_1.avi").id
+    'tt0108160-001'
+    >>> item_of_file("Juno/part 1/scene.mp4")
+    Item(id='Juno-part_1-scene', kind='clip', film='Juno', media='part 1/scene.mp4', text='', \
+start=None, end=None)
+    """
+    *folders, name = path.split("/")
+    if folders and (not film or folders[0].casefold() == film.casefold()):
+        film, *folders = folders
+    if not name:
+        return Item("", film=film)
+    media = "/".join([*folders, name])
+    scene = id_from_file(name)
+    if scene:
+        identifier, imdb, _ = scene
+        if film.lower() in ("", imdb):
+            film = imdb
+        return Item(identifier, film=film, media=media)
+    # Names such as "Dr. No" may lack an extension.
+    if PurePosixPath(name).suffix.lower() in MEDIA_SUFFIXES:
+        name = media_stem(name)
+    identifier = safe_id(name)
+    for folder in map(safe_id, filter(None, reversed([film, *folders]))):
+        if not identifier.startswith(folder):
+            identifier = f"{folder}-{identifier}"
+    return Item(identifier, film=film, media=media)
+
+
+def id_of_name(name: str, film: str = "") -> str:
+    """Return the id of the item that a table names by an id or a file.
+
+    Examples
+    --------
+    >>> [id_of_name(name) for name in ("clip-1", "clip 1", "Juno/clip.mp4")]
+    ['clip-1', 'clip_1', 'Juno-clip']
+    """
+    name = relative_path(name)
+    if is_file_name(name):
+        return item_of_file(name, film).id
+    if id_problem(name):
+        return safe_id(name)
+    return name
+
+
+def is_file_name(name: str) -> bool:
+    """Return True if a name is that of a media file, or a path."""
+    return "/" in name or name.lower().endswith(tuple(MEDIA_SUFFIXES))
+
+
+def relative_path(path: str) -> str:
+    """Return a path with forward slashes, or only the file name if the path is absolute."""
+    path = path.strip().replace("\\", "/").removeprefix("./")
+    return path.rpartition("/")[2] if path.startswith("/") or path[1:3] == ":/" else path

@@ -11,6 +11,7 @@ by the item's id.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import warnings
@@ -30,7 +31,7 @@ from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ObygazeError, StoreError, UsageError, translate
-from obygaze_features.items.media import MediaFolder
+from obygaze_features.items.media import MediaFolder, id_of_name
 from obygaze_features.store import format as fmt
 from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import ArraySpec, Recipe, Status
@@ -118,6 +119,7 @@ def import_features(
     ids
         The id of each row of ``.npy`` files: a sequence of ids, such as a column of a table, or
         the path of a CSV table with a column ``id``. Pass ``manifest.ids`` if row i is item i.
+        Names that are not allowed as ids are changed like those of `Manifest.from_csv`.
     recipe
         A TOML file that describes how the features were made.
     backbone
@@ -226,9 +228,10 @@ def _open_sources(
     if not isinstance(source, Mapping):
         source = {"native": source}
     if isinstance(ids, Path | str):
-        ids = read_table(Path(ids), required=["id"])["id"]
+        table = read_table(Path(ids), required=["id"])
+        ids = _match_ids(manifest, table["id"], table.get("film"))
     elif ids is not None:
-        ids = list(ids)
+        ids = _match_ids(manifest, ids)
 
     sources: dict[str, Rows] = {}
     for name, file in source.items():
@@ -237,7 +240,7 @@ def _open_sources(
         if suffix == ".npy" and ids is not None:
             sources[name] = _rows_by_id(path, _map_npy(path, path), ids)
         elif suffix in HDF5_SUFFIXES and ids is None:
-            sources |= _open_hdf5(path)
+            sources |= _open_hdf5(path, manifest)
         elif path.is_dir() and ids is None:
             sources[name] = _open_folder(path, name, manifest)
         else:
@@ -246,6 +249,20 @@ def _open_sources(
                 "folder with a file for each item, or HDF5 files (.h5, .hdf5)"
             )
     return sources
+
+
+def _match_ids(
+    manifest: Manifest,
+    names: Iterable[object],
+    films: Iterable[str] = itertools.repeat(""),
+) -> list[str]:
+    """Return ids; names that the manifest lacks are changed as in the import of a table."""
+    ids = []
+    for name, film in zip(map(str, names), films, strict=False):
+        if name not in manifest.items.row_of:
+            name = id_of_name(name, film)
+        ids.append(name)
+    return ids
 
 
 def _map_npy(path: Path, where: object) -> NDArray[Any]:
@@ -351,7 +368,7 @@ def _load_pth(path: Path, where: str, name: str) -> NDArray[Any]:
     return values
 
 
-def _open_hdf5(path: Path) -> dict[str, Rows]:
+def _open_hdf5(path: Path, manifest: Manifest) -> dict[str, Rows]:
     """Open an HDF5 file's numeric datasets that have one row for each id in the dataset ``ids``."""
     import h5py
 
@@ -361,7 +378,7 @@ def _open_hdf5(path: Path) -> dict[str, Rows]:
         ids = datasets.pop(fmt.IDS, None)
         if ids is None or ids.ndim != 1 or h5py.check_string_dtype(ids.dtype) is None:
             raise StoreError(path, f"has no dataset {fmt.IDS} with a string for each row")
-        names: list[str] = ids.asstr()[:].tolist()
+        names = _match_ids(manifest, ids.asstr()[:].tolist())
 
     sources = {}
     for name, dataset in datasets.items():

@@ -6,6 +6,7 @@ import pytest
 from obygaze_features.errors import OutputExists, StoreError
 from obygaze_features.store import imports, open_store
 from obygaze_features.store.imports import MAX_ROWS_READ, FailedRows, import_features
+from tests.kit.files import write
 from tests.kit.store import numbers, plain_manifest
 
 pytestmark = pytest.mark.filterwarnings("ignore::obygaze_features.store.imports.FailedRows")
@@ -100,3 +101,15 @@ def test_minus_one_in_integers_is_an_error(tmp_path):
     np.save(tmp_path / "X.npy", counts.astype(np.float32))
     store = import_features(tmp_path / "X.npy", manifest, tmp_path / "y.zarr", ids=manifest.ids)
     np.testing.assert_array_equal(store.read("native"), counts)
+
+
+def test_ids_are_changed_as_in_the_import_of_a_table(obygaze, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "ids.csv", "id,film", "=cmd,", "clip 2,", "Juno/three.mp4,", "four.mp4,Up")
+    np.save("X.npy", ROWS[:4])
+    obygaze("manifests", "import", "csv", "ids.csv", "-o", "manifest", code=0)
+    imported = ("--ids", "ids.csv", "--manifest", "manifest", "-o", "x.zarr")
+    obygaze("stores", "import", "X.npy", *imported, code=0)
+    store = open_store("x.zarr")
+    assert store.ids == ["cmd", "clip_2", "Juno-three", "Up-four"]
+    np.testing.assert_array_equal(store.read(), ROWS[:4])

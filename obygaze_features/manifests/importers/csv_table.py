@@ -19,14 +19,16 @@ from obygaze_features.items.items import (
     name_film,
     safe_id,
 )
-from obygaze_features.items.media import IMAGE_SUFFIXES, MEDIA_SUFFIXES
-from obygaze_features.manifests import labels
-from obygaze_features.manifests.importers.reading import (
+from obygaze_features.items.media import (
+    IMAGE_SUFFIXES,
+    MEDIA_SUFFIXES,
+    id_of_name,
+    is_file_name,
     item_of_file,
-    parse_time,
     relative_path,
-    span_id,
 )
+from obygaze_features.manifests import labels
+from obygaze_features.manifests.importers.reading import parse_time, span_id
 from obygaze_features.manifests.labels import (
     OWN_LEVELS,
     Concept,
@@ -170,14 +172,13 @@ def _names(table: Table) -> dict[str, list[str]]:
     media = map_cells(relative_path, table.get("media"))
     starts = table.get("start")
     for row, name in enumerate(map(relative_path, ids)):
-        is_file = not name or "/" in name or _suffix(name) in MEDIA_SUFFIXES
-        ids[row] = name
-        if is_file:
-            ids[row] = item_of_file(name or media[row], films[row]).id
-            if starts[row]:
-                ids[row] = span_id(ids[row], float(starts[row]))
-        elif id_problem(name):
-            ids[row] = safe_id(name)
+        is_file = not name or is_file_name(name)
+        if name:
+            ids[row] = id_of_name(name, films[row])
+        else:
+            ids[row] = item_of_file(media[row], films[row]).id
+        if is_file and starts[row]:
+            ids[row] = span_id(ids[row], float(starts[row]))
         if is_file or id_problem(name):
             media[row] = media[row] or name
         if is_file or "/" in media[row]:

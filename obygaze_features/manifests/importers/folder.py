@@ -12,8 +12,8 @@ from obygaze_features.common.files import VIDEO_SUFFIXES, require_folder
 from obygaze_features.common.package import need
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items.items import Item, Items, name_film, safe_id
-from obygaze_features.items.media import IMAGE_SUFFIXES, SOUND_SUFFIXES, id_from_file
-from obygaze_features.manifests.importers.reading import item_of_file, span_id
+from obygaze_features.items.media import IMAGE_SUFFIXES, SOUND_SUFFIXES, id_from_file, item_of_file
+from obygaze_features.manifests.importers.reading import span_id
 from obygaze_features.manifests.manifest import Manifest
 
 MIN_EVERY_S = 0.1

@@ -13,8 +13,8 @@ from typing import Any
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.text import MAX_TIME_S, shorten
 from obygaze_features.errors import ManifestError
-from obygaze_features.items.items import Item, format_seconds, media_stem, name_film, safe_id
-from obygaze_features.items.media import MEDIA_SUFFIXES, id_from_file
+from obygaze_features.items.items import format_seconds, name_film
+from obygaze_features.items.media import MEDIA_SUFFIXES, item_of_file, relative_path
 
 MAX_DOWNLOAD_BYTES = 256 * 2**20
 _CLOCK = re.compile(r"(?:(\d{1,4}):)?(\d{1,4}):([0-5]?\d(?:\.\d*)?)", re.ASCII)
@@ -63,41 +63,6 @@ def parse_time(text: str, column: str, delimiter: str = ",") -> float:
     return round(float(plain), 6)
 
 
-def item_of_file(path: str, film: str = "") -> Item:
-    """Return the clip for a file's path; by default, its film is the outermost folder.
-
-    A file named like a MovieGraphs clip gets that clip's id.
-
-    Examples
-    --------
-    >>> item_of_file("tt0108160/tt0108160_scene_1.avi").id
-    'tt0108160-001'
-    >>> item_of_file("Juno/part 1/scene.mp4")
-    Item(id='Juno-part_1-scene', kind='clip', film='Juno', media='part 1/scene.mp4', text='', \
-start=None, end=None)
-    """
-    *folders, name = path.split("/")
-    if folders and (not film or folders[0].casefold() == film.casefold()):
-        film, *folders = folders
-    if not name:
-        return Item("", film=film)
-    media = "/".join([*folders, name])
-    scene = id_from_file(name)
-    if scene:
-        identifier, imdb, _ = scene
-        if film.lower() in ("", imdb):
-            film = imdb
-        return Item(identifier, film=film, media=media)
-    # Names such as "Dr. No" may lack an extension.
-    if PurePosixPath(name).suffix.lower() in MEDIA_SUFFIXES:
-        name = media_stem(name)
-    identifier = safe_id(name)
-    for folder in map(safe_id, filter(None, reversed([film, *folders]))):
-        if not identifier.startswith(folder):
-            identifier = f"{folder}-{identifier}"
-    return Item(identifier, film=film, media=media)
-
-
 def span_id(identifier: str, start: float) -> str:
     """Return the id of a span of a file: the file's id, and where the span starts.
 
@@ -118,12 +83,6 @@ def published(dataset: str) -> dict[str, Any]:
         "licence": about["licence"],
         "citation": about["citation"],
     }
-
-
-def relative_path(path: str) -> str:
-    """Return a path with forward slashes, or only the file name if the path is absolute."""
-    path = path.strip().replace("\\", "/").removeprefix("./")
-    return path.rpartition("/")[2] if path.startswith("/") or path[1:3] == ":/" else path
 
 
 def film_of_file(name: str) -> str:
