@@ -19,7 +19,7 @@ from obygaze_features.extraction.job import Job, Options, check_items, plan_job,
 from obygaze_features.extraction.loop import run_local
 from obygaze_features.extraction.probe import embed_probe
 from obygaze_features.extraction.reuse import reuse_rows, warn_of_replaced
-from obygaze_features.extraction.summary import Progress, Summary, log_run, summarise
+from obygaze_features.extraction.summary import Summary, log_run
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import StoreWriter
 
@@ -61,7 +61,7 @@ def extract(
         extract(manifest, "films", Backbone.from_torch(net, name="mine"), "stores")
         extract(manifest, "films", "timm:resnet18", "stores", sampling="2 fps", frames=360)
     """
-    progress = Progress()
+    summary = Summary()
     settings = Options(**options)
     if not isinstance(manifest, Manifest):
         manifest = Manifest.load(manifest)
@@ -81,20 +81,22 @@ def extract(
     writers = open_stores(job, loaded)
     if settings.reuse and job.to_do:
         job = reuse_rows(job, writers)
-    progress.devices = {backbone.name: describe_device(backbone.device) for backbone in loaded}
-    progress.lap("start")
+    summary.devices = {backbone.name: describe_device(backbone.device) for backbone in loaded}
+    summary.lap("start")
 
     if not job.to_do:
-        return summarise(job, writers, progress)
+        summary.count(job, writers)
+        return summary
     logger.info(f"Extracting {manifest.name} with {', '.join(job.paths)} (items: {len(job.rows)})")
     try:
-        engine(job, loaded, writers, progress)
+        engine(job, loaded, writers, summary)
     except BaseException:
         # Finished work is logged even after an error, if the disk still works.
         with contextlib.suppress(OSError, ObygazeError):
-            log_run(summarise(job, writers, progress))
+            summary.count(job, writers)
+            log_run(summary)
         raise
-    summary = summarise(job, writers, progress)
+    summary.count(job, writers)
     log_run(summary)
     return summary
 

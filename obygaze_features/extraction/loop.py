@@ -14,7 +14,7 @@ from obygaze_features.extraction.forward import Embedder
 from obygaze_features.extraction.job import Job
 from obygaze_features.extraction.probe import probe_input
 from obygaze_features.extraction.reader import ItemReader, ReadItem
-from obygaze_features.extraction.summary import Progress
+from obygaze_features.extraction.summary import Summary
 from obygaze_features.store import Done, Failed, StoreWriter
 from obygaze_features.store.format import BLOCK_ROWS
 
@@ -30,7 +30,7 @@ def run_local(
     job: Job,
     backbones: Sequence[Backbone],
     writers: Mapping[str, StoreWriter],
-    progress: Progress,
+    summary: Summary,
 ) -> None:
     """Compute the blocks of a job on this machine.
 
@@ -60,30 +60,30 @@ def run_local(
         commit = thread.submit(write, writers, {})  # nothing is pending yet
         try:
             for row, item in decoders.map(read, job.to_do, ahead=ahead):
-                progress.lap("decode")
+                summary.lap("decode")
 
                 # Batches do not span groups of rows, so that a resumed run forms the same batches.
                 embedder.add(job.to_do[row], row, item)
                 embedder.run(is_last=row in last_of_groups)
-                progress.lap("device")
+                summary.lap("device")
 
                 if row in last_of_blocks:
                     commit.result()
                     commit = thread.submit(write, writers, embedder.take())
-                    progress.lap("write")
-                progress.items += 1
-                progress.frames += item.frames
-                progress.notes.update(item.notes)
-                advance(1, progress.note())
+                    summary.lap("write")
+                summary.clips += 1
+                summary.frames += item.frames
+                summary.notes.update(item.notes)
+                advance(1, summary.note())
         finally:
             try:
                 embedder.collect()
             finally:
-                progress.batches = embedder.batches
+                summary.batches = embedder.batches
                 last_commit = thread.submit(write, writers, embedder.take())
         commit.result()
         last_commit.result()
-        progress.lap("write")
+        summary.lap("write")
 
 
 def bytes_per_item(backbones: Sequence[Backbone]) -> int:

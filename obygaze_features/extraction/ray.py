@@ -23,7 +23,7 @@ from obygaze_features.common.progress import meter
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import ClusterError
 from obygaze_features.extraction.job import Job, Options
-from obygaze_features.extraction.summary import Progress, Summary
+from obygaze_features.extraction.summary import Summary
 from obygaze_features.store import StoreWriter
 
 PART_ROWS = 256
@@ -35,7 +35,7 @@ def run_ray(
     job: Job,
     backbones: Sequence[Backbone],
     writers: Mapping[str, StoreWriter],
-    progress: Progress,
+    summary: Summary,
 ) -> None:
     """Compute the blocks of a job on the cluster that this process is connected to.
 
@@ -61,10 +61,10 @@ def run_ray(
         with meter(left, "Extracting", unit="item") as advance:
             while tasks:
                 time.sleep(5)  # not in Ray, where a signal could be lost
-                progress.lap("device")
+                summary.lap("device")
                 finished, tasks = ray.wait(tasks, num_returns=len(tasks), timeout=0)
                 for part in ray.get(finished):
-                    progress.add(part)
+                    summary.add(part)
                     advance(part.clips, f"parts left: {len(tasks)}")
     except ray.exceptions.RayError as problem:
         reason = first_line(getattr(problem, "cause", None) or problem)

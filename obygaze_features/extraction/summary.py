@@ -1,4 +1,4 @@
-"""The progress of a run, and its summary."""
+"""The summary of a run, which grows while it runs."""
 
 from __future__ import annotations
 
@@ -21,58 +21,8 @@ STAGES = ("decode", "device", "write", "start")
 
 
 @dataclass
-class Progress:
-    """The progress of a run, and how it spent its time.
-
-    Parameters
-    ----------
-    items, frames
-        The number of items that were read or failed, and of frames or images that were read.
-    notes
-        Notes on items, and the number of items with each.
-    seconds
-        The seconds spent in each of the `STAGES`.
-    batches, devices
-        The batch size and the device of each backbone.
-    """
-
-    items: int = 0
-    frames: int = 0
-    notes: Counter[str] = field(default_factory=Counter)
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
-    batches: dict[str, int] = field(default_factory=dict)
-    devices: dict[str, str] = field(default_factory=dict)
-    _lap: float = field(default_factory=time.monotonic)
-
-    def lap(self, stage: str) -> None:
-        """Count the time since the last lap, or since the start, for a stage."""
-        now = time.monotonic()
-        self.seconds[stage] += now - self._lap
-        self._lap = now
-
-    def add(self, part: Summary) -> None:
-        """Add the work of another process, except its time, which that process logs."""
-        self.items += part.clips
-        self.frames += part.frames
-        self.notes.update(part.notes)
-        self.batches |= part.batches
-        self.devices |= part.devices
-
-    def shares(self) -> dict[str, float]:
-        """Return each stage's share of the time."""
-        total = sum(self.seconds.values())
-        return {stage: seconds / total for stage, seconds in self.seconds.items()}
-
-    def note(self) -> str:
-        """Describe the speed and the stages for the progress line."""
-        speed = self.frames / (sum(self.seconds.values()) - self.seconds["start"])
-        busy = ", ".join(f"{stage} {share:.0%}" for stage, share in self.shares().items())
-        return f"{speed:.0f} frames/s, {busy}"
-
-
-@dataclass(frozen=True)
 class Summary:
-    """The result of an extraction.
+    """The result of an extraction; while it runs, its progress.
 
     Parameters
     ----------
@@ -92,54 +42,69 @@ class Summary:
     failed
         The reasons why selected items failed in any store, by kind (``missing``, ``unreadable`` or
         ``not_finite``) and id.
-    shares
-        The shares of `seconds` that the run spent waiting for frames (``decode``), for the device
-        (``device``) and for the disk (``write``), and on loading and planning (``start``). A GPU
-        also computes while the run waits for frames.
+    seconds, shares
+        The duration of the run, and the shares of it that the run spent waiting for frames
+        (``decode``), for the device (``device``) and for the disk (``write``), and on loading and
+        planning (``start``). A GPU also computes while the run waits for frames.
     batches, devices
         The batch size of each backbone after any halving, and its device.
     """
 
-    stores: list[Path]
-    wanted: int
-    clips: int
-    frames: int
-    notes: Mapping[str, int]
-    done: int
-    done_in: dict[str, int]
-    to_do: int
-    failed: dict[str, dict[str, str]]
-    seconds: float
-    shares: dict[str, float]
-    batches: dict[str, int]
-    devices: dict[str, str]
+    stores: list[Path] = field(default_factory=list)
+    wanted: int = 0
+    clips: int = 0
+    frames: int = 0
+    notes: Counter[str] = field(default_factory=Counter)
+    done: int = 0
+    done_in: dict[str, int] = field(default_factory=dict)
+    to_do: int = 0
+    failed: dict[str, dict[str, str]] = field(default_factory=dict)
+    seconds: float = 0.0
+    shares: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
+    batches: dict[str, int] = field(default_factory=dict)
+    devices: dict[str, str] = field(default_factory=dict)
+    _began: float = field(default_factory=time.monotonic, repr=False)
+
+    def lap(self, stage: str) -> None:
+        """Count the time since the last lap, or since the start, for a stage."""
+        spent = {name: share * self.seconds for name, share in self.shares.items()}
+        total = time.monotonic() - self._began
+        spent[stage] += total - self.seconds
+        self.seconds = total
+        self.shares = {name: seconds / total for name, seconds in spent.items()}
+
+    def add(self, part: Summary) -> None:
+        """Add the work of another process, except its time, which that process logs."""
+        self.clips += part.clips
+        self.frames += part.frames
+        self.notes.update(part.notes)
+        self.batches |= part.batches
+        self.devices |= part.devices
+
+    def note(self) -> str:
+        """Describe the speed and the stages for the progress line."""
+        speed = self.frames / (self.seconds * (1 - self.shares["start"]))
+        busy = ", ".join(f"{stage} {share:.0%}" for stage, share in self.shares.items())
+        return f"{speed:.0f} frames/s, {busy}"
+
+    def count(self, job: Job, writers: Mapping[str, StoreWriter]) -> None:
+        """Count the rows that are in a job's stores now."""
+        rows = job.rows
+        stores = {name: writer.store.refresh() for name, writer in writers.items()}
+        status = np.array([store.status[rows] for store in stores.values()])
+        is_done = status == Status.DONE
+        self.stores = [store.path for store in stores.values()]
+        self.wanted = len(rows)
+        self.done = int(is_done.all(axis=0).sum())
+        self.done_in = dict(zip(stores, is_done.sum(axis=1).tolist(), strict=True))
+        self.to_do = int((status == Status.TODO).any(axis=0).sum())
+        self.failed = _find_failures(stores, rows)
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as JSON values."""
-        return {**vars(self), "stores": [str(path) for path in self.stores]}
-
-
-def summarise(job: Job, writers: Mapping[str, StoreWriter], progress: Progress) -> Summary:
-    """Summarise a run, counting the rows that are in its stores now."""
-    rows = job.rows
-    stores = {name: writer.store.refresh() for name, writer in writers.items()}
-    status = np.array([store.status[rows] for store in stores.values()])
-    is_done = status == Status.DONE
-    return Summary(
-        stores=[store.path for store in stores.values()],
-        wanted=len(rows),
-        clips=progress.items,
-        frames=progress.frames,
-        notes=dict(progress.notes),
-        done=int(is_done.all(axis=0).sum()),
-        done_in=dict(zip(stores, is_done.sum(axis=1).tolist(), strict=True)),
-        to_do=int((status == Status.TODO).any(axis=0).sum()),
-        failed=_find_failures(stores, rows),
-        seconds=sum(progress.seconds.values()),
-        shares=progress.shares(),
-        batches=progress.batches,
-        devices=progress.devices,
-    )
+        facts = {**vars(self), "stores": [str(path) for path in self.stores]}
+        del facts["_began"]
+        return facts
 
 
 def _find_failures(stores: Mapping[str, Store], rows: Rows) -> dict[str, dict[str, str]]:
