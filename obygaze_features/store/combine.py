@@ -17,7 +17,7 @@ from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError, UsageError, errors_as
 from obygaze_features.items.films import find_films, titles_in
 from obygaze_features.items.items import Item, Items
-from obygaze_features.store.diff import read_probe, require_same
+from obygaze_features.store.diff import BATCH_ROWS, read_probe, require_same
 from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import Status
 from obygaze_features.store.reader import Rows, Store, open_store
@@ -180,19 +180,29 @@ def _plan_parts(stores: Sequence[Store]) -> Plan:
     source = rank.argmax(axis=0)
 
     for number, part in enumerate(stores):
-        repeated = np.flatnonzero(is_done[number] & (source != number))
-        for row in progress(repeated.tolist(), "Comparing", unit="row"):
-            item_id = part.ids[row]
-            first = stores[source[row]]
-            there = first[item_id]
-            for name, values in part[item_id].items():
-                if not np.array_equal(there[name], values, equal_nan=True):  # padding
-                    raise StoreError(
-                        f"the {name} row of {item_id} differs between {first.where} and "
-                        f"{part.where}. Compare the stores with: "
-                        f"obygaze stores diff {first.where} {part.where}"
-                    )
+        for first, store in enumerate(stores[:number]):
+            repeated = np.flatnonzero(is_done[number] & (source == first))
+            starts = range(0, len(repeated), BATCH_ROWS)
+            for start in progress(starts, "Comparing", unit="part"):
+                rows = repeated[start : start + BATCH_ROWS]
+                for name in part.arrays:
+                    _require_equal(store, part, name, rows)
     return Plan(stores[0].items, stores, source, np.arange(len(source)))
+
+
+def _require_equal(left: Store, right: Store, name: str, rows: Rows) -> None:
+    """Raise `StoreError` if a row of an array differs between two stores of the same items."""
+    ours = left.read_rows(name, rows)
+    theirs = right.read_rows(name, rows)
+    is_equal = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))  # padding
+    row_equal = is_equal.reshape(len(rows), -1).all(axis=1)
+    if not row_equal.all():
+        item_id = left.ids[rows[row_equal.argmin()]]
+        raise StoreError(
+            f"the {name} row of {item_id} differs between {left.where} and "
+            f"{right.where}. Compare the stores with: "
+            f"obygaze stores diff {left.where} {right.where}"
+        )
 
 
 def _plan_films(stores: Sequence[Store]) -> Plan:
