@@ -117,8 +117,7 @@ def project(
         for film, of_film in timelines.by_film.items():
             if annotator not in of_film or film not in by_film:
                 continue
-            for index in projection.add(by_film[film], of_film[annotator], threshold):
-                segment = of_film[annotator][index]
+            for segment in projection.add(by_film[film], of_film[annotator], threshold):
                 where = (
                     f"{timelines.name} ({format_time(segment.start)} to {format_time(segment.end)})"
                 )
@@ -145,54 +144,33 @@ class _Projection:
         rows: NDArray[np.intp],
         segments: Sequence[Segment],
         threshold: float,
-    ) -> list[int]:
-        """Project a film's segments onto its clips; return the indices of segments in no clip."""
+    ) -> list[Segment]:
+        """Project a film's segments onto its clips; return the segments in no clip."""
         starts = microseconds(self.items.starts[rows])
         ends = microseconds(self.items.ends[rows])
-        segment_starts = microseconds([segment.start for segment in segments])
-        segment_ends = microseconds([segment.end for segment in segments])
-        clip, segment = _overlapping_pairs(starts, ends, segment_starts, segment_ends)
-        shared = np.minimum(ends[clip], segment_ends[segment]) - np.maximum(
-            starts[clip], segment_starts[segment]
-        )
-        overlaps = shared > 0
-        touched = np.bincount(segment[overlaps], minlength=len(segments))
-        lengths = (ends - starts)[clip]
-        count = overlaps & (shared >= threshold * lengths - ROUNDING_US)
-        clip = clip[count]
-        segment = segment[count]
-        ratio = (shared / lengths)[count]
-
-        levels = np.array([self.rank[s.level] for s in segments])[segment]
-        row = rows[clip]
+        lengths = ends - starts
         self.level[rows] = 0
-        np.maximum.at(self.level, row, levels)
-        wins = levels == self.level[row]
-        np.fmax.at(self.ratio, row[wins], ratio[wins])
-        ticked = concept_marks([s.concepts for s in segments], self.scheme)
-        winner, concept = np.nonzero(ticked[segment[wins]])
-        self.concepts[row[wins][winner], concept] = True
-        return np.flatnonzero(touched == 0).tolist()
+        in_no_clip = []
+        for segment in segments:
+            start, end = microseconds([segment.start, segment.end])
+            shared = np.minimum(ends, end) - np.maximum(starts, start)
+            if not (shared > 0).any():
+                in_no_clip.append(segment)
+
+            rank = self.rank[segment.level]
+            wins = (shared > 0) & (shared >= threshold * lengths - ROUNDING_US)
+            wins &= self.level[rows] <= rank
+            won = rows[wins]
+            raised = won[self.level[won] < rank]
+            self.level[raised] = rank
+            self.ratio[raised] = np.nan
+            self.concepts[raised] = False
+            self.ratio[won] = np.fmax(self.ratio[won], (shared / lengths)[wins])
+            self.concepts[won] |= concept_marks([segment.concepts], self.scheme)
+        return in_no_clip
 
     def labels(self, name: str, about: Mapping[str, Any]) -> LabelSet:
         """Return a label set of all clips in the films that were added."""
         return labels_in_rows(
             name, self.items, self.scheme, self.level, self.concepts, self.ratio, about
         )
-
-
-def _overlapping_pairs(
-    starts: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    segment_starts: NDArray[np.int64],
-    segment_ends: NDArray[np.int64],
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return pairs of a clip and a segment, including all pairs that overlap in time.
-
-    Clips must be sorted by start. If no clips overlap each other, every returned pair overlaps.
-    """
-    first = np.searchsorted(np.maximum.accumulate(ends), segment_starts, side="right")
-    counts = np.maximum(np.searchsorted(starts, segment_ends) - first, 0)
-    segment = np.repeat(np.arange(len(segment_starts)), counts)
-    within = np.arange(len(segment)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return first[segment] + within, segment
