@@ -18,7 +18,7 @@ from obygaze_features.common.files import refuse_to_overwrite, to_json, write_te
 from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.tables import map_cells
 from obygaze_features.common.text import join_some
-from obygaze_features.errors import AnnotationError, ManifestError, UsageError
+from obygaze_features.errors import AnnotationError, ManifestError, UsageError, translate
 from obygaze_features.items.items import Items, format_seconds
 from obygaze_features.manifests.labels import LabelScheme, LabelSet
 from obygaze_features.manifests.manifest import HEADER, Manifest
@@ -135,12 +135,9 @@ def chosen_labels(manifest: Manifest, names: Sequence[str] = ()) -> list[LabelSe
 
 
 def _parse_ratios(labels: LabelSet) -> NDArray[np.float64]:
-    try:
+    reason = "has an invalid ratio ({}); write a number or nothing"
+    with translate(ManifestError, f"label set {labels.name!r}", reason):
         return np.array([float(text or "nan") for text in labels.ratio])
-    except ValueError as error:
-        raise ManifestError(
-            f"label set {labels.name!r} has an invalid ratio ({error}); write a number or nothing"
-        ) from None
 
 
 def check_levels(grid: LabelScheme, timelines: LabelScheme) -> None:

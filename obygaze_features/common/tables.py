@@ -11,7 +11,6 @@ import re
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import TextIO, TypeVar
 
@@ -19,9 +18,6 @@ from obygaze_features.common.files import describe_absent, require_readable
 from obygaze_features.common.text import as_list, join_some, unknown_name
 from obygaze_features.errors import ManifestError, UsageError, translate
 
-#: The number of rows that are turned into columns at a time, so that a table is never in memory
-#: twice.
-CHUNK_ROWS = 128
 DELIMITERS = (",", ";", "\t", "|")
 #: A pattern for spreadsheet formulas, with or without the apostrophe of `escape_formula`.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
@@ -61,7 +57,7 @@ class Table:
     def select(self, names: Iterable[str], rows: Sequence[int] | None = None) -> Table:
         """Return a table with only these columns and rows (default: all rows)."""
         columns = {name: self[name] for name in names}
-        if rows is None or len(rows) == len(self):
+        if rows is None:
             return replace(self, columns=columns)
         columns = {name: [cells[row] for row in rows] for name, cells in columns.items()}
         return replace(self, columns=columns, lines=[self.lines[row] for row in rows])
@@ -150,11 +146,10 @@ def parse_table(
 
     columns: list[list[str]] = [[] for _ in header]
     lines = array("q")
-    while chunk := list(islice(rows, CHUNK_ROWS)):
-        numbers, cells_of_rows = zip(*chunk, strict=True)
-        lines.extend(numbers)
-        for column, cells in zip(columns, zip(*cells_of_rows, strict=True), strict=True):
-            column.extend(cells)
+    for line, cells in rows:
+        lines.append(line)
+        for column, cell in zip(columns, cells, strict=True):
+            column.append(cell)
     return Table(path, delimiter, dict(zip(header, columns, strict=True)), lines)
 
 

@@ -111,10 +111,16 @@ class Items:
     def of(cls, items: Iterable[Item], extra: Mapping[str, list[str]] | None = None) -> Items:
         """Make columns from a sequence of items."""
         items = list(items)
-        cells: Any = [[getattr(item, name) for item in items] for name in COLUMNS]
-        cells[5:] = np.array(cells[5:], float)  # the times; NumPy reads None as NaN
-        cells.append(extra or {})
-        return cls(*cells)
+        return cls(
+            ids=[item.id for item in items],
+            kinds=[item.kind for item in items],
+            films=[item.film for item in items],
+            media=[item.media for item in items],
+            texts=[item.text for item in items],
+            starts=np.array([item.start for item in items], float),  # None becomes NaN
+            ends=np.array([item.end for item in items], float),
+            extra=extra or {},
+        )
 
     @classmethod
     def from_table(cls, table: Table) -> Items:
@@ -257,10 +263,9 @@ class Items:
         """
         digest = hashlib.sha256(b"obygaze-items-1\n")
         sources = map_cells(media_stem, self.media)
-        if "text" in self.kinds:
-            for row, kind in enumerate(self.kinds):
-                if kind == "text":
-                    sources[row] = self._text_digest(row)
+        for row, kind in enumerate(self.kinds):
+            if kind == "text":
+                sources[row] = self._text_digest(row)
         times = []
         for seconds in (self.starts, self.ends):
             times.append(_format_times(seconds, lambda time: str(round(time * 1e6))))
@@ -304,14 +309,12 @@ class Items:
         for row, identifier in _wrong_cells(self.ids, _ID):
             yield row, str(id_problem(identifier))
 
-        lower = list(map(str.lower, self.ids))
-        if len(set(lower)) < len(lower):  # rarely, so that a million items load fast
-            first_rows: dict[str, int] = {}
-            for row, identifier in enumerate(lower):
-                first = first_rows.setdefault(identifier, row)
-                if first != row:
-                    message = f"duplicate id {self.ids[row]!r}; item {first + 1} is "
-                    yield row, f"{message}{self.ids[first]!r}; rename one, or add an id column"
+        first_rows: dict[str, int] = {}
+        for row, identifier in enumerate(self.ids):
+            first = first_rows.setdefault(identifier.lower(), row)
+            if first != row:
+                message = f"duplicate id {identifier!r}; item {first + 1} is "
+                yield row, f"{message}{self.ids[first]!r}; rename one, or add an id column"
 
         is_whole = np.isnan(self.starts) & np.isnan(self.ends)
         is_span = (self.starts >= 0) & (self.starts + MIN_SPAN_S <= self.ends)
@@ -431,7 +434,7 @@ def _read_seconds(table: Table, column: str) -> np.ndarray:
     cells = table.get(column)
     for row, cell in _wrong_cells(cells, _SECONDS):
         raise table.problem(row, f"{column} {shorten(cell)} is not a number of seconds")
-    return np.array(map_cells(lambda cell: float(cell or "nan"), cells), float)
+    return np.array([float(cell or "nan") for cell in cells])
 
 
 def format_seconds(value: float) -> str:
@@ -454,7 +457,7 @@ def _wrong_cells(cells: Sequence[str], pattern: re.Pattern[str]) -> Iterator[tup
 
 def _format_times(values: np.ndarray, format_time: Callable[[float], str]) -> list[str]:
     """Format times as text; missing times become empty strings."""
-    is_known = ~np.isnan(values)
-    texts = np.full(len(values), "", object)
-    texts[is_known] = map_cells(format_time, values[is_known].tolist())
-    return texts.tolist()
+    texts = []
+    for seconds in values.tolist():
+        texts.append("" if math.isnan(seconds) else format_time(seconds))
+    return texts

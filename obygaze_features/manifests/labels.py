@@ -18,7 +18,7 @@ from obygaze_features.common.files import describe_absent, read_json, read_toml
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, format_table, map_cells
 from obygaze_features.common.text import unknown_name
-from obygaze_features.errors import ManifestError, errors_as
+from obygaze_features.errors import ManifestError, errors_as, translate
 from obygaze_features.items.items import pick_rows
 
 COLUMNS = ("id", "level", "concepts", "ratio")
@@ -190,10 +190,8 @@ class LabelScheme:
         """
         if isinstance(value, dict):
             value = {key: _with_codes(entries) for key, entries in value.items()}
-        try:
+        with translate(ManifestError, "the label scheme", "is malformed ({})"):
             scheme = msgspec.convert(value, cls)
-        except msgspec.ValidationError as error:
-            raise ManifestError(f"the label scheme is malformed ({error})") from None
 
         shipped = obygaze_scheme()
         if scheme.to_json() == shipped.to_json():
@@ -358,14 +356,12 @@ def map_column(table: Table, column: str, function: Callable[[str], V]) -> list[
 
 def read_ids(table: Table, column: str = "id") -> list[str]:
     """Return the ids of a table; raise an error that names the line of a duplicate id."""
-    ids = table[column]
-    if len(set(ids)) < len(ids):
-        seen: set[str] = set()
-        for row, identifier in enumerate(ids):
-            if identifier in seen:
-                raise table.problem(row, f"duplicate id {identifier!r}")
-            seen.add(identifier)
-    return ids
+    seen: set[str] = set()
+    for row, identifier in enumerate(table[column]):
+        if identifier in seen:
+            raise table.problem(row, f"duplicate id {identifier!r}")
+        seen.add(identifier)
+    return table[column]
 
 
 @dataclass(frozen=True)
@@ -444,10 +440,8 @@ class LabelSet(IdTable):
         """
         path = table.path.with_suffix(".json")
         scheme = scheme_in(about, path, default)
-        try:
+        with translate(ManifestError, path, "is malformed ({})"):
             msgspec.convert(about, _Made)
-        except msgspec.ValidationError as error:
-            raise ManifestError(f"{path} is malformed ({error})") from None
 
         def read_concepts(text: str) -> tuple[str, ...]:
             return tuple(map(scheme.concept, split_concepts(text)))

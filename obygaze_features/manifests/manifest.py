@@ -25,7 +25,7 @@ from obygaze_features.common.files import (
 )
 from obygaze_features.common.tables import Table, parse_table, read_table
 from obygaze_features.common.text import as_list, counted
-from obygaze_features.errors import ManifestError, UsageError
+from obygaze_features.errors import ManifestError, UsageError, translate
 from obygaze_features.items.items import Item, Items, id_problem
 from obygaze_features.manifests.labels import (
     LabelScheme,
@@ -452,10 +452,8 @@ def read_header(folder: Path) -> dict[str, Any]:
     """Read and check ``manifest.json``."""
     path = folder / HEADER
     header = read_format(path, FORMAT, FORMAT_VERSION, ManifestError, "a manifest")
-    try:
+    with translate(ManifestError, path, "is malformed ({})"):
         return header | msgspec.structs.asdict(msgspec.convert(header, _Header))
-    except msgspec.ValidationError as error:
-        raise ManifestError(f"{path} is malformed ({error})") from None
 
 
 class _Header(msgspec.Struct):

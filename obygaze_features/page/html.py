@@ -47,7 +47,6 @@ def document(
     title: str,
     body: Html,
     *,
-    style: str = "",
     script: str = "",
     plays_videos: bool = False,
 ) -> Html:
@@ -59,8 +58,6 @@ def document(
     ----------
     title
         The title in the browser's tab.
-    style
-        CSS to add after the style sheet of all pages.
     script
         A script to run at the end of the page.
     plays_videos
@@ -75,7 +72,7 @@ def document(
         (_HERE / "document.html").read_text(encoding="utf-8"),
         allowed=Html(allowed),
         title=title,
-        style=Html(COLOURS + (_HERE / "style.css").read_text(encoding="utf-8") + style),
+        style=Html(COLOURS + (_HERE / "style.css").read_text(encoding="utf-8")),
         body=body,
         script=Html(script),
     )

@@ -20,7 +20,7 @@ from obygaze_features.annotations.timelines import ORIGIN, Film, Films, Segment,
 from obygaze_features.common.elan import Annotation, Document, read_eaf
 from obygaze_features.common.files import parse_json
 from obygaze_features.common.text import join_some, shorten
-from obygaze_features.errors import AnnotationError, ManifestError
+from obygaze_features.errors import AnnotationError, ManifestError, errors_as
 from obygaze_features.items.items import safe_id
 from obygaze_features.manifests.labels import (
     LabelScheme,
@@ -150,13 +150,9 @@ def _shared_scheme(files: Iterable[File]) -> LabelScheme | None:
         text = file.document.properties.get(SCHEME)
         if text is None:
             continue
-        try:
+        problem = "its label scheme cannot be read; pass its levels (--levels FILE)"
+        with errors_as(AnnotationError, f"{file.path}: {problem}"):
             own = LabelScheme.from_json(parse_json(text.encode(), "it", ManifestError))
-        except ManifestError as error:
-            raise AnnotationError(
-                f"{file.path}: its label scheme cannot be read ({error}); pass its levels: "
-                "--levels FILE"
-            ) from None
         scheme = scheme or own
         if own.levels != scheme.levels:
             raise AnnotationError(

@@ -13,7 +13,7 @@ from obygaze_features.common.files import read_json
 from obygaze_features.common.package import reference_file
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import as_list, sha256_of_text
-from obygaze_features.errors import ManifestError, UsageError
+from obygaze_features.errors import ManifestError, UsageError, translate
 from obygaze_features.items import items
 from obygaze_features.items.items import MAX_ID_LENGTH, Item, Items, safe_id
 from obygaze_features.manifests.manifest import Manifest
@@ -78,10 +78,8 @@ def _read_stimuli(source: Path) -> tuple[Table, tuple[str, ...]]:
         path = reference_file(f"batteries/{source}.json")
     if path.suffix != ".json":
         return read_table(path, delimiter=None, required=["stimulus"]), TEMPLATES
-    try:
+    with translate(ManifestError, path, "is not a battery with sets of stimuli ({})"):
         battery = msgspec.convert(read_json(path, ManifestError), _Battery)
-    except msgspec.ValidationError as error:
-        raise ManifestError(f"{path} is not a battery with sets of stimuli ({error})") from None
 
     columns: dict[str, list[str]] = {"set": [], "stimulus": []}
     for name, members in battery.sets.items():
