@@ -7,6 +7,7 @@ a limit.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
@@ -151,7 +152,8 @@ def agreement(manifest: Manifest, names: Sequence[str] = ()) -> Agreement:
 
     films = []
     by_film = []
-    total: dict[tuple[str, str], list[Any]] = {}
+    total_counts: dict[tuple[str, str], Any] = defaultdict(int)
+    total_concepts: dict[tuple[str, str], Any] = defaultdict(int)
     for pair in in_films:
         title = titles.get(pair.film, pair.film)
         named = {"film": pair.film, "title": title, "a": pair.a, "b": pair.b}
@@ -161,20 +163,20 @@ def agreement(manifest: Manifest, names: Sequence[str] = ()) -> Agreement:
         ids = [manifest.ids[row] for row, _, _ in pair.common]
         concepts = count_concepts(pair, label_sets, ids, scheme)
         by_film += _concept_rows(named, scheme.concept_names, concepts)
-        before = total.get((pair.a, pair.b), [0, 0])
-        total[pair.a, pair.b] = [before[0] + counts, before[1] + concepts]
+        total_counts[pair.a, pair.b] += counts
+        total_concepts[pair.a, pair.b] += concepts
 
     pairs = []
     levels = []
     overall = []
-    for (a, b), (counts, concepts) in total.items():
+    for (a, b), counts in total_counts.items():
         both = {"a": a, "b": b}
         clips = int(counts.sum())
         equal = float(np.trace(counts) / clips)
         pairs.append({**both, "clips": clips, "equal": equal, "kappa": cohen_kappa(counts)})
         for code, row in zip(scheme.codes, counts.tolist(), strict=True):
             levels.append({**both, "level_a": code, **dict(zip(scheme.codes, row, strict=True))})
-        overall += _concept_rows(both, scheme.concept_names, concepts)
+        overall += _concept_rows(both, scheme.concept_names, total_concepts[a, b])
 
     differences = []
     for row in find_differences(in_films, manifest.items, distances):
@@ -204,7 +206,10 @@ def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair
 
     pairs = []
     remarks = []
-    for film, rows in _rows_of_films(manifest).items():
+    items = manifest.items
+    for film, unordered in group_by(range(len(items)), items.span_films.__getitem__).items():
+        order = np.lexsort((items.ends[unordered], items.starts[unordered]))
+        rows = np.array(unordered)[order].tolist()
         ids = list(map(manifest.ids.__getitem__, rows))
         levels_of = {labels.name: list(map(labels.level_of.get, ids)) for labels in label_sets}
         present = [name for name, levels in levels_of.items() if any(levels)]
@@ -218,16 +223,6 @@ def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair
             problem = f"no clip has two annotators' labels (labelled by {join_some(present)})"
             remarks.append(Remark(manifest.name, film, "", problem, LEFT_OUT))
     return pairs, remarks
-
-
-def _rows_of_films(manifest: Manifest) -> dict[str, list[int]]:
-    """Return each film's rows, sorted by time; clips without a span come last."""
-    items = manifest.items
-    films = group_by(range(len(items)), items.span_films.__getitem__)
-    for film, rows in films.items():
-        order = np.lexsort((items.ends[rows], items.starts[rows]))
-        films[film] = np.array(rows)[order].tolist()
-    return films
 
 
 def count_concepts(

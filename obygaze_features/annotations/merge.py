@@ -46,7 +46,7 @@ def merge_labels(
     levels = np.full((len(label_sets), len(manifest)), -1)
     ratios = np.full(levels.shape, np.nan)
     for index, labels in enumerate(label_sets):
-        rows = _rows(labels, manifest)
+        rows = manifest.items.find(labels.ids)
         levels[index, rows] = list(map(scheme.codes.index, labels.levels))
         if labels.ratio:
             ratios[index, rows] = _parse_ratios(labels)
@@ -56,7 +56,7 @@ def merge_labels(
     ratio = np.fmax.reduce(np.where(wins, ratios, np.nan), axis=0)
     marks = np.zeros((len(manifest), len(scheme.concepts)), bool)
     for own_wins, labels in zip(wins, label_sets, strict=True):
-        rows = _rows(labels, manifest)
+        rows = manifest.items.find(labels.ids)
         marks[rows] |= concept_marks(labels.concepts, scheme) & own_wins[rows, None]
 
     about = {
@@ -71,10 +71,6 @@ def merge_labels(
     merged = labels_in_rows(name, manifest.items, scheme, best, marks, ratio, about)
     counts = (levels >= 0).sum(axis=0)[best >= 0]
     return replace(merged, extra={"annotators": counts.astype(str).tolist()})
-
-
-def _rows(labels: LabelSet, manifest: Manifest) -> NDArray[np.intp]:
-    return np.array([*map(manifest.items.row_of.__getitem__, labels.ids)], np.intp)
 
 
 def concept_marks(concepts: Sequence[tuple[str, ...]], scheme: LabelScheme) -> NDArray[np.bool_]:

@@ -62,7 +62,8 @@ def load(path: Path, mode: str) -> Backbone:
         sizes = _network_sizes(state, file)
         with torch.device("meta"):
             network = make_network(sizes, positions=len(state[f"{POSITIONS}.weight"]))
-        _load_weights(network, state, file)
+        weights = {name: state[name].float() for name in network.state_dict()}
+        network.load_state_dict(weights, assign=True)
     frames = sizes["frames"]
     dim = sizes["dim"]
     vision = network["clip"]["visual"]
@@ -165,19 +166,6 @@ def make_network(sizes: Mapping[str, int], positions: int) -> ModuleDict:
             POSITIONS: Embedding(positions, dim),
         }
     )
-
-
-def _load_weights(network: ModuleDict, state: dict[str, Tensor], file: Path) -> None:
-    """Load the weights in float32; raise `BackboneError` if any do not fit."""
-    weights = {}
-    for name, expected in network.state_dict().items():
-        if name not in state or state[name].shape != expected.shape:
-            raise BackboneError(
-                f"{file} does not fit X-CLIP: some of its weights are missing or have the wrong "
-                f"shape ({name}). Use another checkpoint"
-            )
-        weights[name] = state[name].float()
-    network.load_state_dict(weights, assign=True)
 
 
 CHECKPOINT = KnownCheckpoint(

@@ -278,7 +278,10 @@ def publish_folder(folder: Path, path: Path, *, overwrite: bool = False) -> None
 
     If the path exists by now, the old folder gets the new one's name, or `OutputExists` is raised.
     """
-    sync_folder(folder)
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            sync_path(Path(parent, name))
+        sync_path(Path(parent))
     with alone_in(path.parent):
         if os.path.lexists(path) and not overwrite:
             reason = "already exists by now, made by another process; run the command again"
@@ -288,14 +291,6 @@ def publish_folder(folder: Path, path: Path, *, overwrite: bool = False) -> None
         else:
             os.rename(folder, path)
     sync_path(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush a folder and all its files to disk."""
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            sync_path(Path(parent, name))
-        sync_path(Path(parent))
 
 
 def _refuse_to_lose(old: Path, new: Path) -> None:

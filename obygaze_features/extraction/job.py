@@ -181,7 +181,11 @@ def plan_job(
     Each backbone fills the store of the same name. Raises `StoreError` if a store cannot be
     continued.
     """
-    _check_names([backbone.name for backbone in backbones])
+    names = [backbone.name for backbone in backbones]
+    for name in names:
+        check_store_name(name)
+        if names.count(name) > 1:
+            raise UsageError(f"two backbones are called {name!r}; rename one with NAME=PATH")
     paths = {backbone.name: output / f"{backbone.name}.zarr" for backbone in backbones}
     stores = {name: open_store(path) for name, path in paths.items() if path.exists()}
     block_rows = _choose_block_rows(stores.values(), backbones, len(manifest))
@@ -200,14 +204,6 @@ def plan_job(
                 )
             require_resumable(store, manifest, recipe_of(backbone))
     return Job(manifest, media, located, options, paths, stores, block_rows, rows)
-
-
-def _check_names(names: Sequence[str]) -> None:
-    """Raise `UsageError` if two backbones have the same name, or if a name is not allowed."""
-    for name in names:
-        check_store_name(name)
-        if names.count(name) > 1:
-            raise UsageError(f"two backbones are called {name!r}; rename one with NAME=PATH")
 
 
 def _choose_block_rows(stores: Collection[Store], backbones: Sequence[Backbone], items: int) -> int:

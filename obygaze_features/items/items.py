@@ -159,6 +159,10 @@ class Items:
             raise UnknownItem(unknown_name("id", identifier, self.ids))
         return self.row_of[identifier]
 
+    def find(self, ids: Iterable[str]) -> NDArray[np.intp]:
+        """Return the row numbers of ids; raise `UnknownItem` if there is no such id."""
+        return np.array([self.row(identifier) for identifier in ids], np.intp)
+
     @property
     def columns(self) -> dict[str, list[str]]:
         """The columns by which items can be grouped: ``film``, ``media``, ``kind`` and `extra`.

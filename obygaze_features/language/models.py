@@ -21,7 +21,7 @@ from obygaze_features.backbones.devices import (
     explain_out_of_memory,
     move_to_device,
 )
-from obygaze_features.backbones.network_config import loading, refuse_code
+from obygaze_features.backbones.network_config import loading, read_object, refuse_code
 from obygaze_features.backbones.weights import (
     Tokenizer,
     load_network,
@@ -29,7 +29,6 @@ from obygaze_features.backbones.weights import (
     read_tokenizer,
     sha256_of_files,
 )
-from obygaze_features.common.files import read_json
 from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError
 
@@ -127,10 +126,9 @@ def load_language_model(spec: str | Path, device: str | None = None) -> Language
     """
     need("transformers", extra="language")
     device = choose_device(device)
-    checkpoint = _resolve(spec)
+    checkpoint = resolve(str(spec), TEXT_MODELS)
     folder = checkpoint.path
-    config = read_json(folder / "config.json", BackboneError)
-    if not isinstance(config, dict) or config.get("model_type") != "gpt2":
+    if read_object(folder / "config.json").get("model_type") != "gpt2":
         raise BackboneError(
             f"{folder}: only models of the type 'gpt2' are supported; pass one, such as gpt2"
         )
@@ -150,7 +148,7 @@ def load_sentence_encoder(spec: str | Path, device: str | None = None) -> Senten
     """
     sentence_transformers = need("sentence_transformers", extra="language")
     device = choose_device(device)
-    checkpoint = _resolve(spec)
+    checkpoint = resolve(str(spec), TEXT_MODELS)
     files = _check_weights(checkpoint.path)
     with loading(checkpoint.path), quiet():
         model = sentence_transformers.SentenceTransformer(
@@ -161,10 +159,6 @@ def load_sentence_encoder(spec: str | Path, device: str | None = None) -> Senten
             model_kwargs={"dtype": "float32"},
         )
     return SentenceEncoder(checkpoint.name, model, device, _about(checkpoint, files))
-
-
-def _resolve(spec: str | Path) -> Checkpoint:
-    return resolve(str(spec), TEXT_MODELS)
 
 
 def _about(checkpoint: Checkpoint, files: Sequence[Path]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import compress
@@ -161,7 +161,7 @@ def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
     files, stretches are longer, so that fewer clips are lost to gaps.
     """
     stretch_of = dict(zip(ids, ids, strict=True))
-    rows = _rows(items, ids)
+    rows = items.find(ids)
     rows = rows[~np.isnan(items.starts[rows])]
     if not gap or not len(rows):
         return list(ids)
@@ -222,21 +222,17 @@ def overlapping(
     gap: float | None = None,
 ) -> list[str]:
     """Return the tested ids that are training ids or overlap one in time; see `meet_in_time`."""
-    rows = _rows(items, tested)
-    others = _rows(items, training)
+    rows = items.find(tested)
+    others = items.find(training)
     near = meet_in_time(items, rows, others, gap) | np.isin(rows, others)
     return list(compress(tested, near))
-
-
-def _rows(items: Items, ids: Iterable[str]) -> Array:
-    return np.array([*map(items.row, ids)], dtype=np.int64)
 
 
 def neighbours(items: Items, split: Split, gap: float | None = None) -> list[str]:
     """Return the ids that overlap in time with an id in another fold; see `meet_in_time`."""
     if np.isnan(items.starts).all():
         return []
-    rows = _rows(items, split.ids)
+    rows = items.find(split.ids)
     folds = np.array(split.folds)
     files = items.files[rows]
     file_of, _ = np.unique([files, folds], axis=1)

@@ -83,14 +83,20 @@ def search(
     opened = [store if isinstance(store, Store) else open_store(store) for store in stores]
     if not opened:
         raise UsageError("no stores to search; pass at least one")
-    _check_stores(opened)
+    first = opened[0]
+    weights = first.attributes["backbone"]["weights_sha256"]
+    for store in opened:
+        if store.attributes["backbone"]["weights_sha256"] != weights:
+            raise UsageError(
+                f"{store.where} has a different backbone from {first.where}; search one store only"
+            )
     array = array or ("frames" if frames else "native")
-    if has_frames(opened[0], array) != frames:
+    if has_frames(first, array) != frames:
         reason = "no frames; leave out --frames" if frames else "frames; search it with --frames"
-        raise UsageError(f"{opened[0].where}: the array {array} has {reason}")
+        raise UsageError(f"{first.where}: the array {array} has {reason}")
     exclude: list[str] = []
     if text is not None:
-        query: NDArray[Any] = _embed_text(opened[0], text, backbone)
+        query: NDArray[Any] = _embed_text(first, text, backbone)
     elif like is not None:
         query = _read_example(opened, like, array)
         exclude.append(like)
@@ -179,16 +185,6 @@ def write_page(
     )
     with new_file(output, overwrite=overwrite) as new:
         new.write_text(document(title, body), encoding="utf-8")
-
-
-def _check_stores(stores: Sequence[Store]) -> None:
-    first, *others = stores
-    weights = first.attributes["backbone"]["weights_sha256"]
-    for store in others:
-        if store.attributes["backbone"]["weights_sha256"] != weights:
-            raise UsageError(
-                f"{store.where} has a different backbone from {first.where}; search one store only"
-            )
 
 
 def _read_example(stores: Sequence[Store], item_id: str, array: str) -> NDArray[np.float32]:

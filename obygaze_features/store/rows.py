@@ -127,7 +127,8 @@ class Shard:
             with translate(DamagedFile, self.file, "it cannot be decoded ({})"):
                 decompress(content, values)
             content = values
-        return np.ndarray(self.layout.chunk_shape, self.layout.dtype, content)
+        shape = (self.layout.chunk_rows, *self.layout.spec.shape)
+        return np.ndarray(shape, self.layout.dtype, content)
 
     @cached_property
     def _chunks(self) -> NDArray[Any]:

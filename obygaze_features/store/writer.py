@@ -422,7 +422,8 @@ def write_arrays(
         if attributes["state"] == "final":
             rows = fmt.final_rows(spec, len(ids))
         group.create_array(**fmt.array_layout(spec, len(ids), *rows, beside=specs))
-    table = fmt.encode_ids(ids)
+    # Not every Zarr reader supports strings. Ids are ASCII.
+    table = np.array(ids, np.bytes_).view(np.uint8).reshape(len(ids), -1)
     group.create_array(**fmt.small_layout(fmt.IDS, table.shape))[:] = table
 
     if probe:

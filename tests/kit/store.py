@@ -185,7 +185,7 @@ def final_state(
         if compress:
             layout = compressed(layout)
         group.create_array(**layout)[:] = store.read(spec.name, missing="nan")
-    ids = fmt.encode_ids(store.ids)
+    ids = np.array(store.ids, np.bytes_).view(np.uint8).reshape(len(store), -1)
     group.create_array(**fmt.small_layout(fmt.IDS, ids.shape))[:] = ids
     group.create_array(**fmt.small_layout(fmt.STATUS, (len(store),)))[:] = store.status
     (path / fmt.ITEMS).write_bytes((source / fmt.ITEMS).read_bytes())
