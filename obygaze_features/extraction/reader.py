@@ -110,7 +110,10 @@ class ItemReader:
         read = ReadItem()
         with explain_out_of_memory(f"the {item.kind} {item.id}", "cpu"):
             if item.kind == "text":
-                self._read_text(item, names, read)
+                if item.text.strip() or item.start is not None:  # a span may have no words
+                    read.inputs.update(dict.fromkeys(names, item.text))
+                else:
+                    read.fail(names, Failed(Status.UNREADABLE, "the text is empty"))
             elif item.kind == "image":
                 self._read_image(item, names, read)
             else:
@@ -128,12 +131,6 @@ class ItemReader:
                 for sampling, heard in hearing.items():
                     self._hear(decoder, item, sampling, heard, read)
         return read
-
-    def _read_text(self, item: Item, names: Sequence[str], read: ReadItem) -> None:
-        if item.text.strip() or item.start is not None:  # a span may have no words
-            read.inputs.update(dict.fromkeys(names, item.text))
-        else:
-            read.fail(names, Failed(Status.UNREADABLE, "the text is empty"))
 
     def _see(self, decoder: Decoder, item: Item, names: Sequence[str], read: ReadItem) -> None:
         samplings: list[Any] = [self._backbones[name].sampling for name in names]

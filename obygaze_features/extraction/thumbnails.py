@@ -29,11 +29,6 @@ WARNING = (
 )
 
 
-def thumbnail_name(item_id: str) -> str:
-    """Return the file name of a clip's thumbnail."""
-    return f"{item_id}.jpg"
-
-
 def write_thumbnails(
     manifest: Manifest,
     videos: Path,
@@ -52,7 +47,7 @@ def write_thumbnails(
     manifest, videos
         The manifest, and the folder of the clips' files.
     folder
-        The folder for the thumbnails, named by `thumbnail_name`, and for a note that asks not to
+        The folder for the thumbnails, named ``ID.jpg``, and for a note that asks not to
         share them.
     options
         Options that select clips and control decoding.
@@ -64,7 +59,7 @@ def write_thumbnails(
     need("PIL.Image", extra="extract")
     media = MediaFolder(videos.resolve())
     items = [manifest.items[row] for row in options.select(manifest).tolist()]
-    missing = [item for item in items if not (folder / thumbnail_name(item.id)).exists()]
+    missing = [item for item in items if not (folder / f"{item.id}.jpg").exists()]
     write_text(folder / NOTE, WARNING + "\n")
 
     def draw(decoder: Decoder, item: Item) -> str | None:
@@ -75,7 +70,7 @@ def write_thumbnails(
                 return str(answer["error"])
             if "frames" in answer:
                 picture = _jpeg(decoder.pictures(answer["shape"])[-1], width)  # the later one
-        write_bytes(folder / thumbnail_name(item.id), picture)
+        write_bytes(folder / f"{item.id}.jpg", picture)
         return None
 
     failed = {}

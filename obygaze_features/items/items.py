@@ -110,15 +110,18 @@ class Items:
     @classmethod
     def of(cls, items: Iterable[Item], extra: Mapping[str, list[str]] | None = None) -> Items:
         """Make columns from a sequence of items."""
-        items = list(items)
+        columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+        for item in items:
+            for name, cells in columns.items():
+                cells.append(getattr(item, name))
         return cls(
-            ids=[item.id for item in items],
-            kinds=[item.kind for item in items],
-            films=[item.film for item in items],
-            media=[item.media for item in items],
-            texts=[item.text for item in items],
-            starts=np.array([item.start for item in items], float),  # None becomes NaN
-            ends=np.array([item.end for item in items], float),
+            ids=columns["id"],
+            kinds=columns["kind"],
+            films=columns["film"],
+            media=columns["media"],
+            texts=columns["text"],
+            starts=np.array(columns["start"], float),  # None becomes NaN
+            ends=np.array(columns["end"], float),
             extra=extra or {},
         )
 
@@ -161,7 +164,7 @@ class Items:
 
     def find(self, ids: Iterable[str]) -> NDArray[np.intp]:
         """Return the row numbers of ids; raise `UnknownItem` if there is no such id."""
-        return np.array([self.row(identifier) for identifier in ids], np.intp)
+        return np.array(list(map(self.row, ids)), np.intp)
 
     @property
     def columns(self) -> dict[str, list[str]]:
