@@ -12,7 +12,7 @@ from typing import Any
 
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.text import MAX_TIME_S, shorten
-from obygaze_features.errors import ManifestError, translate
+from obygaze_features.errors import ManifestError
 from obygaze_features.items.items import format_seconds, name_film
 from obygaze_features.items.media import MEDIA_SUFFIXES, item_of_file, relative_path
 
@@ -120,14 +120,17 @@ def download_pinned(url: str, *, sha256: str) -> bytes:
     """
     if not url.startswith(("https://", "http://")):
         raise ManifestError(f"{url} is not an http address")
-    import urllib.request  # imported here, because this would slow down every command
+    import http.client  # imported here, because these imports would slow down every command
+    import urllib.request
 
-    reason = "cannot be downloaded ({}); download it by other means and pass its path as SOURCE"
-    with (
-        translate(ManifestError, url, reason),
-        urllib.request.urlopen(url, timeout=60) as answer,  # noqa: S310 (checked above)
-    ):
-        data: bytes = answer.read(MAX_DOWNLOAD_BYTES + 1)
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310 (checked above)
+            data: bytes = answer.read(MAX_DOWNLOAD_BYTES + 1)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise ManifestError(
+            f"{url} cannot be downloaded ({error}); download the file by other means and pass its "
+            "path as SOURCE"
+        ) from None
     digest = hashlib.sha256(data).hexdigest()
     if digest != sha256:
         raise ManifestError(
