@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import csv
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+import obygaze_models as om
 from obygaze_models.data.dataset import ClipDataset
 
 __all__ = ["CONCEPTS", "known_clips"]
@@ -30,21 +32,21 @@ def known_clips(*, signal: float, length: float, seed: int = 0) -> ClipDataset:
     level.
     """
     chance = np.random.default_rng(seed)
-    data = os.environ.get("OBYGAZE_TEST_DATA")
-    levels, concepts, films, folds = _authors(Path(data)) if data else _drawn(chance)
+    authors = os.environ.get("OBYGAZE_TEST_DATA")
+    levels, concepts, films, folds = _authors(Path(authors)) if authors else _drawn(chance)
     directions = chance.standard_normal((len(CONCEPTS) + 1, DIM))
     shown = np.column_stack([concepts, np.array(levels) == "S"])
     features = chance.standard_normal((len(levels), DIM)) + signal * shown @ directions
     features *= length / np.linalg.norm(features, axis=1).mean()
-    return ClipDataset(
+    data = om.dataset(
+        features.astype(np.float32),
+        levels,
+        films,
         ids=[f"{film}-{row:04}" for row, film in enumerate(films)],
-        levels=levels,
         concepts=concepts,
         concept_names=CONCEPTS,
-        groups=np.array(films),
-        folds=folds,
-        X=features.astype(np.float32),
     )
+    return replace(data, folds=folds, last_fold=FOLDS - 1, labels={})
 
 
 def _authors(data: Path) -> tuple[list[str], np.ndarray, list[str], np.ndarray]:

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from torch.nn.functional import cross_entropy
 
 from benchmarks.result import Result
-from obygaze_models.reproduce.reproduce import reproduce
+from obygaze_models.studies.reproduce.reproduce import reproduce
 from tests.kit.authors import make_dataset
 
 RATIO = 15

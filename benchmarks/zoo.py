@@ -1,42 +1,39 @@
-"""The zoo on 1,048 clips x 512, compared with code written without a zoo, and the zoo's memory.
-
-Both sides run on one thread; the peer is not faster with two. If a peer takes minutes, a stated
-share of its fits is run, spread evenly, and the time is scaled.
-"""
-
 from __future__ import annotations
 
 import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GroupKFold, cross_val_predict
 from threadpoolctl import threadpool_limits
 
+import obygaze_models as om
 from benchmarks import zoo_peers
 from benchmarks.clips import known_clips
 from benchmarks.memory import peak_mib
 from benchmarks.result import Result
 from benchmarks.store import make_store
-from obygaze_models.data.dataset import ClipDataset
-from obygaze_models.data.folds import Fold
-from obygaze_models.data.protocols import PROTOCOLS, Clips
 from obygaze_models.data.stores import open_stores, read_features
 from obygaze_models.data.targets import concept_targets
-from obygaze_models.data.tasks import Problem, two_classes
+from obygaze_models.data.tasks import two_classes
 from obygaze_models.estimators.svm_solver import DEFAULT_CS, clip_weights, fit_svm
-from obygaze_models.experiments.experiment import Experiment, Learner
-from obygaze_models.experiments.fit import Fit, FitMemo, fit_planned
-from obygaze_models.experiments.plan import Division, Plan, PlannedFit
+from obygaze_models.experiments.cross_validate import compute_run
+from obygaze_models.experiments.learner import Learner
+from obygaze_models.experiments.plan import Plan
+from obygaze_models.studies.reproduce.protocols import PapersText
 
 EASY, HARD, ALL = (two_classes({}, ["S"], levels) for levels in (["EN"], ["HN"], ["EN", "HN"]))
-TABLE_2 = (Problem(EASY, (EASY, ALL)), Problem(HARD, (EASY, ALL)))
+TABLE_2 = {EASY: [EASY, ALL], HARD: [EASY, ALL]}
+FILMS = om.LeaveFilmOut(validation_films=None, balance="none")
 MANY = 100_000
 
 
@@ -45,95 +42,45 @@ def measure() -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as temporary, threadpool_limits(1):
         folder = Path(temporary)
         raw = known_clips(signal=0.12, length=23)
-        yield from _mlps(
-            folder / "mlps", "16 MLPs that stop early", raw, TABLE_2, paper_folds(raw), 4
-        )
-        yield from _films(folder / "films", raw)
+        films = {HARD: [ALL]}
+        for name, tasks, cv, share in (
+            ("16 MLPs that stop early", TABLE_2, PapersText(), 4),
+            ("leave-film-out, 132 MLPs", films, FILMS, 10),
+        ):
+            yield from _mlps(folder / name, name, make_plan(raw, tasks, cv), share)
         yield from _svms(known_clips(signal=0.12, length=1))
+        yield _loop()
         yield _many(folder / "many")
 
 
-def paper_folds(known: ClipDataset) -> Callable[[Problem], Sequence[Fold]]:
-    """Return a function that makes the folds of a problem, as in the paper."""
-
-    def make_folds(problem: Problem) -> Sequence[Fold]:
-        labels = problem.train.labels(known)
-        tests = {task.key: task.labels(known) for task in problem.tests}
-        clips = Clips(y=labels, folds=known.folds, last=9)
-        return PROTOCOLS["paper"].make_folds(clips, tests)
-
-    return make_folds
-
-
-class Fitted(NamedTuple):
-    """A planned fit, its result, and the predictions for its test rows."""
-
-    planned: PlannedFit
-    fit: Fit
-    table: NDArray[Any]
+def make_plan(data: om.ClipDataset, tasks: Any, cv: Any) -> Plan:
+    """Plan MLPs for some tasks, each with its tests."""
+    return Plan(
+        name="MLPs",
+        models={"mlp": Learner(om.make_estimator("mlp"), "mlp")},
+        data=data.with_tasks([EASY, HARD, ALL]),
+        tasks=tasks,
+        cv=cv,
+        protocol="",
+    )
 
 
-def fit_all(
-    name: str,
-    data: ClipDataset,
-    problems: Sequence[Problem],
-    make_folds: Callable[[Problem], Sequence[Fold]],
-) -> list[Fitted]:
-    """Fit and test an estimator in every fold of every problem, like a run."""
-    memo, learner = FitMemo(), Learner(name)
-    experiment = Experiment(name=name, manifest="none", store="none", estimators=(name,))
-    nothing: Any = None
-    division = Division("paper")
-    tasks = [task for problem in problems for task in (problem.train, *problem.tests)]
-    plan = Plan(experiment, nothing, nothing, [*problems], division, data, tasks, nothing, nothing)
-    results = []
-    for problem in problems:
-        for fold in make_folds(problem):
-            planned = PlannedFit(name, learner, problem, fold)
-            fit = fit_planned(plan, planned, memo)
-            results.append(Fitted(planned, fit, fit.predict(data, fold.test_rows)))
-    return results
-
-
-def _films(folder: Path, known: ClipDataset) -> Iterator[Result]:
-    """Test each film, and validate on each other film."""
-    problem = Problem(HARD, (ALL,))
-
-    def make_folds(problem: Problem) -> Sequence[Fold]:
-        labels = problem.train.labels(known)
-        tests = {task.key: task.labels(known) for task in problem.tests}
-        clips = Clips(y=labels, groups=known.groups)
-        return PROTOCOLS["leave-film-out"].make_folds(clips, tests, "none")
-
-    count = len(make_folds(problem))
-    yield from _mlps(folder, f"leave-film-out, {count} MLPs", known, [problem], make_folds, 10)
-
-
-def _mlps(
-    folder: Path,
-    name: str,
-    known: ClipDataset,
-    problems: Sequence[Problem],
-    make_folds: Callable[[Problem], Sequence[Fold]],
-    share: int,
-) -> Iterator[Result]:
+def _mlps(folder: Path, name: str, plan: Plan, share: int) -> Iterator[Result]:
     """Train all our models from a store, and one in `share` of each peer's models."""
+    known = plan.data
     folder.mkdir()
     store = make_store(folder / "s.zarr", known.ids, {"native": known.X})
     zoo_peers.save_clips(folder / "files", known.X)
-
-    def ours() -> list[Fitted]:
-        _, features = read_features(open_stores(store), known.ids, "native")
-        return fit_all("mlp", replace(known, X=features), problems, make_folds)
-
     # Run once before timing, because torch loads parts of itself at the first step.
-    fit_all("mlp", known, problems[:1], lambda problem: make_folds(problem)[:1])
+    task = next(iter(plan.tasks))
+    compute_run(replace(plan, tasks={task: plan.tasks[task]}, cv=PapersText()))
     begin = time.perf_counter()
-    results = ours()
+    _, features = read_features(open_stores(store), known.ids, "native")
+    run = compute_run(replace(plan, data=replace(known, X=features)))
     seconds = time.perf_counter() - begin
-    epochs = sum(len(result.fit.estimator.history_) for result in results)
-    fits = [(result.planned.problem, result.planned.fold) for result in results]
-    sample = fits[share // 2 :: share]
+    epochs = sum(len(model.estimator.history_) for model in run.fitted.values())
+    fits = [*plan.fits()]
+    sample = [*islice(fits, share // 2, None, share)]
     label = f"{name}, {epochs / len(fits):.0f} epochs each"
     for peer, batches, target in (
         ("one file per clip, DataLoader", zoo_peers.batches_of_files(folder / "files"), 0.1),
@@ -141,9 +88,10 @@ def _mlps(
     ):
         begin = time.perf_counter()
         peer_epochs = 0
-        for problem, fold in sample:
-            tests = [(fold.tests[task.key], task.labels(known)) for task in problem.tests]
-            labels = problem.train.labels(known)
+        for fit in sample:
+            fold = fit.fold
+            tests = [(fold.tests[test.key], known.labels[test]) for test in plan.tasks[fit.task]]
+            labels = known.labels[fit.task]
             peer_epochs += zoo_peers.fit_mlp(batches, fold.train, fold.validation, labels, tests)
         took = (time.perf_counter() - begin) * len(fits) / len(sample)
         yield Result(
@@ -153,7 +101,7 @@ def _mlps(
         )  # fmt: skip
 
 
-def _svms(known: ClipDataset) -> Iterator[Result]:
+def _svms(known: om.ClipDataset) -> Iterator[Result]:
     """Leave out each of nine folds in turn, and test on the tenth, for all concepts and C."""
     X = known.X  # noqa: N806
     targets = concept_targets(known.levels, known.concepts, "a").astype(np.int64)
@@ -194,6 +142,23 @@ def _svms(known: ClipDataset) -> Iterator[Result]:
     mine, peers = (np.concatenate([np.concatenate(row) for row in rows]) for rows in (ours, theirs))
     apart = float(np.abs(mine - peers).max())
     yield Result("decision values, largest difference (limit)", apart, "", 1e-5, apart / 1e-5, 1)
+
+
+def _loop() -> Result:
+    """Cross-validate a model with a fast fit on many clips, as our loop and scikit-learn do."""
+    chance = np.random.default_rng(0)
+    X = chance.standard_normal((MANY, 768), np.float32)  # noqa: N806
+    y = chance.integers(0, 2, MANY)
+    films = np.repeat(np.arange(50), MANY // 50)
+    model = LogisticRegression(max_iter=10)
+    begin = time.process_time()
+    cross_val_predict(model, X, y, groups=films, cv=GroupKFold(5), method="predict_proba")
+    plain = time.process_time() - begin
+    begin = time.process_time()
+    om.cross_validate(model, om.dataset(X, y, films), cv=GroupKFold(5)).scores()
+    ours = time.process_time() - begin
+    name = "100,000 x 768, 5 folds of a logistic regression (scikit-learn's loop, processor time)"
+    return Result(name, ours, "s", plain, ours / plain, 3)
 
 
 _MANY = """

@@ -239,16 +239,14 @@ def released(small_authors: Path, tmp_path_factory: pytest.TempPathFactory) -> A
 @pytest.fixture(scope="session")
 def clips() -> SimpleNamespace:
     """Clips, their labels (two and three classes), and a bank of the concepts' directions."""
-    import numpy as np
-
     import obygaze_models as om
     from tests.kit.clips import small_clips
 
     data = small_clips()
     bank = om.ConceptBank(C=1.0)
     bank.fit(data.X, data.concepts.astype(int), concept_names=data.concept_names)
-    codes = np.searchsorted(("EN", "HN", "S"), np.array(data.levels))
-    return SimpleNamespace(data=data, X=data.X, y=(codes == 2).astype(int), levels=codes, bank=bank)
+    sure = (data.y == 2).astype(int)
+    return SimpleNamespace(data=data, X=data.X, y=sure, levels=data.y, bank=bank)
 
 
 @pytest.fixture(scope="session")

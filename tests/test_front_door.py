@@ -58,7 +58,7 @@ def test_every_error_survives_pickling():
     remote.where, remote.lock = "https://x.org/toy.zarr", threading.Lock()
     places = Path("film.mp4"), StoreFile(remote, "zarr.json")
     kinds = list(error_classes())
-    assert len(kinds) > 15
+    assert len(kinds) > 14
     for kind in kinds:
         parts = {"where": places[1]} | PARTS
         own = [parts[name] for name in signature(kind).parameters if name != "parts"]

@@ -127,8 +127,7 @@ class Shard:
             with translate(DamagedFile, self.file, "it cannot be decoded ({})"):
                 decompress(content, values)
             content = values
-        shape = (self.layout.chunk_rows, *self.layout.spec.shape)
-        return np.ndarray(shape, self.layout.dtype, content)
+        return np.ndarray(self.layout.chunk_shape, self.layout.dtype, content)
 
     @cached_property
     def _chunks(self) -> NDArray[Any]:

@@ -60,6 +60,11 @@ class ShardLayout:
         """The number of chunks per shard, including absent ones."""
         return self.shard_rows // self.chunk_rows
 
+    @cached_property
+    def chunk_shape(self) -> tuple[int, ...]:
+        """The shape of one chunk."""
+        return (self.chunk_rows, *self.spec.shape)
+
     @property
     def index_bytes(self) -> int:
         """The size of a shard's index in bytes, including its checksum."""

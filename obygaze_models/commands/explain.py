@@ -61,9 +61,9 @@ def explain(
     import msgspec
 
     from obygaze_models.explain.attributions import explain_clips
-    from obygaze_models.saved.model import read_header
 
-    clips = msgspec.to_builtins(explain_clips(model, stores, ids))
+    loaded = om.load_model(model)
+    clips = msgspec.to_builtins(explain_clips(loaded, stores, ids))
     if as_json:
         echo_json(clips)
     else:
@@ -72,7 +72,7 @@ def explain(
             why = explanation.pop("why") or {"reasons": NO_REASONS}
             explanation["prediction"] = explanation.pop("label")
             show({**clip, **explanation, **why})
-    echo_warnings(read_header(model).about.warnings)
+    echo_warnings(loaded.about.warnings)
 
 
 @click.command()
@@ -116,9 +116,10 @@ def moments(
     Example:
       obygaze models moments models/mil stores/xclip.zarr -o moments.csv
     """
-    from obygaze_models.experiments.export_predictions import moment_files
-    from obygaze_models.experiments.tables import HEADER
     from obygaze_models.explain.moments import format_times, moment_shares
+    from obygaze_models.results.export import moment_files
+    from obygaze_models.results.frames import run_frames
+    from obygaze_models.results.run import HEADER
 
     if frames and frames.resolve() == output.resolve():
         raise UsageError("-o and --frames must be different files")
@@ -127,7 +128,7 @@ def moments(
 
     opened = of.open_store(store)
     if (model / HEADER).is_file():
-        predicted = om.load_run(model).frames(store=opened)
+        predicted = run_frames(om.load_run(model), opened)
     else:
         predicted = om.predict_frames(model, opened)
     table = om.frame_table(predicted, opened.items)

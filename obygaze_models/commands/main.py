@@ -32,25 +32,25 @@ __all__ = ["main"]
             "obygaze_models.commands.models:models",
             "Train and evaluate models on stores, on a CPU.",
         ),
-        "mediaeval": (
-            "obygaze_models.commands.mediaeval:mediaeval",
-            "Write and score runs on the test set of a benchmark.",
-        ),
         "report": (
             "obygaze_models.commands.report:report",
             "Write annotations, or the results of runs, as an HTML page.",
         ),
-        "reproduce": (
-            "obygaze_models.commands.reproduce:reproduce",
-            "Reproduce the paper's tables and figures.",
-        ),
-        "bias": (
-            "obygaze_models.commands.bias:bias",
-            "Measure bias in embeddings, captions and labels.",
-        ),
         "doctor": (
             "obygaze_features.commands.doctor:doctor",
             "Show versions and devices, and which packages each job still needs.",
+        ),
+        "reproduce": (
+            "obygaze_models.studies.reproduce.commands:reproduce",
+            "Reproduce the paper's tables and figures.",
+        ),
+        "bias": (
+            "obygaze_models.studies.bias.commands:bias",
+            "Measure bias in embeddings, captions and labels.",
+        ),
+        "mediaeval": (
+            "obygaze_models.studies.mediaeval.commands:mediaeval",
+            "Write and score runs on the test set of a benchmark.",
         ),
     },
     context_settings={

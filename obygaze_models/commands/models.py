@@ -125,9 +125,9 @@ def run(
     whole films are drawn; split = "clips" mixes films); leak-free tests only the last fold;
     leave-film-out tests in turn each film with at least 10 clips of each class (fewer:
     {name = "leave-film-out", min_clips = 1}); official (the default for split = "official") uses a
-    benchmark's own sets; paper and released follow the
-    paper's text and its code. With leave-film-out, a model that needs validation clips is trained
-    once for each pair of a tested and a validation film, so three films are needed.
+    benchmark's own sets; paper and released follow the paper's text and its code. With
+    leave-film-out, another film validates models that need it (several: validation_films = 5), so
+    three films are needed.
 
     A fit is skipped if it has no training clips of a class: make fewer folds with obygaze manifests
     split. In the table of kappas, "difference" is a model's mean kappa with the annotators, minus
@@ -137,12 +137,28 @@ def run(
     Example:
       obygaze models run experiments/sure-against-easy.toml
     """
-    from obygaze_models.experiments.scores import records
-    from obygaze_models.experiments.summary import describe_run, headline
+    from obygaze_models.experiments.run import make_plan
+    from obygaze_models.experiments.warnings import plan_warnings
+    from obygaze_models.results.run import describe_unused
+    from obygaze_models.results.scores import records
+    from obygaze_models.results.summary import describe_run, headline
 
     loaded = om.load_experiment(experiment, predictions=predictions)
     if dry_run:
-        _echo_plan(loaded, as_json=as_json)
+        plan = make_plan(loaded)
+        facts = {
+            "protocol": plan.protocol,
+            "split": plan.split,
+            "balance": plan.balance,
+            "tests": [task.title for task in plan.tests],
+            "used": int((plan.clips["used"] == "").sum()),
+            "unused": describe_unused(plan.clips),
+            "fits": plan.counts(),
+            "predictions": [*loaded.predictions],
+        }
+        show(facts, as_json)
+        if not as_json:
+            echo_warnings(plan_warnings(plan))
         return
     done = om.run_experiment(
         loaded,
@@ -158,28 +174,6 @@ def run(
         echo(f"\n{describe_run(done)}")
     echo_warnings(done.warnings)
     exit_if(done.header.skipped)
-
-
-def _echo_plan(experiment: om.Experiment, *, as_json: bool) -> None:
-    """Print what a run would do and skip, and the warnings that are known before it."""
-    from obygaze_models.experiments.plan import make_plan
-    from obygaze_models.experiments.tables import describe_unused
-    from obygaze_models.experiments.warnings import plan_warnings
-
-    plan = make_plan(experiment)
-    rows = plan.counts()
-    facts = {
-        "protocol": plan.division.protocol,
-        "split": plan.division.split,
-        "balance": plan.balance,
-        "tests": [task.title for task in plan.tests],
-        "used": int((plan.clips["used"] == "").sum()),
-        "unused": describe_unused(plan.clips),
-        "fits": rows,
-    }
-    show(facts, as_json)
-    if not as_json:
-        echo_warnings(plan_warnings(plan))
 
 
 @models.command("list")
@@ -265,7 +259,7 @@ def compare(
       obygaze models compare runs/xclip runs/vivit
       obygaze models compare runs/xclip runs/vivit --by film
     """
-    from obygaze_models.experiments.scores import records
+    from obygaze_models.results.scores import records
 
     if output:
         check_figure_path(output, overwrite=overwrite)
@@ -301,7 +295,7 @@ def curve(experiment: Path, sizes: tuple[int, ...], as_json: bool) -> None:
     Example:
       obygaze models curve mobygaze/level.toml
     """
-    from obygaze_models.experiments.scores import records
+    from obygaze_models.results.scores import records
 
     show(records(om.learning_curve(experiment, sizes or None)), as_json)
 

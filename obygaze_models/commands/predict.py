@@ -54,12 +54,9 @@ def train(
     Example:
       obygaze models train experiments/sure-against-easy.toml -o models/sure
     """
-    facts = om.train_model(
-        experiment,
-        output or Path("models", experiment.stem),
-        estimator=estimator,
-        overwrite=overwrite,
-    )
+    path = output or Path("models", experiment.stem)
+    model = om.train_model(experiment, path, estimator=estimator, overwrite=overwrite)
+    facts = {"path": path.as_posix(), "task": model.about.learned.key, **model.counts}
     show(facts, as_json)
 
 
@@ -103,9 +100,9 @@ def predict(
       obygaze models predict models/sure stores/xclip-kinetics.zarr -o predictions.csv
     """
     from obygaze_models.data.stores import open_stores
-    from obygaze_models.experiments.export_predictions import held_out, to_elan, with_places
-    from obygaze_models.experiments.scores import records
-    from obygaze_models.experiments.tables import HEADER
+    from obygaze_models.results.export import held_out, to_elan, with_places
+    from obygaze_models.results.run import HEADER
+    from obygaze_models.results.scores import records
 
     if output:
         require_suffix(output, ".csv")
@@ -166,7 +163,7 @@ def evaluate(
     Example:
       obygaze models evaluate models/sure stores/xclip-kinetics.zarr manifests/obygaze12
     """
-    from obygaze_models.experiments.scores import records
+    from obygaze_models.results.scores import records
 
     scored = om.evaluate(model, stores, manifest, labels=labels)
     show(records(scored), as_json)

@@ -2,25 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
+import pandas as pd
+from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
 from obygaze_features.common.text import counted, join_some, shorten
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import group_noun, require_same_clips, safe_id
-from obygaze_features.manifests import LabelScheme, LabelSet, Level, Manifest, obygaze_scheme
-from obygaze_models.data.stores import Sources, Stores, open_stores, read_features, read_frames
+from obygaze_features.manifests import (
+    Concept,
+    Item,
+    Items,
+    LabelScheme,
+    LabelSet,
+    Level,
+    Manifest,
+    obygaze_scheme,
+)
+from obygaze_features.manifests.splits import meet_in_time
+from obygaze_features.store.metadata import UNKNOWN
+from obygaze_models.data.features import Features
+from obygaze_models.data.stores import (
+    Sources,
+    Stores,
+    fingerprint,
+    open_stores,
+    read_features,
+    read_frames,
+)
 from obygaze_models.data.targets import NUMBERED
+from obygaze_models.data.tasks import (
+    NUMBERS,
+    Task,
+    level_classes,
+    levels_of,
+    make_task,
+    number_task,
+    two_classes,
+)
 from obygaze_models.scoring.metrics import Array
 
-NUMBERS = "numbers"
-"""The key in a label set's JSON file that names its column of numbers."""
 MAX_NUMBER = 1e9
 """The largest absolute value of a number to predict, so that squares of errors stay finite."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Record:
+    """Where a dataset is from, which a run writes down. Arrays get one that is made in memory.
+
+    `attributes` are those of the store, `shapes` the shapes of its arrays, and `array` and `frames`
+    the arrays that were read. `fingerprint` returns a digest of the features, and
+    `describe_missing` says which stores lack some clips.
+    """
+
+    manifest: Manifest
+    label_set: LabelSet
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    shapes: Mapping[str, list[int]] = field(default_factory=dict)
+    array: str = "native"
+    frames: str = "frames"
+    fingerprint: Callable[[], str] = str
+    describe_missing: Callable[[list[str]], str] = lambda _: ""
+
+    def features(self, *, frames: bool = False) -> Features:
+        """Return the description of the features, which saved models need."""
+        array = self.frames if frames else self.array
+        return Features(
+            backbone=self.attributes["backbone"],
+            preprocessing=self.attributes["preprocessing"],
+            array=array,
+            shape=self.shapes[array],
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -32,7 +92,9 @@ class ClipDataset:
     ids
         Clip ids.
     X
-        Features, float32 [N, D].
+        Features [N, D].
+    columns
+        The names of the features, if they have names.
     levels
         The level code of each clip.
     groups
@@ -41,23 +103,21 @@ class ClipDataset:
         Booleans [N, K]: True where a clip is annotated with a concept.
     concept_names
         The names of the K concepts.
-    folds
-        The fold of each clip; -1 for clips without a fold.
-    y
-        The class of each clip, from 0; None if there is no task.
-    classes
-        The name of each class.
+    folds, last_fold
+        The fold of each clip (-1 for clips without a fold), and the last fold of the split.
+    labels
+        The label of each clip for each task: a class from 0 (-1 for clips that are left out), or a
+        number (NaN for clips that are left out).
     frames
         Frame features [N, T, D], if requested.
     grouped_by
         The items' column that `groups` comes from.
     stores
         If there are several stores, their names and the number of columns of X from each, in order.
-        See `StoreFusion`.
     scheme
         The label scheme, which defines the levels and concepts.
-    numbers
-        The number to predict for each clip, if the labels have numbers; NaN if a clip has none.
+    record
+        Where the clips are from.
     """
 
     ids: list[str]
@@ -67,13 +127,26 @@ class ClipDataset:
     concepts: Array
     concept_names: tuple[str, ...]
     folds: Array
-    y: Array | None = None
-    classes: tuple[str, ...] = ()
+    record: Record
+    columns: tuple[str, ...] = ()
+    last_fold: int = -1
+    labels: Mapping[Task, Array] = field(default_factory=dict)
     frames: Array | None = None
     grouped_by: str = "film"
     stores: Mapping[str, int] = field(default_factory=dict)
     scheme: LabelScheme = field(default_factory=obygaze_scheme)
-    numbers: Array | None = None
+
+    @property
+    def y(self) -> Array | None:
+        """The labels of the first task; None if there is no task."""
+        return next(iter(self.labels.values()), None)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The name of each class of the first task."""
+        for task in self.labels:
+            return tuple(task.class_titles)
+        return ()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -85,10 +158,26 @@ class ClipDataset:
         for name in ("ids", "levels"):
             cells = getattr(self, name)
             columns[name] = [cells[row] for row in chosen.tolist()]
-        for name in ("X", "groups", "concepts", "folds", "y", "frames", "numbers"):
+        for name in ("X", "groups", "concepts", "folds", "frames"):
             if (array := getattr(self, name)) is not None:
                 columns[name] = array[chosen]
-        return replace(self, **columns)
+        labels = {task: own[chosen] for task, own in self.labels.items()}
+        return replace(self, **columns, labels=labels)
+
+    def near(self, tested: Array, gap: float) -> Array:
+        """Return a mask of the clips that are fewer than `gap` seconds from a tested clip."""
+        items = self.record.manifest.items
+        if np.isnan(items.starts).all():
+            raise ExperimentError("the clips have no times, so gap has no effect. Leave it out")
+        rows = np.array([items.row(clip) for clip in self.ids], dtype=np.int64)
+        return meet_in_time(items, rows, rows[tested], gap)
+
+    def with_tasks(self, tasks: Iterable[Task]) -> ClipDataset:
+        """Return the dataset with the labels of more tasks."""
+        labels = dict(self.labels)
+        for task in tasks:
+            labels[task] = task.labels(self)
+        return replace(self, labels=labels)
 
     def ids_at(self, rows: Array) -> list[str]:
         """Return the ids of the clips in some rows."""
@@ -155,52 +244,44 @@ def load_dataset(
     >>> data.X.shape, data.classes  # doctest: +SKIP
     ((1622, 512), ('EN+HN', 'S'))
     """
-    from obygaze_models.data.tasks import levels_of, make_task
-
     manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
     opened = open_stores(store)
-    scheme = manifest.label_scheme(labels)
-    task = None
+    tasks = []
     if positives or negatives or levels or concept:
         task = make_task(
-            scheme,
+            manifest.label_scheme(labels),
             positives=positives,
             negatives=negatives,
             levels=levels,
             concept=concept,
         )
-    truth = manifest.labels(labels)
-    task_levels = levels_of([task], truth, scheme) if task else set(truth.levels)
+        tasks.append(task)
+    chosen = manifest.split(split) if split is not None else None
     data = join_clips(
         manifest,
         opened,
-        task_levels,
+        tasks,
         labels=labels,
         array=array,
-        fold_of=manifest.split(split).fold_of if split is not None else {},
-        concepts=[concept] if concept else (),
+        fold_of=chosen.fold_of if chosen else {},
         groups=groups,
     )
-    if task:
-        codes = task.labels(data)
-        data = replace(data, y=codes, classes=tuple(task.class_titles))
-        data = data.select(task.target.takes_part(codes))
+    for task in tasks:
+        data = data.select(task.target.takes_part(data.labels[task]))
     if frames:
-        data = _with_frames(data, opened, frames if isinstance(frames, str) else "frames")
+        data = with_frames(data, opened, frames if isinstance(frames, str) else "frames")
     return data
 
 
 def join_clips(
     manifest: Manifest,
     store: Sources,
-    levels: Set[str],
+    tasks: Collection[Task],
     *,
     labels: str | None = None,
     array: str = "native",
-    frames: str | None = None,
     fold_of: Mapping[str, int] = {},
     among: Collection[str] | None = None,
-    concepts: Iterable[str] = (),
     groups: str = "film",
 ) -> ClipDataset:
     """Join labels and features by id, in the manifest's order.
@@ -209,22 +290,21 @@ def join_clips(
 
     Parameters
     ----------
-    levels
-        The levels of the task. Each must have a clip, and one of these clips must have features.
-    frames
-        An array of frame features to read as well. Clips without frames are left out.
+    tasks
+        The tasks to learn and test. Each of their levels must have a clip, and one of these clips
+        must have features. Without tasks, all levels count.
     fold_of
         The fold of each id.
     among
         The ids to include, or None for all.
-    concepts
-        Concepts to include even if they are not visual.
     groups
         The column of the items to group clips by.
     """
     require_same_clips(store.items, manifest.items)
     truth = manifest.labels(labels)
-    if absent := sorted(set(levels) - set(truth.levels)):
+    scheme = manifest.label_scheme(labels)
+    levels = levels_of(tasks, truth, scheme) if tasks else {*truth.levels}
+    if absent := sorted(levels - {*truth.levels}):
         raise ExperimentError(
             f"no clip of {manifest.name} has the level {absent[0]} "
             f"(the labels have: {', '.join(sorted(set(truth.levels)))})"
@@ -234,21 +314,18 @@ def join_clips(
         if clip in truth.level_of and (among is None or clip in among):
             pool.append(clip)
     ids, features = read_features(store, pool, array)
-    scheme = manifest.label_scheme(labels)
-    visible = scheme.visual_concepts or scheme.concept_names
-    names = scheme.in_order([*visible, *concepts])
-    data = label_clips(
-        manifest,
-        ids,
-        features,
-        names,
-        labels=labels,
-        fold_of=fold_of,
-        groups=groups,
+    record = Record(
+        manifest=manifest,
+        label_set=truth,
+        attributes=store.attributes,
+        shapes={spec.name: list(spec.shape) for spec in store.specs},
+        array=array,
+        fingerprint=partial(fingerprint, store),
+        describe_missing=store.describe_missing,
     )
-    data = replace(data, stores=store.widths(array))
-    if frames is not None:
-        data = _with_frames(data, store, frames)
+    visible = scheme.visual_concepts or scheme.concept_names
+    names = scheme.in_order([*visible, *(task.concept for task in tasks if task.concept)])
+    data = label_clips(record, ids, features, names, fold_of=fold_of, groups=groups)
     if levels.isdisjoint(data.levels):
         labelled = [clip for clip in pool if truth.level_of[clip] in levels]
         raise ExperimentError(
@@ -257,64 +334,48 @@ def join_clips(
             f"{store.where} (which has {join_some(store.ids, 2)}). Use a store with "
             "the features of these clips"
         )
-    return data
+    last = max(fold_of.values(), default=-1)
+    data = replace(data, stores=store.widths(array), last_fold=last)
+    return data.with_tasks(tasks)
 
 
-def missing_from(present: Collection[str], ids: Iterable[str]) -> list[str]:
-    """Return the ids that are not in `present`."""
-    available = set(present)
-    return [clip for clip in ids if clip not in available]
-
-
-def _with_frames(data: ClipDataset, store: Sources, array: str) -> ClipDataset:
+def with_frames(data: ClipDataset, store: Sources, array: str) -> ClipDataset:
     """Return the clips that have frame features, with those features."""
     ids, frames = read_frames(store, data.ids, array)
     if len(ids) < len(data):
         data = data.select(np.isin(data.ids, ids))
-    return replace(data, frames=frames)
+    return replace(data, frames=frames, record=replace(data.record, frames=array))
 
 
 def label_clips(
-    manifest: Manifest,
+    record: Record,
     ids: Sequence[str],
     features: Array,
     concept_names: tuple[str, ...],
     *,
-    labels: str | None = None,
     fold_of: Mapping[str, int] = {},
     groups: str = "film",
 ) -> ClipDataset:
     """Return a dataset of labelled clips, whose feature vectors are the rows of `features`."""
-    truth = manifest.labels(labels)
+    manifest = record.manifest
+    truth = record.label_set
     cells = manifest.items.column(groups)
-    column_of = {name: column for column, name in enumerate(concept_names)}
+    own_cells = [cells[manifest.items.row(clip)] for clip in ids]
     concepts = np.zeros((len(ids), len(concept_names)), dtype=bool)
-    levels = []
-    own_cells = []
-    folds = []
     for row, clip in enumerate(ids):
-        for name in truth.concepts_of[clip]:
-            if name in column_of:
-                concepts[row, column_of[name]] = True
-        levels.append(truth.level_of[clip])
-        own_cells.append(cells[manifest.items.row(clip)])
-        folds.append(fold_of.get(clip, -1))
-    numbers = None
-    if NUMBERS in truth.about:
-        cells = truth.extra[truth.about[NUMBERS]]
-        number_of = dict(zip(truth.ids, map(float, cells), strict=True))
-        numbers = np.array([number_of[clip] for clip in ids])
+        shown = truth.concepts_of[clip]
+        concepts[row] = [name in shown for name in concept_names]
     return ClipDataset(
         ids=list(ids),
         X=features,
-        levels=levels,
+        levels=[truth.level_of[clip] for clip in ids],
         groups=np.array(own_cells, dtype=np.str_),
         concepts=concepts,
         concept_names=concept_names,
-        folds=np.array(folds, dtype=np.int64),
+        folds=np.array([fold_of.get(clip, -1) for clip in ids], dtype=np.int64),
         grouped_by=groups,
-        scheme=manifest.label_scheme(labels),
-        numbers=numbers,
+        scheme=manifest.label_scheme(truth.name),
+        record=record,
     )
 
 
@@ -330,11 +391,8 @@ def with_numbers(manifest: Manifest, column: str) -> Manifest:
         cells |= dict(zip(truth.ids, truth.extra.get(column, ()), strict=False))
     if not cells:
         manifest.items.column(column)  # raises an error that lists the columns
-    ids = []
-    numbers = []
-    for clip, cell in cells.items():
-        if not cell.strip():
-            continue
+    filled = {clip: cell for clip, cell in cells.items() if cell.strip()}
+    for clip, cell in filled.items():
         try:
             is_number = abs(float(cell)) <= MAX_NUMBER
         except ValueError:
@@ -344,20 +402,120 @@ def with_numbers(manifest: Manifest, column: str) -> Manifest:
                 f"{manifest.name}: {column} of {clip} is not a number within ±{MAX_NUMBER:.0e} "
                 f"(got {shorten(cell)}). Correct it, or leave the cell empty"
             )
-        ids.append(clip)
-        numbers.append(cell)
-    if not ids:
+    if not filled:
         raise ExperimentError(f"{manifest.name}: the {column} column is empty. Use another column")
     name = safe_id(column)
     scheme = LabelScheme(name, (Level(NUMBERED, f"clip with {column}"),))
-    about = {"label_scheme": scheme.to_json(), NUMBERS: column}
-    no_concepts: list[tuple[str, ...]] = [()] * len(ids)
+    size = len(filled)
     labels = LabelSet(
         name,
-        ids,
-        [NUMBERED] * len(ids),
-        no_concepts,
-        extra={column: numbers},
-        about=about,
+        [*filled],
+        [NUMBERED] * size,
+        [()] * size,
+        extra={column: [*filled.values()]},
+        about={"label_scheme": scheme.to_json(), NUMBERS: column},
     )
     return replace(manifest.with_parts(labels), default_labels=name)
+
+
+def dataset(
+    X: Any,
+    y: Any,
+    groups: Any = None,
+    *,
+    ids: Any = None,
+    concepts: Any = None,
+    concept_names: Sequence[str] = (),
+    frames: Any = None,
+    name: str = "arrays",
+) -> ClipDataset:
+    """Return a dataset of arrays or of pandas tables, with a manifest that is made in memory.
+
+    Parameters
+    ----------
+    X
+        Features [N, D]. Estimators get the names of the columns of a DataFrame.
+    y
+        The class of each row, by name or number; or numbers to predict, as floats. Of two classes,
+        the second in sorted order is positive.
+    groups
+        The film, or other group, of each row.
+    ids
+        The id of each row; by default the index of a DataFrame or, if it only counts, row numbers.
+    concepts, concept_names
+        Booleans [N, K]: True where a row shows a concept; and the names of the concepts, unless
+        they are the columns of a DataFrame.
+    frames
+        Frame features [N, T, D].
+    name
+        The name of the features, in runs and warnings.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> dataset(np.eye(4), ["calm", "tense"] * 2, ["a", "a", "b", "b"])
+    ClipDataset(4 clips, X 4x4, 2 films, 2 calm, 2 tense)
+    """
+    columns = tuple(map(str, getattr(X, "columns", ())))
+    index = getattr(X, "index", None)
+    X = check_array(X, dtype=[np.float32, np.float64])
+    y = column_or_1d(y)
+    if ids is None:
+        ids = map("row-{:06d}".format, range(len(X)))
+        if index is not None and index.dtype.kind not in "iu":
+            ids = index
+    ids = [*map(str, ids)]
+    films = [""] * len(X)
+    if groups is not None:
+        films = pd.Series([*groups], dtype=object).fillna("").astype(str).tolist()
+    check_consistent_length(X, y, films, ids)
+    clips = [Item(clip, film=film) for clip, film in zip(ids, films, strict=True)]
+    manifest = Manifest(name, Items.of(clips, {"y": [*map(str, y.tolist())]}))
+    concept_names = [*map(str, getattr(concepts, "columns", concept_names))]
+    if y.dtype.kind == "f":
+        manifest = with_numbers(manifest, "y")
+        task = number_task("y")
+    else:
+        shown = np.zeros((len(X), 0)) if concepts is None else concepts
+        codes = [*map(str, np.unique(y).tolist())]
+        manifest, task = _with_classes(manifest, codes, shown, concept_names)
+    shapes = {"native": [X.shape[1]]}
+    if frames is not None:
+        frames = np.asarray(frames, dtype=np.float32)
+        shapes["frames"] = list(frames.shape[1:])
+    record = Record(
+        manifest=manifest,
+        label_set=manifest.labels(),
+        attributes={
+            "name": name,
+            "backbone": {"name": name, "weights_sha256": UNKNOWN},
+            "preprocessing": {"mode": UNKNOWN},
+            "precision": str(X.dtype),
+        },
+        shapes=shapes,
+        fingerprint=partial(joblib.hash, (X, frames)),
+    )
+    data = label_clips(record, ids, X, tuple(concept_names))
+    folds = np.unique(films, return_inverse=True)[1]
+    data = replace(data, columns=columns, frames=frames, folds=folds, last_fold=int(folds.max()))
+    return data.with_tasks([task])
+
+
+def _with_classes(
+    manifest: Manifest,
+    codes: Sequence[str],
+    concepts: Any,
+    concept_names: Sequence[str],
+) -> tuple[Manifest, Task]:
+    """Return a manifest with the classes in its column ``y`` as levels, and their task."""
+    values = manifest.items.extra["y"]
+    shown = []
+    for row in np.asarray(concepts, dtype=bool):
+        shown.append(tuple(compress(concept_names, row)))
+    levels = tuple(map(Level, codes, codes))
+    scheme = LabelScheme(manifest.name, levels, tuple(map(Concept, concept_names)))
+    labels = LabelSet("y", manifest.ids, values, shown)
+    manifest = replace(manifest, scheme=scheme, default_labels="y").with_parts(labels)
+    if len(codes) == 2:
+        return manifest, two_classes(scheme.name_of, codes[1:], codes[:1])
+    return manifest, level_classes(scheme.name_of, codes)

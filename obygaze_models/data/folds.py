@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from numbers import Integral
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Literal
 
 import numpy as np
-from sklearn.model_selection import StratifiedKFold
-from sklearn.utils import check_random_state
 
 from obygaze_models.scoring.metrics import Array
 
-N_FOLDS = 10
 Balance = Literal["undersample", "weights", "none"]
 BALANCES = ("undersample", "weights", "none")
 """The ways to balance classes in training. ``undersample`` draws as many clips of each class as the
@@ -24,8 +20,7 @@ BALANCE: Balance = "undersample"
 """The default balance of classes in protocols that draw training clips. With this balance, even
 models without class weights can learn the smaller classes.
 """
-RandomState = int | np.random.RandomState | None
-T = TypeVar("T")
+NO_ROWS = np.array([], dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,70 +39,12 @@ class Fold:
     validation: Array
     tests: Mapping[str, Array]
     drawn_from: int = 0
-    near: Array = field(default_factory=lambda: np.array([], dtype=np.int64))
+    near: Array = field(default_factory=NO_ROWS.copy)
 
     @property
     def test_rows(self) -> Array:
         """The rows of all test sets, without duplicates."""
-        nothing = np.array([], dtype=np.int64)
-        return np.unique(np.concatenate([nothing, *self.tests.values()]))
-
-
-class MadeWhenNeeded(Sequence[T], Generic[T]):
-    """A sequence whose elements are made on demand. Only the element made last is kept in memory.
-
-    This saves memory, because leaving out pairs of N films makes N * (N - 1) folds.
-
-    Parameters
-    ----------
-    count
-        The number of elements.
-    make
-        A function that takes an element's number and returns the element.
-
-    Examples
-    --------
-    >>> squares = MadeWhenNeeded(4, lambda number: number**2)
-    >>> len(squares), squares[-1], list(squares[1:])
-    (4, 9, [1, 4, 9])
-    """
-
-    def __init__(self, count: int, make: Callable[[int], T]) -> None:
-        self._count = count
-        self._make = make
-        self._last: tuple[int, T] | None = None
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, number: int) -> T: ...
-
-    @overload
-    def __getitem__(self, number: slice) -> MadeWhenNeeded[T]: ...
-
-    def __getitem__(self, number: int | slice) -> T | MadeWhenNeeded[T]:
-        if isinstance(number, slice):
-            numbers = range(self._count)[number]
-            return MadeWhenNeeded(len(numbers), lambda index: self[numbers[index]])
-        number = range(self._count)[number]  # raises IndexError
-        if self._last is None or self._last[0] != number:
-            self._last = number, self._make(number)
-        return self._last[1]
-
-
-Near = Callable[[Array], Array] | None
-"""A function that takes the rows of test clips and returns a mask of clips too close to them."""
-
-
-def draw_folds(y: Array, random_state: RandomState) -> Array:
-    """Assign labelled clips to ten stratified folds, and unlabelled clips to fold -1."""
-    folds = np.full(len(y), -1)
-    rows = np.flatnonzero(y >= 0)
-    dealer = StratifiedKFold(N_FOLDS, shuffle=True, random_state=random_state)
-    for number, (_, dealt) in enumerate(dealer.split(rows, y[rows])):
-        folds[rows[dealt]] = number
-    return folds
+        return np.unique(np.concatenate([NO_ROWS, *self.tests.values()]))
 
 
 def balanced(rows: Array, y: Array, seed: int, balance: str = "undersample") -> Array:
@@ -128,15 +65,7 @@ def balanced(rows: Array, y: Array, seed: int, balance: str = "undersample") -> 
     return np.sort(np.concatenate(drawn))
 
 
-def draw_seeds(random_state: RandomState, count: int) -> list[int]:
-    """Return a seed for each fold."""
-    seed: Any = random_state
-    if not isinstance(random_state, Integral):
-        seed = check_random_state(random_state).randint(2**31)
+def draw_seeds(seed: Any, count: int) -> list[int]:
+    """Return a seed for each fold. The first ones do not depend on `count`."""
     seeds: list[int] = np.random.SeedSequence(seed).generate_state(count).tolist()
     return seeds
-
-
-def select_rows(chosen: Array, y: Array) -> Array:
-    """Return the row numbers of the chosen clips that take part (`y` is not negative)."""
-    return np.flatnonzero(chosen & (y >= 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -54,31 +54,46 @@ class RunWarning:
 
 def origin_warnings(
     items: Items,
-    store: Mapping[str, Any] | None = None,
+    store: Mapping[str, Any] = {},
     earlier: Iterable[RunWarning] = (),
 ) -> list[RunWarning]:
     """Return warnings about clips or features that are synthetic or of unknown origin.
+
+    The origin of features is unknown if neither weights nor preprocessing were recorded.
 
     Parameters
     ----------
     items
         The clips.
     store
-        The attributes of the feature store, or None if there are no features.
+        The attributes of the feature store; {} if there are no features.
     earlier
         Other warnings, such as a model's, to put first. Duplicates are dropped.
     """
+    from obygaze_features.store.metadata import unknown_parts
+
     drawn = filter(None, items.extra.get("synthetic", []))
     reasons = {"clips are": " / ".join(dict.fromkeys(drawn))}
-    warnings = [*earlier]
+    pairs: Iterable[Any] = ()
     if store:
         reasons["backbone is"] = store["backbone"].get("config", {}).get("synthetic")
+        parts = [store[name].get("parts", [store[name]]) for name in ("backbone", "preprocessing")]
+        pairs = zip(*parts, strict=True)
+    warnings = [*earlier]
     for subject, reason in reasons.items():
         if reason:
             text = f"the {subject} synthetic ({reason})."
             warnings.append(RunWarning("synthetic", "", text))
-    if store:
-        warnings += _unknown_origin(store)
+    for backbone, preprocessing in pairs:
+        attributes = {**store, "backbone": backbone, "preprocessing": preprocessing}
+        unknown = unknown_parts(attributes)
+        if {"weights", "preprocessing"}.issubset(unknown):
+            text = (
+                f"the origin of the {backbone['name']} features was not recorded (unknown: "
+                f"{join_some(unknown)}), so do not compare the scores with the paper's or another "
+                "backbone's. If you know the origin, import the features again with a recipe."
+            )
+            warnings.append(RunWarning("unknown-origin", "", text))
     return unique_warnings(warnings)
 
 
@@ -86,22 +101,6 @@ def leak_warning(test: str, clips: str, fit: str) -> RunWarning:
     """Return a warning that test clips leaked; `clips` is like "3 of the 10 test clips"."""
     text = f"{clips} of {test} also took part in training or validating {fit}: scores are too high."
     return RunWarning("leak", test, text)
-
-
-def _unknown_origin(store: Mapping[str, Any]) -> Iterator[RunWarning]:
-    """Yield a warning for each backbone whose weights and preprocessing are both unknown."""
-    from obygaze_features.store.metadata import unknown_parts
-
-    parts = [store[name].get("parts", [store[name]]) for name in ("backbone", "preprocessing")]
-    for backbone, preprocessing in zip(*parts, strict=True):
-        unknown = unknown_parts({**store, "backbone": backbone, "preprocessing": preprocessing})
-        if {"weights", "preprocessing"}.issubset(unknown):
-            text = (
-                f"the origin of the {backbone['name']} features was not recorded (unknown: "
-                f"{join_some(unknown)}), so do not compare the scores with the paper's or another "
-                "backbone's. If you know the origin, import the features again with a recipe."
-            )
-            yield RunWarning("unknown-origin", "", text)
 
 
 def group_warnings(warnings: Iterable[RunWarning | str]) -> list[str]:

@@ -6,16 +6,17 @@ import hashlib
 import itertools
 import json
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from obygaze_features.common.text import unknown_name
+from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import require_same_clips
 from obygaze_features.manifests import Items
@@ -82,17 +83,15 @@ class Sources:
     @property
     def specs(self) -> list[ArraySpec]:
         """The arrays that all stores have. Each width is the sum over the stores."""
-        joined = {spec.name: spec for spec in self.stores[0].specs}
-        for store in self.stores[1:]:
-            others = {spec.name: spec for spec in store.specs}
-            for name in [*joined]:
-                if name not in others:
-                    del joined[name]
-                    continue
-                *axes, width = joined[name].shape
-                shape = (*axes, width + others[name].shape[-1])
-                joined[name] = replace(joined[name], shape=shape)
-        return [*joined.values()]
+        joined = []
+        for spec in self.stores[0].specs:
+            shapes = []
+            for store in self.stores:
+                shapes += [own.shape for own in store.specs if own.name == spec.name]
+            if len(shapes) == len(self.stores):
+                width = sum(shape[-1] for shape in shapes)
+                joined.append(replace(spec, shape=(*spec.shape[:-1], width)))
+        return joined
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -100,33 +99,22 @@ class Sources:
         if len(self.stores) == 1:
             return dict(self.stores[0].attributes)
 
-        of_stores = defaultdict[str, list[Any]](list)
-        of_backbones = defaultdict[str, list[Any]](list)
-        reasons = []
-        for store in self.stores:
-            attributes = store.attributes
-            for key in ("name", "backbone", "preprocessing", "precision"):
-                of_stores[key].append(attributes[key])
-            backbone = attributes["backbone"]
-            for key in ("name", "weights_sha256"):
-                of_backbones[key].append(backbone[key])
-            reasons.append(backbone.get("config", {}).get("synthetic"))
-
-        config = {}
+        every = pd.DataFrame(map(attrgetter("attributes"), self.stores))
+        parts = every["backbone"].tolist()
+        backbones = pd.DataFrame(parts)
+        reasons = [backbone.get("config", {}).get("synthetic") for backbone in parts]
         synthetic = " / ".join(dict.fromkeys(filter(None, reasons)))
-        if synthetic:
-            config["synthetic"] = synthetic
         joined = {
-            "name": " + ".join(of_backbones["name"]),
-            "weights_sha256": _digest(of_backbones["weights_sha256"]),
-            "config": config,
-            "parts": of_stores["backbone"],
+            "name": " + ".join(backbones["name"]),
+            "weights_sha256": _digest(backbones["weights_sha256"]),
+            "config": {"synthetic": synthetic} if synthetic else {},
+            "parts": parts,
         }
         return {
-            "name": " + ".join(of_stores["name"]),
+            "name": " + ".join(every["name"]),
             "backbone": joined,
-            "preprocessing": {"parts": of_stores["preprocessing"]},
-            "precision": " + ".join(dict.fromkeys(of_stores["precision"])),
+            "preprocessing": {"parts": every["preprocessing"].tolist()},
+            "precision": " + ".join(every["precision"].unique()),
         }
 
     def widths(self, array: str) -> dict[str, int]:
@@ -137,6 +125,15 @@ class Sources:
         for name, store in zip(self.names, self.stores, strict=True):
             widths[name] = _find_spec(store, array, 1).shape[-1]
         return widths
+
+    def describe_missing(self, ids: Sequence[str]) -> str:
+        """Return how many of some clips each store lacks, each as a further part of a sentence."""
+        text = ""
+        for name, store in zip(self.names, self.stores, strict=True):
+            lacks = {*ids} - {*store.done_ids()}
+            if lacks:
+                text += f"; {name} lacks {counted(len(lacks), 'clip')}"
+        return text
 
 
 Stores = Sources | StoreLike | Sequence[StoreLike]
@@ -240,19 +237,15 @@ def read_frame_times(
 
 def fingerprint(sources: Sources) -> str:
     """Return a SHA-256 digest of the stores' attributes, checksums and records."""
-    if len(sources.stores) == 1:
-        return store_fingerprint(sources.stores[0])
-    return _digest(map(store_fingerprint, sources.stores))
-
-
-def store_fingerprint(store: Store) -> str:
-    """Return the `fingerprint` of a single store."""
-    digest = hashlib.sha256(json.dumps(store.attributes, sort_keys=True).encode())
-    if store.is_final:
-        digest.update(store.location.read(CHECKSUMS))
-    for record in store.records.values():
-        digest.update(record.to_bytes())
-    return digest.hexdigest()
+    digests = []
+    for store in sources.stores:
+        digest = hashlib.sha256(json.dumps(store.attributes, sort_keys=True).encode())
+        if store.is_final:
+            digest.update(store.location.read(CHECKSUMS))
+        for record in store.records.values():
+            digest.update(record.to_bytes())
+        digests.append(digest.hexdigest())
+    return digests[0] if len(digests) == 1 else _digest(digests)
 
 
 def _find_spec(store: Store, array: str, axes: int) -> ArraySpec:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from obygaze_models.scoring.metrics import (
 from obygaze_models.scoring.number_scores import NUMBER, score_constant
 
 if TYPE_CHECKING:
+    from obygaze_features.manifests import LabelScheme
     from obygaze_models.data.dataset import ClipDataset
     from obygaze_models.data.tasks import Task
 
@@ -56,48 +58,49 @@ class Counts(NamedTuple):
     classes: dict[str, int]
 
 
-class Classes:
-    """The target of classification tasks. Labels are class codes, from 0.
+@dataclass(frozen=True)
+class Target:
+    """What a task predicts: a class or, if `is_numeric`, a number such as a rating.
 
-    With two classes, predictions are the probabilities [N] of the second class. With more, they are
-    the probabilities [N, classes] of all classes.
+    Labels are class codes from 0, or numbers (NaN for clips that are left out). With two classes,
+    predictions are the probabilities [N] of the second class; with more, the probabilities
+    [N, classes] of all classes.
     """
 
-    key = CLASSES
-    is_numeric = False
-    label_type = np.int64
+    key: str
+    is_numeric: bool
+    label_type: type[np.generic]
 
-    def encode(self, task: Task, data: ClipDataset) -> Array:
-        """Return the class code of each clip; `UNUSED` for clips that are left out."""
-        if task.concept:
-            column = data.concept_names.index(task.concept)
-            return clip_targets(data, task.negatives)[:, column].astype(np.int64)
-        code_of: dict[str, int] = {}
-        for code, kind in enumerate(task.classes):
-            code_of |= dict.fromkeys(kind.levels, code)
-        return np.array([code_of.get(level, UNUSED) for level in data.levels], dtype=np.int64)
+    def strata(self, labels: Array) -> Array:
+        """Return the strata for drawing and balancing folds; `UNUSED` for clips left out.
+
+        Numbers do not balance folds, so they are a single stratum.
+        """
+        if self.is_numeric:
+            return np.where(np.isfinite(labels), 0, UNUSED)
+        return labels
 
     def takes_part(self, labels: Array) -> Array:
         """Return a mask of the clips whose labels take part in the task."""
-        return labels >= 0
-
-    def strata(self, labels: Array) -> Array:
-        """Return the strata for drawing and balancing folds; `UNUSED` for clips left out."""
-        return labels
+        return self.strata(labels) >= 0
 
     def format_labels(self, task: Task, labels: Array) -> Array:
-        """Format labels as cells of a CSV file: the keys of the classes."""
-        return np.array(task.class_keys, dtype=object)[labels.astype(np.int64)]
+        """Format labels as cells of a CSV file: the keys of the classes, or numbers."""
+        if self.is_numeric:
+            return labels.astype(object)
+        return np.array(task.class_keys, dtype=object)[labels]
 
     def read_labels(self, task: Task, cells: Array) -> Array:
         """Convert cells to labels; `UNUSED` for unknown classes."""
         import pandas as pd
 
+        if self.is_numeric:
+            return cells.astype(np.float64)
         return np.asarray(pd.Index(task.class_keys).get_indexer(pd.Index(cells)))
 
     def count(self, task: Task, labels: Array) -> Counts:
         """Count all clips, the clips of each class, and the positives if there are two classes."""
-        count = Counter(labels.tolist())
+        count = Counter(self.strata(labels).tolist())
         classes = {key: count[code] for code, key in enumerate(task.class_keys)}
         positives = None
         if task.is_binary:
@@ -107,8 +110,10 @@ class Classes:
     def missing(self, task: Task, labels: Array, *, least: int | None = None) -> list[str]:
         """Return the titles of the classes without clips, if fewer than `least` classes have clips.
 
-        By default, every class needs clips.
+        By default, every class needs clips. Numbers need two clips.
         """
+        if self.is_numeric:
+            return [f"{task.title}, or only one"] if len(labels) < 2 else []
         present = np.unique(labels)
         missing = [title for code, title in enumerate(task.class_titles) if code not in present]
         enough = len(task.classes) if least is None else least
@@ -116,114 +121,44 @@ class Classes:
 
     def columns(self, names: Sequence[str]) -> list[str]:
         """Return the names of the prediction columns: one per class, or one for two classes."""
+        if self.is_numeric:
+            return [VALUE]
         if len(names) == 2:
             return [PROBABILITY]
         return [f"{PROBABILITY}_{name}" for name in names]
 
     def columns_in(self, names: Iterable[str]) -> list[str]:
         """Return the names of the columns that have predictions."""
-        return [name for name in names if name.startswith(PROBABILITY)]
+        prefix = VALUE if self.is_numeric else PROBABILITY
+        return [name for name in names if name.startswith(prefix)]
 
     def to_columns(self, outputs: Array) -> Array:
-        """Convert the probabilities of all classes to the columns to store."""
+        """Convert the probabilities of all classes (or numbers) to the columns to store."""
         return outputs[:, 1:] if outputs.shape[1] == 2 else outputs
 
     def from_columns(self, values: Array) -> Array:
-        """Convert the stored columns to the probabilities of all classes."""
-        if values.shape[1] > 1:
+        """Convert the stored columns to the probabilities of all classes (or numbers)."""
+        if self.is_numeric or values.shape[1] > 1:
             return values
         return np.column_stack([1 - values, values])
 
     def allows(self, values: Array) -> Array:
         """Return a mask of the values that are valid predictions."""
+        if self.is_numeric:
+            return np.isfinite(values)
         return (values >= -TOLERANCE) & (values <= 1 + TOLERANCE)
 
     def called(self, values: Array) -> Array:
-        """Return each clip's most probable class. With two classes, the threshold is 0.5."""
-        return predicted_classes(values)
+        """Return each clip's most probable class (with two, from 0.5 on), or its number."""
+        return values if self.is_numeric else predicted_classes(values)
 
     def guesses(self, labels: Array, others: Array) -> dict[str, Scores]:
-        """Score each kind of guess on a film's clips, given their labels and all other labels."""
-        return baselines(float(np.mean(labels)))
+        """Score each kind of guess on a film's clips, given their labels and all other labels.
 
-    def ranking_scores(self, *, several: bool) -> list[str]:
-        """Return the keys of the scores that can rank models, for two classes or for several."""
-        return ranking_keys(multiclass=several)
-
-    def default_score(self, task: Task) -> str:
-        """Return the score that ranks models by default.
-
-        For two classes, it is AUROC, because F1 can be high even for a model that predicts positive
-        for all clips.
+        For numbers, the guesses are the mean of all other clips, and the film's own mean.
         """
-        return "auroc" if task.is_binary else "f1_macro"
-
-
-class Number:
-    """The target of a number for each clip, such as a rating. Clips with NaN are left out."""
-
-    key = NUMBER
-    is_numeric = True
-    label_type = np.float64
-
-    def encode(self, task: Task, data: ClipDataset) -> Array:
-        """Return each clip's number."""
-        if data.numbers is None:
-            raise ExperimentError(
-                f"{task.key}: the labels have no numbers; see data.dataset.with_numbers"
-            )
-        return data.numbers
-
-    def takes_part(self, labels: Array) -> Array:
-        """Return a mask of the clips that have a finite number."""
-        return np.isfinite(labels)
-
-    def strata(self, labels: Array) -> Array:
-        """Return 0 for clips with a finite label, else `UNUSED`: numbers do not balance folds."""
-        return np.where(np.isfinite(labels), 0, UNUSED)
-
-    def format_labels(self, task: Task, labels: Array) -> Array:
-        """Format labels as cells of a CSV file."""
-        return labels.astype(object)
-
-    def read_labels(self, task: Task, cells: Array) -> Array:
-        """Convert cells to numbers."""
-        return cells.astype(np.float64)
-
-    def count(self, task: Task, labels: Array) -> Counts:
-        """Count all clips."""
-        return Counts(len(labels), None, dict.fromkeys(task.class_keys, len(labels)))
-
-    def missing(self, task: Task, labels: Array, *, least: int | None = None) -> list[str]:
-        """Return a description of what is missing if there are fewer than two clips."""
-        return [f"{task.title}, or only one"] if len(labels) < 2 else []
-
-    def columns(self, names: Sequence[str]) -> list[str]:
-        """Return the name of the single column of predictions."""
-        return [VALUE]
-
-    def columns_in(self, names: Iterable[str]) -> list[str]:
-        """Return the names of the columns that have predictions."""
-        return [name for name in names if name == VALUE]
-
-    def to_columns(self, outputs: Array) -> Array:
-        """Return the predictions unchanged."""
-        return outputs
-
-    def from_columns(self, values: Array) -> Array:
-        """Return the values of the column unchanged."""
-        return values
-
-    def allows(self, values: Array) -> Array:
-        """Return a mask of the values that are valid predictions."""
-        return np.isfinite(values)
-
-    def called(self, values: Array) -> Array:
-        """Return the predicted numbers."""
-        return values
-
-    def guesses(self, labels: Array, others: Array) -> dict[str, Scores]:
-        """Score two guesses on a film: the mean of all other clips, and the film's own mean."""
+        if not self.is_numeric:
+            return baselines(float(np.mean(labels)))
         means = {"mean of the other films": others, "mean of the film": labels}
         scores = {}
         for name, labels_of in means.items():
@@ -232,17 +167,24 @@ class Number:
         return scores
 
     def ranking_scores(self, *, several: bool) -> list[str]:
-        """Return the keys of the scores that can rank models."""
-        return number_keys()
+        """Return the keys of the scores that can rank models, for two classes or for several."""
+        return number_keys() if self.is_numeric else ranking_keys(multiclass=several)
 
     def default_score(self, task: Task) -> str:
-        """Return the score that ranks models by default."""
-        return "spearman"
+        """Return the score that ranks models by default.
+
+        For two classes, it is AUROC, because F1 can be high even for a model that predicts positive
+        for all clips.
+        """
+        if self.is_numeric:
+            return "spearman"
+        return "auroc" if task.is_binary else "f1_macro"
 
 
-Target = Classes | Number
-"""The type of all targets, which have the same methods."""
-TARGETS: dict[str, Target] = {Classes.key: Classes(), Number.key: Number()}
+TARGETS = {
+    CLASSES: Target(CLASSES, is_numeric=False, label_type=np.int64),
+    NUMBER: Target(NUMBER, is_numeric=True, label_type=np.float64),
+}
 """All targets, by key."""
 
 
@@ -288,7 +230,15 @@ def concept_targets(
 
 def clip_targets(data: ClipDataset, negatives: str) -> Array:
     """Return the `concept_targets` of the clips in a dataset; "" means the default negatives."""
-    is_obygaze = data.scheme.is_obygaze
-    if not negatives:
-        negatives = "a" if is_obygaze else "b"
-    return concept_targets(data.levels, data.concepts, negatives, is_obygaze=is_obygaze)
+    scheme = data.scheme
+    return concept_targets(
+        data.levels,
+        data.concepts,
+        negatives or default_negatives(scheme),
+        is_obygaze=scheme.is_obygaze,
+    )
+
+
+def default_negatives(scheme: LabelScheme) -> str:
+    """Return the default set of negatives for concepts."""
+    return "a" if scheme.is_obygaze else "b"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 
 from obygaze_features.common.text import as_list, unknown_name
 from obygaze_features.errors import ExperimentError, errors_as
@@ -16,15 +16,20 @@ from obygaze_models.data.targets import (
     NEGATIVES,
     NUMBERED,
     TARGETS,
-    Classes,
-    Number,
+    UNUSED,
     Target,
+    clip_targets,
+    default_negatives,
 )
-from obygaze_models.scoring.metrics import ACCURACY, METRICS, TREC, Array
+from obygaze_models.scoring.metrics import ACCURACY, CLASSES, METRICS, TREC, Array
+from obygaze_models.scoring.number_scores import NUMBER
 
 if TYPE_CHECKING:
     from obygaze_features.manifests import LabelScheme, LabelSet
     from obygaze_models.data.dataset import ClipDataset
+
+NUMBERS = "numbers"
+"""The key in a label set's JSON file that names its column of numbers."""
 
 
 class Class(msgspec.Struct, frozen=True):
@@ -73,7 +78,7 @@ class Task(msgspec.Struct, frozen=True):
     classes: tuple[Class, ...]
     concept: str = ""
     negatives: str = ""
-    target_key: str = Classes.key
+    target_key: str = CLASSES
 
     def __post_init__(self) -> None:
         if self.target_key not in TARGETS:
@@ -107,13 +112,25 @@ class Task(msgspec.Struct, frozen=True):
         return {level for kind in self.classes for level in kind.levels}
 
     def labels(self, data: ClipDataset) -> Array:
-        """Return the label of each clip, as the target encodes it."""
-        return self.target.encode(self, data)
-
-
-def level_key(level: str) -> str:
-    """Return the key of a class with a single level."""
-    return f"level:{level}"
+        """Return the class code of each clip (`UNUSED` for clips left out), or its number."""
+        if self.target.is_numeric:
+            truth = data.record.label_set
+            if NUMBERS not in truth.about:
+                raise ExperimentError(
+                    f"{self.key}: the labels have no numbers; see data.dataset.with_numbers"
+                )
+            numbers = map(float, truth.extra[truth.about[NUMBERS]])
+            number_of = dict(zip(truth.ids, numbers, strict=True))
+            return np.array([number_of[clip] for clip in data.ids])
+        if self.concept:
+            if self.concept not in data.concept_names:
+                raise ExperimentError(unknown_name("concept", self.concept, data.concept_names))
+            column = data.concept_names.index(self.concept)
+            return clip_targets(data, self.negatives)[:, column].astype(np.int64)
+        code_of: dict[str, int] = {}
+        for code, kind in enumerate(self.classes):
+            code_of |= dict.fromkeys(kind.levels, code)
+        return np.array([code_of.get(level, UNUSED) for level in data.levels], dtype=np.int64)
 
 
 def two_classes(
@@ -147,39 +164,15 @@ def level_classes(names: Mapping[str, str], levels: Sequence[str]) -> Task:
     classes = []
     words = []
     for level in levels:
-        classes.append(_class_of(level_key(level), [level], names))
+        classes.append(_class_of(f"level:{level}", [level], names))
         words.append(classes[-1].words)
     return Task(" / ".join(levels), " / ".join(words), tuple(classes))
 
 
 def number_task(column: str) -> Task:
     """Return the task of predicting the number in a column."""
-    kind = Class(level_key(NUMBERED), column, column, (NUMBERED,))
-    return Task(column, column, (kind,), target_key=Number.key)
-
-
-def concept_task(names: Mapping[str, str], concept: str, negatives: str = "a") -> Task:
-    """Return the task of distinguishing clips that show a concept from its negatives."""
-    classes = (
-        Class(f"without:{concept}", f"no {concept}", f"no {concept}"),
-        Class(f"concept:{concept}", concept, concept),
-    )
-    against = {
-        "a": _any_of([EASY], names),
-        "c": f"{_any_of(CARRIERS, names)} without",
-    }
-    return Task(
-        f"{concept} vs {NEGATIVES[negatives]}",
-        f"{concept} vs {against.get(negatives, NEGATIVES[negatives])}",
-        classes,
-        concept,
-        negatives,
-    )
-
-
-def default_negatives(scheme: LabelScheme) -> str:
-    """Return the default set of negatives for concepts."""
-    return "a" if scheme.is_obygaze else "b"
+    kind = Class(f"level:{NUMBERED}", column, column, (NUMBERED,))
+    return Task(column, column, (kind,), target_key=NUMBER)
 
 
 def require_own_keys(tasks: Iterable[Task]) -> None:
@@ -198,14 +191,6 @@ def _any_of(levels: Sequence[str], names: Mapping[str, str]) -> str:
     return " or ".join(names.get(code, code) for code in levels)
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A task to learn, and the tasks to test the models on."""
-
-    train: Task
-    tests: tuple[Task, ...]
-
-
 def make_task(
     scheme: LabelScheme,
     *,
@@ -214,7 +199,10 @@ def make_task(
     levels: Sequence[str] = (),
     concept: str | None = None,
 ) -> Task:
-    """Return the task that these arguments describe."""
+    """Return the task that these arguments describe.
+
+    The task of a concept is to distinguish clips that show it from its negatives.
+    """
 
     def codes(names: Sequence[str]) -> tuple[str, ...]:
         return tuple(scheme.level(str(name)) for name in as_list(names))
@@ -225,9 +213,26 @@ def make_task(
         raise ExperimentError(f"{several[0]} and {several[1]} are both set. Use only one of them")
     with errors_as(ExperimentError):
         if concept:
-            against = negatives if isinstance(negatives, str) else ""
-            against = against or default_negatives(scheme)
-            return concept_task(scheme.name_of, scheme.concept(str(concept)), against)
+            if negatives and not isinstance(negatives, str):
+                raise ExperimentError(
+                    f"the negatives of a concept are one of {', '.join(NEGATIVES)} "
+                    f"(got {', '.join(negatives)}). To compare levels, leave concept out"
+                )
+            code = str(negatives or default_negatives(scheme))
+            if code not in NEGATIVES:
+                raise ExperimentError(unknown_name("negatives", code, NEGATIVES))
+            name = scheme.concept(str(concept))
+            words = NEGATIVES[code]
+            if code == "a":
+                words = _any_of([EASY], scheme.name_of)
+            elif code == "c":
+                words = f"{_any_of(CARRIERS, scheme.name_of)} without"
+            classes = (
+                Class(f"without:{name}", f"no {name}", f"no {name}"),
+                Class(f"concept:{name}", name, name),
+            )
+            key = f"{name} vs {NEGATIVES[code]}"
+            return Task(key, f"{name} vs {words}", classes, name, code)
         if levels:
             return level_classes(scheme.name_of, codes(levels))
         if not (positives and negatives):
@@ -270,19 +275,10 @@ def official_measure(labels: LabelSet, scheme: LabelScheme, tasks: Sequence[Task
     highest = scheme.codes[-1:]
 
     def fits(task: Task) -> bool:
-        is_other = task.target_key != Classes.key
-        if task.concept or is_other or task.levels != {*scheme.codes}:
+        if task.concept or task.target.is_numeric or task.levels != {*scheme.codes}:
             return False
         if task.is_binary:
             return measure == TREC and task.classes[1].levels == tuple(highest)
         return measure == ACCURACY
 
     return measure if all(map(fits, tasks)) else None
-
-
-def uses_external_data(backbone: Mapping[str, Any]) -> bool:
-    """Return True unless a backbone, or a part of it, has random weights.
-
-    MediaEval requires runs that use external data to be marked.
-    """
-    return not backbone.get("config", {}).get("synthetic")

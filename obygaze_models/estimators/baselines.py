@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.metrics import accuracy_score
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import find_classes
 from obygaze_models.scoring.metrics import Array
 
@@ -47,42 +49,43 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Count the classes in each film. `groups` has each clip's film [N]. X is only checked."""
         self._validate_params()
         X, y = validate_data(self, X, y)
-        films = _read_films(X, groups)
+        if groups is None:
+            warnings.warn(
+                "a FilmPrior without the films predicts the overall shares. Pass groups=films",
+                stacklevel=2,
+            )
         self.classes_, codes = find_classes(y)
-        counts = np.bincount(codes)
-        self.shares_ = counts / counts.sum()
-        self.films_, film_codes = np.unique(films, return_inverse=True)
-        table = np.zeros((len(self.films_), len(self.classes_)))
-        np.add.at(table, (film_codes, codes), 1)
-        table += self.prior_clips * self.shares_
+        counts = pd.crosstab(_films(X, groups), codes)
+        totals = counts.to_numpy().sum(axis=0)
+        self.shares_ = totals / totals.sum()
+        self.films_ = counts.index.to_numpy(dtype=str)
+        table = counts.to_numpy() + self.prior_clips * self.shares_
         self.film_shares_ = table / table.sum(axis=1, keepdims=True)
         return self
 
     def predict_proba(self, X: Any, *, groups: Any = None) -> Array:
         """Return the shares of the classes in each clip's film, [N, classes]."""
         check_is_fitted(self)
-        films = _read_films(validate_data(self, X, reset=False), groups)
-        rows = np.searchsorted(self.films_, films)
-        rows = np.minimum(rows, len(self.films_) - 1)
-        in_training = self.films_[rows] == films
-        shares = self.film_shares_[rows]
-        return np.asarray(np.where(in_training[:, None], shares, self.shares_))
+        X = validate_data(self, X, reset=False)
+        shares = pd.DataFrame(self.film_shares_, self.films_).reindex(_films(X, groups))
+        return shares.fillna(dict(enumerate(self.shares_))).to_numpy()
 
     def predict(self, X: Any, *, groups: Any = None) -> Array:
         """Return the class with the largest share in each clip's film."""
-        check_is_fitted(self)
-        return np.asarray(self.classes_[self.predict_proba(X, groups=groups).argmax(axis=1)])
+        best = self.predict_proba(X, groups=groups).argmax(axis=1)
+        return np.asarray(self.classes_[best])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
         """Return the accuracy of `predict`."""
         return float(accuracy_score(y, self.predict(X, groups=groups), sample_weight=sample_weight))
 
 
-def _read_films(X: Any, groups: Any) -> Array:
-    films = None if groups is None else np.asarray(groups, dtype=str)
-    if films is None or films.shape != (len(X),):
-        raise ExperimentError(
-            f"a FilmPrior needs the film of each of the {len(X)} clips. Pass "
-            "groups=films to fit and to predict_proba"
-        )
+GUESSES = (DummyClassifier, DummyRegressor, FilmPrior)
+"""Estimators that count classes, and so are fitted on the clips before balancing."""
+
+
+def _films(X: Array, groups: Any) -> Array:
+    """Return the film of each clip; if `groups` is None, it has no name."""
+    films = np.full(len(X), "") if groups is None else np.asarray(groups, dtype=str)
+    check_consistent_length(X, films)
     return films

@@ -17,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted, check_memory, validate_dat
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import Chance, check_both, find_classes, keywords, set_seed
 from obygaze_models.estimators.concepts import ConceptBank
-from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.scoring.metrics import Array
 
 
@@ -141,16 +140,13 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.facts_ = dict(getattr(self.bank_, "facts_", {}))
         self.warnings_ = list(getattr(self.bank_, "warnings_", []))
         head = set_seed(clone(self._make_head()), self.random_state)
-        self.head_ = head.fit(self._measure(rows), labels)
+        self.head_ = head.fit(self.bank_.transform(rows), labels)
         return self
 
     def concept_scores(self, X: Any) -> Array:
         """Return the clips' scores on the K concepts, [N, K], which are the input of the head."""
         check_is_fitted(self)
-        return self._measure(validate_data(self, X, reset=False))
-
-    def _measure(self, X: Array) -> Array:
-        return np.asarray(self.bank_.transform(X))
+        return np.asarray(self.bank_.transform(validate_data(self, X, reset=False)))
 
     def concept_names(self) -> tuple[str, ...]:
         """Return the column names of `concept_scores`."""
@@ -172,8 +168,6 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> Array:
         """Return the class that the head predicts for each row."""
         scores = self.concept_scores(X)
-        if isinstance(self.head_, TreeArrays):  # a tree from a file has no class labels
-            return np.asarray(self.classes_[self.head_.predict_proba(scores).argmax(axis=1)])
         return np.asarray(self.head_.predict(scores))
 
     def _make_head(self) -> Any:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.model_selection import train_test_split
 from sklearn.utils import get_tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -87,8 +86,7 @@ class LogitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """Return the most probable class of each clip."""
-        check_is_fitted(self)
-        best = self._logits(self._check(X)).argmax(axis=1)
+        best = self.predict_proba(X).argmax(axis=1)
         return np.asarray(self.classes_[best])
 
 
@@ -162,20 +160,6 @@ def fit_temperature(logits: Array, codes: Array) -> float:
     return float(np.exp(minimize_scalar(log_loss, bounds=(-6, 6), method="bounded").x))
 
 
-def hold_out(y: Array, fraction: float, chance: np.random.RandomState) -> list[Array]:
-    """Split the rows into training rows and a stratified share of validation rows."""
-    classes, counts = np.unique(y, return_counts=True)
-    held = max(round(fraction * len(y)), len(classes))
-    if counts.min() < 2 or len(y) - held < len(classes):
-        raise ExperimentError(
-            f"too few clips ({len(y)}, {counts.min()} of the rarest class) to hold out clips of "
-            "every class for early stopping. Pass X_val and y_val, or early_stopping=False"
-        )
-    rows = np.arange(len(y))
-    parts: list[Array] = train_test_split(rows, test_size=held, stratify=y, random_state=chance)
-    return parts
-
-
 def set_seed(estimator: Any, random_state: Chance) -> Any:
     """Set the random state of an estimator and its parts, unless they have a random state."""
     if random_state is not None and hasattr(estimator, "get_params"):
@@ -185,21 +169,18 @@ def set_seed(estimator: Any, random_state: Chance) -> Any:
     return estimator
 
 
-def reads_frames(estimator: Any) -> bool:
-    """Return True if an estimator's tags say that it reads sequences of frames [N, T, D]."""
-    tags = get_tags(estimator).input_tags
-    return bool(tags.three_d_array and not tags.two_d_array)
-
-
 def reads_of(estimator: Any) -> str:
     """Return the kind of input that an estimator reads: ``groups``, ``frames`` or ``features``.
 
-    The parameters of its `predict_proba` (or `predict`) and its tags decide.
+    The parameters of its `predict_proba` (or `predict`) and its tags decide. A search reads what
+    its estimator reads.
     """
+    estimator = getattr(estimator, "estimator", None) or estimator
     method = "predict_proba" if hasattr(estimator, "predict_proba") else "predict"
     if "groups" in keywords(getattr(estimator, method)):
         return "groups"
-    return "frames" if reads_frames(estimator) else "features"
+    tags = get_tags(estimator).input_tags
+    return "frames" if tags.three_d_array and not tags.two_d_array else "features"
 
 
 def keywords(method: Any) -> frozenset[str]:

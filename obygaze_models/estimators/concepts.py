@@ -8,16 +8,12 @@ from dataclasses import KW_ONLY, asdict, dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
+import msgspec
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import (
-    _check_feature_names_in,
-    check_array,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
@@ -50,7 +46,21 @@ class DegenerateConcept(UserWarning):
     """A warning that a concept's direction is unreliable."""
 
 
-class _Directions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class Facts(msgspec.Struct):
+    """An estimator's facts about concepts. All other facts are only shown to readers."""
+
+    concepts: dict[str, Any] = {}
+    skipped: dict[str, str] = {}
+    warnings: list[RunWarning] = []
+
+    @property
+    def unreliable(self) -> list[str]:
+        """The concepts whose directions are unreliable; `warnings` has the reasons."""
+        subjects = {warning.subject for warning in self.warnings}
+        return [name for name in self.concepts if name in subjects]
+
+
+class _Directions(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """A base class for transformers from features to distances from hyperplanes."""
 
     cavs_: Array
@@ -63,12 +73,14 @@ class _Directions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
-        return project(self, X, self.output)
+        distances = X @ self.cavs_.T + self.intercepts_
+        if self.output == "decision":
+            distances = distances * self.scales_
+        return np.asarray(distances)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Return the concepts, or names such as ``random 1``, in the order of `transform`."""
-        check_is_fitted(self)
-        _check_feature_names_in(self, input_features, generate_names=False)
+        super().get_feature_names_out(input_features)  # checks them
         numbered = [f"random {number + 1}" for number in range(len(self.cavs_))]
         return np.array(getattr(self, "names_", numbered), dtype=object)
 
@@ -245,11 +257,6 @@ class ConceptBank(_Directions):
             text = "; ".join(f"{warning.subject}: {warning.text}" for warning in unreliable)
             warnings.warn(text, DegenerateConcept, stacklevel=3)
 
-    def cosines(self) -> Array:
-        """Return the cosine between each pair of directions, [K, K]."""
-        check_is_fitted(self)
-        return np.asarray(self.cavs_ @ self.cavs_.T)
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
@@ -279,10 +286,11 @@ class ConceptBank(_Directions):
         if np.shape(concepts)[1] == 0:
             raise ExperimentError("a ConceptBank needs concepts, but the labels mark no concepts")
         concepts = check_array(concepts, dtype=None)
-        if len(concepts) != len(X) or (names is not None and len(names) != concepts.shape[1]):
+        shape = (len(X), len(names or concepts[0]))
+        if concepts.shape != shape:
             raise ExperimentError(
-                f"concepts of shape {concepts.shape} do not match {counted(len(X), 'clip')}"
-                + ("" if names is None else f" and {counted(len(names), 'concept name')}")
+                f"concepts need a row for each clip and a column for each name, {shape} (got "
+                f"{concepts.shape})"
             )
         if not np.isin(concepts, (-1, 0, 1)).all():
             raise ExperimentError("concepts must be 1 (shown), 0 (not shown) or -1 (unknown)")
@@ -370,16 +378,6 @@ class RandomDirections(_Directions):
         self.intercepts_ = -self.cavs_ @ X.mean(axis=0)
         self.scales_ = np.ones(count)
         return self
-
-
-def project(bank: Any, X: Array, output: str) -> Array:
-    """Return the positions of clips X [N, D] relative to a bank's hyperplanes, [N, K], in float64.
-
-    For ``"distance"``, a position is the signed distance from the hyperplane. For ``"decision"``,
-    it is the SVM's decision value: the distance times the length of the normal.
-    """
-    distances = np.asarray(X, dtype=np.float64) @ bank.cavs_.T + bank.intercepts_
-    return np.asarray(distances * bank.scales_ if output == "decision" else distances)
 
 
 def _has_both_kinds(targets: Array) -> Array:

@@ -1,4 +1,4 @@
-"""A model that reads several stores: their features side by side, scaled store by store."""
+"""The features of several stores side by side: their scaling, and models that read them."""
 
 from __future__ import annotations
 
@@ -7,122 +7,61 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.classes import keywords
-from obygaze_models.estimators.inner_folds import whole_groups
-from obygaze_models.estimators.registry import best_of
 from obygaze_models.scoring.metrics import Array
 
 
 @dataclass(eq=False, repr=False)
-class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier that reads the features of several stores, side by side.
+class BlockScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """A transformer that centres columns, and scales blocks of columns, such as several stores.
 
-    The features of each store are centred and scaled on the training clips, so that the variances
-    of its columns sum to 1 and no store dominates.
+    The variances of the columns of a block sum to 1 on the training clips, so no block dominates.
 
     Parameters
     ----------
-    estimator
-        Any classifier of vectors. Its `fit` gets only the arguments that it has parameters for.
-    stores
-        The number of columns of each store by name, in order, as in `ClipDataset.stores`.
+    sizes
+        The number of columns of each block by name, in order, as in `ClipDataset.stores`.
 
     Attributes
     ----------
-    classes_
-        The labels, sorted.
-    model_
-        The fitted classifier.
-    means_, scales_
+    mean_, scale_
         The mean and the scale of each column.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"stores": [Mapping]}
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"sizes": [Mapping]}
 
-    estimator: Any
-    stores: Mapping[str, int]
+    sizes: Mapping[str, int]
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None, **arguments: Any) -> StoreFusion:
-        """Fit on features [N, D] and one label per row.
-
-        Parameters
-        ----------
-        X, y
-            The features of all stores side by side, and the labels.
-        groups
-            The film of each row's clip, so that inner folds hold out whole films.
-        arguments
-            Other arguments of the classifier's `fit`.
-        """
+    def fit(self, X: Any, y: Any = None) -> BlockScaler:
+        """Learn the mean of each column of X [N, D] and the scale of each block."""
         self._validate_params()
         X = validate_data(self, X, dtype=np.float64)
-        columns = sum(self.stores.values())
-        if X.shape[1] != columns:
+        sizes = [*self.sizes.values()]
+        if X.shape[1] != sum(sizes):
             raise ExperimentError(
-                f"X needs the stores' {columns} columns, side by side (got {X.shape[1]})"
+                f"X needs the blocks' {sum(sizes)} columns, side by side (got {X.shape[1]})"
             )
-
-        self.means_ = np.zeros(columns)
-        self.scales_ = np.ones(columns)
-        start = 0
-        for size in self.stores.values():
-            own = slice(start, start + size)
-            self.means_[own] = X[:, own].mean(axis=0)
-            spread = X[:, own].var(axis=0).sum()
-            self.scales_[own] = np.sqrt(spread) or 1.0
-            start += size
-
-        arguments["groups"] = groups
-        if arguments.get("X_val") is not None:
-            arguments["X_val"] = self.scaled(arguments["X_val"])
-        model = clone(self.estimator)
-        accepted = {key: arguments[key] for key in keywords(model.fit) & arguments.keys()}
-        with whole_groups(model, y, groups):
-            model.fit(self.scaled(X), y, **accepted)
-
-        self.model_ = best_of(model)
-        self.classes_ = self.model_.classes_
-        for key in ("warnings_", "facts_", "history_"):
-            if hasattr(self.model_, key):
-                setattr(self, key, getattr(self.model_, key))
+        blocks = np.split(X, np.cumsum(sizes)[:-1], axis=1)
+        self.mean_ = np.concatenate([block.mean(axis=0) for block in blocks])
+        spreads = [np.sqrt(block.var(axis=0).sum()) or 1.0 for block in blocks]
+        self.scale_ = np.repeat(spreads, sizes)
         return self
 
-    def predict_proba(self, X: Any) -> Array:
-        """Return the probability of each class, [N, classes], in the order of ``classes_``."""
-        check_is_fitted(self, "model_")
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        return np.asarray(self.model_.predict_proba(self.scaled(X)))
-
-    def predict(self, X: Any) -> Array:
-        """Return the class with the highest probability."""
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
-
-    def scaled(self, X: Any) -> Array:
+    def transform(self, X: Any) -> Array:
         """Return the centred and scaled features."""
-        return np.asarray((np.asfortranarray(X, np.float64) - self.means_) / self.scales_)
-
-    def check_fitted_parts(self) -> None:
-        """Raise `ExperimentError` unless the stores, scales and classes match."""
-        sizes = self.stores.values()
-        own = np.asarray(self.classes_)
-        codes = np.asarray(self.model_.classes_)
-        matching = (
-            all(type(size) is int and size > 0 for size in sizes),
-            (sum(sizes),) == self.means_.shape == self.scales_.shape,
-            (self.scales_ > 0).all(),
-            own.dtype == codes.dtype,
-            np.array_equal(own, codes),
-        )
-        if not all(matching):
-            raise ExperimentError("a fusion's stores, scales or classes do not match its model")
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        return np.asarray((np.asfortranarray(X) - self.mean_) / self.scale_)
 
 
-def unfuse(model: Any, X: Any = None) -> tuple[Any, Any]:
-    """Return a fusion's classifier and its scaled input; return other models unchanged."""
-    if not isinstance(model, StoreFusion):
-        return model, X
-    return model.model_, None if X is None else model.scaled(X)
+def open_pipeline(model: Any, X: Any = None) -> tuple[Any, Any]:
+    """Return the last step of a fitted pipeline and its input; return other models unchanged."""
+    while isinstance(model, Pipeline):
+        if X is not None and len(model) > 1:
+            X = model[:-1].transform(X)
+        model = model[-1]
+    return model, X

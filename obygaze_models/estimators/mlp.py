@@ -11,6 +11,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.class_weight import compute_class_weight
@@ -24,7 +25,6 @@ from obygaze_models.estimators.classes import (
     encode,
     find_classes,
     fit_temperature,
-    hold_out,
 )
 from obygaze_models.scoring.metrics import Array
 
@@ -137,7 +137,8 @@ class TorchClassifier(LogitClassifier):
         if X_val is not None:
             X_val, y_val = self._check(X_val, y_val)
         elif self.early_stopping:
-            rows, held = hold_out(y, self.validation_fraction, chance)
+            size = max(round(self.validation_fraction * len(y)), len(self.classes_))
+            rows, held = train_test_split(rows, test_size=size, stratify=y, random_state=chance)
             X_val = X[held]
             y_val = y[held]
         elif self.calibrate:

@@ -18,19 +18,15 @@ from importlib.metadata import EntryPoint, entry_points, packages_distributions,
 from typing import Any
 
 from sklearn.base import is_classifier, is_regressor
-from sklearn.model_selection._search import BaseSearchCV
 
 from obygaze_features.common.plugins import describe_error, load_object, package_of, plugin_package
 from obygaze_features.common.text import first_line, unknown_name
 from obygaze_features.errors import ExperimentError
+from obygaze_models.estimators.baselines import GUESSES
 from obygaze_models.estimators.classes import Chance, keywords, set_seed
 
 ENTRY_POINT_GROUP = "obygaze.estimators"
 _CLASS = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")
-
-
-class PluginError(ExperimentError):
-    """An error raised by the code of another package, with a message of one line."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +42,11 @@ class Entry:
     parameters
         The parameters that differ from the class's defaults. A part is named as ``module:Class``,
         and the part's parameters as ``part__parameter``.
-    before_balancing
-        Fit on all the task's clips in the training folds, including those that balancing drops.
     """
 
     path: str
     title: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    before_balancing: bool = False
 
 
 _BOTTLENECK = "obygaze_models.estimators.bottlenecks:ConceptBottleneck"
@@ -88,13 +81,11 @@ ESTIMATORS = {
     "film-prior": Entry(
         "obygaze_models.estimators.baselines:FilmPrior",
         "The classes' shares in a clip's film, before balancing.",
-        before_balancing=True,
     ),
     "majority": Entry(
         "sklearn.dummy:DummyClassifier",
         "The classes' shares in the training folds before balancing.",
         {"strategy": "prior"},
-        before_balancing=True,
     ),
     "pcbm-tree": Entry(_BOTTLENECK, "A decision tree on concept scores.", _BANK | _TREE),
     "pcbm-logistic": Entry(
@@ -155,7 +146,7 @@ def make_estimator(
     *,
     random_state: Chance = None,
 ) -> Any:
-    """Return an unfitted estimator with checked options; raise `PluginError` if a plug-in fails.
+    """Return an unfitted estimator with checked options.
 
     Parameters
     ----------
@@ -223,7 +214,7 @@ def _make_with(name: str, kind: Any, parameters: Mapping[str, Any]) -> Any:
 
 def _load_estimator(name: str, path: str) -> Any:
     """Import an estimator's class; raise for anything else, so that nothing else is called."""
-    kind = load_class(path)
+    kind = load_object(path, ExperimentError)
     if not (isinstance(kind, type) and hasattr(kind, "fit") and hasattr(kind, "get_params")):
         raise ExperimentError(
             f"estimator {name!r}: {path} is not a scikit-learn estimator. Define fit, and inherit "
@@ -254,7 +245,7 @@ def _describe(name: str, plugin: EntryPoint | None = None) -> dict[str, Any]:
                 options[key] = value
             if "concepts" in keywords(estimator.fit):
                 options["negatives"] = None
-            if not (entry.before_balancing or getattr(estimator, "_validation_teaches", False)):
+            if not (isinstance(estimator, GUESSES) or hasattr(estimator, "_validation_teaches")):
                 options["threshold"] = None
             about = inspect.getdoc(type(estimator)) or name
             title = entry.title or about.splitlines()[0]
@@ -280,7 +271,7 @@ def trusted_classes() -> set[str]:
     trusted = set()
     for plugin in entry_points(group=ENTRY_POINT_GROUP):
         with suppress(Exception, SystemExit):  # third-party code may raise anything
-            trusted.add(class_path(load_class(plugin.value)))
+            trusted.add(class_path(load_object(plugin.value, ExperimentError)))
     return trusted
 
 
@@ -289,15 +280,8 @@ def class_path(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def load_class(path: str) -> Any:
-    """Return the object at ``module:Class``; raise if it cannot be imported."""
-    return load_object(path, ExperimentError)
-
-
 def parts_of(estimator: Any) -> list[Any]:
     """Return an estimator and all estimators among its parameters."""
-    if not hasattr(estimator, "get_params"):  # a tree as arrays
-        return [estimator]
     values = estimator.get_params(deep=True).values()
     parts = [value for value in values if hasattr(value, "fit") and not isinstance(value, type)]
     return [estimator, *parts]
@@ -309,15 +293,13 @@ def modules_of(estimator: Any) -> list[str]:
 
 
 def best_of(estimator: Any) -> Any:
-    """Return a search's best estimator (if unfitted, its estimator), or any other model itself."""
-    if isinstance(estimator, BaseSearchCV):
-        return getattr(estimator, "best_estimator_", estimator.estimator)
-    return estimator
+    """Return the best estimator of a fitted search, or any other model itself."""
+    return getattr(estimator, "best_estimator_", estimator)
 
 
 @contextmanager
 def plugin_errors(modules: Collection[str]) -> Iterator[None]:
-    """Convert errors other than `ExperimentError` to `PluginError` if a module is a plug-in's.
+    """Convert all errors to `ExperimentError` if a module is a plug-in's.
 
     Parameters
     ----------
@@ -336,7 +318,7 @@ def plugin_errors(modules: Collection[str]) -> Iterator[None]:
     except (Exception, SystemExit) as problem:  # third-party code may raise anything
         if not foreign:
             raise
-        raise PluginError(describe_error(problem)) from problem
+        raise ExperimentError(describe_error(problem)) from problem
 
 
 def plugin_versions(estimator: Any) -> dict[str, str]:

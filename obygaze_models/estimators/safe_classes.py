@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.fusion import StoreFusion
 from obygaze_models.estimators.registry import ESTIMATORS, REGRESSORS
 
 _ESTIMATORS = "obygaze_models.estimators."
 _PARTS = """
-    concepts:ConceptBank concepts:RandomDirections fusion:StoreFusion
+    concepts:ConceptBank concepts:RandomDirections fusion:BlockScaler
     trees:TreeArrays
 """
 _SKLEARN = """
@@ -46,5 +47,6 @@ def check_part(part: Any) -> None:
         part.n_jobs = 1
     if {"cavs_", "names_"} <= state.keys() and len(state["names_"]) != len(state["cavs_"]):
         raise ExperimentError("a concept bank's names do not match its directions")
-    if isinstance(part, StoreFusion) and hasattr(part, "classes_"):
-        part.check_fitted_parts()
+    shapes = {np.shape(state[name]) for name in {"mean_", "scale_"} & state.keys()}
+    if shapes - {(), (state.get("n_features_in_"),)}:
+        raise ExperimentError("a scaler's means or scales do not match its columns")

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, is_classifier
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.scoring.metrics import Array
 
 
 @dataclass(frozen=True, eq=False)
-class TreeArrays:
+class TreeArrays(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A decision tree with a row for each node, the root first.
 
     It has the same predictions as scikit-learn's tree. Whatever the arrays contain, a prediction
@@ -41,27 +42,29 @@ class TreeArrays:
     def __post_init__(self) -> None:
         nodes = len(self.left)
         arrays = (self.left, self.right, self.feature, self.threshold)
-        if nodes == 0 or any(array.shape != (nodes,) for array in arrays):
-            raise ExperimentError("a tree's arrays must have the same length, above 0")
-        if self.value.ndim != 2 or len(self.value) != nodes:
+        shapes = {array.shape for array in arrays} | {self.value.shape[:-1]}
+        types = {array.dtype.kind for array in arrays[:3]}
+        if not nodes or shapes != {(nodes,)} or types != {"i"}:
             raise ExperimentError(
-                f"a tree's values have shape {self.value.shape}, but it has {nodes} nodes"
+                "a tree needs integer children and columns, and a row of each array for each node"
             )
-        if any(array.dtype.kind != "i" for array in arrays[:3]):
-            raise ExperimentError("a tree's node and column numbers must be integers")
         inner = self.left != -1
-        if ((self.right != -1) != inner).any():
-            raise ExperimentError("a tree's nodes must have two children or none")
-        parents = np.flatnonzero(inner)
+        children = np.stack([self.left, self.right])
         # Children come after their parents, so every path ends.
-        for children in (self.left[inner], self.right[inner]):
-            if (children <= parents).any() or (children >= nodes).any():
-                raise ExperimentError(
-                    f"a tree's children must be numbered above their parent and below {nodes}"
-                )
-        columns = self.feature[inner]
-        if ((columns < 0) | (columns >= self.width)).any():
-            raise ExperimentError(f"a tree reads a column that it lacks (it has {self.width})")
+        in_order = (children > np.arange(nodes)) & (children < nodes)
+        in_columns = (self.feature >= 0) & (self.feature < self.width)
+        if not np.where(inner, in_order & in_columns, children == -1).all():
+            raise ExperimentError(
+                f"a tree's nodes need two children after them (of {nodes} nodes) and one of its "
+                f"{self.width} columns, or no children"
+            )
+
+    def fit(self, Z: Array, y: Array) -> TreeArrays:
+        """Return the tree as it is."""
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
 
     def apply(self, Z: Array) -> Array:
         """Return the leaf of each clip, [N]."""
@@ -84,11 +87,6 @@ class TreeArrays:
         """The classes, which are the integers from 0."""
         return np.arange(self.value.shape[1])
 
-    @property
-    def n_features_in_(self) -> int:
-        """The number of columns, under scikit-learn's name."""
-        return self.width
-
     def predict_proba(self, Z: Array) -> Array:
         """Return the shares of the classes in each clip's leaf, [N, classes]."""
         return np.asarray(self.value[self.apply(Z)])
@@ -102,7 +100,7 @@ def as_tree(head: Any) -> TreeArrays | None:
     """Return a fitted tree classifier as arrays, or None for any other model."""
     if isinstance(head, TreeArrays):
         return head
-    if type(head).__name__ not in ("DecisionTreeClassifier", "ExtraTreeClassifier"):
+    if not (hasattr(head, "tree_") and is_classifier(head)):
         return None
     tree = head.tree_
     return TreeArrays(

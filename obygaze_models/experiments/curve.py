@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from msgspec import structs
-from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import ExperimentError
-from obygaze_models.data.folds import balanced
+from obygaze_models.data.folds import Fold, balanced
+from obygaze_models.data.splitters import Clips, DrawnSplitter, Parts, Splitter
+from obygaze_models.experiments.cross_validate import compute_run
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.fit import fit_planned, tabulate_tests
-from obygaze_models.experiments.plan import Plan, PlannedFit, make_plan
-from obygaze_models.experiments.scores import (
-    is_cross_validated,
-    read_labels,
-    scored_clips,
-    split_by,
-)
-from obygaze_models.scoring.intervals import estimate_mean, restrict, score_groups
+from obygaze_models.experiments.run import make_plan
+from obygaze_models.scoring.intervals import estimate_mean, restrict
+from obygaze_models.scoring.metrics import Array
 
 DRAWS = 5
 SIZES = (2, 5, 10, 15)
@@ -56,64 +51,78 @@ def learning_curve(
     A row for each ``model``, ``test`` and number of ``films``, with the ``mean`` of the ``metric``
     over tested films and draws, and the ends (``low``, ``high``) of its 95% interval.
     """
-    plan = make_plan(experiment)
-    balance = plan.balance or "none"
-    if balance == "undersample":  # the clips of drawn films are balanced instead
-        plan = replace(plan, experiment=structs.replace(plan.experiment, balance="none"))
-    tables = []
-    with threadpool_limits(1):
-        for planned in progress([*plan.fits()], "train", unit="fit"):
-            for size, draw in product(sorted({*(films or SIZES)}), range(draws)):
-                part = _restrict(plan, planned, size, draw, balance)
-                if part is not None:
-                    outputs = fit_planned(plan, part).predict(plan.data, part.fold.test_rows)
-                    for own in tabulate_tests(plan, part.problem, part.model, part.fold, outputs):
-                        tables.append(own.assign(films=size, draw=draw))
-    if not tables:
+    sizes = sorted({*(films or SIZES)})
+    if sizes[0] < 1:
+        raise ExperimentError(f"a number of films must be 1 or more (got {sizes[0]})")
+    plan = replace(make_plan(experiment), outside=lambda _: ())
+    rows: list[list[Any]] = []
+    crossed = False
+    for size, draw in progress([*product(sizes, range(draws))], "train", unit="draw"):
+        cv = FewerFilms(cv=plan.cv, size=size, draw=draw, random_state=plan.cv.random_state)
+        if not any(planned.fold.tests for planned in replace(plan, cv=cv).fits()):
+            continue
+        run = compute_run(replace(plan, cv=cv))
+        metric = run.main_metric
+        for scores in run.model_scores:
+            crossed |= scores.cross_validated
+            for film, values in scores.groups.items():
+                rows.append([scores.model, scores.test, size, film, values[metric]])
+    if not rows:
         raise ExperimentError(
             "no fit can be trained and tested with these numbers of films. Choose other numbers"
         )
-    return _score(plan, pd.concat(tables, ignore_index=True))
+    table = pd.DataFrame(rows, columns=["model", "test", "films", "film", "score"])
+    means = []
+    for key, own in table.groupby(["model", "test", "films"]):
+        of_films = own.groupby("film")["score"].mean().to_numpy(dtype=np.float64)
+        estimate = estimate_mean(of_films, cross_validated=crossed)
+        estimate = restrict(estimate, metric, [len(plan.data)])
+        means.append((*key, metric, estimate.value, *(estimate.interval or (None, None))))
+    return pd.DataFrame(means, columns=["model", "test", "films", "metric", "mean", "low", "high"])
 
 
-def _restrict(
-    plan: Plan,
-    planned: PlannedFit,
-    size: int,
-    draw: int,
-    balance: str,
-) -> PlannedFit | None:
-    """Restrict a fit to a number of films; return None if it then cannot be trained or tested."""
-    fold = planned.fold
-    groups = plan.data.groups
-    task = planned.task
-    films = np.setdiff1d(groups[fold.train], [""])
-    drawn = np.random.default_rng([fold.seed, draw]).permutation(films)[:size]
-    train = fold.train[np.isin(groups[fold.train], drawn)]
-    if len(drawn) < size or not fold.tests or plan.missing(task, train):
-        return None
-    train = balanced(train, task.target.strata(plan.labels_of[task]), fold.seed, balance)
-    kept = [*drawn]
-    if planned.learner.uses_validation:
-        kept += groups[fold.validation].tolist()
-    apart = np.union1d(fold.near, np.flatnonzero(~np.isin(groups, kept)))
-    return planned._replace(fold=replace(fold, train=train, near=apart))
+@dataclass(eq=False, repr=False, kw_only=True)
+class FewerFilms(Splitter):
+    """The folds of another splitter, with only some of the training films.
 
+    Parameters
+    ----------
+    cv
+        The splitter.
+    size, draw
+        The number of films, and the number of the draw.
+    """
 
-def _score(plan: Plan, predictions: pd.DataFrame) -> pd.DataFrame:
-    """Average each film's scores over the draws; return the means over films."""
-    predictions = predictions.assign(label=read_labels(predictions, plan.tests))
-    data = plan.data
-    test = plan.tests[0]
-    group_of = dict(zip(data.ids, data.groups.tolist(), strict=True))
-    metric = plan.experiment.score or test.target.default_score(test)
-    crossed = is_cross_validated(predictions)
-    rows = []
-    for key, own in predictions.groupby(["model", "test", "films"]):
-        draws = []
-        for table in split_by(own, "draw").values():
-            draws.append(score_groups(scored_clips(table, group_of)).values[metric])
-        means = pd.concat(draws).groupby(level=0).mean().to_numpy()
-        estimate = restrict(estimate_mean(means, cross_validated=crossed), metric, [len(data)])
-        rows.append((*key, metric, estimate.value, *(estimate.interval or (None, None))))
-    return pd.DataFrame(rows, columns=["model", "test", "films", "metric", "mean", "low", "high"])
+    cv: Any
+    size: int
+    draw: int
+
+    @property
+    def gap(self) -> float:
+        """The gap of the splitter."""
+        return float(getattr(self.cv, "gap", 0.0))
+
+    def parts(self, clips: Clips) -> Iterator[Parts]:
+        """Yield the parts of each fold of the splitter."""
+        return self.cv.parts(clips)  # type: ignore[no-any-return]
+
+    def folds(self, clips: Clips, tests: Mapping[str, Array]) -> Iterator[Fold]:
+        """Yield the folds that have enough films. Training clips are balanced after the draw."""
+        cv = replace(self.cv, random_state=self.random_state)
+        balance = "none"
+        if isinstance(cv, DrawnSplitter):
+            balance = cv.balance
+            cv = replace(cv, balance="none")
+        groups = np.asarray(clips.groups)
+        for fold in cv.folds(clips, tests):
+            films = np.setdiff1d(groups[fold.train], [""])
+            drawn = np.random.default_rng([fold.seed, self.draw]).permutation(films)[: self.size]
+            if len(drawn) < self.size:
+                continue
+            train = fold.train[np.isin(groups[fold.train], drawn)]
+            kept = [*drawn]
+            if clips.validate:
+                kept += groups[fold.validation].tolist()
+            apart = np.union1d(fold.near, np.flatnonzero(~np.isin(groups, kept)))
+            train = balanced(train, clips.y, fold.seed, balance)
+            yield replace(fold, train=train, near=apart)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal
 
@@ -14,31 +12,29 @@ from msgspec.structs import force_setattr
 from sklearn.base import is_regressor
 
 from obygaze_features.common.files import read_toml
-from obygaze_features.common.text import shorten, unknown_name
+from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError, errors_as, translate
 from obygaze_features.manifests import LabelScheme
 from obygaze_features.store.files import is_url
-from obygaze_models.data.protocols import PROTOCOLS
-from obygaze_models.data.targets import TARGETS, Classes, Number
-from obygaze_models.data.tasks import Problem, make_task, number_task, require_own_keys
-from obygaze_models.estimators.classes import keywords, reads_of
-from obygaze_models.estimators.registry import (
-    best_of,
-    find_entry,
-    make_estimator,
-    modules_of,
-    plugin_errors,
-)
+from obygaze_models.data.folds import BALANCE
+from obygaze_models.data.splitters import PROTOCOLS, DrawnSplitter, Splitter
+from obygaze_models.data.targets import TARGETS
+from obygaze_models.data.tasks import Task, make_task, number_task, require_own_keys
+from obygaze_models.estimators.registry import make_estimator
+from obygaze_models.experiments.learner import Learner, require_names
+from obygaze_models.scoring.metrics import CLASSES
+from obygaze_models.scoring.number_scores import NUMBER
 
 Text = Annotated[str, Meta(min_length=1)]
 Texts = Annotated[tuple[Text, ...], Meta(min_length=1)]
 Seed = Annotated[int, Meta(ge=0)]
-LISTED = re.compile(r"[^\W_].*")
-MAX_NAME_BYTES = 200
-"""The maximum length of an estimator's folder name. File systems allow 255 bytes."""
+WEIGHTS = ("class_weight", "head__class_weight")
+"""The parameters that weight classes."""
+OFFICIAL = "official"
+"""The name of the split, and of the protocol, for a benchmark's own sets."""
 
 
-class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings of a run, with the same keys in Python, TOML files and ``run.json``.
 
     ``docs/reference/configuration.md`` describes the keys. Pass one kind of task: `levels`,
@@ -70,6 +66,12 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     seeds: tuple[Seed, ...] = ()
 
     def __post_init__(self) -> None:
+        for entry in self.estimators if isinstance(self.estimators, list | tuple) else ():
+            if hasattr(entry, "fit"):
+                raise ExperimentError(
+                    f"{self.name!r}: an experiment names estimators, so that it can be written to "
+                    f"a file. Pass {type(entry).__name__} objects to om.cross_validate"
+                )
         for key in msgspec.structs.fields(self):
             try:
                 plain = msgspec.to_builtins(getattr(self, key.name), enc_hook=_as_text)
@@ -79,10 +81,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             force_setattr(self, key.name, value)
 
     def check(self) -> Experiment:
-        """Return the experiment; raise `ExperimentError` if keys conflict or names are unknown.
-
-        Experiments in a run's header are not checked, because a check imports their estimators.
-        """
+        """Return the experiment; raise `ExperimentError` if keys conflict or names are unknown."""
         slip = self._slip()
         if slip:
             raise ExperimentError(f"{self.name!r}: {slip}")
@@ -101,69 +100,59 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             return f"set exactly one of {', '.join(kinds)} (got {', '.join(given) or 'none'})"
         if self.negatives and not self.concepts:
             return "negatives needs concepts. Use train_negatives, or an estimator's negatives"
-        target = TARGETS[Number.key if self.column else Classes.key]
+        target = TARGETS[NUMBER if self.column else CLASSES]
         scores = target.ranking_scores(several=len(self.levels) > 2)
         if self.score and self.score not in scores:
             return unknown_name("score", self.score, scores)
         if not (self.estimators or self.predictions):
             return "there are no estimators and no predictions. Add an estimator"
-        return self._protocol_slip() or self._learner_slip()
-
-    def _protocol_slip(self) -> str:
-        """Return a conflict with the protocol, or ""."""
         name = self.protocol_name
-        if name is None:
-            return ""
-        if name not in PROTOCOLS:
-            return unknown_name("protocol", name, PROTOCOLS)
-        protocol = PROTOCOLS[name]
-        if (self.balance or self.gap) and not protocol.balance:
+        kind = type(self.splitter())
+        if (self.balance or self.gap) and not issubclass(kind, DrawnSplitter):
             return f"the protocol {name} fixes the training clips. Remove balance and gap"
-        if protocol.two_classes and (self.column or len(self.levels) > 2):
+        is_pair = not self.column and len(self.levels) <= 2
+        if kind.two_classes and not is_pair:
             return f"the protocol {name} is for two classes. Use leave-film-out"
-        return ""
-
-    def _learner_slip(self) -> str:
-        """Return a conflict between the task and the estimators, or ""."""
-        for name, learner in self.learners.items():
+        for name, learner in self.models().items():
             if is_regressor(learner.estimator) != bool(self.column):
                 return f"{name} does not predict {'numbers' if self.column else 'classes'}"
-            if learner.threshold and (self.column or len(self.levels) > 2):
+            if learner.threshold and not is_pair:
                 return f"threshold needs two classes. Leave it out of {name}"
         return ""
 
-    @cached_property
-    def learners(self) -> dict[str, Learner]:
-        """The estimators to fit, by the name that each is listed under."""
-        learners: dict[str, Learner] = {}
-        folders = set()
+    def models(self) -> dict[str, Learner]:
+        """Return the models to fit, by the name that each is listed under.
+
+        They have the class weights that the balance asks for.
+        """
+        models = []
         for entry in self.estimators:
             options = {"name": entry} if isinstance(entry, str) else dict(entry)
             name = str(options.pop("name", ""))
             listed = str(options.pop("as", name))
-            folder = folder_name(listed).casefold()
-            if folder in folders:
-                raise ExperimentError(
-                    f'two estimators have (nearly) the same name, {listed!r}. Set "as" for one'
-                )
-            if not LISTED.fullmatch(listed) or len(folder.encode()) > MAX_NAME_BYTES:
-                raise ExperimentError(
-                    f"{self.name!r}: {shorten(listed)!r} cannot be the name of an estimator in a "
-                    f"run. Start with a letter or digit, and use at most {MAX_NAME_BYTES} bytes"
-                )
-            folders.add(folder)
-            own = {key: options.pop(key) for key in ("negatives", "threshold") if key in options}
-            values = {"name": name, "options": options, **own}
+            use = {key: options.pop(key) for key in ("negatives", "threshold") if key in options}
+            use |= {"name": name, "options": options, "estimator": make_estimator(name, options)}
             try:
-                learners[listed] = msgspec.convert(values, Learner)
+                learner = msgspec.convert(use, Learner)
             except msgspec.ValidationError as problem:
                 raise ExperimentError(f"{self.name!r}: {listed}: {problem}") from None
-        return learners
+            if self.balance == "weights" and not learner.is_guess:
+                parameters = learner.estimator.get_params(deep=True)
+                own = {*WEIGHTS} & (parameters.keys() - options)
+                learner.estimator.set_params(**dict.fromkeys(own, "balanced"))
+            models.append((listed, learner))
+        with errors_as(ExperimentError, repr(self.name)):
+            require_names([listed for listed, _ in models])
+        return dict(models)
 
     @property
-    def protocol_name(self) -> str | None:
-        """The name of the protocol, or None."""
-        return self.protocol.get("name") if isinstance(self.protocol, dict) else self.protocol
+    def protocol_name(self) -> str:
+        """The name of the protocol."""
+        name = self.protocol
+        if isinstance(name, dict):
+            name = name.get("name")
+        is_official = self.split == OFFICIAL and not self.balance and not self.gap
+        return name or (OFFICIAL if is_official else "split")
 
     @property
     def protocol_options(self) -> dict[str, Any]:
@@ -171,8 +160,21 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         table = self.protocol if isinstance(self.protocol, dict) else {}
         return {key: value for key, value in table.items() if key != "name"}
 
-    def problems(self, scheme: LabelScheme) -> list[Problem]:
-        """Return the problems to learn: a single problem, or one per concept."""
+    def splitter(self, **more: Any) -> Splitter:
+        """Return the splitter of the protocol, with checked options."""
+        name = self.protocol_name
+        kind = find_protocol(name)
+        options: dict[str, Any] = {**self.protocol_options, "random_state": self.seed, **more}
+        if issubclass(kind, DrawnSplitter):
+            default = "none" if self.column else BALANCE
+            options |= {"balance": self.balance or default, "gap": self.gap}
+        with translate(
+            ExperimentError, f"{self.name!r}", f": protocol {name}: {{}}", foreign=TypeError
+        ):
+            return kind(**options)
+
+    def tasks(self, scheme: LabelScheme) -> dict[Task, Sequence[Task]]:
+        """Return the tasks to learn (one, or one per concept), with the tests of each."""
         tasks = []
         with errors_as(ExperimentError, repr(self.name)):
             if self.positives or self.train_negatives:
@@ -180,7 +182,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                     tasks.append(make_task(scheme, positives=self.positives, negatives=negatives))
                 require_own_keys(tasks)
                 train, *tests = tasks
-                return [Problem(train, tuple(tests or [train]))]
+                return {train: tests or [train]}
 
             if self.column:
                 tasks.append(number_task(self.column))
@@ -195,47 +197,20 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                     )
             for concept in dict.fromkeys(map(scheme.concept, concepts)):
                 tasks.append(make_task(scheme, concept=concept, negatives=self.negatives or ""))
-        return [Problem(task, (task,)) for task in tasks]
+        return {task: [task] for task in tasks}
 
 
-class Learner(msgspec.Struct, frozen=True, dict=True):
-    """An entry in the list of estimators.
+def find_protocol(name: str) -> type[Splitter]:
+    """Return the splitter of a protocol."""
+    from obygaze_models.studies.reproduce.protocols import PROTOCOLS as OF_PAPER
 
-    `negatives` is the set of negatives of its concepts (see `Task`), or "" for the default. With
-    `threshold`, the threshold for the second of two classes is chosen on validation clips.
-    """
-
-    name: str
-    options: dict[str, Any] = {}
-    negatives: Literal["", "a", "b", "c"] = ""
-    threshold: Literal["validation"] | None = None
-
-    @cached_property
-    def estimator(self) -> Any:
-        """The unfitted estimator."""
-        return make_estimator(self.name, self.options)
-
-    @cached_property
-    def reads(self) -> str:
-        """The input of the estimator: ``features``, ``frames`` or ``groups``."""
-        with plugin_errors(modules_of(self.estimator)):
-            return reads_of(best_of(self.estimator))
-
-    @property
-    def is_guess(self) -> bool:
-        """True if the estimator counts classes, and so is fitted before balancing."""
-        return find_entry(self.name).before_balancing
-
-    @cached_property
-    def uses_validation(self) -> bool:
-        """True if the estimator uses validation clips to stop early, choose settings or learn."""
-        names = keywords(self.estimator.fit)
-        return bool(self.threshold) or any(name.endswith("_val") for name in names)
-
-
-def folder_name(text: str) -> str:
-    """Replace all but letters, digits, ``_``, ``+`` and ``.`` with dashes."""
-    return re.sub(r"[^\w+.]+", "-", text)
+    known = PROTOCOLS | OF_PAPER
+    if name not in known:
+        raise ExperimentError(
+            f"{unknown_name('protocol', name, known)} (for your own protocol, import the module "
+            "that defines it; see docs/how-to/extend.md)"
+        )
+    return known[name]
 
 
 def _as_text(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +12,24 @@ from threadpoolctl import threadpool_limits
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
-from obygaze_models.data.folds import Fold, balanced, draw_folds
-from obygaze_models.data.tasks import Problem
+from obygaze_models.data.folds import Fold, balanced
+from obygaze_models.data.tasks import Task
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.fit import about_model, fit_planned, rows_of
-from obygaze_models.experiments.plan import Plan, PlannedFit, make_plan
+from obygaze_models.experiments.fit import fit_fold, rows_of
+from obygaze_models.experiments.plan import Plan
+from obygaze_models.experiments.run import make_plan
 from obygaze_models.saved.about import model_card
-from obygaze_models.saved.model import save_model
+from obygaze_models.saved.model import Model, save_model
 from obygaze_models.scoring.metrics import Array
 
 
 def train_model(
     experiment: Experiment | str | Path,
-    output: str | Path,
+    output: str | Path | None = None,
     *,
     estimator: str | None = None,
     overwrite: bool = False,
-) -> dict[str, Any]:
+) -> Model:
     """Train one of an experiment's estimators on all folds, balanced as in a run.
 
     No clips are left to test the model. If the estimator uses validation clips, the last fold that
@@ -40,63 +42,55 @@ def train_model(
     experiment
         An `Experiment`, or the path of its TOML file.
     output
-        The model's folder.
+        A folder for the model.
     estimator
         The estimator to train; by default the first. It learns the first task.
     overwrite
         Replace an existing model.
-
-    Returns
-    -------
-    The model's folder (``path``) and ``task``, and the numbers of clips that it was ``trained`` and
-    ``validated`` on, and of all clips that it has ``seen``.
     """
     plan = make_plan(experiment)
-    learners = plan.experiment.learners
-    name = estimator or next(iter(learners), "")
-    if name not in learners:
-        raise ExperimentError(unknown_name("estimator", name, learners))
-    problem = plan.problems[0]
-    learner = learners[name]
-    fold = _fold_of_all(plan, problem, validate=learner.uses_validation)
-    planned = PlannedFit(name, learner, problem, fold)
+    name = estimator or next(iter(plan.models), "")
+    if name not in plan.models:
+        raise ExperimentError(unknown_name("estimator", name, plan.models))
+    task = next(iter(plan.tasks))
+    learner = plan.models[name]
+    fold = _fold_of_all(plan, task, validate=learner.uses_validation)
     parts = {"training": fold.train}
     if learner.uses_validation:
         parts["validation"] = fold.validation
     for part, rows in parts.items():
-        missing = plan.missing(problem.train, rows)
+        missing = plan.missing(task, rows)
         if missing:
             raise ExperimentError(
-                f"the {part} set of {problem.train.key} has {missing}. Label at least two "
-                "clips of each class, in different folds or films"
+                f"the {part} set of {task.key} has {missing}. Label at least two clips of each "
+                "class, in different folds or films"
             )
     try:
         with threadpool_limits(1):
-            fit = fit_planned(plan, planned)
+            model = fit_fold(plan.data, task, learner, fold, name=name)
     except (ExperimentError, ValueError) as reason:  # scikit-learn raises ValueError
         raise ExperimentError(f"{name} cannot be trained: {one_line(reason)}") from reason
-    about = about_model(plan, planned, fit.about)
     counts = {
         "trained": len(fold.train),
         "validated": len(fold.validation) if learner.uses_validation else 0,
-        "seen": len(rows_of(plan, planned).seen),
+        "seen": len(rows_of(plan.data, task, learner, fold).seen),
     }
-    output = Path(output)
-    card = model_card(output.name, about, plan.manifest, counts)
-    save_model(fit.estimator, output, about, card=card, overwrite=overwrite)
-    return {"path": output.as_posix(), "task": problem.train.key, **counts}
+    model = replace(model, counts=counts)
+    if output is not None:
+        card = model_card(Path(output).name, model.about, plan.data.record.manifest, counts)
+        save_model(model, output, card=card, overwrite=overwrite)
+    return model
 
 
-def _fold_of_all(plan: Plan, problem: Problem, *, validate: bool) -> Fold:
+def _fold_of_all(plan: Plan, task: Task, *, validate: bool) -> Fold:
     """Return a fold that trains on all but validation and official test clips, balanced."""
-    data = plan.data
-    seed = plan.experiment.seed
-    if plan.protocol.own_sets:  # the test set is not even used for validation
-        return next(plan.folds(problem, validate=True))
-    labels = problem.train.target.strata(plan.labels_of[problem.train])
-    folds = data.folds
-    if not plan.division.fold_of:
-        folds = draw_folds(labels, seed)
+    seed: Any = plan.cv.random_state
+    if plan.cv.own_sets:  # the test set is not even used for validation
+        return next(plan.folds(task, validate=True))
+    labels = task.target.strata(plan.data.labels[task])
+    folds = plan.data.folds
+    if not plan.fold_of:
+        folds = np.unique(plan.data.groups, return_inverse=True)[1]
     rows = np.flatnonzero((labels >= 0) & (folds >= 0))
     held = np.zeros_like(rows, bool)
     if validate:

@@ -14,13 +14,12 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.store.nearest import find_nearest
 from obygaze_models.data.stores import Stores
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck
-from obygaze_models.estimators.classes import move_cut
 from obygaze_models.estimators.concepts import RandomDirections
-from obygaze_models.estimators.fusion import unfuse
+from obygaze_models.estimators.fusion import open_pipeline
 from obygaze_models.estimators.trees import TreeArrays, as_tree
 from obygaze_models.saved.about import seen_in_training
-from obygaze_models.saved.model import load_model, prediction_errors
-from obygaze_models.saved.predict import open_for, read_input
+from obygaze_models.saved.model import Model, as_model, prediction_errors
+from obygaze_models.saved.predict import open_for, predict_features, read_input
 from obygaze_models.scoring.metrics import Array
 
 NEAREST = 5
@@ -71,15 +70,26 @@ class Attribution:
     steps: Sequence[Sequence[Step]] | None = None
 
     def of_clip(self, row: int) -> dict[str, Any]:
-        """Return the ``why`` of a clip; see `explain_rows`."""
+        """Return a clip's attribution as a dict.
+
+        For a tree, it has the ``steps`` of the path from the root. For a sum over concepts, it has
+        the ``label`` of the logit (the second of two classes, or else the predicted class), the
+        ``contributions``, largest first, the ``intercept``, and their sum, the ``logit``.
+        """
         if self.steps is not None:
             return {"steps": self.steps[row]}
         values = self.values[row].tolist()
         weights = self.weights[row].tolist()
         contributions = []
         for concept, value, weight in zip(self.concepts, values, weights, strict=True):
-            part = {"concept": concept, "value": value, "weight": weight}
-            contributions.append({**part, "amount": value * weight})
+            contributions.append(
+                {
+                    "concept": concept,
+                    "value": value,
+                    "weight": weight,
+                    "amount": value * weight,
+                }
+            )
         contributions.sort(key=lambda part: -abs(part["amount"]))
         return {
             "label": self.labels[row],
@@ -91,7 +101,7 @@ class Attribution:
 
 def bank_of(model: Any) -> Any:
     """Return the concept bank of a bottleneck, or None if the model has no named concepts."""
-    bank = getattr(unfuse(model)[0], "bank_", None)
+    bank = getattr(open_pipeline(model)[0], "bank_", None)
     return None if isinstance(bank, RandomDirections) or not hasattr(bank, "cavs_") else bank
 
 
@@ -100,30 +110,34 @@ def attribute(
     X: Array,
     *,
     classes: Sequence[str] | None = None,
-    cut: float = 0.5,
 ) -> Attribution | None:
     """Attribute predictions for clips X [N, D] to concepts.
 
-    Return None unless the model is a bottleneck whose head is linear or a tree.
+    Return None unless the model is a bottleneck, or a pipeline that ends in one, whose head is
+    linear or a tree.
 
     Parameters
     ----------
     model
-        A fitted estimator that reads features.
+        A `Model` that reads features, the folder of a saved one, or a fitted estimator. The
+        log-odds of the model's ``about.cut`` are subtracted from the intercept.
     X
         The features of the clips.
     classes
-        The name of each class, if the labels are 0, 1, ...; by default, the labels themselves.
-    cut
-        The threshold for the second of two classes. Its log-odds are subtracted from the intercept.
+        The name of each class, if the labels are 0, 1, ...; by default, those of the model's task,
+        or else the labels themselves.
     """
-    model, X = unfuse(model, X)
-    if not isinstance(model, ConceptBottleneck):
+    model = as_model(model)
+    if classes is None and model.about.task is not None:
+        classes = model.about.task.class_titles
+    bottleneck, X = open_pipeline(model.estimator, X)
+    if not isinstance(bottleneck, ConceptBottleneck):
         return None
-    names = _class_names(model, classes)
-    concepts = model.concept_names()
-    measured = model.concept_scores(X)
-    head = model.head_
+    names = bottleneck.classes_.tolist()
+    names = [str(code) if classes is None else classes[code] for code in names]
+    concepts = bottleneck.concept_names()
+    measured = bottleneck.concept_scores(X)
+    head = bottleneck.head_
     tree = as_tree(head)
     if tree is not None:
         steps = [_trace(tree, scores, concepts) for scores in measured]
@@ -133,21 +147,14 @@ def attribute(
 
     towards = np.ones(len(X), dtype=np.int64)
     if len(names) > 2:
-        towards = model.predict_proba(X).argmax(axis=1)
+        towards = bottleneck.predict_proba(X).argmax(axis=1)
     rows = np.minimum(towards, len(head.coef_) - 1)  # two classes share a row
     scale = getattr(head, "temperature_", 1.0)
     weights = head.coef_[rows] / scale
-    intercept = head.intercept_[rows] / scale - log_odds(cut)
+    intercept = head.intercept_[rows] / scale - log_odds(model.about.cut)
     logit = (weights * measured).sum(axis=1) + intercept
     labels = [names[code] for code in towards.tolist()]
     return Attribution("sum", concepts, labels, measured, weights, intercept, logit)
-
-
-def _class_names(model: Any, classes: Sequence[str] | None) -> list[str]:
-    codes = model.classes_.tolist()
-    if classes is None:
-        return list(map(str, codes))
-    return [classes[code] for code in codes]
 
 
 def _trace(tree: TreeArrays, scores: Array, concepts: Sequence[str]) -> list[Step]:
@@ -164,13 +171,17 @@ def _trace(tree: TreeArrays, scores: Array, concepts: Sequence[str]) -> list[Ste
     return steps
 
 
-def explain_clips(folder: Path, store: Stores, ids: Sequence[str]) -> list[dict[str, Any]]:
-    """Explain a saved model's predictions for clips.
+def explain_clips(
+    model: Model | str | Path,
+    store: Stores,
+    ids: Sequence[str],
+) -> list[dict[str, Any]]:
+    """Explain a model's predictions for clips.
 
     Parameters
     ----------
-    folder
-        A folder that `save_model` wrote.
+    model
+        A `Model`, or the folder of a saved one.
     store
         The store of the model's features, or several stores if the model was trained on several.
     ids
@@ -179,16 +190,18 @@ def explain_clips(folder: Path, store: Stores, ids: Sequence[str]) -> list[dict[
     Returns
     -------
     list of dict
-        For each clip, its ``id``, its ``explanation`` from `explain_rows`, the ``nearest`` clips
-        from `find_nearest`, and ``seen`` from `seen_in_training`. If a clip's features are all
-        zero, the ``why`` of its explanation is None and ``nearest`` is empty. For several stores,
-        ``nearest`` is always empty.
+        For each clip, its ``id``, its ``explanation``, the ``nearest`` clips from `find_nearest`,
+        and ``seen`` from `seen_in_training`. An explanation has the predicted ``label``, the
+        ``probabilities`` of the classes, and ``why``: the `Attribution` of the clip, or None for
+        other models, such as networks. If a clip's features are all zero, ``why`` is None and
+        ``nearest`` is empty. For several stores, ``nearest`` is always empty.
     """
-    fitted, about = load_model(folder)
+    model = as_model(model)
+    about = model.about
     if about.reads == "frames" or about.learned.target.is_numeric:
         raise ExperimentError(
-            f"{folder} ({about.estimator}) predicts numbers, or reads sequences of frames, but "
-            "an explanation needs classes and one vector per clip"
+            f"{model.where} ({about.estimator}) predicts numbers, or reads sequences of frames, "
+            "but an explanation needs classes and one vector per clip"
         )
     ids = list(dict.fromkeys(ids))
     opened = open_for(about, store, ids)
@@ -197,67 +210,31 @@ def explain_clips(folder: Path, store: Stores, ids: Sequence[str]) -> list[dict[
     if missing := [clip for clip in ids if clip not in have]:
         raise ExperimentError(f"{opened.where} has no features for {missing[0]}. Omit this clip")
     titles = about.learned.class_titles
-    with prediction_errors(folder, fitted):
-        explanations = explain_rows(fitted, features, classes=titles, cut=about.cut)
+    with prediction_errors(model):
+        shares = predict_features(model.estimator, about, features)
+        attribution = attribute(model, features)
     seen = seen_in_training(about, opened.items, ids)
     explained = []
-    for clip, vector, explanation, state in zip(ids, features, explanations, seen, strict=True):
+    for row, (clip, vector) in enumerate(zip(ids, features, strict=True)):
+        why = None
         nearest = []
-        if not np.nan_to_num(vector).any():
-            explanation["why"] = None
-        elif len(opened.stores) == 1:
-            for match in find_nearest(
-                opened.stores,
-                vector,
-                array=array,
-                exclude=[clip],
-                top=NEAREST,
-            ):
-                nearest.append({"id": match.id, "cosine": match.cosine})
+        if np.nan_to_num(vector).any():
+            why = attribution and attribution.of_clip(row)
+            if len(opened.stores) == 1:
+                for match in find_nearest(
+                    opened.stores,
+                    vector,
+                    array=array,
+                    exclude=[clip],
+                    top=NEAREST,
+                ):
+                    nearest.append({"id": match.id, "cosine": match.cosine})
+        explanation = {
+            "label": titles[shares[row].argmax()],
+            "probabilities": dict(zip(titles, shares[row].tolist(), strict=True)),
+            "why": why,
+        }
         explained.append(
-            {"id": clip, "explanation": explanation, "nearest": nearest, "seen": state}
+            {"id": clip, "explanation": explanation, "nearest": nearest, "seen": seen[row]}
         )
     return explained
-
-
-def explain_rows(
-    model: Any,
-    X: Array,
-    *,
-    classes: Sequence[str] | None = None,
-    cut: float = 0.5,
-) -> list[dict[str, Any]]:
-    """Explain a model's predictions for clips.
-
-    Parameters
-    ----------
-    model
-        A fitted estimator that reads features.
-    X
-        The features of the clips, [N, D].
-    classes
-        The name of each class, if the labels are 0, 1, ...; by default, the labels themselves.
-    cut
-        The threshold for the second of two classes.
-
-    Returns
-    -------
-    list of dict
-        For each clip, the predicted ``label``, the ``probabilities`` of the classes, and ``why``.
-        For a tree, ``why`` has the ``steps`` of the path from the root. For a sum over concepts, it
-        has the ``label`` of the logit (the second of two classes, or else the predicted class), the
-        ``contributions``, largest first, the ``intercept``, and their sum, the ``logit``. For other
-        models, such as networks, ``why`` is None.
-    """
-    attribution = attribute(model, X, classes=classes, cut=cut)
-    model, X = unfuse(model, X)
-    labels = _class_names(model, classes)
-    explanations = []
-    probabilities = move_cut(model.predict_proba(X), cut)
-    for row in range(len(X)):
-        own = probabilities[row]
-        label = labels[own.argmax()]
-        shares = dict(zip(labels, own.tolist(), strict=True))
-        why = attribution and attribution.of_clip(row)
-        explanations.append({"label": label, "probabilities": shares, "why": why})
-    return explanations

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from sklearn.utils import check_random_state
 
 from obygaze_models.estimators.concepts import ConceptBank
+from obygaze_models.estimators.fusion import open_pipeline
 from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.estimators.svm_solver import inner_products, part_of
+from obygaze_models.saved.model import as_model
 from obygaze_models.scoring.intervals import holm
 from obygaze_models.scoring.metrics import Array
 
 
 def tcav(
-    model: MLPProbe,
+    model: Any,
     X: Array,
     bank: ConceptBank,
     X_bank: Array,
@@ -29,14 +33,14 @@ def tcav(
     Parameters
     ----------
     model
-        A fitted network.
+        A fitted `MLPProbe`, a pipeline that ends in one, or a `Model` or the folder of either.
     X
         The features [N, D] of the clips to score: clips of the class, unseen by the network.
     bank
-        A fitted concept bank for the same features.
+        A concept bank fitted on the same features; in a pipeline, on the input of its last step.
     X_bank, Y_bank
-        The clips that the bank was fitted on: their features, and whether they show each of
-        ``bank.names_`` (1, 0, or -1 for unknown).
+        The clips that the bank was fitted on: their features, as the model reads them, and whether
+        they show each of ``bank.names_`` (1, 0, or -1 for unknown).
     code
         The index of the class in ``model.classes_``; by default, the last.
     runs
@@ -53,8 +57,11 @@ def tcav(
     number of concepts. ``slope`` is the logit's mean slope, with its own p values. In a nearly
     linear network, even random directions score nearly 0 or 1, so use the slope.
     """
+    estimator = as_model(model).estimator
+    network, X = open_pipeline(estimator, X)
+    _, X_bank = open_pipeline(estimator, X_bank)
     random = random_label_cavs(bank, X_bank, Y_bank, runs=runs, random_state=random_state)
-    gradients = logit_gradients(model, X)[code]
+    gradients = logit_gradients(network, X)[code]
     along = gradients @ bank.cavs_.T
     by_chance = gradients @ random.T
     scores = _rising(along)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from obygaze_features.common.text import join_some
-from obygaze_models.experiments.tables import Run
+from obygaze_models.results.run import Run
 
 GRAVE = ("synthetic", "leak")
 """The codes of the warnings that are shown as alarms."""
@@ -25,5 +25,5 @@ def cautions(runs: Sequence[Run]) -> dict[str, str]:
     for run in runs:
         for warning in run.warnings:
             if warning.code not in GRAVE:
-                by_text.setdefault(warning.text, []).append(run.experiment.name)
+                by_text.setdefault(warning.text, []).append(run.name)
     return {text: join_some(names) for text, names in by_text.items()}

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from obygaze_models.experiments.scores import values_of as probabilities_of
 from obygaze_models.explain.parts import mean_parts, name_log_odds, questions
 from obygaze_models.report.scores import Tested
 from obygaze_models.report.sources import Labels, is_timed
+from obygaze_models.results.scores import values_of as probabilities_of
 
 MAX_LANES = 6
 """The maximum number of annotators in the explorer."""
@@ -20,50 +20,45 @@ MAX_LANES = 6
 def explorer_data(labels: Labels, entries: Sequence[Tested], main: Tested | None) -> dict[str, Any]:
     """Return a page's clips by film, in order, and a view for each test of a classifier.
 
-    ``tested`` has the distinct sets of tested clips, to which a view refers by number.
+    ``tested`` has the distinct sets of tested clips, to which a view refers by number. ``first`` is
+    the film with the largest share of clips at the counted levels.
     """
-    concepts = _concepts(labels)
+    marked_by_any = {name for clip in labels.clips for name in clip.concepts}
+    for own in labels.annotators.values():
+        marked_by_any.update(*own.concepts_of.values())
+    concepts = sorted(marked_by_any)
     place = {name: number for number, name in enumerate(concepts)}
     ids = [clip.id for clip in labels.clips]
     row_of = {clip: row for row, clip in enumerate(ids)}
     shown = [entry for entry in entries if not entry.task.target.is_numeric]
     views = [_view(entry, row_of) for entry in shown]
+    tested: list[list[int]] = []
+    for view in views:
+        if view["at"] not in tested:
+            tested.append(view["at"])
+        view["at"] = tested.index(view["at"])
+    films = []
+    marked = []
+    for film, clips in labels.films.items():
+        title = clips[0].title or film
+        films.append({"id": film, "title": title, "timed": is_timed(clips)})
+        marked.append(np.mean([clip.level in labels.positives for clip in clips]))
+    levels = []
+    for code, name in labels.levels.items():
+        levels.append({"code": code, "name": name, "colour": labels.colours[code]})
     return {
         "unit": labels.unit,
-        "films": _films(labels),
-        "levels": _levels(labels),
+        "films": films,
+        "levels": levels,
         "concepts": concepts,
         "ids": ids,
         **_clips(labels, place),
         "annotators": _annotators(labels, ids, place),
-        "tested": _share_tested(views),
+        "tested": tested,
         "views": views,
-        "first": _most_marked(labels),
+        "first": int(np.argmax(marked)),
         "view": shown.index(main) if main in shown else 0,
     }
-
-
-def _concepts(labels: Labels) -> list[str]:
-    """Return the concepts that anybody marked."""
-    marked = {name for clip in labels.clips for name in clip.concepts}
-    for own in labels.annotators.values():
-        marked.update(*own.concepts_of.values())
-    return sorted(marked)
-
-
-def _films(labels: Labels) -> list[dict[str, Any]]:
-    films = []
-    for film, clips in labels.films.items():
-        title = clips[0].title or film
-        films.append({"id": film, "title": title, "timed": is_timed(clips)})
-    return films
-
-
-def _levels(labels: Labels) -> list[dict[str, str]]:
-    levels = []
-    for code, name in labels.levels.items():
-        levels.append({"code": code, "name": name, "colour": labels.colours[code]})
-    return levels
 
 
 def _clips(labels: Labels, place: Mapping[str, int]) -> dict[str, list[Any]]:
@@ -100,25 +95,6 @@ def _annotators(
     return annotators
 
 
-def _share_tested(views: Sequence[dict[str, Any]]) -> list[list[int]]:
-    """Return the distinct sets of tested clips, and let each view refer to a set by number."""
-    tested: list[list[int]] = []
-    for view in views:
-        if view["at"] not in tested:
-            tested.append(view["at"])
-        view["at"] = tested.index(view["at"])
-    return tested
-
-
-def _most_marked(labels: Labels) -> int:
-    """Return the number of the film with the largest share of clips at the counted levels."""
-    shares = []
-    for clips in labels.films.values():
-        marked = [clip for clip in clips if clip.level in labels.positives]
-        shares.append(len(marked) / len(clips))
-    return shares.index(max(shares))
-
-
 def _rounded(value: float | None, digits: int) -> float | None:
     return round(value, digits) if value is not None and np.isfinite(value) else None
 
@@ -132,7 +108,7 @@ def _view(entry: Tested, row_of: Mapping[str, int]) -> dict[str, Any]:
     means = means[means["id"].isin([*row_of])]
     columns = np.atleast_2d(probabilities_of(means).T)
     view: dict[str, Any] = {
-        "run": entry.run.experiment.name,
+        "run": entry.run.name,
         "model": entry.model,
         "test": entry.task.title,
         "classes": [kind.words for kind in entry.task.classes],

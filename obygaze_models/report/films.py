@@ -97,7 +97,10 @@ def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Fil
                 same = float(1 - people.differ[own][both].mean())
         score = None
         if entry:
-            score = _score_of(entry, clips)
+            groups = {entry.run.group_of[clip.id] for clip in clips}
+            scores = [values for group, values in entry.scores.groups.items() if group in groups]
+            if scores:
+                score = mean_scores(scores)[entry.metric]
         row = FilmRow(
             film,
             clips[0].title or film,
@@ -129,13 +132,6 @@ def _spans(clips: Sequence[Clip], *, timed: bool) -> list[tuple[float, float]]:
     if not timed:
         return [(float(number), number + 1.0) for number in range(len(clips))]
     return [(clip.start or 0.0, clip.end or 0.0) for clip in clips]
-
-
-def _score_of(entry: Tested, clips: Sequence[Clip]) -> float | None:
-    """Return the mean of the model's scores of the groups in a film, which may be the film."""
-    groups = {entry.run.group_of[clip.id] for clip in clips}
-    scores = [values for group, values in entry.scores.groups.items() if group in groups]
-    return mean_scores(scores)[entry.metric] if scores else None
 
 
 def _lanes(labels: Labels, people: People | None, entry: Tested | None) -> list[Lane]:

@@ -6,15 +6,12 @@ from collections.abc import Sequence
 from importlib.resources import files
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from obygaze_features.common.files import refuse_to_overwrite, require_suffix, write_text
 from obygaze_features.common.package import need
 from obygaze_features.common.text import counted, format_number, format_time
 from obygaze_features.page.html import Html, document, number, read_thumbnails, script_json
-from obygaze_models.data.protocols import find_protocol
-from obygaze_models.experiments.annotators import compare_with_each
-from obygaze_models.experiments.tables import Run
 from obygaze_models.report.cautions import alarms, cautions
 from obygaze_models.report.explorer import explorer_data
 from obygaze_models.report.films import Films, films_of
@@ -29,12 +26,20 @@ from obygaze_models.report.people import (
 from obygaze_models.report.scores import Tested, feature, headline, results, tested, verdicts
 from obygaze_models.report.sources import Labels, Origin, citation, meanings, open_sources
 from obygaze_models.report.timelines import film_lanes, video_data
+from obygaze_models.results.annotators import compare_with_each
+from obygaze_models.results.run import Run
 from obygaze_models.scoring.metrics import METRICS
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
 SCRIPTS = ("data.js", "lanes.js", "clip.js", "explorer.js")
+SHORT = {
+    "split": "every fold tested",
+    "leak-free": "one test fold",
+    "leave-film-out": "films left out",
+    "official": "official sets",
+    "paper": "the paper’s text",
+    "released": "the released code",
+}
+"""Protocols in a few words."""
 LONGEST = 5
 """The maximum number of listed stretches on which annotators differ."""
 DOTS = ("one", "two", "three", "both", *["many"] * 16)
@@ -91,7 +96,14 @@ def report(
     output = Path(output)
     require_suffix(output, ".html")
     refuse_to_overwrite(output, overwrite=overwrite)
-    templates = _templates()
+    jinja2 = need("jinja2", extra="report")
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("obygaze_models.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     labels, runs = open_sources(sources)
     people = people_of(labels)
     entries = tested(runs)
@@ -116,7 +128,9 @@ def report(
         format_time=format_time,
         dots=DOTS,
     )
-    script = '\n"use strict";\n{\n' + "\n".join(map(_template, SCRIPTS)) + "}\n"
+    folder = files("obygaze_models.report") / "templates"
+    scripts = [(folder / name).read_text(encoding="utf-8") for name in SCRIPTS]
+    script = '\n"use strict";\n{\n' + "\n".join(scripts) + "}\n"
     page = document(title, Html(body), script=script, plays_videos=videos is not None)
     write_text(output, page)
     return output
@@ -135,7 +149,7 @@ def tick(value: float, form: str) -> str:
 def _title(labels: Labels, runs: Sequence[Run]) -> str:
     """Return the title: the only run's name, or what is shown and of how many films."""
     if len(runs) == 1:
-        return runs[0].experiment.name
+        return runs[0].name
     shown = counted(len(labels.clips), labels.unit)
     if labels.has_films:
         shown = counted(len(labels.films), "film")
@@ -192,7 +206,10 @@ def _learned(
     entries: Sequence[Tested],
     main: Tested | None,
 ) -> dict[str, Any]:
-    """Return the values about models."""
+    """Return the values about models.
+
+    ``kappas`` has the kappa of each pair of annotators, and of the model with each annotator.
+    """
     values: dict[str, Any] = {
         "runs": runs,
         "entries": entries,
@@ -209,46 +226,21 @@ def _learned(
     compared = compare_with_each(run).get(main.task.key)
     kappas: list[tuple[str, float | None]] = []
     if compared:
-        kappas = _kappas(compared, main.model)
+        raters = {(rater.kind, rater.name): rater.kappa for rater in compared.raters}
+        for a, b in combinations(compared.annotators, 2):
+            kappas.append((f"{a}, {b}", raters["annotator", a][b]))
+        for name in compared.annotators:
+            kappas.append((f"{name}, the model", raters["model", main.model][name]))
     keys = dict.fromkeys(key for entry in entries for key in entry.scores.mean)
     values |= {
         "results": results(entries, labels),
-        "protocol": find_protocol(run.header.protocol).short,
+        "protocol": SHORT.get(run.header.protocol, run.header.protocol),
         "is_apart": not leaks,
         "feature": feature(run),
         "metrics": {key: METRICS[key].title for key in keys},
         "verdicts": verdicts(main),
         "compared": compared,
         "kappas": kappas,
-        "folders": [run.folder.name for run in runs],
+        "folders": [run.place for run in runs],
     }
     return values
-
-
-def _kappas(compared: Any, model: str) -> list[tuple[str, float | None]]:
-    """Return the kappa of each pair of annotators, and of the model with each annotator."""
-    raters = {(rater.kind, rater.name): rater.kappa for rater in compared.raters}
-    kappas = []
-    for a, b in combinations(compared.annotators, 2):
-        kappas.append((f"{a}, {b}", raters["annotator", a][b]))
-    own = raters["model", model]
-    for name in compared.annotators:
-        kappas.append((f"{name}, the model", own[name]))
-    return kappas
-
-
-def _templates() -> Environment:
-    jinja2 = need("jinja2", extra="report")
-    templates: Environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("obygaze_models.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return templates
-
-
-def _template(name: str) -> str:
-    folder = files("obygaze_models.report") / "templates"
-    return (folder / name).read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations, groupby
+from itertools import combinations, groupby, pairwise
 from statistics import fmean
 from typing import Any
 
@@ -224,21 +224,16 @@ def concept_table(labels: Labels, people: People | None) -> MarkedTable:
         counts = [sum(marks[name]), 0, 0]
         kappa = Estimate(None)
         if people is not None:
-            counts, kappa = people.marked(concept_marks(people, name))
+            marked = []
+            for annotator in people.names:
+                shown = labels.annotators[annotator].concepts_of
+                marked.append([name in shown.get(clip.id, ()) for clip in labels.clips])
+            counts, kappa = people.marked(np.array(marked))
         shares = dict(zip(codes, of_level[name].tolist(), strict=True))
         rows.append(Marked(name, counts, kappa, labels.senses.get(name, ""), shares))
     if codes:
         rows.sort(key=lambda row: row.shares[codes[-1]], reverse=True)
     return MarkedTable(rows, kappa_axis(rows), {code: labels.levels[code] for code in codes})
-
-
-def concept_marks(people: People, concept: str) -> NDArray[np.bool_]:
-    """Return a mask of the clips that annotators marked with a concept, [annotators, clips]."""
-    marks = []
-    for name in people.names:
-        concepts_of = people.labels.annotators[name].concepts_of
-        marks.append([concept in concepts_of.get(clip.id, ()) for clip in people.labels.clips])
-    return np.array(marks)
 
 
 def concepts_by_film(
@@ -269,12 +264,16 @@ def stretches(people: People) -> list[Stretch]:
     found = []
     clips = people.labels.clips
     levels = [*people.labels.levels]
-    follows = np.array([_follows(clips, row) for row in range(len(clips))])
+    follows = [False]
+    for before, clip in pairwise(clips):  # in the same film, with no known gap
+        is_same = (before.film or before.media) == (clip.film or clip.media)
+        touches = clip.start is None or before.end is None or clip.start <= before.end + 0.05
+        follows.append(is_same and touches)
     for a, b in combinations(range(len(people.names)), 2):
         first, second = people.codes[[a, b]]
         differ = (first != second) & (first != ABSENT) & (second != ABSENT)
         differed = np.append(False, differ[:-1])
-        number = np.cumsum(~(follows & differed))
+        number = np.cumsum(~(np.array(follows) & differed))
         for _, group in groupby(np.flatnonzero(differ).tolist(), key=number.__getitem__):
             rows = [*group]
             pair = []
@@ -283,17 +282,6 @@ def stretches(people: People) -> list[Stretch]:
             names = people.names[a], people.names[b]
             found.append(Stretch(clips[rows[0]], len(rows), names, pair))
     return sorted(found, key=lambda stretch: -stretch.clips)
-
-
-def _follows(clips: Sequence[Clip], row: int) -> bool:
-    """Return True if a clip follows the clip before it in the same film, with no known gap."""
-    if row == 0:
-        return False
-    before = clips[row - 1]
-    clip = clips[row]
-    if (before.film or before.media) != (clip.film or clip.media):
-        return False
-    return clip.start is None or before.end is None or clip.start <= before.end + 0.05
 
 
 def kappa_axis(rows: Sequence[Marked], *others: Estimate) -> Axis:

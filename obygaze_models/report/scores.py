@@ -13,10 +13,10 @@ import pandas as pd
 from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.tasks import Task
-from obygaze_models.experiments.compare import SIGNIFICANT, Entrant, paired_scores, shared_clips
-from obygaze_models.experiments.scores import ModelScores, average_over_fits
-from obygaze_models.experiments.tables import Run
 from obygaze_models.report.sources import Labels
+from obygaze_models.results.compare import SIGNIFICANT, Entrant, paired_scores, shared_clips
+from obygaze_models.results.run import Run
+from obygaze_models.results.scores import ModelScores, average_over_fits
 from obygaze_models.scoring.intervals import Estimate, estimate_mean, holm, restrict, shortage
 from obygaze_models.scoring.metrics import METRICS, Array, baselines
 
@@ -137,7 +137,7 @@ class Tested:
     def entrant(self) -> Entrant:
         """The model, to be compared with others."""
         tables = {self.task.key: self.table}
-        return Entrant(self.run, self.run.folder.name, self.model, self.reads, tables)
+        return Entrant(self.run, self.run.place, self.model, self.reads, tables)
 
     @property
     def kind(self) -> str:
@@ -229,7 +229,12 @@ def results(entries: Sequence[Tested], labels: Labels) -> list[Results]:
         row.is_clear = p_value is not None and p_value < SIGNIFICANT and is_above
     found = []
     for metric, questions in by_metric.items():
-        found.append(Results(metric, _axis(metric, questions), questions))
+        guess = 0.5 if metric == "auroc" else 0.0
+        scored = []
+        for question in questions:
+            scored += [row.score for row in question.rows if row.kind in ("", SUBSET)]
+        axis = axis_of(scored, [guess], guess=guess, ticks=8)
+        found.append(Results(metric, axis, questions))
     return found
 
 
@@ -242,7 +247,10 @@ def _answers(entry: Tested) -> list[str]:
 
 
 def _rows(entries: Sequence[Tested], labels: Labels) -> Iterator[Row]:
-    """Yield the rows of a question: scores, subsets, differences and untested levels."""
+    """Yield the rows of a question: scores, subsets, differences and untested levels.
+
+    A subset is without the clips whose features are all zero, if there are any.
+    """
     if entries[0].kind == "concepts":
         inputs = {entry.reads for entry in entries}
         ranked = sorted(entries, key=lambda entry: -(entry.scores.mean[entry.metric] or 0.0))
@@ -253,10 +261,19 @@ def _rows(entries: Sequence[Tested], labels: Labels) -> Iterator[Row]:
     for entry in entries:
         same = [other for other in entries if other.reads == entry.reads]
         yield score_row(entry, entry.scores, entry.table, entry.reads, _note(entry, same))
-        yield from _without_empty(entry)
+        clips = entry.run.clips
+        empty = clips.loc[clips["blank"], "id"]
+        full = entry.table[~entry.table["id"].isin(empty)]
+        if len(full) not in (0, len(entry.table)):
+            (scores,) = entry.run.score(full)
+            row = score_row(entry, scores, full, "", "")
+            yield replace(row, kind=SUBSET, f1=None, always=None)
     yield from _differences(entries)
-    if entries[0].kind == "levels":
-        yield from _untested(entries[0], labels)
+    codes = [code for code in labels.levels if code not in entries[0].task.levels]
+    untested = sum(clip.level in codes for clip in labels.clips)
+    if untested and entries[0].kind == "levels":
+        names = ", ".join(labels.levels[code] for code in codes)
+        yield Row(names, NONE, of=untested, kind=UNTESTED)
 
 
 def _note(entry: Tested, same: Sequence[Tested]) -> str:
@@ -268,7 +285,7 @@ def _note(entry: Tested, same: Sequence[Tested]) -> str:
     if len(same) > 1:
         parts.append(entry.model)
         if len({other.model for other in same}) < len(same):
-            parts.append(entry.run.experiment.name)
+            parts.append(entry.run.name)
     return ", ".join(parts)
 
 
@@ -315,18 +332,6 @@ def _above_guess(entry: Tested, scores: ModelScores, table: pd.DataFrame, metric
     return above
 
 
-def _without_empty(entry: Tested) -> Iterator[Row]:
-    """Yield the score without the clips whose features are all zero, if there are any."""
-    clips = entry.run.clips
-    empty = clips.loc[clips["blank"], "id"]
-    full = entry.table[~entry.table["id"].isin(empty)]
-    if len(full) in (0, len(entry.table)):
-        return
-    (scores,) = entry.run.score(full)
-    row = score_row(entry, scores, full, "", "")
-    yield replace(row, kind=SUBSET, f1=None, always=None)
-
-
 def _differences(entries: Sequence[Tested]) -> Iterator[Row]:
     """Yield the paired differences between the first entry and entries with other inputs.
 
@@ -345,26 +350,6 @@ def _differences(entries: Sequence[Tested]) -> Iterator[Row]:
         if main.metric in scores and not warnings:
             difference = scores[main.metric].difference
             yield Row(f"{main.reads} − {other.reads}", difference, kind=DIFFERENCE)
-
-
-def _untested(entry: Tested, labels: Labels) -> Iterator[Row]:
-    """Yield a row for the levels that a test leaves out."""
-    codes = [code for code in labels.levels if code not in entry.task.levels]
-    clips = sum(clip.level in codes for clip in labels.clips)
-    if clips:
-        names = ", ".join(labels.levels[code] for code in codes)
-        yield Row(names, Estimate(None), of=clips, kind=UNTESTED)
-
-
-def _axis(metric: str, questions: Sequence[Question]) -> Axis:
-    """Return an axis for all scores and the guess, which is 0.5 for AUROC and 0 otherwise."""
-    guess = 0.5 if metric == "auroc" else 0.0
-    estimates = []
-    for question in questions:
-        for row in question.rows:
-            if row.kind in ("", SUBSET):
-                estimates.append(row.score)
-    return axis_of(estimates, [guess], guess=guess, ticks=8)
 
 
 def axis_of(

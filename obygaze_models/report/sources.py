@@ -20,8 +20,8 @@ from obygaze_features.errors import ExperimentError, ObygazeError
 from obygaze_features.items.films import distinct_titles
 from obygaze_features.manifests import LabelScheme, LabelSet, Level
 from obygaze_features.manifests.labels import SEPARATOR, obygaze_scheme
-from obygaze_models.experiments.annotators import annotators_of
-from obygaze_models.experiments.tables import (
+from obygaze_models.results.annotators import annotators_of
+from obygaze_models.results.run import (
     CONCEPTS_OF,
     LABEL_OF,
     AnyRun,
@@ -142,7 +142,17 @@ def open_sources(sources: Origin | Sequence[Origin]) -> tuple[Labels, list[Run]]
     """Open a manifest or timelines, or else one or more runs on the same labels."""
     if isinstance(sources, Run | Manifest | Timelines | str | Path):
         sources = [sources]
-    opened = [_open(source) for source in sources]
+    opened: list[Run | Manifest | Timelines] = []
+    for source in sources:
+        if isinstance(source, str | Path):
+            folder = Path(source)
+            if (folder / "timelines.json").is_file():
+                source = Timelines.load(folder)
+            elif (folder / "manifest.json").is_file():
+                source = Manifest.load(folder)
+            else:
+                source = load_run(folder)
+        opened.append(source)
     runs = [source for source in opened if isinstance(source, Run)]
     if len(opened) == 1 and not isinstance(opened[0], Run):
         return _labels_of(opened[0]), []
@@ -155,17 +165,6 @@ def open_sources(sources: Origin | Sequence[Origin]) -> tuple[Labels, list[Run]]
             f"the runs are on different labels ({names}); make a page for each set of labels"
         )
     return _labels_of_run(runs[0]), runs
-
-
-def _open(source: Origin) -> Run | Manifest | Timelines:
-    if not isinstance(source, str | Path):
-        return source
-    folder = Path(source)
-    if (folder / "timelines.json").is_file():
-        return Timelines.load(folder)
-    if (folder / "manifest.json").is_file():
-        return Manifest.load(folder)
-    return load_run(folder)
 
 
 def _labels_of(manifest: Manifest | Timelines) -> Labels:
@@ -195,7 +194,10 @@ def _labels_of(manifest: Manifest | Timelines) -> Labels:
 
 
 def _labels_of_run(run: Run) -> Labels:
-    """Return the labels that a run recorded, those of its annotators, and how they were made."""
+    """Return the labels that a run recorded, those of its annotators, and how they were made.
+
+    The page counts the levels of the positive class or, without one, the highest level.
+    """
     about = run.header.manifest
     clips = run.clips
     annotators = {}
@@ -205,11 +207,15 @@ def _labels_of_run(run: Run) -> Labels:
         levels = own[f"{LABEL_OF}{name}"].tolist()
         made = _how_made(run, name)
         annotators[name] = LabelSet(name, own["id"].tolist(), levels, concepts, about=made)
+    positives = [*about.levels][-1:]
+    for task in reversed(run.header.tasks):
+        if task.is_binary and task.classes[1].levels:
+            positives = [*task.classes[1].levels]
     return Labels(
         name=about.name,
         labels=about.labels,
         levels=about.levels,
-        positives=_positives(run),
+        positives=positives,
         clips=_clips_of(clips),
         annotators=annotators,
         citation=about.citation,
@@ -218,20 +224,21 @@ def _labels_of_run(run: Run) -> Labels:
     )
 
 
-def _positives(run: Run) -> list[str]:
-    """Return the levels of the positive class, or the highest level if there is no such class."""
-    for task in run.header.tasks:
-        if task.is_binary and task.classes[1].levels:
-            return [*task.classes[1].levels]
-    return [*run.header.manifest.levels][-1:]
-
-
 def _clips_of(table: pd.DataFrame) -> list[Clip]:
-    """Return the clips of a table such as `Run.clips`."""
+    """Return the clips of a table such as `Run.clips`, film by film, by time and number.
+
+    Films get unique titles.
+    """
     names = ["id", "film", "title", "media", "start", "end", "level"]
     plain = table[names].astype(object).where(table[names].notna(), None)
     plain["concepts"] = table["concepts"].map(_split)
-    return in_scene_order([Clip(*row) for row in plain.to_numpy().tolist()])
+    clips = [Clip(*row) for row in plain.to_numpy().tolist()]
+    titles = distinct_titles({clip.film: clip.title for clip in clips if clip.film})
+    named = [replace(clip, title=titles.get(clip.film, clip.title)) for clip in clips]
+    ordered = []
+    for same in group_by(named, lambda clip: clip.film or clip.media).values():
+        ordered += sorted(same, key=lambda clip: (clip.start or 0.0, clip.number or 0))
+    return ordered
 
 
 def _split(cell: str) -> tuple[str, ...]:
@@ -240,24 +247,19 @@ def _split(cell: str) -> tuple[str, ...]:
 
 
 def _how_made(run: Run, name: str) -> Mapping[str, object]:
-    """Return how a label set of a run's manifest was made; {} if the manifest cannot be used."""
-    manifest = _manifest_of(run)
-    if manifest is None or name not in manifest.label_names:
-        return {}
-    return manifest.labels(name).about
+    """Return how a label set of a run's manifest was made.
 
-
-def _manifest_of(run: Run) -> Manifest | None:
-    """Return a run's manifest, or None if it is missing, changed or remote.
-
-    Remote manifests are not loaded, because a run's file must not decide what is downloaded.
+    Return {} if the manifest is missing, changed or remote. Remote manifests are not loaded,
+    because a run's file must not decide what is downloaded.
     """
-    path = run.experiment.manifest
+    path = run.header.settings.get("manifest", "")
     try:
         manifest = None if is_remote(path) else Manifest.load(path)
     except (ObygazeError, OSError):
-        return None
-    return manifest if manifest and manifest.digest == run.header.manifest.digest else None
+        return {}
+    if manifest is None or manifest.digest != run.header.manifest.digest:
+        return {}
+    return manifest.labels(name).about if name in manifest.label_names else {}
 
 
 def _annotators(manifest: Manifest, labels: LabelSet) -> dict[str, LabelSet]:
@@ -274,16 +276,6 @@ def _annotators(manifest: Manifest, labels: LabelSet) -> dict[str, LabelSet]:
 def is_timed(clips: Sequence[Clip]) -> bool:
     """Return True if every clip has a start and an end."""
     return all(clip.start is not None and clip.end is not None for clip in clips)
-
-
-def in_scene_order(clips: Sequence[Clip]) -> list[Clip]:
-    """Sort each film's clips by time and number, and give films unique titles."""
-    titles = distinct_titles({clip.film: clip.title for clip in clips if clip.film})
-    named = [replace(clip, title=titles.get(clip.film, clip.title)) for clip in clips]
-    ordered = []
-    for same in group_by(named, lambda clip: clip.film or clip.media).values():
-        ordered += sorted(same, key=lambda clip: (clip.start or 0.0, clip.number or 0))
-    return ordered
 
 
 def citation(labels: Labels) -> list[str]:

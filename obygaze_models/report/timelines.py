@@ -41,7 +41,13 @@ def film_lanes(
     """
     if moments is not None and frames is None:
         raise UsageError("moments need the probabilities of frames; add the CSV file of frames")
-    starts = _starts(labels)
+    starts = {}
+    for film, clips in labels.films.items():
+        reached = 0.0
+        for clip in clips:  # a clip without a start follows the clip before
+            start = reached if clip.start is None else clip.start
+            starts[clip.id] = film, start
+            reached = start + 1.0 if clip.end is None else clip.end
     kinds: dict[str, Mapping[str, Any]] = {}
     if timelines is not None:
         kinds["segments"] = _segments(labels, timelines)
@@ -57,18 +63,6 @@ def film_lanes(
         film = next(iter(labels.films))
         raise ExperimentError(f"{frames or timelines} has none of the page's films, such as {film}")
     return lanes
-
-
-def _starts(labels: Labels) -> dict[str, tuple[str, float]]:
-    """Return each clip's film and start; if the start is unknown, the end of the clip before."""
-    starts = {}
-    for film, clips in labels.films.items():
-        reached = 0.0
-        for clip in clips:
-            start = reached if clip.start is None else clip.start
-            starts[clip.id] = film, start
-            reached = start + 1.0 if clip.end is None else clip.end
-    return starts
 
 
 def _spans(
@@ -129,13 +123,17 @@ def video_data(labels: Labels, folder: str | Path | None, page: Path) -> dict[st
         for clip in labels.clips
     ]
     videos = find_videos(items, Path(folder))
+    below = page.resolve().parent
     addresses: dict[str, str] = {}
     missing = []
     for film, clips in labels.films.items():
         own = {}
         for clip in clips:
             if clip.id in videos:
-                own[clip.id] = _address(videos[clip.id], page)
+                path = videos[clip.id].resolve()
+                own[clip.id] = path.as_uri()
+                if path.is_relative_to(below):
+                    own[clip.id] = quote(f"./{path.relative_to(below).as_posix()}")
         files = set(own.values())
         if len(own) == len(clips) and len(files) == 1:
             own = {film: files.pop()}
@@ -143,12 +141,3 @@ def video_data(labels: Labels, folder: str | Path | None, page: Path) -> dict[st
         if not own:
             missing.append(clips[0].title or film)
     return {"of": addresses, "missing": join_some(missing)}
-
-
-def _address(path: Path, page: Path) -> str:
-    """Return a file's URL: relative if the file is below the page's folder, else absolute."""
-    path = path.resolve()
-    folder = page.resolve().parent
-    if path.is_relative_to(folder):
-        return quote(f"./{path.relative_to(folder).as_posix()}")
-    return path.as_uri()

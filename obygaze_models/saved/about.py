@@ -13,6 +13,7 @@ import pandas as pd
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import media_stem
 from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_models.data.features import Features
 from obygaze_models.data.run_warning import RunWarning
 from obygaze_models.data.tasks import Task
 
@@ -24,15 +25,6 @@ CLIP = "clip"
 FILM = "film"
 NO = "no"
 """The footage that a model has seen: the clip, another part of its film, or neither."""
-
-
-class Features(msgspec.Struct, frozen=True, kw_only=True):
-    """The features that a model reads."""
-
-    backbone: dict[str, Any]
-    preprocessing: dict[str, Any]
-    array: str
-    shape: list[int]
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,12 +21,12 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from obygaze_features.common.files import new_folder, read_bytes, read_format, write_bytes
+from obygaze_features.common.plugins import load_object
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.registry import (
     best_of,
     class_path,
-    load_class,
     modules_of,
     plugin_errors,
     trusted_classes,
@@ -51,6 +52,28 @@ ROWS = ("_fit_X", "_y", "classes_")
 Arrays = dict[str, "np.ndarray[Any, Any]"]
 
 
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A fitted estimator and its description.
+
+    Parameters
+    ----------
+    estimator
+        Any fitted estimator.
+    about
+        Its description; empty if the estimator does not come from an experiment.
+    where
+        The name of the model in messages: its folder, if it was loaded.
+    counts
+        The numbers of clips that `train_model` trained and validated on, and that it has seen.
+    """
+
+    estimator: Any
+    about: About = field(default_factory=About)
+    where: str = "the model"
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
 class ModelFile(msgspec.Struct):
     """The content of ``model.json``. `files` has the digest of the arrays."""
 
@@ -60,20 +83,50 @@ class ModelFile(msgspec.Struct):
     files: dict[str, str]
 
 
+@dataclass(frozen=True)
+class Parts:
+    """The classes that a model may contain besides the safe ones, and its arrays by name."""
+
+    trusted: Collection[str]
+    arrays: Arrays = field(default_factory=dict)
+
+    def may_contain(self, path: str) -> bool:
+        """Return True if a class is safe, named by the caller, or has an entry point."""
+        return path in SAFE or path in self.trusted or path in trusted_classes()
+
+
+def as_model(model: Any) -> Model:
+    """Return a `Model` as it is, load one from a path, or wrap a bare estimator."""
+    if isinstance(model, str | Path):
+        return load_model(model)
+    return model if isinstance(model, Model) else Model(model)
+
+
 def save_model(
     model: Any,
     path: str | Path,
-    about: About | None = None,
     *,
     card: str = "",
     overwrite: bool = False,
+    trusted: Collection[str] = (),
 ) -> None:
-    """Save a fitted estimator, or the best estimator of a search, to a folder.
+    """Save a `Model` or a fitted estimator to a folder; of a search, save the best estimator.
 
-    `card` is the text of the ``README.md``. Raise `ExperimentError` if the estimator has parts that
-    cannot be loaded safely, such as a forest.
+    Parameters
+    ----------
+    model
+        A `Model`, or an estimator, which is saved without a description.
+    path
+        The new folder.
+    card
+        The text of the ``README.md``.
+    overwrite
+        Replace an existing model.
+    trusted
+        More classes to allow, as in `load_model`. By default, parts that cannot be loaded safely,
+        such as a forest, raise `ExperimentError`.
     """
-    files = model_files(model, about or About())
+    files = model_files(as_model(model), trusted)
     if card:
         files["README.md"] = card.encode()
     with new_folder(Path(path), overwrite=overwrite, marker=HEADER, allow_missing=True) as folder:
@@ -81,21 +134,20 @@ def save_model(
             write_bytes(folder / name, data)
 
 
-def model_files(model: Any, about: About) -> dict[str, bytes]:
+def model_files(model: Model, trusted: Collection[str] = ()) -> dict[str, bytes]:
     """Return the files of a saved model by name."""
     from safetensors.numpy import save
 
-    model = best_of(model)
-    if hasattr(model, "__sklearn_tags__"):  # trees from a file have no tags
-        check_is_fitted(model)
-    arrays: Arrays = {}
-    tree = _encode(model, "model", arrays)
-    data = save(arrays)
+    estimator = best_of(model.estimator)
+    parts = Parts(trusted)
+    content = _encode(estimator, "model", parts)
+    check_is_fitted(estimator)
+    data = save(parts.arrays)
     header = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
-        "about": msgspec.to_builtins(about),
-        "model": tree,
+        "about": msgspec.to_builtins(model.about),
+        "model": content,
         "files": {ARRAYS: hashlib.sha256(data).hexdigest()},
     }
     header["sha256"] = _digest(header)
@@ -106,8 +158,17 @@ def model_files(model: Any, about: About) -> dict[str, bytes]:
     return {ARRAYS: data, HEADER: msgspec.json.format(text.encode(), indent=2) + b"\n"}
 
 
-def load_model(path: str | Path) -> tuple[Any, About]:
-    """Load a model that `save_model` wrote, and its description."""
+def load_model(path: str | Path, *, trusted: Collection[str] = ()) -> Model:
+    """Load a model that `save_model` wrote.
+
+    Parameters
+    ----------
+    path
+        The model's folder.
+    trusted
+        More classes that the model may contain, such as ``["sklearn.svm:SVR"]``. No code is
+        loaded from the file, but a forged file can make compiled code of these classes crash.
+    """
     from safetensors.numpy import load
 
     path = Path(path)
@@ -119,25 +180,25 @@ def load_model(path: str | Path) -> tuple[Any, About]:
         arrays = load(data)
         if not all(np.isfinite(array).all() for array in arrays.values()):
             raise ExperimentError("the model has numbers that are not finite")
-        model = _decode(header.model, arrays)
+        estimator = _decode(header.model, Parts(trusted, arrays))
     except MemoryError:
         raise
     except Exception as problem:  # edited files can cause any error, but run no code
         raise _damaged(path, first_line(problem)) from None
-    return model, header.about
+    return Model(estimator, header.about, str(path))
 
 
 @contextmanager
-def prediction_errors(path: str | Path, model: Any) -> Iterator[None]:
+def prediction_errors(model: Model) -> Iterator[None]:
     """Convert errors of a loaded model, whose arrays may be forged, to `ExperimentError`."""
     try:
-        with plugin_errors(modules_of(model)):
+        with plugin_errors(modules_of(model.estimator)):
             yield
     except (ExperimentError, MemoryError):
         raise
     except Exception as problem:
         raise ExperimentError(
-            f"{path} cannot predict these clips ({first_line(problem)}); {REMEDY}"
+            f"{model.where} cannot predict these clips ({first_line(problem)}); {REMEDY}"
         ) from None
 
 
@@ -174,8 +235,8 @@ def _digest(header: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
 
 
-def _encode(value: Any, name: str, arrays: Arrays) -> Any:
-    """Convert a value to JSON, and add its arrays to `arrays` under descriptive names."""
+def _encode(value: Any, name: str, parts: Parts) -> Any:
+    """Convert a value to JSON, and add its arrays to `parts` under descriptive names."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, np.generic):
@@ -186,104 +247,91 @@ def _encode(value: Any, name: str, arrays: Arrays) -> Any:
             if value.flags.fnc:
                 kind = "columns"  # sums depend on the order
                 value = value.T
-            arrays[name] = np.ascontiguousarray(value)
+            parts.arrays[name] = np.ascontiguousarray(value)
             return {kind: name}
         if value.dtype.kind in "UO" and value.ndim == 1:
             return {"texts": list(map(str, value))}
     if isinstance(value, list | tuple):
-        items = [_encode(item, f"{name}.{index}", arrays) for index, item in enumerate(value)]
+        items = [_encode(item, f"{name}.{index}", parts) for index, item in enumerate(value)]
         return {"tuple": items} if isinstance(value, tuple) else items
     if isinstance(value, Mapping):  # pairs, because classes may be numbers
         pairs = []
         for key, item in value.items():
-            pairs.append([_encode(key, name, arrays), _encode(item, f"{name}.{key}", arrays)])
+            pairs.append([_encode(key, name, parts), _encode(item, f"{name}.{key}", parts)])
         return {"mapping": pairs}
-    return _encode_object(value, name, arrays)
+    return _encode_object(value, name, parts)
 
 
-def _encode_object(value: Any, name: str, arrays: Arrays) -> dict[str, Any]:
-    if hasattr(value, "tree_"):
-        tree = as_tree(value)
-        if tree is not None and np.array_equal(tree.classes_, value.classes_):
-            value = tree  # arrays, which are checked when loaded
-    path = _path_of(value, name)
+def _encode_object(value: Any, name: str, parts: Parts) -> dict[str, Any]:
+    tree = as_tree(value)
+    if tree is not None and np.array_equal(tree.classes_, value.classes_):
+        value = tree  # arrays, which are checked when loaded
+    path = class_path(type(value))
+    public = re.sub(r"\._\w+", "", path)  # without private modules
+    if public in SAFE | {*parts.trusted}:
+        path = public
+    if not (hasattr(value, "get_params") and parts.may_contain(path)):
+        raise ExperimentError(
+            f"{name} cannot be saved: a {path} cannot be loaded safely (see docs/how-to/extend.md)"
+        )
     state = vars(value)
-    groups = {"fields": state}  # of a tree
-    if hasattr(value, "get_params"):
-        parameters = dict(value.get_params(deep=False))
-        if "memory" in parameters:
-            parameters["memory"] = None  # only for the process that fitted the model
-        own = ROWS if path == NEIGHBOURS else state.keys() - parameters.keys() - NOT_SAVED
-        fitted = {key: state[key] for key in sorted(own) if key in state}
-        groups = {"parameters": parameters, "fitted": fitted}
+    parameters = dict(value.get_params(deep=False))
+    if "memory" in parameters:
+        parameters["memory"] = None  # only for the process that fitted the model
+    own = ROWS if path == NEIGHBOURS else state.keys() - parameters.keys() - NOT_SAVED
+    fitted = {key: state[key] for key in sorted(own) if key in state}
     encoded: dict[str, Any] = {"class": path}
-    for group, items in groups.items():
-        encoded[group] = {
-            key: _encode(item, f"{name}.{key}", arrays) for key, item in items.items()
-        }
+    for group, items in {"parameters": parameters, "fitted": fitted}.items():
+        encoded[group] = {key: _encode(item, f"{name}.{key}", parts) for key, item in items.items()}
     return encoded
 
 
-def _path_of(value: Any, name: str) -> str:
-    """Return the path of a class that a model may contain; raise for any other."""
-    path = class_path(type(value))
-    public = re.sub(r"\._\w+", "", path)  # without private modules
-    if public in SAFE:
-        return public
-    if path in trusted_classes():
-        return path
-    raise ExperimentError(
-        f"{name} cannot be saved: a {path} cannot be loaded safely (see docs/how-to/extend.md)"
-    )
-
-
-def _decode(value: Any, arrays: Arrays, depth: int = 0) -> Any:
+def _decode(value: Any, parts: Parts, depth: int = 0) -> Any:
     """Decode a value from `_encode` into plain values and objects of allowed classes.
 
     `depth` is the number of parts that the value is in.
     """
     if isinstance(value, list):
-        return [_decode(item, arrays, depth) for item in value]
+        return [_decode(item, parts, depth) for item in value]
     if not isinstance(value, dict):
         return value
     if "class" in value:
-        return _decode_object(value, arrays, depth + 1)
+        return _decode_object(value, parts, depth + 1)
     [(kind, content)] = value.items()
     if kind == "array":
-        return arrays[content]
+        return parts.arrays[content]
     if kind == "columns":
-        return arrays[content].T
+        return parts.arrays[content].T
     if kind == "mapping":
-        return {_decode(key, arrays, depth): _decode(item, arrays, depth) for key, item in content}
+        return {_decode(key, parts, depth): _decode(item, parts, depth) for key, item in content}
     if kind == "texts":
         if len(content) * max(map(len, content), default=0) > MAX_CHARACTERS:
             raise ExperimentError("a list of strings is too long")
         return np.array(content, dtype=np.str_)
     if kind == "tuple":
-        return tuple(_decode(item, arrays, depth) for item in content)
+        return tuple(_decode(item, parts, depth) for item in content)
     raise ExperimentError(f"{kind[:60]!r} is not a part of a model")
 
 
-def _decode_object(value: Mapping[str, Any], arrays: Arrays, depth: int) -> Any:
+def _decode_object(value: Mapping[str, Any], parts: Parts, depth: int) -> Any:
     path = value["class"]
-    if path not in SAFE and path not in trusted_classes():
+    if not parts.may_contain(path):
         raise ExperimentError(
-            f"{path[:60]!r} is not a class that obygaze can load. Install its package if you "
-            "trust it"
+            f"{path[:60]!r} is not a class that obygaze can load. If you trust it, install its "
+            "package, or pass it in `trusted`"
         )
     if depth > MAX_NESTING:
         raise ExperimentError("the model has parts that are nested too deeply")
-    kind = load_class(path)
-    groups = {}
+    kind = load_object(path, ExperimentError)
+    groups: dict[str, dict[str, Any]] = {"fitted": {}}
     for group in value.keys() - {"class"}:
         items = value[group].items()
-        groups[group] = {key: _decode(item, arrays, depth) for key, item in items}
-    if "fields" in groups:
-        return kind(**groups["fields"])
-    model = kind(**groups["parameters"])
+        groups[group] = {key: _decode(item, parts, depth) for key, item in items}
+    parameters = groups.get("parameters") or groups.get("fields", {})  # of older trees
+    model = kind(**parameters)
     fitted = groups["fitted"]
     for key, item in fitted.items():
-        if key in groups["parameters"] or key.startswith("__") or hasattr(kind, key):
+        if key in parameters or key.startswith("__") or hasattr(kind, key):
             raise ExperimentError(f"{path} has no fitted attribute {key!r}")
         setattr(model, key, item)
     if fitted and path == NEIGHBOURS:  # compiled code would trust its other arrays

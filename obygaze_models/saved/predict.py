@@ -16,8 +16,8 @@ import pandas as pd
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import require_same_clips
-from obygaze_features.manifests import Manifest
-from obygaze_models.data.dataset import label_clips, with_numbers
+from obygaze_features.manifests import LabelScheme, Manifest
+from obygaze_models.data.dataset import Record, label_clips, with_numbers
 from obygaze_models.data.run_warning import RunWarning, origin_warnings
 from obygaze_models.data.stores import (
     Sources,
@@ -28,11 +28,12 @@ from obygaze_models.data.stores import (
     read_frames,
 )
 from obygaze_models.estimators.classes import move_cut
-from obygaze_models.estimators.outputs import predict_outputs
 from obygaze_models.saved.about import CLIP, NO, About, seen_in_training
-from obygaze_models.saved.model import load_model, prediction_errors
+from obygaze_models.saved.model import Model, as_model, prediction_errors
 from obygaze_models.scoring.metrics import Array, score
 
+TOLERANCE = 1e-3
+"""The tolerance for probabilities below 0, and for the distance of their sums from 1."""
 BLOCK_VALUES = 2**22
 """The approximate number of feature values to process at a time, 32 MiB in float64."""
 
@@ -97,9 +98,15 @@ class FramePredictions:
     loudness: Array
 
 
-def predict(folder: str | Path, store: Stores, *, ids: Sequence[str] | None = None) -> Predictions:
-    """Predict clips of a store, by default all finished clips, with a saved model."""
-    estimator, about = load_model(folder)
+def predict(
+    model: Model | str | Path,
+    store: Stores,
+    *,
+    ids: Sequence[str] | None = None,
+) -> Predictions:
+    """Predict clips of a store, by default all finished clips, with a `Model` or a saved one."""
+    model = as_model(model)
+    about = model.about
     opened = open_for(about, store, ids)
     task = about.learned
     wanted = opened.done_ids(ids)
@@ -114,8 +121,8 @@ def predict(folder: str | Path, store: Stores, *, ids: Sequence[str] | None = No
     blocks = []
     for start in range(0, len(wanted), step):
         block_ids, features = read_input(about, opened, wanted[start : start + step])
-        with prediction_errors(folder, estimator):
-            blocks.append(predict_features(estimator, about, features))
+        with prediction_errors(model):
+            blocks.append(predict_features(model.estimator, about, features))
         clips += block_ids
     values = np.concatenate(blocks)
     called = values[:, 0]
@@ -137,27 +144,46 @@ def predict(folder: str | Path, store: Stores, *, ids: Sequence[str] | None = No
 def predict_features(estimator: Any, about: About, X: Array, **arguments: Any) -> Array:
     """Return class probabilities [N, classes], moved by the model's cut, or numbers [N, 1]."""
     task = about.learned
-    outputs = predict_outputs(estimator, X, task.target_key, len(task.classes), **arguments)
-    return move_cut(outputs, about.cut)
+    if task.target.is_numeric:
+        values = np.asarray(estimator.predict(X), dtype=np.float64).reshape(-1, 1)
+        if len(values) != len(X) or not np.isfinite(values).all():
+            raise ExperimentError("predict must return a finite number for each clip")
+        return values
+
+    shares = np.asarray(estimator.predict_proba(X, **arguments), dtype=np.float64)
+    shape = (len(X), len(estimator.classes_))
+    if shares.shape != shape:
+        raise ExperimentError(f"predict_proba returned shape {shares.shape}, not {shape}")
+    sums_to_1 = abs(shares.sum(axis=1) - 1) < TOLERANCE
+    if not (shares >= -TOLERANCE).all() or not sums_to_1.all():
+        raise ExperimentError(
+            "predict_proba must return probabilities that sum to 1 for each clip "
+            f"(got {shares.min():.3g} to {shares.max():.3g})"
+        )
+    table = np.zeros((len(X), len(task.classes)))
+    table[:, estimator.classes_] = shares
+    return move_cut(table, about.cut)
 
 
 def predict_frames(
-    folder: str | Path,
+    model: Model | str | Path,
     store: Stores,
     ids: Sequence[str] | None = None,
 ) -> FramePredictions:
-    """Predict each frame of clips with a saved model that reads frame sequences.
+    """Predict each frame of clips with a `Model`, or a saved one, that reads frame sequences.
 
     Clips without frames are left out.
     """
-    estimator, about = load_model(folder)
+    model = as_model(model)
+    about = model.about
+    estimator = model.estimator
     if not hasattr(estimator, "predict_frames"):
-        raise ExperimentError(f"{folder} does not predict frames. Train frame-mil")
+        raise ExperimentError(f"{model.where} does not predict frames. Train frame-mil")
     opened = open_for(about, store, ids)
     clips, X = read_input(about, opened, opened.done_ids(ids))
     table = np.zeros((*X.shape[:2], len(about.learned.classes)))
     if clips:
-        with prediction_errors(folder, estimator):
+        with prediction_errors(model):
             frames = estimator.predict_frames(X)
             table[..., estimator.classes_] = frames
             table[np.isnan(frames).any(axis=2)] = np.nan
@@ -174,20 +200,20 @@ def predict_frames(
 
 
 def evaluate(
-    folder: str | Path,
+    model: Model | str | Path,
     store: Stores,
     manifest: Manifest | str | Path,
     *,
     labels: str | None = None,
 ) -> pd.DataFrame:
-    """Score a saved model, and guesses, on a manifest's clips.
+    """Score a `Model` or a saved one, and guesses, on a manifest's clips.
 
     The table has rows for three sets of clips (``on``): ``all clips``, ``unseen clips``, and
     ``clips of unseen films``. Only the last shows how well the model works on a new film. Each set
     that has clips has a row for the model. It also has a row for each kind of guess if the model
     predicts numbers, or two classes that both have clips.
     """
-    predictions = predict(folder, store)
+    predictions = predict(model, store)
     about = predictions.about
     task = about.learned
     manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(manifest)
@@ -195,17 +221,12 @@ def evaluate(
     if task.target.is_numeric:
         manifest = with_numbers(manifest, task.key)
     scheme = manifest.label_scheme(labels)
-    for level, name in about.levels.items():
-        own_name = scheme.name_of.get(level, name)
-        if level in task.levels and name.casefold() != own_name.casefold():
-            raise ExperimentError(
-                f"the level {level} is {name!r} for the model, but {own_name!r} in "
-                f"{manifest.name}. Rename one of the levels"
-            )
+    _require_labels(about, manifest, scheme)
     known = predictions.table["id"].isin(manifest.labels(labels).ids)
     table = predictions.table[known]
     values = predictions.values[known]
-    clips = label_clips(manifest, table["id"].tolist(), values, scheme.concept_names, labels=labels)
+    record = Record(manifest=manifest, label_set=manifest.labels(labels))
+    clips = label_clips(record, table["id"].tolist(), values, scheme.concept_names)
     codes = task.labels(clips)
     is_labelled = task.target.takes_part(codes)
     if not is_labelled.any():
@@ -237,6 +258,23 @@ def evaluate(
                 }
             )
     return pd.DataFrame(rows)
+
+
+def _require_labels(about: About, manifest: Manifest, scheme: LabelScheme) -> None:
+    """Raise unless a label scheme has the concept and the names of levels that a model learned."""
+    task = about.learned
+    if task.concept not in ("", *scheme.concept_names):
+        raise ExperimentError(
+            f"{manifest.name} has no concept {task.concept!r}, which the model detects. Evaluate "
+            "the model on a manifest with this concept"
+        )
+    for level, name in about.levels.items():
+        own_name = scheme.name_of.get(level, name)
+        if level in task.levels and name.casefold() != own_name.casefold():
+            raise ExperimentError(
+                f"the level {level} is {name!r} for the model, but {own_name!r} in "
+                f"{manifest.name}. Rename one of the levels"
+            )
 
 
 def open_for(about: About, store: Stores, ids: Sequence[str] | None = None) -> Sources:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from obygaze_features.errors import BiasError, UsageError
-from obygaze_models.bias.association import Settings, associate, associate_each
+from obygaze_models.studies.bias.association import Settings, associate, associate_each
 from tests.kit.floats import close
 
 X = [[1, 0], [2, 1], [1, 1]]

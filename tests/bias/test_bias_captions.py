@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from obygaze_models.bias.captions import emotion_rates, read_captions
-from obygaze_models.bias.inputs import shipped_lexicon
-from obygaze_models.bias.ratings import CLASSIFIER, cronbach_alpha, ratings, read_labels
+from obygaze_models.studies.bias.captions import emotion_rates, read_captions
+from obygaze_models.studies.bias.inputs import shipped_lexicon
+from obygaze_models.studies.bias.ratings import CLASSIFIER, cronbach_alpha, ratings, read_labels
 from tests.kit.files import csv_rows, refused, tips, write
 from tests.kit.floats import close
 

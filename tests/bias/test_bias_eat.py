@@ -10,9 +10,9 @@ import pytest
 import obygaze_features as of
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import LabelSet
-from obygaze_models.bias.association import Settings, associate, associate_each
-from obygaze_models.bias.battery import read_battery, run_battery
-from obygaze_models.bias.inputs import open_vectors
+from obygaze_models.studies.bias.association import Settings, associate, associate_each
+from obygaze_models.studies.bias.battery import read_battery, run_battery
+from obygaze_models.studies.bias.inputs import open_vectors
 from tests.kit.clips import CLIP, STIMULI, write_battery
 from tests.kit.files import csv_rows, refused, texts, tips, write
 from tests.kit.floats import close

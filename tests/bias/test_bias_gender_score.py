@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from obygaze_features.errors import BiasError
-from obygaze_models.bias.gender_score import gender_of, gender_score, gender_scores
-from obygaze_models.bias.inputs import shipped_lexicon
+from obygaze_models.studies.bias.gender_score import gender_of, gender_score, gender_scores
+from obygaze_models.studies.bias.inputs import shipped_lexicon
 from tests.kit.files import csv_rows, tips, write
 from tests.kit.floats import close
 

@@ -53,7 +53,6 @@ def test_each_direction_is_the_normal_of_an_svm(bank):
             bank.output = output
             assert bank.transform(X_VAL)[:, column] == pytest.approx(decisions / scale, abs=1e-5)
         bank.output = "distance"
-    assert bank.cosines() == close(bank.cavs_ @ bank.cavs_.T)
     # Clips with -1 are ignored.
     part = np.random.default_rng(0).random(len(X)) < 0.7
     left_out = fit(C=1.0, Y=np.where(part[:, None], Y, -1))

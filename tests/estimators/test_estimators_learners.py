@@ -17,8 +17,7 @@ from obygaze_models.data.targets import concept_targets
 from obygaze_models.estimators import logistic, svm_solver
 from obygaze_models.estimators.classes import fit_temperature
 from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
-from obygaze_models.experiments.experiment import Learner
-from obygaze_models.experiments.fit import FitMemo
+from obygaze_models.experiments.fit import FitMemo, predict_rows
 from tests.kit.clips import small_clips
 from tests.kit.fits import fit_on
 from tests.kit.floats import close
@@ -38,30 +37,35 @@ BOTH = np.sort(np.r_[TRAIN, VALIDATION])
 
 def fit(name, data=DATA, train=TRAIN, validation=VALIDATION, labels=LABELS, memo=None, **options):
     negatives = options.pop("negatives", "a")
-    learner = Learner(name, QUICK.get(name, {}) | options, negatives)
+    estimator = make_estimator(name, QUICK.get(name, {}) | options)
+    learner = om.Learner(estimator, negatives=negatives)
     return fit_on(learner, data, train, validation, labels, memo)
+
+
+def on_test(model, data=DATA):
+    return predict_rows(model, data, TEST)
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_every_estimator_learns_and_sees_no_test_clip(name):
-    fitted = fit(name)
-    before = fitted.probabilities(DATA, TEST)
+    model = fit(name)
+    before = on_test(model)
     assert before.shape == (len(TEST), 2)
     assert before.sum(axis=1) == close(1)
-    json.dumps(fitted.facts, allow_nan=False)
+    json.dumps(model.about.facts, allow_nan=False)
     if name not in WEAK:
         assert ((before[:, 1] > 0.5) == LABELS[TEST]).mean() > 0.6
 
     in_test = DATA.folds == 5
-    assert not in_test[fitted.seen].any()
+    assert not {*np.array(DATA.ids)[in_test]} & {*model.about.seen}
     edited = replace(DATA, X=np.where(in_test[:, None], np.float32(1e3), DATA.X))
     edited = replace(edited, frames=np.where(in_test[:, None, None], np.float16(1e3), DATA.frames))
     labels = LABELS
-    if fitted.reads in ("features", "frames"):
+    if model.about.reads in ("features", "frames"):
         edited = replace(edited, concepts=DATA.concepts | in_test[:, None])
         labels = np.where(in_test, 1, LABELS)
     changed = fit(name, edited, labels=labels)
-    assert (changed.probabilities(DATA, TEST) == before).all()
+    assert (on_test(changed) == before).all()
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
@@ -71,45 +75,45 @@ def test_a_class_absent_from_training_has_probability_zero(name):
     train, validation = (
         np.flatnonzero(np.isin(DATA.folds, folds) & (labels >= 0)) for folds in ([0, 1, 2, 3], [4])
     )
-    table = fit(name, DATA, train, validation, labels).probabilities(DATA, TEST)
+    table = on_test(fit(name, DATA, train, validation, labels))
     assert table.shape == (len(TEST), 3)
     assert (table[:, 1] == 0).all()
 
 
 def test_concepts_are_learned_from_all_clips_of_the_folds():
     """Sure against Hard Negatives trains on no Easy Negative, but its concepts use them."""
-    fitted = fit("pcbm-tree", negatives="a")
+    model = fit("pcbm-tree", negatives="a")
     easy = np.flatnonzero((LEVELS == "EN") & (DATA.folds < 4))
     targets = concept_targets(DATA.levels, DATA.concepts, "a")
     known, held = DATA.folds < 4, DATA.folds == 4
-    bank = om.ConceptBank(random_state=fitted.estimator.random_state).fit(
+    bank = om.ConceptBank(random_state=model.estimator.random_state).fit(
         DATA.X[known], targets[known], X_val=DATA.X[held], concepts_val=targets[held]
     )
-    assert (fitted.estimator.bank_.cavs_ == bank.cavs_).all()
-    assert {*easy, *TRAIN, *VALIDATION} <= set(fitted.seen)
+    assert (model.estimator.bank_.cavs_ == bank.cavs_).all()
+    assert {*DATA.ids_at(easy), *DATA.ids_at(BOTH)} <= {*model.about.seen}
     # Where folds do not describe the draw, the very rows are used.
     mixed = fit("pcbm-tree", train=BOTH[::2], validation=BOTH[1::2], negatives="c")
-    assert (mixed.seen == BOTH).all()
+    assert [*mixed.about.seen] == DATA.ids_at(BOTH)
     unfolded = replace(DATA, folds=np.where(DATA.folds == 3, -1, DATA.folds))
-    assert (fit("pcbm-tree", unfolded, negatives="c").seen == BOTH).all()
+    assert [*fit("pcbm-tree", unfolded, negatives="c").about.seen] == DATA.ids_at(BOTH)
 
 
 def test_facts_tell_what_was_chosen():
     released = fit("pcbm-tree", negatives="b", bank__C=0.05, head__random_state=42)
-    assert {quality["C"] for quality in released.facts["concepts"].values()} == {0.05}
+    assert {quality["C"] for quality in released.about.facts["concepts"].values()} == {0.05}
     model = make_estimator("pcbm-tree", {"head__random_state": 42}, random_state=7)
     assert (model.random_state, model.bank.random_state, model.head.random_state) == (7, 7, 42)
 
 
 def test_a_film_prior_counts_the_clips_of_each_film():
-    odds = fit("film-prior").probabilities(DATA, TEST)[:, 1]
+    odds = on_test(fit("film-prior"))[:, 1]
     share = (LABELS[TRAIN] == 1).mean()
     for row, probability in zip(TEST, odds, strict=True):
         of_film = TRAIN[DATA.groups[TRAIN] == DATA.groups[row]]
         positives = (LABELS[of_film] == 1).sum()
         assert probability == close((positives + share) / (len(of_film) + 1))
     rows = np.r_[TRAIN[LABELS[TRAIN] == 1][:5], TRAIN[LABELS[TRAIN] == 0]]
-    table = fit("majority", train=rows).probabilities(DATA, TEST)
+    table = on_test(fit("majority", train=rows))
     assert table[:, 1] == close(share)
 
 

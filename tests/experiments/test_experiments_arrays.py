@@ -1,20 +1,39 @@
-"""What arrays, Python objects and odd options do; each fails until there is a core on arrays."""
+"""Arrays and Python objects, and odd options of experiments."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
+import sklearn
 from msgspec import structs
-from sklearn.model_selection import GroupKFold, cross_val_score
+from sklearn.cluster import KMeans
+from sklearn.compose import ColumnTransformer
+from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import f1_score, roc_auc_score
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    KFold,
+    LeaveOneGroupOut,
+    StratifiedGroupKFold,
+    cross_val_predict,
+    cross_val_score,
+)
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import obygaze_models as om
-from obygaze_features.errors import ExperimentError, ManifestError
+from obygaze_features.errors import ExperimentError, ObygazeError
 from obygaze_features.manifests import LabelScheme, Manifest
 from tests.conftest import run_obygaze
-from tests.kit.files import csv_rows, refused, write
+from tests.kit.files import refused
+from tests.kit.floats import close
+from tests.kit.intervals import cross_validated_interval
 from tests.kit.run import write_experiment
-
-pytestmark = pytest.mark.xfail(strict=True, reason="A core on arrays")
 
 
 @pytest.mark.parametrize("negatives", [["EN"], "EN"])
@@ -23,12 +42,9 @@ def test_negatives_of_a_concept_are_used_or_refused(marked, negatives):
         om.load_dataset(marked.manifest, marked.store, concept="Look", negatives=negatives)
 
 
-def test_an_experiment_takes_estimator_objects(experiment, tmp_path):
-    models = (om.LinearSVMProbe(C=0.1), {"name": "svm", "as": "named", "C": 0.1})
-    run = om.run_experiment(structs.replace(experiment, estimators=models), tmp_path / "run")
-    by_model = run.predictions.groupby("model", observed=True)["probability"]
-    first, second = (by_model.get_group(name).to_numpy() for name in run.models)
-    np.testing.assert_array_equal(first, second)
+def test_an_experiment_names_estimators(experiment):
+    with pytest.raises(ExperimentError, match=r"LinearSVMProbe objects to om\.cross_validate"):
+        structs.replace(experiment, estimators=(om.LinearSVMProbe(C=0.1),)).check()
 
 
 def test_a_manifest_without_the_concept_is_refused(marked, tmp_path):
@@ -49,38 +65,277 @@ def test_a_manifest_without_the_concept_is_refused(marked, tmp_path):
     evaluated = run_obygaze(
         "models", "evaluate", tmp_path / "model", marked.store, tmp_path / "plain"
     )
-    refused(evaluated, "Look")
+    refused(evaluated, "toy has no concept 'Look'")
 
 
-@pytest.fixture
-def outside(make_run, tmp_path):
-    rows = csv_rows(make_run("good").folder / "predictions.csv")
-    unique = {(row["id"], row["fit"]): row["probability"] for row in rows}
-    lines = [f"{clip},{fit},{value}" for (clip, fit), value in unique.items()]
-    return write(tmp_path / "theirs.csv", "id,fit,probability", *lines)
+SLIPS = [
+    ("leave-film-out", {"validation_films": -1}, "from 0 up (got -1)"),
+    ("leave-film-out", {"min_clips": 2.5}, "whole number from 1 up (got 2.5)"),
+    ("leave-film-out", {"min_clips": "3"}, "got '3'"),
+    ("leave-film-out", {"films": 3}, "unexpected keyword argument 'films'"),
+]
 
 
-def test_a_run_may_have_only_outside_predictions(world, outside, tmp_path):
-    toml = write_experiment(tmp_path / "e.toml", world, estimators=[], predictions=[outside])
-    assert "theirs" in run_obygaze("models", "run", toml, "--dry-run", code=0).output
-    run_obygaze("models", "run", toml, "-o", tmp_path / "run", code=0)
-
-
-@pytest.mark.parametrize("option", [{"validation_films": -1}, {"min_clips": 2.5}])
-def test_options_of_a_protocol_have_ranges(experiment, option, tmp_path):
-    protocol = {"name": "leave-film-out"} | option
-    chosen = structs.replace(experiment, split=None, protocol=protocol, estimators=("svm",))
-    with pytest.raises(ExperimentError, match=next(iter(option))):
-        om.run_experiment(chosen, tmp_path / "run")
+@pytest.mark.parametrize(("protocol", "option", "fact"), SLIPS)
+def test_options_of_a_protocol_have_ranges(world, protocol, option, fact, tmp_path):
+    table = {"name": protocol} | option
+    toml = write_experiment(tmp_path / "e.toml", world, split=None, protocol=table)
+    refused(run_obygaze("models", "run", toml, "--dry-run"), next(iter(option)), fact)
 
 
 def test_a_learning_curve_needs_one_film_or_more(experiment):
-    chosen = structs.replace(experiment, estimators=("logistic",))
-    with pytest.raises((ExperimentError, ManifestError), match="films"):
-        om.learning_curve(chosen, [-1])
+    with pytest.raises(ExperimentError, match=r"films must be 1 or more \(got -1\)"):
+        om.learning_curve(experiment, [-1])
 
 
-def test_a_film_prior_is_cross_validated_by_its_groups(clips):
-    films = np.array(clips.data.groups)
-    scores = cross_val_score(om.FilmPrior(), clips.X, clips.y, groups=films, cv=GroupKFold(2))
-    assert np.isfinite(scores).all()
+def test_a_film_prior_is_cross_validated_without_its_films(clips):
+    films, cv = np.array(clips.data.groups), GroupKFold(2)
+    with pytest.warns(UserWarning, match="groups=films"):
+        scores = cross_val_score(om.FilmPrior(), clips.X, clips.y, groups=films, cv=cv)
+    overall = DummyClassifier(strategy="prior")
+    assert (
+        scores.tolist() == cross_val_score(overall, clips.X, clips.y, groups=films, cv=cv).tolist()
+    )
+
+
+FILMS = [f"film {number}" for number in range(6)]
+SIZE = 40
+MODELS = {
+    "pipeline": make_pipeline(StandardScaler(), LogisticRegression(C=0.5)),
+    "network": om.MLPProbe(max_iter=5),
+    "forest": RandomForestClassifier(5),
+    "prior": DummyClassifier(),
+}
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    """Features, two classes and films; a look of each film, and a signal."""
+    chance = np.random.default_rng(5)
+    films = np.repeat(FILMS, SIZE)
+    y = np.tile(["calm", "tense", "calm", "calm", "tense"], len(films) // 5)
+    X = chance.normal(size=(len(films), 6)) + (y == "tense")[:, None]
+    return X + np.repeat(chance.normal(size=(6, 6)), SIZE, axis=0), y, films
+
+
+@pytest.fixture(scope="module")
+def run(arrays):
+    return om.cross_validate(MODELS, om.dataset(*arrays))
+
+
+def predicted(run, model):
+    """Return the positive class's probabilities in the order of the rows."""
+    table = run.predictions[run.predictions["model"] == model].set_index("id")["probability"]
+    return table.sort_index().to_numpy()
+
+
+def test_arrays_are_scored_compared_and_shown(run, tmp_path):
+    assert [*run.models] == [*MODELS]
+    scores = run.scores().query("metric == 'auroc' and group == ''").set_index("model")
+    assert (scores["films"] == len(FILMS)).all()
+    assert (scores.loc[["pipeline", "network"], "low"] > 0.5).all()
+    compared = om.compare(run).table.query("metric == 'auroc'").set_index("model")
+    means = scores["mean"] - scores.loc["pipeline", "mean"]
+    assert compared["difference"].to_dict() == close(means.drop("pipeline").to_dict())
+    page = om.report(run, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "pipeline" in page
+
+
+def test_a_pipeline_on_arrays_predicts_as_in_scikit_learn(arrays, run):
+    X, y, films = arrays
+    expected = cross_val_predict(
+        MODELS["pipeline"], X, y, groups=films, cv=om.LeaveFilmOut(), method="predict_proba"
+    )[:, 1]
+    np.testing.assert_array_equal(predicted(run, "pipeline"), expected)
+    areas = [roc_auc_score(y[films == film], expected[films == film]) for film in FILMS]
+    row = run.scores().query("metric == 'auroc' and group == ''").iloc[0]
+    assert row["mean"] == close(np.mean(areas))
+    assert (row["low"], row["high"]) == close(np.clip(cross_validated_interval(areas), 0, 1))
+
+
+SPLITTERS = [
+    StratifiedGroupKFold(3),
+    GroupKFold(2),
+    KFold(4, shuffle=True, random_state=0),
+    5,
+]
+
+
+@pytest.mark.parametrize("cv", SPLITTERS, ids=str)
+def test_splitters_of_scikit_learn_are_taken(arrays, cv):
+    X, y, films = arrays
+    keeps_films = isinstance(cv, GroupKFold | StratifiedGroupKFold)
+    models = {"m": MODELS["pipeline"], "svm": om.LinearSVMProbe(C=0.1)}
+    run = om.cross_validate(models, om.dataset(*arrays), cv=cv)
+    groups = films if keeps_films else None
+    expected = cross_val_predict(
+        MODELS["pipeline"], X, y, groups=groups, cv=cv, method="predict_proba"
+    )
+    np.testing.assert_array_equal(predicted(run, "m"), expected[:, 1])
+    assert (run.fits["validated"] == 0).all()
+    assert (run.is_mixed, run.header.protocol) == (not keeps_films, str(cv))
+
+
+def test_our_splitters_work_in_scikit_learn(arrays):
+    X, y, films = arrays
+    ours, theirs = (
+        cross_val_score(MODELS["pipeline"], X, y, groups=films, cv=cv)
+        for cv in (om.LeaveFilmOut(balance="none"), LeaveOneGroupOut())
+    )
+    assert ours.tolist() == theirs.tolist()
+    search = GridSearchCV(LogisticRegression(), {"C": [0.01, 1.0]}, cv=om.LeaveFilmOut())
+    assert search.fit(X, y, groups=films).n_splits_ == len(FILMS)
+    with sklearn.config_context(enable_metadata_routing=True):
+        cv, groups = om.LeaveFilmOut(balance="none"), {"groups": films}
+        routed = cross_val_score(MODELS["pipeline"], X, y, params=groups, cv=cv)
+    assert routed.tolist() == theirs.tolist()
+    codes = np.unique(films, return_inverse=True)[1]
+    scores = cross_val_score(MODELS["pipeline"], X, y, groups=codes, cv=om.EveryFold())
+    assert len(scores) == len(FILMS)
+
+
+def test_a_table_keeps_its_names_and_ids(arrays):
+    X, y, films = arrays
+    names = ["red", "green", "blue", "loud", "fast", "dark"]
+    ids = [f"clip-{row:03}" for row in range(len(X))]
+    table = pd.DataFrame(X, columns=names, index=ids)
+    by_name = ColumnTransformer([("scaled", StandardScaler(), ["loud", "red"])])
+    model = make_pipeline(by_name, LogisticRegression())
+    data = om.dataset(table, pd.Series(y, ids), pd.Series(films, ids))
+    assert (data.ids, data.columns) == (ids, tuple(names))
+    cv = om.LeaveFilmOut(balance="none")
+    run = om.cross_validate({"named": model}, data, cv=cv)
+    expected = cross_val_predict(
+        model, table, y, groups=films, cv=LeaveOneGroupOut(), method="predict_proba"
+    )
+    np.testing.assert_array_equal(predicted(run, "named"), expected[:, 1])
+
+
+def same(first, second):
+    for name in ("clips", "fits", "predictions", "reasons"):
+        tables = [getattr(run, name) for run in (first, second)]
+        tables = [table.drop(columns=["folder", "not_saved"], errors="ignore") for table in tables]
+        pd.testing.assert_frame_equal(*tables, check_exact=True)
+    pd.testing.assert_frame_equal(first.scores(), second.scores(), check_exact=True)
+    return True
+
+
+def test_a_saved_run_is_the_same_and_names_what_it_lacks(arrays, run, tmp_path):
+    saved = run.save(tmp_path / "run")
+    assert same(run, saved)
+    assert same(run, om.load_run(tmp_path / "run"))
+    [warning] = [warning for warning in saved.warnings if warning.code == "not-saved"]
+    assert warning.subject == "forest"
+    assert {row["model"] for row in saved.saved} == {"pipeline", "network", "prior"}
+    row = next(row for row in saved.saved if row["model"] == "pipeline")
+    rows = arrays[2] == row["name"].removeprefix("test ")
+    model = om.load_model(row["folder"]).estimator
+    own = saved.predictions[(saved.predictions["model"] == "pipeline")]
+    own = own[own["fit"] == row["fit"]]["probability"]
+    assert own.tolist() == model.predict_proba(arrays[0][rows])[:, 1].tolist()
+    with pytest.raises(ExperimentError, match="on disk already"):
+        saved.save(tmp_path / "again")
+    kept = om.cross_validate(MODELS, om.dataset(*arrays), output=tmp_path / "kept")
+    assert same(saved, kept)
+    assert [w for w in kept.warnings if w.code == "not-saved"] == [warning]
+
+
+@pytest.mark.night
+def test_processes_change_nothing(arrays, run):
+    assert same(run, om.cross_validate(MODELS, om.dataset(*arrays), n_jobs=2))
+
+
+def test_numbers_and_three_classes_are_predicted_as_in_scikit_learn(arrays):
+    X, _, films = arrays
+    y = X @ np.arange(6.0)
+    split = {"groups": films, "cv": GroupKFold(3)}
+    run = om.cross_validate(Ridge(), om.dataset(X, y, films), cv=split["cv"])
+    table = run.predictions.set_index("id").sort_index()
+    assert table["value"].tolist() == cross_val_predict(Ridge(), X, y, **split).tolist()
+    y = np.digitize(y, [-3, 3])
+    model = LogisticRegression()
+    run = om.cross_validate(model, om.dataset(X, y, films), cv=split["cv"])
+    table = run.predictions.set_index("id").sort_index().filter(like="probability")
+    expected = cross_val_predict(model, X, y, **split, method="predict_proba")
+    np.testing.assert_array_equal(table.to_numpy(), expected)
+
+
+def test_all_models_get_the_folds_that_are_drawn(arrays):
+    """Also if the splitter draws others each time, or can be read only once."""
+    X, y, films = arrays
+    cvs = KFold(3, shuffle=True), om.LeaveFilmOut(random_state=None)
+    for cv in (*cvs, LeaveOneGroupOut().split(X, y, films)):
+        models = dict.fromkeys("ab", MODELS["pipeline"])
+        run = om.cross_validate(models, om.dataset(*arrays), cv=cv)
+        first, second = (table for _, table in run.predictions.groupby("model", observed=True))
+        assert len(first) == len(X)
+        assert first["id"].tolist() == second["id"].tolist()
+        assert first["probability"].tolist() == second["probability"].tolist()
+
+
+NAMES = [("a b", "a-B"), ("",), ("..",), ("../up",), (1,), ("é" * 101,)]
+
+
+@pytest.mark.parametrize("names", NAMES)
+def test_each_model_has_a_folder_of_its_own(arrays, names, tmp_path):
+    models = dict.fromkeys(names, MODELS["prior"])
+    with pytest.raises(ExperimentError, match="name"):
+        om.cross_validate(models, om.dataset(*arrays), output=tmp_path / "run")
+
+
+class Broken(LogisticRegression):
+    """A model that cannot be fitted."""
+
+    def fit(self, X, y):
+        raise ValueError("no luck today")
+
+
+def test_one_reason_for_all_fits_is_raised(arrays):
+    data = om.dataset(*arrays)
+    with pytest.raises(ExperimentError, match=r"^broken cannot be .*: no luck today"):
+        om.cross_validate({"broken": Broken(), "prior": DummyClassifier()}, data)
+    with pytest.raises(ExperimentError, match="KMeans is neither a regressor nor a classifier"):
+        om.cross_validate(KMeans(), data)
+
+
+@pytest.mark.parametrize(("change", "fact"), [
+    ({"ids": ["same"] * 240}, "same"), ({"y": ["calm", "tense"]}, "240, 2"),
+    ({"X": np.full((240, 6), np.nan)}, "NaN"), ({"y": np.full(240, "calm")}, "calm"),
+    ({"X": np.zeros(240)}, "2D"), ({"groups": FILMS}, "240, 6"),
+])  # fmt: skip
+def test_arrays_that_do_not_fit_are_refused(arrays, change, fact):
+    X, y, films = arrays
+    with pytest.raises((ValueError, ObygazeError), match=fact):
+        om.dataset(**{"X": X, "y": y, "groups": films} | change)
+
+
+def test_validation_clips_choose_the_threshold(arrays, tmp_path):
+    X, y, films = arrays
+    tense = y == "tense"
+    search = GridSearchCV(LogisticRegression(), {"C": [1.0]}, cv=2)  # its best one is saved
+    learner = om.Learner(search, threshold="validation")
+    cv = om.LeaveFilmOut(balance="none")
+    run = om.cross_validate({"cut": learner}, om.dataset(*arrays), cv=cv, output=tmp_path / "run")
+    for row in run.saved:
+        held, tested = (films == name for name in re.findall(r"film \d", row["name"])[::-1])
+        model = LogisticRegression().fit(X[~(held | tested)], y[~(held | tested)])
+        p, t = model.predict_proba(X)[:, 1], row["cut"]
+        best = max(f1_score(tense[held], p[held] > cut) for cut in [0, *p[held]])
+        assert f1_score(tense[held], p[held] > t) == best
+        own = run.predictions.loc[run.predictions["fit"] == row["fit"], "probability"]
+        assert own.to_numpy() == close((p * (1 - t) / (p + t - 2 * p * t))[tested])
+        assert (row["validated"], om.load_model(row["folder"]).about.cut) == (SIZE, t)
+
+
+def test_more_tests_and_seeds_keep_the_first_fits(arrays, run):
+    data = om.dataset(*arrays)
+    late = np.arange(len(data)) % SIZE >= SIZE // 2
+    with pytest.raises(ExperimentError, match="like the task"):
+        om.cross_validate(MODELS["pipeline"], data, tests={"calm vs tense": data.y})
+    tests = {"late": np.where(late, data.y, -1), "all": data.y}
+    more = om.cross_validate(MODELS["pipeline"], data, tests=tests, seeds=(0, 7))
+    assert more.fits["seed"].nunique() == 2 * len(FILMS)
+    first = more.predictions[more.predictions["fit"] < len(FILMS)]
+    by_test = first.set_index("test")["probability"]
+    for test, rows in {"late": late, "all": slice(None)}.items():
+        assert by_test.loc[test].tolist() == predicted(run, "pipeline")[rows].tolist()

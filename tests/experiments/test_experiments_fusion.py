@@ -9,14 +9,12 @@ import pytest
 from msgspec import structs
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import Pipeline
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Concept, Manifest
 from obygaze_features.store import ArraySpec
-from obygaze_models.experiments.fit import rows_of
-from obygaze_models.experiments.plan import make_plan
 from tests.conftest import run_obygaze
 from tests.kit import run as kit
 from tests.kit.files import refused
@@ -63,7 +61,7 @@ def experiment(folder, **keys):
     values = {
         "name": "Senses", "manifest": "manifest", "store": [f"{name}.zarr" for name in ALONE],
         "positives": ["S"], "train_negatives": ["EN"], "split": "ten", "protocol": "split",
-        "estimators": ["logistic"],
+        "estimators": ["logistic"], "balance": "none",
     }  # fmt: skip
     return kit.write_experiment(folder / "experiment.toml", **values | keys)
 
@@ -95,14 +93,6 @@ def test_fusion_finds_the_informative_store(senses, fused):
     assert scores["logistic"]["mean"] > best - 0.06
 
 
-def used_by(folder):
-    """Return a mask of the clips that the first fit has used."""
-    plan = make_plan(experiment(folder))
-    used = np.zeros(len(plan.data), bool)
-    used[rows_of(plan, next(plan.fits())).seen] = True
-    return used
-
-
 def test_scales_come_from_training_clips_alone(senses, fused, tmp_path):
     """Compare with scikit-learn on columns scaled by hand, also after saving."""
     folder, stores, ids, truth, hear = senses
@@ -113,11 +103,12 @@ def test_scales_come_from_training_clips_alone(senses, fused, tmp_path):
     assert data.ids == heard
     assert data.X[:, 12:18] == close(hear[~SILENT], eps=1e-5)
     truth = truth[~SILENT]
-    seen = used_by(folder)
+    predicted = om.predict(model, stores)
+    seen = predicted.table["seen"] != "no"
     parts = [part - part[seen].mean(axis=0) for part in np.split(data.X, [12, 18], axis=1)]
     scaled = np.hstack([part / np.sqrt(part[seen].var(axis=0).sum()) for part in parts])
     oracle = LogisticRegression(solver="liblinear").fit(scaled[seen], truth[seen])
-    shares = om.predict(model, stores).values
+    shares = predicted.values
     np.testing.assert_allclose(shares, oracle.predict_proba(scaled), atol=1e-3)
     np.testing.assert_allclose(fit.probabilities, shares[np.isin(heard, fit.ids), 1], atol=1e-6)
     command = ("models", "evaluate", model, *stores, folder / "manifest", "--json")
@@ -125,21 +116,12 @@ def test_scales_come_from_training_clips_alone(senses, fused, tmp_path):
     assert answer == om.evaluate(model, stores, folder / "manifest")["auroc"].iloc[0]
     with pytest.raises(ExperimentError, match="does not fit"):
         om.predict(model, stores[0])
-    used = om.train_model(experiment(folder, estimators=["logistic"]), tmp_path / "use")
+    om.train_model(experiment(folder, estimators=["logistic"]), tmp_path / "use")
     silent = ids[5]
     named = [argument for store in stores for argument in ("--store", store)]
     refused(
-        run_obygaze("models", "explain", used["path"], silent, *named), f"unknown id '{silent}'"
+        run_obygaze("models", "explain", tmp_path / "use", silent, *named), f"unknown id '{silent}'"
     )
-
-
-def test_a_search_among_clips_without_films():
-    X, y = np.random.default_rng(0).normal(size=(60, 6)), np.arange(60) % 2
-    search = GridSearchCV(LogisticRegression(), {"C": [0.1, 1.0]})
-    model = om.StoreFusion(search, {"see": 3, "hear": 3})
-    for films in (None, np.full(60, ""), np.full(60, "one"), (np.arange(60) // 6).astype(str)):
-        assert model.fit(X, y, groups=films).predict(X).shape == (60,)
-        assert search.cv is None
 
 
 def test_every_model_of_features_is_fused(marked, tmp_path):
@@ -156,8 +138,9 @@ def test_every_model_of_features_is_fused(marked, tmp_path):
     run = om.run_experiment(own, tmp_path / "run")
     assert run.header.skipped == []
     for number, (line, fit) in enumerate(zip(run.saved, fits_of(run), strict=True)):
-        model, about = om.load_model(line["folder"])
-        assert isinstance(model, om.StoreFusion) == (number < 7)
+        loaded = om.load_model(line["folder"])
+        model, about = loaded.estimator, loaded.about
+        assert isinstance(model, Pipeline) == (number < 7)
         if about.reads == "features":
             shares = om.predict(line["folder"], stores, ids=fit.ids).values
             np.testing.assert_allclose(shares[:, 1], fit.probabilities, atol=1e-6)

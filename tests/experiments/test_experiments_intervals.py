@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
-from obygaze_models.mediaeval.runs import trec_average_precision
 from obygaze_models.scoring.intervals import (
     MIN_SHARE,
     ScoredClips,
@@ -22,6 +21,7 @@ from obygaze_models.scoring.intervals import (
     score_pooled,
 )
 from obygaze_models.scoring.metrics import TREC
+from obygaze_models.studies.mediaeval.runs import trec_average_precision
 from tests.kit.floats import close
 from tests.kit.intervals import holm_by_closed_tests
 

@@ -14,7 +14,7 @@ import obygaze_models as om
 from obygaze_features import Manifest
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import with_numbers
-from obygaze_models.experiments.summary import describe_run
+from obygaze_models.results.summary import describe_run
 from tests.kit.files import csv_rows
 from tests.kit.floats import close
 from tests.kit.intervals import cross_validated_interval
@@ -84,6 +84,13 @@ def test_numbers_are_predicted_film_by_film_as_scikit_learn_does(rated, run):
     assert guesses["mean of the other films"]["r2"] == close(np.mean(own_mean))
     assert guesses["mean of the film"]["r2"] == close(0)
     assert run.main_metric == "spearman"
+
+
+def test_numbers_are_predicted_from_several_stores(rated, tmp_path):
+    stores = [rated[0] / "toy.zarr"] * 2
+    run = om.run_experiment(numbers(rated[0], store=stores), tmp_path / "run")
+    scores = run.scores().query("metric == 'r2' and group == ''")
+    assert scores["mean"].between(0.7, 1).all()
 
 
 def test_a_run_of_numbers_is_read_checked_compared_and_written(rated, run, obygaze, tmp_path):

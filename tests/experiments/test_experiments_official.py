@@ -15,8 +15,8 @@ import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.splits import Split
-from obygaze_models.experiments.plan import make_plan
-from obygaze_models.mediaeval import runs
+from obygaze_models.experiments.run import make_plan
+from obygaze_models.studies.mediaeval import runs
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused, write
 from tests.kit.floats import close
@@ -218,7 +218,7 @@ def folds_of(task):
     def ids(rows):
         return sorted(data.ids[row] for row in rows.tolist())
 
-    for fold in plan.folds(plan.problems[0], validate=True):
+    for fold in plan.folds(next(iter(plan.tasks)), validate=True):
         tests = {name: ids(rows) for name, rows in fold.tests.items()}
         yield ids(fold.train), ids(fold.validation), tests
 

@@ -15,8 +15,8 @@ import obygaze_models as om
 from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.errors import ExperimentError, UnknownItem
 from obygaze_features.manifests import LabelSet, Manifest
-from obygaze_models.experiments.annotators import compare_with_each
-from obygaze_models.experiments.summary import describe_run, headline
+from obygaze_models.results.annotators import compare_with_each
+from obygaze_models.results.summary import describe_run, headline
 from tests.conftest import run_obygaze
 from tests.kit.floats import close
 from tests.kit.run import write_experiment, write_store
@@ -57,7 +57,8 @@ def test_a_dry_run_lists_the_fits(world, tmp_path):
 
 def test_a_trained_model_predicts_and_is_scored(world, model, tmp_path):
     table = om.predict(model, world.store, ids=world.ids[:8]).table
-    estimator, about = om.load_model(model)
+    loaded = om.load_model(model)
+    estimator, about = loaded.estimator, loaded.about
     rows = of.open_store(world.store).read("native", world.ids[:8])
     np.testing.assert_array_equal(table["probability_S"], estimator.predict_proba(rows)[:, 1])
     assert about.learned.class_titles == ["HN", "S"]

@@ -21,9 +21,9 @@ from obygaze_features.manifests import (
     Split,
     obygaze_scheme,
 )
-from obygaze_models.data.protocols import PROTOCOLS, Clips
+from obygaze_models.data.splitters import Clips, LeakFree, OfficialSets
 from obygaze_models.data.targets import UNUSED
-from obygaze_models.experiments.plan import make_plan
+from obygaze_models.studies.reproduce.protocols import PapersText
 from tests.kit.run import FILMS, SCENES, write_store
 
 FILE = {
@@ -42,8 +42,8 @@ def load(folder, *lines, without=()):
 
 
 def names(experiment):
-    problems = experiment.problems(obygaze_scheme())
-    return [(problem.train.key, [test.key for test in problem.tests]) for problem in problems]
+    tasks = experiment.tasks(obygaze_scheme())
+    return [(task.key, [test.key for test in tests]) for task, tests in tasks.items()]
 
 
 def test_an_experiment_is_read_from_a_file(tmp_path):
@@ -54,9 +54,9 @@ def test_an_experiment_is_read_from_a_file(tmp_path):
     assert names(experiment) == [("HN vs S", ["EN vs S", "EN+HN vs S"])]
     assert names(load(tmp_path)) == [("HN vs S", ["HN vs S"])]
     line = 'estimators = ["mlp", {name = "mlp", as = "narrow", hidden_layer_sizes = [8]}]'
-    learners = load(tmp_path, line).learners
-    assert list(learners) == ["mlp", "narrow"]
-    assert learners["narrow"].options["hidden_layer_sizes"] == [8]
+    models = load(tmp_path, line).models()
+    assert list(models) == ["mlp", "narrow"]
+    assert models["narrow"].estimator.hidden_layer_sizes == [8]
     for lines, trained in {
         'concepts = ["Look", "Clothes"]\nnegatives = "c"': [
             "Look vs HN+S without", "Clothing vs HN+S without",
@@ -76,8 +76,11 @@ SLIPS = [
     ('concepts = ["Look"]', "set exactly one of positives"),
     ('negatives = "a"', "negatives needs concepts"),
     ('estimators = [{name = "knn", negatives = "d"}]', "Invalid enum value 'd'"),
-    ('estimators = ["mlp", "MLP"]', "two estimators have (nearly) the same name, 'MLP'"),
-    ('estimators = [{name = "mlp", as = "../up"}]', "cannot be the name of an estimator"),
+    (
+        'estimators = ["mlp", {name = "mlp", as = "MLP"}]',
+        "two models have (nearly) the same name, 'MLP'",
+    ),
+    ('estimators = [{name = "mlp", as = "../up"}]', "cannot be the name of a model"),
     (LONG, "at most 200 bytes"),
     ("estimators = []", "no estimators and no predictions"),
     ('estimators = ["ridge"]', "ridge does not predict classes"),
@@ -157,14 +160,14 @@ def test_an_impossible_experiment_leaves_no_run(world, experiment, tmp_path, cha
     assert not (tmp_path / "of/mine/run").exists()
 
 
-def test_the_only_split_of_a_manifest_is_used_if_it_keeps_films_whole(world, experiment, tmp_path):
-    assert make_plan(structs.replace(experiment, split=None)).division.split != "ten"
+def test_the_only_split_of_a_manifest_is_used_if_it_keeps_films_whole(world, make_run, tmp_path):
+    assert make_run("mixed", split=None).header.split == "5 folds by film, seed 0"
     manifest = Manifest.load(world.manifest)
     whole = of.Manifest("whole", manifest.items, manifest.scheme)
     whole = whole.with_parts(manifest.labels(), of.leave_film_out(manifest))
     whole.save(tmp_path / "whole")
-    plan = make_plan(structs.replace(experiment, manifest=str(tmp_path / "whole"), split=None))
-    assert plan.division.split == "leave-film-out"
+    run = make_run("whole", manifest=tmp_path / "whole", split=None)
+    assert run.header.split == "leave-film-out"
 
 
 @pytest.mark.parametrize("negatives", [{"test_negatives": [["A", "B"]]}, {"positives": ["A", "B"]}])
@@ -173,7 +176,7 @@ def test_tasks_and_classes_of_the_same_name_are_refused(negatives):
     options = {"positives": ["S"], "train_negatives": ["A+B"], **negatives}
     experiment = om.Experiment(name="x", manifest="manifest", store="store.zarr", **options)
     with pytest.raises(ObygazeError, match=r"called A\+B"):
-        experiment.problems(LabelScheme("lab", levels))
+        experiment.tasks(LabelScheme("lab", levels))
 
 
 @st.composite
@@ -191,16 +194,14 @@ def labelled_folds(draw):
     return np.array(folds)[order], np.array(labels)[order]
 
 
-def make(name, folds, labels, *, seed=0):
-    clips = Clips(y=labels, folds=folds, last=int(max(folds)), seed=seed)
-    protocol = PROTOCOLS[name]
-    return protocol.make_folds(clips, {"x": labels}, protocol.balance)
+def divide(cv, labels, *, folds=(), films=()):
+    """Return the rows of each fit."""
+    clips = Clips(y=labels, folds=np.array(folds), groups=films, last=max(folds, default=-1))
+    return [*cv.folds(clips, {"x": labels})]
 
 
-def leave_film_out(films, labels, balance="none", *, seed=0, near=None, **options):
-    clips = Clips(y=labels, groups=films, near=near, seed=seed)
-    make_folds = PROTOCOLS["leave-film-out"].make_folds
-    return make_folds(clips, {"x": labels}, balance, **options)
+def leave_film_out(films, labels, **options):
+    return divide(om.LeaveFilmOut(balance="none", **options), labels, films=films)
 
 
 def rows_of(draw):
@@ -211,7 +212,7 @@ def rows_of(draw):
 def test_train_validation_and_test_never_meet(clips, seed):
     folds, labels = clips
     last = int(folds.max())
-    draws, again = (make("leak-free", folds, labels, seed=seed) for _ in range(2))
+    draws, again = (divide(LeakFree(random_state=seed), labels, folds=folds) for _ in range(2))
     assert len({draw.seed for draw in draws}) == len(draws) == last
     for fold, draw in enumerate(draws):
         assert set(folds[draw.tests["x"]]) == {last}
@@ -226,7 +227,7 @@ def test_train_validation_and_test_never_meet(clips, seed):
         assert (draw.train == again[fold].train).all()
     # Every fit draws its own negatives.
     folds, labels = np.repeat([0, 1, 2, 3], 50), np.tile([1, 0, 0, 0, 0], 40)
-    first, second, _ = make("leak-free", folds, labels, seed=seed)
+    first, second, _ = divide(LeakFree(random_state=seed), labels, folds=folds)
     assert set(first.train[folds[first.train] == 2]) != set(second.train[folds[second.train] == 2])
 
 
@@ -234,7 +235,7 @@ def test_train_validation_and_test_never_meet(clips, seed):
 def test_every_split_tests_each_clip_once(clips, seed):
     folds, labels = clips
     last = int(folds.max())
-    draws = make("split", folds, labels, seed=seed)
+    draws = divide(om.EveryFold(random_state=seed), labels, folds=folds)
     tested = np.concatenate([draw.tests["x"] for draw in draws])
     assert sorted(tested.tolist()) == np.flatnonzero((labels >= 0) & (folds >= 0)).tolist()
     for fold, draw in enumerate(draws):
@@ -250,7 +251,7 @@ def test_every_split_tests_each_clip_once(clips, seed):
     ([0, 1, 0, 1] + [1] * 4 + [0] * 4, [1, 0, 0]),  # one has, for all others
 ])  # fmt: skip
 def test_a_fold_of_one_class_does_not_validate(labels, validating):
-    draws = make("split", np.arange(len(labels)) // 4, np.array(labels))
+    draws = divide(om.EveryFold(), np.array(labels), folds=np.arange(len(labels)) // 4)
     assert [set(draw.validation // 4) for draw in draws] == [{fold} for fold in validating]
 
 
@@ -279,7 +280,7 @@ def test_the_paper_split_follows_the_papers_text(negatives, sure):
     folds = np.array([fold for _, fold in clips])
     code_of = {"S": 1} | dict.fromkeys(negatives, 0)
     labels = np.array([code_of.get(level, UNUSED) for level, _ in clips])
-    draws = make("paper", folds, labels)
+    draws = divide(PapersText(), labels, folds=folds)
     assert [tuple(set(rows.tolist()) for rows in rows_of(draw)) for draw in draws] == [
         *paper_by_hand(clips, negatives)
     ]
@@ -291,7 +292,7 @@ def test_every_film_is_left_out_once():
     films = [f"tt{number}" for number in chance.integers(0, 5, 300)]
     labels = chance.choice([0, 1, UNUSED], 300)
     labels[[film == "tt2" for film in films]] = 0  # no positive: never tests, but trains
-    draws = leave_film_out(films, labels)
+    draws = leave_film_out(films, labels, validation_films=None)
     used = [(row, film) for row, film in enumerate(films) if labels[row] != UNUSED]
     pairs = [pair for pair in product(["tt0", "tt1", "tt3", "tt4"], repeat=2) if len({*pair}) == 2]
     assert [tuple(rows.tolist() for rows in rows_of(draw)) for draw in draws] == [
@@ -319,11 +320,11 @@ def test_clips_without_a_film_are_no_film_of_their_own():
 
 def test_validation_films_may_be_drawn():
     films, labels = np.repeat([*"abcdef"], 20), np.tile([0, 1], 60)
-    folds = leave_film_out(films, labels)
+    folds = leave_film_out(films, labels, validation_films=None)
     by_name = {fold.name: [rows.tolist() for rows in rows_of(fold)] for fold in folds}
 
     def draw(count, seed=0):
-        return leave_film_out(films, labels, seed=seed, validation_films=count)
+        return leave_film_out(films, labels, random_state=seed, validation_films=count)
 
     drawn = draw(2)
     assert all([r.tolist() for r in rows_of(fold)] == by_name[fold.name] for fold in drawn)
@@ -331,25 +332,8 @@ def test_validation_films_may_be_drawn():
     names = [[fold.name for fold in draw(2, seed)] for seed in (0, 0, 1)]
     assert len(set(names[0])) == 12
     assert names[0] == names[1] != names[2]
+    assert len(leave_film_out(films, labels)) == len(draw(0)) == 6
     assert [fold.name for fold in draw(5)] == [fold.name for fold in draw(9)] == [*by_name]
-
-
-def test_folds_are_made_lazily():
-    films, labels, drawn = np.repeat(np.arange(30).astype(str), 20), np.tile([0, 1], 300), []
-
-    def near(rows):
-        drawn.append(rows)
-        return np.zeros(600, dtype=bool)
-
-    folds = leave_film_out(films, labels, near=near)
-    assert (len(folds), drawn) == (30 * 29, [])
-    assert folds[-1].name == "test 9, validation 8"
-    assert [fold.index for fold in folds[100:103]] == [100, 101, 102]
-    assert len(drawn) == 4
-    with pytest.raises(IndexError):
-        folds[30 * 29]
-    with pytest.raises(ExperimentError, match="did you mean none"):  # before the folds
-        leave_film_out(films, labels, "nome")
 
 
 def test_ten_clips_of_each_class_make_a_film_eligible():
@@ -365,11 +349,13 @@ def test_ten_clips_of_each_class_make_a_film_eligible():
 def test_official_sets_train_validate_and_test():
     folds = np.array([0, 0, 0, 1, 1, 2, 2, -1])
     labels = np.array([0, 1, -1, 0, 1, 0, 1, 1])
-    [draw] = make("official", folds, labels)
+    [draw] = divide(OfficialSets(), labels, folds=folds)
     assert [rows.tolist() for rows in rows_of(draw)] == [[0, 1], [3, 4], [5, 6]]
     labels = np.array([0] * 95 + [1] * 20 + [0, 1])
     folds = np.array([0] * 115 + [1, 1])
-    [draw], [second] = (make("official", folds, labels, seed=seed) for seed in (0, 1))
+    [draw], [second] = (
+        divide(OfficialSets(random_state=seed), labels, folds=folds) for seed in (0, 1)
+    )
     assert np.bincount(labels[draw.validation]).tolist() == [10, 2]
     assert sorted([*draw.train, *draw.validation]) == list(range(115))
     assert draw.tests["x"].tolist() == [115, 116]

@@ -2,28 +2,28 @@
 
 import json
 import re
-import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from msgspec import structs
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, GroupKFold
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Split
-from obygaze_features.store import ArraySpec
-from obygaze_models.data.protocols import PROTOCOLS, Parts, Protocol
+from obygaze_models.data.splitters import PROTOCOLS, DrawnSplitter, Parts
 from obygaze_models.estimators.logistic import LogisticProbe
-from obygaze_models.reproduce.context import Target
-from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
-from obygaze_models.reproduce.reproduce import TARGETS
+from obygaze_models.studies.reproduce.context import Target
+from obygaze_models.studies.reproduce.render import Artifacts, Block, Line, Table, Value
+from obygaze_models.studies.reproduce.reproduce import TARGETS
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused
 from tests.kit.files import write as write_lines
-from tests.kit.run import RECIPE, labelled, write_experiment, write_rows
+from tests.kit.run import write_experiment
 
 EXAMPLE = Path(__file__).parents[2] / "examples/mobygaze"
 
@@ -130,7 +130,7 @@ def test_facts_warnings_and_versions_are_recorded(install, tmp_path, write, worl
     versions = json.loads((run / "run.json").read_text())["versions"]
     assert versions["mylab"] == "0.1.0"
     assert run_obygaze("models", "train", tmp_path / "e.toml", "-o", model).exit_code == 0
-    assert om.load_model(model)[0].predict_proba(np.ones((3, 16))).shape == (3, 2)
+    assert om.load_model(model).estimator.predict_proba(np.ones((3, 16))).shape == (3, 2)
     install()
     result = run_obygaze("models", "predict", model, world.store, code=1)
     assert "'mylab.flip:Flip' is not a class that obygaze can load" in result.output
@@ -160,66 +160,43 @@ def interrupt(install, tmp_path, write):
     return interrupt
 
 
-SEARCH = {
-    "name": "sklearn.model_selection:GridSearchCV", "param_grid": {"C": [0.1, 1.0]}, "cv": 3,
-    "estimator": "obygaze_models.estimators.logistic:LogisticProbe",
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def by_film(marked):
-    """An experiment in which folds that divide films reward recognising the film."""
-    chance, folder = np.random.default_rng(5), marked.folder / "by-film"
-    films = np.repeat(np.arange(20), 10)
-    ids = [f"tt{film:02}-{row:03}" for row, film in enumerate(films)]
-    levels = np.where(chance.random(200) < chance.choice([0.2, 0.8], 20)[films], "S", "EN")
-    features = np.hstack([2 * np.eye(20)[films], chance.normal(size=(200, 12))])
-    features[levels == "S", -1] += 0.5
-    manifest = labelled(ids, levels.tolist(), folds=(np.arange(200) % 4).tolist())
-    manifest.add(Split("films", ids, (films % 3).tolist()))
-    manifest.save(folder / "manifest")
-    array = ArraySpec("native", (32,), "float32", "one vector a clip")
-    rows = {"native": features.astype(np.float32)}
-    recipe = replace(RECIPE, arrays=(array,))
-    write_rows(folder / "s.zarr", manifest, rows, recipe, block_rows=200)
-    return om.Experiment(
-        name="By film", manifest=folder / "manifest", store=folder / "s.zarr", split="ten",
-        positives=["S"], train_negatives=["EN"], balance="none",
-    )  # fmt: skip
-
-
-CALIBRATED = "sklearn.calibration:CalibratedClassifierCV"
-CALIBRATED = {"name": CALIBRATED, "estimator": SEARCH["estimator"]}
-
-
 def films_of(X):
-    return {*np.argmax(np.asarray(X)[:, :20], axis=1).tolist()}
+    return {*np.argmax(X[:, :20], axis=1).tolist()}
 
 
-@pytest.mark.parametrize("stores", [1, 2])
-def test_no_film_is_on_both_sides_of_an_inner_fold(by_film, tmp_path, monkeypatch, stores):
-    fit, check, sides = LogisticProbe.fit, LogisticProbe._check, []
+SIDES = []
 
-    def record_fit(self, X, y, sample_weight=None):
-        self.films = films_of(X)
-        return fit(self, X, y, sample_weight)
 
-    def record_test(self, X):
-        if hasattr(self, "films"):
-            sides.append((self.films, films_of(X)))
-        return check(self, X)
+class Recorded(LogisticRegression):
+    """A model that records in `SIDES` the films that it is trained on and then predicts."""
 
-    monkeypatch.setattr(LogisticProbe, "fit", record_fit)
-    monkeypatch.setattr(LogisticProbe, "_check", record_test)
-    keys = {"split": "films", "protocol": "leak-free"}
-    keys["estimators"] = [SEARCH, CALIBRATED]
-    copied = shutil.copytree(by_film.store, tmp_path / "b.zarr")
-    keys["store"] = (by_film.store, copied)[:stores]
-    run = om.run_experiment(structs.replace(by_film, **keys), tmp_path / "run")
+    def fit(self, X, y):
+        self.films_ = films_of(X)
+        return super().fit(X, y)
+
+    def decision_function(self, X):
+        SIDES.append((self.films_, films_of(X)))
+        return super().decision_function(X)
+
+
+@pytest.mark.parametrize("stores", [{}, {"see": 32, "hear": 32}])
+def test_no_film_is_on_both_sides_of_an_inner_fold(stores):
+    """Folds that divide films would reward recognising the film."""
+    SIDES.clear()
+    chance = np.random.default_rng(5)
+    films = np.repeat(np.arange(20), 10)
+    y = (chance.random(200) < chance.choice([0.2, 0.8], 20)[films]).astype(int)
+    X = np.hstack([2 * np.eye(20)[films], chance.normal(size=(200, 12))])
+    data = replace(om.dataset(np.hstack([X, X]), y, films), stores=stores)
+    models = {
+        "search": GridSearchCV(Recorded(), {"C": [0.1, 1.0]}, cv=3),
+        "calibrated": CalibratedClassifierCV(Recorded()),
+    }
+    run = om.cross_validate(models, data, cv=GroupKFold(3))
     assert "inner-folds" not in {warning.code for warning in run.warnings}
     assert run.header.skipped == []
-    assert len(sides) > 30
-    assert not any(trained & tested for trained, tested in sides)
+    assert len(SIDES) > 30
+    assert not any(trained & tested for trained, tested in SIDES)
 
 
 def test_a_broken_plugin_hides_no_others(install, write, tmp_path):
@@ -281,7 +258,10 @@ def test_a_model_without_an_entry_point_is_not_saved(install, tmp_path, write):
     refused(run_obygaze("models", "train", toml, "-o", tmp_path / "m"), "model cannot be saved")
 
 
-def test_predictions_are_scored_like_those_of_a_model(make_run, predicted, tmp_path):
+def test_predictions_are_scored_like_those_of_a_model(make_run, predicted, world, tmp_path):
+    keys = {"estimators": [], "predictions": [predicted]}
+    toml = write_experiment(tmp_path / "alone.toml", world, **keys)
+    assert "theirs" in run_obygaze("models", "run", toml, "--dry-run", code=0).output
     run = make_run("outside", predictions=(predicted,))
     assert [*run.models] == ["logistic", "theirs"]
     scores = {(row.model, row.test): row for row in run.model_scores}
@@ -336,35 +316,51 @@ def own(make_run):
         table.update(before)
 
 
-def test_a_protocol_may_have_options_and_no_fold_column(own, experiment, tmp_path):
-    def parts(clips, repeats=1):
-        for number in range(4 * repeats):
+@dataclass(eq=False, kw_only=True)
+class Dealt(DrawnSplitter):
+    """Deal the clips into four parts, several times."""
+
+    short = "dealt"
+    divides = "clips"
+    repeats: int = 1
+
+    def parts(self, clips):
+        for number in range(4 * self.repeats):
             part = np.random.default_rng(number // 4).integers(4, size=len(clips.y))
             stop, test = part == (number + 1) % 4, part == number % 4
             yield Parts(f"part {number}", ~(stop | test), stop, test)
 
-    PROTOCOLS["parts"] = Protocol(parts, "parts", "none", divides="clips")
+
+def test_a_protocol_may_have_options_and_no_fold_column(own, experiment, tmp_path):
+    PROTOCOLS["dealt"] = Dealt
     for split, repeats in ((None, 1), ("", 2)):
-        asked = {"name": "parts", "repeats": repeats}
-        chosen = structs.replace(experiment, split=split, protocol=asked, estimators=("logistic",))
+        asked = {"name": "dealt", "repeats": repeats}
+        changes = {"split": split, "protocol": asked, "balance": "none"}
+        chosen = structs.replace(experiment, **changes, estimators=("logistic",))
         run = om.run_experiment(chosen, tmp_path / f"run{repeats}")
-        assert (run.header.split, run.header.balance) == ("", "none")
+        assert (run.header.protocol, run.header.split) == ("dealt", "")
         assert run.clips["fold"].isna().all()
         assert [*run.model_scores[0].by_fit] == list(range(4 * repeats))
-    trained = om.train_model(structs.replace(chosen, estimators=("mlp",)), tmp_path / "model")
-    assert 5 < trained["trained"] / trained["validated"] < 10  # one in ten stops it
+        assert "dealt" in om.report(run, tmp_path / "page.html", overwrite=True).read_text()
+    quick = {"name": "mlp", "max_iter": 2}
+    counts = om.train_model(structs.replace(chosen, estimators=(quick,))).counts
+    films = om.load_dataset(experiment.manifest, experiment.store).groups
+    assert counts["trained"] == (len({*films}) - 1) * counts["validated"]  # a film stops it
+
+
+class Mine(om.LeaveFilmOut):
+    """A protocol of films under another name."""
 
 
 def test_a_protocol_of_films_works_like_the_one_that_leaves_films_out(own, experiment, tmp_path):
-    PROTOCOLS["mine"] = replace(PROTOCOLS["leave-film-out"], short="mine")
+    PROTOCOLS["mine"] = Mine
     models = {"estimators": ("logistic", "pcbm-logistic"), "split": None}
     runs, trained = [], []
     for name in ("mine", "leave-film-out"):
-        protocol = {"name": name, "validation_films": 1, "min_clips": 1}
+        protocol = {"name": name, "min_clips": 1}
         chosen = structs.replace(experiment, protocol=protocol, **models)
         runs.append(om.run_experiment(chosen, tmp_path / name))
-        stopped = structs.replace(chosen, estimators=("mlp",))
-        trained.append(om.train_model(stopped, tmp_path / "model", overwrite=True))
+        trained.append(om.train_model(structs.replace(chosen, estimators=("mlp",))).counts)
     assert trained[0] == trained[1]
     for table in ("clips", "fits", "predictions"):
         pd.testing.assert_frame_equal(*(getattr(run, table) for run in runs), check_exact=True)

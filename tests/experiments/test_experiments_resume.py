@@ -2,44 +2,21 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from msgspec import structs
+from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import RandomForestClassifier
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
-from obygaze_features.manifests import Manifest
-from obygaze_models.experiments import run as running
+from obygaze_models.data.tasks import two_classes
 from tests.conftest import run_obygaze
 from tests.fuzz.kinds import read_files, seal_run, write_files
 from tests.kit.files import contents
-from tests.kit.run import write_store
-
-ESTIMATORS = ({"name": "mlp", "max_iter": 3, "threshold": "validation"},
-              {"name": "pcbm-logistic", "bank__C": 0.1}, "majority",
-              {"name": "sklearn.ensemble:RandomForestClassifier", "as": "forest",
-               "n_estimators": 2})  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def several(experiment, marked):
-    """An experiment of 12 fits of a network, a bottleneck, a guess and a forest."""
-    return structs.replace(
-        experiment, manifest=marked.manifest, store=marked.store, estimators=ESTIMATORS,
-        split="three", protocol="split", test_negatives=(),
-    )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def small(several):
-    return structs.replace(several, estimators=("majority",))
-
-
-@pytest.fixture(scope="module")
-def complete(several, tmp_path_factory):
-    return bytes_of(om.run_experiment(several, tmp_path_factory.mktemp("whole") / "run").folder)
 
 
 def bytes_of(folder):
@@ -53,47 +30,80 @@ class Stop(BaseException):
     """An exception that nobody catches, like KeyboardInterrupt."""
 
 
+class Bomb(DummyClassifier):
+    """A model that stops the process at a fit, the first of which is number 0."""
+
+    stop = -1
+    fits = 0
+
+    def fit(self, X, y):
+        if Bomb.fits == Bomb.stop:
+            raise Stop
+        Bomb.fits += 1
+        return super().fit(X, y)
+
+
+MAJORITY = {"majority": DummyClassifier(strategy="prior")}
+SEVERAL = {
+    "network": om.Learner(om.MLPProbe(max_iter=3), threshold="validation"),
+    "bottleneck": om.Learner(om.make_estimator("pcbm-logistic", {"bank__C": 0.1}), negatives="b"),
+    "bomb": Bomb(),
+    "forest": RandomForestClassifier(2),
+}
+FITS = 4
+"""The fits of each model: one for each film."""
+
+
+@pytest.fixture(scope="module")
+def data(clips):
+    task = two_classes({}, ["S"], ["HN"])
+    return replace(clips.data, labels={task: task.labels(clips.data)})
+
+
 @pytest.fixture
-def run(monkeypatch):
-    real = running.fit_planned
+def run(data):
+    """Cross-validate models, and stop at a fit of the bomb; return how many fits it has made."""
 
-    def run(experiment, output, stop=None, **options):
-        calls, lines = [], []
-
-        def fit(*arguments, **more):
-            if len(calls) == stop:
-                raise Stop
-            calls.append(1)
-            return real(*arguments, **more)
-
-        monkeypatch.setattr(running, "fit_planned", fit)
+    def run(output, stop=-1, models=None, data=data, **options):
+        Bomb.stop = stop
+        Bomb.fits = 0
+        models = {**(models or MAJORITY), "bomb": Bomb()}
         try:
-            om.run_experiment(experiment, output, log=lines.append, **options)
+            om.cross_validate(models, data, output=output, **options)
         except Stop:
             assert not output.exists()
-        return len(calls), lines
+        return Bomb.fits
 
     return run
 
 
-def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tmp_path):
-    """Forests cannot be saved, so they are fitted again; so are damaged models."""
+def test_an_interrupted_run_resumes_to_the_same_bytes(run, tmp_path):
+    """Bombs and forests cannot be saved, so they are fitted again; so are damaged models."""
+    assert run(tmp_path / "whole", models=SEVERAL) == FITS
+    complete = bytes_of(tmp_path / "whole")
     output, partial = tmp_path / "run", tmp_path / "run.partial"
-    for stop, finished in ((1, 0), (3, 1), (7, 4)):
-        _, lines = run(several, output, stop)
-        assert finished < 2 or lines[0] == f"Resuming: {finished} finished fits in {partial}."
+    for stop in (0, 1):
+        assert run(output, stop, SEVERAL) == stop
     models = sorted(partial.glob("models/*/*/model.*"))
-    assert len(models) == 2 * 9
-    for path, data in zip(models[::3], (b"", b"{", b"[" * 10**5, b"x", b""), strict=False):
-        path.write_bytes(data)
-    left = partial / "models/mlp/.HN-vs-S-2.partial"
+    assert len(models) == 2 * 2 * FITS
+    kept = times_of(models)
+    damaged = models[::3]
+    for path, content in zip(damaged, (b"", b"{", b"[" * 10**5, b"x", b"", b"y"), strict=True):
+        path.write_bytes(content)
+    left = partial / "models/network/.HN-vs-S-2.partial"
     left.mkdir()
     (left / "model.json").write_text("{")
-    shutil.rmtree(partial / "models/mlp/HN-vs-S-2")
-    calls, _ = run(several, output)
-    assert calls == 3 + 5 + 1
+    assert run(output, models=SEVERAL) == FITS
     assert bytes_of(output) == complete
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    again = times_of(output / path.relative_to(partial) for path in models)
+    fitted = {path.parent.name + path.parent.parent.name for path in damaged}
+    for path, before, after in zip(models, kept, again, strict=True):
+        assert (before != after) == (path.parent.name + path.parent.parent.name in fitted)
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "whole"}
+
+
+def times_of(paths):
+    return [path.stat().st_mtime_ns for path in paths]
 
 
 def test_concepts_of_similar_names_keep_their_own_fits(experiment, tmp_path, monkeypatch):
@@ -109,43 +119,49 @@ def test_concepts_of_similar_names_keep_their_own_fits(experiment, tmp_path, mon
     )  # fmt: skip
     saved = om.run_experiment(asked, tmp_path / "run").saved
     assert len({str(model["folder"]).casefold() for model in saved}) == len(saved) == 3
-    assert all(om.load_model(model["folder"])[1].task.key == model["task"] for model in saved)
+    assert all(om.load_model(model["folder"]).about.task.key == model["task"] for model in saved)
 
 
-def test_two_processes_cannot_write_one_run(small, tmp_path, monkeypatch):
-    real = running.fit_planned
+class Rival(DummyClassifier):
+    """A model during whose fit another process writes the same run."""
 
-    def fit(*arguments, **options):
-        monkeypatch.setattr(running, "fit_planned", real)
+    def __init__(self, output=None):
+        super().__init__()
+        self.output = output
+
+    def fit(self, X, y):
         with pytest.raises(OutputExists, match="another process is writing"):
-            om.run_experiment(small, tmp_path / "run")
-        return real(*arguments, **options)
+            om.cross_validate(MAJORITY, om.dataset(X, y), cv=2, output=self.output)
+        return super().fit(X, y)
 
-    monkeypatch.setattr(running, "fit_planned", fit)
-    om.run_experiment(small, tmp_path / "run")
+
+def test_two_processes_cannot_write_one_run(data, tmp_path):
+    om.cross_validate(Rival(tmp_path / "run"), data, output=tmp_path / "run")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-@pytest.mark.night
-@pytest.mark.parametrize("change", [
-    {"estimators": ({"name": "majority", "as": "m"},)}, {"seed": 3}, {},
-])  # fmt: skip
-def test_a_changed_experiment_starts_over(small, marked, run, tmp_path, change):
-    store = shutil.copytree(marked.store, tmp_path / "s.zarr")
-    experiment = structs.replace(small, store=store)
-    run(experiment, tmp_path / "run", 2)
-    if not change:  # other features in the store
-        shutil.rmtree(store)
-        rows = {clip: row + np.float32(0.5) for clip, row in marked.rows.items()}
-        write_store(store, Manifest.load(marked.manifest), rows)
-    calls, lines = run(structs.replace(experiment, **change), tmp_path / "run")
-    assert "other settings, data or versions" in lines[0]
-    assert calls == 3
+@pytest.mark.parametrize("change", ["models", "cv", "seeds", "data", "labels", ""])
+def test_a_changed_run_starts_over(data, run, tmp_path, change):
+    run(tmp_path / "run", 0)
+    before = times_of(sorted(tmp_path.glob("run.partial/models/*/*/*")))
+    positives = {task: np.abs(codes) for task, codes in data.labels.items()}
+    changes = {
+        "models": {"majority": DummyClassifier(strategy="most_frequent")},
+        "cv": om.LeaveFilmOut(min_clips=9),
+        "seeds": (3,),
+        "data": om.dataset(data.X + 1, data.levels, data.groups),
+        "labels": replace(data, labels=positives),
+    }
+    name = "data" if change == "labels" else change
+    run(tmp_path / "run", **{name: changes[change]} if change else {})
+    after = times_of(sorted(tmp_path.glob("run/models/*/*/*")))
+    assert len(before) == 2 * FITS
+    assert (before != after) == bool(change)
 
 
 @pytest.mark.parametrize("name", ["model.json", "model.safetensors"])
-def test_a_failing_disk_loses_no_fit(small, run, tmp_path, monkeypatch, name):
-    run(small, tmp_path / "run", 2)
+def test_a_failing_disk_loses_no_fit(run, tmp_path, monkeypatch, name):
+    run(tmp_path / "run", 0)
     before, real = contents(tmp_path / "run.partial"), Path.open
 
     def fails(path, *arguments, **options):
@@ -156,17 +172,16 @@ def test_a_failing_disk_loses_no_fit(small, run, tmp_path, monkeypatch, name):
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", fails)
         with pytest.raises(StoreUnreadable, match="cannot be read"):
-            om.run_experiment(small, tmp_path / "run")
+            run(tmp_path / "run")
     assert contents(tmp_path / "run.partial") == before
-    assert run(small, tmp_path / "run")[0] == 3 - 2
 
 
-@pytest.mark.parametrize(("name", "partial"), [
-    ("thesis.docx", True), ("models/majority/HN-vs-S-0/notes.txt", False), ("a link", False),
+@pytest.mark.parametrize(("name", "stop"), [
+    ("thesis.docx", 0), ("models/majority/HN-vs-S-0/notes.txt", -1), ("a link", -1),
 ])  # fmt: skip
-def test_only_files_of_a_run_are_removed(small, run, tmp_path, name, partial):
-    run(small, tmp_path / "run", 2 if partial else None)
-    path = tmp_path / ("run.partial" if partial else "run") / name
+def test_only_files_of_a_run_are_removed(run, tmp_path, name, stop):
+    run(tmp_path / "run", stop)
+    path = tmp_path / ("run" if stop else "run.partial") / name
     (tmp_path / "elsewhere").mkdir()
     if name == "a link":
         path.symlink_to(tmp_path / "elsewhere")
@@ -174,20 +189,24 @@ def test_only_files_of_a_run_are_removed(small, run, tmp_path, name, partial):
         path.write_text("precious")
     before = contents(tmp_path)
     with pytest.raises(OutputExists, match="was not made by obygaze"):
-        om.run_experiment(small, tmp_path / "run", overwrite=True)
+        run(tmp_path / "run", overwrite=True)
     assert contents(tmp_path) == before
 
 
-def test_an_earlier_run_is_replaced_only_when_asked(small, tmp_path):
-    run = om.run_experiment(small, tmp_path / "run")
+def test_an_earlier_run_is_replaced_only_when_asked(data, tmp_path):
+    run = om.cross_validate(MAJORITY, data, output=tmp_path / "run")
     with pytest.raises(OutputExists, match="--overwrite"):
-        om.run_experiment(small, run.folder)
-    renamed = structs.replace(small, estimators=({"name": "majority", "as": "other"},))
-    assert om.run_experiment(renamed, run.folder, overwrite=True).models == ["other"]
+        om.cross_validate(MAJORITY, data, output=run.folder)
+    other = {"other": DummyClassifier()}
+    om.cross_validate(other, data, output=run.folder, overwrite=True)
     assert [path.name for path in (run.folder / "models").iterdir()] == ["other"]
+    om.cross_validate({"third": DummyClassifier()}, data).save(run.folder, overwrite=True)
+    assert [path.name for path in (run.folder / "models").iterdir()] == ["third"]
     (tmp_path / "films").mkdir()
     with pytest.raises(OutputExists, match="is not what this command makes"):
-        om.run_experiment(small, tmp_path / "films", overwrite=True)
+        om.cross_validate(other, data, output=tmp_path / "films", overwrite=True)
+    with pytest.raises(OutputExists):
+        om.cross_validate(other, data).save(run.folder)
 
 
 def edit(change):
@@ -205,9 +224,10 @@ DAMAGE = [
     *((name, None, "obygaze models run") for name in ("predictions.csv", "fits.csv")),
     ("clips.csv", lambda t: t.replace("tt0,tt0", "tt0,tt9", 1), "was changed after"),
     ("predictions.csv", lambda t: t.replace(",0.", ",0.0", 1), "was changed after"),
-    ("run.json", edit(lambda r: r.update(format_version=9)), "reads only up to 8"),
+    ("run.json", edit(lambda r: r.update(format_version=10)), "reads only up to 9"),
+    ("run.json", edit(lambda r: r.update(format_version=8)), "a run of an earlier version"),
     ("run.json", edit(lambda r: r["learned"].append("x")), "a learned task is unknown"),
-    ("run.json", edit(lambda r: r["experiment"].pop("name")), "`name`"),
+    ("run.json", edit(lambda r: r.pop("name")), "`name`"),
 ]  # fmt: skip
 
 
@@ -255,12 +275,10 @@ def test_a_strangers_table_is_refused(marked, make_run, tmp_path, name, old, new
         getattr(om.load_run(tmp_path / "run"), name)
 
 
-def test_a_run_that_names_missing_plugins_is_read(make_run, tmp_path):
+def test_a_run_of_a_missing_protocol_is_read(make_run, tmp_path):
     folder = shutil.copytree(make_run("good").folder, tmp_path / "run")
     path = folder / "run.json"
-    changes = {"estimators": ["gone.lab:Model"], "protocol": {"name": "gone", "repeats": 3}}
-    path.write_text(edit(lambda header: header["experiment"].update(changes))(path.read_text()))
-    run = om.load_run(folder)
-    assert run.experiment.estimators == ("gone.lab:Model",)
-    with pytest.raises(ExperimentError, match="unknown protocol 'gone'"):
-        om.run_experiment(run.experiment, tmp_path / "again")
+    gone = edit(lambda header: header.update(protocol="gone", options={"repeats": 3}))
+    path.write_text(gone(path.read_text()))
+    run_obygaze("report", folder, "-o", tmp_path / "page.html", code=0)
+    assert "gone" in (tmp_path / "page.html").read_text()

@@ -6,23 +6,17 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from msgspec import structs
 from scipy.special import logit
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import f1_score, roc_auc_score
-from sklearn.model_selection import LeaveOneGroupOut
+from sklearn.metrics import f1_score
 
 import obygaze_models as om
 from obygaze_features.manifests import Manifest
-from obygaze_models.data.protocols import Clips, find_protocol
-from obygaze_models.experiments.fit import rows_of
-from obygaze_models.experiments.plan import make_plan
-from obygaze_models.explain.attributions import explain_rows
-from tests.experiments.test_experiments_resume import bytes_of
+from obygaze_models.data.splitters import Clips
+from obygaze_models.explain.attributions import attribute
 from tests.kit.files import csv_rows, write
 from tests.kit.floats import close
 from tests.kit.predicted import fits_of
-from tests.kit.run import FILMS, labelled, write_store
+from tests.kit.run import FILMS, write_store
 
 
 def predictions(run):
@@ -133,20 +127,12 @@ def test_films_are_left_out_once_without_validation(world, make_run):
     assert numbers == {"majority": films, "stopped": pairs, "logistic": films, "chosen": pairs}
     for row in run.saved:
         left_out = re.findall("tt.", row["name"])[0]
-        about = om.load_model(row["folder"])[1]
+        about = om.load_model(row["folder"]).about
         assert about.seen == {}  # whole films, so clips need not be listed
         assert about.seen_groups == {"film": [f"tt{f}" for f in films if f"tt{f}" != left_out]}
         predicted = om.predict(row["folder"], world.store, ids=world.ids).table
         unseen = {clip[:3] for clip in predicted.loc[predicted["seen"] == "no", "id"]}
         assert unseen == {left_out}
-    data = om.load_dataset(world.manifest, world.store, positives=["S"], negatives=["HN"])
-    model, cv = LogisticRegression(solver="liblinear"), om.LeaveFilmOut()
-    for fit, (train, test) in zip(
-        [fit for fit in fits_of(run) if fit.model == "logistic"],
-        cv.split(data.X, data.y, data.groups), strict=True,
-    ):  # fmt: skip
-        expected = model.fit(data.X[train], data.y[train]).predict_proba(data.X[test])[:, 1]
-        np.testing.assert_allclose(fit.probabilities, expected, atol=1e-5)
     alone = make_run("alone", **MIXED | {"estimators": ("logistic",)})
     ours = [fit.probabilities for fit in fits_of(run) if fit.model == "logistic"]
     for first, second in zip(ours, fits_of(alone), strict=True):
@@ -174,7 +160,7 @@ def test_groups_of_a_column_work_like_films(world, spans, make_run, tmp_path):
     for run in (drawn, left):
         assert (run.noun, len(run.tested_groups), run.header.also_trained) == ("director", 5, 0)
         assert run.model_scores[0].films["auroc"] == 5
-        seen = {row["fit"]: om.load_model(row["folder"])[1].seen_groups for row in run.saved}
+        seen = {row["fit"]: om.load_model(row["folder"]).about.seen_groups for row in run.saved}
         for fit in fits_of(run):
             assert not {group_of[clip] for clip in fit.ids} & {*seen[fit.fit]["director"]}
     changes = {"groups": None, "split": "clips", "protocol": None, "test_negatives": ()}
@@ -185,33 +171,29 @@ def test_groups_of_a_column_work_like_films(world, spans, make_run, tmp_path):
     replace(manifest, items=items).with_parts(manifest.labels()).save(tmp_path / "no-tt0")
     run = make_run("a-film-less", manifest=tmp_path / "no-tt0", **changes)
     assert run.header.also_trained == FILMS - 1
-    columns, cv = (data.X, data.y, data.groups), om.LeaveFilmOut(min_clips=1, balance="none")
-    for own, expected in zip(cv.split(*columns), LeaveOneGroupOut().split(*columns), strict=True):
-        assert [rows.tolist() for rows in own] == [rows.tolist() for rows in expected]
 
 
-def test_a_gap_excludes_neighbours_of_test_clips(spans, experiment):
-    changes = {"manifest": spans, "split": "clips", "protocol": None, "balance": "none"}
-    changes["estimators"] = ("majority",)
-    free, apart = (make_plan(structs.replace(experiment, **changes, gap=gap)) for gap in (0, 5))
-    assert (bool(free.division.near), apart.division.near) == (True, "")
-    items, films = apart.manifest.items, apart.data.groups
-    starts = items.starts[[items.row(clip) for clip in apart.data.ids]]
-    labels, folds = apart.labels_of[apart.problems[0].train], apart.data.folds
-    for number, planned in enumerate(apart.fits()):
-        fold = planned.fold
-        tested = fold.test_rows
-        assert (folds[tested] == number).all()
-        near = (abs(starts[:, None] - starts[tested]) - 2 <= 5) & (films[:, None] == films[tested])
-        near = near.any(axis=1)
-        stops = folds == folds[fold.validation[0]]
-        others = (labels >= 0) & (folds != number) & ~stops
-        assert fold.train.tolist() == np.flatnonzero(others & ~near).tolist()
-        assert fold.validation.tolist() == np.flatnonzero((labels >= 0) & stops & ~near).tolist()
-        # Guesses and concepts, which learn from whole folds, do not learn from them either.
-        seen = rows_of(apart, planned).seen
-        assert len(seen) > 0
-        assert not near[seen].any()
+def test_a_gap_excludes_neighbours_of_test_clips(spans, make_run):
+    """Guesses, which count the clips of whole folds, do not count them either."""
+    changes = {"manifest": spans, "split": "clips", "protocol": None, "test_negatives": ()}
+    changes |= {"estimators": ("majority", "logistic")}
+    free, apart = (make_run(f"gap {gap}", **changes, gap=gap) for gap in (0, 5))
+    noted = [{warning.code for warning in run.warnings} for run in (free, apart)]
+    assert [("neighbours" in codes) for codes in noted] == [True, False]
+    clips = apart.clips[apart.clips["used"] == ""].set_index("id")
+    tested = {(fit.model, fit.fit): clips.loc[fit.ids] for fit in fits_of(apart)}
+    for row in apart.saved:
+        own = tested[row["model"], row["fit"]]
+        gaps = abs(clips["start"].to_numpy()[:, None] - own["start"].to_numpy()) - 2
+        same = clips["media"].to_numpy()[:, None] == own["media"].to_numpy()
+        far = clips[~((gaps <= 5) & same).any(axis=1) & (clips["fold"] != row["fit"])]
+        validating = far["fold"].value_counts()  # one of the folds
+        assert row["drawn_from"] in {len(far) - count for count in validating}
+        starts = {
+            time for times in om.load_model(row["folder"]).about.seen.values() for time, _ in times
+        }
+        assert len(starts) == row["drawn_from" if row["model"] == "majority" else "trained"]
+        assert starts <= {*far["start"]}
 
 
 def test_leaked_clips_are_marked(world, make_run, tmp_path):
@@ -236,25 +218,6 @@ def test_leaked_clips_are_marked(world, make_run, tmp_path):
     [warning, *_] = run.warnings
     assert warning.code == "leak"
     assert "1 of the" in warning.text
-
-
-@pytest.mark.night
-def test_the_same_experiment_writes_the_same_bytes(make_run, experiment, tmp_path):
-    first = make_run("good")
-    named = structs.replace(
-        experiment, estimators=("logistic",), positives=("Sure",),
-        train_negatives=("hard negative",),
-        test_negatives=(("Easy Negative",), ("EN", "Hard Negative")),
-    )  # fmt: skip
-    again = om.run_experiment(named, tmp_path / "again")
-    files, others = bytes_of(first.folder), bytes_of(again.folder)
-    assert len(files) == 6 + 2 * 9
-    for name in files.keys() - {"run.json", "identity.txt"}:
-        assert others[name] == files[name]
-    pair = make_run("two-seeds", seeds=(0, 7))
-    assert pair.fits["seed"].nunique() == 18
-    own = pair.model_scores[0].by_fit
-    assert {fit: own[fit] for fit in range(9)} == first.model_scores[0].by_fit
 
 
 def test_clips_are_joined_by_id_whatever_the_order(world, make_run, tmp_path):
@@ -317,7 +280,7 @@ def test_a_fold_outside_the_gap_validates():
     """Here all clips in the next fold are too close."""
     y, folds = np.tile([0, 1], 8), np.repeat(range(4), 4)
     clips = Clips(y=y, folds=folds, last=3, near=lambda rows: folds == (folds[rows[0]] + 1) % 4)
-    for fold in find_protocol("split").make_folds(clips, {"t": y}):
+    for fold in om.EveryFold().folds(clips, {"t": y}):
         assert {*folds[fold.validation]} == {(folds[fold.test_rows[0]] + 2) % 4}
 
 
@@ -336,7 +299,9 @@ def test_explanations_equal_those_of_the_saved_models(marked, make_run, tmp_path
     }  # fmt: skip
     assert len(reasons[["model", "fit"]].drop_duplicates()) == 2 * 2
     pd.testing.assert_frame_equal(om.load_run(run.folder).reasons, reasons, check_exact=True)
-    saved = {(row["model"], row["fit"]): om.load_model(row["folder"])[0] for row in run.saved}
+    saved = {
+        (row["model"], row["fit"]): om.load_model(row["folder"]).estimator for row in run.saved
+    }
     probability_of = {(f.model, clip): p for f in fits_of(run) if f.fit == 1
                for clip, p in zip(f.ids, f.probabilities, strict=True)}  # fmt: skip
     own = reasons[reasons["fit"] == 1]
@@ -347,7 +312,7 @@ def test_explanations_equal_those_of_the_saved_models(marked, make_run, tmp_path
             continue
         asked = rows[rows["step"].notna()]
         parts = rows[rows["step"].isna()].set_index("concept")["part"].to_dict()
-        explanation = explain_rows(model, x[None], classes=("negative", "positive"))[0]["why"]
+        explanation = attribute(model, x[None], classes=("negative", "positive")).of_clip(0)
         if kind == "path":
             steps = [(n, s.concept, s.above) for n, s in enumerate(explanation["steps"])]
             assert [*zip(asked["step"], asked["concept"], asked["above"], strict=True)] == steps
@@ -359,69 +324,23 @@ def test_explanations_equal_those_of_the_saved_models(marked, make_run, tmp_path
         assert classes == {explanation["label"]}
         odds = logit(probability_of[name, clip])
         assert sum(parts.values()) == pytest.approx(odds, abs=1e-4)
-    clip = run.clips.set_index("id").loc["tt2-007"]
-    fold = marked.folds[marked.ids.index("tt2-007")] % 3
-    assert (clip["film"], clip["title"], clip["fold"]) == ("tt2", "tt2", fold)
-    concepts = Manifest.load(marked.manifest).labels("all").concepts_of
-    assert tuple(filter(None, clip["concepts"].split("|"))) == concepts["tt2-007"]
-
-
-LOGISTIC = "obygaze_models.estimators.logistic:LogisticProbe"
-#: A search, whose best estimator (the plain one) is saved.
-CUT = {"name": "sklearn.model_selection:GridSearchCV", "as": "cut", "threshold": "validation",
-       "estimator": LOGISTIC, "param_grid": {"C": [1.0]}, "cv": 2}  # fmt: skip
-
-
-def test_validation_clips_choose_the_threshold(world, make_run):
-    run = make_run("cut", estimators=("logistic", CUT), protocol="leak-free", balance="none",
-                   train_negatives=("EN", "HN", "NS"), test_negatives=())  # fmt: skip
-    plain, cut = ([f for f in fits_of(run) if f.model == name] for name in ("logistic", "cut"))
-    saved = [row for row in run.saved if row["model"] == "cut"]
-    fits = run.fits.set_index("model")
-    assert fits.loc["logistic", "cut"].isna().all()
-    for column in ("name", "trained", "validated", "train_classes", "validation_classes"):
-        assert fits.loc["cut", column].tolist() == fits.loc["logistic", column].tolist()
-    for before, after, row in zip(plain, cut, saved, strict=True):
-        p, t = before.probabilities, row["cut"]
-        assert after.probabilities == close(p * (1 - t) / (p + t - 2 * p * t))
-        areas = [roc_auc_score(f.labels, f.probabilities) for f in (before, after)]
-        assert areas[0] == areas[1]
-        ids = world.clips(*world.levels, folds=[int(row["name"].removeprefix("validation fold "))])
-        truth = np.isin(ids, world.clips("S"))
-        counts = row["validation_classes"]
-        assert list(counts.values()) == [(~truth).sum(), truth.sum()], counts
-        assert row["validated"] == len(ids)
-        model, _ = om.load_model(row["folder"])
-        raw = model.predict_proba(np.stack([world.rows[clip] for clip in ids]))[:, 1]
-        best = max(f1_score(truth, raw > cut_at) for cut_at in [0, *raw])
-        table = om.predict(row["folder"], world.store, ids=ids).table
-        assert f1_score(truth, table["prediction"] == "S") == best
-        assert {*table["seen"]} == {"clip"}
-    assert sum(f.called.sum() for f in cut) > sum(f.called.sum() for f in plain)
 
 
 def test_names_that_look_like_numbers_stay_text(tmp_path):
-    chance = np.random.default_rng(0)
-    ids = [f"{number:03}" for number in range(60)]
-    levels = ["S" if number % 2 else "EN" for number in range(60)]
-    concepts = [("1",) if number % 4 == 1 else ("2",) * (number % 4 == 3) for number in range(60)]
-    folds = [number // 4 % 3 for number in range(60)]
-    manifest = labelled(ids, levels, concepts, scheme=("1", "2", "3"), folds=folds)
-    manifest.save(tmp_path / "manifest")
-    features = {clip: chance.normal(size=8).astype(np.float32) for clip in ids}
-    write_store(tmp_path / "s.zarr", manifest, features)
-    experiment = om.Experiment(
-        name="numbers", manifest=tmp_path / "manifest", store=tmp_path / "s.zarr", split="ten",
-        protocol="split", positives=["S"], train_negatives=["EN"],
-        estimators=[{"name": "pcbm-logistic", "as": "1", "bank__C": 0.1}],
-    )  # fmt: skip
-    run = om.run_experiment(experiment, tmp_path / "run")
+    rows = np.arange(60)
+    ids = [f"{row:03}" for row in rows]
+    X, y = np.random.default_rng(0).normal(size=(60, 8)), rows % 2
+    shows = np.stack([rows % 4 == 1, rows % 4 == 3, rows < 0], axis=1)
+    data = om.dataset(X, y, rows // 20, ids=ids, concepts=shows, concept_names="123")
+    model = om.make_estimator("pcbm-logistic", {"bank__C": 0.1})
+    run = om.cross_validate({"1": model}, data, output=tmp_path / "run")
     again = om.load_run(tmp_path / "run")
     for table in ("predictions", "clips", "reasons", "fits"):
         pd.testing.assert_frame_equal(getattr(again, table), getattr(run, table), check_exact=True)
     assert {*again.predictions["id"]} == {*again.reasons["id"]} == {*ids}
+    assert {*again.clips["film"]} == {*"012"}
     assert {*again.predictions["model"]} == {*again.reasons["model"]} == {"1"}
     assert {*again.reasons["concept"]} == {"1", "2", "(intercept)"}
-    [warning] = run.warnings
-    assert (warning.code, warning.text[:2]) == ("concepts", "1 ")
+    warning = next(own for own in run.warnings if own.code == "concepts")
+    assert warning.text.startswith("1 ")
     assert {*run.header.manifest.senses.values()} == {""}  # nobody said how they are perceived

@@ -16,9 +16,9 @@ from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
-from obygaze_models.mediaeval.runs import format_run, read_run_file, trec_average_precision
 from obygaze_models.scoring import metrics
 from obygaze_models.scoring.metrics import score, weighted_scores
+from obygaze_models.studies.mediaeval.runs import format_run, read_run_file, trec_average_precision
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused
 from tests.kit.floats import close

@@ -16,6 +16,7 @@ from obygaze_features.manifests import Item, Items
 from obygaze_models.data.tasks import make_task
 from obygaze_models.explain.attributions import explain_clips
 from obygaze_models.explain.moments import format_times
+from obygaze_models.results.frames import run_frames
 from obygaze_models.saved import predict as predicting
 from obygaze_models.saved.about import Features
 from obygaze_models.saved.predict import open_for
@@ -53,10 +54,11 @@ def saved(world, tmp_path_factory):
         "mlp": om.MLPProbe((8,), max_iter=3, random_state=0),
     }
     for name, model in models.items():
-        om.save_model(model.fit(world.features, y), folder / name, about())
+        om.save_model(om.Model(model.fit(world.features, y), about()), folder / name)
     films = [clip.split("-")[0] for clip in world.ids]
     prior = om.FilmPrior().fit(world.features, y, groups=films)
-    om.save_model(prior, folder / "prior", about(estimator="film-prior", reads="groups"))
+    described = about(estimator="film-prior", reads="groups")
+    om.save_model(om.Model(prior, described), folder / "prior")
     return folder, models
 
 
@@ -143,7 +145,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         estimators=("logistic", {"name": "frame-mil", "max_iter": 15}),
     )  # fmt: skip
     run = om.run_experiment(experiment, folder / "run")
-    frames = om.frame_table(run.frames(), of.open_store(folder / "s.zarr").items)
+    store = of.open_store(folder / "s.zarr")
+    frames = om.frame_table(run_frames(run, store), store.items)
     moments = om.find_moments(frames)
     return SimpleNamespace(
         folder=folder, timelines=timelines, store=folder / "s.zarr", run=run, moments=moments
@@ -151,7 +154,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 
 def test_planted_moments_are_found(lab):
-    frames = om.frame_table(lab.run.frames(), of.open_store(lab.store).items)
+    frames = om.frame_table(run_frames(lab.run, lab.store), of.open_store(lab.store).items)
     middles = (frames["start"] + frames["end"]) / 2
     areas = {}
     for annotator, segments in lab.timelines.by_film[FILM].items():
@@ -170,7 +173,7 @@ def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
         "models", "moments", lab.folder / "run", lab.store, "-o", named["moments"],
         "--frames", named["frames"], "--elan", tmp_path / "elan", code=0,
     )  # fmt: skip
-    frames = om.frame_table(lab.run.frames(), of.open_store(lab.store).items)
+    frames = om.frame_table(run_frames(lab.run, lab.store), of.open_store(lab.store).items)
     assert frames["threshold"].nunique() == 3, "a threshold a fold"
     assert named["moments"].read_text() == format_times(moments)
     assert named["frames"].read_text() == format_times(frames)
@@ -227,7 +230,8 @@ def test_bad_input_is_one_line(lab, obygaze, tmp_path):
 @pytest.mark.parametrize("model", ["tree", "linear", "mlp"])
 def test_clips_in_blocks_are_predicted_and_explained_the_same(model, saved, world, monkeypatch):
     folder, clips = saved[0] / model, [world.ids[5], world.ids[0]]
-    unblocked = om.predict(folder, world.store), explain_clips(folder, world.store, clips)
+    loaded = om.load_model(folder)
+    unblocked = om.predict(loaded, world.store), explain_clips(loaded, world.store, clips)
     monkeypatch.setattr(predicting, "BLOCK_VALUES", 3 * world.features.shape[1])
     parts = om.predict(folder, world.store), explain_clips(folder, world.store, clips)
     tables = [predictions.table for predictions in (parts[0], unblocked[0])]

@@ -10,24 +10,24 @@ from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize, root
 from scipy.special import expit
 from scipy.stats import t
-from sklearn.frozen import FrozenEstimator
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import obygaze_models as om
 from obygaze_models.estimators.trees import TreeArrays
-from obygaze_models.experiments.reasons import join_reasons, tabulate_reasons
-from obygaze_models.explain.attributions import Attribution, explain_rows
-from obygaze_models.explain.error_factors import Factor, error_factors
+from obygaze_models.explain.attributions import Attribution, attribute
 from obygaze_models.explain.parts import mean_parts
 from obygaze_models.explain.tcav import logit_gradients, random_label_cavs
+from obygaze_models.results.reasons import join_reasons, tabulate_reasons
 from obygaze_models.scoring.intervals import holm
+from obygaze_models.studies.reproduce.error_factors import Factor, error_factors
 from tests.kit.clips import logistic_on, torch_logits, with_output
 from tests.kit.floats import close
 
 
 def explain_clip(model, x, **options):
-    return explain_rows(model, np.asarray(x)[None], **options)[0]
+    return attribute(model, np.asarray(x)[None], **options).of_clip(0)
 
 
 def logit(probabilities):
@@ -39,10 +39,8 @@ def logit(probabilities):
 def test_a_linear_heads_parts_add_up_to_its_logit(clips, l1_ratio, output):
     model = logistic_on(with_output(clips.bank, output), l1_ratio=l1_ratio).fit(clips.X, clips.y)
     for x, expected in zip(clips.X[:10], model.predict_proba(clips.X[:10]), strict=True):
-        result = explain_clip(model, x, classes=("rest", "S"))
-        reasons = result["why"]
+        reasons = explain_clip(model, x, classes=("rest", "S"))
         assert reasons["label"] == "S"  # even where "rest" is predicted
-        assert result["label"] == ("rest", "S")[expected.argmax()]
         total = reasons["intercept"] + sum(part["amount"] for part in reasons["contributions"])
         assert total == close(logit(expected)) == close(reasons["logit"])
         measured = dict(zip(clips.data.concept_names, model.concept_scores([x])[0], strict=True))
@@ -51,12 +49,13 @@ def test_a_linear_heads_parts_add_up_to_its_logit(clips, l1_ratio, output):
             assert part["amount"] == close(part["weight"] * measured[part["concept"]])
 
 
-def test_parts_add_up_where_the_head_has_a_temperature(clips):
-    model = om.ConceptBottleneck(FrozenEstimator(clips.bank), om.LinearSVMProbe(C=1.0))
-    model.fit(clips.X, clips.y)
-    assert model.head_.temperature_ != 1
+def test_parts_add_up_in_a_pipeline_whose_head_has_a_temperature(clips):
+    last = om.ConceptBottleneck(om.ConceptBank(C=1.0), om.LinearSVMProbe(C=1.0))
+    model = make_pipeline(StandardScaler(), last)
+    model.fit(clips.X, clips.y, conceptbottleneck__concepts=clips.data.concepts)
+    assert last.head_.temperature_ != 1
     for x, expected in zip(clips.X[:10], model.predict_proba(clips.X[:10]), strict=True):
-        reasons = explain_clip(model, x, classes=("rest", "S"))["why"]
+        reasons = explain_clip(model, x, classes=("rest", "S"))
         total = reasons["intercept"] + sum(part["amount"] for part in reasons["contributions"])
         assert total == close(logit(expected), eps=1e-5)
 
@@ -78,9 +77,9 @@ def test_a_path_agrees_with_its_branches(scores, thresholds, asked):
     model = om.ConceptBottleneck()
     model.bank_, model.head_, model.classes_ = FunctionTransformer(), tree, np.array(["EN", "S"])
     model.bank_.get_feature_names_out = lambda: ["Look", "Body"]
-    for row, result in enumerate(explain_rows(model, scores)):
+    for row, steps in enumerate(attribute(model, scores).steps):
         node = 0
-        for step in result["why"]["steps"]:
+        for step in steps:
             column = ("Look", "Body").index(step.concept)
             assert (column, step.threshold) == (asked[node], thresholds[node])
             assert step.value == scores[row, column]
@@ -107,9 +106,7 @@ def test_a_networks_derivatives_equal_torchs(clips, network, several):
 def test_models_without_concepts_have_no_reasons(clips, network):
     votes = KNeighborsClassifier(metric="cosine").fit(clips.X, clips.y)
     for model in (network, votes):
-        result = explain_clip(model, clips.X[0])
-        assert result["why"] is None
-        assert [*result["probabilities"].values()] == model.predict_proba(clips.X[:1])[0].tolist()
+        assert attribute(model, clips.X) is None
 
 
 def test_concepts_may_be_called_like_the_intercept():
@@ -127,7 +124,8 @@ def test_concepts_may_be_called_like_the_intercept():
 def test_p_counts_random_directions_at_least_as_far(clips, network):
     bank, marks = clips.bank, clips.data.concepts[:, clips.bank.columns_]
     settings = {"runs": 60, "random_state": 3}
-    table = om.tcav(network, clips.X, bank, clips.X, marks, code=0, **settings)
+    model = om.Model(make_pipeline(FunctionTransformer(), network))
+    table = om.tcav(model, clips.X, bank, clips.X, marks, code=0, **settings)
     null = random_label_cavs(bank, clips.X, marks, **settings)
     gradients = logit_gradients(network, clips.X)[0]
     for concept, cav in zip(table.itertuples(), bank.cavs_, strict=True):

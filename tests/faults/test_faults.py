@@ -162,7 +162,7 @@ WARM = (
     "obygaze_features.store.verify", "obygaze_features.extraction.extract",
     "obygaze_features.extraction.loop", "obygaze_models.commands.models",
     "obygaze_models.experiments.run", "obygaze_models.estimators.registry",
-    "obygaze_models.commands.report", "obygaze_models.commands.reproduce",
+    "obygaze_models.commands.report", "obygaze_models.studies.reproduce.commands",
     "obygaze_features.commands.annotations",
 )  # fmt: skip
 

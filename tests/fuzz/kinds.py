@@ -22,11 +22,11 @@ from sklearn.preprocessing import StandardScaler
 
 from obygaze_features import open_store
 from obygaze_features.manifests import Item, Items, Manifest, obygaze_scheme
-from obygaze_models import About, save_model
+from obygaze_models import About, Model, save_model
 from obygaze_models.data.tasks import make_task
-from obygaze_models.estimators.classes import keywords, reads_frames
+from obygaze_models.estimators.classes import keywords, reads_of
 from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
-from obygaze_models.experiments import run as running
+from obygaze_models.experiments import cross_validate as running
 from obygaze_models.saved.about import Features
 from obygaze_models.saved.model import _digest as digest_of
 from tests.conftest import run_obygaze
@@ -454,10 +454,10 @@ def make_data(folder: Path) -> Path:
     (data / "battery.json").write_text(json.dumps(battery))
     publish = running.publish_folder
 
-    def keep_and_publish(folder: Path, output: Path) -> None:
+    def keep_and_publish(folder: Path, output: Path, **options: bool) -> None:
         """Keep the files of a run that is killed at its end."""
         shutil.copytree(folder, folder.with_name("kept.partial"))
-        publish(folder, output)
+        publish(folder, output, **options)
 
     for command in (
         "models run {data}/golden.toml -o {data}/run",
@@ -518,7 +518,8 @@ def save_models(data: Path) -> None:
             model = make_pipeline(StandardScaler(), LogisticRegression())
         else:
             model = make_estimator(name, random_state=0)
-        array = "frames" if reads_frames(model) else "native"
+        reads = reads_of(model)
+        array = "frames" if reads == "frames" else "native"
         shape = next(spec.shape for spec in store.specs if spec.name == array)
         X = dice.normal(size=(40, *shape)).astype(np.float32)
         model.fit(X, y, **({"concepts": concepts} if "concepts" in keywords(model.fit) else {}))
@@ -529,9 +530,8 @@ def save_models(data: Path) -> None:
             shape=list(shape),
         )
         task = make_task(obygaze_scheme(), positives=["S"], negatives=["EN"])
-        reads = "frames" if array == "frames" else "features"
         about = About(model=name, estimator=name, task=task, reads=reads, features=features)
-        save_model(model, data / "saved" / name, about)
+        save_model(Model(model, about), data / "saved" / name)
 
 
 MORE = {"saved": save_models, "fused": save_fusions}

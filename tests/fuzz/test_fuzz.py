@@ -21,7 +21,7 @@ import pytest
 
 from obygaze_features.extraction.decoder import Decoder
 from obygaze_features.manifests.manifest import check
-from obygaze_models.experiments import run as running
+from obygaze_models.experiments import cross_validate as running
 from tests.conftest import run_obygaze
 from tests.fuzz import kinds
 from tests.fuzz.kinds import KINDS, Files, read_files, write_files
@@ -79,17 +79,17 @@ def data(common_data, kind):
 
 @pytest.fixture(autouse=True)
 def no_training(data, monkeypatch):  # models of the data are trained before
-    def plan_fit(*_):
+    def plan_fit(*_, **__):
         raise Planned
 
-    def load_fits(plan, folder, memo):
+    def load_fits(plan, folder, memo, **_):
         for planned in plan.fits():
             with suppress(Planned):
-                running._fit(plan, planned, folder / planned.place, memo)
+                running.make_fit(plan, folder, memo, planned)
         raise Planned
 
-    monkeypatch.setattr(running, "fit_planned", plan_fit)
-    monkeypatch.setattr(running, "_compute", load_fits)
+    monkeypatch.setattr(running, "fit_fold", plan_fit)
+    monkeypatch.setattr(running, "compute_run", load_fits)
 
 
 @pytest.fixture(autouse=True)

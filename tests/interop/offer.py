@@ -17,7 +17,7 @@ import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.common.elan import read_eaf
 from obygaze_features.errors import ObygazeError
-from obygaze_models.mediaeval.runs import format_run, trec_average_precision
+from obygaze_models.studies.mediaeval.runs import format_run, trec_average_precision
 
 STORES = {"drawn": "drawn/stores/tiny-xclip.zarr", "words": "mobygaze/words.zarr"}
 

@@ -12,7 +12,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.tree import DecisionTreeClassifier
 
 import obygaze_models as om
-from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.manifests import Item, Items, Manifest, obygaze_scheme
 from obygaze_models.estimators.logistic import LogisticProbe
 from tests.kit.run import RECIPE, write_store
 
@@ -50,16 +50,17 @@ def small_clips(clips: int = 240) -> om.ClipDataset:
     visible = np.column_stack([concepts, np.array(levels) == "S"])
     features = chance.normal(size=(clips, width)) + visible @ directions
     features /= np.linalg.norm(features, axis=1, keepdims=True)
-    return om.ClipDataset(
+    data = om.dataset(
+        features.astype(np.float32),
+        levels,
+        [f"tt{row % 4}" for row in range(clips)],
         ids=[f"tt{row % 4}-{row:03}" for row in range(clips)],
-        levels=levels,
         concepts=concepts,
         concept_names=CONCEPTS,
-        groups=np.array([f"tt{row % 4}" for row in range(clips)]),
-        folds=np.array([row // 3 % 6 for row in range(clips)]),
-        X=features.astype(np.float32),
         frames=np.repeat(features[:, None], 2, axis=1).astype(np.float16),
     )
+    folds = np.arange(clips) // 3 % 6
+    return replace(data, folds=folds, last_fold=5, scheme=obygaze_scheme())
 
 
 WEIGHTS = "ab" * 32

@@ -112,7 +112,7 @@ def test_a_page_compares_at_most_twenty_annotators(tmp_path):
 @pytest.mark.parametrize("address", [r"\\host\share", "//host/share", "https://host/m"])
 def test_a_manifest_on_another_machine_is_not_opened(run2, tmp_path, monkeypatch, address):
     run = om.load_run(run2)
-    source = json.dumps(str(run.experiment.manifest))
+    source = json.dumps(str(run.header.settings["manifest"]))
     moved = tmp_path / "run"
     moved.mkdir()
     for path in run.folder.glob("*.csv"):

@@ -22,9 +22,9 @@ import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.run_warning import RunWarning
 from obygaze_models.estimators.registry import ESTIMATORS
-from obygaze_models.reproduce import context, render, table2
-from obygaze_models.reproduce import reproduce as module
-from obygaze_models.reproduce.render import Block, Line, Table, Value
+from obygaze_models.studies.reproduce import context, render, table2
+from obygaze_models.studies.reproduce import reproduce as module
+from obygaze_models.studies.reproduce.render import Block, Line, Table, Value
 from tests.conftest import run_obygaze
 from tests.kit.authors import make_authors, make_dataset
 from tests.kit.files import csv_rows, write

@@ -6,14 +6,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from obygaze_features.common.package import reference_json
-from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.audit import audit
 from obygaze_models.data.run_warning import RunWarning
-from obygaze_models.experiments.plan import RELEASED, RELEASED_CONCEPTS
-from obygaze_models.reproduce import published
-from obygaze_models.reproduce.context import SAME_LABELS, Needs, ReproductionContext, Runs, Setting
-from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value, Values, minus
 from obygaze_models.scoring.metrics import METRICS, baselines
+from obygaze_models.studies.reproduce import published
+from obygaze_models.studies.reproduce.context import (
+    SAME_LABELS,
+    Needs,
+    ReproductionContext,
+    Runs,
+    Setting,
+)
+from obygaze_models.studies.reproduce.protocols import CONCEPTS_FILE, FILES
+from obygaze_models.studies.reproduce.render import (
+    Artifacts,
+    Block,
+    Line,
+    Table,
+    Value,
+    Values,
+    minus,
+)
 
 NEGATIVES = ("EN", "HN")
 """The negatives of the training sets. Sure clips are the positives of all sets."""
@@ -27,6 +40,12 @@ F1_TITLES = {key: METRICS[key].title for key in ("f1_weighted", "f1")}
 READINGS: dict[str, Any] = reference_json("readings.json")
 """The options of the bottlenecks as in the paper's text, and as in its code."""
 HEADS = {"tree": ("pcbm-tree", "PCBM-DT"), "logistic": ("pcbm-logistic", "PCBM-LR")}
+
+LEAKED = (
+    "in the released files, {leaked} of the {tested} test clips of {test} are also in the training "
+    "pool of {train}, and {least_in_a_run} to {most_in_a_run} in the training set of each of its "
+    "runs. (These counts include clips without a video, which are not scored.)"
+)
 
 
 class Row(NamedTuple):
@@ -75,11 +94,6 @@ _NETWORKS = {
 }
 
 
-def model_name(row: str, reading: str) -> str:
-    """Return the name of a bottleneck in the runs."""
-    return f"{row}, {reading}"
-
-
 def _rows(name: str) -> list[Row]:
     """Return the rows of a table, in order."""
     rows = [*_NETWORKS[name]]
@@ -87,7 +101,7 @@ def _rows(name: str) -> list[Row]:
         for _, row in HEADS.values():
             for reading, options in READINGS.items():
                 title = f"{row}, {options['title']}"
-                model = model_name(row, reading)
+                model = f"{row}, {reading}"
                 rows.append(Row(title, "xclip", "native", row, model, "bottlenecks"))
     return rows
 
@@ -131,7 +145,7 @@ def plan_bottlenecks(
         estimators = []
         for reading, options in READINGS.items():
             for head, (name, row) in HEADS.items():
-                about = {"name": name, "as": model_name(row, reading)}
+                about = {"name": name, "as": f"{row}, {reading}"}
                 estimators.append(options["concepts"] | options[head][level] | about)
         context.plan(
             needs,
@@ -144,7 +158,7 @@ def plan_bottlenecks(
             positives=("S",),
             train_negatives=(level,),
             test_negatives=(*TESTS.values(),),
-            split=RELEASED_CONCEPTS,
+            split=CONCEPTS_FILE,
             estimators=tuple(estimators),
         )
 
@@ -164,27 +178,16 @@ def make_table(context: ReproductionContext, runs: Runs, *, name: str) -> Artifa
             lines += _guesses_where_scored(runs, setting, rows, metric)
             blocks.append(Block(f"{setting.title}: {words}", setting.protocol, metric, lines))
         if setting.protocol == "released":
-            warnings += _released_leaks(context.manifest)
+            pools = [FILES[frozenset({level, "S"})] for level in NEGATIVES]
+            for pair in audit(context.manifest, train=pools, test=sorted(FILES.values())):
+                if pair["leaked"]:
+                    warnings.append(RunWarning("leak", pair["test"], LEAKED.format(**pair)))
     blocks += _guesses_of_paper(context)
     tables = [Table(list(COLUMNS), blocks, warnings)]
     leakage = _compare_with_released(context, runs, name)
     if leakage:
         tables.append(Table(list(COLUMNS), leakage, name="-leakage"))
     return Artifacts(tables)
-
-
-def _released_leaks(manifest: Manifest) -> Iterator[RunWarning]:
-    """Yield warnings about test clips of the released splits that are used in training."""
-    pools = [RELEASED[frozenset({level, "S"})] for level in NEGATIVES]
-    for row in audit(manifest, train=pools, test=sorted(RELEASED.values())):
-        if row["leaked"]:
-            text = (
-                f"in the released files, {row['leaked']} of the {row['tested']} test clips of "
-                f"{row['test']} are also in the training pool of {row['train']}, and "
-                f"{row['least_in_a_run']} to {row['most_in_a_run']} in the training set of each of "
-                "its runs. (These counts include clips without a video, which are not scored.)"
-            )
-            yield RunWarning("leak", row["test"], text)
 
 
 def _ours(runs: Runs, source: str, model: str, metric: str) -> Values:
@@ -274,7 +277,7 @@ def _guesses_of_paper(context: ReproductionContext) -> Iterator[Block]:
         kept = [*negatives, "S"]
         whole[column] = levels.count("S") / sum(level in kept for level in levels)
         if context.has_released_splits:
-            split = context.manifest.split(RELEASED[frozenset(kept)])
+            split = context.manifest.split(FILES[frozenset(kept)])
             classes = [split.class_of[clip] for clip in split.fold(split.last_fold)]
             folds[column] = classes.count("S") / len(classes)
     for title, shares in (

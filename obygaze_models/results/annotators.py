@@ -7,34 +7,14 @@ import pandas as pd
 
 from obygaze_features.manifests.labels import SEPARATOR, obygaze_scheme
 from obygaze_models.data.targets import concept_targets
-from obygaze_models.data.tasks import Task
-from obygaze_models.experiments.scores import average_over_fits, is_cross_validated, split_by
-from obygaze_models.experiments.tables import CONCEPTS_OF, LABEL_OF, Run
+from obygaze_models.results.run import CONCEPTS_OF, LABEL_OF, Run
+from obygaze_models.results.scores import average_over_fits, is_cross_validated, split_by
 from obygaze_models.scoring.annotators import AnnotatorComparison, compare_with_annotators
-from obygaze_models.scoring.metrics import Array
 
 
 def annotators_of(clips: pd.DataFrame) -> list[str]:
     """Return the annotators whose labels are in a table of clips."""
     return [name.removeprefix(LABEL_OF) for name in clips.columns if name.startswith(LABEL_OF)]
-
-
-def votes_of(run: Run, task: Task) -> dict[str, Array]:
-    """Return the class that each annotator gave each clip of `Run.clips`; -1 for no class."""
-    clips = run.clips
-    code_of = {level: code for code, kind in enumerate(task.classes) for level in kind.levels}
-    votes = {}
-    for name in annotators_of(clips):
-        levels = clips[f"{LABEL_OF}{name}"]
-        if task.concept:
-            marked = clips[f"{CONCEPTS_OF}{name}"].str.split(SEPARATOR)
-            shows = np.array([[task.concept in concepts] for concepts in marked])
-            is_obygaze = run.header.manifest.levels == obygaze_scheme().name_of
-            codes = concept_targets(levels.tolist(), shows, task.negatives, is_obygaze=is_obygaze)
-            votes[name] = np.where(levels == "", -1, codes[:, 0]).astype(int)
-        else:
-            votes[name] = levels.map(code_of).fillna(-1).to_numpy(int)
-    return votes
 
 
 def compare_with_each(run: Run) -> dict[str, AnnotatorComparison]:
@@ -44,18 +24,32 @@ def compare_with_each(run: Run) -> dict[str, AnnotatorComparison]:
     and all models predicted. With fewer than two annotators, return {}.
     """
     clips = run.clips
+    is_obygaze = run.header.manifest.levels == obygaze_scheme().name_of
     compared = {}
     for test, own in split_by(run.predictions, "test").items():
         task = run.task(test)
         if task.target.is_numeric:
             continue
+        code_of = {level: code for code, kind in enumerate(task.classes) for level in kind.levels}
+        votes = {}
+        for name in annotators_of(clips):
+            levels = clips[f"{LABEL_OF}{name}"]
+            votes[name] = levels.map(code_of).fillna(-1).to_numpy(int)
+            if task.concept:
+                marked = clips[f"{CONCEPTS_OF}{name}"].str.split(SEPARATOR)
+                shows = np.array([[task.concept in concepts] for concepts in marked])
+                codes = concept_targets(
+                    levels.tolist(), shows, task.negatives, is_obygaze=is_obygaze
+                )
+                votes[name] = np.where(levels == "", -1, codes[:, 0]).astype(int)
+
         by_model = split_by(own, "model")
         called = {}
         for model, fits in by_model.items():
             mean = average_over_fits(fits).set_index("id")["called"]
             called[model] = clips["id"].map(mean).to_numpy(float)
         comparison = compare_with_annotators(
-            votes_of(run, task),
+            votes,
             called,
             [""] * len(clips) if run.is_mixed else clips["group"].tolist(),
             len(task.classes),

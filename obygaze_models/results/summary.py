@@ -10,9 +10,9 @@ import pandas as pd
 from obygaze_features.common.printer import describe, fill
 from obygaze_features.common.text import join_some
 from obygaze_features.items.items import group_noun
-from obygaze_models.experiments.annotators import compare_with_each
-from obygaze_models.experiments.scores import ModelScores, records
-from obygaze_models.experiments.tables import Run, describe_unused
+from obygaze_models.results.annotators import compare_with_each
+from obygaze_models.results.run import Run, describe_unused
+from obygaze_models.results.scores import ModelScores, records
 from obygaze_models.scoring.intervals import CROSSED, MIN_CLIPS, MIN_GROUPS, estimate_mean, holm
 from obygaze_models.scoring.metrics import METRICS, column_titles
 
@@ -21,9 +21,11 @@ Rows = list[dict[str, Any]]
 
 def headline(run: Run) -> str:
     """Return the result of the run's first model as a sentence for each test set."""
-    own = [scores for scores in run.model_scores if scores.model == run.main_model]
-    sentences = [_sentence(run, scores) for scores in own]
-    return "\n".join(filter(None, [run.limit, *sentences]))
+    lines = [run.limit]
+    for scores in run.model_scores:
+        if scores.model == run.main_model:
+            lines.append(_sentence(run, scores))
+    return "\n".join(filter(None, lines))
 
 
 def _sentence(run: Run, scores: ModelScores) -> str:
@@ -90,9 +92,10 @@ def _scores(run: Run) -> Rows:
 
 def _concepts(run: Run) -> Rows:
     """Return a row for each concept: p of the first model's AUROC against 0.5, by Holm's method."""
-    own = [scores for scores in run.model_scores if scores.model == run.main_model]
     p_of = {}
-    for scores in own:
+    for scores in run.model_scores:
+        if scores.model != run.main_model:
+            continue
         films = np.array([film["auroc"] for film in scores.groups.values()], float)
         above = estimate_mean(films - 0.5, cross_validated=scores.cross_validated)
         p_of[scores.test] = above.p_value if scores.interval["auroc"] else None

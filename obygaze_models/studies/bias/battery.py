@@ -16,10 +16,10 @@ import msgspec
 from obygaze_features.common.package import reference_file
 from obygaze_features.common.text import as_list, unknown_name
 from obygaze_features.errors import BiasError, UsageError
-from obygaze_models.bias.association import Settings, associate, associate_each
-from obygaze_models.bias.inputs import Vectors, read_struct
-from obygaze_models.bias.measured import Drawing, Measured, Rows
 from obygaze_models.scoring.metrics import Array
+from obygaze_models.studies.bias.association import Settings, associate, associate_each
+from obygaze_models.studies.bias.inputs import Vectors, read_struct
+from obygaze_models.studies.bias.measured import Drawing, Measured, Rows
 
 SHIPPED = ("emotion", "professions")
 """The batteries that come with obygaze, by name."""

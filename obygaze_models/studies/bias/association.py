@@ -165,7 +165,9 @@ def _p(first: Array, second: Array, settings: Settings) -> tuple[float, str, int
     """Return p, its method, and the number of partitions.
 
     The first group's sum is high exactly when the second group's sum is low, so it is enough to sum
-    the smaller group. If the second is smaller, the groups are swapped and all signs reversed.
+    the smaller group. If the second is smaller, the groups are swapped and all signs reversed. A
+    normal p has the mean and the deviation of all partitions. A sampled p is (1 + random partitions
+    with at least the observed T) / (1 + samples).
     """
     if settings.p not in get_args(P):
         raise UsageError(unknown_name("p", settings.p, get_args(P)))
@@ -174,14 +176,24 @@ def _p(first: Array, second: Array, settings: Settings) -> tuple[float, str, int
     scores = np.concatenate([first, second])
     k = len(first)
     if settings.p == "normal":
-        return _normal_p(scores, k), "normal", None
+        rest = len(scores) - k
+        deviation = math.sqrt(k * rest / (len(scores) - 1) * float(scores.var()))
+        above = float(scores[:k].sum() - k * scores.mean())
+        return 0.5 * math.erfc(above / deviation / math.sqrt(2)), "normal", None
     rounding = 1e-12 * float(np.abs(scores).sum())
     threshold = float(first.sum()) - rounding
     partitions = math.comb(len(scores), k)
     is_small = settings.p == "auto" and partitions <= EXACT_UP_TO
     if is_small or settings.p == "exact":
         return _count_as_high(scores, k, threshold, partitions) / partitions, "exact", partitions
-    return _sampled_p(scores, k, threshold, settings), "sampled", settings.samples
+    random = np.random.default_rng(settings.seed)
+    as_high = 1
+    size = max(1, _SCORES_AT_ONCE // len(scores))
+    for start in range(0, settings.samples, size):
+        rows = np.tile(scores, (min(size, settings.samples - start), 1))
+        sums = random.permuted(rows, axis=1)[:, :k].sum(axis=1)
+        as_high += int(np.count_nonzero(sums >= threshold))
+    return as_high / (settings.samples + 1), "sampled", settings.samples
 
 
 def _count_as_high(scores: Array, k: int, threshold: float, partitions: int) -> int:
@@ -209,26 +221,6 @@ def _subset_sums(scores: Array, limit: float) -> Array:
         sums = np.concatenate([sums, sums + score])
         sums = sums[sums < limit]
     return sums
-
-
-def _sampled_p(scores: Array, k: int, threshold: float, settings: Settings) -> float:
-    """Return p from random partitions: (1 + those with at least the observed T) / (1 + samples)."""
-    random = np.random.default_rng(settings.seed)
-    as_high = 0
-    size = max(1, _SCORES_AT_ONCE // len(scores))
-    for start in range(0, settings.samples, size):
-        rows = np.tile(scores, (min(size, settings.samples - start), 1))
-        sums = random.permuted(rows, axis=1)[:, :k].sum(axis=1)
-        as_high += int(np.count_nonzero(sums >= threshold))
-    return (as_high + 1) / (settings.samples + 1)
-
-
-def _normal_p(scores: Array, k: int) -> float:
-    """Return p from the normal distribution with the mean and deviation of all partitions."""
-    rest = len(scores) - k
-    deviation = math.sqrt(k * rest / (len(scores) - 1) * float(scores.var()))
-    above = float(scores[:k].sum() - k * scores.mean())
-    return 0.5 * math.erfc(above / deviation / math.sqrt(2))
 
 
 def _unit_vectors(**sets: Any) -> list[Array]:

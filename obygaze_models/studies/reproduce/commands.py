@@ -65,8 +65,8 @@ def reproduce(
       obygaze reproduce table4 --manifest manifests/obygaze12 \\
         --store xclip-kinetics=stores/xclip-kinetics.zarr
     """
-    from obygaze_models.reproduce.context import PROTOCOLS
-    from obygaze_models.reproduce.render import leak_free_part, to_frame, to_text
+    from obygaze_models.studies.reproduce.context import PROTOCOLS
+    from obygaze_models.studies.reproduce.render import leak_free_part, to_frame, to_text
 
     reproduction = om.reproduce(
         target,

@@ -18,17 +18,22 @@ from obygaze_features.common.package import need, obygaze_version, reference_jso
 from obygaze_features.common.text import as_list, group_by, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.run_warning import RunWarning, origin_warnings, unique_warnings
-from obygaze_models.data.stores import store_fingerprint
+from obygaze_models.data.stores import fingerprint, open_stores
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import FitMemo
 from obygaze_models.experiments.run import run_experiment
-from obygaze_models.experiments.tables import Run, load_run
-from obygaze_models.reproduce.annotation import make_figure2
-from obygaze_models.reproduce.concepts import make_figure3, make_figure5, plan_trees, plan_vectors
-from obygaze_models.reproduce.context import PROTOCOLS, Needs, ReproductionContext, Target
-from obygaze_models.reproduce.films import make_figure6, make_table4, plan_films
-from obygaze_models.reproduce.render import FORMS, Artifacts, Table
-from obygaze_models.reproduce.table2 import make_table, plan_table
+from obygaze_models.results.run import Run, load_run
+from obygaze_models.studies.reproduce.annotation import make_figure2
+from obygaze_models.studies.reproduce.concepts import (
+    make_figure3,
+    make_figure5,
+    plan_trees,
+    plan_vectors,
+)
+from obygaze_models.studies.reproduce.context import PROTOCOLS, Needs, ReproductionContext, Target
+from obygaze_models.studies.reproduce.films import make_figure6, make_table4, plan_films
+from obygaze_models.studies.reproduce.render import FORMS, Artifacts, Table
+from obygaze_models.studies.reproduce.table2 import make_table, plan_table
 
 MARKER = "reproduction.json"
 MAX_PROCESSES = 4
@@ -147,7 +152,9 @@ def reproduce(
         about = {
             "what": names,
             "manifest": {"name": context.manifest.name, "digest": context.manifest.digest},
-            "stores": {slot: store_fingerprint(store) for slot, store in context.stores.items()},
+            "stores": {
+                slot: fingerprint(open_stores(store)) for slot, store in context.stores.items()
+            },
             "protocols": list(protocols),
             "obygaze": obygaze_version(),
         }
@@ -202,7 +209,9 @@ def _make(
         artifacts = target.make(context, runs)
     warnings = origin_warnings(context.manifest.items)
     for run in runs.values():
-        warnings += _run_warnings(run)
+        # Table 2 says more about the leaks in released splits.
+        is_released = run.header.protocol == "released"
+        warnings += [own for own in run.warnings if own.code != "leak" or not is_released]
 
     tables = []
     for table in artifacts.tables:
@@ -218,14 +227,6 @@ def _make(
     return tables
 
 
-def _run_warnings(run: Run) -> Iterator[RunWarning]:
-    """Yield the warnings for a table with rows from a run."""
-    for warning in run.warnings:
-        # Table 2 says more about the leaks in released splits.
-        if warning.code != "leak" or run.header.protocol != "released":
-            yield warning
-
-
 def _notes(
     table: Table,
     context: ReproductionContext,
@@ -235,7 +236,7 @@ def _notes(
     """Return the notes of a table, one for each line of the template."""
     from jinja2 import StrictUndefined, Template
 
-    text = (files("obygaze_models.reproduce") / "notes.txt").read_text(encoding="utf-8")
+    text = (files("obygaze_models.studies.reproduce") / "notes.txt").read_text(encoding="utf-8")
     rendered = Template(text, trim_blocks=True, undefined=StrictUndefined).render(
         facts,
         table=table,

@@ -21,10 +21,9 @@ from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.labels import map_column
-from obygaze_models.data.dataset import missing_from
 from obygaze_models.data.stores import Stores, open_stores
-from obygaze_models.data.tasks import measure_of, official_measure, uses_external_data
-from obygaze_models.experiments.experiment import folder_name
+from obygaze_models.data.tasks import measure_of, official_measure
+from obygaze_models.experiments.learner import folder_name
 from obygaze_models.saved.predict import predict
 from obygaze_models.scoring.metrics import TREC, average_precision, trec_ranks
 
@@ -74,15 +73,17 @@ def write_run(
             f"precision, and a model of the highest level of {truth.name} against all others"
         )
     ids = predictions.table["id"].tolist()
+    ranked = {*ids}
     origin = "own-data"
-    if uses_external_data(predictions.about.needs.backbone):
+    # A backbone has learned from data unless it, or a part of it, has random weights.
+    if not predictions.about.needs.backbone.get("config", {}).get("synthetic"):
         origin = "external-data"
     tag = f"{folder_name(predictions.about.model)}-{origin}"
     write_text(output, format_run(truth.name, ids, predictions.values[:, 1], tag))
     return {
         "clips": len(ids),
         "tag": tag,
-        "missing": missing_from(ids, tested),
+        "missing": [clip for clip in tested if clip not in ranked],
         "trained_on": predictions.table["seen"].tolist().count("clip"),
         "warnings": list(map(str, predictions.warnings)),
     }
@@ -213,8 +214,8 @@ def score_run(path: Path, manifest: Manifest, *, labels: str | None = None) -> d
         facts["value"] = sum(is_correct) / len(level_of)
     return facts | {
         "clips": len(level_of),
-        "missing": missing_from(row_of, level_of),
-        "outside": missing_from(level_of, row_of),
+        "missing": [clip for clip in level_of if clip not in row_of],
+        "outside": [clip for clip in row_of if clip not in level_of],
     }
 
 

@@ -16,12 +16,14 @@ computed from the predictions when they are needed.
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +31,8 @@ import msgspec
 import pandas as pd
 
 from obygaze_features.common.files import (
+    check_new_folder,
+    new_folder,
     read_format,
     require_readable,
     sha256_of,
@@ -36,19 +40,19 @@ from obygaze_features.common.files import (
     write_text,
 )
 from obygaze_features.common.plugins import one_line
-from obygaze_features.common.text import as_list, join_some, redact_url, unknown_name
+from obygaze_features.common.resume import is_resumable
+from obygaze_features.common.text import join_some, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.films import film_titles
 from obygaze_features.items.items import group_noun
 from obygaze_features.manifests import Items, LabelSet, Manifest
 from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_features.store.files import is_url
-from obygaze_models.data.run_warning import RunWarning
-from obygaze_models.data.stores import Stores, open_stores
+from obygaze_models.data.features import Features
+from obygaze_models.data.run_warning import RunWarning, unique_warnings
 from obygaze_models.data.tasks import Task
-from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.reasons import COLUMNS as REASONS
-from obygaze_models.experiments.scores import (
+from obygaze_models.results.reasons import COLUMNS as REASONS
+from obygaze_models.results.scores import (
     ModelScores,
     TestSet,
     read_labels,
@@ -56,18 +60,21 @@ from obygaze_models.experiments.scores import (
     scores_table,
     split_by,
 )
-from obygaze_models.explain.moments import average_frames
-from obygaze_models.saved.about import Features
-from obygaze_models.saved.predict import FramePredictions, predict_frames
+from obygaze_models.saved.model import Model, model_files
 from obygaze_models.scoring.intervals import mean_scores
 
 FORMAT = "obygaze-run"
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 HEADER = "run.json"
 MAKE = "obygaze models run EXPERIMENT.toml"
 LABEL_OF = "label of "
 CONCEPTS_OF = "concepts of "
 """The prefixes of the columns of ``clips.csv`` that have an annotator's levels and concepts."""
+OURS = re.compile(
+    r"(run\.json|identity\.txt|report\.html|(clips|fits|predictions|reasons|scores)\.csv)"
+    r"|(models/[^/]+/)?[^/]+/model\.(json|safetensors)|\..*\.partial"
+)
+"""A pattern for the files of a run, and for those that a killed process leaves."""
 CLIPS = {
     "id": "str", "film": "str", "title": "str", "media": "str", "start": "float64",
     "end": "float64", "level": "str", "concepts": "str", "fold": "Int64", "used": "str",
@@ -117,6 +124,7 @@ class Skipped(msgspec.Struct, frozen=True):
 
     task: str
     fit: int
+    model: str
     what: str
     why: str
 
@@ -126,9 +134,12 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
     Parameters
     ----------
-    experiment
-        All settings. URLs of stores are recorded without secrets.
-    protocol, split, balance
+    name, models, grouped_by, score
+        The name of the run and of its models, the column by which clips are grouped, and the score
+        that ranks models, or "" for the default.
+    settings
+        All settings of the experiment, if there is one. URLs of stores have no secrets.
+    protocol, options, split, balance
         How clips are divided and balanced; `balance` is empty if the protocol fixes the clips.
     measure
         The benchmark's official measure, or "".
@@ -142,11 +153,16 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
     format: str = FORMAT
     format_version: int = FORMAT_VERSION
-    experiment: Experiment
+    name: str
+    models: list[str]
+    grouped_by: str
+    score: str
+    settings: dict[str, Any]
     manifest: ManifestRecord
     store: StoreRecord
     features: Features
     protocol: str
+    options: dict[str, Any]
     split: str
     balance: str
     measure: Literal["", "trec_average_precision", "accuracy"]
@@ -161,24 +177,61 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, str]
 
     def __post_init__(self) -> None:
-        keys = [task.key for task in self.tasks]
-        if not self.learned or not {*self.learned} <= {*keys}:
+        keys = {*map(attrgetter("key"), self.tasks)}
+        if not self.learned or not {*self.learned} <= keys:
             raise ValueError("a learned task is unknown")
         if "name" not in self.features.backbone:
             raise ValueError("the backbone has no name")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
-    """A run, as returned by `run_experiment` and `load_run`. Its tables are read when needed."""
+    """The results of `cross_validate` or `run_experiment`, in a folder or in memory.
 
-    folder: Path
+    In memory, `texts` has the files of the tables, and `fitted` the models by the path that each
+    will have in a folder.
+    """
+
+    folder: Path | None
     header: Header
+    texts: Mapping[str, str] = field(default_factory=dict)
+    fitted: Mapping[str, Model] = field(default_factory=dict)
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Run:
+        """Write a run in memory, with the models that can be saved; return the run on disk."""
+        if self.folder is not None:
+            raise ExperimentError(f"{self.folder} is on disk already. Copy the folder")
+        folder = Path(folder)
+        check_output(folder, overwrite=overwrite)
+        fits = self._read("fits", FITS)
+        warnings = [*self.warnings]
+        with new_folder(folder, overwrite=overwrite, marker=HEADER, allow_missing=True) as new:
+            for row, place in enumerate(fits["folder"].tolist()):
+                model = self.fitted[place]
+                try:
+                    files = model_files(model)
+                except ExperimentError as reason:
+                    fits.loc[row, ["folder", "not_saved"]] = ["", str(reason)]
+                    warnings.append(not_saved(model.about.model, str(reason)))
+                    continue
+                (new / place).mkdir(parents=True)
+                for name, content in files.items():
+                    (new / place / name).write_bytes(content)
+            texts = {**self.texts, "fits.csv": format_csv(fits)}
+            write_run(
+                new, msgspec.structs.replace(self.header, warnings=unique_warnings(warnings)), texts
+            )
+        return load_run(folder)
 
     @property
-    def experiment(self) -> Experiment:
-        """The settings of the run."""
-        return self.header.experiment
+    def name(self) -> str:
+        """The name of the run."""
+        return self.header.name
+
+    @property
+    def place(self) -> str:
+        """The name of the run's folder or, in memory, of the run."""
+        return self.folder.name if self.folder else self.name
 
     @property
     def warnings(self) -> list[RunWarning]:
@@ -282,13 +335,13 @@ class Run:
     def models(self) -> list[str]:
         """The models that have predictions: the experiment's, in its order, and then others."""
         scored = self.predictions["model"].unique()
-        known = dict.fromkeys([*self.experiment.learners, *scored])
+        known = dict.fromkeys([*self.header.models, *scored])
         return [name for name in known if name in scored]
 
     @property
     def by(self) -> str:
         """The column by which clips are grouped, such as "film"."""
-        return self.experiment.groups or "film"
+        return self.header.grouped_by
 
     @property
     def noun(self) -> str:
@@ -336,83 +389,43 @@ class Run:
     def main_metric(self) -> str:
         """The official measure, the experiment's score, or the default of the task's target."""
         task = self.header.tasks[-1]
-        return self.header.measure or self.experiment.score or task.target.default_score(task)
+        header = self.header
+        return header.measure or header.score or task.target.default_score(task)
 
     @property
     def saved(self) -> list[dict[str, Any]]:
         """A row of `fits` for each saved model, with its ``folder`` for `load_model`."""
+        if self.folder is None:
+            raise ExperimentError("the run is in memory. Use run.save(FOLDER), or run.fitted")
         rows: list[Any] = self.fits[self.fits["folder"] != ""].to_dict("records")
         return [row | {"folder": self.folder / row["folder"]} for row in rows]
 
-    def frames(
-        self,
-        model: str | None = None,
-        *,
-        task: str | None = None,
-        store: Stores | None = None,
-    ) -> FramePredictions:
-        """Predict each frame of the test clips with the models that were tested on them.
-
-        Parameters
-        ----------
-        model, task
-            The model's name in the experiment, and its task, if several models read frames.
-        store
-            The store; by default the experiment's, if it is local.
-        """
-        fits = self.fits[(self.fits["reads"] == "frames") & (self.fits["folder"] != "")]
-        for column, name in {"model": model, "task": task}.items():
-            if name is not None:
-                fits = fits[fits[column] == name]
-        if len(fits[["model", "task"]].drop_duplicates()) != 1:
-            raise ExperimentError(
-                f"{self.folder}: frames need one task of one saved model that reads frames, such "
-                "as frame-mil"
-            )
-
-        if store is None:
-            store = self.experiment.store
-            for address in filter(is_remote, as_list(store)):
-                raise ExperimentError(
-                    f"{self.folder}: the features are at {redact_url(address)}. For safety, a "
-                    "run's remote stores are not opened. If you trust this one, pass store=ADDRESS"
-                )
-        opened = open_stores(store)
-        predictions = self.predictions.assign(task=self.predictions["test"].map(self.trained_on))
-        tested = fits.merge(predictions, on=["model", "task", "fit"])
-        parts = []
-        for folder, clips in tested.groupby("folder", sort=False)["id"]:
-            present = [clip for clip in clips.unique() if clip in opened]
-            if present:
-                parts.append(predict_frames(self.folder / str(folder), opened, present))
-        if not parts:
-            raise ExperimentError(
-                f"{opened.where} has none of the run's test clips, and a run predicts only these. "
-                "Train a model with obygaze models train, and pass it instead of the run"
-            )
-        return average_frames(parts)
-
     def __repr__(self) -> str:
+        where = str(self.folder) if self.folder else "in memory"
         tasks = ", ".join(self.header.learned)
-        return f"Run({str(self.folder)!r}, {tasks}: {', '.join(self.experiment.learners)})"
+        return f"Run({where!r}, {tasks}: {', '.join(self.header.models)})"
 
     def _read(self, name: str, types: dict[str, str], check: Any = None) -> pd.DataFrame:
         """Read a table; raise `ExperimentError` if it is missing, was changed, or is invalid."""
-        path = self.folder / f"{name}.csv"
-        require_readable(path, ExperimentError)
-        if not path.is_file() or sha256_of(path) != self.header.files.get(path.name):
-            raise ExperimentError(
-                f"{path} is missing, or was changed after the run. Run the experiment again: {MAKE}"
-            )
+        path = f"{name}.csv"
+        source: Any = io.StringIO(self.texts.get(path))
+        if self.folder is not None:
+            source = self.folder / path
+            require_readable(source, ExperimentError)
+            if not source.is_file() or sha256_of(source) != self.header.files.get(path):
+                raise ExperimentError(
+                    f"{source} is missing, or was changed after the run. Run the experiment "
+                    f"again: {MAKE}"
+                )
         try:
-            table = read_csv(path, types)
+            table = read_csv(source, types)
             if check is not None:
                 table = check(table)
             if name in ("predictions", "reasons") and not {*table["id"]} <= {*self.clips["id"]}:
                 raise ValueError("it has clips that are not in clips.csv")
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as problem:
             raise ExperimentError(
-                f"{path} is damaged ({one_line(problem)}). Run the experiment again: {MAKE}"
+                f"{source} is damaged ({one_line(problem)}). Run the experiment again: {MAKE}"
             ) from None
         return table
 
@@ -474,6 +487,11 @@ def is_remote(address: str) -> bool:
     return is_url(address) or bool(re.match(r"[\\/]{2}", address))
 
 
+def not_saved(model: str, reason: str) -> RunWarning:
+    """Return a warning that a model was not saved."""
+    return RunWarning("not-saved", model, f"{model} was not saved: {reason}.")
+
+
 AnyRun = Run | str | Path
 
 
@@ -493,17 +511,22 @@ def load_run(folder: str | Path) -> Run:
         ) from None
 
 
-def write_run(folder: Path, tables: Mapping[str, pd.DataFrame], header: dict[str, Any]) -> None:
+def check_output(folder: Path, *, overwrite: bool) -> None:
+    """Raise `OutputExists` unless a run can be written here. Only files of a run are replaced."""
+    check_new_folder(folder, overwrite=overwrite, marker=HEADER)
+    is_resumable(folder, HEADER, OURS.fullmatch)
+
+
+def write_run(folder: Path, header: Header, texts: Mapping[str, str]) -> None:
     """Write the tables of a run, its scores, and then its header."""
     files = {}
-    for name, table in tables.items():
-        path = folder / f"{name}.csv"
-        write_text(path, format_csv(table))
-        files[path.name] = sha256_of(path)
-    written = Header(**header, files=files)
-    scores = Run(folder, written).scores()
+    for name, text in texts.items():
+        write_text(folder / name, text)
+        files[name] = sha256_of(folder / name)
+    header = msgspec.structs.replace(header, files=files)
+    scores = Run(folder, header).scores()
     write_text(folder / "scores.csv", format_csv(scores))
-    write_text(folder / HEADER, to_json(msgspec.to_builtins(written)))
+    write_text(folder / HEADER, to_json(msgspec.to_builtins(header)))
 
 
 def format_csv(table: pd.DataFrame) -> str:
@@ -511,12 +534,12 @@ def format_csv(table: pd.DataFrame) -> str:
     return table.to_csv(index=False, lineterminator="\n")
 
 
-def read_csv(path: Path, types: dict[str, str]) -> pd.DataFrame:
+def read_csv(source: Any, types: dict[str, str]) -> pd.DataFrame:
     """Read a table with columns of these types; other columns are texts."""
     texts = [name for name, kind in types.items() if kind in ("str", "category")]
     numbers = [*types.keys() - texts]
     table = pd.read_csv(
-        path,
+        source,
         dtype=defaultdict(lambda: "str", types | dict.fromkeys(texts, "str")),
         keep_default_na=False,
         na_values=dict.fromkeys(numbers, ""),

@@ -8,8 +8,8 @@ from obygaze_features.common.package import reference_json
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.statistics import statistics
 from obygaze_models.figures.dots import Dot, dot_plot, level_series
-from obygaze_models.reproduce.context import ReproductionContext, Runs
-from obygaze_models.reproduce.render import Artifacts, Block, Line, Table
+from obygaze_models.studies.reproduce.context import ReproductionContext, Runs
+from obygaze_models.studies.reproduce.render import Artifacts, Block, Line, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,8 +13,8 @@ from obygaze_features.common.printer import align_rows, fill
 from obygaze_features.common.text import counted, group_by, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.run_warning import RunWarning, leak_warning, unique_warnings
-from obygaze_models.experiments.scores import is_cross_validated, records, scored_clips, split_by
-from obygaze_models.experiments.tables import AnyRun, Run, load_run
+from obygaze_models.results.run import AnyRun, Run, load_run
+from obygaze_models.results.scores import is_cross_validated, records, scored_clips, split_by
 from obygaze_models.scoring.intervals import (
     CROSSED,
     MIN_CLIPS,
@@ -33,7 +33,7 @@ SIGNIFICANT = 0.05
 SETTINGS = (
     "manifest.labels",
     "protocol",
-    "experiment.protocol_options",
+    "options",
     "split",
     "balance",
     "learned",
@@ -138,7 +138,7 @@ def compare(
     if len({run.header.manifest.digest for run in opened}) > 1:
         raise ExperimentError("the runs have different items. Run all on the same manifest")
     entrants = _entrants(opened, models)
-    names = [entrant.model for entrant in entrants]
+    names = [*map(attrgetter("model"), entrants)]
     for name in models:
         if name not in names:
             raise ExperimentError(unknown_name("model", name, first.models))
@@ -179,9 +179,9 @@ def compare(
 
 def _entrants(runs: Sequence[Run], models: Sequence[str]) -> list[Entrant]:
     """Return the named models, or all. With several runs, names start with the run's folder."""
-    places = [run.folder.name for run in runs]
+    places = [*map(attrgetter("place"), runs)]
     if len({*places}) < len(places):
-        places = [run.folder.as_posix() for run in runs]
+        places = [run.folder.as_posix() if run.folder else run.name for run in runs]
     entrants = []
     for run, place in zip(runs, places, strict=True):
         for model, table in split_by(run.predictions, "model").items():

@@ -19,10 +19,10 @@ import numpy as np
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import group_by
 from obygaze_features.errors import BiasError, translate
-from obygaze_models.bias.association import bootstrap_interval
-from obygaze_models.bias.inputs import Lexicon, tokens
-from obygaze_models.bias.measured import Drawing, Measured
 from obygaze_models.scoring.metrics import Array
+from obygaze_models.studies.bias.association import bootstrap_interval
+from obygaze_models.studies.bias.inputs import Lexicon, tokens
+from obygaze_models.studies.bias.measured import Drawing, Measured
 
 MIN_COUNT = 100
 """The minimum number of occurrences in all captions; rarer words are left out."""

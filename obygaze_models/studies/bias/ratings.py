@@ -18,8 +18,8 @@ from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import BiasError
 from obygaze_features.manifests.labels import read_ids
-from obygaze_models.bias.inputs import numbers
-from obygaze_models.bias.measured import Drawing, Measured
+from obygaze_models.studies.bias.inputs import numbers
+from obygaze_models.studies.bias.measured import Drawing, Measured
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -99,7 +99,11 @@ def read_labels(path: str | Path, raters: Sequence[str] = ()) -> DataFrame:
             raise BiasError(
                 f"{path}: the column {CLASSIFIER} clashes with the probabilities. Rename it"
             )
-        table.columns[CLASSIFIER] = _most_probable(table)
+        probabilities = np.column_stack([numbers(table, name, 0, 1) for name in CLASSES])
+        empty = np.flatnonzero(probabilities.sum(axis=1) == 0)
+        if len(empty):
+            raise table.problem(int(empty[0]), "all probabilities are 0")
+        table.columns[CLASSIFIER] = [CLASSES[place] for place in probabilities.argmax(axis=1)]
         columns.append(CLASSIFIER)
     if not columns or not table.lines:
         raise BiasError(f"{path} has no labels. Add a row per image and a column per rater")
@@ -128,15 +132,6 @@ def cronbach_alpha(ratings: ArrayLike) -> float | None:
         return None
     separate = float(values.var(axis=0).sum())
     return float(raters / (raters - 1) * (1 - separate / total))
-
-
-def _most_probable(table: Table) -> list[str]:
-    """Return the most probable class of each image."""
-    probabilities = np.column_stack([numbers(table, name, 0, 1) for name in CLASSES])
-    empty = np.flatnonzero(probabilities.sum(axis=1) == 0)
-    if len(empty):
-        raise table.problem(int(empty[0]), "all probabilities are 0")
-    return [CLASSES[column] for column in probabilities.argmax(axis=1)]
 
 
 def _labels(table: Table, rater: str) -> list[bool]:

@@ -8,21 +8,21 @@ import numpy as np
 
 from obygaze_features.common.package import reference_json
 from obygaze_features.items.films import film_titles
-from obygaze_models.data.protocols import FILM_CLIPS
-from obygaze_models.experiments.scores import average_over_fits, is_cross_validated, split_by
-from obygaze_models.explain.error_factors import error_factors
+from obygaze_models.data.splitters import FILM_CLIPS
 from obygaze_models.figures.dots import Dot, Series, dot_plot
-from obygaze_models.reproduce.context import (
+from obygaze_models.results.scores import average_over_fits, is_cross_validated, split_by
+from obygaze_models.scoring.intervals import mean_scores
+from obygaze_models.scoring.metrics import baselines
+from obygaze_models.studies.reproduce.context import (
     RELEASED_LABELS,
     Needs,
     ReproductionContext,
     Runs,
     Setting,
 )
-from obygaze_models.reproduce.published import AVERAGES
-from obygaze_models.reproduce.render import Artifacts, Block, Line, Numbers, Table, Value
-from obygaze_models.scoring.intervals import mean_scores
-from obygaze_models.scoring.metrics import baselines
+from obygaze_models.studies.reproduce.error_factors import error_factors
+from obygaze_models.studies.reproduce.published import AVERAGES
+from obygaze_models.studies.reproduce.render import Artifacts, Block, Line, Numbers, Table, Value
 
 PROTOCOL = "leave-film-out"
 TEST = "EN+HN vs S"
@@ -51,6 +51,7 @@ def plan_films(context: ReproductionContext) -> Needs:
         positives=("S",),
         train_negatives=("HN",),
         test_negatives=(("EN", "HN"),),
+        protocol={"name": PROTOCOL, "validation_films": None},
         split=split,
         balance="none",  # as the authors did
         # The bottleneck explains decisions in the report. Choosing C would take 90 fits and

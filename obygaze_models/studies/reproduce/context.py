@@ -12,9 +12,9 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.store import Store, open_store
 from obygaze_models.data.run_warning import origin_warnings
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.tables import Run
-from obygaze_models.reproduce.published import BACKBONES, DATASET, SLOTS
-from obygaze_models.reproduce.render import Artifacts
+from obygaze_models.results.run import Run
+from obygaze_models.studies.reproduce.published import BACKBONES, DATASET, SLOTS
+from obygaze_models.studies.reproduce.render import Artifacts
 
 PROTOCOLS = ("released", "leak-free", "paper")
 """The protocols that can be chosen: the authors' code, ours, and the paper's text."""
@@ -112,7 +112,7 @@ class ReproductionContext:
     Attributes
     ----------
     stores
-        The open stores, by slot (see `obygaze_models.reproduce.published.BACKBONES`).
+        The open stores, by slot (see `obygaze_models.studies.reproduce.published.BACKBONES`).
     has_papers_clips
         True if the clips are the paper's, so that its numbers can be compared with ours.
     has_released_splits
@@ -214,15 +214,13 @@ class ReproductionContext:
             store=store.where,
             array=array,
             labels=setting.labels if self.has_released_labels else None,
-            protocol=setting.protocol,
-            split=split,
-            **options,
+            **{"protocol": setting.protocol, "split": split, **options},
         )
 
     @property
     def title_suffix(self) -> str:
         """A suffix for titles that says if clips or features are synthetic; otherwise ""."""
-        for attributes in (None, *(store.attributes for store in self.stores.values())):
+        for attributes in ({}, *(store.attributes for store in self.stores.values())):
             for warning in origin_warnings(self.manifest.items, attributes):
                 if warning.code == "synthetic":
                     return " (NOT A REAL RESULT: synthetic)"

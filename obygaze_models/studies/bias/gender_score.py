@@ -18,9 +18,9 @@ from numpy.typing import ArrayLike
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.errors import BiasError
 from obygaze_features.manifests.labels import read_ids
-from obygaze_models.bias.inputs import Lexicon, numbers, shipped_lexicon, tokens
-from obygaze_models.bias.measured import Drawing, Measured, Rows
 from obygaze_models.scoring.metrics import Array
+from obygaze_models.studies.bias.inputs import Lexicon, numbers, shipped_lexicon, tokens
+from obygaze_models.studies.bias.measured import Drawing, Measured, Rows
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -75,7 +75,13 @@ def gender_scores(path: str | Path) -> Measured:
     if has_variants:
         for gender in GENDERS:
             scores[f"score_{gender}"] = _score(table, f"_{gender}")
-    genders = _genders(table)
+    lexicon = shipped_lexicon("genders")
+    if "group" in table.columns:
+        genders = []
+        for line, text in zip(table.lines, table["group"], strict=True):
+            genders.append(lexicon.group("group", text, f"{path}, line {line}"))
+    else:
+        genders = [gender_of(text, lexicon) for text in table.get("caption")]
     names_gender = not set(genders).isdisjoint(GENDERS)
     if not has_variants and not names_gender:
         raise BiasError(f"{path}: no caption mentions a man or a woman. Add a 'group' column")
@@ -142,17 +148,6 @@ def _score(table: Table, variant: str = "") -> Array:
         numbers(table, f"similarity{variant}", -1, 1 + _ROUNDING),
         numbers(table, "confidence", 0, 1),
     )
-
-
-def _genders(table: Table) -> list[str]:
-    """Return the gender of each caption, from its group or else from its words."""
-    lexicon = shipped_lexicon("genders")
-    if "group" not in table.columns:
-        return [gender_of(text, lexicon) for text in table.get("caption")]
-    genders = []
-    for line, text in zip(table.lines, table["group"], strict=True):
-        genders.append(lexicon.group("group", text, f"{table.path}, line {line}"))
-    return genders
 
 
 def _measure(name: object, captions: DataFrame, *, names_gender: bool) -> Rows:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from obygaze_features.common.package import reference_json
-from obygaze_models.reproduce.render import Value, Values
+from obygaze_models.studies.reproduce.render import Value, Values
 
 DATASET = "obygaze12"
 """The name of the manifest with the paper's clips."""

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
 from obygaze_features.common.figures import SERIES, SOFT
 from obygaze_features.common.text import group_by
 from obygaze_models.data.targets import NEGATIVES
-from obygaze_models.estimators.trees import TreeArrays
-from obygaze_models.experiments.plan import RELEASED_CONCEPTS
 from obygaze_models.explain.parts import measured
 from obygaze_models.figures.dots import Dot, Series, dot_plot, level_series
-from obygaze_models.reproduce.context import Needs, ReproductionContext, Runs, Setting
-from obygaze_models.reproduce.drawings import DEPTH, Node, first_nodes, tree_outline
-from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
-from obygaze_models.reproduce.table2 import HEADS, READINGS, model_name, plan_bottlenecks
 from obygaze_models.saved.model import load_model
 from obygaze_models.scoring.metrics import baselines
+from obygaze_models.studies.reproduce.context import Needs, ReproductionContext, Runs
+from obygaze_models.studies.reproduce.drawings import DEPTH, first_nodes, tree_outline
+from obygaze_models.studies.reproduce.protocols import CONCEPTS_FILE
+from obygaze_models.studies.reproduce.render import Artifacts, Block, Line, Table, Value
+from obygaze_models.studies.reproduce.table2 import HEADS, READINGS, plan_bottlenecks
 
 BARS = {"a": "solid bars", "b": "hatched bars"}
 """The bars of each set of negatives in the paper's figure 3."""
@@ -59,7 +57,7 @@ def plan_vectors(context: ReproductionContext) -> Needs:
                 name=name,
                 concepts=tuple(concepts),
                 negatives=negatives,
-                split=RELEASED_CONCEPTS,
+                split=CONCEPTS_FILE,
                 estimators=(estimator,),
             )
     return needs
@@ -78,11 +76,34 @@ def make_figure3(context: ReproductionContext, runs: Runs) -> Artifacts:
     for setting in context.settings:
         lines: list[Line] = []
         for negatives in BARS:
-            lines += _lines(runs, setting, negatives)
+            ours = {}
+            guess = {}
+            shares = {}
+            for folder, run in runs.items():
+                if not folder.startswith(f"{setting.key}/xclip-native-concepts-{negatives}"):
+                    continue
+                for scores in run.model_scores:
+                    concept = run.task(scores.test).concept
+                    test = run.tests[scores.test]
+                    share = (test.positives or 0) / test.clips
+                    ours[concept] = Value(scores.mean_of_fits["f1"], scores.std_of_fits["f1"])
+                    # This is for all clips together, whereas the run records the mean over films.
+                    guess[concept] = baselines(share)["all positive"]["f1"]
+                    shares[concept] = share
+            lines += [
+                Line(f"against {NEGATIVES[negatives]} ({BARS[negatives]})", "ours", ours),
+                Line("all positive, at the share below", "guess", guess),
+                Line("share of positives, scored", "count", shares),
+            ]
         rows = []
         for concept in concepts:
-            scores = [line.values for line in lines if line.kind != "count"]
-            rows.append((concept, [_dot(values.get(concept, Value(None))) for values in scores]))
+            dots = []
+            for line in lines:
+                if line.kind != "count":
+                    mean, std, *_ = line.values.get(concept, Value(None))
+                    ends = () if mean is None or std is None else (mean - std, mean + std)
+                    dots.append(Dot(mean, *ends))
+            rows.append((concept, dots))
         title = f"{setting.title}; {_METHODS[setting.protocol]}"
         blocks.append(Block(title, setting.protocol, "f1", lines))
         figures[f"fig3-{setting.key}"] = dot_plot(
@@ -95,35 +116,6 @@ def make_figure3(context: ReproductionContext, runs: Runs) -> Artifacts:
             limits=(0, 1),
         )
     return Artifacts([Table(concepts, blocks)], figures)
-
-
-def _lines(runs: Runs, setting: Setting, negatives: str) -> list[Line]:
-    """Return each concept's F1, the F1 of calling all clips positive, and the positives' share."""
-    ours = {}
-    guess = {}
-    shares = {}
-    for folder, run in runs.items():
-        if not folder.startswith(f"{setting.key}/xclip-native-concepts-{negatives}"):
-            continue
-        for scores in run.model_scores:
-            concept = run.task(scores.test).concept
-            test = run.tests[scores.test]
-            share = (test.positives or 0) / test.clips
-            ours[concept] = Value(scores.mean_of_fits["f1"], scores.std_of_fits["f1"])
-            # This is for all clips together, whereas the run records the mean over films.
-            guess[concept] = baselines(share)["all positive"]["f1"]
-            shares[concept] = share
-    return [
-        Line(f"against {NEGATIVES[negatives]} ({BARS[negatives]})", "ours", ours),
-        Line("all positive, at the share below", "guess", guess),
-        Line("share of positives, scored", "count", shares),
-    ]
-
-
-def _dot(value: Value) -> Dot:
-    if value.mean is None or value.std is None:
-        return Dot(value.mean)
-    return Dot(value.mean, value.mean - value.std, value.mean + value.std)
 
 
 def plan_trees(context: ReproductionContext) -> Needs:
@@ -141,19 +133,29 @@ def make_figure5(context: ReproductionContext, runs: Runs) -> Artifacts:
     figures = {}
     for (folder, run), reading in product(runs.items(), READINGS):
         level = folder.rpartition("-")[2]
-        name = model_name(HEADS["tree"][1], reading)
+        name = f"{HEADS['tree'][1]}, {reading}"
         saved = next(row for row in run.saved if row["model"] == name)
-        model, _ = load_model(saved["folder"])
+        model = load_model(saved["folder"]).estimator
+        head = model.head_
         concepts = [str(concept) for concept in model.bank_.get_feature_names_out()]
         reasons = run.reasons
         of_tree = (reasons["model"] == name) & (reasons["fit"] == saved["fit"])
-        nodes = first_nodes(model.head_, concepts, measured(reasons[of_tree]).to_numpy())
+        nodes = first_nodes(head, concepts, measured(reasons[of_tree]).to_numpy())
         title = f"{level} against S, {READINGS[reading]['title']}"
         about = f"{title}; {setting.key}, run {saved['fit']}"
-        lines = list(_questions(model.head_, concepts, nodes))
+        lines = []
+        for node in nodes:
+            left = head.left[node.number]
+            right = head.right[node.number]
+            if left != -1 and node.level < DEPTH - 1:
+                numbers = (head.threshold[node.number], head.value[left, 1], head.value[right, 1])
+                values = dict(zip(TREE_COLUMNS, map(float, numbers), strict=True))
+                lines.append(
+                    Line(f"{node.path}{concepts[head.feature[node.number]]}", "ours", values)
+                )
         blocks.append(Block(about, setting.protocol, "threshold", lines))
         figures[f"fig5-{reading}-{level}"] = tree_outline(
-            model.head_,
+            head,
             nodes,
             level_series({code: code for code in (level, "S")}),
             title=f"{title}; {setting.key} protocol{context.title_suffix}",
@@ -161,14 +163,3 @@ def make_figure5(context: ReproductionContext, runs: Runs) -> Artifacts:
             "clips that reached each node.",
         )
     return Artifacts([Table(TREE_COLUMNS, blocks)], figures, {"setting": setting.title})
-
-
-def _questions(head: TreeArrays, concepts: list[str], nodes: list[Node]) -> Iterator[Line]:
-    """Yield a line for each question in a tree's first levels, parents first."""
-    for node in nodes:
-        left = head.left[node.number]
-        right = head.right[node.number]
-        if left != -1 and node.level < DEPTH - 1:
-            numbers = (head.threshold[node.number], head.value[left, 1], head.value[right, 1])
-            values = dict(zip(TREE_COLUMNS, map(float, numbers), strict=True))
-            yield Line(f"{node.path}{concepts[head.feature[node.number]]}", "ours", values)

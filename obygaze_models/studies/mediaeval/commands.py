@@ -47,7 +47,7 @@ def write_run(
     Example:
       obygaze mediaeval write-run models/violence stores/xclip.zarr manifests/accede -o violence.run
     """
-    from obygaze_models.mediaeval.runs import write_run as write_run_file
+    from obygaze_models.studies.mediaeval.runs import write_run as write_run_file
 
     loaded = of.Manifest.load(manifest)
     result = write_run_file(model, stores, loaded, output, labels=labels, overwrite=overwrite)
@@ -75,6 +75,6 @@ def score_run(run: Path, manifest: Path, labels: str | None, as_json: bool) -> N
     Example:
       obygaze mediaeval score-run violence.run manifests/accede --labels violence
     """
-    from obygaze_models.mediaeval.runs import score_run as score_run_file
+    from obygaze_models.studies.mediaeval.runs import score_run as score_run_file
 
     show(score_run_file(run, of.Manifest.load(manifest), labels=labels), as_json)

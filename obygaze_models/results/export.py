@@ -16,9 +16,9 @@ from obygaze_features.items.items import media_stem
 from obygaze_features.manifests import Items
 from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_models.data.run_warning import RunWarning
-from obygaze_models.experiments.scores import average_over_fits, split_by
-from obygaze_models.experiments.tables import Run, place_table
 from obygaze_models.explain.parts import mean_parts
+from obygaze_models.results.run import Run, place_table
+from obygaze_models.results.scores import average_over_fits, split_by
 from obygaze_models.saved.predict import Predictions
 
 PLACES = "^(id|film|title|media|start|end|level|concepts|group|(label|concepts) of .*)$"
@@ -104,14 +104,13 @@ def _documents(
     for name, ((_, media), own) in zip(file_names(stems, ".eaf"), files.items(), strict=True):
         tiers = []
         for tier, same in group_by(own, itemgetter("tier")).items():
-            tiers.append(Tier(tier, kind, [*map(_annotation, same)]))
+            annotations = []
+            for row in same:
+                details = row["details"]
+                if row.get("seen", "no") != "no":
+                    details["seen in training"] = row["seen"]
+                times = milliseconds(row["start"], row["end"])
+                annotations.append(Annotation(*times, str(row["prediction"]), details))
+            tiers.append(Tier(tier, kind, annotations))
         documents[name] = to_eaf(Document(tiers, media, properties))
     return documents
-
-
-def _annotation(row: dict[str, Any]) -> Annotation:
-    """Return a row of a table as an annotation."""
-    details = row["details"]
-    if row.get("seen", "no") != "no":
-        details["seen in training"] = row["seen"]
-    return Annotation(*milliseconds(row["start"], row["end"]), str(row["prediction"]), details)

@@ -25,7 +25,7 @@ from obygaze_features.common.tables import format_rows
 from obygaze_models.commands._shared import echo_warnings, path_option
 
 if TYPE_CHECKING:
-    from obygaze_models.bias.measured import Measured
+    from obygaze_models.studies.bias.measured import Measured
 
 
 @click.group()
@@ -100,8 +100,8 @@ def eat(
     Example:
       obygaze bias eat professions --store clip.zarr -o professions.csv -o professions.svg
     """
-    from obygaze_models.bias.battery import read_battery, run_battery
-    from obygaze_models.bias.inputs import manifest_columns, open_vectors
+    from obygaze_models.studies.bias.battery import read_battery, run_battery
+    from obygaze_models.studies.bias.inputs import manifest_columns, open_vectors
 
     loaded = [of.Manifest.load(path) for path in manifests]
     return run_battery(
@@ -135,8 +135,8 @@ def captions(captions: Path, minimum: int, lexicon: Path | None) -> Measured:
     Example:
       obygaze bias captions captions.csv -o rates.csv -o rates.svg
     """
-    from obygaze_models.bias.captions import emotion_rates, read_captions
-    from obygaze_models.bias.inputs import read_lexicon, shipped_lexicon
+    from obygaze_models.studies.bias.captions import emotion_rates, read_captions
+    from obygaze_models.studies.bias.inputs import read_lexicon, shipped_lexicon
 
     words = shipped_lexicon("emotions") if lexicon is None else read_lexicon(lexicon)
     return emotion_rates(read_captions(captions, words), words, minimum=minimum)
@@ -159,7 +159,7 @@ def ratings(table: Path, raters: tuple[str, ...]) -> Measured:
     Example:
       obygaze bias ratings labels.csv -o shares.csv -o shares.svg
     """
-    from obygaze_models.bias.ratings import ratings
+    from obygaze_models.studies.bias.ratings import ratings
 
     return ratings(table, raters)
 
@@ -180,6 +180,6 @@ def gender_score(scores: Path) -> Measured:
     Example:
       obygaze bias gender-score scores.csv -o objects.csv -o objects.svg
     """
-    from obygaze_models.bias.gender_score import gender_scores
+    from obygaze_models.studies.bias.gender_score import gender_scores
 
     return gender_scores(scores)

@@ -1,0 +1,1 @@
+"""Runs and what follows from their tables: scores, comparisons and summaries."""

@@ -1,0 +1,1 @@
+"""Published studies, each reproduced or applied by a command of its own."""
