@@ -236,12 +236,12 @@ def compute_run(
     """
     clock = time.monotonic()
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    planned_fits = [*plan.fits()]
-    log(f"{counted(len(planned_fits), 'fit')} of {counted(len(plan.models), 'model')}")
+    total = sum(1 for _ in plan.fits())
+    log(f"{counted(total, 'fit')} of {counted(len(plan.models), 'model')}")
     make = joblib.delayed(partial(make_fit, plan, folder, memo))
-    work = joblib.Parallel(n_jobs=n_jobs, return_as="generator")(map(make, planned_fits))
+    work = joblib.Parallel(n_jobs=n_jobs, return_as="generator")(map(make, plan.fits()))
     results = Results()
-    for tested, skips in progress(work, "train", unit="fit", total=len(planned_fits)):
+    for tested, skips in progress(work, "train", unit="fit", total=total):
         results.skipped += skips
         if tested is not None:
             results.add(tested)
