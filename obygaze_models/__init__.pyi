@@ -26,6 +26,7 @@ from .explain.moments import frame_table as frame_table
 from .explain.tcav import tcav as tcav
 from .report.page import report as report
 from .results.compare import compare as compare
+from .results.frames import run_frames as run_frames
 from .results.run import Run as Run
 from .results.run import load_run as load_run
 from .saved.about import About as About

@@ -58,13 +58,14 @@ MAX_NUMBER = 1e9
 class Record:
     """Where a dataset is from, which a run writes down. Arrays get one that is made in memory.
 
-    `attributes` are those of the store, `shapes` the shapes of its arrays, and `array` and `frames`
-    the arrays that were read. `fingerprint` returns a digest of the features, and
-    `describe_missing` says which stores lack some clips.
+    `ids` are the clips that have features, `attributes` those of the store, `shapes` the shapes of
+    its arrays, and `array` and `frames` the arrays that were read. `fingerprint` returns a digest
+    of the features, and `describe_missing` says which stores lack some clips.
     """
 
     manifest: Manifest
     label_set: LabelSet
+    ids: Sequence[str] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
     shapes: Mapping[str, list[int]] = field(default_factory=dict)
     array: str = "native"
@@ -317,6 +318,7 @@ def join_clips(
     record = Record(
         manifest=manifest,
         label_set=truth,
+        ids=ids,
         attributes=store.attributes,
         shapes={spec.name: list(spec.shape) for spec in store.specs},
         array=array,
@@ -344,7 +346,7 @@ def with_frames(data: ClipDataset, store: Sources, array: str) -> ClipDataset:
     ids, frames = read_frames(store, data.ids, array)
     if len(ids) < len(data):
         data = data.select(np.isin(data.ids, ids))
-    return replace(data, frames=frames, record=replace(data.record, frames=array))
+    return replace(data, frames=frames, record=replace(data.record, frames=array, ids=data.ids))
 
 
 def label_clips(
@@ -459,6 +461,7 @@ def dataset(
     columns = tuple(map(str, getattr(X, "columns", ())))
     index = getattr(X, "index", None)
     X = check_array(X, dtype=[np.float32, np.float64])
+    _require_index(index, y, groups)
     y = column_or_1d(y)
     if ids is None:
         ids = map("row-{:06d}".format, range(len(X)))
@@ -468,7 +471,7 @@ def dataset(
     films = [""] * len(X)
     if groups is not None:
         films = pd.Series([*groups], dtype=object).fillna("").astype(str).tolist()
-    check_consistent_length(X, y, films, ids)
+    check_consistent_length(X, y, films, ids, concepts, frames)
     clips = [Item(clip, film=film) for clip, film in zip(ids, films, strict=True)]
     manifest = Manifest(name, Items.of(clips, {"y": [*map(str, y.tolist())]}))
     concept_names = [*map(str, getattr(concepts, "columns", concept_names))]
@@ -486,6 +489,7 @@ def dataset(
     record = Record(
         manifest=manifest,
         label_set=manifest.labels(),
+        ids=ids,
         attributes={
             "name": name,
             "backbone": {"name": name, "weights_sha256": UNKNOWN},
@@ -501,6 +505,14 @@ def dataset(
     return data.with_tasks([task])
 
 
+def _require_index(index: Any, *columns: Any) -> None:
+    """Raise `ExperimentError` if a column of pandas has another index than X."""
+    for column in columns:
+        own: Any = getattr(column, "index", None)
+        if hasattr(own, "equals") and index is not None and not own.equals(index):
+            raise ExperimentError("y and groups need the index of X: pass rows in the same order")
+
+
 def _with_classes(
     manifest: Manifest,
     codes: Sequence[str],
@@ -509,8 +521,11 @@ def _with_classes(
 ) -> tuple[Manifest, Task]:
     """Return a manifest with the classes in its column ``y`` as levels, and their task."""
     values = manifest.items.extra["y"]
+    concepts = np.asarray(concepts, dtype=bool)
+    if concepts.shape[1] != len(concept_names):
+        raise ExperimentError(f"concepts need {concepts.shape[1]} concept_names")
     shown = []
-    for row in np.asarray(concepts, dtype=bool):
+    for row in concepts:
         shown.append(tuple(compress(concept_names, row)))
     levels = tuple(map(Level, codes, codes))
     scheme = LabelScheme(manifest.name, levels, tuple(map(Concept, concept_names)))

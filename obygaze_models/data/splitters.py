@@ -12,7 +12,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 from numbers import Integral, Real
@@ -21,7 +21,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from sklearn.model_selection import BaseCrossValidator, check_cv
 from sklearn.utils import check_random_state, column_or_1d, indexable
-from sklearn.utils.multiclass import check_classification_targets
 
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
@@ -150,12 +149,16 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
         if y is None or groups is None:
             noun = "fold (groups=data.folds)" if self.divides == "folds" else "film (data.groups)"
             raise ValueError(f"{type(self).__name__} needs y and groups: pass each clip's {noun}")
+        if getattr(self, "gap", 0):
+            raise ExperimentError("gap needs the times of clips. Leave it out in scikit-learn")
         _, y, groups = indexable(X, y, groups)
-        check_classification_targets(y)
-        codes = np.unique(column_or_1d(y), return_inverse=True)[1]
+        y = column_or_1d(y)
+        codes = np.zeros(len(y), dtype=np.int64)  # numbers do not balance folds
+        if y.dtype.kind != "f":
+            codes = np.unique(y, return_inverse=True)[1]
         folds = NO_ROWS
         if self.divides == "folds":
-            folds = np.asarray(groups)
+            folds = np.unique(groups, return_inverse=True)[1]
         last = int(folds.max(initial=-1))
         clips = Clips(y=codes, groups=groups, folds=folds, last=last, validate=False)
         for fold in self.folds(clips, {"test": codes}):
@@ -242,8 +245,9 @@ class LeaveFilmOut(DrawnSplitter):
         if unnamed := int(labelled[names[codes] == ""].sum()):
             raise ExperimentError(
                 f"leave-film-out: no film or other group for {unnamed:,} of "
-                f"{counted(int(labelled.sum()), 'clip')}. Drop them with "
-                'data.select(data.groups != ""), or group clips by file: groups = "media"'
+                f"{counted(int(labelled.sum()), 'clip')}. Give each clip a "
+                'film, group clips by file (groups = "media"), or use another protocol (in Python, '
+                "such as cv=5)"
             )
         enough = names != ""
         for code in np.unique(clips.y[labelled]):
@@ -343,8 +347,12 @@ class AnySplitter(Splitter):
     cv: Any = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.cv, Integral):  # folds are read more than once
-            self.cv = check_cv(self.cv)
+        if isinstance(self.cv, Integral):
+            return
+        self.cv = deepcopy(check_cv(self.cv))  # folds are read more than once
+        state = getattr(self.cv, "random_state", None)
+        if isinstance(state, np.random.RandomState):
+            self.cv.random_state = state.randint(2**31)
 
     def __repr__(self) -> str:
         return " ".join(repr(self.cv).split())

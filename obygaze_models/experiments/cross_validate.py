@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from numbers import Integral
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from obygaze_features.common.files import (
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.progress import progress
 from obygaze_features.common.resume import is_resumable, only_process
-from obygaze_features.common.text import counted, group_by
+from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
 from obygaze_features.manifests.splits import overlapping
 from obygaze_models.data.dataset import ClipDataset
@@ -167,7 +167,8 @@ def cross_validate(
     if not isinstance(data, ClipDataset):
         raise ExperimentError("data is no dataset. Pass om.dataset(X, y, groups)")
     if not isinstance(models, Mapping):
-        models = {type(models).__name__: models}
+        estimator = models.estimator if isinstance(models, Learner) else models
+        models = {type(estimator).__name__: models}
     require_names(models)
     learners = {}
     for model, learner in models.items():
@@ -175,6 +176,12 @@ def cross_validate(
         for task in data.labels:
             learners[model].require_target(task)
     cv = as_splitter(cv)
+    for model, learner in learners.items():
+        if learner.threshold and not cv.validates:
+            raise ExperimentError(
+                f"{model} chooses its threshold on validation clips, but {cv} keeps none. Use "
+                "om.LeaveFilmOut()"
+            )
     if not data.labels:
         raise ExperimentError("the dataset has no task. Pass positives and negatives, or levels")
     tasks: dict[Task, Sequence[Task]] = {task: [task] for task in data.labels}
@@ -195,8 +202,12 @@ def cross_validate(
         options={"cv": repr(cv)},
     )
     if output is None:
-        return compute_run(plan, n_jobs=n_jobs)
-    return keep_run(plan, output, overwrite=overwrite, n_jobs=n_jobs)
+        return compute_run(plan, log=_tell, n_jobs=n_jobs)
+    return keep_run(plan, output, overwrite=overwrite, log=_tell, n_jobs=n_jobs)
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
 
 
 def as_splitter(cv: Any) -> Splitter:
@@ -270,11 +281,10 @@ def compute_run(
 
 
 def _require_success(results: Results) -> None:
-    """Raise the reason why all fits of a model fail, if there is just one."""
-    for model, skips in group_by(results.skipped, attrgetter("model")).items():
-        reasons = set(map(attrgetter("why"), skips))
-        if model not in results.worked and len(reasons) == 1:
-            raise ExperimentError(f"{model} cannot be trained and tested: {reasons.pop()}")
+    """Raise the first reason of a model of which no fit could be made and tested."""
+    for skip in results.skipped:
+        if skip.model not in results.worked:
+            raise ExperimentError(f"{skip.model} cannot be trained and tested: {skip.why}")
 
 
 def make_fit(

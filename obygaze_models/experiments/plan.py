@@ -92,7 +92,8 @@ class Plan:
         ids = table["id"]
         table["fold"] = ids.map(self.fold_of).astype("Int64")
         table["used"] = ""
-        table.loc[~ids.isin(data.ids), "used"] = "no-features"
+        table.loc[~ids.isin(data.ids), "used"] = "not-selected"
+        table.loc[~ids.isin(data.record.ids), "used"] = "no-features"
         if self.among is not None:
             table.loc[~ids.isin(self.among), "used"] = "no-fold"
         levels = levels_of(data.labels, labels, data.scheme)

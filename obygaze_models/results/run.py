@@ -403,7 +403,8 @@ class Run:
     def __repr__(self) -> str:
         where = str(self.folder) if self.folder else "in memory"
         tasks = ", ".join(self.header.learned)
-        return f"Run({where!r}, {tasks}: {', '.join(self.header.models)})"
+        text = f"Run({where!r}, {tasks}: {', '.join(self.header.models)})"
+        return f"{self.limit} {text}".lstrip()
 
     def _read(self, name: str, types: dict[str, str], check: Any = None) -> pd.DataFrame:
         """Read a table; raise `ExperimentError` if it is missing, was changed, or is invalid."""
@@ -466,7 +467,7 @@ def annotated_clips(manifest: Manifest, labels: LabelSet, groups: str = "film") 
 def describe_unused(clips: pd.DataFrame) -> dict[str, str]:
     """Return how many clips lack a fold or features, and the first few, by reason."""
     lacking = {}
-    for reason in ("no-fold", "no-features"):
+    for reason in ("no-fold", "no-features", "not-selected"):
         ids = clips.loc[clips["used"] == reason, "id"].tolist()
         if ids:
             lacking[reason] = f"{len(ids):,} ({join_some(ids)})"

@@ -263,7 +263,7 @@ def _encode(value: Any, name: str, parts: Parts) -> Any:
 
 
 def _encode_object(value: Any, name: str, parts: Parts) -> dict[str, Any]:
-    tree = as_tree(value)
+    tree = None if parts.trusted else as_tree(value)  # forests cannot predict with such trees
     if tree is not None and np.array_equal(tree.classes_, value.classes_):
         value = tree  # arrays, which are checked when loaded
     path = class_path(type(value))

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from sklearn.utils import check_consistent_length, column_or_1d
 
+from obygaze_features.errors import ExperimentError
 from obygaze_models.scoring.intervals import (
     Estimate,
     ScoredClips,
@@ -47,14 +48,23 @@ def score(y: Any, p: Any, groups: Any = None, *, folds: int = 1) -> pd.DataFrame
     p = np.asarray(p, dtype=np.float64)
     names = [""] * len(labels)
     if groups is not None:
-        names = [*map(str, groups)]
+        names = pd.Series([*groups], dtype=object).fillna("").astype(str).tolist()
     check_consistent_length(labels, p, names)
     kind = NUMBER
     classes = 2
     if labels.dtype.kind != "f":
         kind = CLASSES
         values, labels = np.unique(labels, return_inverse=True)
-        classes = max(2, len(values))
+        classes = len(values)
+        if p.ndim == 2 and classes == 2:
+            p = p[:, -1]
+        columns = (classes,) if classes > 2 else ()
+        is_share = ((p >= 0) & (p <= 1)).all()
+        if classes < 2 or p.shape[1:] != columns or not is_share:
+            raise ExperimentError(
+                "y needs two classes or more, and p probabilities from 0 to 1: of the positive "
+                f"class, or a column for each of the classes (got {classes}, {p.shape})"
+            )
     clips = ScoredClips(
         ids=[*map(str, range(len(labels)))],
         labels=labels,

@@ -77,10 +77,6 @@ REFUSED = [
     (lambda d: om.LeaveFilmOut().split(d.X, d.y), "pass each clip's film (data.groups)"),
     (lambda d: next(om.LeaveFilmOut().split(d.X, d.y, [""] * len(d.y))), 'groups = "media"'),
     (lambda d: om.LeaveFilmOut().split(d.X, d.y, d.groups[1:]), "inconsistent numbers of samples"),
-    (
-        lambda d: om.LeaveFilmOut().split(d.X, np.linspace(0, 1, len(d)), d.groups),
-        "Unknown label type: contin",
-    ),
 ]
 
 
