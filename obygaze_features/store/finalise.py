@@ -116,7 +116,7 @@ def set_texts(store: Store, texts: Mapping[str, str]) -> Store:
             checksums[name] = sha256_of_text(text)
         _write(store, fmt.CHECKSUMS, to_json(dict(sorted(checksums.items()))))
         (store.path / fmt.CROISSANT).unlink(missing_ok=True)
-    return store.refresh()
+        return store.refresh()
 
 
 def _write(store: Store, name: str, text: str) -> None:
