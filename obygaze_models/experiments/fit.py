@@ -28,7 +28,7 @@ from obygaze_models.estimators.inner_folds import whole_groups
 from obygaze_models.estimators.registry import best_of, modules_of, plugin_errors
 from obygaze_models.experiments.learner import Learner
 from obygaze_models.saved.about import About, spans_of
-from obygaze_models.saved.model import Model
+from obygaze_models.saved.model import Model, prediction_errors
 from obygaze_models.saved.predict import predict_features
 from obygaze_models.scoring.metrics import Array
 
@@ -240,7 +240,7 @@ def predict_rows(model: Model, data: ClipDataset, rows: Array) -> Array:
     if model.about.reads == "groups":
         groups["groups"] = data.groups[rows]
     X = read_input(data, model.about.reads, rows)
-    with plugin_errors(modules_of(model.estimator)):
+    with prediction_errors(model):
         return predict_features(model.estimator, model.about, X, **groups)
 
 
