@@ -3,7 +3,8 @@
 Films are drawn from worlds whose truth is known: a thousand or more films, each with its own share
 of positive clips, difficulty and offset. A draw of a few films gives an interval, which should
 contain the mean over all films of its world in 95% of draws. The peer is the percentile bootstrap
-over films (scipy), which most tools use.
+over films (scipy), which most tools use. `benchmarks/questions.py` draws the films of whole data
+sets, and trains on some of them.
 """
 
 from __future__ import annotations
@@ -13,22 +14,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from benchmarks import questions
 from benchmarks.result import Result
 from obygaze_features.annotations.agreement_measures import cohen_kappas
 from obygaze_models.scoring.intervals import (
+    MIN_OF_CLASS,
     MIN_SHARE,
     ScoredClips,
     estimate_mean,
     holm,
     jackknife,
     leave_each_out,
-    score_groups,
     t_interval,
 )
-from obygaze_models.scoring.metrics import METRICS
+from obygaze_models.scoring.metrics import METRICS, score
 
 Array = NDArray[Any]
 LENGTHS = {
@@ -68,6 +71,17 @@ def make_films(
     return ScoredClips(ids, np.concatenate(labels), np.concatenate(probabilities), films)
 
 
+def score_films(clips: ScoredClips) -> pd.DataFrame:
+    """Return the scores of each film that is scored within films."""
+    films = np.asarray(clips.groups)
+    starts = np.flatnonzero(np.append(True, films[1:] != films[:-1]))
+    rows = {}
+    for film in np.split(np.arange(len(films)), starts[1:]):
+        if np.bincount(clips.labels[film], minlength=2).min() >= MIN_OF_CLASS:
+            rows[films[film[0]]] = score(clips.labels[film], clips.probabilities[film])
+    return pd.DataFrame.from_dict(rows, orient="index", dtype=np.float64)
+
+
 def coverage(values: Array, films: int, *, seed: int = 0) -> float:
     """Return the percentage of draws whose t interval contains the mean of all values."""
     drawn = np.random.default_rng(seed).choice(values, (DRAWS, films))
@@ -94,7 +108,7 @@ def score_worlds() -> Iterator[tuple[str, float, Mapping[str, Array]]]:
             log_odds = np.log(first.probabilities / (1 - first.probabilities)) + noise
             second = 1 / (1 + np.exp(-log_odds))
             other = ScoredClips(first.ids, first.labels, second, first.groups)
-            scores, others = score_groups(first).values, score_groups(other).values
+            scores, others = score_films(first), score_films(other)
             both = scores.join((scores - others).add_prefix("d "))
             yield name, share, {str(key): both[key].to_numpy() for key in both}
 
@@ -161,7 +175,7 @@ def false_claims(models: int, films: int = 12) -> tuple[float, float, float]:
     Holm; and for the highest-ranked model, by the percentile bootstrap.
     """
     noise = make_films(LENGTHS["ObyGaze12"], 0.3, gain=0.0, count=POPULATION, seed=5)
-    areas = score_groups(noise).values["auroc"].to_numpy()
+    areas = score_films(noise)["auroc"].to_numpy()
     chance = np.random.default_rng(6)
     named = adjusted = best = 0
     for _ in range(RUNS):
@@ -181,7 +195,7 @@ def false_claims(models: int, films: int = 12) -> tuple[float, float, float]:
 
 
 def measure() -> Iterator[Result]:
-    """Yield the lowest coverage over all worlds by score and number of films, then false claims."""
+    """Yield the lowest coverage by score and number of films, false claims, and both questions."""
     lowest: dict[tuple[str, int], float] = {}
     highest: dict[tuple[str, int], float] = {}
     peers: dict[tuple[str, int], float] = {}
@@ -224,6 +238,7 @@ def measure() -> Iterator[Result]:
         for what, rate in (("the one named before", named), ("any, by Holm", adjusted)):
             title = f"noise, {models} models: better than chance, {what} (best, bootstrap)"
             yield Result(title, float(rate), "%", float(best), float(rate) / 5, 1.0)
+    yield from questions.measure()
 
 
 def draw_picture(

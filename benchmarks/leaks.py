@@ -17,6 +17,7 @@ import obygaze_models as om
 from benchmarks.result import Result
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import ArraySpec, Recipe
+from obygaze_models.scoring.intervals import WITHIN
 from tests.kit.authors import save_released
 from tests.kit.run import write_rows
 
@@ -84,7 +85,7 @@ def run_all(folder: Path, protocol: str) -> dict[str, list[float]]:
         names = dict(zip(run.tests, map("+".join, TESTS), strict=True))
         for scores in run.model_scores:
             title = f"{titles[scores.model]}, {names[scores.test]} vs S"
-            auroc = scores.mean["auroc"]
+            auroc = scores.estimate("auroc", WITHIN).value
             assert auroc is not None
             aurocs[title].append(auroc)
     return aurocs

@@ -27,6 +27,8 @@ COVERAGE_ROWS = {
     "kappa": "annotators' kappa in each film",
     "gamma": "gamma in each film",
 }
+QUESTIONS = {"questions": "intervals"}
+"""The benchmarks of tables that are named differently."""
 COVERAGE_COLUMNS = ("5 to 7 films", "8 to 50 films")
 Counts = Mapping[str, Mapping[str, Any]]
 
@@ -57,6 +59,23 @@ def cross_validation_table(name: str) -> str:
         worlds[world] = None
         rows.setdefault(films, [films]).append(f"{result.value:.1f}% ({result.peer:.1f}%)")
     return markdown_table(["lowest coverage (plain t interval)", *worlds], [*rows.values()])
+
+
+def questions_table(name: str) -> str:
+    """Return the lowest coverage of intervals within films and across films, over all worlds."""
+    lowest: dict[str, dict[str, float]] = {}
+    for result in Results.load(QUESTIONS[name]):
+        own = re.fullmatch(r"(\d+ films), \w+ mixed, (.*), (.*): coverage .*", result.name)
+        if own:
+            films, protocol, score = own.groups()
+            row = lowest.setdefault(f"{films}, {protocol}", {})
+            row[score] = min(result.value, row.get(score, 100.0))
+    scores = [*dict.fromkeys(score for row in lowest.values() for score in row)]
+    rows = []
+    for title, row in lowest.items():
+        cells = [f"{row[score]:.1f}%" if score in row else "-" for score in scores]
+        rows.append([title, *cells])
+    return markdown_table(["lowest coverage", *scores], rows)
 
 
 def leaks_table(name: str) -> str:
@@ -95,6 +114,7 @@ def markdown_table(header: list[str], rows: list[list[str]]) -> str:
 TABLES: Mapping[str, Callable[[str], str]] = {
     "intervals": coverage_table,
     "cross_validation": cross_validation_table,
+    "questions": questions_table,
     "leaks": leaks_table,
     "fuzz": counts_table,
     "faults": counts_table,
@@ -119,7 +139,8 @@ def main(arguments: list[str]) -> None:
         text = page.read_text()
         current = write_tables(text)
         for block in BLOCK.finditer(text):
-            print(f"{page.relative_to(ROOT)}: a table of benchmarks/results/{block[2]}.json")
+            source = QUESTIONS.get(block[2], block[2])
+            print(f"{page.relative_to(ROOT)}: a table of benchmarks/results/{source}.json")
         if "--write" in arguments:
             page.write_text(current)
         elif current != text:

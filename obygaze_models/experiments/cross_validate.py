@@ -160,16 +160,13 @@ def cross_validate(
     >>> X = np.random.default_rng(0).normal(size=(120, 4)) + (y == "tense")[:, None]
     >>> films = np.repeat(["a", "b", "c", "d", "e", "f"], 20)
     >>> run = cross_validate(LogisticRegression(), om.dataset(X, y, films))
-    >>> aurocs = run.scores().query("metric == 'auroc' and group == ''")
+    >>> aurocs = run.scores().query("metric == 'auroc' and group == '' and over == 'within'")
     >>> round(aurocs["mean"].item(), 1)
     0.8
     """
     if not isinstance(data, ClipDataset):
         raise ExperimentError("data is no dataset. Pass om.dataset(X, y, groups)")
-    if not isinstance(models, Mapping):
-        estimator = models.estimator if isinstance(models, Learner) else models
-        models = {type(estimator).__name__: models}
-    require_names(models)
+    models = _by_name(models)
     learners = {}
     for model, learner in models.items():
         learners[model] = learner if isinstance(learner, Learner) else Learner(learner)
@@ -204,6 +201,18 @@ def cross_validate(
     if output is None:
         return compute_run(plan, log=_tell, n_jobs=n_jobs)
     return keep_run(plan, output, overwrite=overwrite, log=_tell, n_jobs=n_jobs)
+
+
+def _by_name(models: Any) -> Mapping[str, Any]:
+    """Return models by name; a single one is named by its class."""
+    named: Mapping[str, Any] = models
+    if not isinstance(models, Mapping):
+        estimator = models
+        if isinstance(models, Learner):
+            estimator = models.estimator
+        named = {type(estimator).__name__: models}
+    require_names(named)
+    return named
 
 
 def _tell(line: str) -> None:
@@ -247,7 +256,7 @@ def compute_run(
     """
     clock = time.monotonic()
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    total = sum(1 for _ in plan.fits())
+    total = plan.check_fits()
     log(f"{counted(total, 'fit')} of {counted(len(plan.models), 'model')}")
     make = joblib.delayed(partial(make_fit, plan, folder, memo))
     work = joblib.Parallel(n_jobs=n_jobs, return_as="generator")(map(make, plan.fits()))

@@ -64,7 +64,7 @@ def learning_curve(
         run = compute_run(replace(plan, cv=cv))
         metric = run.main_metric
         for scores in run.model_scores:
-            crossed |= scores.cross_validated
+            crossed |= scores.folds > 1
             for film, values in scores.groups.items():
                 rows.append([scores.model, scores.test, size, film, values[metric]])
     if not rows:

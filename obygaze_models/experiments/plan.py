@@ -140,9 +140,9 @@ class Plan:
                     yield PlannedFit(model, learner, task, usable, place, skips)
 
     def usable(self, task: Task, fold: Fold, *, validate: bool) -> tuple[Fold, list[str]]:
-        """Return a fold with the tests that can be scored, and why others cannot.
+        """Return a fold with the test sets that have clips, and why it cannot be fitted.
 
-        Training needs clips of every class. Validation and each test need two classes.
+        Training needs clips of every class, and validation needs two classes.
         """
         lacks = {"training": self.missing(task, fold.train)}
         if (validate and self.cv.validates) or len(fold.validation):
@@ -151,15 +151,24 @@ class Plan:
             if missing:
                 return replace(fold, tests={}), [f"the {part} set has {missing}"]
 
-        tests = {}
-        skips = []
-        for test in self.tasks[task]:
-            missing = self.missing(test, fold.tests[test.key], 2)
-            if missing:
-                skips.append(f"the test set {test.key} has {missing}")
-            else:
-                tests[test.key] = fold.tests[test.key]
-        return replace(fold, tests=tests), skips
+        tests = {test.key: fold.tests[test.key] for test in self.tasks[task]}
+        return replace(fold, tests={key: rows for key, rows in tests.items() if len(rows)}), []
+
+    def check_fits(self) -> int:
+        """Return the number of fits; raise `ExperimentError` if no tested clip is of some class."""
+        total = 0
+        tested = {test: np.zeros(len(self.data), dtype=bool) for test in self.tests}
+        for planned in self.fits():
+            total += 1
+            for test in self.tasks[planned.task]:
+                tested[test][planned.fold.tests.get(test.key, [])] = True
+        for test, mask in tested.items():
+            missing = self.missing(test, np.flatnonzero(mask), 2)
+            if mask.any() and missing:
+                raise ExperimentError(
+                    f"{test.title}: {missing} are tested. Test more films, or others"
+                )
+        return total
 
     def missing(self, task: Task, rows: Array, least: int | None = None) -> str:
         """Return which classes have no clips; "" if `least` classes (by default, all) have some."""

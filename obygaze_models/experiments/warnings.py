@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
+import numpy as np
 import pandas as pd
+from sklearn.preprocessing import normalize
 
 from obygaze_features.common.text import counted, group_by, join_some
 from obygaze_features.items.items import group_noun
@@ -20,6 +23,14 @@ from obygaze_models.experiments.experiment import WEIGHTS
 from obygaze_models.experiments.plan import Plan
 from obygaze_models.results.run import Skipped, not_saved
 from obygaze_models.results.scores import split_by
+
+ALIKE = 0.98
+"""The cosine above which two clips may show the same."""
+MIN_FEATURES = 16
+"""The minimum number of features, with which few clips are so alike by chance."""
+MAX_COMPARED = 20_000
+ROWS_COMPARED = 1_024
+"""The maximum number of clips to compare with each other, and of clips compared at a time."""
 
 
 def run_warnings(
@@ -61,6 +72,43 @@ def run_warnings(
     return unique_warnings(warnings)
 
 
+def _look_alikes(plan: Plan) -> Iterator[RunWarning]:
+    """Yield a warning of clips that nearly equal clips of another film, perhaps the same film.
+
+    Random networks and few features, for which all clips look alike, are not searched, nor are very
+    many clips.
+    """
+    data = plan.data
+    if data.X.shape[1] < MIN_FEATURES:
+        return
+    config = data.record.attributes["backbone"].get("config", {})
+    rows = np.flatnonzero(data.X.any(axis=1) & (data.groups != ""))
+    if config.get("synthetic") or not 0 < len(rows) <= MAX_COMPARED:
+        return
+    groups = data.groups[rows]
+    X = normalize(data.X[rows].astype(np.float32))
+    best = np.zeros(len(rows), dtype=np.float32)
+    nearest = np.zeros(len(rows), dtype=np.int64)
+    for start in range(0, len(rows), ROWS_COMPARED):
+        own = slice(start, start + ROWS_COMPARED)
+        cosines = X[own] @ X.T
+        cosines[groups[own, None] == groups] = -1
+        nearest[own] = cosines.argmax(axis=1)
+        best[own] = cosines.max(axis=1)
+    distances = 1 - best
+    alike = (best > ALIKE) & (distances < np.median(distances) / 10)
+    first = groups[alike].tolist()
+    second = groups[nearest[alike]].tolist()
+    pairs = Counter(zip(first, second, strict=True))
+    for (group, other), count in pairs.most_common(1):
+        noun = group_noun(data.grouped_by)
+        text = (
+            f"{counted(count, 'clip')} of {group} look like clips of {other} (cosine above "
+            f"{ALIKE}): the same {noun} twice? Give them one {noun}."
+        )
+        yield RunWarning("look-alikes", "", text)
+
+
 def plan_warnings(plan: Plan) -> Iterator[RunWarning]:
     """Yield the warnings that are known before training."""
     if plan.neighbours:
@@ -71,6 +119,7 @@ def plan_warnings(plan: Plan) -> Iterator[RunWarning]:
         text = f"{count} no features and cannot take part: {join_some(lost, 3)}"
         text += plan.data.record.describe_missing(lost)
         yield RunWarning("no-features", "", f"{text}.")
+    yield from _look_alikes(plan)
     for name, learner in plan.models.items():
         has_weights = {*WEIGHTS} & learner.estimator.get_params(deep=True).keys()
         if plan.balance == "weights" and not (has_weights or learner.is_guess):

@@ -231,7 +231,7 @@ def _learned(
             kappas.append((f"{a}, {b}", raters["annotator", a][b]))
         for name in compared.annotators:
             kappas.append((f"{name}, the model", raters["model", main.model][name]))
-    keys = dict.fromkeys(key for entry in entries for key in entry.scores.mean)
+    keys = dict.fromkeys(key for entry in entries for key in entry.scores.metrics)
     values |= {
         "results": results(entries, labels),
         "protocol": SHORT.get(run.header.protocol, run.header.protocol),

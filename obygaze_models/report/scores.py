@@ -17,16 +17,21 @@ from obygaze_models.report.sources import Labels
 from obygaze_models.results.compare import SIGNIFICANT, Entrant, paired_scores, shared_clips
 from obygaze_models.results.run import Run
 from obygaze_models.results.scores import ModelScores, average_over_fits
-from obygaze_models.scoring.intervals import Estimate, estimate_mean, holm, restrict, shortage
+from obygaze_models.results.summary import lead_first
+from obygaze_models.scoring.intervals import ACROSS, Estimate, estimate_mean, holm, shortage
 from obygaze_models.scoring.metrics import METRICS, Array, baselines
 
 SUBSET = "subset"
 DIFFERENCE = "difference"
 UNTESTED = "untested"
-"""The kinds of other rows: a score on fewer clips, a difference of runs, and untested levels."""
+SECOND = "second"
+"""The kinds of other rows: a score on fewer clips, a difference of runs, untested levels, and the
+answer to the question that the protocol does not ask."""
 
 
 NONE = Estimate(None)
+CHANCE = 0.5
+"""The AUROC of guesses."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +58,9 @@ class Row:
     name, note
         The input, or the concept; and what else identifies the row.
     score
-        The mean over films, with its interval.
-    above
-        The mean difference from the best guess, over films.
+        The score within or across films, whichever leads, with its interval.
+    p_value, excess
+        The p-value of a test against the best guess, and how far the score is above it.
     films, of
         The number of films with a score above the guess, and of all films with a score. For
         untested levels, `of` is the number of clips.
@@ -64,7 +69,7 @@ class Row:
     few
         What there is too little of for an interval, or "".
     kind
-        "" for a score, or `SUBSET`, `DIFFERENCE` or `UNTESTED`.
+        "" for a score, or `SUBSET`, `DIFFERENCE`, `UNTESTED` or `SECOND`.
     is_clear
         True if the score is significantly above the guess, corrected for all rows of the page.
     """
@@ -72,7 +77,8 @@ class Row:
     name: str
     score: Estimate
     note: str = ""
-    above: Estimate = NONE
+    p_value: float | None = None
+    excess: float = 0.0
     films: int = 0
     of: int = 0
     f1: float | None = None
@@ -224,15 +230,14 @@ def results(entries: Sequence[Tested], labels: Labels) -> list[Results]:
         own = [*_rows(same, labels)]
         rows += own
         by_metric.setdefault(metric, []).append(Question(kind, answers, own))
-    for row, p_value in zip(rows, holm([row.above.p_value for row in rows]), strict=True):
-        is_above = (row.above.value or 0.0) > 0
-        row.is_clear = p_value is not None and p_value < SIGNIFICANT and is_above
+    for row, p_value in zip(rows, holm([row.p_value for row in rows]), strict=True):
+        row.is_clear = p_value is not None and p_value < SIGNIFICANT and row.excess > 0
     found = []
     for metric, questions in by_metric.items():
         guess = 0.5 if metric == "auroc" else 0.0
         scored = []
         for question in questions:
-            scored += [row.score for row in question.rows if row.kind in ("", SUBSET)]
+            scored += [row.score for row in question.rows if row.kind in ("", SUBSET, SECOND)]
         axis = axis_of(scored, [guess], guess=guess, ticks=8)
         found.append(Results(metric, axis, questions))
     return found
@@ -253,7 +258,7 @@ def _rows(entries: Sequence[Tested], labels: Labels) -> Iterator[Row]:
     """
     if entries[0].kind == "concepts":
         inputs = {entry.reads for entry in entries}
-        ranked = sorted(entries, key=lambda entry: -(entry.scores.mean[entry.metric] or 0.0))
+        ranked = sorted(entries, key=_score_of, reverse=True)
         for entry in ranked:
             note = entry.reads if len(inputs) > 1 else ""
             yield score_row(entry, entry.scores, entry.table, entry.task.concept, note)
@@ -261,6 +266,8 @@ def _rows(entries: Sequence[Tested], labels: Labels) -> Iterator[Row]:
     for entry in entries:
         same = [other for other in entries if other.reads == entry.reads]
         yield score_row(entry, entry.scores, entry.table, entry.reads, _note(entry, same))
+        _, over = lead_first(entry.scores.lead)
+        yield Row("", entry.scores.estimate(entry.metric, over), note=over, kind=SECOND)
         clips = entry.run.clips
         empty = clips.loc[clips["blank"], "id"]
         full = entry.table[~entry.table["id"].isin(empty)]
@@ -289,28 +296,34 @@ def _note(entry: Tested, same: Sequence[Tested]) -> str:
     return ", ".join(parts)
 
 
+def _score_of(entry: Tested) -> float:
+    return entry.scores.estimate(entry.metric).value or 0.0
+
+
 def score_row(entry: Tested, scores: ModelScores, table: pd.DataFrame, name: str, note: str) -> Row:
     """Return the row of a model's scores on the clips of a table of predictions."""
     metric = entry.metric
     test = entry.run.tests[entry.task.key]
-    few = shortage(test.classes.values(), scores.films[metric], metric, noun=entry.run.noun)
-    above = _above_guess(entry, scores, table, metric)
-    estimate = estimate_mean(above, cross_validated=scores.cross_validated)
-    if entry.run.is_mixed:
-        few = ""
-        estimate = replace(estimate, interval=None, p_value=None)
+    estimate = scores.estimate(metric)
+    few = ""
+    if not entry.run.is_mixed:
+        few = shortage(test.classes.values(), estimate.effective, metric, noun=entry.run.noun)
     always = test.guesses.get("all positive", {})
-    return Row(
-        name,
-        Estimate(scores.mean[metric], None if few else scores.interval.get(metric)),
-        note=note,
-        above=restrict(estimate, metric, [*test.classes.values()], least=-1.0),
-        films=int((above > 0).sum()),
-        of=int(np.isfinite(above).sum()),
-        f1=scores.mean.get("f1"),
-        always=always.get("f1"),
-        few=few,
-    )
+    f1 = scores.estimate("f1").value
+    row = Row(name, estimate, note=note, f1=f1, always=always.get("f1"), few=few)
+    if scores.lead == ACROSS:
+        if metric == "auroc":
+            row.p_value = estimate.p_against(CHANCE)
+            row.excess = (estimate.value or 0.0) - CHANCE
+        return row
+    above = _above_guess(entry, scores, table, metric)
+    row.films = int((above > 0).sum())
+    row.of = int(np.isfinite(above).sum())
+    if estimate.interval:
+        mean = estimate_mean(above, cross_validated=scores.folds > 1)
+        row.p_value = mean.p_against(0.0)
+        row.excess = mean.value or 0.0
+    return row
 
 
 def _above_guess(entry: Tested, scores: ModelScores, table: pd.DataFrame, metric: str) -> Array:
@@ -346,7 +359,7 @@ def _differences(entries: Sequence[Tested]) -> Iterator[Row]:
             ids, warnings = shared_clips(*pair)
         except ExperimentError:  # they cannot be compared
             continue
-        scores = paired_scores(*pair, ids)
+        scores = paired_scores(*pair, ids)[main.scores.lead]
         if main.metric in scores and not warnings:
             difference = scores[main.metric].difference
             yield Row(f"{main.reads} − {other.reads}", difference, kind=DIFFERENCE)

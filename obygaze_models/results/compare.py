@@ -14,7 +14,8 @@ from obygaze_features.common.text import counted, group_by, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.run_warning import RunWarning, leak_warning, unique_warnings
 from obygaze_models.results.run import AnyRun, Run, load_run
-from obygaze_models.results.scores import is_cross_validated, records, scored_clips, split_by
+from obygaze_models.results.scores import records, scored_clips, split_by
+from obygaze_models.results.summary import lead_first
 from obygaze_models.scoring.intervals import (
     CROSSED,
     MIN_CLIPS,
@@ -81,7 +82,9 @@ class Comparisons:
         own = self.table[self.table["metric"] == self.metric]
         own = own.sort_values("score", ascending=METRICS[self.metric].lower_is_better)
         groups = [name for name in ("test", "value") if name in own]
-        return records(own.sort_values(groups, kind="stable"))
+        own = own.assign(rest=own["over"] != self.table["over"].iloc[0])
+        own = own.sort_values([*groups, "rest"], kind="stable")
+        return records(own.drop(columns="rest"))
 
     def __str__(self) -> str:
         names = {"score": METRICS[self.metric].title}
@@ -240,8 +243,8 @@ def paired_scores(
     reference: Entrant,
     test: str,
     ids: Sequence[str],
-) -> dict[str, Difference]:
-    """Return the scores of two models and their difference on some clips, for each metric."""
+) -> dict[str, dict[str, Difference]]:
+    """Return the scores of two models and their difference on some clips, by question and score."""
     scored = []
     for side in (model, reference):
         table = side.tables[test]
@@ -267,40 +270,47 @@ def _rows(
     if by:
         parts = group_by(ids, reference.run.column(by).__getitem__)
     for value, own in parts.items():
-        for key, score in paired_scores(model, reference, test, own).items():
-            low, high = score.difference.interval or (None, None)
-            yield {
-                "test": test,
-                "value": value,
-                "model": model.name,
-                "reference": reference.name,
-                "metric": key,
-                "score": score.model.value,
-                "score_reference": score.reference.value,
-                "difference": score.difference.value,
-                "low": low,
-                "high": high,
-                "p_value": score.difference.p_value,
-                "clips": len(own),
-                "films": score.difference.groups,
-            }
+        pairs = paired_scores(model, reference, test, own)
+        lead = lead_of(model, test)
+        for over in lead_first(lead):
+            for key, score in pairs[over].items():
+                low, high = score.difference.interval or (None, None)
+                yield {
+                    "test": test,
+                    "value": value,
+                    "model": model.name,
+                    "reference": reference.name,
+                    "metric": key,
+                    "over": over,
+                    "score": score.model.value,
+                    "score_reference": score.reference.value,
+                    "difference": score.difference.value,
+                    "low": low,
+                    "high": high,
+                    "p_value": score.difference.p_value if over == lead else None,
+                    "clips": score.difference.clips,
+                    "films": score.difference.groups,
+                }
+
+
+def lead_of(entrant: Entrant, test: str) -> str:
+    """Return the question that the protocol of a model's run asks."""
+    return scored_clips(entrant.tables[test], entrant.run.group_of).lead
 
 
 def _legend(entrants: Sequence[Entrant]) -> str:
     """Explain the columns, and name the test that p is from."""
     noun = entrants[0].run.noun
     text = (
-        f"Scores are means over {noun}s, and differences are paired by {noun}. The reference is "
-        f"{entrants[0].name}."
+        f"Within: the mean over {noun}s. Across: all clips together; ratings are only compared if "
+        f"the same fit made them. The reference is {entrants[0].name}."
     )
     if any(entrant.run.is_mixed for entrant in entrants):
         return text
-    test = f"a paired t-test over {noun}s"
-    tables = [table for entrant in entrants for table in entrant.tables.values()]
-    if any(map(is_cross_validated, tables)):
-        test += f" with {CROSSED}"
     return (
-        f"{text} p is from {test}, adjusted by Holm's method for all comparisons. "
-        "Intervals are from the same test, and not adjusted. They need "
-        f"{MIN_GROUPS} {noun}s, and {MIN_CLIPS} clips of each class."
+        f"{text} p is from a paired t-test over {noun}s, or a jackknife that leaves out one {noun} "
+        f"at a time, with {CROSSED}; it is only of the question that the protocol asks, and "
+        "adjusted by Holm's method for all comparisons. Intervals are from the same tests, and not "
+        f"adjusted. They need {noun}s that weigh like {MIN_GROUPS}, and {MIN_CLIPS} clips of each "
+        "class."
     )

@@ -61,7 +61,7 @@ from obygaze_models.results.scores import (
     split_by,
 )
 from obygaze_models.saved.model import Model, model_files
-from obygaze_models.scoring.intervals import mean_scores
+from obygaze_models.scoring.intervals import ACROSS, mean_scores
 
 FORMAT = "obygaze-run"
 FORMAT_VERSION = 9
@@ -293,9 +293,9 @@ class Run:
     def tests(self) -> dict[str, TestSet]:
         """The size of each test set, and the scores of guesses on it.
 
-        Guesses are scored like the first model: in each scored group, with the group's share of
-        positives (for numbers, with means), and then averaged over groups. For three or more
-        classes, there are none.
+        Guesses are scored like the first model: across groups, or in each scored group, with the
+        share of positives there (for numbers, with means), and then averaged over groups. For
+        three or more classes, there are none.
         """
         sets = {}
         for test, own in split_by(self.predictions, "test").items():
@@ -307,7 +307,10 @@ class Run:
                 by_group = dict(iter(labels.groupby(labels.index.map(self.group_of))))
                 first = next(scores for scores in self.model_scores if scores.test == test)
                 forms = []
-                for part in [by_group[group] for group in first.groups] or [labels]:
+                parts = [by_group[group] for group in first.groups]
+                if first.lead == ACROSS or not parts:
+                    parts = [labels]
+                for part in parts:
                     others = labels.drop(part.index)
                     forms.append(task.target.guesses(part.to_numpy(), others.to_numpy()))
                 guesses = {name: mean_scores([form[name] for form in forms]) for name in forms[0]}
@@ -318,10 +321,9 @@ class Run:
         """Return the scores as a table.
 
         The columns are ``model``, ``test``, ``metric``, ``group``, ``mean``, ``low``, ``high``,
-        ``clips`` and ``films``. Rows without a group have the mean over films or other groups, its
-        95% interval, and the number of clips and of films or other groups. If `by` is a column of
-        `clips`, such as "film", the rows are these means on the clips of each value of that column,
-        with the value in a further column, ``value``.
+        ``clips``, ``films``, ``over`` and ``effective``; see `scores_table`. If `by` is a column of
+        `clips`, such as "film", only the rows without a group are there, on the clips of each value
+        of that column, with the value in a further column, ``value``.
         """
         if by is None:
             return scores_table(self.model_scores)

@@ -16,7 +16,16 @@ import pandas as pd
 
 from obygaze_models.data.targets import target_of_columns
 from obygaze_models.data.tasks import Task
-from obygaze_models.scoring.intervals import ScoredClips, estimate_scores, mean_scores, score_groups
+from obygaze_models.scoring.intervals import (
+    ACROSS,
+    OVER,
+    WITHIN,
+    Estimate,
+    ScoredClips,
+    estimate_scores,
+    mean_scores,
+    score_groups,
+)
 from obygaze_models.scoring.metrics import Array, Scores, score
 
 
@@ -27,34 +36,46 @@ class ModelScores(NamedTuple):
     ----------
     model, test
         The model and the test set.
-    mean, interval
-        The mean of each score over groups, and its 95% interval or None. Official measures, and all
-        scores if `pooled`, are computed on all clips together instead.
+    within, across
+        The estimate of each score within groups, and across groups.
+    lead
+        The question that the protocol asks: ``within`` or ``across``.
+    measure
+        The benchmark's official measure, which is always of all clips; or "".
     groups
-        The scores of each group; {} if all clips are scored together.
-    films
-        The number of groups that each score is averaged over; 1 if clips are scored together.
-    clips, left_out
-        The number of clips, and the groups that are left out; see `GroupScores`.
-    pooled
-        True if all clips are scored together, because fewer than two groups can be scored.
-    cross_validated
-        True if fits are trained on clips that other fits test.
+        The scores of each group.
+    left_out
+        The groups that are not scored on their own; see `GroupScores`.
     by_fit
         The scores of each fit on all its test clips together, by the number of the fit.
+    folds
+        The number of folds that were tested in turn; 1 if a fit tested all clips.
     """
 
     model: str
     test: str
-    mean: Scores
-    interval: dict[str, tuple[float, float] | None]
+    within: dict[str, Estimate]
+    across: dict[str, Estimate]
+    lead: str
+    measure: str
     groups: dict[str, Scores]
-    films: dict[str, int]
-    clips: int
     left_out: list[str]
-    pooled: bool
-    cross_validated: bool
     by_fit: dict[int, Scores]
+    folds: int
+
+    def estimate(self, metric: str, over: str = "") -> Estimate:
+        """Return the estimate of a score, by default of the question that the protocol asks."""
+        if not over:
+            over = ACROSS if metric == self.measure else self.lead
+        estimates = self.across
+        if over == WITHIN:
+            estimates = self.within
+        return estimates.get(metric, Estimate(None))
+
+    @property
+    def metrics(self) -> list[str]:
+        """The keys of the scores."""
+        return [*dict.fromkeys([*self.within, *self.across])]
 
     @property
     def mean_of_fits(self) -> Scores:
@@ -148,7 +169,7 @@ def scored_clips(
         classes=max(2, len(target.columns_in(table.columns))),
         measure=measure,
         kind=target.key,
-        cross_validated=is_cross_validated(table),
+        fits=table["fit"].to_numpy(),
         is_mixed=is_mixed,
     )
 
@@ -173,40 +194,45 @@ def score_models(
             ModelScores(
                 model=model,
                 test=test,
-                mean={key: estimate.value for key, estimate in estimates.items()},
-                interval={key: estimate.interval for key, estimate in estimates.items()},
-                groups={} if scored.pooled else scored.by_name(),
-                films={key: estimate.groups for key, estimate in estimates.items()},
-                clips=sum(scored.class_counts),
+                within=estimates.within,
+                across=estimates.across,
+                lead=scored.clips.lead,
+                measure=measure,
+                groups=scored.by_name(),
                 left_out=scored.left_out,
-                pooled=scored.pooled,
-                cross_validated=scored.cross_validated,
                 by_fit=by_fit,
+                folds=scored.clips.folds,
             )
         )
     return models
 
 
 def scores_table(models: Sequence[ModelScores]) -> pd.DataFrame:
-    """Return a row for each model, test set and metric, followed by a row for each group.
+    """Return a row for each model, test set, metric and question, and one for each group.
 
-    Rows without a group have the mean over groups, its 95% interval, and the number of clips and of
-    films (or other groups).
+    Rows without a group have the score within or across groups (``over``; the question that the
+    protocol asks comes first), its 95% interval, the number of clips and of films (or other
+    groups), and the number of films that these weigh like.
     """
     rows = []
     for own in models:
-        for metric, mean in own.mean.items():
-            low, high = own.interval[metric] or [np.nan] * 2
+        for metric in own.metrics:
             row: dict[str, Any] = {"model": own.model, "test": own.test, "metric": metric}
-            whole = {
-                "group": "",
-                "mean": mean,
-                "low": low,
-                "high": high,
-                "clips": own.clips,
-                "films": own.films[metric],
-            }
-            rows.append(row | whole)
+            for over in sorted(OVER, key=lambda over: over != own.lead):
+                estimate = own.estimate(metric, over)
+                low, high = estimate.interval or [np.nan] * 2
+                whole = {
+                    "group": "",
+                    "mean": estimate.value,
+                    "low": low,
+                    "high": high,
+                    "clips": estimate.clips,
+                    "films": estimate.groups,
+                    "over": over,
+                    "effective": estimate.effective,
+                }
+                rows.append(row | whole)
             for group, scores in own.groups.items():
-                rows.append(row | {"group": group, "mean": scores.get(metric)})
+                alone = {"group": group, "mean": scores.get(metric), "over": WITHIN}
+                rows.append(row | alone)
     return pd.DataFrame(rows).astype({"clips": "Int64", "films": "Int64"})

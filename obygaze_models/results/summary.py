@@ -4,51 +4,81 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from obygaze_features.common.printer import describe, fill
-from obygaze_features.common.text import join_some
+from obygaze_features.common.text import counted, join_some
 from obygaze_features.items.items import group_noun
 from obygaze_models.results.annotators import compare_with_each
 from obygaze_models.results.run import Run, describe_unused
 from obygaze_models.results.scores import ModelScores, records
-from obygaze_models.scoring.intervals import CROSSED, MIN_CLIPS, MIN_GROUPS, estimate_mean, holm
+from obygaze_models.scoring.intervals import (
+    ACROSS,
+    CROSSED,
+    MIN_CLIPS,
+    MIN_GROUPS,
+    OVER,
+    WITHIN,
+    holm,
+)
 from obygaze_models.scoring.metrics import METRICS, column_titles
 
 Rows = list[dict[str, Any]]
 
 
 def headline(run: Run) -> str:
-    """Return the result of the run's first model as a sentence for each test set."""
+    """Return the result of the run's first model: for each test set, a sentence per question."""
     lines = [run.limit]
     for scores in run.model_scores:
         if scores.model == run.main_model:
-            lines.append(_sentence(run, scores))
+            lines += [_sentence(run, scores, over) for over in lead_first(scores.lead)]
     return "\n".join(filter(None, lines))
 
 
-def _sentence(run: Run, scores: ModelScores) -> str:
+def lead_first(lead: str) -> list[str]:
+    """Return both questions, beginning with the one that the protocol asks."""
+    return sorted(OVER, key=lambda over: over != lead)
+
+
+def _sentence(run: Run, scores: ModelScores, over: str) -> str:
     """Return a model's main score on a test set as a sentence."""
     main = run.main_metric
     title = METRICS[main].title
     task = run.task(scores.test)
-    mean = scores.mean[main]
-    if mean is None:
-        return f"{scores.model}: {title} is undefined on {task.title}"
-    certainty = "no interval"
-    interval = scores.interval[main]
-    if interval:
-        certainty = "95% interval {:.2f} to {:.2f}".format(*interval)
+    noun = run.noun
+    estimate = scores.estimate(main, over)
+    if estimate.value is None:
+        if over == WITHIN:
+            return f"Within {noun}s: no {noun} has two clips of each class."
+        if scores.lead == WITHIN:
+            return (
+                f"Across {noun}s: each model rated one {noun}, so ratings of two {noun}s cannot be "
+                f"compared. For a score across {noun}s: obygaze manifests split MANIFEST --by "
+                f"{run.by} --folds 10."
+            )
+        return f"Across {noun}s: {title} is undefined on {task.title}."
+    certainty = f"too few {noun}s for an interval"
+    if run.is_mixed:
+        certainty = "no interval"
+    if estimate.interval:
+        certainty = "95% interval {:.2f} to {:.2f}".format(*estimate.interval)
+    size = f"{counted(estimate.clips, 'clip')} of {counted(estimate.groups, noun)}"
+    if over == ACROSS and estimate.groups:
+        size += f", which weigh like {estimate.effective:.0f}"
     if main == "auroc" and task.is_binary:
         negative, positive = (kind.words for kind in task.classes)
-        same = "" if scores.pooled else f" of the same {run.noun}"
+        which = f"of the same {noun}"
+        if over == ACROSS:
+            which = f"of any two held-out {noun}s, rated by one model"
+        if over == ACROSS and run.is_mixed:
+            which = f"of any two clips of these {noun}s, rated by one model"
         return (
-            f"Given one {positive} and one {negative} clip{same}, {scores.model} rates the "
-            f"{positive} one higher {mean:.0%} of the time ({title} {mean:.2f}; {certainty}; "
-            "chance is 0.50)"
+            f"Given one {positive} and one {negative} clip {which}, {scores.model} rates the "
+            f"{positive} one higher {estimate.value:.0%} of the time ({title} "
+            f"{estimate.value:.2f}; {certainty}; {size}; chance is 0.50)."
         )
-    return f"{scores.model}: {title} {mean:.2f} ({certainty}) on {task.title}"
+    place = f"{over.capitalize()} {noun}s"
+    return f"{place}: {scores.model} has {title} {estimate.value:.2f} ({certainty}; {size})."
 
 
 def describe_run(run: Run) -> str:
@@ -69,21 +99,24 @@ def describe_run(run: Run) -> str:
 
 
 def _scores(run: Run) -> Rows:
-    """Return a row for each model on each test set, and for each kind of guess."""
-    titles = column_titles(run.model_scores[0].mean)
+    """Return a row for each model on each test set and question, and for each kind of guess."""
+    titles = column_titles(dict.fromkeys(run.model_scores[0].metrics))
     main = METRICS[run.main_metric].title
     rows: Rows = []
     for test, own in run.tests.items():
         for scores in run.model_scores:
-            if scores.test == test:
-                low, high = scores.interval[run.main_metric] or (None, None)
-                row: dict[str, Any] = {main: scores.mean[run.main_metric], "low": low, "high": high}
-                row |= {title: scores.mean[key] for key, title in titles.items()}
-                films = sorted({scores.films[key] for key in titles})
-                row["films"] = films[0]
-                if len(films) > 1:
-                    row["films"] = f"{films[0]} to {films[-1]}"
-                rows.append({"test": test, "model": scores.model, **row})
+            if scores.test != test:
+                continue
+            for over in lead_first(scores.lead):
+                estimate = scores.estimate(run.main_metric, over)
+                low, high = estimate.interval or (None, None)
+                row: dict[str, Any] = {main: estimate.value, "low": low, "high": high}
+                for key, title in titles.items():
+                    row[title] = scores.estimate(key, over).value
+                row |= {"clips": estimate.clips, "films": estimate.groups}
+                if over == ACROSS:
+                    row["effective"] = round(estimate.effective)
+                rows.append({"test": test, "model": scores.model, "over": over, **row})
         for name, guess in own.guesses.items():
             row = {title: guess.get(key) for key, title in titles.items()}
             rows.append({"test": test, "model": f"guess: {name}", **row})
@@ -94,34 +127,34 @@ def _concepts(run: Run) -> Rows:
     """Return a row for each concept: p of the first model's AUROC against 0.5, by Holm's method."""
     p_of = {}
     for scores in run.model_scores:
-        if scores.model != run.main_model:
-            continue
-        films = np.array([film["auroc"] for film in scores.groups.values()], float)
-        above = estimate_mean(films - 0.5, cross_validated=scores.cross_validated)
-        p_of[scores.test] = above.p_value if scores.interval["auroc"] else None
+        if scores.model == run.main_model:
+            p_of[scores.test] = scores.estimate("auroc").p_against(0.5)
     return records(pd.DataFrame({"test": [*p_of], "p of AUROC = 0.5": holm(p_of.values())}))
 
 
 def _describe_means(run: Run) -> str:
-    """Describe what the scores are averaged over, the interval, and what is left out."""
+    """Describe what the scores are of, the intervals, and what is left out."""
     noun = group_noun(run.by)
-    means = [scores for scores in run.model_scores if not scores.pooled]
-    if not means:
-        return f"Scores are for all test clips together: fewer than two {noun}s can be scored."
-    text = f"Scores are means over {noun}s."
+    text = (
+        f"Within: the mean over {noun}s with two or more clips of each class. Across: all clips "
+        "together; ratings are only compared if the same fit made them."
+    )
     if not run.is_mixed:
-        text += " Low and high are the ends of a 95% t interval"
-        if any(scores.cross_validated for scores in means):
-            text += f", with {CROSSED}."
-        else:
-            text += f", for these trained models on other {noun}s."
-        text += f" It needs {MIN_GROUPS} {noun}s, and {MIN_CLIPS} clips of each class."
-    left_out = [*dict.fromkeys(name for scores in means for name in scores.left_out)]
+        folds = max(scores.folds for scores in run.model_scores)
+        crossed = f", for these trained models on other {noun}s"
+        if folds > 1:
+            crossed = f", with {CROSSED}"
+        text += (
+            f" Low and high are the ends of 95% intervals: a t interval over {noun}s, and a "
+            f"jackknife that leaves out one {noun} at a time{crossed}. They need {noun}s that "
+            f"weigh like {MIN_GROUPS}, and {MIN_CLIPS} clips of each class."
+        )
+    left_out = [*dict.fromkeys(name for scores in run.model_scores for name in scores.left_out)]
     if left_out:
         titles = run.clips.drop_duplicates("group").set_index("group")["title"]
         if run.by == "film":
             left_out = titles[left_out].tolist()
-        text += f" Left out, because their labels vary too little: {join_some(left_out)}."
+        text += f" Not scored within: {join_some(left_out)}."
     return text
 
 

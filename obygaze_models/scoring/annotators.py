@@ -113,7 +113,7 @@ def compare_with_annotators(
             own.append(kappas)
             kappa[who] = none_if_nan(kappas[0])
         differences = np.mean(own, axis=0) - agreement
-        estimate = estimate_weighted(differences, cross_validated=cross_validated)
+        estimate = estimate_weighted(differences, folds=count if cross_validated else 1)
         interval = None
         if not too_few:
             interval = estimate.interval

@@ -10,6 +10,7 @@ from sklearn.utils import check_consistent_length, column_or_1d
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.scoring.intervals import (
+    OVER,
     Estimate,
     ScoredClips,
     estimate_mean,
@@ -20,8 +21,8 @@ from obygaze_models.scoring.metrics import CLASSES
 from obygaze_models.scoring.number_scores import NUMBER
 
 
-def score(y: Any, p: Any, groups: Any = None, *, folds: int = 1) -> pd.DataFrame:
-    """Return each score as a mean over groups with its 95% interval.
+def score(y: Any, p: Any, groups: Any = None, *, folds: Any = None) -> pd.DataFrame:
+    """Return each score within groups and across groups, with its 95% interval.
 
     Parameters
     ----------
@@ -32,24 +33,28 @@ def score(y: Any, p: Any, groups: Any = None, *, folds: int = 1) -> pd.DataFrame
         The probability [N] of the positive class, the probabilities [N, classes], or the predicted
         numbers.
     groups
-        The film, or other group, of each clip. Without groups, all clips are scored together.
+        The film, or other group, of each clip. Without groups, all clips are scored together, and
+        there are no intervals.
     folds
-        The number of folds if each clip was predicted by a model of the other folds.
+        The fold of each clip, if each was predicted by a model of the other folds. Predictions of
+        different folds are not compared with each other.
 
     Examples
     --------
     >>> import numpy as np
     >>> y, p = np.tile([0, 1], 50), np.tile([0.2, 0.4, 0.3, 0.1, 0.6, 0.7, 0.5, 0.9, 0.8, 1], 10)
     >>> scores = score(y, p, groups=np.repeat(["a", "b", "c", "d", "e"], 20))
-    >>> round(float(scores.loc["auroc", "mean"]), 2), int(scores.loc["auroc", "groups"])
-    (0.64, 5)
+    >>> scores.loc["within"].loc["auroc", ["mean", "groups"]].round(2).tolist()
+    [0.64, 5.0]
     """
     labels = column_or_1d(y)
     p = np.asarray(p, dtype=np.float64)
     names = [""] * len(labels)
     if groups is not None:
         names = pd.Series([*groups], dtype=object).fillna("").astype(str).tolist()
-    check_consistent_length(labels, p, names)
+    if folds is not None:
+        folds = np.asarray(folds)
+    check_consistent_length(labels, p, names, folds)
     kind = NUMBER
     classes = 2
     if labels.dtype.kind != "f":
@@ -72,13 +77,26 @@ def score(y: Any, p: Any, groups: Any = None, *, folds: int = 1) -> pd.DataFrame
         groups=names,
         classes=classes,
         kind=kind,
-        cross_validated=folds > 1,
+        fits=folds,
     )
-    rows = {}
-    for key, estimate in estimate_scores(score_groups(clips)).items():
-        low, high = estimate.interval or (np.nan, np.nan)
-        rows[key] = {"mean": estimate.value, "low": low, "high": high, "groups": estimate.groups}
-    return pd.DataFrame.from_dict(rows, orient="index")
+    estimates = estimate_scores(score_groups(clips))
+    rows = []
+    for over, own in zip(OVER, estimates, strict=True):
+        for key, estimate in own.items():
+            low, high = estimate.interval or (np.nan, np.nan)
+            rows.append(
+                {
+                    "over": over,
+                    "metric": key,
+                    "mean": estimate.value,
+                    "low": low,
+                    "high": high,
+                    "clips": estimate.clips,
+                    "groups": estimate.groups,
+                    "effective": estimate.effective,
+                }
+            )
+    return pd.DataFrame(rows).set_index(["over", "metric"])
 
 
 def mean_over_groups(scores: Any, *, folds: int = 1) -> Estimate:

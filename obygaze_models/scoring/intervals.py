@@ -1,24 +1,25 @@
-"""Scores of each group of clips (such as a film), their mean, and its confidence interval.
+"""Scores within groups of clips (such as films) and across groups, and their intervals.
 
-Models are meant for films that they have not seen, so a model's score is the mean of its scores on
-single films. The films are the sample. The interval of the mean is a t interval over films, and two
-models are compared by a paired t-test over films. `benchmarks/intervals.py` measures the coverage
-of the intervals by simulation.
+Two questions are always answered, each with its number of clips and films. *Within films*: given
+two clips of one film, how well does a model tell them apart? The score is the mean of the scores of
+the films that have two or more clips of each class, with a t interval over these films. *Across
+films*: given any two held-out clips? The score is that of all clips together, except that two
+ratings are only compared if the same fit made them, because different fits have different scales.
+Its interval is a jackknife that leaves out one film at a time. The protocol decides which of the
+two leads: if each fit tests a single film, the one within films.
 
 In cross-validation, a film is in the training set of fits that are tested on other films, and vice
-versa. Random similarities between two films affect the scores of both, so the mean varies more
-than the mean of independent scores. See `cross_validation_factor`.
-
-Films with undefined scores, for example because all clips have the same class, are left out. If
-fewer than two films remain, all clips are scored together.
+versa. Random similarities between two films affect the scores of both, so scores vary more than
+independent ones. See `variance_factor`. `benchmarks/intervals.py` measures the coverage of the
+intervals by simulation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,16 +31,23 @@ from obygaze_models.scoring.metrics import (
     TREC,
     Array,
     Scores,
+    ranking_scores,
     score,
     trec_ranks,
     weighted_scores,
 )
-from obygaze_models.scoring.number_scores import NUMBER, none_if_nan
+from obygaze_models.scoring.number_scores import NUMBER, none_if_nan, ratio
 
+WITHIN = "within"
+ACROSS = "across"
+OVER = (WITHIN, ACROSS)
+"""The two questions: about clips of one film, and of any held-out films."""
 LEVEL = 0.95
 MIN_CLIPS = 10
 MIN_GROUPS = 5
 """The minimum numbers of clips of each class, and of groups, for an interval."""
+MIN_OF_CLASS = 2
+"""The minimum number of clips of each class in a group that is scored on its own."""
 MIN_SHARE = 0.1
 """The minimum share of positive clips for an interval of `Metric.skewed` scores."""
 CROSSED = "the variance of Nadeau and Bengio, because films or folds are left out in turn"
@@ -68,8 +76,8 @@ class ScoredClips:
         The benchmark's official measure, if any. It is computed on all clips together.
     kind
         The kind of target. If it is not classes, labels and predictions are numbers.
-    cross_validated
-        True if fits are trained on clips that other fits test.
+    fits
+        The number of the fit that made each prediction; by default one fit made all.
     is_mixed
         True if fits are trained on clips of the groups that they test. There are then no intervals,
         because the scores say nothing about other groups.
@@ -82,8 +90,44 @@ class ScoredClips:
     classes: int = 2
     measure: str = ""
     kind: str = CLASSES
-    cross_validated: bool = False
+    fits: Array | None = None
     is_mixed: bool = False
+
+    @cached_property
+    def parts(self) -> list[Array]:
+        """The rows of each fit."""
+        if self.fits is None:
+            return [np.arange(len(self.ids))]
+        return [np.flatnonzero(self.fits == fit) for fit in np.unique(self.fits)]
+
+    @property
+    def folds(self) -> int:
+        """The number of folds that were tested in turn; 1 if a fit tested all clips."""
+        return max(1, round(len(self.parts) / len(self.rounds)))
+
+    @cached_property
+    def lead(self) -> str:
+        """The question that the protocol asks: `WITHIN` if each fit tests a single group."""
+        for rows in self.parts:
+            if len({self.groups[row] for row in rows.tolist()}) > 1:
+                return ACROSS
+        return WITHIN if any(self.groups) else ACROSS
+
+    @property
+    def effective_groups(self) -> float:
+        """The number of equally large groups that the groups weigh like (Kish): (Σm)² / Σm².
+
+        m is the number of clips per group, of the class for which the number is lowest.
+        """
+        rows = self.rounds[0]
+        members, count = group_columns([self.groups[row] for row in rows.tolist()])
+        labels = np.zeros(len(rows), int) if self.is_numeric else self.labels[rows]
+        numbers = []
+        for code in np.unique(labels):
+            sizes = np.bincount(members[(labels == code) & (members >= 0)], minlength=count)
+            total = sizes.sum()
+            numbers.append(float(ratio(total**2, (sizes**2).sum())))
+        return float(np.nan_to_num(min(numbers)))
 
     @cached_property
     def rounds(self) -> list[Array]:
@@ -107,9 +151,11 @@ class ScoredClips:
         return self.kind == NUMBER
 
     def has_enough(self, rows: Array) -> bool:
-        """Return True if rows have clips of every class or, for numbers, two different values."""
-        different = len(np.unique(self.labels[rows]))
-        return different > 1 if self.is_numeric else different == self.classes
+        """Return True if rows have two clips of every class or, for numbers, different values."""
+        labels = self.labels[np.intersect1d(np.flatnonzero(rows), self.rounds[0])]
+        if self.is_numeric:
+            return len(np.unique(labels)) > 1
+        return bool((np.bincount(labels, minlength=self.classes) >= MIN_OF_CLASS).all())
 
     def ranks(self, rows: Array) -> Array | None:
         """Return trec_eval's ranks for some rows, or None if the measure does not need ranks."""
@@ -120,34 +166,30 @@ class ScoredClips:
 
 @dataclass(frozen=True, eq=False)
 class GroupScores:
-    """The scores of one model on each group of a test set.
+    """The scores of one model on a test set, within groups and across groups.
 
     Parameters
     ----------
+    clips
+        The predictions.
     values
-        A row for each scored group, and a column for each metric. Undefined scores are NaN. If all
-        clips are scored together, there is a single row named "".
+        A row for each scored group, and a column for each metric. Undefined scores are NaN.
     left_out
-        The groups that are left out, because their labels do not vary enough.
-    class_counts
-        The number of clips of each class.
-    together
-        The scores of all clips together, in the form that `estimate_weighted` needs.
-    cross_validated, is_mixed
-        See `ScoredClips`.
+        The groups without a row, because their labels do not vary enough.
+    across
+        The scores of all clips for each row of `weigh_groups`, for `estimate_across`.
     """
 
+    clips: ScoredClips
     values: pd.DataFrame
     left_out: list[str]
-    class_counts: list[int]
-    together: Mapping[str, Array]
-    cross_validated: bool
-    is_mixed: bool
+    across: Mapping[str, Array]
 
     @property
-    def pooled(self) -> bool:
-        """True if all clips are scored together."""
-        return self.values.index.tolist() == [""]
+    def scored(self) -> int:
+        """The number of clips of the groups that have a row."""
+        rows = self.clips.rounds[0].tolist()
+        return sum(self.clips.groups[row] in self.values.index for row in rows)
 
     def by_name(self) -> dict[str, Scores]:
         """Return the scores of each group, with None for undefined scores."""
@@ -166,59 +208,66 @@ class Estimate:
         The mean or score; None if it is undefined.
     interval
         The 95% interval; None if there is not enough data.
-    groups
-        The number of groups in the mean or score.
+    groups, effective
+        The number of groups in the mean or score, and the number of equal groups they weigh like.
+    clips
+        The number of clips.
     p_value
-        The p-value of a t-test of a mean difference against 0; None for a score.
+        The p-value of a t-test of a difference against 0; None for a score.
+    error
+        The standard error; None if there is no interval.
     """
 
     value: float | None
     interval: tuple[float, float] | None = None
     groups: int = 0
+    effective: float = 0.0
+    clips: int = 0
     p_value: float | None = None
+    error: float | None = None
+
+    def p_against(self, other: float) -> float | None:
+        """Return the p-value of a t-test of the value against another; None without interval."""
+        if self.value is None or self.error is None:
+            return None
+        distance = abs(self.value - other)
+        if self.error == 0:  # the same score in every group
+            return 1.0 if distance == 0 else 0.0
+        return float(2 * stats.t.sf(distance / self.error, self.effective - 1))
+
+
+class Estimates(NamedTuple):
+    """The estimates of each score: within groups, and across groups."""
+
+    within: dict[str, Estimate]
+    across: dict[str, Estimate]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The scores of a model and a reference on the same groups, and their difference."""
+    """The scores of a model and a reference on the same clips, and their difference."""
 
     model: Estimate
     reference: Estimate
     difference: Estimate
 
 
-def score_groups(clips: ScoredClips, *, pooled: bool = False) -> GroupScores:
-    """Score each group separately, averaging over rounds.
-
-    Only groups with clips of every class, or with different numbers, are scored. If there are fewer
-    than two such groups, all clips are scored as a single group named "". The benchmark's measure
-    (if any), or all scores if `pooled` is True, are also computed on all clips together.
-    """
-    together = {}
-    if pooled or clips.measure:
-        scores = score_pooled(clips)
-        together = scores if pooled else {clips.measure: scores[clips.measure]}
+def score_groups(clips: ScoredClips) -> GroupScores:
+    """Score each group that has enough clips (averaging over rounds), and all clips together."""
     names, members = np.unique(np.asarray(clips.groups, dtype=str), return_inverse=True)
-    complete: list[int] = []
-    left_out: list[int] = []
+    rows = {}
+    left_out = []
     for number, name in enumerate(names.tolist()):
-        if name:
-            (complete if clips.has_enough(members == number) else left_out).append(number)
-    if len(complete) < 2:
-        names = np.array([""])
-        members = np.zeros_like(members)
-        complete = [0]
-        left_out = []
-    by_group = [_score_rounds(clips, members == number) for number in complete]
-    values = pd.DataFrame(by_group, index=names[complete], dtype=np.float64)  # None becomes NaN
-    return GroupScores(
-        values=values,
-        left_out=names[left_out].tolist(),
-        class_counts=clips.class_counts,
-        together=together,
-        cross_validated=clips.cross_validated,
-        is_mixed=clips.is_mixed,
-    )
+        if not name:
+            continue
+        if clips.has_enough(members == number):
+            rows[name] = _score_rounds(clips, members == number)
+        else:
+            left_out.append(name)
+    across = score_across(clips)
+    keys = [*rows[next(iter(rows))]] if rows else [*across]
+    values = pd.DataFrame.from_dict(rows, orient="index", columns=keys, dtype=np.float64)
+    return GroupScores(clips, values, left_out, across)
 
 
 def _score_rounds(clips: ScoredClips, chosen: Array) -> Scores:
@@ -246,67 +295,128 @@ def mean_scores(
     return means
 
 
-def score_pooled(clips: ScoredClips) -> dict[str, Array]:
-    """Score all clips together for each row of `weigh_groups`, for `estimate_weighted`."""
+def score_across(clips: ScoredClips) -> dict[str, Array]:
+    """Score all clips for each row of `weigh_groups`.
+
+    Scores that compare the ratings of two clips are means over fits, weighted by the pairs that
+    each fit rated. They are undefined if each fit tests a single group, and average precision,
+    which ranks all clips, if more than one fit tests them.
+    """
     members, count = group_columns(clips.groups)
     weights = weigh_groups(count)
     step = max(1, MAX_CELLS // len(clips.ids))
-    parts = []
+    blocks = []
     for start in range(0, len(weights), step):
-        by_round = []
+        own = weights[start : start + step]
+        rounds = []
         for rows in clips.rounds:
-            own = weights[start : start + step, members[rows]]
             values = clips.labels[rows], clips.probabilities[rows]
-            by_round.append(weighted_scores(*values, own, clips.ranks(rows), clips.kind))
-        parts.append(_combine(by_round, partial(np.mean, axis=0)))
-    return _combine(parts, np.concatenate)
+            ranks = clips.ranks(rows)
+            rounds.append(weighted_scores(*values, own[:, members[rows]], ranks, clips.kind))
+        scores = {key: np.mean([part[key] for part in rounds], axis=0) for key in rounds[0]}
+        blocks.append(scores | _rank_by_fit(clips, own[:, members]))
+    return {key: np.concatenate([block[key] for block in blocks]) for key in blocks[0]}
 
 
-def _combine(parts: Sequence[dict[str, Array]], join: Callable[..., Any]) -> dict[str, Array]:
-    return {key: join([part[key] for part in parts]) for key in parts[0]}
-
-
-def estimate_scores(scored: GroupScores) -> dict[str, Estimate]:
-    """Estimate the mean and interval of each score of a test set."""
-    estimates = _estimate_each(scored)
-    # A score is not tested against 0.
-    return {key: replace(estimate, p_value=None) for key, estimate in estimates.items()}
-
-
-def _estimate_each(scored: GroupScores, *, least: float = 0.0) -> dict[str, Estimate]:
-    """Estimate each column; a bounded score or difference is between `least` and 1."""
-    estimates = {}
-    for key in scored.values.columns.tolist():
-        if key in scored.together:
-            values = scored.together[key]
-            estimate = estimate_weighted(values, cross_validated=scored.cross_validated)
+def _rank_by_fit(clips: ScoredClips, weights: Array) -> dict[str, Array]:
+    """Return the scores that compare clips, from pairs of clips that the same fit rated."""
+    undefined = np.full(len(weights), np.nan)
+    keys = ["spearman", "pearson"] if clips.is_numeric else ["auroc", "average_precision"]
+    if clips.lead == WITHIN:
+        return dict.fromkeys(keys, undefined)
+    scores = {}
+    if not clips.is_numeric:
+        columns = clips.probabilities
+        if columns.ndim == 1:
+            scores["auroc"] = _pairs_by_fit(clips, clips.labels, columns, weights)
         else:
-            values = scored.values[key].to_numpy()
-            estimate = estimate_mean(values, cross_validated=scored.cross_validated)
-        if scored.is_mixed:
-            estimate = replace(estimate, interval=None, p_value=None)
-        estimates[key] = restrict(estimate, key, scored.class_counts, least=least)
-    return estimates
+            areas = []
+            for code, column in enumerate(columns.T):
+                areas.append(_pairs_by_fit(clips, clips.labels == code, column, weights))
+            scores["auroc"] = np.mean(areas, axis=0)
+        if clips.folds > 1 and columns.ndim == 1:
+            scores["average_precision"] = undefined
+        return scores
+    for key in keys:
+        top = bottom = np.zeros(len(weights))
+        for rows in clips.parts:
+            own = weights[:, rows]
+            value = weighted_scores(
+                clips.labels[rows], clips.probabilities[rows], own, None, clips.kind
+            )[key]
+            size = np.where(np.isnan(value), 0.0, own.sum(axis=1))
+            top = top + np.nan_to_num(value) * size
+            bottom = bottom + size
+        scores[key] = ratio(top, bottom)
+    return scores
 
 
-def estimate_differences(model: GroupScores, reference: GroupScores) -> dict[str, Difference]:
-    """Estimate the differences between two models' scores on the same clips."""
+def _pairs_by_fit(clips: ScoredClips, labels: Array, ratings: Array, weights: Array) -> Array:
+    """Return the share of pairs in order, of all pairs of two classes that the same fit rated."""
+    won = pairs = np.zeros(len(weights))
+    for rows in clips.parts:
+        own = weights[:, rows]
+        positive = labels[rows] == 1
+        positives = own[:, positive].sum(axis=1)
+        count = positives * (own.sum(axis=1) - positives)
+        area = ranking_scores(positive.astype(int), ratings[rows], own)["auroc"]
+        won = won + np.nan_to_num(area) * count
+        pairs = pairs + count
+    return ratio(won, pairs)
+
+
+def estimate_scores(scored: GroupScores) -> Estimates:
+    """Estimate each score and its interval, within groups and across groups."""
+    return _estimate_each(scored)
+
+
+def _estimate_each(scored: GroupScores, *, least: float = 0.0, folds: int = 0) -> Estimates:
+    """Estimate each score; a bounded score or difference is between `least` and 1."""
+    clips = scored.clips
+    folds = folds or clips.folds
+    effective = clips.effective_groups
+    within = {}
+    for key in scored.values.columns.tolist():
+        values = scored.values[key].to_numpy()
+        estimate = estimate_mean(values, cross_validated=folds > 1)
+        within[key] = replace(estimate, clips=scored.scored)
+    across = {}
+    for key, values in scored.across.items():
+        estimate = estimate_weighted(values, folds=folds, effective=effective)
+        across[key] = replace(estimate, clips=len(clips.rounds[0]))
+        if METRICS[key].skewed and folds == 1:  # the jackknife is too narrow
+            across[key] = without_interval(across[key])
+    for estimates in (within, across):
+        for key, estimate in estimates.items():
+            counts = [0] if clips.is_mixed else clips.class_counts
+            estimates[key] = restrict(estimate, key, counts, least=least)
+    return Estimates(within, across)
+
+
+def estimate_differences(
+    model: GroupScores,
+    reference: GroupScores,
+) -> dict[str, dict[str, Difference]]:
+    """Estimate the differences between two models' scores, within and across groups, by score."""
+    folds = max(model.clips.folds, reference.clips.folds)
+    shared = model.values.columns.intersection(reference.values.columns)
+    across = {}
+    for key in model.across:
+        if key in reference.across:  # one model may lack an official measure
+            across[key] = model.across[key] - reference.across[key]
+    apart = replace(model, values=(model.values - reference.values)[[*shared]], across=across)
+    if reference.clips.is_mixed:
+        apart = replace(apart, clips=reference.clips)
+    differences = _estimate_each(apart, least=-1.0, folds=folds)
     first = estimate_scores(model)
     second = estimate_scores(reference)
-    common = [key for key in first if key in second]  # one model may lack an official measure
-    together = {}
-    for key in model.together:
-        if key in reference.together:
-            together[key] = model.together[key] - reference.together[key]
-    apart = replace(
-        model,
-        values=model.values[common] - reference.values[common],
-        together=together,
-        cross_validated=model.cross_validated or reference.cross_validated,
-        is_mixed=model.is_mixed or reference.is_mixed,
-    )
-    differences = _estimate_each(apart, least=-1.0)
-    return {key: Difference(first[key], second[key], differences[key]) for key in common}
+    tables: dict[str, dict[str, Difference]] = {}
+    for over, scores, others, own in zip(OVER, first, second, differences, strict=True):
+        tables[over] = {}
+        for key, difference in own.items():
+            tested = replace(difference, p_value=difference.p_against(0.0))
+            tables[over][key] = Difference(scores[key], others[key], tested)
+    return tables
 
 
 def restrict(
@@ -316,13 +426,18 @@ def restrict(
     *,
     least: float = 0.0,
 ) -> Estimate:
-    """Return an estimate without its interval and p-value if there is not enough data.
+    """Return an estimate without its interval if there is not enough data.
 
     The interval of a bounded score is clipped to the range from `least` to 1.
     """
-    if shortage(class_counts, estimate.groups, key):
-        return replace(estimate, interval=None, p_value=None)
+    if shortage(class_counts, estimate.effective, key):
+        return without_interval(estimate)
     return clip_interval(estimate, least) if METRICS[key].bounded else estimate
+
+
+def without_interval(estimate: Estimate) -> Estimate:
+    """Return an estimate without its interval and standard error."""
+    return replace(estimate, interval=None, error=None)
 
 
 def clip_interval(estimate: Estimate, least: float = 0.0) -> Estimate:
@@ -334,9 +449,9 @@ def clip_interval(estimate: Estimate, least: float = 0.0) -> Estimate:
 
 
 def estimate_mean(values: Array, *, cross_validated: bool = False) -> Estimate:
-    """Estimate the mean of groups' scores or differences, with its t interval and t-test.
+    """Estimate the mean of groups' scores or differences, with its t interval.
 
-    In cross-validation, the variance of the mean is multiplied by `cross_validation_factor`.
+    In cross-validation, the variance of the mean is multiplied by `variance_factor`.
 
     Examples
     --------
@@ -351,34 +466,31 @@ def estimate_mean(values: Array, *, cross_validated: bool = False) -> Estimate:
         return Estimate(None)
     mean = float(defined.mean())
     if count < MIN_GROUPS:
-        return Estimate(mean, groups=count)
+        return Estimate(mean, groups=count, effective=count)
     low, high = t_interval(defined, cross_validated=cross_validated)
     error = float(standard_error(defined, cross_validated=cross_validated))
-    if error == 0:  # the same score in every group
-        p_value = 1.0 if mean == 0 else 0.0
-    else:
-        t = abs(mean) / error
-        p_value = float(2 * stats.t.sf(t, count - 1))
-    return Estimate(mean, (float(low), float(high)), count, p_value)
+    return Estimate(mean, (float(low), float(high)), count, count, error=error)
 
 
 def standard_error(values: Array, *, cross_validated: bool = False) -> Array:
     """Return the standard error of means along the last axis."""
     count = values.shape[-1]
     error: Array = values.std(axis=-1, ddof=1) / count**0.5
-    return error * cross_validation_factor(count) ** 0.5 if cross_validated else error
+    if cross_validated:
+        error = error * variance_factor(count) ** 0.5
+    return error
 
 
-def cross_validation_factor(groups: int) -> float:
-    """Return the factor by which cross-validation increases the variance of a mean over groups.
+def variance_factor(folds: int) -> float:
+    """Return the factor by which cross-validation increases the variance of a score.
 
-    For n groups, Nadeau and Bengio (2003) add the ratio of tested to training groups, 1/(n - 1), to
-    1/n, so that the variance is s² (1/n + 1/(n - 1)).
+    For k folds, Nadeau and Bengio (2003) add the ratio of tested to training data, 1/(k - 1), to
+    1/k, so that the variance is s² (1/k + 1/(k - 1)). Of a mean over groups, each group is a fold.
 
-    >>> cross_validation_factor(5)
-    2.25
+    >>> variance_factor(5), variance_factor(1)
+    (2.25, 1.0)
     """
-    return 1 + groups / (groups - 1)
+    return 1 + folds / (folds - 1) if folds > 1 else 1.0
 
 
 def t_interval(values: Array, *, cross_validated: bool = False) -> tuple[Array, Array]:
@@ -392,9 +504,13 @@ def t_interval(values: Array, *, cross_validated: bool = False) -> tuple[Array, 
     """
     mean = values.mean(axis=-1)
     error = standard_error(values, cross_validated=cross_validated)
-    quantile = stats.t.ppf((1 + LEVEL) / 2, values.shape[-1] - 1)
-    half = quantile * error
+    half = _quantile(values.shape[-1]) * error
     return mean - half, mean + half
+
+
+def _quantile(groups: float) -> float:
+    """Return the number of standard errors from a mean over groups to an end of its interval."""
+    return float(stats.t.ppf((1 + LEVEL) / 2, groups - 1))
 
 
 def leave_each_out(groups: int) -> Array:
@@ -406,15 +522,18 @@ def leave_each_out(groups: int) -> Array:
     return np.vstack([np.ones((1, groups)), without_one])
 
 
-def jackknife(values: Array, *, cross_validated: bool = False) -> Estimate:
+def jackknife(values: Array, *, folds: int = 1, effective: float | None = None) -> Estimate:
     """Estimate a statistic of all groups together, with its jackknife t interval.
 
     Parameters
     ----------
     values
         The statistic for each row of `leave_each_out`.
-    cross_validated
-        See `estimate_mean`.
+    folds
+        The number of folds; see `variance_factor`.
+    effective
+        The number of equal groups that the groups weigh like; by default their number. There is no
+        interval if it is less than `MIN_GROUPS`.
 
     Examples
     --------
@@ -423,14 +542,18 @@ def jackknife(values: Array, *, cross_validated: bool = False) -> Estimate:
     >>> [round(end, 3) for end in jackknife(weights @ scores / weights.sum(axis=1)).interval]
     [0.498, 0.782]
     """
-    value, *others = np.asarray(values, dtype=np.float64).tolist()
-    groups = len(others)
-    if np.isnan(value):
-        return Estimate(None)
-    pseudo = groups * value - (groups - 1) * np.array(others)
-    if groups < MIN_GROUPS or np.isnan(pseudo).any():
-        return Estimate(value, groups=groups)
-    return estimate_mean(pseudo - pseudo.mean() + value, cross_validated=cross_validated)
+    value, *rest = np.asarray(values, dtype=np.float64).tolist()
+    groups = len(rest)
+    effective = groups if effective is None else effective
+    estimate = Estimate(none_if_nan(value), groups=groups, effective=effective)
+    others = np.array(rest)
+    if effective < MIN_GROUPS or np.isnan([value, *rest]).any():
+        return estimate
+    deviations = others - others.mean()
+    spread = (groups - 1) / groups * (deviations**2).sum()
+    error = float((spread * variance_factor(folds)) ** 0.5)
+    half = _quantile(effective) * error
+    return replace(estimate, interval=(value - half, value + half), error=error)
 
 
 def group_columns(groups: Sequence[str]) -> tuple[Array, int]:
@@ -453,7 +576,12 @@ def weigh_groups(count: int) -> Array:
     return np.vstack([np.ones(count + 1), named])
 
 
-def estimate_weighted(values: Array, *, cross_validated: bool = False) -> Estimate:
+def estimate_weighted(
+    values: Array,
+    *,
+    folds: int = 1,
+    effective: float | None = None,
+) -> Estimate:
     """Estimate a statistic of all clips with its jackknife interval, from rows of `weigh_groups`.
 
     Examples
@@ -464,7 +592,7 @@ def estimate_weighted(values: Array, *, cross_validated: bool = False) -> Estima
     >>> round(estimate.value, 3), [round(end, 3) for end in estimate.interval]
     (0.533, [0.498, 0.782])
     """
-    estimate = jackknife(values[1:], cross_validated=cross_validated)
+    estimate = jackknife(values[1:], folds=folds, effective=effective)
     return replace(estimate, value=none_if_nan(values[0]))
 
 
@@ -486,7 +614,13 @@ def holm(p_values: Iterable[float | None]) -> Array:
     return adjusted
 
 
-def shortage(classes: Collection[int], groups: int, metric: str = "", *, noun: str = "film") -> str:
+def shortage(
+    classes: Collection[int],
+    groups: float,
+    metric: str = "",
+    *,
+    noun: str = "film",
+) -> str:
     """Return the reason why there is no interval, or "" if there is enough data.
 
     Few clips or films can be alike by chance; the interval is then too narrow. Skewed metrics also

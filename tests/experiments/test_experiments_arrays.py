@@ -131,10 +131,11 @@ def predicted(run, model):
 
 def test_arrays_are_scored_compared_and_shown(run, tmp_path):
     assert [*run.models] == [*MODELS]
-    scores = run.scores().query("metric == 'auroc' and group == ''").set_index("model")
+    within = "metric == 'auroc' and over == 'within'"
+    scores = run.scores().query(f"{within} and group == ''").set_index("model")
     assert (scores["films"] == len(FILMS)).all()
     assert (scores.loc[["pipeline", "network"], "low"] > 0.5).all()
-    compared = om.compare(run).table.query("metric == 'auroc'").set_index("model")
+    compared = om.compare(run).table.query(within).set_index("model")
     means = scores["mean"] - scores.loc["pipeline", "mean"]
     assert compared["difference"].to_dict() == close(means.drop("pipeline").to_dict())
     page = om.report(run, tmp_path / "page.html").read_text(encoding="utf-8")
@@ -148,7 +149,7 @@ def test_a_pipeline_on_arrays_predicts_as_in_scikit_learn(arrays, run):
     )[:, 1]
     np.testing.assert_array_equal(predicted(run, "pipeline"), expected)
     areas = [roc_auc_score(y[films == film], expected[films == film]) for film in FILMS]
-    row = run.scores().query("metric == 'auroc' and group == ''").iloc[0]
+    row = run.scores().query("metric == 'auroc' and group == '' and over == 'within'").iloc[0]
     assert row["mean"] == close(np.mean(areas))
     assert (row["low"], row["high"]) == close(np.clip(cross_validated_interval(areas), 0, 1))
 

@@ -4,6 +4,7 @@ Each film has scenes whose clips share a look and a label, so a model that has s
 scene seems to know the label. In new films, only a weak signal is left.
 """
 
+import re
 from datetime import date
 
 import numpy as np
@@ -17,6 +18,7 @@ from sklearn.neighbors import KNeighborsClassifier
 import obygaze_features as of
 import obygaze_models as om
 from tests.conftest import run_obygaze
+from tests.kit.floats import close
 
 FILMS = 20
 NEW_FILMS = 60
@@ -70,7 +72,7 @@ def test_the_default_is_about_new_films(tmp_path):
     write_world(tmp_path, X, y, films)
     run = om.run_experiment(tmp_path / "e.toml", tmp_path / "run")
     [knn] = [scores for scores in run.model_scores if scores.model == "knn"]
-    low, high = knn.interval["auroc"]
+    low, high = knn.estimate("auroc").interval
     assert low < 0.5 < high
     assert run.header.also_trained == 0
 
@@ -109,6 +111,90 @@ def test_two_films_are_too_few_for_folds_of_whole_films(tmp_path):
     assert 'split = "clips"' in failed.stderr
 
 
+SOURCES, SIZE = 60, 4
+
+
+def draw_sources(mixed):
+    """Return short films: the first `mixed` have two clips of each class, the others one class."""
+    chance = np.random.default_rng(3)
+    y = np.repeat([0, 1, 1], SOURCES * SIZE // 3)
+    y[: mixed * SIZE] = np.tile([0, 0, 1, 1], mixed)
+    X = chance.normal(size=(len(y), WIDTH)).astype(np.float32)
+    X[:, 0] += 2 * y
+    return X, y, np.array([f"film{number:02}" for number in np.arange(len(y)) // SIZE])
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """Runs of short sources by the number that is mixed, and what the command printed."""
+    runs = {}
+    for mixed in (0, 1, 6, 7):
+        folder = tmp_path_factory.mktemp("sources")
+        write_world(folder, *draw_sources(mixed))
+        words = ("models", "run", folder / "e.toml", "-o", folder / "run")
+        printed = run_obygaze(*words, code=0).stdout
+        runs[mixed] = om.load_run(folder / "run"), " ".join(printed.split())
+    return runs
+
+
+def test_every_clip_of_films_of_a_single_class_is_predicted(sources):
+    run, printed = sources[0]
+    own = run.predictions[run.predictions["model"] == "knn"]
+    assert sorted(own["id"]) == sorted(run.clips["id"])
+    assert not run.header.skipped
+    [scores] = [scores for scores in run.model_scores if scores.model == "knn"]
+    fit_of = [own.loc[own["fit"] == fit] for fit in own["fit"].unique()]
+    pairs = [len(part) ** 2 * part["label"].mean() * (1 - part["label"].mean()) for part in fit_of]
+    areas = [roc_auc_score(part["label"], part["probability"]) for part in fit_of]
+    area = scores.estimate("auroc")
+    assert area.value == close(np.average(areas, weights=pairs))
+    assert (area.clips, area.groups, area.effective) == (SOURCES * SIZE, SOURCES, close(20))
+    assert f"(AUROC {area.value:.2f}; 95% interval {area.interval[0]:.2f}" in printed
+    assert "240 clips of 60 films, which weigh like 20" in printed
+    assert "Within films: no film has two clips of each class." in printed
+
+
+@pytest.mark.parametrize("mixed", [0, 6])
+def test_one_more_mixed_film_changes_neither_what_leads_nor_its_clips(mixed, sources):
+    for run, printed in (sources[mixed], sources[mixed + 1]):
+        assert {scores.lead for scores in run.model_scores} == {"across"}
+        sentences = "of any two held-out films, rated by one model", "240 clips of 60 films"
+        assert all(sentence in printed for sentence in sentences)
+    films = [sources[number][0].model_scores[0].within.get("auroc") for number in (6, 7)]
+    assert [(own.groups, own.clips) for own in films] == [(6, 24), (7, 28)]
+
+
+def test_each_film_alone_leads_within_and_has_no_auroc_across(sources, tmp_path):
+    folder = sources[6][0].folder.parent
+    toml = (folder / "e.toml").read_text()
+    for name in ("manifest", "x.zarr"):
+        toml = toml.replace(f'"{name}"', f'"{folder / name}"')
+    (tmp_path / "e.toml").write_text(f'{toml}protocol = {{name = "leave-film-out", min_clips = 1}}')
+    words = ("models", "run", tmp_path / "e.toml", "-o", tmp_path / "run")
+    printed = " ".join(run_obygaze(*words, code=0).stdout.split())
+    run = om.load_run(tmp_path / "run")
+    assert {scores.lead for scores in run.model_scores} == {"within"}
+    table = run.scores().query("group == '' and model == 'logistic'").set_index(["over", "metric"])
+    assert table.loc[("within", "auroc"), ["clips", "films"]].tolist() == [24, 6]
+    assert table.loc["across", "mean"].isna().to_dict()["auroc"]
+    assert not table.loc["across", "mean"].isna().to_dict()["balanced_accuracy"]
+    assert "obygaze manifests split MANIFEST --by film --folds 10" in printed
+    rows = om.compare(run).table.query("metric == 'auroc'").set_index("over")
+    assert rows.loc["across", ["difference", "p_value"]].isna().all()
+
+
+@pytest.mark.parametrize("width", [2, WIDTH])
+def test_a_film_twice_under_two_names_is_named(width, tmp_path):
+    """Of two features, many clips are alike by chance."""
+    X, y, films = draw_films(np.random.default_rng(0), FILMS, signal=1)
+    X = X[:, :width]
+    X[-60:], y[-60:] = X[:60] + 0.001, y[:60]
+    write_world(tmp_path, X, y, films)
+    printed = run_obygaze("models", "run", tmp_path / "e.toml", "--dry-run", code=0)
+    named = re.search(r"60 clips of film(00|19) look like clips of film(19|00)", printed.stderr)
+    assert ("look like" in printed.stderr, named is not None) == (width > 2, width > 2)
+
+
 @pytest.mark.night
 @pytest.mark.parametrize("signal", [0.0, 0.7])
 def test_the_interval_holds_the_truth_of_new_films(signal, tmp_path):
@@ -124,7 +210,7 @@ def test_the_interval_holds_the_truth_of_new_films(signal, tmp_path):
         write_world(folder, *known)
         run = om.run_experiment(folder / "e.toml", folder / "run")
         for scores in run.model_scores:
-            low, high = scores.interval["auroc"]
+            low, high = scores.estimate("auroc").interval
             truth = score_new_films(MODELS[scores.model], known, new)
             held[scores.model] += low <= truth <= high
     # With 95% coverage, fewer would be seen once in 10,000 nights.

@@ -1,4 +1,7 @@
-"""Scores by film, intervals and comparisons, against scipy, brute force and scikit-learn."""
+"""Scores within and across films, intervals and comparisons, against scipy and brute force."""
+
+from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -7,18 +10,17 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
+import obygaze_models as om
 from obygaze_models.scoring.intervals import (
     MIN_SHARE,
     ScoredClips,
     estimate_differences,
     estimate_mean,
     estimate_scores,
-    estimate_weighted,
     holm,
     jackknife,
     leave_each_out,
     score_groups,
-    score_pooled,
 )
 from obygaze_models.scoring.metrics import TREC
 from obygaze_models.studies.mediaeval.runs import trec_average_precision
@@ -57,41 +59,90 @@ def by_film(clips, scorer, rows=slice(None)):
 
 
 @pytest.mark.parametrize("key", SCORERS)
-def test_a_score_is_the_mean_over_films_with_scipys_t_interval(key):
+def test_a_score_within_films_is_their_mean_with_scipys_t_interval(key):
     clips = some_clips()
     values = by_film(clips, SCORERS[key])
-    estimate = estimate_scores(score_groups(clips))[key]
+    estimate = estimate_scores(score_groups(clips)).within[key]
     assert estimate.value == close(values.mean())
     test = stats.ttest_1samp(values, 0)
     assert estimate.interval == close(tuple(test.confidence_interval(0.95)))
-    assert estimate.groups == 8
+    assert (estimate.groups, estimate.effective, estimate.clips) == (8, 8, 240)
 
 
 def test_differences_are_paired_by_film():
-    first, second = some_clips(seed=1), some_clips(seed=1)
-    noise = np.random.default_rng(2).normal(0, 0.2, len(second.ids))
-    second = ScoredClips(
-        second.ids, second.labels, np.clip(second.probabilities + noise, 0, 1), second.groups
-    )
-    comparison = estimate_differences(score_groups(first), score_groups(second))["auroc"]
+    first = some_clips(seed=1)
+    noise = np.random.default_rng(2).normal(0, 0.2, len(first.ids))
+    second = replace(first, probabilities=np.clip(first.probabilities + noise, 0, 1))
+    pairs = estimate_differences(score_groups(first), score_groups(second))
+    comparison = pairs["within"]["auroc"]
     test = stats.ttest_rel(by_film(first, roc_auc_score), by_film(second, roc_auc_score))
     assert comparison.difference.p_value == close(test.pvalue)
     assert comparison.difference.interval == close(tuple(test.confidence_interval(0.95)))
+    across = pairs["across"]["auroc"]
+    areas = [roc_auc_score(clips.labels, clips.probabilities) for clips in (first, second)]
+    assert across.difference.value == close(areas[0] - areas[1])
 
 
-def test_the_pooled_score_has_a_jackknife_over_films():
-    clips = some_clips(films=6)
-    estimate = estimate_weighted(score_pooled(clips)["auroc"])
-    films = np.array(clips.groups)
-    pooled = roc_auc_score(clips.labels, clips.probabilities)
-    without = [
-        roc_auc_score(clips.labels[films != f], clips.probabilities[films != f])
-        for f in np.unique(films)
+def pairs_in_order(labels, ratings, fits):
+    """Count by brute force the pairs of clips that the same fit rated, and those in order."""
+    positive, negative = np.flatnonzero(labels == 1), np.flatnonzero(labels == 0)
+    won = [
+        (ratings[a] > ratings[b]) + (ratings[a] == ratings[b]) / 2
+        for a, b in product(positive, negative)
+        if fits[a] == fits[b]
     ]
-    assert estimate.value == close(pooled)
-    error = (5 / 6 * ((np.array(without) - np.mean(without)) ** 2).sum()) ** 0.5
-    half = stats.t.ppf(0.975, 5) * error
-    assert estimate.interval == close((pooled - half, pooled + half))
+    return np.mean(won)
+
+
+def in_folds(classes=2, films=12, folds=4):
+    """Return classes, rounded ratings, films of 2 to 7 clips, and folds of whole films."""
+    chance = np.random.default_rng(classes)
+    film = np.repeat(np.arange(films), chance.integers(2, 8, films))
+    y = chance.permutation(np.arange(len(film)) % classes)
+    ratings = chance.dirichlet(np.ones(classes), len(film)).round(1)
+    return y, ratings[:, 1] if classes == 2 else ratings, film, film % folds
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_auroc_across_films_counts_the_pairs_that_the_same_fit_rated(classes):
+    y, p, films, folds = in_folds(classes)
+    areas = (
+        [pairs_in_order(y == code, column, folds) for code, column in enumerate(p.T)]
+        if classes > 2
+        else [pairs_in_order(y, p, folds)]
+    )
+    scores = om.score(y, p, films, folds=folds).loc["across"]
+    assert scores.loc["auroc", "mean"] == close(np.mean(areas))
+    assert (scores["clips"] == len(y)).all()
+    alone = om.score(y, p, films, folds=films).loc["across"]
+    assert np.isnan(float(alone.loc["auroc", "mean"]))
+    assert alone.loc["balanced_accuracy", "mean"] == scores.loc["balanced_accuracy", "mean"]
+
+
+def test_a_score_across_films_has_a_jackknife_widened_for_folds():
+    y, p, films, folds = in_folds(films=20)
+    row = om.score(y, p, films, folds=folds).loc["across"].loc["auroc"]
+    without = np.array([pairs_in_order(y[films != film], p[films != film], folds[films != film])
+                        for film in range(20)])  # fmt: skip
+    spread = 19 / 20 * ((without - without.mean()) ** 2).sum()
+    sizes = [np.bincount(films[y == code]) for code in (0, 1)]
+    effective = min(own.sum() ** 2 / (own**2).sum() for own in sizes)
+    half = stats.t.ppf(0.975, effective - 1) * (spread * (1 + 4 / 3)) ** 0.5  # 4 folds
+    expected = max(0, row["mean"] - half), min(1, row["mean"] + half)
+    assert (row["low"], row["high"]) == close(expected)
+    assert (row["effective"], row["groups"]) == (close(effective), 20)
+    few = np.where(np.arange(len(y)) % 9 < 8, 0, films)  # one large film
+    assert np.isnan(om.score(y, p, few, folds=few % 4).loc["across"].loc["auroc", "low"])
+
+
+@pytest.mark.parametrize("folds", [5, 10])
+def test_fits_that_know_only_the_share_of_positives_score_as_guesses(folds):
+    y = np.repeat(np.random.default_rng(1).random(45) < 0.4, 4).astype(int)  # films of one class
+    films = np.arange(180) // 4
+    fold = films % folds
+    share = np.array([y[fold != number].mean() for number in range(folds)])[fold]
+    assert roc_auc_score(y, share) < 0.49
+    assert om.score(y, share, films, folds=fold).loc["across"].loc["auroc", "mean"] == 0.5
 
 
 @given(st.lists(st.floats(0, 1), min_size=5, max_size=12))
@@ -103,46 +154,46 @@ def test_the_jackknife_of_a_mean_is_its_t_interval(values):
     assert estimate.interval == pytest.approx(plain.interval, abs=1e-9)
 
 
-def test_films_without_clips_of_each_class_do_not_count():
+@pytest.mark.parametrize("positives", [0, 1, 2])
+def test_films_without_two_clips_of_each_class_have_no_score_of_their_own(positives):
     clips = some_clips()
-    labels = np.where(np.array(clips.groups) == "film 3", 0, clips.labels)
-    parts = score_groups(ScoredClips(clips.ids, labels, clips.probabilities, clips.groups))
-    assert parts.left_out == ["film 3"]
-    assert estimate_scores(parts)["auroc"].groups == 7
-    unnamed = ["" if film == "film 3" else film for film in clips.groups]
-    parts = score_groups(ScoredClips(clips.ids, clips.labels, clips.probabilities, unnamed))
-    assert len(parts.values) == 7
+    own = np.flatnonzero(np.array(clips.groups) == "film 3")
+    clips.labels[own] = np.arange(len(own)) < positives
+    groups = score_groups(clips)
+    estimates = estimate_scores(groups)
+    assert groups.left_out == ["film 3"] * (positives < 2)
+    films = 7 + (positives == 2)
+    assert (estimates.within["auroc"].groups, estimates.across["auroc"].groups) == (films, 8)
+    assert (estimates.within["auroc"].clips, estimates.across["auroc"].clips) == (30 * films, 240)
 
 
 @pytest.mark.parametrize("films", [[""] * 240, ["only"] * 240])
 def test_a_single_film_is_scored_without_an_interval(films):
-    clips = some_clips()
-    parts = score_groups(ScoredClips(clips.ids, clips.labels, clips.probabilities, films))
-    estimate = estimate_scores(parts)["auroc"]
-    assert parts.pooled
+    clips = replace(some_clips(), groups=films)
+    within, across = estimate_scores(score_groups(clips))
+    estimate = (within if films[0] else across)["auroc"]
     assert estimate.value == close(roc_auc_score(clips.labels, clips.probabilities))
     assert estimate.interval is None
 
 
 @pytest.mark.parametrize("films", [4, 5])
 def test_fewer_than_five_films_have_no_interval(films):
-    estimate = estimate_scores(score_groups(some_clips(films=films)))["auroc"]
+    estimate = estimate_scores(score_groups(some_clips(films=films))).within["auroc"]
     assert (estimate.interval is not None) == (films == 5)
 
 
 def test_skewed_scores_of_rare_positives_have_no_interval():
     """benchmarks/intervals.py shows that such intervals would not cover."""
-    estimates = estimate_scores(score_groups(some_clips(size=200, share=MIN_SHARE / 2)))
+    estimates = estimate_scores(score_groups(some_clips(size=200, share=MIN_SHARE / 2))).within
     lacking = {key for key, estimate in estimates.items() if estimate.interval is None}
     assert lacking == {"average_precision", "precision", "recall"}
 
 
-def test_an_official_measure_pools_all_clips():
-    clips = some_clips()
-    official = ScoredClips(clips.ids, clips.labels, clips.probabilities, clips.groups, measure=TREC)
-    estimate = estimate_scores(score_groups(official))[TREC]
-    positives = [clip for clip, label in zip(clips.ids, clips.labels, strict=True) if label]
-    expected = trec_average_precision(clips.ids, clips.probabilities, positives)
+def test_an_official_measure_is_of_all_clips():
+    official = replace(some_clips(), measure=TREC)
+    estimate = estimate_scores(score_groups(official)).across[TREC]
+    positives = [clip for clip, label in zip(official.ids, official.labels, strict=True) if label]
+    expected = trec_average_precision(official.ids, official.probabilities, positives)
     assert estimate.value == close(expected)
     low, high = estimate.interval
     assert low < expected < high

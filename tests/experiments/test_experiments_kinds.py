@@ -78,8 +78,8 @@ def test_numbers_are_predicted_film_by_film_as_scikit_learn_does(rated, run):
     assert ridge["value"].to_dict() == close(expected)
     assert ridge["label"].to_dict() == truth["valence"][use].to_dict()
     scores = run.model_scores[0]
-    assert scores.mean["r2"] == close(np.mean(r2))
-    assert scores.interval["spearman"] == close(cross_validated_interval(spearman))
+    assert scores.within["r2"].value == close(np.mean(r2))
+    assert scores.within["spearman"].interval == close(cross_validated_interval(spearman))
     guesses = run.tests["valence"].guesses
     assert guesses["mean of the other films"]["r2"] == close(np.mean(own_mean))
     assert guesses["mean of the film"]["r2"] == close(0)
@@ -89,7 +89,7 @@ def test_numbers_are_predicted_film_by_film_as_scikit_learn_does(rated, run):
 def test_numbers_are_predicted_from_several_stores(rated, tmp_path):
     stores = [rated[0] / "toy.zarr"] * 2
     run = om.run_experiment(numbers(rated[0], store=stores), tmp_path / "run")
-    scores = run.scores().query("metric == 'r2' and group == ''")
+    scores = run.scores().query("metric == 'r2' and group == '' and over == 'within'")
     assert scores["mean"].between(0.7, 1).all()
 
 
@@ -120,13 +120,14 @@ def test_each_score_counts_the_films_that_it_is_a_mean_of(rated, tmp_path):
     experiment = numbers(folder, predictions=[tmp_path / "flat.csv"])
     run = om.run_experiment(experiment, tmp_path / "run")
     scores = run.scores()
-    films = scores[scores["group"] == ""].set_index(["model", "metric"])["films"]
+    films = scores.query("group == '' and over == 'within'").set_index(["model", "metric"])["films"]
     assert films["flat"][["spearman", "pearson", "r2", "mae"]].tolist() == [5, 5, 6, 6]
     assert {*films["ridge"]} == {6}
     row = next(line for line in describe_run(run).splitlines() if " flat " in line)
-    assert row.endswith("5 to 6")
+    assert row.split()[-2:] == ["5", "-"]
     compared = om.compare(run)
-    [row] = compared.rows
+    row, across = compared.rows
+    assert (row["over"], across["over"], across["difference"]) == ("within", "across", None)
     by_film = scores[(scores["metric"] == "spearman") & ~scores["group"].isin(["", "tt0"])]
     means = by_film.groupby("model")["mean"].mean()
     assert row["score_reference"] == close(means["ridge"])
@@ -205,7 +206,7 @@ def test_predictions_of_numbers_from_outside_are_scored(rated, run, tmp_path):
     own[["id", "value"]].to_csv(tmp_path / "mine.csv", index=False)
     experiment = numbers(rated[0], estimators=["ridge"], predictions=[tmp_path / "mine.csv"])
     scores = om.run_experiment(experiment, tmp_path / "run").model_scores
-    assert scores[0].mean == scores[1].mean
+    assert scores[0].within == scores[1].within
     (tmp_path / "mine.csv").write_text("id,value\ntt0-000,nan\n")
     with pytest.raises(ExperimentError, match=r"finite numbers|test clip"):
         om.run_experiment(experiment, tmp_path / "other")

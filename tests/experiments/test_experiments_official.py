@@ -93,7 +93,7 @@ def test_classes_are_scored_by_accuracy(benchmark, tmp_path):
     predicted = [max(LEVELS, key=lambda name: float(row[column(name)])) for row in rows]
     truth = [LEVELS[1 + benchmark.valence[int(row["id"][-5:])]] for row in rows]
     accuracy = accuracy_score(truth, predicted)
-    assert run.model_scores[0].mean["accuracy"] == accuracy
+    assert run.model_scores[0].estimate("accuracy").value == accuracy
     assert f"{accuracy:.2f}" in result.output
     model, table = tmp_path / "run/models/logistic/negative-neutral-positive-0", tmp_path / "s.csv"
     run_obygaze("models", "predict", model, benchmark.store, "-o", table, code=0)
@@ -115,7 +115,7 @@ def test_a_model_for_use_has_not_seen_the_test_set(benchmark, violence, tmp_path
     written = write_run(tmp_path / "mlp", benchmark, tmp_path / "run")
     assert written.exit_code == 0, written.output
     assert "mlp-external-data" in written.output
-    expected = violence.model_scores[1].mean["trec_average_precision"]
+    expected = violence.model_scores[1].estimate("trec_average_precision").value
     scored = json.loads(score_run(tmp_path / "run", benchmark.manifest, "--json").output)
     assert scored["value"] == pytest.approx(expected, abs=1e-12)
     assert (scored["clips"], scored["missing"], scored["outside"]) == (50, [], [])

@@ -34,7 +34,7 @@ def test_run_prints_the_result_and_its_tables(world, tmp_path):
     result = run_obygaze("models", "run", toml, "-o", tmp_path / "run", code=0)
     run = om.load_run(tmp_path / "run")
     [scores] = [own for own in run.model_scores if own.model == "logistic"]
-    area = scores.mean["auroc"]
+    area = scores.estimate("auroc").value
     first = (
         "Given one Sure and one Hard Negative clip of the same film, logistic rates the Sure one "
         f"higher {area:.0%} of the time (AUROC {area:.2f}; "
@@ -195,8 +195,8 @@ def test_the_curve_at_all_films_equals_the_run(experiment, world, tmp_path):
     assert drawn["films"].tolist() == [2, 4]
     few, every = drawn["mean"]
     [scores] = om.run_experiment(asked, tmp_path / "run").model_scores
-    assert every == close(scores.mean["auroc"])
-    assert (drawn["low"][1], drawn["high"][1]) == close(scores.interval["auroc"])
+    assert every == close(scores.estimate("auroc").value)
+    assert (drawn["low"][1], drawn["high"][1]) == close(scores.estimate("auroc").interval)
     assert few < every
     with pytest.raises(ExperimentError, match="numbers of films"):
         om.learning_curve(asked, (9,))

@@ -142,7 +142,7 @@ REFUSED = [
     ({"concepts": ("all",)} | NO_TASK, "'levels' has no visual concepts"),
     (other_clips, "none of the 150 selected clips of toy"),
     (with_gaps, "needs 3 or more folds, all with clips, but 'gaps' has folds of 20, 20"),
-    (without_sure_tests, "no model could be trained"),
+    (without_sure_tests, "no clips of S are tested"),
     ({"protocol": {"name": "leave-film-out", "min_clips": EACH + 1}},
      f"groups with {EACH + 1} or more clips of each class (got 0 of {FILMS})"),
     ({"groups": "serie", "split": ""}, "unknown column 'serie'; choose from film, media, kind"),

@@ -81,7 +81,7 @@ def test_a_broken_model_does_not_stop_the_others(install, tmp_path, write):
     install({"broken.py": "\n".join([HEAD, *classes])}, points)
     toml = write("majority", *points)
     result = run_obygaze("models", "run", toml, "-o", tmp_path / "run", code=3)
-    assert re.search(r"majority +0\.\d", result.stdout)
+    assert re.search(r"majority +across +0\.\d", result.stdout)
     assert re.search(r"SKIPPED: .*c0 \(.*KeyError: 'nokey' \(mylab/broken.py:\d+\)", result.stderr)
     skipped = json.loads((tmp_path / "run/run.json").read_text())["skipped"]
     for number, reason in enumerate(BROKEN.values()):
@@ -268,7 +268,8 @@ def test_predictions_are_scored_like_those_of_a_model(make_run, predicted, world
     for expected in make_run("good").model_scores:
         ours, annotated = (scores[name, expected.test] for name in ("logistic", "theirs"))
         assert ours.by_fit == annotated.by_fit == expected.by_fit
-        assert ours.interval == annotated.interval
+        assert ours.within == annotated.within
+        assert ours.across == annotated.across
     [warning] = run.warnings
     assert (warning.code, warning.subject) == ("outside", "theirs")
     assert "theirs" in om.report(run, tmp_path / "page.html").read_text(encoding="utf-8")

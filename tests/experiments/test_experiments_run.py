@@ -27,7 +27,8 @@ def test_scores_follow_from_the_predictions(make_run):
     run = om.load_run(make_run("good").folder)
     stated = {(fit.model, fit.test, fit.fit): fit for fit in fits_of(run)}
     table = pd.read_csv(run.folder / "scores.csv", keep_default_na=False)
-    whole = table[table["group"] == ""].set_index(["model", "test", "metric"])
+    assert [*table.columns][-2:] == ["over", "effective"]
+    whole = table.query("group == '' and over == 'across'").set_index(["model", "test", "metric"])
     for scores in run.model_scores:
         assert [*scores.by_fit] == list(range(9))
         expected = []
@@ -37,12 +38,12 @@ def test_scores_follow_from_the_predictions(make_run):
         assert [values["f1"] for values in scores.by_fit.values()] == close(expected)
         assert scores.mean_of_fits["f1"] == close(np.mean(expected))
         assert scores.std_of_fits["f1"] == close(np.std(expected))
-        films = [group["f1"] for group in scores.groups.values()]
         row = whole.loc[(scores.model, scores.test, "f1")]
-        assert float(row["mean"]) == scores.mean["f1"] == close(np.mean(films))
-        ends = scores.interval["f1"]
+        assert float(row["mean"]) == scores.across["f1"].value == close(np.mean(expected))
+        ends = scores.across["f1"].interval
         assert (row["low"], row["high"]) == (tuple(map(repr, ends)) if ends else ("", ""))
-        assert scores.mean["f1"] > run.tests[scores.test].guesses["all positive"]["f1"] + 0.2
+        guess = run.tests[scores.test].guesses["all positive"]["f1"]
+        assert scores.across["f1"].value > guess + 0.2
     assert run.warnings == []
 
 
@@ -159,7 +160,7 @@ def test_groups_of_a_column_work_like_films(world, spans, make_run, tmp_path):
     group_of = dict(zip(data.ids, data.groups.tolist(), strict=True))
     for run in (drawn, left):
         assert (run.noun, len(run.tested_groups), run.header.also_trained) == ("director", 5, 0)
-        assert run.model_scores[0].films["auroc"] == 5
+        assert run.model_scores[0].within["auroc"].groups == 5
         seen = {row["fit"]: om.load_model(row["folder"]).about.seen_groups for row in run.saved}
         for fit in fits_of(run):
             assert not {group_of[clip] for clip in fit.ids} & {*seen[fit.fit]["director"]}

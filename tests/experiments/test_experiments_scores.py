@@ -201,7 +201,7 @@ def auroc_by_film(run, model, test):
 def test_models_are_compared_with_the_first_one(good, noisy):
     compared = om.compare(good, str(noisy.folder))
     names = ["good-films: majority", "noisy: logistic", "noisy: majority"]
-    table = compared.table[compared.table["metric"] == "auroc"]
+    table = compared.table.query("metric == 'auroc' and over == 'within'")
     assert [*zip(table["model"], table["test"], strict=True)] == [
         (name, test) for name in names for test in ("HN vs S", "EN+HN vs S")
     ]
@@ -219,11 +219,13 @@ def test_models_are_compared_with_the_first_one(good, noisy):
         assert (row.low, row.high) == close(cross_validated_interval(differences))
         raw.append(cross_validated_p(differences))
     assert table["p_value"].tolist() == close(holm_by_closed_tests(raw))
+    across = compared.table.query("over == 'across'")
+    assert across["p_value"].isna().all()
 
 
 def test_models_are_compared_on_the_clips_of_each_value(good, noisy):
     table = om.compare(good, noisy, models=["logistic"], by="film").table
-    own = table[(table["metric"] == "auroc") & (table["test"] == "HN vs S")]
+    own = table.query("metric == 'auroc' and test == 'HN vs S' and over == 'within'")
     areas = [auroc_by_film(run, "logistic", "HN vs S") for run in (good, noisy)]
     assert dict(zip(own["value"], own["score_reference"], strict=True)) == close(areas[0])
     assert dict(zip(own["value"], own["score"], strict=True)) == close(areas[1])
@@ -246,7 +248,7 @@ def test_scores_are_given_for_each_value_of_a_column_of_the_clips(world, make_ru
                    test_negatives=(("HN",),))  # fmt: skip
     assert run.clips["place"].tolist() == place
     assert "label of ada" not in run.clips
-    table = run.scores(by="place").set_index(["value", "metric"])
+    table = run.scores(by="place").query("over == 'within'").set_index(["value", "metric"])
     assert table[["mean", "low", "high"]].dtypes.eq(float).all()
     areas = defaultdict(list)
     tested = run.predictions.assign(film=run.predictions["id"].map(film))
@@ -292,7 +294,8 @@ def test_notes_say_how_runs_differ(run, world, tmp_path):
         estimators=("logistic",), test_negatives=(("HN",), ("EN", "HN"), ("EN",)),
     )  # fmt: skip
     compared = om.compare(a, b, models=["logistic"])
-    clips = compared.table.set_index("test")["clips"].to_dict()["EN+HN vs S"]
+    table = compared.table.query("test == 'EN+HN vs S' and over == 'across'")
+    clips = table["clips"].iloc[0]
     tested, there = (
         {row["id"] for row in rows_of(run, "logistic", "EN+HN vs S")} for run in (a, b)
     )

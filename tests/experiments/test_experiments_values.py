@@ -7,6 +7,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge
 from sklearn.metrics import mean_absolute_error, r2_score
 
+import obygaze_models as om
 from obygaze_models.scoring.intervals import ScoredClips, estimate_scores, score_groups
 from obygaze_models.scoring.metrics import CLASSES, column_titles, score, weighted_scores
 from obygaze_models.scoring.number_scores import NUMBER
@@ -55,13 +56,22 @@ def test_films_with_a_single_rating_are_left_out_of_the_mean():
     groups = score_groups(clips)
     assert groups.left_out == ["c"]
     by_film = [stats.pearsonr(labels[films == f], values[films == f]).statistic for f in "abdef"]
-    estimate = estimate_scores(groups)["pearson"]
+    estimate = estimate_scores(groups).within["pearson"]
     assert estimate.value == close(np.mean(by_film))
     interval = stats.t.interval(0.95, 4, np.mean(by_film), stats.sem(by_film))
     assert estimate.interval == close(interval)
-    pooled = score_groups(clips, pooled=True)
-    overall = estimate_scores(pooled)["spearman"]
+    overall = estimate_scores(groups).across["spearman"]
     assert overall.value == close(stats.spearmanr(labels, values).statistic)
+
+
+def test_correlations_across_films_are_of_clips_that_the_same_fit_rated():
+    labels, values = drawn(90)
+    films = np.arange(90) // 5
+    fold = films % 3
+    scores = om.score(labels.astype(float), values, films, folds=fold).loc["across", "mean"]
+    parts = [stats.spearmanr(labels[fold == n], values[fold == n]).statistic for n in range(3)]
+    assert scores["spearman"] == close(np.mean(parts))
+    assert scores["r2"] == close(r2_score(labels, values))
 
 
 FILMS, FILM_CLIPS = 10, 24
@@ -97,9 +107,10 @@ def estimates_without_effect(kind, in_turn, chance):
     tested = np.concatenate(rows)
     ids, films = tested.astype(str).tolist(), film[tested].astype(str).tolist()
     clips = ScoredClips(
-        ids, labels[tested], np.concatenate(values), films, kind=kind, cross_validated=in_turn
-    )
-    return estimate_scores(score_groups(clips))
+        ids, labels[tested], np.concatenate(values), films, kind=kind,
+        fits=film[tested] if in_turn else None,
+    )  # fmt: skip
+    return estimate_scores(score_groups(clips)).within
 
 
 @pytest.mark.night

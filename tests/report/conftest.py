@@ -22,6 +22,8 @@ EIGHT = (
     "tt0097576", "tt0110912", "tt0119822", "tt0120338", "tt0375679", "tt0467406", "tt1045658",
     "tt2267998",
 )  # fmt: skip
+WEIGHT = re.compile(r" [\d,]+ \w+ of \d+ .*")
+"""How much a row's score is of, after its heading."""
 SURE = {"positives": ("A+",), "train_negatives": ("A",)}
 PAIR = ("smoke, fire", "red vs blue")
 WORLD2 = {
@@ -39,7 +41,10 @@ class Page:
         body = re.sub(r"<(script|style)\b.*?</\1>", "", self.html, flags=re.S)
         self.text = plain(body)
         rows = re.findall(r"<tr\b.*?</tr>", body, re.S)
-        self.rows = [[*map(plain, re.findall(r"<t[dh]\b.*?</t[dh]>", row, re.S))] for row in rows]
+        self.rows = []
+        for row in rows:
+            cells = [*map(plain, re.findall(r"<t[dh]\b.*?</t[dh]>", row, re.S))]
+            self.rows.append([WEIGHT.sub("", cell) for cell in cells])
 
     @property
     def data(self):

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score, f1_score, roc_auc_score
 
+import obygaze_models as om
 from tests.report.conftest import EIGHT, Page
 
 FILMS = len(EIGHT)
@@ -70,6 +71,14 @@ def test_scores_are_means_over_films(page, tables):
         assert row[2:] == [
             f"{(areas > 0.5).sum()} of {FILMS}", shown(f1.mean()), shown(always.mean()),
         ]  # fmt: skip
+    weight = f"704 minutes of {FILMS} films, which weigh like 7"
+    assert page.text.count(f"… across films {weight}") == 2
+
+
+def test_words_of_different_films_do_not_look_alike(example_runs):
+    for name in ("level", "length"):
+        warnings = om.load_run(example_runs / name).warnings
+        assert "look-alikes" not in [warning.code for warning in warnings]
 
 
 def test_scores_without_empty_minutes_leave_them_out(page, tables, clips):

@@ -134,7 +134,8 @@ def _film(
         if film is not None and usable.sum() > len(drawn) / 2:
             interval = np.quantile(values[1:], ENDS).tolist()
         elif film is None and usable.all():
-            interval = estimate_weighted(values, cross_validated=cross_validated).interval
+            folds = len(drawn) - 1 if cross_validated else 1
+            interval = estimate_weighted(values, folds=folds).interval
         described[place] = Factor(names[place], float(values[0]), *(interval or ()))
     return FilmFactors(film, clips, errors, described)
 
