@@ -51,10 +51,11 @@ def _sentence(run: Run, scores: ModelScores, over: str) -> str:
         if over == WITHIN:
             return f"Within {noun}s: no {noun} has two clips of each class."
         if scores.lead == WITHIN:
+            folds = min(10, max(2, run.clips["group"].nunique() // 2))
             return (
                 f"Across {noun}s: each model rated one {noun}, so ratings of two {noun}s cannot be "
                 f"compared. For a score across {noun}s: obygaze manifests split MANIFEST --by "
-                f"{run.by} --folds 10."
+                f"{run.by} --folds {folds}."
             )
         return f"Across {noun}s: {title} is undefined on {task.title}."
     certainty = f"too few {noun}s for an interval"
@@ -145,9 +146,10 @@ def _describe_means(run: Run) -> str:
         if folds > 1:
             crossed = f", with {CROSSED}"
         text += (
-            f" Low and high are the ends of 95% intervals: a t interval over {noun}s, and a "
-            f"jackknife that leaves out one {noun} at a time{crossed}. They need {noun}s that "
-            f"weigh like {MIN_GROUPS}, and {MIN_CLIPS} clips of each class."
+            f" Low and high are the ends of 95% intervals: within, a t interval over {noun}s; "
+            f"across, a jackknife that leaves out one {noun} at a time{crossed}. They need {noun}s "
+            f"that weigh like {MIN_GROUPS} equal ones (effective), and {MIN_CLIPS} clips of each "
+            "class."
         )
     left_out = [*dict.fromkeys(name for scores in run.model_scores for name in scores.left_out)]
     if left_out:
