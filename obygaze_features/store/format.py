@@ -404,12 +404,6 @@ def final_rows(spec: ArraySpec, n: int) -> tuple[int, int]:
     return min(max_chunks, -(-n // chunk)) * chunk, chunk
 
 
-def encode_ids(ids: Sequence[str]) -> NDArray[np.uint8]:
-    """Return ids as rows of UTF-8 bytes, because not every Zarr reader supports strings."""
-    # Ids are ASCII.
-    return np.array(ids, np.bytes_).view(np.uint8).reshape(len(ids), -1)
-
-
 def decode_ids(encoded: NDArray[np.bytes_]) -> list[str]:
     """Decode ids; raise ValueError if one is not UTF-8 or holds a zero byte."""
     ids = b"\0".join(encoded.tolist()).decode("utf-8").split("\0")

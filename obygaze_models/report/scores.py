@@ -17,8 +17,14 @@ from obygaze_models.report.sources import Labels
 from obygaze_models.results.compare import SIGNIFICANT, Entrant, paired_scores, shared_clips
 from obygaze_models.results.run import Run
 from obygaze_models.results.scores import ModelScores, average_over_fits
-from obygaze_models.results.summary import lead_first
-from obygaze_models.scoring.intervals import ACROSS, Estimate, estimate_mean, holm, shortage
+from obygaze_models.scoring.intervals import (
+    ACROSS,
+    Estimate,
+    estimate_mean,
+    holm,
+    lead_first,
+    shortage,
+)
 from obygaze_models.scoring.metrics import METRICS, Array, baselines
 
 SUBSET = "subset"

@@ -15,7 +15,6 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.data.run_warning import RunWarning, leak_warning, unique_warnings
 from obygaze_models.results.run import AnyRun, Run, load_run
 from obygaze_models.results.scores import records, scored_clips, split_by
-from obygaze_models.results.summary import lead_first
 from obygaze_models.scoring.intervals import (
     CROSSED,
     MIN_CLIPS,
@@ -23,6 +22,7 @@ from obygaze_models.scoring.intervals import (
     Difference,
     estimate_differences,
     holm,
+    lead_first,
     score_groups,
 )
 from obygaze_models.scoring.metrics import METRICS
@@ -271,7 +271,7 @@ def _rows(
         parts = group_by(ids, reference.run.column(by).__getitem__)
     for value, own in parts.items():
         pairs = paired_scores(model, reference, test, own)
-        lead = lead_of(model, test)
+        lead = scored_clips(model.tables[test], model.run.group_of).lead
         for over in lead_first(lead):
             for key, score in pairs[over].items():
                 low, high = score.difference.interval or (None, None)
@@ -291,11 +291,6 @@ def _rows(
                     "clips": score.difference.clips,
                     "films": score.difference.groups,
                 }
-
-
-def lead_of(entrant: Entrant, test: str) -> str:
-    """Return the question that the protocol of a model's run asks."""
-    return scored_clips(entrant.tables[test], entrant.run.group_of).lead
 
 
 def _legend(entrants: Sequence[Entrant]) -> str:

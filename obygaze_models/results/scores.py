@@ -18,11 +18,11 @@ from obygaze_models.data.targets import target_of_columns
 from obygaze_models.data.tasks import Task
 from obygaze_models.scoring.intervals import (
     ACROSS,
-    OVER,
     WITHIN,
     Estimate,
     ScoredClips,
     estimate_scores,
+    lead_first,
     mean_scores,
     score_groups,
 )
@@ -218,7 +218,7 @@ def scores_table(models: Sequence[ModelScores]) -> pd.DataFrame:
     for own in models:
         for metric in own.metrics:
             row: dict[str, Any] = {"model": own.model, "test": own.test, "metric": metric}
-            for over in sorted(OVER, key=lambda over: over != own.lead):
+            for over in lead_first(own.lead):
                 estimate = own.estimate(metric, over)
                 low, high = estimate.interval or [np.nan] * 2
                 whole = {

@@ -17,9 +17,9 @@ from obygaze_models.scoring.intervals import (
     CROSSED,
     MIN_CLIPS,
     MIN_GROUPS,
-    OVER,
     WITHIN,
     holm,
+    lead_first,
 )
 from obygaze_models.scoring.metrics import METRICS, column_titles
 
@@ -33,11 +33,6 @@ def headline(run: Run) -> str:
         if scores.model == run.main_model:
             lines += [_sentence(run, scores, over) for over in lead_first(scores.lead)]
     return "\n".join(filter(None, lines))
-
-
-def lead_first(lead: str) -> list[str]:
-    """Return both questions, beginning with the one that the protocol asks."""
-    return sorted(OVER, key=lambda over: over != lead)
 
 
 def _sentence(run: Run, scores: ModelScores, over: str) -> str:

@@ -56,6 +56,11 @@ MAX_CELLS = 4_000_000
 """The maximum number of clips' weights in memory at a time."""
 
 
+def lead_first(lead: str) -> list[str]:
+    """Return both questions, beginning with the one that the protocol asks."""
+    return sorted(OVER, key=lambda over: over != lead)
+
+
 @dataclass(frozen=True, eq=False)
 class ScoredClips:
     """A model's predictions on a test set, with a row for each clip and each fit that tested it.
@@ -365,13 +370,12 @@ def _pairs_by_fit(clips: ScoredClips, labels: Array, ratings: Array, weights: Ar
     return ratio(won, pairs)
 
 
-def estimate_scores(scored: GroupScores) -> Estimates:
-    """Estimate each score and its interval, within groups and across groups."""
-    return _estimate_each(scored)
+def estimate_scores(scored: GroupScores, *, least: float = 0.0, folds: int = 0) -> Estimates:
+    """Estimate each score and its interval, within groups and across groups.
 
-
-def _estimate_each(scored: GroupScores, *, least: float = 0.0, folds: int = 0) -> Estimates:
-    """Estimate each score; a bounded score or difference is between `least` and 1."""
+    A bounded score or difference is between `least` and 1. `folds` are by default those of the
+    clips.
+    """
     clips = scored.clips
     folds = folds or clips.folds
     effective = clips.effective_groups
@@ -407,7 +411,7 @@ def estimate_differences(
     apart = replace(model, values=(model.values - reference.values)[[*shared]], across=across)
     if reference.clips.is_mixed:
         apart = replace(apart, clips=reference.clips)
-    differences = _estimate_each(apart, least=-1.0, folds=folds)
+    differences = estimate_scores(apart, least=-1.0, folds=folds)
     first = estimate_scores(model)
     second = estimate_scores(reference)
     tables: dict[str, dict[str, Difference]] = {}
