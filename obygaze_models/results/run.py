@@ -61,7 +61,7 @@ from obygaze_models.results.scores import (
     split_by,
 )
 from obygaze_models.saved.model import Model, model_files
-from obygaze_models.scoring.intervals import ACROSS, mean_scores
+from obygaze_models.scoring.intervals import ACROSS, WITHIN, mean_scores
 
 FORMAT = "obygaze-run"
 FORMAT_VERSION = 9
@@ -303,18 +303,20 @@ class Run:
             labels = own.drop_duplicates("id").set_index("id")["label"]
             counts = task.target.count(task, labels.to_numpy())
             guesses = {}
+            over = ACROSS
             if counts.positives is not None or task.target.is_numeric:
                 by_group = dict(iter(labels.groupby(labels.index.map(self.group_of))))
                 first = next(scores for scores in self.model_scores if scores.test == test)
                 forms = []
-                parts = [by_group[group] for group in first.groups]
-                if first.lead == ACROSS or not parts:
-                    parts = [labels]
+                parts = [labels]
+                if first.lead == WITHIN and first.groups:
+                    over = WITHIN
+                    parts = [by_group[group] for group in first.groups]
                 for part in parts:
                     others = labels.drop(part.index)
                     forms.append(task.target.guesses(part.to_numpy(), others.to_numpy()))
                 guesses = {name: mean_scores([form[name] for form in forms]) for name in forms[0]}
-            sets[test] = TestSet(*counts, guesses)
+            sets[test] = TestSet(*counts, guesses, over)
         return sets
 
     def scores(self, by: str | None = None) -> pd.DataFrame:

@@ -115,7 +115,7 @@ def _scores(run: Run) -> Rows:
                 rows.append({"test": test, "model": scores.model, "over": over, **row})
         for name, guess in own.guesses.items():
             row = {title: guess.get(key) for key, title in titles.items()}
-            rows.append({"test": test, "model": f"guess: {name}", **row})
+            rows.append({"test": test, "model": f"guess: {name}", "over": own.over, **row})
     return rows
 
 
