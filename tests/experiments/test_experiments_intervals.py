@@ -182,9 +182,10 @@ def test_fewer_than_five_films_have_no_interval(films):
     assert (estimate.interval is not None) == (films == 5)
 
 
-def test_skewed_scores_of_rare_positives_have_no_interval():
+@pytest.mark.parametrize(("over", "share"), [("within", MIN_SHARE / 2), ("across", 0.4)])
+def test_skewed_scores_of_rare_positives_or_a_fixed_split_have_no_interval(over, share):
     """benchmarks/intervals.py shows that such intervals would not cover."""
-    estimates = estimate_scores(score_groups(some_clips(size=200, share=MIN_SHARE / 2))).within
+    estimates = getattr(estimate_scores(score_groups(some_clips(size=200, share=share))), over)
     lacking = {key for key, estimate in estimates.items() if estimate.interval is None}
     assert lacking == {"average_precision", "precision", "recall"}
 
