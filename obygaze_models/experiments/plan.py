@@ -92,13 +92,16 @@ class Plan:
         ids = table["id"]
         table["fold"] = ids.map(self.fold_of).astype("Int64")
         table["used"] = ""
-        table.loc[~ids.isin(data.ids), "used"] = "not-selected"
-        table.loc[~ids.isin(data.record.ids), "used"] = "no-features"
+        rows: Array = pd.Index(data.ids).get_indexer(pd.Index(ids))
+        featured: Array = pd.Index(data.record.ids).get_indexer(pd.Index(ids))
+        table.loc[rows < 0, "used"] = "not-selected"
+        table.loc[featured < 0, "used"] = "no-features"
         if self.among is not None:
             table.loc[~ids.isin(self.among), "used"] = "no-fold"
         levels = levels_of(data.labels, labels, data.scheme)
         table.loc[~table["level"].isin(levels), "used"] = "not-in-task"
-        table["blank"] = ids.isin(np.array(data.ids)[~data.X.any(axis=1)])
+        empty = np.flatnonzero(~data.X.any(axis=1))
+        table["blank"] = np.isin(rows, empty)
         for name in labels.merged_annotators:
             if name in manifest.label_names:
                 own = manifest.labels(name)

@@ -157,7 +157,8 @@ class ScoredClips:
 
     def has_enough(self, rows: Array) -> bool:
         """Return True if rows have two clips of every class or, for numbers, different values."""
-        labels = self.labels[np.intersect1d(np.flatnonzero(rows), self.rounds[0])]
+        first = self.rounds[0]
+        labels = self.labels[first[rows[first]]]
         if self.is_numeric:
             return len(np.unique(labels)) > 1
         return bool((np.bincount(labels, minlength=self.classes) >= MIN_OF_CLASS).all())
@@ -193,8 +194,8 @@ class GroupScores:
     @property
     def scored(self) -> int:
         """The number of clips of the groups that have a row."""
-        rows = self.clips.rounds[0].tolist()
-        return sum(self.clips.groups[row] in self.values.index for row in rows)
+        groups = np.asarray(self.clips.groups)[self.clips.rounds[0]]
+        return int(np.isin(groups, self.values.index.to_numpy(dtype=str)).sum())
 
     def by_name(self) -> dict[str, Scores]:
         """Return the scores of each group, with None for undefined scores."""
@@ -379,20 +380,21 @@ def estimate_scores(scored: GroupScores, *, least: float = 0.0, folds: int = 0) 
     clips = scored.clips
     folds = folds or clips.folds
     effective = clips.effective_groups
+    count = scored.scored
     within = {}
     for key in scored.values.columns.tolist():
         values = scored.values[key].to_numpy()
         estimate = estimate_mean(values, cross_validated=folds > 1)
-        within[key] = replace(estimate, clips=scored.scored)
+        within[key] = replace(estimate, clips=count)
     across = {}
     for key, values in scored.across.items():
         estimate = estimate_weighted(values, folds=folds, effective=effective)
         across[key] = replace(estimate, clips=len(clips.rounds[0]))
         if METRICS[key].skewed and folds == 1:  # the jackknife is too narrow
             across[key] = without_interval(across[key])
+    counts = [0] if clips.is_mixed else clips.class_counts
     for estimates in (within, across):
         for key, estimate in estimates.items():
-            counts = [0] if clips.is_mixed else clips.class_counts
             estimates[key] = restrict(estimate, key, counts, least=least)
     return Estimates(within, across)
 
