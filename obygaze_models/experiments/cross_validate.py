@@ -371,9 +371,9 @@ def _test(
     about = model.about
     outputs = predict_rows(model, data, fold.test_rows)
     ids = data.ids_at(fold.test_rows)
-    X = data.X[fold.test_rows]
     reasons = None
     if bank_of(model.estimator) is not None:
+        X = data.X[fold.test_rows]
         attribution = attribute(model, X, classes=task.class_keys)
         if attribution is not None:
             labels = np.where(X.any(axis=1), attribution.labels, "").tolist()

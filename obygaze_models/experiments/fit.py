@@ -71,6 +71,22 @@ def rows_of(data: ClipDataset, task: Task, learner: Learner, fold: Fold) -> FitR
     tests, or that are too near its test clips, are left out. If training and validation share a
     fold, or clips have no fold, concepts are learned from the chosen clips only.
     """
+    labelled = fold.train
+    pool = fold.train
+    held_out = fold.validation
+    if learner.is_guess or "labelled" in learner.accepts:
+        pool, held_out = _whole_folds(data, fold)
+    if learner.is_guess:  # it counts classes before they are balanced
+        pool = pool[task.target.takes_part(data.labels[task][pool])]
+        labelled = pool
+    seen = np.unique(pool)
+    if learner.uses_validation:
+        seen = np.union1d(pool, held_out)
+    return FitRows(labelled, pool, held_out, seen)
+
+
+def _whole_folds(data: ClipDataset, fold: Fold) -> tuple[Array, Array]:
+    """Return all rows of the training and of the validation folds, if these are apart."""
     folds = data.folds.copy()
     apart = np.union1d(fold.test_rows, fold.near)
     folds[np.setdiff1d(apart, np.union1d(fold.train, fold.validation))] = -1
@@ -78,22 +94,9 @@ def rows_of(data: ClipDataset, task: Task, learner: Learner, fold: Fold) -> FitR
     of_held = np.unique(folds[fold.validation])
     share_a_fold = len(np.intersect1d(of_train, of_held)) > 0
     have_folds = min([*of_train, *of_held]) >= 0
-    pool = fold.train
-    held_out = fold.validation
-    if have_folds and not share_a_fold:
-        pool = np.flatnonzero(np.isin(folds, of_train))
-        held_out = np.flatnonzero(np.isin(folds, of_held))
-
-    labelled = fold.train
-    if learner.is_guess:  # it counts classes before they are balanced
-        labelled = pool[task.target.takes_part(data.labels[task][pool])]
-    if "labelled" not in learner.accepts:
-        pool = labelled
-        held_out = fold.validation
-    seen = np.unique(pool)
-    if learner.uses_validation:
-        seen = np.union1d(pool, held_out)
-    return FitRows(labelled, pool, held_out, seen)
+    if share_a_fold or not have_folds:
+        return fold.train, fold.validation
+    return np.flatnonzero(np.isin(folds, of_train)), np.flatnonzero(np.isin(folds, of_held))
 
 
 def read_input(data: ClipDataset, reads: str, rows: Array) -> Any:
