@@ -376,6 +376,13 @@ def test_annotation_tutorial_runs(page: Page) -> None:
     assert [line.split()[0] for line in thresholds] == ["0.1", "0.2", "0.3", "0.4"]
     assert levels == "['S', 'EN', 'S', 'HN', 'S', 'EN']"
     assert 0 < float(gamma) < 1
+    events = [line.split("\t") for line in Path("way/for-boris.tsv").read_text().splitlines()]
+    times = [tuple(event[:3]) for event in events]
+    assert {len(event) for event in events} == {6}
+    assert len({*times}) == len(times)
+    assert (times[0][0], times[-1][0]) == ("0.0", "24.0")
+    for code in ("S", "EN+HN"):
+        assert sum(event[2] == code for event in times) % 2 == 0
 
 
 @pytest.mark.night

@@ -1,4 +1,4 @@
-"""Compare annotators: agreement by film and by concept, and the stretches where they differ.
+"""Compare annotators: the agreement of all and of each pair, and the stretches where they differ.
 
 An annotator's agreement with another annotator is a rough guide to what a model can reach, but not
 a limit.
@@ -7,8 +7,7 @@ a limit.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from itertools import combinations, groupby
@@ -20,12 +19,15 @@ import numpy as np
 
 from obygaze_features.annotations.agreement_measures import (
     Distances,
+    alpha,
     cohen_kappa,
     confusion,
     distances_of,
+    estimate_alpha,
     measures,
+    meetings,
 )
-from obygaze_features.annotations.merge import chosen_labels, concept_marks
+from obygaze_features.annotations.merge import chosen_labels, votes_of
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.common.files import new_folder, write_text
 from obygaze_features.common.package import reference_json
@@ -34,169 +36,234 @@ from obygaze_features.common.text import group_by, join_some
 from obygaze_features.errors import UsageError
 from obygaze_features.items.films import film_titles
 from obygaze_features.items.items import format_seconds
-from obygaze_features.manifests import Items, LabelScheme, LabelSet, Manifest
+from obygaze_features.manifests import LabelScheme, Manifest
 
 Row = dict[str, Any]
-CONCEPTS = ("film", "title", "a", "b", "concept", "kappa", "share_a", "share_b")
-DIFFERENCES = (
-    "film", "title", "a", "b", "first", "last", "clips", "seconds", "start", "end",
-    "levels_a", "levels_b", "distance",
-)  # fmt: skip
+ABSENT = -1
+TABLES = ("levels", "concepts", "films", "pairs", "pair_levels", "pair_films", "differences")
+DIFFERENCES = ("film", "title", "first", "last", "clips", "seconds", "start", "end", "distance")
 
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """The agreement of every pair of label sets, as rows.
+    """The agreement of two or more annotators, as rows.
 
     Parameters
     ----------
-    manifest
-        The manifest's name.
+    votes
+        The annotators' levels and concepts.
     distances
         The levels, and the distances between them.
-    pairs, levels
+    levels, concepts
+        Krippendorff's alpha of all annotators over all films, with its 95% interval if there are
+        enough films: of all levels, unordered and in order; and of each level and each concept,
+        with its share of each annotator's clips, and the mean share.
+    films
+        For each film, the means of its pairs' measures, and alpha.
+    pairs, pair_levels
         For each pair, over all films: the number of clips, the share of equal levels and kappa;
         and, for each level of `a`, the number of clips at each level of `b`.
-    films
+    pair_films
         The measures of each pair in each film.
-    concepts, concepts_by_film
-        For each concept that either label set gives to a clip: kappa (None if both give it to
-        every clip), and the share of clips that have it in each.
-    differences
-        The stretches of clips on which two label sets differ, longest first.
     remarks
         The films that were left out.
     """
 
-    manifest: str
+    votes: Votes
     distances: Distances
-    pairs: list[Row]
     levels: list[Row]
-    films: list[Row]
     concepts: list[Row]
-    concepts_by_film: list[Row]
-    differences: list[Row]
+    films: list[Row]
+    pairs: list[Row]
+    pair_levels: list[Row]
+    pair_films: list[Row]
     remarks: list[Remark]
+
+    @cached_property
+    def differences(self) -> list[Row]:
+        """The stretches of clips on which annotators differ, longest first."""
+        return find_differences(self.votes)
 
     @property
     def means(self) -> dict[str, float | None]:
         """The mean of each measure but `distance`, over all films and pairs where it is defined."""
-        means: dict[str, float | None] = {}
-        no_clips = np.zeros_like(self.distances.matrix)
-        for name in measures(no_clips, self.distances):
-            values = [row[name] for row in self.films if row[name] is not None]
-            means[name] = fmean(values) if values else None
+        means = _mean_measures(self.pair_films, self.distances)
         del means["distance"]
         return means
 
+    @property
+    def published(self) -> Row | None:
+        """The means that the paper reports, for its levels."""
+        if self.distances.name != "paper":
+            return None
+        means: Row = reference_json("published.json")["agreement"]
+        return means
+
     def to_json(self) -> Row:
-        """Return the result as JSON, with the means that the paper reports for its levels."""
-        name = self.distances.name
-        published = reference_json("published.json")["agreement"] if name == "paper" else None
+        """Return the result as JSON."""
+        distances = {"name": self.distances.name, "matrix": self.distances.matrix.tolist()}
         return {
-            "manifest": self.manifest,
+            "manifest": self.votes.manifest.name,
+            "annotators": self.votes.names,
             "means": self.means,
-            "published": published,
-            **vars(self),
-            "distances": {"name": name, "matrix": self.distances.matrix.tolist()},
+            "published": self.published,
+            **{table: getattr(self, table) for table in TABLES},
+            "distances": distances,
             "remarks": list(map(asdict, self.remarks)),
         }
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
-        """Write three tables to a folder: agreement.csv, concepts.csv and differences.csv."""
+        """Write four tables to a folder.
+
+        ``agreement.csv`` has the agreement of all annotators on each level and concept,
+        ``films.csv`` that in each film, ``pairs.csv`` that of each pair (over all films, then in
+        each film), and ``differences.csv`` the stretches.
+        """
         as_csv = partial(format_rows, number=format_seconds)
         with new_folder(Path(folder), overwrite=overwrite, marker="agreement.csv") as new:
-            write_text(new / "agreement.csv", as_csv(self.films))
-            concepts = [*self.concepts, *self.concepts_by_film]
-            write_text(new / "concepts.csv", as_csv(concepts, CONCEPTS))
-            write_text(new / "differences.csv", as_csv(self.differences, DIFFERENCES))
-
-
-@dataclass(frozen=True, eq=False)
-class Pair:
-    """The levels of a film's clips in two label sets.
-
-    `rows` are the rows of the film's clips in the manifest, sorted by time, with clips without a
-    span last. A level is None if the label set does not include the clip.
-    """
-
-    film: str
-    a: str
-    b: str
-    rows: Sequence[int]
-    levels_a: Sequence[str | None]
-    levels_b: Sequence[str | None]
-
-    @cached_property
-    def common(self) -> list[tuple[int, str, str]]:
-        """The row and both levels of each clip that is in both label sets."""
-        clips = zip(self.rows, self.levels_a, self.levels_b, strict=True)
-        return [(row, a, b) for row, a, b in clips if a is not None and b is not None]
-
-    def counts(self, codes: Sequence[str]) -> np.ndarray:
-        """Return the number of clips for each pair of levels."""
-        _, a, b = zip(*self.common, strict=True)
-        return confusion(a, b, codes)
+            write_text(new / "agreement.csv", as_csv([*self.levels, *self.concepts]))
+            write_text(new / "films.csv", as_csv(self.films))
+            write_text(new / "pairs.csv", as_csv([*self.pairs, *self.pair_films]))
+            columns = [*DIFFERENCES, *(f"levels_of_{name}" for name in self.votes.names)]
+            write_text(new / "differences.csv", as_csv(self.differences, columns))
 
 
 def agreement(manifest: Manifest, names: Sequence[str] = ()) -> Agreement:
-    """Compare the named label sets of a manifest (default: all annotators'; see `find_pairs`)."""
-    in_films, remarks = find_pairs(manifest, names)
-    used = set[str]()
-    for pair in in_films:
-        used |= {pair.a, pair.b}
-    label_sets = {name: manifest.labels(name) for name in sorted(used)}
-    scheme = manifest.shared_scheme(list(label_sets.values()))
-    distances = distances_of(scheme)
+    """Compare the named label sets of a manifest (default: all annotators'; see `read_votes`)."""
+    votes = read_votes(manifest, names)
+    distances = distances_of(votes.scheme)
+    codes = votes.scheme.codes
     titles = film_titles(manifest.items)
 
+    pair_films = []
     films = []
-    by_film = []
-    total_counts: dict[tuple[str, str], Any] = defaultdict(int)
-    total_concepts: dict[tuple[str, str], Any] = defaultdict(int)
-    for pair in in_films:
-        title = titles.get(pair.film, pair.film)
-        named = {"film": pair.film, "title": title, "a": pair.a, "b": pair.b}
-        counts = pair.counts(scheme.codes)
-        films.append({**named, "clips": len(pair.common), **measures(counts, distances)})
-
-        ids = [manifest.ids[row] for row, _, _ in pair.common]
-        concepts = count_concepts(pair, label_sets, ids, scheme)
-        by_film += _concept_rows(named, scheme.concept_names, concepts)
-        total_counts[pair.a, pair.b] += counts
-        total_concepts[pair.a, pair.b] += concepts
+    for film, rows in votes.compared.items():
+        named = {"film": film, "title": titles.get(film, film)}
+        own = []
+        for a, b in votes.pairs():
+            counts = votes.confusion(a, b, rows)
+            if counts.any():
+                about = {**named, **votes.name(a, b), "clips": int(counts.sum())}
+                own.append(about | measures(counts, distances))
+        pair_films += own
+        films.append(named | _film_measures(votes.codes[:, rows], own, distances))
 
     pairs = []
-    levels = []
-    overall = []
-    for (a, b), counts in total_counts.items():
-        both = {"a": a, "b": b}
+    pair_levels = []
+    for a, b in votes.pairs():
+        counts = votes.confusion(a, b)
         clips = int(counts.sum())
-        equal = float(np.trace(counts) / clips)
-        pairs.append({**both, "clips": clips, "equal": equal, "kappa": cohen_kappa(counts)})
-        for code, row in zip(scheme.codes, counts.tolist(), strict=True):
-            levels.append({**both, "level_a": code, **dict(zip(scheme.codes, row, strict=True))})
-        overall += _concept_rows(both, scheme.concept_names, total_concepts[a, b])
+        if clips:
+            equal = float(np.trace(counts) / clips)
+            kappa = cohen_kappa(counts)
+            pairs.append({**votes.name(a, b), "clips": clips, "equal": equal, "kappa": kappa})
+            for code, row in zip(codes, counts.tolist(), strict=True):
+                by_level = dict(zip(codes, row, strict=True))
+                pair_levels.append({**votes.name(a, b), "level_a": code, **by_level})
 
-    differences = []
-    for row in find_differences(in_films, manifest.items, distances):
-        film = row["film"]
-        differences.append({"film": film, "title": titles.get(film, film), **row})
     return Agreement(
-        manifest.name, distances, pairs, levels, films, overall, by_film, differences, remarks
+        votes,
+        distances,
+        votes.level_rows(),
+        votes.concept_rows(),
+        films,
+        pairs,
+        pair_levels,
+        pair_films,
+        votes.remarks(),
     )
 
 
-def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair], list[Remark]]:
-    """Find pairs of label sets that share clips of a film; remark on labelled films without one.
+@dataclass(frozen=True, eq=False)
+class Votes:
+    """The levels and concepts that each annotator gave to each clip.
 
     Parameters
     ----------
-    manifest
-        The clips and label sets.
-    names
-        The label sets, in any order (default: all annotators'). Raises `UsageError` if there are
-        fewer than two, or if one was made by a rule or merged from another.
+    manifest, names, scheme
+        The manifest, the annotators, and their label scheme.
+    codes
+        The rank of each annotator's level of each clip [annotators, clips], or `ABSENT`.
+    marks
+        True where an annotator marked a concept [annotators, clips, concepts].
+    films
+        The rows of each film's clips, sorted by time, with clips without a span last.
+    """
+
+    manifest: Manifest
+    names: list[str]
+    scheme: LabelScheme
+    codes: np.ndarray
+    marks: np.ndarray
+    films: dict[str, np.ndarray]
+
+    @property
+    def compared(self) -> dict[str, np.ndarray]:
+        """The films with a clip that two annotators labelled."""
+        shared = (self.codes != ABSENT).sum(axis=0) > 1
+        return {film: rows for film, rows in self.films.items() if shared[rows].any()}
+
+    def pairs(self) -> Iterator[tuple[int, int]]:
+        """Yield each two annotators' rows in `codes`."""
+        return combinations(range(len(self.names)), 2)
+
+    def name(self, a: int, b: int) -> Row:
+        """Return the names of a pair, as the start of a row."""
+        return {"a": self.names[a], "b": self.names[b]}
+
+    def confusion(self, a: int, b: int, rows: Any = slice(None)) -> np.ndarray:
+        """Count a pair's common clips, of some rows, by their two levels."""
+        return confusion(self.codes[a, rows], self.codes[b, rows], len(self.scheme.codes))
+
+    def remarks(self) -> list[Remark]:
+        """Return a remark on each labelled film that cannot be compared."""
+        remarks = []
+        for film in self.films.keys() - self.compared.keys():
+            labelled = (self.codes[:, self.films[film]] != ABSENT).any(axis=1)
+            if labelled.any():
+                problem = "no clip has two annotators' labels"
+                remarks.append(Remark(self.manifest.name, film, "", problem, LEFT_OUT))
+        return sorted(remarks, key=lambda remark: remark.film)
+
+    def level_rows(self) -> list[Row]:
+        """Return the agreement on all levels, unordered and in order, and on each level."""
+        counts = self._meetings(self.codes, len(self.scheme.codes))
+        rows = [
+            {"marked": "all levels", "share": None} | _alpha(counts),
+            {"marked": "all levels, in order", "share": None} | _alpha(counts, is_ordinal=True),
+        ]
+        for rank, code in enumerate(self.scheme.codes):
+            rows.append(self._marked(self.scheme.name_of[code], self.codes == rank))
+        return rows
+
+    def concept_rows(self) -> list[Row]:
+        """Return the agreement on each concept that anybody marked."""
+        rows = []
+        for concept, name in enumerate(self.scheme.concept_names):
+            marks = self.marks[..., concept]
+            if marks.any():
+                rows.append(self._marked(name, marks))
+        return rows
+
+    def _marked(self, name: str, marks: np.ndarray) -> Row:
+        present = self.codes != ABSENT
+        shares = (marks & present).sum(axis=1) / np.maximum(1, present.sum(axis=1))
+        own = np.where(present, marks, ABSENT)
+        mean = float(shares[present.any(axis=1)].mean())
+        row = {"marked": name, "share": mean} | _alpha(self._meetings(own, 2))
+        columns = [f"share_of_{who}" for who in self.names]
+        return row | dict(zip(columns, shares.tolist(), strict=True))
+
+    def _meetings(self, codes: np.ndarray, size: int) -> np.ndarray:
+        films = [meetings(codes[:, rows], size) for rows in self.compared.values()]
+        return np.reshape(films, (-1, size, size))
+
+
+def read_votes(manifest: Manifest, names: Sequence[str] = ()) -> Votes:
+    """Read the label sets in `names`, in any order (default: all annotators').
+
+    Raise `UsageError` if there are fewer than two, or if one was made by a rule or merged from
+    another.
     """
     label_sets = chosen_labels(manifest, names)
     rules = [labels.name for labels in label_sets if labels.origin == "rule"]
@@ -204,107 +271,108 @@ def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair
         problem = "made by a rule, not by people; pass annotators' label sets"
         raise UsageError(f"{manifest.name}: {join_some(rules)}: {problem}")
 
-    pairs = []
-    remarks = []
+    scheme = manifest.shared_scheme(label_sets)
+    codes, marks = votes_of(label_sets, manifest, scheme)
     items = manifest.items
+    films = {}
     for film, unordered in group_by(range(len(items)), items.span_films.__getitem__).items():
         order = np.lexsort((items.ends[unordered], items.starts[unordered]))
-        rows = np.array(unordered)[order].tolist()
-        ids = list(map(manifest.ids.__getitem__, rows))
-        levels_of = {labels.name: list(map(labels.level_of.get, ids)) for labels in label_sets}
-        present = [name for name, levels in levels_of.items() if any(levels)]
-        of_film = []
-        for a, b in combinations(present, 2):
-            pair = Pair(film, a, b, rows, levels_of[a], levels_of[b])
-            if pair.common:
-                of_film.append(pair)
-        pairs += of_film
-        if present and not of_film:
-            problem = f"no clip has two annotators' labels (labelled by {join_some(present)})"
-            remarks.append(Remark(manifest.name, film, "", problem, LEFT_OUT))
-    return pairs, remarks
+        films[film] = np.array(unordered)[order]
+    people = [labels.display_name for labels in label_sets]
+    if len({*people}) < len(people):
+        people = [labels.name for labels in label_sets]
+    return Votes(manifest, people, scheme, codes, marks, films)
 
 
-def count_concepts(
-    pair: Pair,
-    label_sets: Mapping[str, LabelSet],
-    ids: Sequence[str],
-    scheme: LabelScheme,
-) -> np.ndarray:
-    """Count clips without and with each concept in `a` and in `b`, in a 2 x 2 table per concept."""
-    marks = []
-    for name in (pair.a, pair.b):
-        concepts = map(label_sets[name].concepts_of.__getitem__, ids)
-        marks.append(concept_marks(list(concepts), scheme))
-    a, b = marks
-    counts = np.array([[~a & ~b, ~a & b], [a & ~b, a & b]])
-    return np.moveaxis(counts.sum(axis=2), -1, 0)
-
-
-def _concept_rows(pair: Row, names: Sequence[str], tables: np.ndarray) -> list[Row]:
-    """Return the agreement of a pair on each concept that is marked in either label set."""
-    rows = []
-    for name, counts in zip(names, tables, strict=True):
-        clips = counts.sum()
-        first = counts[1].sum()
-        second = counts[:, 1].sum()
-        if first or second:
-            shares = {"share_a": float(first / clips), "share_b": float(second / clips)}
-            rows.append({**pair, "concept": name, "kappa": cohen_kappa(counts), **shares})
-    return rows
-
-
-def find_differences(
-    pairs: Sequence[Pair],
-    items: Items,
-    distances: Distances,
-) -> list[dict[str, Any]]:
-    """Return every run of consecutive clips on which two label sets differ, longest first.
+def find_differences(votes: Votes) -> list[Row]:
+    """Return every run of consecutive clips on which annotators differ, longest first.
 
     Runs of equal duration are ordered by number of clips, then by distance, largest first. A run
-    ends at a clip that either label set lacks, at a clip on which both agree, or at a gap. Its
-    `distance` is the mean over its clips.
+    ends at a clip that fewer than two annotators labelled, at a clip on which all agree, or at a
+    gap. Its `distance`, of the lowest and the highest level, is the mean over its clips.
     """
+    items = votes.manifest.items
+    titles = film_titles(items)
+    matrix = distances_of(votes.scheme).matrix
     runs = []
-    for pair in pairs:
+    for film, rows in votes.films.items():
         # A gap in time starts a new stretch. After a clip without an end, there is no gap.
-        latest_ends = np.maximum.accumulate(items.ends[pair.rows])
-        gaps = items.starts[pair.rows][1:] > latest_ends[:-1]
-        stretches = [0, *np.cumsum(gaps).tolist()]
-        clips = zip(pair.rows, pair.levels_a, pair.levels_b, stretches, strict=True)
-
-        def place(clip: tuple[Any, ...]) -> tuple[bool, int]:
-            _, a, b, stretch = clip
-            return None not in (a, b) and a != b, stretch
-
-        for (differs, _), run in groupby(clips, place):
-            if differs:
-                about = {"film": pair.film, "a": pair.a, "b": pair.b}
-                runs.append(about | _difference([*run], items, distances))
+        latest_ends = np.maximum.accumulate(items.ends[rows])
+        gaps = items.starts[rows][1:] > latest_ends[:-1]
+        stretches = np.append(0, np.cumsum(gaps))
+        for clips in differing_runs(votes.codes[:, rows], stretches):
+            own = votes.codes[:, rows[clips]]
+            timed = rows[clips][~np.isnan(items.starts[rows[clips]])]
+            lowest, highest = lowest_and_highest(own)
+            run = {
+                "film": film,
+                "title": titles.get(film, film),
+                "first": items.ids[rows[clips[0]]],
+                "last": items.ids[rows[clips[-1]]],
+                "clips": len(clips),
+                "seconds": math.fsum(items.ends[timed] - items.starts[timed]),
+                "start": min(items.starts[timed].tolist(), default=None),
+                "end": max(items.ends[timed].tolist(), default=None),
+                "distance": fmean(matrix[lowest, highest].tolist()),
+            }
+            for name, codes in zip(votes.names, own, strict=True):
+                ranks = without_repeats(codes)
+                run[f"levels_of_{name}"] = list(map(votes.scheme.codes.__getitem__, ranks))
+            runs.append(run)
 
     def key(run: Row) -> tuple[Any, ...]:
         size = -run["seconds"], -run["clips"], -run["distance"]
-        return *size, run["film"], run["start"] or 0.0, run["first"], run["a"], run["b"]
+        return *size, run["film"], run["start"] or 0.0, run["first"]
 
     return sorted(runs, key=key)
 
 
-def _difference(run: Sequence[tuple[Any, ...]], items: Items, distances: Distances) -> Row:
-    """Summarise a run of clips, each given by its row, two levels and stretch."""
-    rows, levels_a, levels_b, _ = zip(*run, strict=True)
-    timed = np.array(rows)[~np.isnan(items.starts[[*rows]])]
-    starts = items.starts[timed].tolist()
-    ends = items.ends[timed].tolist()
-    rank = distances.codes.index
-    apart = distances.matrix[list(map(rank, levels_a)), list(map(rank, levels_b))]
+def lowest_and_highest(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lowest and the highest rank of each clip [annotators, clips]."""
+    lowest = np.where(codes == ABSENT, codes.max(initial=0), codes).min(axis=0)
+    return lowest, codes.max(axis=0)
+
+
+def differing_runs(codes: np.ndarray, stretches: np.ndarray) -> list[list[int]]:
+    """Return the places of each run of clips on which annotators differ.
+
+    `stretches` has the number of each clip's stretch; a run does not go beyond a stretch.
+    """
+    lowest, highest = lowest_and_highest(codes)
+    places = np.flatnonzero(lowest < highest)
+    is_new = (np.diff(places) > 1) | (np.diff(stretches[places]) > 0)
+    runs = np.split(places, 1 + np.flatnonzero(is_new))
+    return [run.tolist() for run in runs if len(run)]
+
+
+def without_repeats(codes: np.ndarray) -> list[int]:
+    """Return ranks without absent ones, and without those that equal the one before."""
+    return [code for code, _ in groupby(codes[codes != ABSENT].tolist())]
+
+
+def _alpha(counts: np.ndarray, *, is_ordinal: bool = False) -> Row:
+    value, interval = estimate_alpha(counts, is_ordinal=is_ordinal)
+    low, high = interval or (None, None)
+    return {"alpha": value, "low": low, "high": high}
+
+
+def _film_measures(codes: np.ndarray, pairs: Sequence[Row], distances: Distances) -> Row:
+    """Return the measures of a film: the number of its annotators and clips, means and alpha."""
+    present = codes != ABSENT
+    counts = meetings(codes, len(distances.codes))
     return {
-        "first": items.ids[rows[0]],
-        "last": items.ids[rows[-1]],
-        "clips": len(rows),
-        "seconds": math.fsum(items.ends[timed] - items.starts[timed]),
-        "start": min(starts, default=None),
-        "end": max(ends, default=None),
-        "levels_a": [level for level, _ in groupby(levels_a)],
-        "levels_b": [level for level, _ in groupby(levels_b)],
-        "distance": fmean(apart.tolist()),
+        "annotators": int(present.any(axis=1).sum()),
+        "clips": int((present.sum(axis=0) > 1).sum()),
+        **_mean_measures(pairs, distances),
+        "alpha_nominal": alpha(counts),
+        "alpha_ordinal": alpha(counts, is_ordinal=True),
     }
+
+
+def _mean_measures(rows: Sequence[Row], distances: Distances) -> dict[str, float | None]:
+    """Return the mean of each measure over the rows where it is defined."""
+    means: dict[str, float | None] = {}
+    for name in measures(np.zeros_like(distances.matrix), distances):
+        values = [row[name] for row in rows if row[name] is not None]
+        means[name] = fmean(values) if values else None
+    return means

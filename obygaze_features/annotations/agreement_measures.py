@@ -1,16 +1,17 @@
-"""Measures of agreement of two annotators, as functions of the table of counts of their levels.
+"""Measures of agreement: of two annotators, from the table of counts of their levels, and of all.
 
-The paper's gamma is 1 - d/e, where d is the mean distance between two annotators' levels over their
-common clips, and e is that mean distance for random sequences. The paper draws 62 sequences and
-does not say how. Here, e is the limit for many sequences: of one annotator's levels in random order
-(`gamma`), or of levels that are all equally likely (``gamma_uniform``). A measure that is undefined
-is None.
+Gamma is that of labelled clips, in closed form: the paper's 1 - d/e, where d is the mean distance
+between two annotators' levels over their common clips, and e is that mean distance for random
+sequences. The paper draws 62 sequences and does not say how. Here, e is the limit for many
+sequences: of one annotator's levels in random order (`gamma`), or of levels that are all equally
+likely (``gamma_uniform``). It is not the gamma of Mathet and others, which compares intervals and
+aligns them first. A measure that is undefined is None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,15 @@ from obygaze_features.common.package import reference_json
 from obygaze_features.manifests.labels import LabelScheme
 
 NOT_SURE = "NS"
+MIN_FILMS = 5
+"""The minimum number of films for an interval over films."""
+
+
+class Alpha(NamedTuple):
+    """Krippendorff's alpha, or None, and its 95% interval over films, if there are enough."""
+
+    value: float | None
+    interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,21 +61,19 @@ def distances_of(scheme: LabelScheme) -> Distances:
     return Distances("even", scheme.codes, matrix)
 
 
-def confusion(
-    a: Sequence[Hashable],
-    b: Sequence[Hashable],
-    codes: Sequence[Hashable],
-) -> np.ndarray:
+def confusion(a: np.ndarray, b: np.ndarray, size: int) -> np.ndarray:
     """Count the clips for each pair of levels, with `a` in rows and `b` in columns.
+
+    Levels are ranks; a clip with a rank below 0 is left out.
 
     Examples
     --------
-    >>> confusion(["EN", "S", "S"], ["EN", "EN", "S"], ["EN", "S"]).tolist()
+    >>> confusion(np.array([0, 1, 1, -1]), np.array([0, 0, 1, 1]), 2).tolist()
     [[1, 0], [1, 1]]
     """
-    counts = np.zeros((len(codes), len(codes)), int)
-    np.add.at(counts, (list(map(codes.index, a)), list(map(codes.index, b))), 1)
-    return counts
+    common = (a >= 0) & (b >= 0)
+    cells = a[common] * size + b[common]
+    return np.bincount(cells, minlength=size**2).reshape(size, size)
 
 
 def measures(counts: np.ndarray, distances: Distances) -> dict[str, float | None]:
@@ -78,9 +86,9 @@ def measures(counts: np.ndarray, distances: Distances) -> dict[str, float | None
     --------
     >>> from obygaze_features.manifests import obygaze_scheme
     >>> distances = distances_of(obygaze_scheme())
-    >>> a = "EN EN HN S EN NS EN S HN EN".split()
-    >>> b = "EN HN HN NS EN S EN S EN EN".split()
-    >>> values = measures(confusion(a, b, distances.codes), distances)
+    >>> a = np.array([0, 0, 1, 3, 0, 2, 0, 3, 1, 0])
+    >>> b = np.array([0, 1, 1, 2, 0, 3, 0, 3, 0, 0])
+    >>> values = measures(confusion(a, b, 4), distances)
     >>> [round(values[name], 6) for name in ("distance", "gamma", "gamma_uniform", "kappa")]
     [0.12, 0.710145, 0.717647, 0.393939]
     """
@@ -96,8 +104,6 @@ def measures(counts: np.ndarray, distances: Distances) -> dict[str, float | None
         values["gamma_without_not_sure"] = gamma(counts[sure], matrix[sure])
 
     values["kappa"] = cohen_kappa(counts)
-    values["alpha_nominal"] = krippendorff_alpha(counts, 1.0 - np.eye(len(counts)))
-    values["alpha_ordinal"] = krippendorff_alpha(counts, ordinal(counts))
     return values
 
 
@@ -139,23 +145,74 @@ def cohen_kappas(counts: np.ndarray) -> np.ndarray:
     return np.where(defined, (equal - expected) / possible, np.nan)
 
 
-def krippendorff_alpha(counts: np.ndarray, differences: np.ndarray) -> float | None:
-    """Return Krippendorff's alpha for squared differences of levels; None if undefined."""
-    coincidences = counts + counts.T
-    margins = coincidences.sum(axis=1)
+def meetings(codes: np.ndarray, size: int) -> np.ndarray:
+    """Count how often each two levels meet in a clip, for Krippendorff's alpha.
+
+    `codes` has the rank of each annotator's level of each clip [annotators, clips], or -1. Every
+    clip with two labels or more counts as often as it has labels.
+
+    Examples
+    --------
+    >>> meetings(np.array([[0, 1, 1], [0, 1, -1], [1, 1, -1]]), 2).tolist()
+    [[1.0, 1.0], [1.0, 3.0]]
+    """
+    votes = (codes[..., None] == np.arange(size)).sum(axis=0)
+    labels = votes.sum(axis=1)
+    votes = votes[labels > 1]
+    shares = votes / (labels[labels > 1, None] - 1)
+    counts: np.ndarray = votes.T @ shares - np.diag(shares.sum(axis=0))
+    return counts
+
+
+def alpha(counts: np.ndarray, *, is_ordinal: bool = False) -> float | None:
+    """Return Krippendorff's alpha for a table of `meetings` [K, K]; None if undefined.
+
+    For ordered levels, the difference of two levels is the number of labels between them, with
+    half of the labels at either.
+    """
+    margins = counts.sum(axis=0)
+    differences = 1.0 - np.eye(len(counts))
+    if is_ordinal:
+        middles = np.cumsum(margins) - margins / 2
+        differences = np.subtract.outer(middles, middles) ** 2
     expected = (np.outer(margins, margins) * differences).sum()
     if not expected:
         return None
-    observed = (coincidences * differences).sum()
-    return float(1 - (margins.sum() - 1) * observed / expected)
+    return float(1 - (margins.sum() - 1) * (counts * differences).sum() / expected)
 
 
-def ordinal(counts: np.ndarray) -> np.ndarray:
-    """Return the squared number of labels between each two levels.
+def estimate_alpha(films: np.ndarray, *, is_ordinal: bool = False) -> Alpha:
+    """Return alpha over all films, with its interval, from each film's `meetings` [films, K, K].
 
-    Labels at either of the two levels count half.
+    The interval is a jackknife over the films that have labels to compare: Student's t with the
+    deviation of the alphas that each leave out one of these films.
     """
-    margins = (counts + counts.T).sum(axis=1)
-    middles = np.cumsum(margins) - margins / 2
-    squares: np.ndarray = (middles[:, None] - middles) ** 2
-    return squares
+    films = films[films.any(axis=(1, 2))]
+    total = films.sum(axis=0)
+    whole = alpha(total, is_ordinal=is_ordinal)
+    others = []
+    for film in films:
+        without = alpha(total - film, is_ordinal=is_ordinal)
+        if without is not None:
+            others.append(without)
+    count = len(films)
+    if whole is None or len(others) < max(count, MIN_FILMS):
+        return Alpha(whole)
+    half = float(np.std(others) * (count - 1) ** 0.5 * t_quantile(count - 1))
+    return Alpha(whole, (max(-1.0, whole - half), min(1.0, whole + half)))
+
+
+def t_quantile(freedom: int) -> float:
+    """Return the 97.5% quantile of Student's t for some degrees of freedom.
+
+    It is found in the area under the density, because the smallest installation has no scipy.
+
+    Examples
+    --------
+    >>> round(t_quantile(4), 4), round(t_quantile(50), 4)
+    (2.7764, 2.0086)
+    """
+    ends = np.linspace(0.0, 200.0, 200_001)[1:]
+    middles = ends - ends[0] / 2
+    area = np.cumsum((1 + middles**2 / freedom) ** (-(freedom + 1) / 2))
+    return float(np.interp(0.95, area / area[-1], ends))

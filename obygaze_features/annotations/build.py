@@ -14,6 +14,7 @@ from obygaze_features.annotations.timelines import Film, Films, Segment, Timelin
 from obygaze_features.common.tables import read_mapped_table
 from obygaze_features.common.text import (
     MAX_TIME_S,
+    composed,
     did_you_mean,
     format_time,
     join_some,
@@ -231,7 +232,8 @@ def _ids(noun: str, rows: Iterable[SourceRow]) -> dict[str, str]:
     owner: dict[str, str] = {}
     ids = {}
     for name in sorted(filter(str.strip, names), key=lambda name: (-names[name], name)):
-        first = spelling.setdefault(" ".join(name.split()).casefold(), name)
+        key = composed(" ".join(name.split()).casefold())
+        first = spelling.setdefault(key, name)
         ids[name] = safe_id(first)
         clash = owner.setdefault(ids[name].lower(), first)
         if clash != first:

@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from obygaze_features.annotations.agreement import find_differences, find_pairs
-from obygaze_features.annotations.agreement_measures import distances_of
+from obygaze_features.annotations.agreement import find_differences, read_votes
 from obygaze_features.annotations.importers.elan import (
     ABOUT,
     DISCUSS_KIND,
@@ -44,16 +43,18 @@ def elan_files(timelines: Timelines, manifest: Manifest | None = None) -> dict[s
     """Return each film's ELAN document by file name; files are named after film titles.
 
     Documents have the same pick-lists as `elan_template`. With a manifest, one more tier marks any
-    stretches where the manifest's annotators differ, and the document links to the film's video if
-    all the film's clips name the same one.
+    stretches where the manifest's annotators differ. The document links to the video that was
+    annotated, or else to the manifest's if all the film's clips name the same one.
     """
     vocabularies = _vocabularies(timelines.scheme)
     discuss: dict[str, list[Annotation]] = {}
-    media: dict[str, set[str]] = {}
+    media: dict[str, str] = {}
     if manifest is not None:
-        discuss = _to_discuss(timelines, manifest)
+        discuss = _to_discuss(manifest)
         for film, rows in manifest.items.spans_by_film.items():
-            media[film] = set(map(manifest.items.media.__getitem__, rows.tolist()))
+            of_film = set(map(manifest.items.media.__getitem__, rows.tolist()))
+            if len(of_film) == 1:
+                media[film] = of_film.pop()
 
     names = file_names(map(timelines.titles.__getitem__, timelines.by_film), ".eaf")
     files = {}
@@ -75,8 +76,8 @@ def elan_files(timelines: Timelines, manifest: Manifest | None = None) -> dict[s
         for attribute, key in ABOUT.items():
             properties[key] = getattr(timelines, attribute)
         properties = {key: text for key, text in properties.items() if text}
-        linked = media.get(film, {about.name})
-        document = Document(tiers, linked.pop() if len(linked) == 1 else "", properties)
+        # The times are those of the video that was annotated.
+        document = Document(tiers, about.media or media.get(film, about.name), properties)
         files[name] = to_eaf(document, vocabularies)
     return files
 
@@ -97,19 +98,18 @@ def _tiers(timelines: Timelines, film: str) -> tuple[list[Tier], list[float]]:
     return tiers, times
 
 
-def _to_discuss(timelines: Timelines, manifest: Manifest) -> dict[str, list[Annotation]]:
+def _to_discuss(manifest: Manifest) -> dict[str, list[Annotation]]:
     """Return annotations for the stretches of each film where annotators differ."""
-    pairs, _ = find_pairs(manifest)
-    scheme = manifest.shared_scheme(list(map(manifest.labels, manifest.annotators)))
+    votes = read_votes(manifest)
     notes: dict[str, list[Annotation]] = {}
-    for run in find_differences(pairs, manifest.items, distances_of(scheme)):
+    for run in find_differences(votes):
         if run["start"] is None:
             continue
         texts = []
-        for side in ("a", "b"):
-            levels = ", ".join(map(scheme.name_of.__getitem__, run[f"levels_{side}"]))
-            name = timelines.names.get(run[side], run[side])
-            texts.append(f"{name}: {levels}")
+        for name in votes.names:
+            levels = ", ".join(map(votes.scheme.name_of.__getitem__, run[f"levels_of_{name}"]))
+            if levels:
+                texts.append(f"{name}: {levels}")
         note = Annotation(*milliseconds(run["start"], run["end"]), " / ".join(texts))
         notes.setdefault(safe_id(run["film"]), []).append(note)
     return notes

@@ -97,7 +97,8 @@ def _regular_grid(text: str, timelines: Timelines) -> tuple[Manifest, list[Remar
 
     clips = []
     for film, end, count in zip(films, ends, counts, strict=True):
-        media = timelines.films[film].name or film
+        about = timelines.films[film]
+        media = about.media or about.name or film
         if "/" in media or not MEDIA_NAME.fullmatch(media):
             media = film
         for number in range(count):

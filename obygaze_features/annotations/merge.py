@@ -1,8 +1,9 @@
-"""Merge annotators' label sets by the highest level, and save label sets in manifests."""
+"""Merge annotators' label sets by a rule, and save label sets in manifests."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -24,9 +25,25 @@ from obygaze_features.manifests.labels import LabelScheme, LabelSet
 from obygaze_features.manifests.manifest import HEADER, Manifest
 
 MERGED = "merged"
-MERGE_RULE = (
-    "the highest level wins, with the concepts of all annotators who gave it and their largest "
-    "ratio; a clip with one annotator keeps that annotator's level, concepts and ratio"
+HIGHEST = "highest"
+RULES = {
+    HIGHEST: (
+        "the highest level wins, with the concepts of all annotators who gave it and their largest "
+        "ratio; a clip with one annotator keeps that annotator's level, concepts and ratio"
+    ),
+    "majority": (
+        "the commonest level wins, and a tie is no label; with the concepts of more than half of "
+        "the annotators who gave this level, and their largest ratio"
+    ),
+    "median": (
+        "the highest level that more than half of the annotators reached, with the concepts of "
+        "more than half of those who reached it, and their largest ratio"
+    ),
+}
+"""The rules of a merge, as they are recorded."""
+AT_LEAST = (
+    "the highest level that at least K annotators reached, with the concepts of at least K of "
+    "those who reached it, and their largest ratio; a clip with fewer annotators has no label"
 )
 
 
@@ -34,43 +51,93 @@ def merge_labels(
     label_sets: Sequence[LabelSet],
     manifest: Manifest,
     name: str = MERGED,
+    rule: str = HIGHEST,
 ) -> LabelSet:
     """Merge annotators' label sets, in any order; their schemes must be the same.
 
-    The ``annotators`` column of the result has the number of annotators of each clip.
+    Parameters
+    ----------
+    label_sets, manifest
+        The label sets, and the manifest of their clips.
+    name
+        The name of the result. Its ``annotators`` column has the number of annotators of each clip.
+    rule
+        ``highest``, ``majority``, ``median``, or ``at-least-K`` such as ``at-least-3``; see
+        `RULES`.
     """
     if name in [labels.name for labels in label_sets]:
         raise UsageError(f"{name!r} is one of the label sets to merge; choose another name")
+    least = _least_votes(rule, len(label_sets))
     label_sets = sorted(label_sets, key=attrgetter("name"))
     scheme = manifest.shared_scheme(label_sets)
-    levels = np.full((len(label_sets), len(manifest)), -1)
+    levels, marks = votes_of(label_sets, manifest, scheme)
     ratios = np.full(levels.shape, np.nan)
-    for index, labels in enumerate(label_sets):
-        rows = manifest.items.find(labels.ids)
-        levels[index, rows] = list(map(scheme.codes.index, labels.levels))
+    for own, labels in zip(ratios, label_sets, strict=True):
         if labels.ratio:
-            ratios[index, rows] = _parse_ratios(labels)
+            own[manifest.items.find(labels.ids)] = _parse_ratios(labels)
 
-    best = levels.max(axis=0, initial=-1)
-    wins = levels == best
-    ratio = np.fmax.reduce(np.where(wins, ratios, np.nan), axis=0)
-    marks = np.zeros((len(manifest), len(scheme.concepts)), bool)
-    for own_wins, labels in zip(wins, label_sets, strict=True):
-        rows = manifest.items.find(labels.ids)
-        marks[rows] |= concept_marks(labels.concepts, scheme) & own_wins[rows, None]
+    present = (levels >= 0).sum(axis=0)
+    votes = np.array([(levels == rank).sum(axis=0) for rank in range(len(scheme.codes))])
+    if rule == "majority":
+        is_tied = (votes == votes.max(axis=0)).sum(axis=0) > 1
+        chosen = np.where(is_tied | (present == 0), -1, votes.argmax(axis=0))
+        voters = levels == chosen
+    else:
+        # How many reached each level, counted from the highest one down.
+        reached = votes[::-1].cumsum(axis=0)[::-1]
+        chosen = (reached >= _enough(present, least)).sum(axis=0) - 1
+        voters = levels >= chosen
+    voters &= (levels >= 0) & (chosen >= 0)
+    enough = _enough(voters.sum(axis=0), least)[:, None]
+    shown = (marks & voters[..., None]).sum(axis=0) >= enough
+    ratio = np.fmax.reduce(np.where(voters, ratios, np.nan), axis=0)
 
+    undecided = int(((present > 0) & (chosen < 0)).sum())
     about = {
         "origin": "merge",
-        "rule": MERGE_RULE,
+        "merged_by": rule,
+        "rule": RULES.get(rule, AT_LEAST),
+        "undecided": undecided,
         "of": {labels.name: dict(labels.about) for labels in label_sets},
         "grid": {"name": manifest.name, "digest": manifest.digest},
         "obygaze": obygaze_version(),
     }
     if scheme != manifest.scheme:
         about["label_scheme"] = scheme.to_json()
-    merged = labels_in_rows(name, manifest.items, scheme, best, marks, ratio, about)
-    counts = (levels >= 0).sum(axis=0)[best >= 0]
+    merged = labels_in_rows(name, manifest.items, scheme, chosen, shown, ratio, about)
+    counts = present[chosen >= 0]
     return replace(merged, extra={"annotators": counts.astype(str).tolist()})
+
+
+def _least_votes(rule: str, annotators: int) -> int:
+    """Return how many annotators a rule needs, or 0 if it needs more than half of them."""
+    if rule in RULES:
+        return int(rule == HIGHEST)
+    match = re.fullmatch("at-least[- ]([1-9][0-9]{0,3})", rule)
+    if match is None:
+        raise UsageError(f"no rule {rule!r}; use {', '.join(RULES)} or at-least-K (at-least-3)")
+    if int(match[1]) > annotators:
+        raise UsageError(f"{rule}: there are only {annotators} annotators")
+    return int(match[1])
+
+
+def _enough(counts: NDArray[np.intp], least: int) -> NDArray[np.intp]:
+    return np.full_like(counts, least) if least else counts // 2 + 1
+
+
+def votes_of(
+    label_sets: Sequence[LabelSet],
+    manifest: Manifest,
+    scheme: LabelScheme,
+) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Return the ranks of levels [sets, clips], or -1, and the marks [sets, clips, concepts]."""
+    ranks = np.full((len(label_sets), len(manifest)), -1)
+    marks = np.zeros((*ranks.shape, len(scheme.concepts)), bool)
+    for index, labels in enumerate(label_sets):
+        rows = manifest.items.find(labels.ids)
+        ranks[index, rows] = list(map(scheme.codes.index, labels.levels))
+        marks[index, rows] = concept_marks(labels.concepts, scheme)
+    return ranks, marks
 
 
 def concept_marks(concepts: Sequence[tuple[str, ...]], scheme: LabelScheme) -> NDArray[np.bool_]:

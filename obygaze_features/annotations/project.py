@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.annotations.grid import ROUNDING_US, microseconds, read_grid
 from obygaze_features.annotations.merge import (
+    HIGHEST,
     MERGED,
     common_scheme,
     concept_marks,
@@ -54,9 +55,9 @@ class ProjectedLabels:
         """The manifest of the clips with the label sets."""
         return self.grid.with_parts(*self.label_sets)
 
-    def merge_labels(self, name: str = MERGED) -> LabelSet:
-        """Merge the annotators' label sets into one."""
-        return merge_labels(self.label_sets, self.grid, name)
+    def merge_labels(self, name: str = MERGED, rule: str = HIGHEST) -> LabelSet:
+        """Merge the annotators' label sets into one, by a rule such as ``majority``."""
+        return merge_labels(self.label_sets, self.grid, name, rule)
 
     def save(self, folder: Path | str | None = None, *, overwrite: bool = False) -> list[Remark]:
         """Save the label sets with their clips to a folder (default: the grid's own manifest).
@@ -123,7 +124,8 @@ def project(
                 )
                 remarks.append(Remark(where, film, annotator, "is in no clip", LEFT_OUT))
         if (projection.level >= 0).any():
-            label_sets.append(projection.labels(annotator, {**about, "annotator": annotator}))
+            name = timelines.names.get(annotator, annotator)
+            label_sets.append(projection.labels(annotator, {**about, "annotator": name}))
     return ProjectedLabels(label_sets, replace(clips, scheme=scheme), remarks)
 
 

@@ -55,11 +55,15 @@ class Segment:
 
 @dataclass(frozen=True)
 class Film:
-    """A film's title, its end in seconds, and its name in the source if that is not a valid id."""
+    """A film's title, its end in seconds, and its name in the source if that is not a valid id.
+
+    `media` is the name of the video that was annotated, if the source names one.
+    """
 
     title: str = ""
     end: Annotated[float, msgspec.Meta(gt=0, le=MAX_TIME_S)] | None = None
     name: str = ""
+    media: str = ""
 
 
 Films = Mapping[str, Film] | Path | str | None
@@ -197,9 +201,12 @@ class Timelines:
 
         An annotation has a level and, after a colon, concepts: "Sure: Body, Look". Alternatively,
         levels, concepts and comments are in dependent tiers whose names contain these words. Tiers
-        without any known level are left out. Files from `obygaze annotations export`, and files
+        without any known level are not read. Files from `obygaze annotations export`, and files
         made from a template of `obygaze manifests thesaurus`, contain their levels and concepts, so
-        `levels` is not needed. Nothing that a file refers to is fetched.
+        `levels` is not needed. If no level is known, the error lists the files' pick-lists.
+
+        Times are those of the video that a file links to, whose name is kept. Nothing that a file
+        refers to is opened.
 
         Parameters
         ----------

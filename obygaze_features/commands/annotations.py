@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +32,14 @@ from obygaze_features.common.text import counted, format_time
 from obygaze_features.errors import AnnotationError
 
 if TYPE_CHECKING:
+    from obygaze_features.annotations.agreement import Agreement
     from obygaze_features.annotations.remarks import Remark
     from obygaze_features.manifests.labels import LabelSet
 
-DIFFERENCES_SHOWN = 10
+#: The maximum number of concepts, films and stretches that are shown.
+SHOWN = 10
+#: The maximum number of annotators whose pairs are shown.
+MAX_PAIRED = 3
 NOT_IN_TERMINAL = ("film", "last", "seconds", "distance", "gamma_uniform")
 film_table_option = click.option(
     "--film-table",
@@ -54,6 +60,30 @@ def annotation_commands() -> None:
       obygaze annotations merge manifests/minutes
       obygaze annotations agreement manifests/minutes
     """
+
+
+@annotation_commands.command()
+@click.argument("folder", type=PATH, default=Path("forrest-gump"))
+@overwrite_option
+def example(folder: Path, overwrite: bool) -> None:
+    """Write the emotions that nine people marked in a film into a new FOLDER.
+
+    The film is Forrest Gump, and is not included. FOLDER (default: forrest-gump) has segments.csv,
+    films.csv with the film's end, and README.md with the source.
+
+    \b
+    Examples:
+      obygaze annotations example nine
+      obygaze annotations import csv nine/segments.csv --film-table nine/films.csv -o timelines/nine
+        --levels none,low,high --column level=arousal --column concepts=emotion
+    """
+    from obygaze_features.common.files import new_folder
+    from obygaze_features.common.package import reference_file
+
+    with new_folder(folder, overwrite=overwrite, marker="segments.csv") as new:
+        for name in ("segments.csv", "films.csv", "README.md"):
+            shutil.copyfile(reference_file(f"forrest-gump/{name}"), new / name)
+    echo(f"5,152 segments of 1 film by 9 annotators -> {folder}")
 
 
 @annotation_commands.group("import")
@@ -123,10 +153,12 @@ def elan(sources: tuple[Path, ...], output: Path, overwrite: bool, **options: An
 
     An annotation has a level and, after a colon, concepts: "Sure: Body, Look". Alternatively,
     levels, concepts and comments are in dependent tiers whose names contain these words. Tiers
-    without any known level are left out. Files from `obygaze annotations export`, and files made
+    without any known level are not read. Files from `obygaze annotations export`, and files made
     from a template of `obygaze manifests thesaurus`, contain their levels and concepts, so they
-    need no --levels. Nothing that a file refers to is fetched. Exits with code 3 if anything was
-    left out.
+    need no --levels. If no level is known, the error lists the files' pick-lists.
+
+    Times are those of the video that a file links to, whose name is kept. Nothing that a file
+    refers to is opened. Exits with code 3 if anything was left out.
 
     \b
     Example:
@@ -200,10 +232,11 @@ def export(timelines: Path, manifest: Path | None, output: Path) -> None:
     Files are named after the films' titles. They can be imported again without loss: each contains
     the levels and concepts to choose from, the data set's name, source, licence and citation, and
     the exact times of segments that you do not move. With --manifest, the tier "to discuss" shows
-    where annotators differ, and each ELAN file links to its film if the manifest names a single
-    video file for the film (such as Juno.mp4). Existing files are never replaced, because people
-    edit them. Overlapping segments of an annotator are written to further tiers, because ELAN does
-    not allow overlaps in a tier. For a spreadsheet, open the segments.csv of the timelines.
+    where annotators differ. Each ELAN file links to the video that was annotated in ELAN, or else
+    to the single video file that the manifest names for the film (such as Juno.mp4). Existing files
+    are never replaced, because people edit them. Overlapping segments of an annotator are written
+    to further tiers, because ELAN does not allow overlaps in a tier. For a spreadsheet, open the
+    segments.csv of the timelines.
 
     \b
     Example:
@@ -310,20 +343,31 @@ def project(
     help="A label set to merge; repeatable (default: every annotator's).",
 )
 @click.option("--name", default="merged", help="The merged label set's name.")
+@click.option(
+    "--rule",
+    default="highest",
+    metavar="RULE",
+    help="highest (default), majority, median, or at-least-K such as at-least-3.",
+)
 @overwrite_option
 @json_option
 def merge(
     manifest: Path,
     names: tuple[str, ...],
     name: str,
+    rule: str,
     overwrite: bool,
     as_json: bool,
 ) -> None:
     """Merge several annotators' label sets into one.
 
-    The highest level wins, with every concept given by the annotators who chose that level. A clip
-    that only one annotator labelled keeps that annotator's labels; the command counts these clips.
-    For another rule, make a table yourself, and add it with `obygaze manifests label`.
+    With --rule highest, the paper's, each clip gets the highest level that anybody gave. With many
+    annotators, most clips then have a high level, because one vote is enough. With majority, it
+    gets the commonest level; with median, the highest level that more than half of them reached,
+    and with at-least-K, that K of them reached. Concepts are kept if enough of the annotators who
+    gave the clip's level (for median and at-least-K: or a higher one) marked them: one, more than
+    half (majority and median), or K. Clips without a label, because of a tie or with fewer than K
+    annotators, are counted, and so are clips that only one annotator labelled.
 
     The merged label set becomes the manifest's default unless the manifest already has a default.
     In that case, name the merged set where you use it (--labels merged, or labels = "merged" in an
@@ -337,15 +381,17 @@ def merge(
 
     loaded = of.Manifest.load(manifest)
     chosen = chosen_labels(loaded, names)
-    merged = merge_labels(chosen, loaded, name)
+    merged = merge_labels(chosen, loaded, name, rule)
     remarks = save_labels(loaded, [merged], manifest, default=name, overwrite=overwrite)
     codes = loaded.shared_scheme(chosen).codes
     result = {
         "manifest": str(manifest),
         "labels": name,
         "default_labels": loaded.default_labels or name,
+        "rule": rule,
         "label_sets": _level_rows([*chosen, merged], codes),
         "of_one_annotator": merged.extra["annotators"].count("1"),
+        "without_a_label": merged.about["undecided"],
     }
     _show(result, remarks, as_json)
 
@@ -368,16 +414,18 @@ def agreement(
 ) -> None:
     """Measure how much annotators agree, and where they differ.
 
-    For each pair of annotators, prints the share of clips with the same level, Cohen's kappa, and
-    the number of clips at each pair of levels. For each film, prints the paper's gamma, Cohen's
-    kappa, and Krippendorff's alpha (nominal and ordinal); for the paper's levels, also gamma
-    without the clips that either annotator calls Not Sure. Then come Cohen's kappa for each
-    concept, and the longest stretches where annotators differ. The means over films and pairs come
-    first. --json and -o have all stretches, and the concepts of each film.
+    Prints Krippendorff's alpha of all annotators: of all levels (nominal, and ordinal: "in order"),
+    of each level and of the concepts that are marked most, with the mean share of clips that an
+    annotator marks, and, from five films on, with the ends of a 95% interval. Then come, for each
+    film, alpha and the means of its pairs: the paper's gamma (of labelled clips, in closed form)
+    and Cohen's kappa; for the paper's levels, also gamma without the clips that either annotator
+    calls Not Sure. For up to three annotators, also each pair: the share of clips with the same
+    level, kappa, the number of clips at each pair of levels, and the longest stretches where they
+    differ. --json and -o have all concepts, pairs and stretches.
 
-    gamma = 1 - d/e, where d is the mean distance between the annotators' levels, and e is that mean
+    gamma = 1 - d/e, where d is the mean distance between two annotators' levels, and e is that mean
     when one annotator's levels are in random order (for gamma_uniform: when all levels are equally
-    likely).
+    likely). Other programs' gamma compares segments instead.
 
     Only annotators' label sets are compared: those that were projected from timelines, imported
     with --annotator, or named by you. Label sets that a rule made say nothing about how much people
@@ -391,20 +439,47 @@ def agreement(
     found = of.agreement(of.Manifest.load(manifest), labels)
     if output is not None:
         found.save(output, overwrite=overwrite)
-    result = found.to_json()
-    if not as_json:
-        del result["remarks"], result["distances"], result["concepts_by_film"]
-        longest = found.differences[:DIFFERENCES_SHOWN]
-        for name, rows in (("films", found.films), ("differences", longest)):
-            shorter = [_with_times(row, ("start", "end")) for row in rows]
-            for row in shorter:
-                for column in NOT_IN_TERMINAL:
-                    row.pop(column, None)
-            result[name] = shorter
-        result["all_differences"] = len(found.differences)
-        result["tables"] = output and str(output)
+    if as_json:
+        result = found.to_json()
+    else:
+        result = _agreement_shown(found) | {"tables": output and str(output)}
     _show(result, found.remarks, as_json)
     _exit_if_left_out(found.remarks)
+
+
+def _agreement_shown(found: Agreement) -> dict[str, Any]:
+    """Return what the terminal shows: all annotators together, and the pairs if there are few."""
+    names = found.votes.names
+    concepts = sorted(found.concepts, key=itemgetter("share"), reverse=True)
+    shown: dict[str, Any] = {
+        "manifest": found.votes.manifest.name,
+        "means": found.means,
+        "published": found.published,
+        "all_concepts": len(concepts),
+        "all_films": len(found.films),
+        "levels": found.levels,
+        "concepts": concepts[:SHOWN],
+        "films": found.films[:SHOWN],
+    }
+    if len(names) <= MAX_PAIRED:
+        shown["pairs"] = found.pairs
+        shown["pair_levels"] = found.pair_levels
+        shown["all_differences"] = len(found.differences)
+        longest = found.differences[:SHOWN]
+        shown["differences"] = [_with_times(row, ("start", "end")) for row in longest]
+    hidden = {*NOT_IN_TERMINAL, *(f"share_of_{name}" for name in names)}
+    for table, rows in shown.items():
+        if isinstance(rows, list):
+            shown[table] = _without(rows, hidden)
+    return shown
+
+
+def _without(rows: Sequence[Mapping[str, Any]], hidden: set[str]) -> list[dict[str, Any]]:
+    """Return rows without some columns, and without those that are empty."""
+    filled = set()
+    for row in rows:
+        filled |= {name for name, value in row.items() if value is not None}
+    return [{name: row[name] for name in row if name in filled - hidden} for row in rows]
 
 
 def _with_times(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:

@@ -29,6 +29,8 @@ MAX_DEPTH = 8
 #: The types of tiers that the template has.
 TYPES = ("segment", "concepts", "comment")
 MILLISECONDS = re.compile(r"[0-9]{1,12}", re.ASCII)
+#: The time in a media file at which a document's times begin: up to eleven days.
+TIME_ORIGIN = re.compile(r"-?[0-9]{1,9}", re.ASCII)
 TEMPLATE = Path(__file__).with_name("template.etf")
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 Vocabularies = Mapping[str, Mapping[str, str]]
@@ -68,11 +70,17 @@ class Tier:
 
 @dataclass(frozen=True)
 class Document:
-    """An ELAN file: its tiers, the name of its media file, and the properties in its header."""
+    """An ELAN file: its tiers, the name of its video, and the properties in its header.
+
+    Times of annotations are those of the video; in the file, they were `origin` milliseconds less.
+    `pick_lists` has the texts to choose from in ELAN, by the name of the list.
+    """
 
     tiers: Sequence[Tier]
     media: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
+    origin: int = 0
+    pick_lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def read_eaf(path: Path, error: type[ObygazeError]) -> tuple[Document, list[tuple[str, str]]]:
@@ -82,7 +90,15 @@ def read_eaf(path: Path, error: type[ObygazeError]) -> tuple[Document, list[tupl
     tiers become details of the annotation that has times.
     """
     root = parse_eaf(path, error)
-    times = _times(root)
+    origin_of: dict[str, str] = {}
+    for link in root.iter("MEDIA_DESCRIPTOR"):
+        origin_of.setdefault(_video_name(link.get("MEDIA_URL", "")), link.get("TIME_ORIGIN", "0"))
+    media = next(filter(None, origin_of), "")
+    text = origin_of.get(media, "0")
+    if not TIME_ORIGIN.fullmatch(text):
+        raise error(f"{path}: TIME_ORIGIN {shorten(text)} is not a time in milliseconds")
+    origin = int(text)
+    times = _times(root, origin)
     tiers = []
     left_out = []
     details_of: dict[str, dict[str, list[str]]] = {}
@@ -104,7 +120,21 @@ def read_eaf(path: Path, error: type[ObygazeError]) -> tuple[Document, list[tupl
 
     left_out += _add_details(root, details_of)
     properties = {node.get("NAME", ""): node.text or "" for node in root.iter("PROPERTY")}
-    return Document(tiers, properties=properties), left_out
+    pick_lists = {}
+    for vocabulary in root.iterfind("CONTROLLED_VOCABULARY"):
+        # In files of ELAN 4.6 and older, the text is in the entry itself.
+        entries = vocabulary.findall("CV_ENTRY_ML") or vocabulary.findall("CV_ENTRY")
+        texts = [entry.findtext("CVE_VALUE", entry.text) or "" for entry in entries]
+        pick_lists[vocabulary.get("CV_ID", "")] = texts
+    return Document(tiers, media, properties, origin, pick_lists), left_out
+
+
+def _video_name(address: str) -> str:
+    """Return the last part of a path, or "" if that does not name a video."""
+    name = re.split(r"[\\/]", address)[-1]
+    if Path(name).suffix.lower() in VIDEO_SUFFIXES:
+        return name
+    return ""
 
 
 def _add_details(
@@ -147,13 +177,13 @@ def parse_eaf(path: Path, error: type[ObygazeError]) -> Xml.Element:
     return root
 
 
-def _times(root: Xml.Element) -> dict[str | None, int]:
-    """Return the time of each time slot that has one."""
+def _times(root: Xml.Element, origin: int) -> dict[str | None, int]:
+    """Return the time in the film of each time slot that has one; 0 for times before the film."""
     times = {}
     for slot in root.iter("TIME_SLOT"):
         value = slot.get("TIME_VALUE", "")
         if MILLISECONDS.fullmatch(value):
-            times[slot.get("TIME_SLOT_ID")] = int(value)
+            times[slot.get("TIME_SLOT_ID")] = max(0, int(value) + origin)
     return times
 
 
@@ -176,8 +206,8 @@ def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
     root.set("AUTHOR", f"obygaze {obygaze_version()}")
     root.set("DATE", datetime.now(UTC).isoformat(timespec="seconds"))
     header, order = root[:2]
-    media = re.split(r"[\\/]", document.media)[-1]
-    if Path(media).suffix.lower() in VIDEO_SUFFIXES:  # otherwise it is the name of a film
+    media = _video_name(document.media)
+    if media:  # otherwise it is the name of a film
         # The link is relative, so that ELAN finds the film next to the document, and no local path
         # leaks. It is not quoted (no %20), because ELAN takes it for a path and does not decode it.
         kind = mimetypes.MimeTypes().guess_type(media)[0] or "video/*"

@@ -403,6 +403,11 @@ class LabelSet(IdTable):
         return self._made.origin
 
     @property
+    def display_name(self) -> str:
+        """The annotator's name as written, in any script, or else the label set's name."""
+        return self._made.annotator or self.name
+
+    @property
     def merged_from(self) -> list[str]:
         """The names of the label sets that this label set was merged from, if any."""
         return list(self._made.of)

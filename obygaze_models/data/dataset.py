@@ -73,6 +73,13 @@ class Record:
     fingerprint: Callable[[], str] = str
     describe_missing: Callable[[list[str]], str] = lambda _: ""
 
+    @property
+    def annotators(self) -> list[LabelSet]:
+        """The annotators' label sets that the labels were merged from."""
+        present = self.manifest.label_names
+        names = self.label_set.merged_annotators
+        return [self.manifest.labels(name) for name in names if name in present]
+
     def features(self, *, frames: bool = False) -> Features:
         """Return the description of the features, which saved models need."""
         array = self.frames if frames else self.array

@@ -468,6 +468,7 @@ def _facts(plan: Plan, tables: Mapping[str, pd.DataFrame], results: Results) -> 
             labels=record.label_set.name,
             levels=scheme.name_of,
             senses=scheme.senses,
+            people={labels.name: labels.display_name for labels in record.annotators},
             licence=manifest.licence,
             citation=manifest.citation,
         ),

@@ -102,12 +102,10 @@ class Plan:
         table.loc[~table["level"].isin(levels), "used"] = "not-in-task"
         empty = np.flatnonzero(~data.X.any(axis=1))
         table["blank"] = np.isin(rows, empty)
-        for name in labels.merged_annotators:
-            if name in manifest.label_names:
-                own = manifest.labels(name)
-                concepts = [SEPARATOR.join(own.concepts_of.get(clip, ())) for clip in ids]
-                table[f"{LABEL_OF}{name}"] = [own.level_of.get(clip, "") for clip in ids]
-                table[f"{CONCEPTS_OF}{name}"] = concepts
+        for own in data.record.annotators:
+            concepts = [SEPARATOR.join(own.concepts_of.get(clip, ())) for clip in ids]
+            table[f"{LABEL_OF}{own.name}"] = [own.level_of.get(clip, "") for clip in ids]
+            table[f"{CONCEPTS_OF}{own.name}"] = concepts
         return table
 
     def folds(self, task: Task, *, validate: bool) -> Iterator[Fold]:

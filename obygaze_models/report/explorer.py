@@ -9,24 +9,25 @@ import numpy as np
 import pandas as pd
 
 from obygaze_models.explain.parts import mean_parts, name_log_odds, questions
+from obygaze_models.report.people import People
 from obygaze_models.report.scores import Tested
 from obygaze_models.report.sources import Labels, is_timed
 from obygaze_models.results.scores import values_of as probabilities_of
 
-MAX_LANES = 6
-"""The maximum number of annotators in the explorer."""
 
-
-def explorer_data(labels: Labels, entries: Sequence[Tested], main: Tested | None) -> dict[str, Any]:
+def explorer_data(
+    labels: Labels,
+    people: People | None,
+    entries: Sequence[Tested],
+    main: Tested | None,
+) -> dict[str, Any]:
     """Return a page's clips by film, in order, and a view for each test of a classifier.
 
     ``tested`` has the distinct sets of tested clips, to which a view refers by number. ``first`` is
-    the film with the largest share of clips at the counted levels.
+    the film with the largest share of clips at the counted levels. ``votes`` has how many
+    annotators gave each clip these levels, if there are too many annotators for a lane each.
     """
-    marked_by_any = {name for clip in labels.clips for name in clip.concepts}
-    for own in labels.annotators.values():
-        marked_by_any.update(*own.concepts_of.values())
-    concepts = sorted(marked_by_any)
+    concepts = labels.concepts
     place = {name: number for number, name in enumerate(concepts)}
     ids = [clip.id for clip in labels.clips]
     row_of = {clip: row for row, clip in enumerate(ids)}
@@ -46,6 +47,9 @@ def explorer_data(labels: Labels, entries: Sequence[Tested], main: Tested | None
     levels = []
     for code, name in labels.levels.items():
         levels.append({"code": code, "name": name, "colour": labels.colours[code]})
+    votes = None
+    if people is not None and people.is_many:
+        votes = {"of": people.votes.tolist(), "level": labels.top, "ramp": people.ramp}
     return {
         "unit": labels.unit,
         "films": films,
@@ -54,6 +58,7 @@ def explorer_data(labels: Labels, entries: Sequence[Tested], main: Tested | None
         "ids": ids,
         **_clips(labels, place),
         "annotators": _annotators(labels, ids, place),
+        "votes": votes,
         "tested": tested,
         "views": views,
         "first": int(np.argmax(marked)),
@@ -85,13 +90,13 @@ def _annotators(
     ids: Sequence[str],
     place: Mapping[str, int],
 ) -> list[dict[str, Any]]:
-    """Return the first `MAX_LANES` annotators' level and concepts of each clip."""
+    """Return each annotator's level and concepts of each clip."""
     rank = {code: number for number, code in enumerate(labels.levels)}
     annotators = []
-    for name, own in [*labels.annotators.items()][:MAX_LANES]:
+    for own in labels.annotators.values():
         levels = [rank.get(own.level_of.get(clip, "")) for clip in ids]
         shows = [[place[c] for c in own.concepts_of.get(clip, ())] for clip in ids]
-        annotators.append({"name": name, "level": levels, "shows": shows})
+        annotators.append({"name": own.display_name, "level": levels, "shows": shows})
     return annotators
 
 

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from obygaze_features.page.html import Html, html
-from obygaze_models.report.people import ABSENT, People
+from obygaze_models.report.people import People
 from obygaze_models.report.scores import Axis, Tested
 from obygaze_models.report.sources import Clip, Labels, is_timed
 from obygaze_models.scoring.intervals import mean_scores
 
-MAX_LANES = 4
-"""The maximum number of annotators' lanes in a strip."""
 HEIGHTS = {"levels": 9, "verdicts": 9, "differences": 3}
 """The height of a lane of each kind."""
 GAP = 1
@@ -41,8 +39,8 @@ class FilmRow:
         Each annotator's share of clips with the counted levels, or else `top` alone.
     top
         The share of clips with these levels in the page's labels.
-    same, gamma
-        The share of clips with equal levels, and the annotators' gamma.
+    same, alpha
+        The share of clips with equal levels, and the annotators' alpha.
     tested, score
         The number of tested clips, and the model's score.
     """
@@ -53,7 +51,7 @@ class FilmRow:
     shares: Sequence[float | None]
     top: float
     same: float | None = None
-    gamma: float | None = None
+    alpha: float | None = None
     tested: int = 0
     score: float | None = None
 
@@ -83,18 +81,16 @@ def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Fil
     tested = {*entry.table["id"]} if entry else set()
     rows = []
     first = 0
-    for number, (film, clips) in enumerate(labels.films.items()):
+    for film, clips in labels.films.items():
         own = slice(first, first + len(clips))
         first = own.stop
-        marked = float(np.mean([clip.level in labels.positives for clip in clips]))
+        levels = [clip.level for clip in clips if clip.level]
+        marked = sum(level in labels.positives for level in levels) / max(1, len(levels))
         shares: Sequence[float | None] = [marked]
-        same = gamma = None
+        same = alpha = None
         if people is not None:
             shares = people.share(own)
-            gamma = people.gamma(number)
-            both = people.shared[own]
-            if both.any():
-                same = float(1 - people.differ[own][both].mean())
+            same, alpha = people.agreement(own)
         score = None
         if entry:
             groups = {entry.run.group_of[clip.id] for clip in clips}
@@ -108,7 +104,7 @@ def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Fil
             shares,
             marked,
             same,
-            gamma,
+            alpha,
             tested=sum(clip.id in tested for clip in clips),
             score=score,
         )
@@ -117,13 +113,12 @@ def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Fil
     rows.sort(key=lambda row: -1.0 if row.score is None else row.score, reverse=True)
     hours = np.arange(0.0, longest, 3600.0).tolist()
     most = max(share or 0.0 for row in rows for share in row.shares)
-    ticks = [0.0, round(most / 2, 1), round(most, 1)]
     return Films(
         rows,
         [lane.name for lane in lanes if lane.name],
         Axis(0.0, longest, hours),
         timed,
-        Axis(-0.05, most + 0.05, ticks),
+        Axis(-0.05, most + 0.1, [0.0, most]),
     )
 
 
@@ -135,15 +130,18 @@ def _spans(clips: Sequence[Clip], *, timed: bool) -> list[tuple[float, float]]:
 
 
 def _lanes(labels: Labels, people: People | None, entry: Tested | None) -> list[Lane]:
-    """Return the lanes of all clips: annotators (or labels), the model, and differences."""
+    """Return the lanes of all clips: annotators or labels, the model, and differences."""
     lanes = []
-    if people is None:
+    if people is not None and not people.is_many:
+        of_codes = np.array([*labels.colours.values(), ""])[people.codes]  # the last for `ABSENT`
+        for name, colours in zip(people.names, of_codes.tolist(), strict=True):
+            lanes.append(Lane("levels", name, colours))
+    else:
         colours = [labels.colours.get(clip.level, "") for clip in labels.clips]
         lanes.append(Lane("levels", "labels", colours))
-    else:
-        names = {ABSENT: "", **dict(enumerate(labels.colours.values()))}
-        for name, codes in zip(people.names[:MAX_LANES], people.codes.tolist(), strict=False):
-            lanes.append(Lane("levels", name, [names[code] for code in codes]))
+        if people is not None:
+            shades = np.array([*people.ramp, ""])[people.votes]
+            lanes.append(Lane("levels", f"how many say {labels.top}", shades.tolist()))
     differ = None
     if entry is not None and entry.task.is_binary:
         means = entry.means.set_index("id").reindex([clip.id for clip in labels.clips])

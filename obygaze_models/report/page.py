@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.resources import files
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from obygaze_features.annotations.agreement_measures import confusion
 from obygaze_features.common.files import refuse_to_overwrite, require_suffix, write_text
 from obygaze_features.common.package import need
 from obygaze_features.common.text import counted, format_number, format_time
@@ -16,10 +16,13 @@ from obygaze_models.report.cautions import alarms, cautions
 from obygaze_models.report.explorer import explorer_data
 from obygaze_models.report.films import Films, films_of
 from obygaze_models.report.people import (
+    ALPHA_AXIS,
+    Kappas,
     People,
     concept_table,
     concepts_by_film,
     level_table,
+    pair_kappas,
     people_of,
     stretches,
 )
@@ -42,11 +45,6 @@ SHORT = {
 """Protocols in a few words."""
 LONGEST = 5
 """The maximum number of listed stretches on which annotators differ."""
-DOTS = ("one", "two", "three", "both", *["many"] * 16)
-"""The CSS classes of annotators' dots."""
-PAIR = ("one", "both", "two")
-SEVERAL = ("many", "three", "both")
-"""The CSS classes of the three parts of what two annotators, or more, marked."""
 LEVEL_MEANINGS = {
     "EN": "none of the concepts is seen",
     "HN": "some concept is seen, but the annotators found no objectification",
@@ -110,7 +108,7 @@ def report(
     main = headline(entries) if entries else None
     films = films_of(labels, people, main)
     ids = [clip.id for clip in labels.clips]
-    data = explorer_data(labels, entries, main)
+    data = explorer_data(labels, people, entries, main)
     data["pictures"] = {} if thumbnails is None else read_thumbnails(Path(thumbnails), ids)
     data["lanes"] = film_lanes(labels, frames, moments, timelines or labels.timelines)
     data["videos"] = video_data(labels, videos, output)
@@ -126,7 +124,7 @@ def report(
         bare=bare,
         format=tick,
         format_time=format_time,
-        dots=DOTS,
+        alpha_axis=ALPHA_AXIS,
     )
     folder = files("obygaze_models.report") / "templates"
     scripts = [(folder / name).read_text(encoding="utf-8") for name in SCRIPTS]
@@ -177,7 +175,6 @@ def _annotated(
         "labels": labels,
         "unit": labels.unit,
         "people": people,
-        "part_colours": PAIR if len(labels.annotators) == 2 else SEVERAL,
         "films": films,
         "concepts": concepts,
         "concept_shares": concepts_by_film(labels, people, names) if films else {},
@@ -185,6 +182,7 @@ def _annotated(
         "citation": citation(labels),
         "stretches": [],
         "confusion": [],
+        "kappas": None,
     }
     if people is None:
         return values
@@ -192,11 +190,13 @@ def _annotated(
     if is_of_model:
         groups = {labels.top: [*labels.positives]}
     values["agreement"] = level_table(people, groups)
-    values["stretches"] = stretches(people)[:LONGEST]
+    if not people.is_many:
+        values["stretches"] = stretches(people)[:LONGEST]
     if len(people.names) == 2:
-        counts = people.counts.sum(axis=(0, 1)).astype(int)
-        values["confusion"] = counts.tolist()
-        values["most"] = max(1, int(counts.max()))
+        first, second = people.codes
+        values["confusion"] = confusion(first, second, len(labels.levels)).tolist()
+    else:
+        values["kappas"] = pair_kappas(people)
     return values
 
 
@@ -206,10 +206,7 @@ def _learned(
     entries: Sequence[Tested],
     main: Tested | None,
 ) -> dict[str, Any]:
-    """Return the values about models.
-
-    ``kappas`` has the kappa of each pair of annotators, and of the model with each annotator.
-    """
+    """Return the values about models."""
     values: dict[str, Any] = {
         "runs": runs,
         "entries": entries,
@@ -217,20 +214,14 @@ def _learned(
         "alarms": alarms(runs),
         "cautions": cautions(runs),
         "verdicts": None,
-        "compared": None,
     }
     if main is None:
         return values
     run = main.run
     leaks = run.header.also_trained or run.clips["leaked"].any()
-    compared = compare_with_each(run).get(main.task.key)
-    kappas: list[tuple[str, float | None]] = []
-    if compared:
-        raters = {(rater.kind, rater.name): rater.kappa for rater in compared.raters}
-        for a, b in combinations(compared.annotators, 2):
-            kappas.append((f"{a}, {b}", raters["annotator", a][b]))
-        for name in compared.annotators:
-            kappas.append((f"{name}, the model", raters["model", main.model][name]))
+    kappas = compared_kappas(main)
+    if kappas:
+        values["kappas"] = kappas
     keys = dict.fromkeys(key for entry in entries for key in entry.scores.metrics)
     values |= {
         "results": results(entries, labels),
@@ -239,8 +230,15 @@ def _learned(
         "feature": feature(run),
         "metrics": {key: METRICS[key].title for key in keys},
         "verdicts": verdicts(main),
-        "compared": compared,
-        "kappas": kappas,
         "folders": [run.place for run in runs],
     }
     return values
+
+
+def compared_kappas(entry: Tested) -> Kappas | None:
+    """Return the kappas of a model's annotators on the clips that it and all of them called."""
+    compared = compare_with_each(entry.run).get(entry.task.key)
+    if compared is None:
+        return None
+    [kappas] = [own.kappas for own in compared.models if own.name == entry.model]
+    return Kappas(compared.kappas, kappas, compared.clips)

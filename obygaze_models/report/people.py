@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import combinations, groupby, pairwise
-from statistics import fmean
-from typing import Any
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from obygaze_features.annotations.agreement_measures import cohen_kappas, distances_of, gamma
-from obygaze_features.errors import UsageError
-from obygaze_models.report.scores import Axis, axis_of
+from obygaze_features.annotations.agreement import (
+    ABSENT,
+    differing_runs,
+    lowest_and_highest,
+    without_repeats,
+)
+from obygaze_features.annotations.agreement_measures import (
+    Alpha,
+    alpha,
+    cohen_kappa,
+    confusion,
+    estimate_alpha,
+    meetings,
+)
+from obygaze_models.report.scores import Axis
 from obygaze_models.report.sources import Clip, Labels
-from obygaze_models.scoring.intervals import Estimate, clip_interval, jackknife, leave_each_out
 
 Codes = NDArray[np.int64]
-ABSENT = -1
-MAX_ANNOTATORS = 20
-"""The maximum number of annotators on a page, because every pair is compared."""
+MAX_LANES = 4
+"""The maximum number of annotators with lanes and colours of their own."""
 MIN_MARKED = 20
-"""The minimum number of marked clips for a kappa's interval."""
+"""The minimum number of marked clips for an alpha's interval."""
 MAX_SHARES = 3
 """The maximum number of levels for which the shares of concepts are shown."""
+MAX_MATRIX = 12
+"""The maximum number of annotators in a matrix of kappas."""
+ALPHA_AXIS = Axis(-0.2, 1.0, (0.0, 0.5, 1.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,56 +45,96 @@ class Marked:
     """The numbers of clips that annotators marked with a level or a concept, and their agreement.
 
     `counts` has the numbers of clips that only the first, both, and only the second of two
-    annotators marked; if there are more, of clips that one, several (but not all) and all
-    annotators marked. `shares` has, for some levels, the share of the level's clips that are
-    marked.
+    annotators marked; if there are more, of clips that one, two and so on up to all of them marked.
+    `shares` has, for some levels, the share of the level's clips that are marked.
     """
 
     name: str
     counts: Sequence[int]
-    kappa: Estimate
+    alpha: Alpha
     sense: str = ""
     shares: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
 class MarkedTable:
-    """Levels or concepts as rows, the axis of their kappas, and the names of levels in `shares`."""
+    """Levels or concepts as rows, and the names of levels in `shares`."""
 
     rows: Sequence[Marked]
-    axis: Axis
     levels: Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Consecutive clips of a film on which two annotators differ.
+    """Consecutive clips of a film on which annotators differ.
 
     `levels` has each annotator's levels in order, without consecutive repeats.
     """
 
     clip: Clip
     clips: int
-    annotators: tuple[str, str]
     levels: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, eq=False)
+class Kappas:
+    """Cohen's kappa of each annotator, and of the model, with each annotator.
+
+    A kappa is None if it is undefined, or of an annotator with themselves. `model` is [] without a
+    model, or else `clips` has the number of clips that it and all annotators called.
+    """
+
+    annotators: Sequence[Sequence[float | None]]
+    model: Sequence[float | None] = ()
+    clips: int = 0
+
+    @property
+    def has_matrix(self) -> bool:
+        """True if all kappas can be shown."""
+        return len(self.annotators) <= MAX_MATRIX
+
+    @property
+    def pairs(self) -> list[float]:
+        """The kappas of annotators, each twice, lowest first."""
+        return sorted(kappa for row in self.annotators for kappa in row if kappa is not None)
 
 
 @dataclass(frozen=True, eq=False)
 class People:
     """Two or more annotators' levels of the page's clips.
 
-    `codes` has the rank of each annotator's level of each clip, or `ABSENT`.
+    `names` are display names. `codes` has the rank of each annotator's level of each clip, or
+    `ABSENT`.
     """
 
     labels: Labels
     names: Sequence[str]
     codes: Codes
 
-    @cached_property
-    def film(self) -> Codes:
-        """The number of each clip's film."""
-        sizes = [len(clips) for clips in self.labels.films.values()]
-        return np.repeat(np.arange(len(sizes)), sizes)
+    @property
+    def is_many(self) -> bool:
+        """True if there are too many annotators for a lane and a colour each."""
+        return len(self.names) > MAX_LANES
+
+    @property
+    def dots(self) -> Sequence[str]:
+        """The CSS class of each annotator's dot."""
+        if self.is_many:
+            return ["many"] * len(self.names)
+        return ["one", "two", "three", "both"]
+
+    @property
+    def ramp(self) -> list[str]:
+        """The CSS classes of how many annotators marked a clip, from none to all."""
+        everyone = len(self.names)
+        return [f"both v{round(10 * votes / everyone)}" for votes in range(everyone + 1)]
+
+    @property
+    def steps(self) -> Sequence[str]:
+        """The CSS classes of `Marked.counts`."""
+        if len(self.names) == 2:
+            return ["one", "both", "two"]
+        return self.ramp[1:]
 
     @cached_property
     def shared(self) -> NDArray[np.bool_]:
@@ -93,117 +144,105 @@ class People:
     @cached_property
     def differ(self) -> NDArray[np.bool_]:
         """The clips to which annotators gave different levels."""
-        present = np.ma.masked_equal(self.codes, ABSENT)
-        return np.asarray(self.shared & (present.max(axis=0) != present.min(axis=0)).filled(False))
+        lowest, highest = lowest_and_highest(self.codes)
+        return np.asarray(lowest < highest)
 
-    @cached_property
-    def counts(self) -> NDArray[Any]:
-        """The table of two annotators' levels, for each film and each pair of annotators."""
-        return self.tables(self.codes, len(self.labels.levels))
+    def given(self, levels: Sequence[str]) -> NDArray[np.bool_]:
+        """Return where annotators gave one of some levels [annotators, clips]."""
+        ranks = [[*self.labels.levels].index(code) for code in levels]
+        return np.isin(self.codes, ranks)
 
     @property
-    def parts(self) -> tuple[str, str, str]:
-        """The names of the three parts of the clips that any annotator marked."""
-        if len(self.names) == 2:
-            return f"only {self.names[0]}", "both", f"only {self.names[1]}"
-        return "by one", "by several", "by all"
+    def votes(self) -> Codes:
+        """How many annotators gave each clip a level that the page counts, or `ABSENT`."""
+        labelled = (self.codes != ABSENT).any(axis=0)
+        counted = self.given(self.labels.positives)
+        return np.where(labelled, counted.sum(axis=0), ABSENT)
 
-    def tables(self, codes: Codes, size: int) -> NDArray[Any]:
-        """Count the common clips of each pair by their two codes, [films, pairs, size, size]."""
-        pairs = [*combinations(range(len(codes)), 2)]
-        counts = np.zeros((len(self.labels.films), len(pairs), size, size))
-        for number, (a, b) in enumerate(pairs):
-            common = (codes[a] != ABSENT) & (codes[b] != ABSENT)
-            cells = self.film[common], number, codes[a, common], codes[b, common]
-            np.add.at(counts, cells, 1)
-        return counts
+    def alpha(self, codes: Codes, size: int) -> Alpha:
+        """Return the alpha of the annotators' codes of all clips, with its interval over films."""
+        ends = np.cumsum([len(clips) for clips in self.labels.films.values()])
+        films = [meetings(own, size) for own in np.split(codes, ends[:-1], axis=1)]
+        return estimate_alpha(np.array(films))
 
-    def kappa(self, counts: NDArray[Any]) -> Estimate:
-        """Return the mean kappa, with its interval, of pairs who both use several codes."""
-        counts = counts[counts.any(axis=(1, 2, 3))]
-        totals = counts.sum(axis=0)
-        by_first = np.count_nonzero(totals.sum(axis=2), axis=1)
-        by_second = np.count_nonzero(totals.sum(axis=1), axis=1)
-        used = (by_first > 1) & (by_second > 1)
-        if not used.any():
-            return Estimate(None)
-        left_out = np.tensordot(leave_each_out(len(counts)), counts[:, used], axes=1)
-        return clip_interval(jackknife(cohen_kappas(left_out).mean(axis=1)), least=-1.0)
+    def agreement(self, clips: slice) -> tuple[float | None, float | None]:
+        """Return the share of equal levels of two annotators, and alpha, in some clips."""
+        counts = meetings(self.codes[:, clips], len(self.labels.levels))
+        if not counts.any():
+            return None, None
+        return float(counts.trace() / counts.sum()), alpha(counts)
 
-    def marked(self, marks: NDArray[np.bool_]) -> tuple[list[int], Estimate]:
-        """Return the counts of marked clips, and the kappa of the `marks` [annotators, clips]."""
+    def marked(self, marks: NDArray[np.bool_]) -> tuple[list[int], Alpha]:
+        """Return the counts of marked clips, and the alpha of the `marks` [annotators, clips]."""
         own = np.where(self.codes == ABSENT, ABSENT, marks.astype(np.int64))
         votes = (own == 1)[:, self.shared]
-        by = votes.sum(axis=0)
         everyone = len(self.names)
-        parts = [by == 1, (by > 1) & (by < everyone), by == everyone]
+        by = np.bincount(votes.sum(axis=0), minlength=everyone + 1)
+        counts = by[1:].tolist()
         if everyone == 2:
-            parts = [votes[0] & (by == 1), by == 2, votes[1] & (by == 1)]
-        counts = [int(part.sum()) for part in parts]
-        kappa = self.kappa(self.tables(own, 2))
+            both = counts[1]
+            first, second = votes.sum(axis=1).tolist()
+            counts = [first - both, both, second - both]
+        agreed = self.alpha(own, 2)
         if sum(counts) < MIN_MARKED:
-            kappa = replace(kappa, interval=None)
-        return counts, kappa
+            agreed = Alpha(agreed.value)
+        return counts, agreed
 
     @property
-    def same(self) -> tuple[float, float, Estimate]:
-        """The share of clips with equal levels, the share by chance, and kappa: means of pairs."""
-        pairs = self.counts.sum(axis=0)
-        pairs = pairs[pairs.any(axis=(1, 2))]
-        if not len(pairs):
-            return 0.0, 0.0, Estimate(None)
-        totals = pairs.sum(axis=(1, 2))
-        equal = np.trace(pairs, axis1=1, axis2=2) / totals
-        chance = (pairs.sum(axis=1) * pairs.sum(axis=2)).sum(axis=1) / totals**2
-        return float(equal.mean()), float(chance.mean()), self.kappa(self.counts)
-
-    def gamma(self, film: int) -> float | None:
-        """Return the gamma of a film, averaged over pairs; None if undefined."""
-        matrix = distances_of(self.labels.scheme).matrix
-        values = [gamma(counts, matrix) for counts in self.counts[film]]
-        defined = [value for value in values if value is not None]
-        return fmean(defined) if defined else None
+    def same(self) -> tuple[float | None, float | None, Alpha]:
+        """The share of equal levels of two annotators, that share by chance, and alpha."""
+        size = len(self.labels.levels)
+        share, _ = self.agreement(slice(None))
+        if share is None:
+            return None, None, Alpha(None)
+        margins = meetings(self.codes, size).sum(axis=0)
+        total = margins.sum()
+        chance = (margins * (margins - 1)).sum() / (total * (total - 1))
+        return share, float(chance), self.alpha(self.codes, size)
 
     def share(self, clips: slice) -> list[float | None]:
         """Return the share of each annotator's clips at the levels that the page counts."""
-        ranks = [[*self.labels.levels].index(code) for code in self.labels.positives]
         shares: list[float | None] = []
-        for codes in self.codes[:, clips]:
-            present = codes[codes != ABSENT]
+        for codes, counted in zip(self.codes, self.given(self.labels.positives), strict=True):
+            present = codes[clips] != ABSENT
             share = None
-            if len(present):
-                share = float(np.isin(present, ranks).mean())
+            if present.any():
+                share = float(counted[clips][present].mean())
             shares.append(share)
         return shares
 
 
 def people_of(labels: Labels) -> People | None:
     """Return a page's annotators, or None if there are fewer than two."""
-    names = [*labels.annotators]
-    if len(names) < 2:
+    sets = labels.annotators.values()
+    if len(sets) < 2:
         return None
-    if len(names) > MAX_ANNOTATORS:
-        raise UsageError(
-            f"{len(names)} annotators: a page compares at most {MAX_ANNOTATORS}. For any number "
-            "use: obygaze annotations agreement"
-        )
     rank = {code: number for number, code in enumerate(labels.levels)}
     codes = []
-    for own in labels.annotators.values():
+    for own in sets:
         levels = [own.level_of.get(clip.id, "") for clip in labels.clips]
         codes.append([rank.get(level, ABSENT) for level in levels])
-    return People(labels, names, np.array(codes))
+    return People(labels, [own.display_name for own in sets], np.array(codes))
+
+
+def pair_kappas(people: People) -> Kappas:
+    """Return the kappa of each two annotators' levels."""
+    size = len(people.labels.levels)
+    rows = []
+    for number, own in enumerate(people.codes):
+        row = [cohen_kappa(confusion(own, codes, size)) for codes in people.codes]
+        row[number] = None
+        rows.append(row)
+    return Kappas(rows)
 
 
 def level_table(people: People, groups: Mapping[str, Sequence[str]]) -> MarkedTable:
     """Return a row for each group of levels, by name."""
-    codes = [*people.labels.levels]
     rows = []
     for name, levels in groups.items():
-        ranks = [codes.index(code) for code in levels]
-        counts, kappa = people.marked(np.isin(people.codes, ranks))
-        rows.append(Marked(name, counts, kappa))
-    return MarkedTable(rows, kappa_axis(rows, people.same[2]), {})
+        counts, alpha = people.marked(people.given(levels))
+        rows.append(Marked(name, counts, alpha))
+    return MarkedTable(rows, {})
 
 
 def concept_table(labels: Labels, people: People | None) -> MarkedTable:
@@ -212,7 +251,7 @@ def concept_table(labels: Labels, people: People | None) -> MarkedTable:
     Only the highest levels with concepts have shares, at most `MAX_SHARES`. Rows are sorted by the
     share at the highest of these levels.
     """
-    names = sorted({name for clip in labels.clips for name in clip.concepts})
+    names = labels.concepts
     marks = {name: [name in clip.concepts for clip in labels.clips] for name in names}
     levels = [clip.level for clip in labels.clips]
     of_level = pd.DataFrame(marks, index=levels).groupby(level=0).mean()
@@ -221,19 +260,19 @@ def concept_table(labels: Labels, people: People | None) -> MarkedTable:
     codes = of_level.index.tolist()
     rows = []
     for name in names:
-        counts = [sum(marks[name]), 0, 0]
-        kappa = Estimate(None)
+        counts = [sum(marks[name])]
+        agreed = Alpha(None)
         if people is not None:
             marked = []
-            for annotator in people.names:
-                shown = labels.annotators[annotator].concepts_of
+            for annotator in labels.annotators.values():
+                shown = annotator.concepts_of
                 marked.append([name in shown.get(clip.id, ()) for clip in labels.clips])
-            counts, kappa = people.marked(np.array(marked))
+            counts, agreed = people.marked(np.array(marked))
         shares = dict(zip(codes, of_level[name].tolist(), strict=True))
-        rows.append(Marked(name, counts, kappa, labels.senses.get(name, ""), shares))
+        rows.append(Marked(name, counts, agreed, labels.senses.get(name, ""), shares))
     if codes:
         rows.sort(key=lambda row: row.shares[codes[-1]], reverse=True)
-    return MarkedTable(rows, kappa_axis(rows), {code: labels.levels[code] for code in codes})
+    return MarkedTable(rows, {code: labels.levels[code] for code in codes})
 
 
 def concepts_by_film(
@@ -260,30 +299,18 @@ def concepts_by_film(
 
 
 def stretches(people: People) -> list[Stretch]:
-    """Return the stretches on which two annotators differ, longest first."""
-    found = []
+    """Return the stretches on which annotators differ, longest first."""
     clips = people.labels.clips
     levels = [*people.labels.levels]
-    follows = [False]
+    breaks = [0]
     for before, clip in pairwise(clips):  # in the same film, with no known gap
         is_same = (before.film or before.media) == (clip.film or clip.media)
         touches = clip.start is None or before.end is None or clip.start <= before.end + 0.05
-        follows.append(is_same and touches)
-    for a, b in combinations(range(len(people.names)), 2):
-        first, second = people.codes[[a, b]]
-        differ = (first != second) & (first != ABSENT) & (second != ABSENT)
-        differed = np.append(False, differ[:-1])
-        number = np.cumsum(~(np.array(follows) & differed))
-        for _, group in groupby(np.flatnonzero(differ).tolist(), key=number.__getitem__):
-            rows = [*group]
-            pair = []
-            for codes in (first, second):
-                pair.append([levels[code] for code, _ in groupby(codes[rows])])
-            names = people.names[a], people.names[b]
-            found.append(Stretch(clips[rows[0]], len(rows), names, pair))
+        breaks.append(int(not (is_same and touches)))
+    found = []
+    for rows in differing_runs(people.codes, np.cumsum(breaks)):
+        given = []
+        for codes in people.codes[:, rows]:
+            given.append([levels[code] for code in without_repeats(codes)])
+        found.append(Stretch(clips[rows[0]], len(rows), given))
     return sorted(found, key=lambda stretch: -stretch.clips)
-
-
-def kappa_axis(rows: Sequence[Marked], *others: Estimate) -> Axis:
-    """Return an axis for some kappas and the values 0 and 0.4."""
-    return axis_of([*(row.kappa for row in rows), *others], [0.0, 0.4], guess=0.0, ticks=6)

@@ -18,7 +18,7 @@ from obygaze_features.common.package import obygaze_version, reference_json
 from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError, ObygazeError
 from obygaze_features.items.films import distinct_titles
-from obygaze_features.manifests import LabelScheme, LabelSet, Level
+from obygaze_features.manifests import LabelSet
 from obygaze_features.manifests.labels import SEPARATOR, obygaze_scheme
 from obygaze_models.results.annotators import annotators_of
 from obygaze_models.results.run import (
@@ -97,10 +97,12 @@ class Labels:
         return group_by(self.clips, lambda clip: clip.film or clip.media)
 
     @property
-    def scheme(self) -> LabelScheme:
-        """The levels as a label scheme."""
-        levels = [Level(code, name) for code, name in self.levels.items()]
-        return LabelScheme(self.labels, tuple(levels))
+    def concepts(self) -> list[str]:
+        """The concepts that the labels or any annotator gave to a clip, sorted."""
+        marked = {name for clip in self.clips for name in clip.concepts}
+        for own in self.annotators.values():
+            marked.update(*own.concepts_of.values())
+        return sorted(marked)
 
     @property
     def has_films(self) -> bool:
@@ -184,13 +186,23 @@ def _labels_of(manifest: Manifest | Timelines) -> Labels:
         labels=labels.name,
         levels=scheme.name_of,
         positives=scheme.codes[-1:],
-        clips=_clips_of(annotated_clips(manifest, labels)),
+        clips=_clips_of(annotated_clips(manifest, _with_undecided(labels, annotators))),
         annotators=annotators,
         citation=manifest.citation,
         senses=scheme.senses,
         about=labels.about,
         timelines=timelines,
     )
+
+
+def _with_undecided(labels: LabelSet, annotators: Mapping[str, LabelSet]) -> LabelSet:
+    """Return a merge with the clips that it left undecided, at level ""."""
+    if not labels.about.get("undecided"):
+        return labels
+    ids = [*{clip for own in annotators.values() for clip in own.ids}]
+    levels = [labels.level_of.get(clip, "") for clip in ids]
+    concepts = [labels.concepts_of.get(clip, ()) for clip in ids]
+    return replace(labels, ids=ids, levels=levels, concepts=concepts)
 
 
 def _labels_of_run(run: Run) -> Labels:
@@ -205,7 +217,7 @@ def _labels_of_run(run: Run) -> Labels:
         own = clips[clips[f"{LABEL_OF}{name}"] != ""]
         concepts = [*map(_split, own[f"{CONCEPTS_OF}{name}"])]
         levels = own[f"{LABEL_OF}{name}"].tolist()
-        made = _how_made(run, name)
+        made = {"annotator": about.people.get(name, name)}
         annotators[name] = LabelSet(name, own["id"].tolist(), levels, concepts, about=made)
     positives = [*about.levels][-1:]
     for task in reversed(run.header.tasks):

@@ -15,6 +15,7 @@ from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.items.items import Item, safe_ids
 from obygaze_features.items.media import find_videos
 from obygaze_features.manifests.labels import SEPARATOR
+from obygaze_models.report.people import MAX_LANES
 from obygaze_models.report.sources import Labels
 
 TIMES = {"film": str, "start": float, "end": float, "time_in": str}
@@ -90,7 +91,10 @@ def _spans(
 
 
 def _segments(labels: Labels, timelines: Timelines | str | Path) -> dict[str, list[Any]]:
-    """Return each film's segments by annotator, as [start, end, level, concepts, comment]."""
+    """Return each film's segments by annotator, as [start, end, level, concepts, comment].
+
+    Films with more than `MAX_LANES` annotators have none.
+    """
     if not isinstance(timelines, Timelines):
         timelines = Timelines.load(timelines)
     names = {own: film for film, own in safe_ids("film", labels.films).items()}
@@ -100,6 +104,8 @@ def _segments(labels: Labels, timelines: Timelines | str | Path) -> dict[str, li
         if film not in names:
             continue
         lanes = by_film.setdefault(names[film], [])
+        if len(by_annotator) > MAX_LANES:
+            continue
         for annotator, segments in by_annotator.items():
             own = []
             for part in segments:

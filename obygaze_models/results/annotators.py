@@ -20,19 +20,20 @@ def annotators_of(clips: pd.DataFrame) -> list[str]:
 def compare_with_each(run: Run) -> dict[str, AnnotatorComparison]:
     """Compare the models with each annotator, by test set.
 
-    Test sets of numbers are left out, as are test sets without clips that all annotators labelled
-    and all models predicted. With fewer than two annotators, return {}.
+    Test sets of numbers are left out, as are test sets without clips that two annotators labelled
+    and all models predicted.
     """
     clips = run.clips
+    annotators = annotators_of(clips)
     is_obygaze = run.header.manifest.levels == obygaze_scheme().name_of
     compared = {}
     for test, own in split_by(run.predictions, "test").items():
         task = run.task(test)
-        if task.target.is_numeric:
+        if task.target.is_numeric or not annotators:
             continue
         code_of = {level: code for code, kind in enumerate(task.classes) for level in kind.levels}
         votes = {}
-        for name in annotators_of(clips):
+        for name in annotators:
             levels = clips[f"{LABEL_OF}{name}"]
             votes[name] = levels.map(code_of).fillna(-1).to_numpy(int)
             if task.concept:

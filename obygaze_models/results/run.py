@@ -94,7 +94,8 @@ class ManifestRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The labelled items, and their label scheme.
 
     `levels` maps level codes to names, lowest level first. `senses` maps concepts to how they are
-    perceived. It is empty if the senses are unknown.
+    perceived. It is empty if the senses are unknown. `people` maps annotators' label sets to their
+    names as written.
     """
 
     name: str
@@ -103,6 +104,7 @@ class ManifestRecord(msgspec.Struct, frozen=True, kw_only=True):
     labels: str
     levels: dict[str, str]
     senses: dict[str, str]
+    people: dict[str, str] = {}
     licence: str
     citation: str
 

@@ -84,10 +84,19 @@ def describe_run(run: Run) -> str:
         tables["concepts"] = _concepts(run)
     raters: Rows = []
     for test, comparison in compare_with_each(run).items():
-        for rater in comparison.raters:
-            low, high = rater.interval or (None, None)
-            row = {"test": test, "clips": comparison.clips, "kappa of": rater.name, **rater.kappa}
-            raters.append(row | {"difference": rater.difference, "low": low, "high": high})
+        for own in comparison.models:
+            low, high = own.interval or (None, None)
+            row = {
+                "test": test,
+                "clips": comparison.clips,
+                "model": own.name,
+                "kappa with annotators": own.mean,
+                "annotators' kappa": comparison.mean,
+                "difference": own.difference,
+                "low": low,
+                "high": high,
+            }
+            raters.append(row)
     tables["annotators"] = raters
 
     parts = [describe(tables), fill(_describe_means(run)), describe(_clips(run))]

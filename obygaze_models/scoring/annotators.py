@@ -1,8 +1,8 @@
-"""Compare models with each of several annotators, by agreement beyond chance.
+"""Compare models with any number of annotators, by agreement beyond chance.
 
-Models and annotators are compared on the clips that all annotators labelled and all models
-predicted. The difference between a model's agreement with the annotators and the annotators'
-agreement with each other has an interval over films.
+Models and annotators are compared on the clips that two annotators or more labelled and all models
+predicted; each kappa is of the clips that both called. The difference between a model's mean kappa
+with the annotators and the annotators' mean kappa with each other has an interval over films.
 """
 
 from __future__ import annotations
@@ -20,39 +20,49 @@ from obygaze_models.scoring.intervals import (
     shortage,
     weigh_groups,
 )
-from obygaze_models.scoring.number_scores import Array, none_if_nan
+from obygaze_models.scoring.number_scores import Array, none_if_nan, ratio
 
 
-class Rater(msgspec.Struct, frozen=True):
-    """A model or an annotator.
+class ModelComparison(msgspec.Struct, frozen=True):
+    """A model beside annotators.
 
     Parameters
     ----------
-    name, kind
-        The name, and the kind: ``model`` or ``annotator``.
-    kappa
-        The kappa with each annotator; for an annotator, with each other annotator.
+    name
+        The model's name.
+    kappas, mean
+        The kappa with each annotator, and the mean of those that are defined.
     difference, interval
-        For models: the mean kappa with the annotators, minus the annotators' mean kappa with each
-        other; and the interval of this difference, unless there is too little data.
+        The mean minus the annotators' mean kappa with each other; and the interval of this
+        difference, unless there is too little data.
     """
 
     name: str
-    kind: str
-    kappa: dict[str, float | None]
-    difference: float | None = None
-    interval: tuple[float, float] | None = None
+    kappas: list[float | None]
+    mean: float | None
+    difference: float | None
+    interval: tuple[float, float] | None
 
 
 class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
     """A comparison of models and annotators on a test set; see `compare_with_annotators`.
 
-    `clips` is the number of clips that all annotators labelled and all models predicted.
+    Parameters
+    ----------
+    annotators, clips
+        The names of the annotators, and the number of compared clips.
+    kappas, mean
+        The kappa of each annotator with each annotator (None with themselves, and where it is
+        undefined), and the mean of those that are defined.
+    models
+        The models.
     """
 
     annotators: list[str]
     clips: int
-    raters: list[Rater]
+    kappas: list[list[float | None]]
+    mean: float | None
+    models: list[ModelComparison]
 
 
 def compare_with_annotators(
@@ -80,59 +90,69 @@ def compare_with_annotators(
 
     Returns
     -------
-    The comparison on clips that all annotators labelled and all models predicted, or None if there
-    are no such clips or fewer than two annotators.
+    The comparison on clips that two annotators or more labelled and all models predicted, or None
+    if there are no such clips.
     """
-    answered = [codes >= 0 for codes in votes.values()]
-    answered += [np.isfinite(values) for values in predictions.values()]
-    rows = np.flatnonzero(np.logical_and.reduce(answered))
-    if not len(rows) or len(votes) < 2:
+    labels = np.array([*votes.values()])
+    chosen = (labels >= 0).sum(axis=0) > 1
+    for values in predictions.values():
+        chosen &= np.isfinite(values)
+    rows = np.flatnonzero(chosen)
+    if not len(rows):
         return None
 
     film, count = group_columns([films[row] for row in rows.tolist()])
     weights = weigh_groups(count)[:, film]
-    labels = {name: codes[rows] for name, codes in votes.items()}
-
+    labels = labels[:, rows]
+    table = np.full((len(labels), len(labels)), np.nan)
     pairs = []
-    with_others: dict[str, dict[str, float | None]] = {name: {} for name in labels}
-    for first, second in combinations(labels, 2):
+    for first, second in combinations(range(len(labels)), 2):
         kappas = nominal_kappa(labels[first], labels[second], weights)
+        table[first, second] = table[second, first] = kappas[0]
         pairs.append(kappas)
-        with_others[first][second] = none_if_nan(kappas[0])
-        with_others[second][first] = none_if_nan(kappas[0])
-    agreement = np.mean(pairs, axis=0)
+    agreement = _mean_of_defined(pairs)
 
-    counts = [np.bincount(codes, minlength=classes) for codes in labels.values()]
+    counts = [np.bincount(codes[codes >= 0], minlength=classes) for codes in labels]
     too_few = shortage(np.min(counts, axis=0).tolist(), count)
-    raters = []
+    models = []
     for name, values in predictions.items():
-        kappa = {}
-        own = []
-        for who, codes in labels.items():
-            kappas = nominal_kappa(codes, values[rows], weights)
-            own.append(kappas)
-            kappa[who] = none_if_nan(kappas[0])
-        differences = np.mean(own, axis=0) - agreement
-        estimate = estimate_weighted(differences, folds=count if cross_validated else 1)
+        own = [nominal_kappa(codes, values[rows], weights) for codes in labels]
+        mean = _mean_of_defined(own)
+        estimate = estimate_weighted(mean - agreement, folds=count if cross_validated else 1)
         interval = None
         if not too_few:
             interval = estimate.interval
-        raters.append(Rater(name, "model", kappa, estimate.value, interval))
-    for name, kappa in with_others.items():
-        raters.append(Rater(name, "annotator", kappa))
+        with_each = [none_if_nan(kappas[0]) for kappas in own]
+        models.append(
+            ModelComparison(name, with_each, none_if_nan(mean[0]), estimate.value, interval)
+        )
+    return AnnotatorComparison(
+        annotators=[*votes],
+        clips=len(rows),
+        kappas=[list(map(none_if_nan, row)) for row in table],
+        mean=none_if_nan(agreement[0]),
+        models=models,
+    )
 
-    return AnnotatorComparison(annotators=[*votes], clips=len(rows), raters=raters)
+
+def _mean_of_defined(kappas: Sequence[Array]) -> Array:
+    """Return the mean of kappas that are defined, for each row of weights."""
+    values = np.array(kappas)
+    return ratio(np.nansum(values, axis=0), (~np.isnan(values)).sum(axis=0))
 
 
 def nominal_kappa(labels: Array, predictions: Array, weights: Array) -> Array:
     """Return Cohen's kappa of two raters' class codes [N], for each row of weights [draws, N].
 
+    Clips that a rater did not call have a negative code, and do not count.
+
     Examples
     --------
-    >>> nominal_kappa(np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1]), np.ones((1, 4)))
+    >>> nominal_kappa(np.array([0, 0, 1, 1, -1]), np.array([0, 1, 1, 1, 1]), np.ones((1, 5)))
     array([0.5])
     """
     classes = 1 + int(max(labels.max(), predictions.max()))
-    cells = labels * classes + predictions.astype(np.int64)
-    counts = weights @ np.eye(classes**2)[cells]
+    both = (labels >= 0) & (predictions >= 0)
+    cells = labels[both] * classes + predictions[both].astype(np.int64)
+    counts = weights[:, both] @ np.eye(classes**2)[cells]
     return cohen_kappas(counts.reshape(-1, classes, classes))

@@ -11,17 +11,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 from sklearn.metrics import accuracy_score, cohen_kappa_score, confusion_matrix
 
 import obygaze_features as of
-from obygaze_features.annotations.agreement import find_differences, find_pairs
+from obygaze_features.annotations.agreement import find_differences, read_votes
 from obygaze_features.annotations.agreement_measures import (
+    alpha,
     cohen_kappa,
     confusion,
     distances_of,
+    estimate_alpha,
     gamma,
-    krippendorff_alpha,
     measures,
+    meetings,
 )
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level
@@ -36,6 +39,11 @@ CODES = ["EN", "HN", "NS", "S"]
 TENTHS = {"ENHN": 3, "ENNS": 7, "ENS": 10, "HNNS": 4, "HNS": 7, "NSS": 3}
 OWN = {"origin": "annotator"}
 levels = st.lists(st.tuples(st.sampled_from(CODES), st.sampled_from(CODES)), min_size=1)
+
+
+def table(a, b, codes=CODES):
+    ranks = [np.array([codes.index(level) for level in side], int) for side in (a, b)]
+    return confusion(*ranks, len(codes))
 
 
 def apart(a, b):
@@ -65,7 +73,7 @@ def make_manifest(films, seconds=60.0, spans=None):
 def test_gamma_equals_the_exact_definition(pairs):
     """The mean distance over all orders of one annotator's levels is what gamma expects."""
     a, b = zip(*pairs[:5], strict=True)
-    values = measures(confusion(a, b, CODES), PAPER)
+    values = measures(table(a, b), PAPER)
     assert values["distance"] == close(float(apart(a, b)))
     orders = [apart(a, order) for order in permutations(b)]
     expected = sum(orders) / len(orders)
@@ -77,45 +85,65 @@ def test_gamma_equals_the_exact_definition(pairs):
     without = None
     if sure:
         first, second = zip(*sure, strict=True)
-        without = measures(confusion(first, second, CODES), PAPER)["gamma"]
+        without = measures(table(first, second), PAPER)["gamma"]
     assert values["gamma_without_not_sure"] == (None if without is None else close(without))
-    same = measures(confusion(a, a, CODES), PAPER)
+    same = measures(table(a, a), PAPER)
     assert (same["distance"], same["gamma"], same["gamma_uniform"]) == (0, 1, 1)
 
 
 def test_gamma_is_none_where_undefined():
-    empty = confusion([], [], CODES)
+    empty = table([], [])
     assert gamma(empty, PAPER.matrix) is cohen_kappa(empty) is None
-    assert krippendorff_alpha(empty, PAPER.matrix) is None
+    assert alpha(empty) is None
     scheme = LabelScheme("tension", (Level("calm", "Calm"), Level("uneasy", "U"), Level("x", "X")))
     distances = distances_of(scheme)
-    values = measures(confusion(["calm", "x"], ["uneasy", "calm"], scheme.codes), distances)
+    values = measures(table(["calm", "x"], ["uneasy", "calm"], scheme.codes), distances)
     assert (distances.name, values["distance"]) == ("even", 0.75)
     assert "gamma_without_not_sure" not in values
     backwards = replace(of.obygaze_scheme(), levels=of.obygaze_scheme().levels[::-1])
     assert (distances_of(backwards).matrix == PAPER.matrix[::-1, ::-1]).all()
 
 
-@given(levels)
-def test_alpha_equals_the_krippendorff_package(labels):
-    a, b = zip(*labels, strict=True)
-    values = measures(confusion(a, b, CODES), PAPER)
-    ranks = np.array([[CODES.index(level) for level in entry] for entry in (a, b)], dtype=float)
+@given(st.lists(st.lists(st.integers(-1, 3), min_size=5, max_size=5), min_size=2, max_size=9))
+def test_alpha_of_any_number_equals_the_krippendorff_package(labels):
+    codes = np.array(labels)
+    ranks = np.where(codes < 0, np.nan, codes)
+    paired = codes[:, (codes >= 0).sum(axis=0) > 1]
     for level in ("nominal", "ordinal"):
-        result = values[f"alpha_{level}"]
-        if len({*a, *b}) == 1:
+        result = alpha(meetings(codes, 4), is_ordinal=level == "ordinal")
+        if len({*paired[paired >= 0]}) < 2:
             assert result is None
             continue
         expected = krippendorff.alpha(
-            reliability_data=ranks, level_of_measurement=level, value_domain=[0.0, 1.0, 2.0, 3.0]
+            reliability_data=ranks,
+            level_of_measurement=level,
+            value_domain=[0.0, 1.0, 2.0, 3.0],
         )
         assert result == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_interval_of_alpha_is_a_jackknife_over_films():
+    rng = np.random.default_rng(3)
+    films = [rng.integers(-1, 4, (3, 40)) for _ in range(6)]
+    value, interval = estimate_alpha(np.array([meetings(codes, 4) for codes in films]))
+
+    def alpha_of(some):
+        ranks = np.hstack(some).astype(float)
+        ranks[ranks < 0] = np.nan
+        return krippendorff.alpha(reliability_data=ranks, level_of_measurement="nominal")
+
+    others = [alpha_of(films[:one] + films[one + 1 :]) for one in range(6)]
+    half = stats.t.ppf(0.975, 5) * np.sqrt(5 / 6 * np.var(others) * 6)
+    assert value == close(alpha_of(films))
+    assert interval == pytest.approx((value - half, value + half), abs=1e-6)
+    fewer = np.array([meetings(codes, 4) for codes in films[:4]])
+    assert estimate_alpha(fewer).interval is None
 
 
 def differences(pairs, spans=None):
     ann, bea = zip(*pairs, strict=True)
     manifest = make_manifest({"c": {"ann": ann, "bea": bea}}, spans=spans)
-    return find_differences(find_pairs(manifest)[0], manifest.items, PAPER)
+    return find_differences(read_votes(manifest))
 
 
 def test_differing_stretches_have_levels_times_and_distance():
@@ -123,9 +151,9 @@ def test_differing_stretches_have_levels_times_and_distance():
     spans = [(0, 10), (10, 20), (20, 25), (25, 40), (40, 41), (41, 50)]
     first, second = differences(labels, spans)
     assert first == {
-        "film": "c", "a": "ann", "b": "bea", "first": "c-01", "last": "c-02", "clips": 2,
-        "seconds": 15, "start": 10, "end": 25, "levels_a": ["EN", "HN"], "levels_b": ["S"],
-        "distance": close(0.85),
+        "film": "c", "title": "c", "first": "c-01", "last": "c-02", "clips": 2, "seconds": 15,
+        "start": 10, "end": 25, "distance": close(0.85),
+        "levels_of_ann": ["EN", "HN"], "levels_of_bea": ["S"],
     }  # fmt: skip
     assert (second["first"], second["last"], second["seconds"]) == ("c-04", "c-05", 10)
     assert second["distance"] == close(0.35)
@@ -191,9 +219,9 @@ def test_agreement_prints_and_writes_its_tables(agreement, tmp_path):
     [pair] = result["pairs"]
     assert (pair["clips"], pair["equal"]) == (20, close(accuracy_score(A + B, B + B)))
     assert pair["kappa"] == close(kappas[1])
-    counts = [[row[code] for code in CODES] for row in result["levels"]]
+    counts = [[row[code] for code in CODES] for row in result["pair_levels"]]
     assert counts == confusion_matrix(A + B, B + B, labels=CODES).tolist()
-    row, identical = csv_rows(out / "agreement.csv")
+    _, row, identical = csv_rows(out / "pairs.csv")
     assert (row["film"], row["title"], row["a"]) == ("tt0467406", "Juno (2007)", "ann")
     assert (row["distance"], row["gamma"]) == ("0.12", "0.710145")
     assert (identical["distance"], identical["gamma"], identical["kappa"]) == ("0", "1", "1")
@@ -206,7 +234,8 @@ def test_results_do_not_depend_on_the_order_of_annotators(agreement):
     films = {"one": {"ann": A, "bea": B}}
     result = agreement(films, "--json")
     assert agreement(films, "--json", "--labels", "bea", "--labels", "ann") == result
-    assert "no clip has two annotators' labels" in agreement(films | {"two": {"ann": A}}, code=3)
+    for apart in (films | {"two": {"ann": A}}, {"one": {"ann": A}, "two": {"bea": B}}):
+        assert "no clip has two annotators' labels" in agreement(apart, code=3)
 
 
 def test_labels_that_depend_on_each_other_are_not_compared(agreement):
@@ -216,7 +245,7 @@ def test_labels_that_depend_on_each_other_are_not_compared(agreement):
         output = " ".join(agreement(films, *options, code=2).split())
         assert "ann (annotator), bea (annotator), merged (merge)" in output
     with pytest.raises(UsageError, match="two annotators"):
-        find_pairs(make_manifest({"one": {"ann": A}}))
+        read_votes(make_manifest({"one": {"ann": A}}))
 
 
 CONCEPTS = ["Look", "Body", "Speech"]
@@ -241,21 +270,59 @@ def test_label_sets_are_compared_as_by_scikit_learn(pairs):
     a, b = ([level for level, _ in side] for side in (ann, bea))
     [pair] = result.pairs
     assert (pair["clips"], pair["equal"]) == (len(ids), close(accuracy_score(a, b)))
-    counts = [[row[code] for code in CODES] for row in result.levels]
+    counts = [[row[code] for code in CODES] for row in result.pair_levels]
     assert counts == confusion_matrix(a, b, labels=CODES).tolist()
-    by_film = {film: [n for n in range(len(ids)) if film == f"f{n % 2 == 0}"]
-               for film in ("fTrue", "fFalse")}  # fmt: skip
-    for film, rows in {"": range(len(ids)), **by_film}.items():
-        concepts = result.concepts
-        if film:
-            concepts = [row for row in result.concepts_by_film if row["film"] == film]
-        for row in concepts:
-            marks = [[row["concept"] in side[n][1] for n in rows] for side in (ann, bea)]
-            assert (row["share_a"], row["share_b"]) == close(list(map(fmean, marks)))
-            kappa = None if all(map(all, marks)) else close(cohen_kappa_score(*marks))
-            assert row["kappa"] == kappa
-        marked = {name for n in rows for _, names in pairs[n] for name in names}
-        assert [row["concept"] for row in concepts] == [n for n in CONCEPTS if n in marked]
+    rows = {row["marked"]: row for row in result.concepts}
+    assert rows.keys() == {name for marks in pairs for _, names in marks for name in names} | {
+        "Voice"
+    }
+    for name in rows.keys() - {"Voice"}:
+        marks = [[name in own for _, own in side] for side in (ann, bea)]
+        shares = [sum(mark) / (len(ids) + 1) for mark in marks]
+        row = rows[name]
+        assert [row["share_of_ann"], row["share_of_bea"]] == close(shares)
+        expected = None
+        data = np.array(marks, int)
+        if np.ptp(data):
+            expected = close(krippendorff.alpha(data, level_of_measurement="nominal"))
+        assert row["alpha"] == expected
+
+
+def test_nine_people_are_compared_as_by_the_krippendorff_package(tmp_path, obygaze):
+    example = tmp_path / "nine"
+    obygaze("annotations", "example", example, code=0)
+    timelines = of.Timelines.from_csv(
+        example / "segments.csv",
+        {"level": "arousal", "concepts": "emotion"},
+        example / "films.csv",
+        levels=["none", "low", "high"],
+    )
+    projected = of.project(timelines, 10)
+    projected.save(tmp_path / "m")
+    printed = obygaze("annotations", "agreement", tmp_path / "m", "-o", tmp_path / "out", code=0)
+    assert len(printed.output.splitlines()) <= 40
+
+    rows = {row["marked"]: row for row in csv_rows(tmp_path / "out/agreement.csv")}
+    assert float(rows["all levels"]["alpha"]) == pytest.approx(0.347, abs=5e-4)
+    assert float(rows["all levels, in order"]["alpha"]) == pytest.approx(0.444, abs=5e-4)
+    assert len(csv_rows(tmp_path / "out/pairs.csv")) == 2 * 36
+    marks = np.array([["fear" in c for c in own.concepts] for own in projected.label_sets])
+    expected = krippendorff.alpha(
+        reliability_data=marks.astype(int), level_of_measurement="nominal"
+    )
+    assert float(rows["fear"]["alpha"]) == pytest.approx(expected, abs=1e-5)
+    assert float(rows["fear"]["share"]) == pytest.approx(marks.mean(), abs=1e-5)
+
+    high = {}
+    for rule in ("highest", "majority", "median", "at-least-9"):
+        merged = projected.merge_labels(rule=rule)
+        high[rule] = (merged.levels.count("high"), len(merged))
+    assert high == {
+        "highest": (607, 709),
+        "majority": (290, 676),
+        "median": (283, 709),
+        "at-least-9": (92, 709),
+    }
 
 
 #: The JSON of label sets, their origin, and whether that is an annotator.
@@ -302,7 +369,7 @@ def test_tables_with_a_named_annotator_are_compared(tmp_path, obygaze):
     obygaze(*label, third, code=0)
     assert of.Manifest.load(folder).annotators == ["Ann_B", "ben"]
     [pair] = json.loads(obygaze(*agree, "--json", code=0).stdout)["pairs"]
-    assert (pair["a"], pair["b"], pair["equal"]) == ("Ann_B", "ben", 0.75)
+    assert (pair["a"], pair["b"], pair["equal"]) == ("Ann B.", "ben", 0.75)
     obygaze("annotations", "merge", folder, code=0)
     assert of.Manifest.load(folder).labels("merged").merged_from == ["Ann_B", "ben"]
     # The third label set has no origin; naming it makes it an annotator's.

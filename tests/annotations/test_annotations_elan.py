@@ -42,8 +42,10 @@ def test_a_file_written_by_pympi_is_read(tmp_path):
         eaf.add_tier(name, ling="below", parent="Bob")
         eaf.add_ref_annotation(name, "Bob", 500, first)
         eaf.add_ref_annotation(name, "Bob", 2500, second)
-    eaf.add_tier("dialogue")
-    eaf.add_annotation("dialogue", 100, 900, "Hello: Look")
+    eaf.add_linguistic_type("segment")
+    for tier, kind in (("dialogue", "default-lt"), ("Cleo", "segment")):
+        eaf.add_tier(tier, kind)
+        eaf.add_annotation(tier, 100, 900, "Hello: Look")
     eaf.to_file(str(tmp_path / "Juno 2007.eaf"))
     result = of.Timelines.from_elan(tmp_path / "Juno 2007.eaf")
     assert result.segments == (
@@ -57,7 +59,7 @@ def test_a_file_written_by_pympi_is_read(tmp_path):
     assert {remark.where.split(", a")[0]: remark.what for remark in result.remarks} == {
         "Juno 2007.eaf, tier 'shots'": f"unknown level '?'; {LEVELS}",
         "Juno 2007.eaf, tier 'Bob'": f"unknown level 'nothing'; {LEVELS}",
-        "Juno 2007.eaf, tier 'dialogue'": NO_LEVEL,
+        "Juno 2007.eaf, tier 'Cleo'": NO_LEVEL,
         "Juno 2007.eaf, tier 'Bob colour'": OTHER_TIER,
     }
 
@@ -219,11 +221,30 @@ def test_edited_times_and_films_are_read(tmp_path):
     near = [("a", 1.0001, 2), ("b", 1.0004, 3), ("c", 5, 5.0004)]
     near = [Segment("f", who, start, end, "S") for who, start, end in near]
     assert spans_after(*near) == [(1, 2), (1, 3), (5, 5.001)]
-    noted = of.Timelines("t", [Segment("f", "a", 0, 1, "S")], films={"f": Film("Noted", 90.5)})
-    [(name, text)] = elan_files(noted).items()
-    path = write(tmp_path / name, text)
-    given_film = {"f": Film("Given")}
-    assert of.Timelines.from_elan(path, films=given_film).films == {"f": Film("Given", 90.5)}
+    films = {"f": Film("Noted", 90.5, media="f.mkv")}
+    segments = [Segment("f", "a", 0.3, 0.8, "S"), Segment("f", "a", 1.000417, 2, "S")]
+    [(name, text)] = elan_files(of.Timelines("t", segments, films=films)).items()
+    # The sound has another origin than the video, before which the first segment starts.
+    text = text.replace("<MEDIA_DESCRIPTOR", """
+        <MEDIA_DESCRIPTOR MEDIA_URL="f.wav" MIME_TYPE="audio/wav" TIME_ORIGIN="7" />
+        <MEDIA_DESCRIPTOR TIME_ORIGIN="-600" """)  # fmt: skip
+    path = write(tmp_path / name, text.replace("f.mkv", r"file:///C:\films/The f.mkv", 1))
+    back = of.Timelines.from_elan(path, films={"f": Film("Given")})
+    assert back.films == {"f": Film("Given", 89.9, media="The f.mkv")}
+    cut = Segment("f", "a", 0.0, 0.2, "S")
+    assert back.segments == (cut, Segment("f", "a", 0.400417, 1.4, "S"))
+    assert {*of.project(back, 10).grid.items.media} == {"The f.mkv"}
+
+
+def test_pick_lists_are_proposed_as_levels(tmp_path, obygaze):
+    texts = ["none", "very $low"]
+    tiers = [Tier(name, "x", [Annotation(0, 1000, name)]) for name in texts]
+    new = to_eaf(Document(tiers), {"levels": dict.fromkeys(texts, "")})
+    for text in (new, re.sub(r"_ML|\s*<CVE_VALUE.*?>|</CVE_VALUE>\s*", "", new)):
+        path = write(tmp_path / "f.eaf", text)
+        command = ("annotations", "import", "elan", path, "-o", tmp_path / "t")
+        refused(obygaze(*command), "'levels' (--levels 'none,very $low')")
+    obygaze(*command, "--levels", "none,very $low", code=0)
 
 
 EAF = to_eaf(Document([Tier("a", "segment", [Annotation(0, 1000, "Sure", {"comment": "why"})])]))

@@ -1,5 +1,6 @@
 """Grids of clips, projection onto them, and merging, by the paper's example and exact fractions."""
 
+import unicodedata
 from dataclasses import replace
 from fractions import Fraction
 
@@ -14,7 +15,9 @@ from obygaze_features.annotations.grid import read_grid
 from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.annotations.project import project
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
+from obygaze_features.items.items import safe_id
 from obygaze_features.manifests import Concept, Item, Items, LabelScheme, LabelSet, Level
+from tests.kit.files import write
 from tests.kit.timelines import FIRST, SECOND, grid, pairs, segments, worked
 
 LEVELS = ("EN", "HN", "NS", "S")
@@ -131,6 +134,62 @@ def test_the_order_of_segments_does_not_matter(first, second, chance):
     merged = merge_labels(same, clips)
     assert (merged.levels, merged.concepts) == (same[0].levels, same[0].concepts)
     assert merged.ratio == same[0].ratio
+
+
+VOTE = st.none() | st.tuples(st.sampled_from(LEVELS), st.sets(st.sampled_from(CONCEPTS)))
+
+
+@given(st.lists(VOTE, min_size=2, max_size=9), st.integers(1, 9))
+def test_each_rule_merges_a_clip_as_by_hand(votes, k):
+    clip = of.Manifest("m", Items.of([Item("a", film="f")]))
+    sets = []
+    for number, vote in enumerate(votes):
+        given_votes = [vote] if vote else []
+        levels = [level for level, _ in given_votes]
+        marks = [tuple(names) for _, names in given_votes]
+        sets.append(LabelSet(f"p{number}", ["a"] * len(levels), levels, marks))
+
+    ranks = sorted(LEVELS.index(vote[0]) for vote in votes if vote)
+    half = len(ranks) // 2 + 1
+    counts = sorted((ranks.count(rank), rank) for rank in {*ranks})
+    is_tied = len(counts) > 1 and counts[-1][0] == counts[-2][0]
+    expected = {
+        "highest": ranks[-1] if ranks else None,
+        "majority": counts[-1][1] if ranks and not is_tied else None,
+        "median": ranks[-half] if ranks else None,
+    }
+    if k <= len(votes):
+        expected[f"at-least-{k}"] = ranks[-k] if len(ranks) >= k else None
+    for rule, rank in expected.items():
+        merged = merge_labels(sets, clip, rule=rule)
+        assert merged.levels == ([] if rank is None else [LEVELS[rank]])
+        assert merged.about["undecided"] == (bool(ranks) and rank is None)
+        if rank is None:
+            continue
+        present = [vote for vote in votes if vote]
+        voters = [names for level, names in present if LEVELS.index(level) == rank]
+        if rule not in ("highest", "majority"):
+            voters = [names for level, names in present if LEVELS.index(level) >= rank]
+        needed = {"highest": 1, f"at-least-{k}": k}.get(rule, len(voters) // 2 + 1)
+        kept = {name for name in CONCEPTS if sum(name in names for names in voters) >= needed}
+        assert {*merged.concepts[0]} == kept
+    with pytest.raises(UsageError, match="at-least-K"):
+        merge_labels(sets, clip, rule="at-least-0")
+    with pytest.raises(UsageError, match=f"only {len(sets)} annotators"):
+        merge_labels(sets, clip, rule=f"at-least-{len(sets) + 1}")
+
+
+def test_names_in_any_script_stay_beside_their_ids(tmp_path):
+    names = ["ליאור", "Łukasz", "Søren", "Иван", "Zoë"]
+    rows = [f"film,{name},0,60,S" for name in names]
+    rows.append(f"film,{unicodedata.normalize('NFD', 'Zoë')},60,90,S")  # as a Mac writes it
+    table = write(tmp_path / "marks.csv", "film,annotator,start,end,level", *rows)
+    of.Timelines.from_csv(table).save(tmp_path / "t")
+    projected = project(of.Timelines.load(tmp_path / "t"), 60)
+    projected.save(tmp_path / "m")
+    manifest = of.Manifest.load(tmp_path / "m")
+    shown = {own: manifest.labels(own).display_name for own in manifest.annotators}
+    assert shown == {safe_id(name): name for name in names}
 
 
 def test_segments_outside_all_clips_are_left_out():

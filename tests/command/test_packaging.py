@@ -26,11 +26,12 @@ def test_all_shipped_manifests_are_in_the_wheel() -> None:
     example = ROOT / "examples/mobygaze"
     shipped = {name for name in wheel["only-include"] if name.startswith("examples/")}
     names = {path.name for path in example.iterdir() if path.suffix not in (".sh", ".py")}
-    assert shipped == {f"examples/mobygaze/{name}" for name in names}
+    assert shipped == {"examples/forrest-gump", *(f"examples/mobygaze/{name}" for name in names)}
     assert {*EXPERIMENTS} == {path.name for path in example.glob("*.toml")}
     assert om.load_experiment(example / "reasons.toml").estimators == ("pcbm-logistic",)
     assert wheel["sources"] == {
         "manifests": "obygaze_features/reference",
+        "examples/forrest-gump": "obygaze_features/reference/forrest-gump",
         "examples/mobygaze": "obygaze_features/reference/mobygaze",
     }
     for name in here:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from obygaze_features.errors import ExperimentError, UnknownItem
 from obygaze_features.manifests import LabelSet, Manifest
 from obygaze_models.results.annotators import compare_with_each
 from obygaze_models.results.summary import describe_run, headline
+from obygaze_models.scoring.annotators import compare_with_annotators
 from tests.conftest import run_obygaze
 from tests.kit.floats import close
 from tests.kit.run import write_experiment, write_store
@@ -152,12 +154,33 @@ def test_kappas_equal_those_of_scikit_learn(timed, annotated):
     labels = [dict(zip(own.ids, own.levels, strict=True)) for own in sets]
     shared = [clip for clip in called.index if {own[clip] for own in labels} <= {"HN", "S"}]
     assert comparison.clips == len(shared)
-    [model] = [rater for rater in comparison.raters if rater.kind == "model"]
-    for name, own in zip(("ada", "cy"), labels, strict=True):
-        theirs = cohen_kappa_score([own[c] for c in shared], called[shared].tolist())
-        assert model.kappa[name] == close(theirs)
+    [model] = comparison.models
+    theirs = []
+    for own in labels:
+        theirs.append(cohen_kappa_score([own[c] for c in shared], called[shared].tolist()))
     between = cohen_kappa_score(*([own[clip] for clip in shared] for own in labels))
-    assert model.difference == close(np.mean([*model.kappa.values()]) - between)
+    assert model.kappas == close(theirs)
+    assert comparison.kappas == [[None, close(between)], [close(between), None]]
+    assert (model.mean, comparison.mean) == close((np.mean(theirs), between))
+    assert model.difference == close(np.mean(theirs) - between)
+
+
+def test_each_kappa_is_of_the_clips_that_both_called():
+    rng = np.random.default_rng(5)
+    votes = {name: rng.integers(-1, 2, 60) for name in "abcdefghi"}
+    called = rng.integers(0, 2, 60).astype(float)
+    called[:5] = np.nan
+    comparison = compare_with_annotators(votes, {"m": called}, ["film"] * 60, 2)
+    chosen = np.isfinite(called) & ((np.array([*votes.values()]) >= 0).sum(axis=0) > 1)
+    kappas = []
+    for first, second in combinations(votes.values(), 2):
+        both = chosen & (first >= 0) & (second >= 0)
+        kappas.append(cohen_kappa_score(first[both], second[both]))
+    assert (comparison.clips, comparison.mean) == (chosen.sum(), close(np.mean(kappas)))
+    both = chosen & (votes["a"] >= 0)
+    assert comparison.models[0].kappas[0] == close(
+        cohen_kappa_score(votes["a"][both], called[both])
+    )
 
 
 def test_held_out_predictions_are_written_with_their_annotations(annotated, tmp_path):

@@ -27,7 +27,7 @@ SCHEME = LabelScheme(
 FILMS = {
     "1984": Film("1984", 95.5),
     "Kite_Wind": Film("Kite & Wind", 61.25, "Kite & Wind"),
-    "M": Film("M: eine Stadt, 1931", 120.000021),
+    "M": Film("M: eine Stadt, 1931", 120.000021, media="M 100%.AVI"),
 }
 ANNOTATORS = {"Ann_B": "Ann B.", "zoe": ""}
 MARKS = [

@@ -6,6 +6,8 @@ from html import unescape
 from importlib.resources import files
 from pathlib import Path
 
+import krippendorff
+import numpy as np
 import pytest
 from msgspec import structs
 
@@ -54,6 +56,11 @@ class Page:
     def row(self, name, number=0):
         """Return the cells beside a heading; `number` counts the rows with this heading."""
         return [row[1:] for row in self.rows if row and row[0] == name][number]
+
+
+def nominal_alpha(*raters):
+    """Krippendorff's alpha of raters' numbers, by another package."""
+    return krippendorff.alpha(np.array(raters, float), level_of_measurement="nominal")
 
 
 def plain(html):

@@ -9,11 +9,9 @@ from scipy import stats
 from sklearn.metrics import cohen_kappa_score, f1_score, roc_auc_score
 
 import obygaze_models as om
-from tests.report.conftest import EIGHT, Page
+from tests.report.conftest import EIGHT, Page, nominal_alpha
 
 FILMS = len(EIGHT)
-DISTANCES = [[0, 0.3, 0.7, 1], [0.3, 0, 0.4, 0.7], [0.7, 0.4, 0, 0.3], [1, 0.7, 0.3, 0]]
-"""The paper's distances of its four levels."""
 CODES = ["EN", "HN", "NS", "S"]
 
 
@@ -113,32 +111,36 @@ def levels(clips):
     return [clips[f"label of annotator{number}"] for number in (1, 2)]
 
 
-def test_annotators_are_counted_and_compared(page, levels):
+@pytest.fixture(scope="module")
+def ranks(levels):
+    return np.array([own.map(CODES.index) for own in levels])
+
+
+def test_annotators_are_counted_and_compared(page, levels, ranks):
     first, second = (own == "S" for own in levels)
     row = page.row("Sure", 0)
     counts = (first & ~second).sum(), (first & second).sum(), (second & ~first).sum()
     assert row[1:4] == [str(count) for count in counts]
-    assert row[-1].startswith(f"{shown(cohen_kappa_score(first, second))} ")
-    chance = sum((levels[0] == code).mean() * (levels[1] == code).mean() for code in CODES)
+    assert row[-1].startswith(f"{shown(nominal_alpha(first, second))} ")
+    counts = np.bincount(ranks.ravel())
+    chance = (counts * (counts - 1)).sum() / (ranks.size * (ranks.size - 1))
     row = page.row("the same level of 4")
     equal = (levels[0] == levels[1]).mean()
     assert row[0] == f"{percent(equal)}%; by chance {percent(chance)}%"
-    assert row[-1].startswith(f"{shown(cohen_kappa_score(*levels))} ")
+    assert row[-1].startswith(f"{shown(nominal_alpha(*ranks))} ")
 
 
-def test_kappa_has_its_jackknife_interval_over_films(page, levels, clips):
+def test_alpha_has_its_jackknife_interval_over_films(page, ranks, clips):
     films = clips["film"]
-    whole = cohen_kappa_score(*levels)
-    left_out = [
-        cohen_kappa_score(*(own[films != film] for own in levels)) for film in films.unique()
-    ]
+    whole = nominal_alpha(*ranks)
+    left_out = [nominal_alpha(*ranks[:, films != film]) for film in films.unique()]
     pseudo = FILMS * whole - (FILMS - 1) * np.array(left_out)
     half = stats.t.ppf(0.975, FILMS - 1) * pseudo.std(ddof=1) / np.sqrt(FILMS)
     ends = f"{shown(whole - half)} to {shown(whole + half)}"
     assert page.row("the same level of 4")[-1] == f"{shown(whole)} {ends}"
 
 
-def test_films_have_their_numbers(page, levels, clips, tables):
+def test_films_have_their_numbers(page, ranks, clips, tables):
     assert page.row("Film")[0].startswith("annotator1, annotator2, the model")
     scores = by_film(tables["level"], roc_auc_score)
     titles = dict(zip(clips["film"], clips["title"], strict=True))
@@ -148,13 +150,11 @@ def test_films_have_their_numbers(page, levels, clips, tables):
     assert order[0] == ranked[0]
     for film in ("tt0467406", "tt0120338"):
         own = clips["film"] == film
-        codes = [level[own].map(CODES.index).to_numpy() for level in levels]
-        distance = np.mean([DISTANCES[a][b] for a, b in zip(*codes, strict=True)])
-        expected = np.mean([DISTANCES[a][b] for a in codes[0] for b in codes[1]])
+        codes = ranks[:, own]
         row = page.row(titles[film])
         assert row[2] == f"{percent((clips['level'][own] == 'S').mean())}%"
         assert row[3] == f"{percent((codes[0] == codes[1]).mean())}%"
-        assert row[4] == shown(1 - distance / expected)
+        assert row[4] == shown(nominal_alpha(*codes))
         assert row[5] == str((tables["level"]["film"] == film).sum())
         assert row[6] == f"{percent(scores[film])}%"
 
@@ -170,7 +170,7 @@ def test_concepts_are_counted_by_level_and_annotator(page, clips):
         assert row[1:4] == shares
         counts = (first & ~second).sum(), (first & second).sum(), (second & ~first).sum()
         assert row[5:8] == [str(count) for count in counts]
-        assert row[-1].startswith(f"{shown(cohen_kappa_score(first, second))} ")
+        assert row[-1].startswith(f"{shown(nominal_alpha(first, second))} ")
 
 
 def test_levels_and_verdicts_are_crossed(page, levels, tables):
@@ -185,6 +185,17 @@ def test_levels_and_verdicts_are_crossed(page, levels, tables):
         own = called[means["positive"] == label]
         row = next(r[1:] for r in page.rows if r and r[0] == name and len(r) == 3)
         assert row == [str(own.sum()), str((~own).sum())]
+
+
+def test_the_model_is_compared_with_each_annotator(page, clips, tables):
+    means = tables["level"].groupby("id")["probability"].mean()
+    votes = clips.set_index("id").join(means, how="inner").filter(regex="^label of|probability")
+    votes = votes[votes.iloc[:, :2].isin(["S", "EN"]).all(axis=1)]
+    first, second = (votes[f"label of annotator{number}"] == "S" for number in (1, 2))
+    kappas = [cohen_kappa_score(own, votes["probability"] > 0.5) for own in (first, second)]
+    assert page.row("the model") == [*map(shown, kappas)]
+    people, model = shown(cohen_kappa_score(first, second)), shown(np.mean(kappas))
+    assert f"annotators: {people}. Of the model with them: {model}." in page.text
 
 
 def test_the_explorer_has_each_prediction(page, tables):

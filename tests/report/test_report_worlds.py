@@ -3,20 +3,24 @@
 import json
 import os
 import re
+from dataclasses import replace
+from html import escape
 from itertools import combinations
 from math import exp
+from statistics import fmean
 
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
 import obygaze_models as om
+from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.errors import ObygazeError
 from obygaze_features.manifests import LabelSet, Manifest
 from tests.kit.files import refused, write
 from tests.kit.run import LEVELS as PAPER
 from tests.kit.run import labelled
 from tests.kit.world2 import ANNOTATORS, CONCEPTS, FILMS, LEVELS, make_world2
-from tests.report.conftest import SURE, Page
+from tests.report.conftest import SURE, Page, nominal_alpha
 
 QUESTIONS = {
     "levels": "Is a clip Loud vs quiet rather than Quiet?",
@@ -39,12 +43,13 @@ def test_a_page_asks_in_the_words_of_its_own_levels(pages2, name):
             assert p == pytest.approx(1000 / (1 + exp(-sum(part for _, part in own))), abs=2)
 
 
-def with_labels(sets, size=40, films=6):
+def with_labels(sets, size=40, films=6, names=None):
     """Return a manifest of clips of some films with these labels, one level a character."""
+    names = names or {name: name for name in sets}
     ids = [f"tt{row % films}-{row:03}" for row in range(size)]
     manifest = labelled(ids, [list(PAPER)[row % 4] for row in range(size)])
     own = [
-        LabelSet(name, ids, [*levels], [()] * size, about={"annotator": name})
+        LabelSet(name, ids, [*levels], [()] * size, about={"annotator": names[name]})
         for name, levels in sets.items()
     ]
     return manifest.with_parts(*own)
@@ -61,8 +66,7 @@ def test_three_annotators_are_counted_by_how_many_marked(tmp_path):
     by = [sum(votes) for votes in zip(*marks, strict=True)]
     row = next(row for row in page.rows if row and row[0] == "Sure" and len(row) == 7)
     assert row[2:5] == [str(by.count(number)) for number in (1, 2, 3)]
-    kappas = [cohen_kappa_score(*pair) for pair in combinations(marks, 2)]
-    assert float(row[-1].replace("−", "-")) == pytest.approx(sum(kappas) / 3, abs=0.006)
+    assert float(row[-1].replace("−", "-")) == pytest.approx(nominal_alpha(*marks), abs=0.006)
 
 
 def test_clips_without_a_film_have_a_page(tmp_path):
@@ -100,12 +104,46 @@ def test_runs_on_other_labels_are_refused(run2, run_world2, tmp_path):
     assert not (tmp_path / "page.html").exists()
 
 
-def test_a_page_compares_at_most_twenty_annotators(tmp_path):
-    sets = {f"a{number:02}": random_levels(number + 1) for number in range(21)}
-    with pytest.raises(ObygazeError, match="at most 20"):
-        om.report(with_labels(sets), tmp_path / "page.html")
-    del sets["a20"]
-    om.report(with_labels(sets), tmp_path / "page.html")
+def test_one_annotators_labels_have_a_page_without_agreement(run_world2, tmp_path):
+    run = run_world2(tmp_path / "run", labels="anna", **SURE)
+    page = Page(om.report(run, tmp_path / "page.html"))
+    assert page.row("Film")[0].startswith("labels, the model")
+    assert "agree" not in page.text
+
+
+@pytest.mark.parametrize("count", [10, 40])
+def test_a_page_compares_any_number_of_annotators(tmp_path, count):
+    sets = {f"a{number:02}": random_levels(number + 1) for number in range(count)}
+    page = Page(om.report(with_labels(sets), tmp_path / "page.html"))
+    assert f"a00, a01, a02, a03 and {count - 4} others" in page.text
+    by = [levels.count("S") for levels in zip(*sets.values(), strict=True)]
+    assert page.data["votes"]["of"] == [by[int(clip[-3:])] for clip in page.data["ids"]]
+    assert [own["name"] for own in page.data["annotators"]] == [*sets]
+    kappas = [cohen_kappa_score(*pair) for pair in combinations(sets.values(), 2)]
+    ends = f"(lowest {min(kappas):.2f}, highest {max(kappas):.2f})".replace("-", "−")
+    assert f"annotators: {fmean(kappas):.2f} {ends}.".replace("-", "−") in page.text
+    matrix = [row for row in page.rows if row[:1] == ["a09"]]
+    assert len(matrix) == (count == 10)
+
+
+def test_names_in_any_script_are_escaped_and_keep_their_direction(tmp_path):
+    names = ("ליאור", "Łukasz", "Søren", "Иван", "<b>Ann</b> " + "x" * 50)
+    sets = {f"a{number}": random_levels(number + 1) for number in range(5)}
+    manifest = with_labels(sets, names=dict(zip(sets, names, strict=True)))
+    page = Page(om.report(manifest, tmp_path / "page.html"))
+    for name in map(escape, names):
+        assert f"<bdi>{name}</bdi>" in page.html
+    assert "<b>Ann" not in page.html
+    assert f'<bdi title="{name}">&lt;b&gt;Ann&lt;/b&gt; xxxx…</bdi>' in page.html
+
+
+def test_a_page_names_the_rule_of_a_merge_and_keeps_undecided_clips(tmp_path):
+    manifest = with_labels({name: random_levels(seed) for seed, name in enumerate("abc", 2)})
+    merged = merge_labels([*map(manifest.labels, "abc")], manifest, rule="majority")
+    manifest = replace(manifest.with_parts(merged), default_labels=merged.name)
+    page = Page(om.report(manifest, tmp_path / "page.html"))
+    assert f"the commonest level counts {merged.about['undecided']} undecided" in page.text
+    assert len(page.data["ids"]) == len(manifest)
 
 
 @pytest.mark.night

@@ -23,6 +23,7 @@ from obygaze_features.common.text import join_some, shorten
 from obygaze_features.errors import AnnotationError, ManifestError, errors_as
 from obygaze_features.items.items import safe_id
 from obygaze_features.manifests.labels import (
+    OWN_LEVELS,
     LabelScheme,
     OwnLevels,
     choose_scheme,
@@ -47,7 +48,13 @@ NO_LEVEL = (
     "has no known level (see --levels); a tier of concepts must depend on a tier with levels, and "
     "be of the type Symbolic Subdivision or Symbolic Association"
 )
+NOTHING_MARKED = (
+    "has no annotations with times and a known level; if the film has nothing to mark, "
+    "mark it once with the lowest level"
+)
 OTHER_TIER = "depends on a tier with levels, but is not named after levels, concepts or comments"
+#: The maximum number of pick-lists that an error proposes as levels.
+MAX_PROPOSALS = 3
 #: The default names of tiers in ELAN and in our template.
 UNNAMED_TIERS = {"annotator1", "default"}
 #: The field that a dependent tier holds, by a word in the tier's name (in the singular).
@@ -89,9 +96,6 @@ def import_timelines(
             continue
         name = film or film_name(document, path.stem)
         files.append(File(path, folder, where, document, name))
-        if not document.tiers:
-            problem = "has no annotations with times; if the film has nothing to mark, mark it once"
-            rows.append(Remark(where, name, "", problem, LEFT_OUT))
         for location, problem in left_out:
             rows.append(Remark(f"{where}, {location}", name, "", problem, LEFT_OUT))
     if not files:
@@ -101,8 +105,17 @@ def import_timelines(
     shared = _shared_tier_names(files)
     details: dict[str, Film] = {}
     for file in files:
-        rows += _rows(file, scheme, shared)
+        of_file = list(_rows(file, scheme, shared))
+        kinds = {tier.kind for tier in file.document.tiers}
+        if not of_file and kinds.isdisjoint(NOT_SEGMENTS):
+            of_file.append(Remark(file.where, file.film, "", NOTHING_MARKED, LEFT_OUT))
+        rows += of_file
         _add_film(details, file.film, _film_of(file.document))
+    if len(errors) == 1 and not any(isinstance(row, SourceRow) for row in rows):
+        raise AnnotationError(
+            f"no annotation has times and a known level ({scheme.order}); {OWN_LEVELS}"
+            f". Pick-lists in the files: {_propose_levels(files)}"
+        )
     for name, listed in read_films(films).items():
         _add_film(details, name, listed)
     return build_timelines(rows=rows, films=details, scheme=scheme, **_about(files))
@@ -132,15 +145,18 @@ def film_name(document: Document, stem: str) -> str:
 
 
 def _film_of(document: Document) -> Film:
-    """Return the title and end of the film, as written by `annotations export`."""
+    """Return the title and end of the film, as written by `annotations export`, and its video."""
     text = document.properties.get(END, "")
-    end = float(text) if re.fullmatch(r"[0-9]{1,9}(\.[0-9]*)?", text) else None
-    return Film(document.properties.get(TITLE, ""), end or None)
+    end = None
+    if re.fullmatch(r"[0-9]{1,8}(\.[0-9]*)?", text):
+        end = round(float(text) + document.origin / 1000, 6)
+    return Film(document.properties.get(TITLE, ""), end or None, media=document.media)
 
 
 def _add_film(films: dict[str, Film], name: str, new: Film) -> None:
     before = films.get(safe_id(name), Film())
-    films[safe_id(name)] = Film(new.title or before.title, new.end or before.end)
+    title = new.title or before.title
+    films[safe_id(name)] = Film(title, new.end or before.end, media=before.media or new.media)
 
 
 def _shared_scheme(files: Iterable[File]) -> LabelScheme | None:
@@ -204,22 +220,23 @@ def field_of(tier: str) -> str | None:
 
 
 def _rows(file: File, scheme: LabelScheme, shared: set[str]) -> Iterator[SourceRow | Remark]:
-    """Yield the rows of a document, and remarks on tiers that are left out.
+    """Yield the rows of a document, and remarks on tiers that are left out by mistake.
 
+    Other tiers without any known level may hold anything, such as the dialogue.
     If only one tier has a `shared` name and no annotator, its annotator is named after the folder,
     unless `file.folder` is empty.
     """
-    exact = _parse_exact_times(file.document.properties.get(TIMES, ""))
+    exact = _parse_exact_times(file.document)
     unnamed = []
     found: list[list[SourceRow]] = []
     for tier in file.document.tiers:
-        if tier.kind in NOT_SEGMENTS:
-            continue
         who = tier.annotator or tier.name
         rows = [_row(file, note, who, exact, scheme) for note in tier.annotations]
-        if not any(scheme.has_level(row.segment.level) for row in rows):
+        has_level = any(scheme.has_level(row.segment.level) for row in rows)
+        if tier.kind == SEGMENT_KIND and not has_level:
             where = f"{file.where}, tier {shorten(tier.name)}"
             yield Remark(where, file.film, "", NO_LEVEL, LEFT_OUT)
+        if tier.kind in NOT_SEGMENTS or not has_level:
             continue
         found.append(rows)
         if tier.name in shared and not tier.annotator:
@@ -278,10 +295,22 @@ def _row(
     return SourceRow(f"{file.where}, {note.location}", segment)
 
 
-def _parse_exact_times(text: str) -> dict[int, float]:
+def _parse_exact_times(document: Document) -> dict[int, float]:
     """Map milliseconds to exact times in seconds. Times changed in ELAN have no entry."""
     exact = {}
-    for word in text.split():
+    for word in document.properties.get(TIMES, "").split():
         if re.fullmatch(r"[0-9]{1,10}\.[0-9]{1,6}", word):
-            exact[round(float(word) * 1000)] = float(word)
+            milliseconds = round(float(word) * 1000) + document.origin
+            exact[milliseconds] = round(float(word) + document.origin / 1000, 6)
     return exact
+
+
+def _propose_levels(files: Iterable[File]) -> str:
+    """Return the pick-lists in files, which may be levels."""
+    pick_lists: dict[str, Sequence[str]] = {}
+    for file in files:
+        pick_lists |= file.document.pick_lists
+    options = []
+    for name, texts in pick_lists.items():
+        options.append(f"{shorten(name)} (--levels {shorten(','.join(texts))})")
+    return join_some(options, MAX_PROPOSALS) or "none"

@@ -15,7 +15,7 @@ function show_clip(clip) {
   find("before").disabled = place <= 0;
   find("after").disabled = place >= around.length - 1;
   find("place").textContent = `${place + 1} of ${around.length}`;
-  find("clip-title").textContent = `${film_of(clip).title}, ${scene(clip)}`;
+  find("clip-title").replaceChildren(named(film_of(clip).title), `, ${scene(clip)}`);
   find("clip-body").replaceChildren(...[video(clip) ?? picture(clip), labels_table(clip), why_list(clip), make("p", { class: "note" }, data.ids[clip])].filter(Boolean));
   find("clip-title").focus();
   write_address();
@@ -27,15 +27,12 @@ function step(by) {
 }
 
 function labels_table(clip) {
-  const rows = data.annotators.map((own) => {
+  const all = votes ? [...sets, ...data.annotators] : sets;
+  const rows = all.map((own) => {
     if (own.level[clip] === null) return null;
     const level = data.levels[own.level[clip]];
-    return make("tr", {}, make("th", { scope: "row" }, own.name), make("td", {}, square(level), level.name), make("td", {}, concepts_of(own.shows[clip])));
+    return make("tr", {}, make("th", { scope: "row" }, named(own.name)), make("td", {}, square(level), level.name), make("td", {}, concepts_of(own.shows[clip])));
   });
-  const level = level_of(clip);
-  if (!data.annotators.length && level) {
-    rows.push(make("tr", {}, make("th", { scope: "row" }, "label"), make("td", {}, square(level), level.name), make("td", {}, concepts_of(data.shows[clip]))));
-  }
   if (view) {
     const value = tested(clip) ? `${view.classes[view.shown]} ${decimals(probability(clip))}` : "not tested";
     rows.push(make("tr", {}, make("th", { scope: "row" }, view.model), make("td", {}, value), make("td", {}, wrong(clip) ? "differs from the label" : "")));

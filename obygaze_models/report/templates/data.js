@@ -15,6 +15,12 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
+// A name or a title, in any script and direction.
+const named = (text) => make("bdi", {}, text);
+function head(name) {
+  const letters = [...name];
+  return make("bdi", { title: name }, letters.length > 16 ? `${letters.slice(0, 15).join("")}…` : name);
+}
 const button = (words, click) => make("button", { type: "button", click }, words);
 const square = (level) => make("i", { class: `square ${level.colour}` });
 const decimals = (value, digits = 2) => value.toFixed(digits).replace("-", "−");
@@ -37,6 +43,13 @@ function clock(seconds) {
 const film_of = (clip) => data.films[data.film[clip]];
 const level_of = (clip) => data.levels[data.level[clip]] ?? null;
 const concepts_of = (shown) => shown.map((concept) => data.concepts[concept]).join(", ");
+
+// What lanes and tables show of each clip: the annotators' labels, or only the page's labels if there
+// are too many annotators, or none.
+const labels = { name: "label", level: data.level, shows: data.shows };
+const sets = data.annotators.length && !data.votes ? data.annotators : [labels];
+const votes = data.votes?.of ?? null;
+const many = votes && `${data.votes.level}, of ${data.annotators.length}`;
 
 // The name of a clip within its film: its time, scene number or id.
 function scene(clip) {
@@ -83,10 +96,10 @@ function reasons(clip) {
 // A clip in one line, for tooltips and screen readers.
 function sentence(clip) {
   const parts = [scene(clip)];
-  for (const own of data.annotators) {
-    if (own.level[clip] !== null) parts.push(`${own.name}: ${data.levels[own.level[clip]].name}`);
+  for (const own of sets) {
+    if (own.level[clip] !== null) parts.push(`\u2068${own.name}\u2069: ${data.levels[own.level[clip]].name}`);
   }
-  if (!data.annotators.length && level_of(clip)) parts.push(level_of(clip).name);
+  if (votes) parts.push(`${many}: ${votes[clip]}`);
   if (tested(clip)) parts.push(`${view.classes[view.shown]} ${decimals(probability(clip))}`);
   return parts.join("; ");
 }

@@ -69,10 +69,11 @@ function filter() {
 function draw_rows() {
   const count = listed.length;
   find("status").textContent = `${count} ${data.unit}${count === 1 ? "" : "s"}`;
-  const heads = [data.unit, ...(data.annotators.length ? data.annotators.map((own) => own.name) : ["label"])];
+  const heads = [data.unit, ...sets.map((own) => head(own.name))];
+  if (votes) heads.push(many);
   if (view) heads.push(`probability of ${view.classes[view.shown]}`);
   if (view?.why) heads.push("what weighs most");
-  find("heads").replaceChildren(...heads.map((head) => make("th", { scope: "col" }, head)));
+  find("heads").replaceChildren(...heads.map((words) => make("th", { scope: "col" }, words)));
   find("rows").replaceChildren(...listed.slice(0, showing).map(list_row));
   find("show-more").hidden = showing >= count;
 }
@@ -81,11 +82,11 @@ function list_row(clip) {
   const open = (event) => { event.preventDefault(); open_clip(clip, listed); };
   const address = `#${new URLSearchParams({ clip: data.ids[clip] })}`;
   const cells = [make("th", { scope: "row" }, make("a", { href: address, click: open }, scene(clip)))];
-  const sets = data.annotators.length ? data.annotators : [{ level: data.level, shows: data.shows }];
   for (const own of sets) {
     const level = data.levels[own.level[clip]];
     cells.push(make("td", {}, level ? [square(level), make("span", { class: "hidden" }, level.name), ` ${concepts_of(own.shows[clip])}`] : "–"));
   }
+  if (votes) cells.push(make("td", {}, votes[clip] < 0 ? "–" : votes[clip]));
   if (view) {
     const value = probability(clip);
     const bar = make("span", { class: "chance narrow", "aria-hidden": "true" }, make("i", { style: `width: ${100 * (value ?? 0)}%` }));

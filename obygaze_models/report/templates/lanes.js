@@ -15,7 +15,7 @@ function draw_lanes(clips) {
   const names = make("div", { class: "names", "aria-hidden": "true" });
   const tracks = make("div", { class: "wide" });
   const add = (name, height, label, marks) => {
-    names.append(make("span", { style: `height: ${height}px; overflow: hidden`, title: name }, name));
+    names.append(make("span", { style: `height: ${height}px; overflow: hidden`, title: name }, named(name)));
     tracks.append(make("svg", {
       viewBox: `0 0 ${last} ${height}`, preserveAspectRatio: "none", height, width: "100%",
       role: "img", "aria-label": label, style: "margin-bottom: 3px",
@@ -31,13 +31,18 @@ function draw_lanes(clips) {
       return block([start, end], LANE.level, data.levels[level].colour, words);
     }));
   }
-  const sets = data.annotators.length ? data.annotators : [{ name: "labels", level: data.level }];
   for (const own of sets) {
     const marks = clips.map((clip, place) => {
       const level = data.levels[own.level[clip]];
       return level ? block(spans[place], LANE.level, level.colour, sentence(clip)) : null;
     });
     add(own.name, LANE.level, `${own.name}: levels over time`, marks);
+  }
+  if (votes) {
+    const marks = clips.map((clip, place) => {
+      return votes[clip] < 0 ? null : block(spans[place], LANE.level, data.votes.ramp[votes[clip]], sentence(clip));
+    });
+    add(many, LANE.level, `${many}, over time`, marks);
   }
   if (view) {
     const marks = clips.map((clip, place) => {
@@ -69,11 +74,13 @@ function make_title(words) {
 const half = (last, height) => make("line", { class: "guess", x1: 0, x2: last, y1: height / 2, y2: height / 2, "vector-effect": "non-scaling-stroke", style: "stroke-width: 1" });
 
 function time_axis(last) {
-  const step = [60, 300, 600, 1200, 3600].find((seconds) => last / seconds <= 6) ?? 7200;
+  const most = Math.min(6, find("app").clientWidth / 90); // labels that have room
+  const step = [60, 300, 600, 1200, 3600].find((seconds) => last / seconds <= most) ?? 7200;
   const marks = [];
   for (let time = 0; time < last; time += step) {
-    const anchor = time ? "" : "text-anchor: start";
-    marks.push(make("text", { x: `${(100 * time) / last}%`, y: 13, style: anchor }, clock(time)));
+    const place = time / last;
+    const anchor = place > 0.92 ? "end" : "middle"; // the last label ends in the drawing
+    marks.push(make("text", { x: `${100 * place}%`, y: 13, style: `text-anchor: ${time ? anchor : "start"}` }, clock(time)));
   }
   return make("svg", { class: "axis", "aria-hidden": "true" }, marks);
 }
