@@ -62,7 +62,11 @@ def load(path: Path, mode: str) -> Backbone:
         sizes = _network_sizes(state, file)
         with torch.device("meta"):
             network = make_network(sizes, positions=len(state[f"{POSITIONS}.weight"]))
-        weights = {name: state[name].float() for name in network.state_dict()}
+        weights = {}
+        for name, own in network.state_dict().items():
+            weights[name] = state[name].float()
+            if weights[name].shape != own.shape:
+                raise BackboneError(file, f"cannot be loaded: {name} has a wrong shape")
         network.load_state_dict(weights, assign=True)
     frames = sizes["frames"]
     dim = sizes["dim"]

@@ -111,7 +111,7 @@ def test_weights_of_the_wrong_shape_are_one_line(copy, name):
         return changed[-1]
 
     for change, reason in (
-        (lambda tensors: tensors.pop(find(tensors)), "some of its weights are missing"),
+        (lambda tensors: tensors.pop(find(tensors)), "weights are missing|not a checkpoint"),
         (lambda tensors: tensors.update({find(tensors): torch.zeros(3)}), r"shape"),
     ):
         file.write_bytes(content)
