@@ -54,7 +54,7 @@ class TextTower:
     load_tokenizer: Callable[[], Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Backbone:
     """A frozen network that embeds clips, images or texts.
 
@@ -134,6 +134,10 @@ class Backbone:
         for file in self.weights:
             if not isinstance(file, str | Path) or not Path(file).is_file():
                 raise BackboneError(f"weights must be a tuple of files ({file} is not a file)")
+
+    def __repr__(self) -> str:
+        arrays = ", ".join(spec.name for spec in self.arrays)
+        return f"Backbone({self.name!r}, {self.device}, {self.precision}, {arrays})"
 
     @staticmethod
     def from_torch(

@@ -32,6 +32,7 @@ def test_arrays_are_as_announced_and_chosen_by_name(checkpoints, name):
     default = of.load_backbone(checkpoints[name], "cpu")
     assert [spec.name for spec in default.arrays] == [name for name in arrays if name != "tokens"]
     assert default.sampling == CHECKPOINTS[name].sampling
+    assert repr(default).startswith(f"Backbone('{name}', cpu, float32, native")
     backbone = of.load_backbone(checkpoints[name], "cpu", arrays=arrays)
     for spec in backbone.arrays:
         is_large = spec.name in ("frames", "frames_temporal", "tokens")
