@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.result import Result, side_by_side
-from obygaze_features.backbones.sampling import uniform_indices
+from obygaze_features.sampling import uniform_indices
 from obygaze_features.video.index import index_file
 from obygaze_features.video.synthetic import draw_frame_number
 from tests.kit.decoding import decode_frames

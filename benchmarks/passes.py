@@ -14,13 +14,13 @@ import torch
 from benchmarks.memory import peak_mib
 from benchmarks.result import Result
 from obygaze_features.backbones import load_backbone
-from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.extraction import extract
 from obygaze_features.extraction.decoder import Decoder, Decoders
 from obygaze_features.extraction.forward import Forward
 from obygaze_features.extraction.reader import ask_decoder
 from obygaze_features.items.media import MediaFolder
 from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.sampling import Sampling
 from tests.kit.films import write_clip
 from tests.kit.models import write_checkpoint
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.devices import arithmetic, move_to_device
-from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.errors import BackboneError, UsageError
+from obygaze_features.sampling import Sampling, SoundSampling
 from obygaze_features.store import ArraySpec
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import Backbone, Family, TextTower, published
 from obygaze_features.backbones.pools import pool_specs, pool_tokens
-from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.weights import Tokenizer, load_folder, read_tokenizer
 from obygaze_features.errors import BackboneError
+from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec
 from obygaze_features.store.arrays import pool_mean
 

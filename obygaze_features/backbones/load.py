@@ -18,7 +18,6 @@ from obygaze_features.backbones.checkpoints import (
 from obygaze_features.backbones.devices import PRECISIONS, choose_device, move_to_device
 from obygaze_features.backbones.registry import known_checkpoints
 from obygaze_features.backbones.resample import resample
-from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.weights import sha256_of_files, sha256_of_module
 from obygaze_features.common.plugins import (
     OBJECT,
@@ -28,6 +27,7 @@ from obygaze_features.common.plugins import (
     package_versions,
 )
 from obygaze_features.errors import BackboneError, UsageError
+from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec
 
 

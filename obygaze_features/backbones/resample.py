@@ -9,9 +9,8 @@ from torch import Tensor
 
 from obygaze_features.backbones.backbone import Backbone
 from obygaze_features.backbones.pools import clip_by_clip
-from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.errors import UsageError
+from obygaze_features.sampling import Sampling, SoundSampling
 from obygaze_features.store import ArraySpec
 from obygaze_features.store.arrays import Pooling, pool_mean
 

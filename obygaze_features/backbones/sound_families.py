@@ -12,10 +12,10 @@ from obygaze_features.backbones.image_families import make_text_tower
 from obygaze_features.backbones.network_config import read_object
 from obygaze_features.backbones.pools import clip_by_clip
 from obygaze_features.backbones.random_checkpoints import write_clap
-from obygaze_features.backbones.sampling import MAX_FRAMES
-from obygaze_features.backbones.sound import EXTRACTOR, SoundPreprocessing, SoundSampling
+from obygaze_features.backbones.sound import EXTRACTOR, SoundPreprocessing
 from obygaze_features.backbones.weights import load_network
 from obygaze_features.errors import BackboneError, translate
+from obygaze_features.sampling import MAX_FRAMES, SoundSampling
 from obygaze_features.store import ArraySpec
 from obygaze_features.store.arrays import pool_mean
 

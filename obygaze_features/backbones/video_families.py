@@ -14,9 +14,9 @@ from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoin
 from obygaze_features.backbones.image_families import make_text_tower
 from obygaze_features.backbones.pools import pool_specs, pool_tokens
 from obygaze_features.backbones.random_checkpoints import write_vivit, write_xclip
-from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.weights import load_folder
 from obygaze_features.errors import BackboneError
+from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from obygaze_features.backbones.backbone import (
 )
 from obygaze_features.backbones.network_config import loading
 from obygaze_features.backbones.pools import pool_specs, pool_tokens
-from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError, translate
+from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec
 from obygaze_features.store.arrays import pool_mean
 

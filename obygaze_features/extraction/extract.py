@@ -12,7 +12,6 @@ from typing import Any
 from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.backbones.devices import describe_device
 from obygaze_features.backbones.resample import resample
-from obygaze_features.backbones.sampling import read_sampling
 from obygaze_features.common.files import require_folder_name
 from obygaze_features.errors import ObygazeError, OutputExists, UsageError
 from obygaze_features.extraction.job import Job, Options, check_items, plan_job, recipe_of
@@ -21,6 +20,7 @@ from obygaze_features.extraction.probe import embed_probe
 from obygaze_features.extraction.reuse import reuse_rows, warn_of_replaced
 from obygaze_features.extraction.summary import Summary, log_run
 from obygaze_features.manifests import Manifest
+from obygaze_features.sampling import read_sampling
 from obygaze_features.store import StoreWriter
 
 logger = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.devices import explain_out_of_memory
 from obygaze_features.backbones.preprocess import resize_and_crop
-from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.extraction.forward import Forward
+from obygaze_features.sampling import SoundSampling
 
 PROBE_FRAMES = 64
 """The maximum number of frames in the probe."""

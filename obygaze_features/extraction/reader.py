@@ -16,14 +16,13 @@ from torch import Tensor
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.devices import explain_out_of_memory
 from obygaze_features.backbones.preprocess import Preprocessing, resize_frame
-from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.sound import SoundSampling, is_silent
 from obygaze_features.common.package import need
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import ObygazeError, VideoError, at
 from obygaze_features.extraction.decoder import Decoder
 from obygaze_features.items.media import IMAGE_SUFFIXES, MediaFolder
 from obygaze_features.manifests import Item
+from obygaze_features.sampling import Sampling, SoundSampling, is_silent
 from obygaze_features.store import Failed, Status
 from obygaze_features.video.decode import max_pixels, refuse_large
 from obygaze_features.video.index import fingerprint

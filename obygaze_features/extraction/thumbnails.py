@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.backbones.devices import default_workers
-from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.files import require_folder_name, write_bytes, write_text
 from obygaze_features.common.package import need
 from obygaze_features.common.progress import progress
@@ -20,6 +19,7 @@ from obygaze_features.extraction.reader import ask_decoder
 from obygaze_features.items.media import MediaFolder
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.page.html import NOTE
+from obygaze_features.sampling import Sampling
 
 HALVES = Sampling(2)
 """The sampling of two frames, of which the second is the middle frame."""

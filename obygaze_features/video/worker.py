@@ -26,9 +26,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.errors import VideoError
+from obygaze_features.sampling import Sampling, SoundSampling
 from obygaze_features.video.decode import iter_frames, max_pixels
 from obygaze_features.video.index import FrameIndex, Tick, fingerprint, index_file
 from obygaze_features.video.sound import decode_sound

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from obygaze_features.backbones import load_backbone
-from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.sampling import Sampling
 from tests.backbones.conftest import embed, pictures
 from tests.kit.floats import close
 

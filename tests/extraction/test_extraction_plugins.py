@@ -12,8 +12,8 @@ from torch.nn.functional import interpolate
 
 import obygaze_features as of
 from obygaze_features.backbones.preprocess import CLIP_TORCHVISION
-from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.errors import BackboneError, StoreError, UsageError
+from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec
 from tests.kit.films import clips, everything
 from tests.kit.floats import close
@@ -22,7 +22,7 @@ NETS = '''
 import torch
 from obygaze_features.backbones.backbone import Backbone
 from obygaze_features.backbones.preprocess import CLIP_TORCHVISION
-from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec
 
 CALLS = []

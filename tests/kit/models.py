@@ -19,9 +19,9 @@ from obygaze_features.backbones.random_checkpoints import (
     video_processor,
     write_model,
 )
-from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.weights import write_random_weights
 from obygaze_features.common.files import to_json, write_text
+from obygaze_features.sampling import Sampling
 
 Sizes = Mapping[str, Any]
 CAPTION_WORDS = (

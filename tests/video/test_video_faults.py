@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.errors import VideoError
+from obygaze_features.sampling import Sampling
 from obygaze_features.video.index import index_file
 from tests.kit.decoding import decode_frames
 from tests.kit.films import KINDS, everything, numbers, upright, write_clip

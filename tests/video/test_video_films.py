@@ -5,8 +5,8 @@ import hashlib
 import numpy as np
 import pytest
 
-from obygaze_features.backbones.sampling import Sampling, uniform_indices
 from obygaze_features.errors import VideoError
+from obygaze_features.sampling import Sampling, uniform_indices
 from obygaze_features.video import worker
 from obygaze_features.video.index import fingerprint, index_file
 from tests.kit.decoding import decode_frames

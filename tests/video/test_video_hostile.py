@@ -11,9 +11,9 @@ import av
 import numpy as np
 import pytest
 
-from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.errors import VideoError
 from obygaze_features.extraction.decoder import Decoder
+from obygaze_features.sampling import SoundSampling
 from obygaze_features.video import sound
 from obygaze_features.video.index import index_file, open_media
 from obygaze_features.video.worker import Memory, Worker

@@ -4,7 +4,7 @@ from torch.nn import Identity
 
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.preprocess import Preprocessing
-from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec
 
 PREPROCESSING = Preprocessing(

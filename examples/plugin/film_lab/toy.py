@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
-from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.weights import weight_files
 from obygaze_features.common.files import read_json, to_json, write_text
 from obygaze_features.errors import BackboneError
+from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec
 
 if TYPE_CHECKING:  # torch is imported only where it is needed, so other commands start fast

@@ -1,4 +1,4 @@
-"""Choose the frames of a clip that a backbone sees."""
+"""Choose the frames of a clip that a backbone sees, or the windows of sound that it hears."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ from obygaze_features.errors import UsageError
 
 MAX_FRAMES = 64
 """A clip's default maximum of windows of sound, and of frames sampled at a rate."""
+SILENCE_DB = -100.0
+"""The loudness of silence in dB, which is the lowest value."""
+SILENCE = 1e-4
+"""The level that all samples of a silent track stay below. They need not be 0, due to dither."""
+
+Samples = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -97,3 +103,80 @@ def uniform_indices(n: int, count: int) -> NDArray[np.int32]:
     [0, 0, 1, 1]
     """
     return (np.arange(count, dtype=np.int64) * n // count).astype(np.int32)
+
+
+def is_silent(sound: Samples) -> bool:
+    """Return True if no sample is louder than dithered silence."""
+    return bool(np.abs(sound).max(initial=0.0) < SILENCE)
+
+
+@dataclass(frozen=True)
+class SoundSampling:
+    """A backbone's rule for choosing windows of a clip's sound.
+
+    Parameters
+    ----------
+    rate
+        The samples per second.
+    window, stride
+        The seconds per window, and the seconds from the start of one window to the next. The last
+        window ends with the clip; a clip shorter than a window has a single window.
+    frames
+        The maximum number of windows. If a clip has more, they are sampled evenly, including the
+        first and the last.
+    track
+        The number of a file's sound track, from 1 (default: FFmpeg's choice).
+
+    Examples
+    --------
+    >>> SoundSampling(10, window=2, stride=1).windows(35)
+    [(0, 20), (10, 30), (15, 35)]
+    >>> SoundSampling(10, window=2, stride=1, frames=2).windows(35)
+    [(0, 20), (15, 35)]
+    >>> SoundSampling(10, window=2, stride=1).windows(7)
+    [(0, 7)]
+    >>> row = SoundSampling(10, window=2, stride=2, frames=3).row(np.ones(40, "f4"), start=60)
+    >>> row["frame_time"].tolist(), row["loudness"].tolist()
+    ([61.0, 63.0, nan], [0.0, 0.0, nan])
+    >>> SoundSampling(10, window=2, stride=2, frames=1).row(np.zeros(20, "f4"))["loudness"].tolist()
+    [-100.0]
+    """
+
+    rate: int
+    window: float
+    stride: float
+    frames: int = MAX_FRAMES
+    track: int | None = None
+
+    @property
+    def words(self) -> str:
+        """A description of the rule, for a store's attributes."""
+        track = f"; sound track {self.track}" if self.track else ""
+        return (
+            f"sound at {self.rate} a second, in windows of {self.window:g} s, one every "
+            f"{self.stride:g} s, the last at the end; at most {self.frames} evenly, ends included"
+            f"{track}"
+        )
+
+    def windows(self, samples: int) -> list[tuple[int, int]]:
+        """Return the windows of a clip as (start, end) in samples, with `end` exclusive."""
+        size = min(samples, max(1, round(self.window * self.rate)))
+        stride = max(1, round(self.stride * self.rate))
+        starts = np.array([*range(0, samples - size, stride), samples - size])
+        if len(starts) > self.frames:
+            starts = starts[np.linspace(0, len(starts) - 1, self.frames, dtype=int)]
+        return [(start, start + size) for start in starts.tolist()]
+
+    def row(self, sound: Samples, start: float = 0.0) -> dict[str, NDArray[Any]]:
+        """Return ``frame_time`` and ``loudness`` for a clip that starts at `start` seconds.
+
+        They give each window's middle (in seconds of the film) and root mean square level (in dB
+        relative to full scale), and NaN after the last window.
+        """
+        time = np.full(self.frames, np.nan)
+        loudness = np.full(self.frames, np.nan, np.float32)
+        for i, (first, end) in enumerate(self.windows(len(sound))):
+            power = np.square(sound[first:end], dtype=np.float64).sum() / max(1, end - first)
+            time[i] = start + (first + end) / 2 / self.rate
+            loudness[i] = 10 * np.log10(max(power, 10 ** (SILENCE_DB / 10)))
+        return {"frame_time": time, "loudness": loudness}
