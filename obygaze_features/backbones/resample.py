@@ -14,7 +14,8 @@ from obygaze_features.sampling import Sampling, SoundSampling
 from obygaze_features.store import ArraySpec
 from obygaze_features.store.arrays import Pooling, pool_mean
 
-FRAMES_PER_STEP = 64
+FRAMES_PER_CPU_STEP = 16
+FRAMES_PER_GPU_STEP = 64
 """The frames per pass. A pass never spans clips, so a clip's result does not depend on others."""
 
 
@@ -44,8 +45,10 @@ def resample(backbone: Backbone, sampling: Sampling | None, track: int | None = 
         )
 
     def embed_frames(clip: Tensor) -> Tensor:
-        steps = [encode(step) for step in clip.split(FRAMES_PER_STEP)]
-        return torch.cat(steps).float()
+        size = FRAMES_PER_CPU_STEP
+        if clip.is_cuda:
+            size = FRAMES_PER_GPU_STEP
+        return torch.cat([encode(step) for step in clip.split(size)]).float()
 
     shape = backbone.embedding.shape
     pools: dict[str, Pooling] = {}

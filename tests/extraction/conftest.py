@@ -42,7 +42,8 @@ def manifest() -> Manifest:
 
 @pytest.fixture(scope="session")
 def whole_store(manifest: Manifest, films: Path, tiny: Backbone, tmp_path_factory) -> Path:
-    (store,) = of.extract(manifest, films, [tiny], tmp_path_factory.mktemp("whole")).stores
+    folder = tmp_path_factory.mktemp("whole")
+    (store,) = of.extract(manifest, films, [tiny], folder, batch=8).stores
     return store
 
 

@@ -45,13 +45,14 @@ def test_an_interrupted_run_resumes_to_the_same_store(
     calls: list[int] = []
     store = tmp_path / "tiny.zarr"
     with pytest.raises(KeyboardInterrupt):
-        of.extract(manifest, films, replace(tiny, encode_clips=interrupted), tmp_path)
+        of.extract(manifest, films, replace(tiny, encode_clips=interrupted), tmp_path, batch=8)
     assert (of.open_store(store).status == 1).sum() == 48
     entry = json.loads((tmp_path / "log.jsonl").read_text())
     assert (entry["done"], entry["failed"]) == (48, {})
-    assert of.extract(manifest, films, tiny, tmp_path, limit=56).clips == 8
+    assert of.extract(manifest, films, tiny, tmp_path, limit=56, batch=8).clips == 8
     monkeypatch.setattr(store_format, "BLOCKS", 2)  # a store keeps its own blocks
-    clips = [of.extract(manifest, films, tiny, tmp_path, part=f"{n}/2").clips for n in (1, 2)]
+    options = [{"batch": 8, "part": f"{n}/2"} for n in (1, 2)]
+    clips = [of.extract(manifest, films, tiny, tmp_path, **option).clips for option in options]
     assert clips == ([6, 8] if blocks == 3 else [14, 0])
     assert len(list((store / "blocks").iterdir())) == blocks
     left, right = of.open_store(store), of.open_store(whole_store)
@@ -75,7 +76,9 @@ def test_batches_do_not_span_groups_of_32_rows(films, tiny, tmp_path, monkeypatc
     items = [*rows(40)]
     items[5] = replace(items[5], media="absent.mp4")
     manifest = Manifest("made-up", Items.of(items))
-    assert of.extract(manifest, films, replace(tiny, encode_clips=embed), tmp_path).done == 39
+    assert (
+        of.extract(manifest, films, replace(tiny, encode_clips=embed), tmp_path, batch=8).done == 39
+    )
     assert sizes == [1, 8, 8, 8, 7, 8]  # first the store's probe
 
 
@@ -132,7 +135,7 @@ def test_an_interrupted_wait_keeps_its_batch(films, tiny, tmp_path, monkeypatch,
     original = Batch.rows
     monkeypatch.setattr(Batch, "rows", wait)
     with pytest.raises(KeyboardInterrupt):
-        of.extract(rows(24), films, tiny, tmp_path)
+        of.extract(rows(24), films, tiny, tmp_path, batch=8)
     assert (of.open_store(tmp_path / "tiny.zarr").status == 1).sum() == done
 
 
@@ -148,7 +151,7 @@ def test_a_batch_that_does_not_fit_is_halved_until_it_does(films, tiny, whole_st
 
     sizes: list[int] = []
     left: list[weakref.ref[torch.Tensor]] = []
-    summary = of.extract(rows(18), films, replace(tiny, encode_clips=small), tmp_path)
+    summary = of.extract(rows(18), films, replace(tiny, encode_clips=small), tmp_path, batch=8)
     assert (summary.done, summary.batches, len(left)) == (18, {"tiny": 2}, 4)
     assert sizes == [1, 8, 4, *[2] * 9]  # first the store's probe
     values, expected = (
@@ -176,7 +179,7 @@ def test_a_nan_feature_is_a_failure(films, tiny, tmp_path):
             out["frames"][:3, 2, 3] = torch.tensor([float("nan"), float("inf"), 70_000.0])
         return out
 
-    summary = of.extract(rows(8), films, replace(tiny, encode_clips=spoiled), tmp_path)
+    summary = of.extract(rows(8), films, replace(tiny, encode_clips=spoiled), tmp_path, batch=8)
     infinite = "frames has a value that cannot be stored as float16"
     assert summary.failed == {"not_finite": dict.fromkeys(rows(3).ids, infinite)}
     native = of.open_store(tmp_path / "tiny.zarr").read("native", missing="nan")

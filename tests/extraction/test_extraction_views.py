@@ -73,7 +73,7 @@ def test_a_batch_waits_for_the_running_one_before_it_is_halved(films, tiny, tmp_
         return tiny.embed_clips(pixels, present)
 
     sizes: list[int] = []
-    summary = of.extract(rows(24), films, replace(tiny, encode_clips=compute), tmp_path)
+    summary = of.extract(rows(24), films, replace(tiny, encode_clips=compute), tmp_path, batch=8)
     assert (summary.done, summary.batches) == (24, {"tiny": 8})
     assert sizes == [1, 8, 8, 8, 8]
 
