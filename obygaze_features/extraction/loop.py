@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from obygaze_features.backbones import Backbone
-from obygaze_features.backbones.devices import default_workers
+from obygaze_features.backbones.devices import default_workers, keep_freed_memory
 from obygaze_features.common.progress import meter
 from obygaze_features.extraction.decoder import Decoder, Decoders
 from obygaze_features.extraction.forward import Embedder
@@ -38,6 +38,7 @@ def run_local(
     thread embeds, and another thread commits each block while the next one is computed. After an
     error, the finished rows of the last block are still committed.
     """
+    keep_freed_memory()
     items = job.manifest.items
     reader = ItemReader(job.media, backbones)
     embedder = Embedder(backbones, job.options.batch)
