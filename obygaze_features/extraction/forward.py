@@ -136,14 +136,32 @@ Pending = list[tuple[int, ReadItem]]
 """The rows and items that wait for their batch, or for its result."""
 
 
+@dataclass
+class Results:
+    """The outcomes of items, by store and row, and the batch that still runs."""
+
+    outcomes: dict[str, dict[int, Done | Failed]]
+    running: tuple[str, Pending, Batch] | None = None
+
+    def collect(self) -> bool:
+        """Wait for the running batch; return False if no batch is running."""
+        if not self.running:
+            return False
+        name, started, batch = self.running
+        for (row, item), values in zip(started, batch.rows(), strict=True):
+            arrays = {**values, **item.sampled.get(name, {})}
+            self.outcomes[name][row] = Done(arrays, item.source)
+        self.running = None  # only now, because Ctrl-C during the wait must not lose the batch
+        return True
+
+
 class Embedder:
     """An object that embeds items in batches for each backbone, and collects their outcomes."""
 
     def __init__(self, backbones: Sequence[Backbone], batch: int | None) -> None:
         self._forwards = {backbone.name: Forward(backbone, batch) for backbone in backbones}
         self._pending: dict[tuple[str, bool], Pending] = defaultdict(list)
-        self._running: tuple[str, Pending, Batch] | None = None
-        self._outcomes: dict[str, dict[int, Done | Failed]] = defaultdict(dict)
+        self._results = Results(defaultdict(dict))
 
     @property
     def batches(self) -> dict[str, int]:
@@ -154,7 +172,7 @@ class Embedder:
         """Add an item for the backbones with these names."""
         for name in names:
             if name in item.failures:
-                self._outcomes[name][row] = item.failures[name]
+                self._results.outcomes[name][row] = item.failures[name]
                 continue
             value = item.inputs[name]
             is_text = isinstance(value, str)
@@ -183,31 +201,18 @@ class Embedder:
                         raise
                 # By now, an error's traceback is gone, and with it all tensors of the attempt.
                 if batch is None:
-                    if not self.collect():
+                    if not self._results.collect():
                         forward.make_room(len(started))
                     free_memory(forward.backbone.device)
                     continue
                 del pending[: len(started)]
-                self.collect()
+                self._results.collect()
                 for _, item in started:
                     del item.inputs[name]  # the backbone has used it
-                self._running = (name, started, batch)
-        if is_last:
-            self.collect()
+                self._results.running = (name, started, batch)
 
-    def collect(self) -> bool:
-        """Wait for the running batch; return False if no batch is running."""
-        if not self._running:
-            return False
-        name, started, batch = self._running
-        for (row, item), values in zip(started, batch.rows(), strict=True):
-            arrays = {**values, **item.sampled.get(name, {})}
-            self._outcomes[name][row] = Done(arrays, item.source)
-        self._running = None  # only now, because Ctrl-C during the wait must not lose the batch
-        return True
-
-    def take(self) -> dict[str, dict[int, Done | Failed]]:
-        """Return the outcomes since the last call, by store and row."""
-        outcomes = dict(self._outcomes)
-        self._outcomes.clear()
-        return outcomes
+    def take(self) -> Results:
+        """Return the results since the last call; the last batch may still run."""
+        results = self._results
+        self._results = Results(defaultdict(dict))
+        return results

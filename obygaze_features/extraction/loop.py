@@ -10,20 +10,17 @@ from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.devices import default_workers, keep_freed_memory
 from obygaze_features.common.progress import meter
 from obygaze_features.extraction.decoder import Decoder, Decoders
-from obygaze_features.extraction.forward import Embedder
+from obygaze_features.extraction.forward import Embedder, Results
 from obygaze_features.extraction.job import Job
 from obygaze_features.extraction.probe import probe_input
 from obygaze_features.extraction.reader import ItemReader, ReadItem
 from obygaze_features.extraction.summary import Summary
-from obygaze_features.store import Done, Failed, StoreWriter
+from obygaze_features.store import StoreWriter
 from obygaze_features.store.format import BLOCK_ROWS
 
-READ_AHEAD = 16
+READ_AHEAD = 128
 READ_AHEAD_BYTES = 2 * 2**30
 """The number of items that may be read ahead, in addition to one per worker, and their size."""
-
-Outcomes = Mapping[str, Mapping[int, Done | Failed]]
-"""The outcome of each row, by store name."""
 
 
 def run_local(
@@ -35,8 +32,8 @@ def run_local(
     """Compute the blocks of a job on this machine.
 
     Processes decode clips. Threads read images, and resize frames for each backbone. The calling
-    thread embeds, and another thread commits each block while the next one is computed. After an
-    error, the finished rows of the last block are still committed.
+    thread embeds, and another thread awaits the last batch of each block and commits it, while the
+    next block is computed. After an error, the finished rows of the last block are still committed.
     """
     keep_freed_memory()
     items = job.manifest.items
@@ -58,7 +55,7 @@ def run_local(
     ):
         # Warnings about images that can be read would clutter the progress output.
         warnings.filterwarnings("ignore", module=r"PIL\.")
-        commit = thread.submit(write, writers, {})  # nothing is pending yet
+        commit = thread.submit(write, writers, embedder.take())  # nothing is pending yet
         try:
             for row, item in decoders.map(read, job.to_do, ahead=ahead):
                 summary.lap("decode")
@@ -77,11 +74,8 @@ def run_local(
                 summary.notes.update(item.notes)
                 advance(1, summary.note())
         finally:
-            try:
-                embedder.collect()
-            finally:
-                summary.batches = embedder.batches
-                last_commit = thread.submit(write, writers, embedder.take())
+            summary.batches = embedder.batches
+            last_commit = thread.submit(write, writers, embedder.take())
         commit.result()
         last_commit.result()
         summary.lap("write")
@@ -97,7 +91,10 @@ def bytes_per_item(backbones: Sequence[Backbone]) -> int:
     return total
 
 
-def write(writers: Mapping[str, StoreWriter], outcomes: Outcomes) -> None:
-    """Commit the outcomes of a block to its stores."""
-    for name, rows in outcomes.items():
-        writers[name].write_rows(rows)
+def write(writers: Mapping[str, StoreWriter], results: Results) -> None:
+    """Commit the outcomes of a block to its stores, after its last batch."""
+    try:
+        results.collect()
+    finally:
+        for name, rows in results.outcomes.items():
+            writers[name].write_rows(rows)

@@ -101,7 +101,7 @@ class ItemReader:
             root = media.resolve()
             self._folders = {"clip": MediaFolder(root), "image": MediaFolder(root, IMAGE_SUFFIXES)}
         self._backbones = {backbone.name: backbone for backbone in backbones}
-        # A GPU copies from pinned memory several times as fast, and while it computes.
+        # A GPU copies from pinned memory several times as fast, and the CPU need not wait.
         self._pinned = any(backbone.device.startswith("cuda") for backbone in backbones)
 
     def read(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem:

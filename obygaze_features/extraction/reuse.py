@@ -16,7 +16,6 @@ import numpy as np
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import VideoError
 from obygaze_features.extraction.job import Job
-from obygaze_features.extraction.loop import write
 from obygaze_features.items.items import Item, media_stem
 from obygaze_features.store import Status, Store, StoreWriter, open_store
 from obygaze_features.store.diff import differences, require_same
@@ -65,7 +64,7 @@ def _copy_rows(
         places = list(block)
         old_rows = np.array([unchanged[row] for row in places])
         copied: dict[int, Any] = dict(zip(places, read_outcomes(old, old_rows), strict=True))
-        write({name: writer}, {name: copied})
+        writer.write_rows(copied)
     return len(rows)
 
 

@@ -1,0 +1,51 @@
+"""The loop of an extraction keeps its decoders or its device busy."""
+
+import heapq
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import obygaze_features as of
+from obygaze_features.extraction.reader import ItemReader, ReadItem
+from tests.kit.films import rows
+
+WORKERS = 15
+BATCH = 8
+
+
+def decoding_s(lengths):
+    """Return the seconds for workers that take the next clip as soon as they are free."""
+    free = [0.0] * WORKERS
+    for seconds in lengths:
+        heapq.heapreplace(free, free[0] + seconds)
+    return max(free)
+
+
+@pytest.mark.parametrize(("clip_s", "batch_s"), [(0.07, 0.002), (0.02, 0.1)])
+def test_clips_of_unequal_length_waste_no_time(films, tiny, tmp_path, monkeypatch, clip_s, batch_s):
+    """As in films, some spans take ten times as long to decode as others."""
+    manifest = rows(320)
+    lengths = clip_s * np.random.default_rng(3).lognormal(0, 1, len(manifest))
+    lengths[:WORKERS] = clip_s  # nothing can be hidden behind the wait for the first batch
+    seconds = dict(zip(manifest.ids, lengths.tolist(), strict=True))
+    pixels = torch.zeros(8, 3, 32, 32, dtype=torch.uint8)
+    sampled = tiny.sampling.row([0] * 8, [0.0] * 8)
+    arrays = {spec.name: torch.zeros(BATCH, *spec.shape) for spec in tiny.arrays}
+
+    def read(reader, decoder, item, names):
+        time.sleep(seconds[item.id])
+        return ReadItem(inputs={"tiny": pixels}, sampled={"tiny": sampled})
+
+    def encode(pixels, present, names):
+        time.sleep(batch_s)
+        return {name: values[: len(pixels)] for name, values in arrays.items()}
+
+    monkeypatch.setattr(ItemReader, "read", read)
+    fake = replace(tiny, encode_clips=encode)
+    summary = of.extract(manifest, films, fake, tmp_path, workers=WORKERS, batch=BATCH)
+    waited = summary.shares["decode"] + summary.shares["device"]
+    least = max(decoding_s(lengths), batch_s * len(manifest) / BATCH)
+    assert least / (waited * summary.seconds) > 0.95
