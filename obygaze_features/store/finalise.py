@@ -188,7 +188,7 @@ def _consolidate(folder: Path) -> None:
 
 def _write_shards(folder: Path, store: Store, spec: ArraySpec) -> dict[str, str]:
     """Write an array's rows; return the SHA-256 of each shard file by name."""
-    layout = ShardLayout(spec, *fmt.final_rows(spec, len(store)))
+    layout = ShardLayout(spec, *fmt.final_rows(spec, len(store)), spec.padded)
     checksums = {}
     firsts = range(0, len(store), layout.shard_rows)
     for shard, first in enumerate(progress(firsts, f"Writing {spec.name}", unit="shard")):

@@ -22,6 +22,8 @@ from obygaze_features.store.arrays import ARRAYS, FRAME_NUMBERS, StoredArray
 Count = Annotated[int, msgspec.Meta(gt=0, lt=2**62)]
 """A whole number above zero, such as a size."""
 FORMAT_VERSION = 1
+ZSTD_LEVEL = 3
+"""The level at which padded arrays are compressed."""
 BLOCK_ROWS = 32
 MAX_BLOCK_ROWS = 512
 """The largest default number of rows per block. A kill may lose a block (170 s at 3 clips/s)."""
@@ -280,6 +282,7 @@ def array_layout(
     chunk_rows: int = 1,
     *,
     beside: Sequence[ArraySpec] = (),
+    compressed: bool = False,
 ) -> dict[str, Any]:
     """Return arguments for ``Group.create_array``: chunks in shards, each with a checksum.
 
@@ -287,12 +290,15 @@ def array_layout(
     lists all arrays of the store, because the names of the axes depend on all of them.
     """
     # Imported here because zarr is slow to import, and reading a store does not need it.
-    from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
+    from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
 
-    checked = (BytesCodec(endian="little"), Crc32cCodec())
+    checked: tuple[Any, ...] = (BytesCodec(endian="little"), Crc32cCodec())
+    codecs = checked
+    if compressed:
+        codecs = (checked[0], ZstdCodec(level=ZSTD_LEVEL), checked[1])
     sharding = ShardingCodec(
         chunk_shape=(chunk_rows, *spec.shape),
-        codecs=checked,
+        codecs=codecs,
         index_codecs=checked,
         index_location="end",
     )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from obygaze_features.store.reader import Store
 
 _BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
-_ZSTD = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
+_ZSTD = {"name": "zstd", "configuration": {"level": fmt.ZSTD_LEVEL, "checksum": False}}
 _CRC = {"name": "crc32c"}
 _CHECKED = [_BYTES, _CRC]
 _COMPRESSED = [_BYTES, _ZSTD, _CRC]

@@ -16,14 +16,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from obygaze_features.store.format import ArraySpec
+from obygaze_features.store.format import ZSTD_LEVEL, ArraySpec
 
 CHECKSUM_BYTES = 4
 BUFFER_BYTES = 1 << 20
@@ -42,7 +41,7 @@ class ShardLayout:
     shard_rows, chunk_rows
         The rows per shard and per chunk; `shard_rows` is a multiple of `chunk_rows`.
     compressed
-        True if the chunks are compressed, as in some stores of versions up to 0.3.
+        True if the chunks are compressed, because much of them is padding.
     """
 
     spec: ArraySpec
@@ -84,6 +83,8 @@ def write_shard(path: Path, chunks: Iterable[NDArray[Any] | None], layout: Shard
     str
         The SHA-256 of the file.
     """
+    from numcodecs.zstd import compress
+
     index = np.full((layout.chunks, 2), ABSENT, "<u8")
     digest = hashlib.sha256()
     with path.open("wb", buffering=BUFFER_BYTES) as file:
@@ -91,6 +92,8 @@ def write_shard(path: Path, chunks: Iterable[NDArray[Any] | None], layout: Shard
             if chunk is None:
                 continue
             data = np.asarray(chunk, layout.dtype).tobytes()
+            if layout.compressed:
+                data = bytes(compress(data, ZSTD_LEVEL))
             data += checksum(data)
             index[number] = file.tell(), len(data)
             digest.update(data)

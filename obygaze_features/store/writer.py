@@ -48,7 +48,7 @@ from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import ArraySpec, BlockRecord, Recipe, Status
 from obygaze_features.store.metadata import check_attributes, final_error
 from obygaze_features.store.reader import Rows, Store, open_store
-from obygaze_features.store.shards import ShardLayout, write_shard
+from obygaze_features.store.shards import write_shard
 
 if TYPE_CHECKING:
     import zarr
@@ -325,7 +325,7 @@ def _stage(
     """Write the shard of one array; return its SHA-256."""
     chunks = [row.values[spec.name] if isinstance(row, Done) else None for row in outcomes]
     with beside(store.path / fmt.STAGING / spec.name) as temporary:
-        sha256 = write_shard(temporary, chunks, ShardLayout(spec, store.block_rows))
+        sha256 = write_shard(temporary, chunks, store.stored(spec.name))
         if sync:
             sync_path(temporary)
         os.replace(temporary, store.path / fmt.staged_name(spec, block, sha256))
@@ -421,7 +421,8 @@ def write_arrays(
         rows = (attributes["block_rows"], 1)
         if attributes["state"] == "final":
             rows = fmt.final_rows(spec, len(ids))
-        group.create_array(**fmt.array_layout(spec, len(ids), *rows, beside=specs))
+        layout = fmt.array_layout(spec, len(ids), *rows, beside=specs, compressed=spec.padded)
+        group.create_array(**layout)
     # Not every Zarr reader supports strings. Ids are ASCII.
     table = np.array(ids, np.bytes_).view(np.uint8).reshape(len(ids), -1)
     group.create_array(**fmt.small_layout(fmt.IDS, table.shape))[:] = table

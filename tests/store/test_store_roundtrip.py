@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+import zarr
 
 from obygaze_features.errors import StoreError
 from obygaze_features.store import ArraySpec, Done, Status, StoreWriter, open_store
+from obygaze_features.store.finalise import finalise
 from tests.kit.store import numbers, open_state, plain_manifest, plain_recipe
 
 
@@ -65,6 +67,20 @@ def test_padding_ends_at_the_same_share_in_all_arrays(tmp_path, frames, times, r
         assert record.failures == {}
         for name, value in values.items():
             np.testing.assert_array_equal(store.read(name)[0], value)
+
+
+def test_padding_takes_no_space(tmp_path):
+    """Zarr reads compressed chunks, before and after the store is finalised."""
+    spec = ArraySpec("frames", (64, 512), "float16", "a vector a frame", padded=True)
+    values = np.full(spec.shape, np.nan, "f2")
+    values[:3] = numbers(1, (3, 512), "float16")[0]
+    _, store = write_row(tmp_path, {"frames": values}, spec)
+    for _ in range(2):
+        sizes = [path.stat().st_size for path in (store.path / "frames/c").rglob("*")]
+        assert sum(sizes) < 4 * values[:3].nbytes
+        read = zarr.open_group(store.path, mode="r")["frames"][0]
+        assert read.tobytes() == store.read("frames")[0].tobytes() == values.tobytes()
+        store = finalise(store.path)
 
 
 ONES = Done({"native": np.ones(3)}, None)
