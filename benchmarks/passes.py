@@ -5,15 +5,17 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from benchmarks.memory import peak_mib
 from benchmarks.result import Result
 from obygaze_features.backbones import load_backbone
+from obygaze_features.backbones.readers import FrameReader
 from obygaze_features.extraction import extract
 from obygaze_features.extraction.decoder import Decoder, Decoders
 from obygaze_features.extraction.forward import Forward
@@ -43,15 +45,16 @@ def _three_in_one(folder: Path) -> Result:
     videos = folder / "three"
     manifest = _clips(videos, 24, seconds=20, width=1280, height=720)
     tiny = load_backbone("tiny-xclip", "cpu")
+    assert isinstance(tiny.clip, FrameReader)
+    embed = tiny.clip.encode
+
+    def encode(pixels: Tensor, present: Tensor, names: frozenset[str]) -> Mapping[str, Tensor]:
+        return embed(pixels[:, ::4], present[:, ::4], names)
+
     backbones = [
-        replace(
-            tiny, name=name, sampling=Sampling(32),
-            encode_clips=lambda pixels, present, names: tiny.embed_clips(
-                pixels[:, ::4], present[:, ::4]
-            ),
-        )
+        replace(tiny, name=name, clip=replace(tiny.clip, sampling=Sampling(32), encode=encode))
         for name in ("first", "second", "third")
-    ]  # fmt: skip
+    ]
     extract(manifest, videos, backbones, folder / "before", limit=3)
     media = MediaFolder(videos)
 
@@ -85,7 +88,7 @@ def _not_the_network(folder: Path) -> Result:
     forward = Forward(backbone)
     clips = [torch.zeros(32, 3, 224, 224, dtype=torch.uint8) for _ in range(count)]
     begin = time.perf_counter()
-    forward.start(clips).rows()
+    forward.start("clip", clips).rows()
     alone = time.perf_counter() - begin
     summary = extract(manifest, folder / "full", [backbone], folder / "full")
     assert summary.clips == count

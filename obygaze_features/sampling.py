@@ -48,8 +48,6 @@ class Sampling:
     @property
     def words(self) -> str:
         """A description of the rule, for a store's attributes."""
-        if not self.frames:
-            return "none, it reads texts"
         if self.rate is None:
             return f"uniform, frame int(i * n / {self.frames})"
         return f"{self.rate:g} a second, of these at most {self.frames} evenly, ends included"

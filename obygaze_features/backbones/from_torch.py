@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from obygaze_features.backbones.preprocess import CLIP_TORCHVISION, Preprocessing
+from obygaze_features.backbones.readers import FrameReader, ImageReader
 from obygaze_features.common.plugins import describe_error
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import BackboneError, UsageError
@@ -73,19 +74,12 @@ def read_module(
         tokens = run(arrange(pixels)).float().reshape(len(pixels), -1, dim)
         return {"native": tokens.mean(1), "frames": tokens}
 
-    fields = {
-        "module": net,
-        "sampling": Sampling(frames),
-        "preprocessing": transform,
-        "arrays": tuple(arrays),
-        "encode_clips": encode_clips,
-        "weights": (),
-        "config": {"network": kind.__qualname__, "layout": layout, "layer": layer},
-        "per_frame": per_frame,
-    }
+    clip = FrameReader(Sampling(frames), transform, tuple(arrays), encode_clips)
+    config = {"network": kind.__qualname__, "layout": layout, "layer": layer}
+    fields: dict[str, Any] = {"clip": clip, "config": config}
     if per_frame:
-        fields["embedding"] = replace(native, meaning="of an image")
-        fields["encode_images"] = run
+        fields["clip"] = replace(clip, embed_frames=run)
+        fields["image"] = ImageReader(transform, (replace(native, meaning="of an image"),), run)
     return fields
 
 

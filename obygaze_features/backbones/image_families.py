@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.backbones.backbone import Backbone, Family, TextTower, published
+from obygaze_features.backbones.backbone import Backbone, Family, published
 from obygaze_features.backbones.pools import pool_specs, pool_tokens
+from obygaze_features.backbones.readers import FrameReader, ImageReader, TextReader
 from obygaze_features.backbones.weights import Tokenizer, load_folder, read_tokenizer
 from obygaze_features.errors import BackboneError
 from obygaze_features.sampling import Sampling
@@ -21,19 +22,22 @@ from obygaze_features.store.arrays import pool_mean
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from obygaze_features.backbones.preprocess import Preprocessing
+
 FRAMES = 32
 """The frames per clip, as many as in the paper's X-CLIP and ViViT, so that all can share them."""
 
 
-def make_text_tower(
+def text_reader(
     path: Path,
     model: Any,
+    embedding: ArraySpec,
     project: Any = None,
     *,
     padding: str = "longest",
     unused: int = 0,
-) -> TextTower:
-    """Return the text tower of a checkpoint: its transformer, and a projection if it has one.
+) -> TextReader:
+    """Return the reader for a checkpoint's text tower, and a projection if it has one.
 
     `unused` is the number of positions that never hold tokens.
     """
@@ -42,7 +46,7 @@ def make_text_tower(
     if project:
         modules.append(project)
 
-    def encode(tokens: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def encode(tokens: Mapping[str, Tensor], names: frozenset[str]) -> dict[str, Tensor]:
         embedded = model(**tokens).pooler_output
         if project:
             embedded = project(embedded)
@@ -52,37 +56,37 @@ def make_text_tower(
         longest = config.max_position_embeddings - unused
         return read_tokenizer(path, longest, config.vocab_size, padding)
 
-    return TextTower(modules, encode, load_tokenizer)
+    return TextReader(load_tokenizer, (embedding,), encode, modules)
 
 
 def frame_backbone(
     vision: Any,
+    preprocessing: Preprocessing,
     fields: Mapping[str, Any],
     *,
-    dim: int,
     frame: str,
     tokens: int,
     order: str,
-    image: str,
+    embedding: ArraySpec,
     project: Any = None,
-    text_tower: TextTower | None = None,
+    text: TextReader | None = None,
 ) -> Backbone:
     """Make a backbone from a vision tower that embeds each frame of a clip separately.
 
     Parameters
     ----------
-    vision, fields
-        The tower, and the fields that `load_folder` returns.
-    dim, frame
-        The size of a frame's embedding, and its description.
+    vision, preprocessing, fields
+        The tower, and what else `load_folder` returns.
+    frame
+        The description of a frame's embedding.
     tokens, order
         The number of tokens per frame, and the description of their order.
-    image
-        The description of the embedding of an image or a text.
+    embedding
+        The array for the embedding of an image or a text.
     project
         A module that maps the tower's embedding into the space that images and texts share.
-    text_tower
-        The part that reads texts.
+    text
+        The reader of texts.
     """
     from torch.nn import Identity, ModuleDict
 
@@ -100,39 +104,39 @@ def frame_backbone(
         embedded: Tensor = project(vision(pixels).pooler_output)
         return embedded
 
+    (dim,) = embedding.shape
     every_token = (FRAMES * tokens, vision.config.hidden_size)
+    arrays = (
+        ArraySpec.named("native", (dim,), "clip embedding: mean over `frames`"),
+        *pool_specs(dim, "`frames`", mean=", the same as `native`"),
+        ArraySpec.named("frames", (FRAMES, dim), frame),
+        ArraySpec.named("tokens", every_token, f"all tokens, {tokens} a frame, {order}"),
+    )
     return Backbone(
-        module=ModuleDict({"vision": vision, "project": project}),
-        sampling=Sampling(FRAMES),
-        arrays=(
-            ArraySpec.named("native", (dim,), "clip embedding: mean over `frames`"),
-            *pool_specs(dim, "`frames`", mean=", the same as `native`"),
-            ArraySpec.named("frames", (FRAMES, dim), frame),
-            ArraySpec.named("tokens", every_token, f"all tokens, {tokens} a frame, {order}"),
-        ),
-        encode_clips=encode_clips,
-        embedding=ArraySpec.named("native", (dim,), image),
-        encode_images=encode_images,
-        text_tower=text_tower,
-        per_frame=True,
+        ModuleDict({"vision": vision, "project": project}),
+        clip=FrameReader(Sampling(FRAMES), preprocessing, arrays, encode_clips, encode_images),
+        image=ImageReader(preprocessing, (embedding,), encode_images),
+        text=text,
         **fields,
     )
 
 
 def load_clip(path: Path, mode: str) -> Backbone:
     """Load a CLIP model (Radford et al., 2021), possibly an OpenCLIP checkpoint."""
-    model, fields = load_folder(path, mode, "CLIPModel")
+    model, preprocessing, fields = load_folder(path, mode, "CLIPModel")
     settings = model.config.vision_config
+    meaning = "projected class token of an image, or end token of a text"
+    embedding = ArraySpec.named("native", (model.config.projection_dim,), meaning)
     return frame_backbone(
         model.vision_model,
+        preprocessing,
         fields,
-        dim=model.config.projection_dim,
         frame="projected class token of each frame",
         tokens=1 + (settings.image_size // settings.patch_size) ** 2,
         order="class token first, neither normalised nor projected",
-        image="projected class token of an image, or end token of a text",
+        embedding=embedding,
         project=model.visual_projection,
-        text_tower=make_text_tower(path, model.text_model, model.text_projection),
+        text=text_reader(path, model.text_model, embedding, model.text_projection),
     )
 
 
@@ -141,20 +145,22 @@ def load_siglip(path: Path, mode: str) -> Backbone:
 
     SigLIP 2 at a fixed resolution has the same layout and the same ``model_type``.
     """
-    model, fields = load_folder(path, mode, "SiglipModel")
+    model, preprocessing, fields = load_folder(path, mode, "SiglipModel")
     settings = model.config.vision_config
     if not getattr(settings, "vision_use_head", True):  # transformers 4.57 lacks this setting
         raise BackboneError(f"{path} has no pooling head to embed frames; use another checkpoint")
+    meaning = "pooled tokens of an image, or projected last token of a text"
+    embedding = ArraySpec.named("native", (settings.hidden_size,), meaning)
     return frame_backbone(
         model.vision_model,
+        preprocessing,
         fields,
-        dim=settings.hidden_size,
         frame="embedding of each frame: its tokens, pooled by attention",
         tokens=(settings.image_size // settings.patch_size) ** 2,
         order="after the last layer norm",
-        image="pooled tokens of an image, or projected last token of a text",
+        embedding=embedding,
         # SigLIP was trained on padded texts.
-        text_tower=make_text_tower(path, model.text_model, padding="max_length"),
+        text=text_reader(path, model.text_model, embedding, padding="max_length"),
     )
 
 
@@ -163,9 +169,9 @@ def load_dino(model: str, path: Path, mode: str) -> Backbone:
 
     The input has the size that the checkpoint's processor sets, not that in ``config.json``.
     """
-    network, fields = load_folder(path, mode, model, any_size=True)
+    network, preprocessing, fields = load_folder(path, mode, model, any_size=True)
     config = network.config
-    height, width = fields["preprocessing"].crop
+    height, width = preprocessing.crop
     patches = (height // config.patch_size) * (width // config.patch_size)
     registers = getattr(config, "num_register_tokens", 0)
     order = "class token first, "
@@ -173,12 +179,12 @@ def load_dino(model: str, path: Path, mode: str) -> Backbone:
         order += f"then {registers} registers, "
     return frame_backbone(
         network,
+        preprocessing,
         fields,
-        dim=config.hidden_size,
         frame="class token of each frame, after the last layer norm",
         tokens=1 + registers + patches,
         order=order + "after the last layer norm",
-        image="class token of an image",
+        embedding=ArraySpec.named("native", (config.hidden_size,), "class token of an image"),
     )
 
 

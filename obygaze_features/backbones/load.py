@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from obygaze_features.backbones.checkpoints import (
 )
 from obygaze_features.backbones.devices import PRECISIONS, choose_device, move_to_device
 from obygaze_features.backbones.registry import known_checkpoints
-from obygaze_features.backbones.resample import resample
 from obygaze_features.backbones.weights import sha256_of_files, sha256_of_module
 from obygaze_features.common.plugins import (
     OBJECT,
@@ -70,11 +70,19 @@ def load_backbone(
         raise UsageError(f"unknown precision {precision!r}; use one of {', '.join(PRECISIONS)}")
     device = choose_device(device)
     backbone = _load_named(str(spec), mode) if isinstance(spec, str | Path) else _take(spec, mode)
-    if backbone.for_clips:
-        backbone = resample(backbone, sampling, track)
+    backbone = resample(backbone, sampling, track)
     move_to_device(backbone.module, device, backbone.name)
-    chosen = choose_arrays(backbone.arrays, arrays, backbone.name)
-    return backbone.with_changes(arrays=chosen, device=device, precision=precision)
+    kind, reader = next(iter(backbone.readers.items()))
+    chosen = replace(reader, arrays=choose_arrays(reader.arrays, arrays, backbone.name))
+    changes = {kind: chosen, "device": device, "precision": precision}
+    return backbone.with_changes(**changes)
+
+
+def resample(backbone: Backbone, sampling: Sampling | None, track: int | None = None) -> Backbone:
+    """Return the same backbone, but with its clips sampled otherwise; see `FrameReader`."""
+    if not backbone.clip:
+        return backbone
+    return backbone.with_changes(clip=backbone.clip.resample(sampling, track, backbone.name))
 
 
 def _load_named(spec: str, mode: str) -> Backbone:

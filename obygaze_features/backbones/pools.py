@@ -42,7 +42,7 @@ def clip_by_clip(
     embed_tokens: Callable[[Tensor], Tensor],
     pools: Mapping[str, Pooling],
 ) -> Callable[..., Any]:
-    """Make `Backbone.encode_clips` from a function that embeds one clip's frames or windows.
+    """Make the `encode` of a reader from a function that embeds one clip's frames or windows.
 
     `embed_tokens` returns a token per frame or window, without padding. The array `frames` has
     these tokens, and the functions in `pools` pool them.

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint, published
-from obygaze_features.backbones.image_families import make_text_tower
+from obygaze_features.backbones.image_families import text_reader
 from obygaze_features.backbones.network_config import read_object
 from obygaze_features.backbones.pools import clip_by_clip
 from obygaze_features.backbones.random_checkpoints import write_clap
+from obygaze_features.backbones.readers import SoundReader
 from obygaze_features.backbones.sound import EXTRACTOR, SoundPreprocessing
 from obygaze_features.backbones.weights import load_network
 from obygaze_features.errors import BackboneError, translate
@@ -100,18 +101,22 @@ def load_clap(path: Path, mode: str) -> Backbone:
     # As in RoBERTa, the first positions are for padding.
     unused = text.pad_token_id + 1
     meaning = "projected embedding, not normalised, of each window"
+    arrays = (
+        ArraySpec.named("native", (dim,), "clip embedding: mean over `frames`"),
+        ArraySpec.named("frames", (MAX_FRAMES, dim), meaning, padded=True),
+    )
+    encode = clip_by_clip(embed_windows, {"native": pool_mean})
+    embedding = ArraySpec.named("native", (dim,), "projected embedding of a text")
     return Backbone(
-        module=torch.nn.ModuleDict({"hear": hear, "project": project}),
-        sampling=preprocessing.sampling,
-        preprocessing=preprocessing,
-        arrays=(
-            ArraySpec.named("native", (dim,), "clip embedding: mean over `frames`"),
-            ArraySpec.named("frames", (MAX_FRAMES, dim), meaning, padded=True),
+        torch.nn.ModuleDict({"hear": hear, "project": project}),
+        clip=SoundReader(preprocessing.sampling, preprocessing, arrays, encode, counts_only=True),
+        text=text_reader(
+            path,
+            model.text_model,
+            embedding,
+            model.text_projection,
+            unused=unused,
         ),
-        encode_clips=clip_by_clip(embed_windows, {"native": pool_mean}),
-        mask_on_cpu=True,
-        embedding=ArraySpec.named("native", (dim,), "projected embedding of a text"),
-        text_tower=make_text_tower(path, model.text_model, model.text_projection, unused=unused),
         **fields,
     )
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint, published
-from obygaze_features.backbones.image_families import make_text_tower
+from obygaze_features.backbones.image_families import text_reader
 from obygaze_features.backbones.pools import pool_specs, pool_tokens
 from obygaze_features.backbones.random_checkpoints import write_vivit, write_xclip
+from obygaze_features.backbones.readers import FrameReader, ImageReader
 from obygaze_features.backbones.weights import load_folder
 from obygaze_features.errors import BackboneError
 from obygaze_features.sampling import Sampling
@@ -29,7 +30,7 @@ def load_xclip(path: Path, mode: str) -> Backbone:
 
     An image is embedded like a film that shows only this image.
     """
-    model, fields = load_folder(path, mode, "XCLIPModel")
+    model, preprocessing, fields = load_folder(path, mode, "XCLIPModel")
     from torch.nn import ModuleDict
 
     dim = model.config.projection_dim
@@ -65,28 +66,21 @@ def load_xclip(path: Path, mode: str) -> Backbone:
         embedded: Tensor = mix(frame[:, None].expand(-1, frames, -1))[1]
         return embedded
 
+    every_token = (frames * tokens, settings.hidden_size)
+    arrays = (
+        ArraySpec.named("native", (dim,), "clip embedding, after the temporal transformer"),
+        *pool_specs(dim, "`frames`"),
+        ArraySpec.named("frames", (frames, dim), "projected class token of each frame"),
+        ArraySpec.named("frames_temporal", (frames, dim)),
+        ArraySpec.named("tokens", every_token, f"all tokens, {tokens} a frame, {order}"),
+    )
+    meaning = "embedding of a film that shows the image throughout, or end token of a text"
+    embedding = ArraySpec.named("native", (dim,), meaning)
     return Backbone(
-        module=ModuleDict({"vision": vision, "project": project, "mix": mix}),
-        sampling=Sampling(frames),
-        arrays=(
-            ArraySpec.named("native", (dim,), "clip embedding, after the temporal transformer"),
-            *pool_specs(dim, "`frames`"),
-            ArraySpec.named("frames", (frames, dim), "projected class token of each frame"),
-            ArraySpec.named("frames_temporal", (frames, dim)),
-            ArraySpec.named(
-                "tokens",
-                (frames * tokens, settings.hidden_size),
-                f"all tokens, {tokens} a frame, {order}",
-            ),
-        ),
-        encode_clips=encode_clips,
-        embedding=ArraySpec.named(
-            "native",
-            (dim,),
-            "embedding of a film that shows the image throughout, or end token of a text",
-        ),
-        encode_images=encode_images,
-        text_tower=make_text_tower(path, model.text_model, model.text_projection),
+        ModuleDict({"vision": vision, "project": project, "mix": mix}),
+        clip=FrameReader(Sampling(frames), preprocessing, arrays, encode_clips),
+        image=ImageReader(preprocessing, (embedding,), encode_images),
+        text=text_reader(path, model.text_model, embedding, model.text_projection),
         **fields,
     )
 
@@ -94,7 +88,7 @@ def load_xclip(path: Path, mode: str) -> Backbone:
 def load_vivit(path: Path, mode: str) -> Backbone:
     """Load a ViViT model (Arnab et al., 2021) with joint attention over space and time."""
     # Leave out the pooler, which was never trained, and the classifier.
-    network, fields = load_folder(path, mode, "VivitModel", add_pooling_layer=False)
+    network, preprocessing, fields = load_folder(path, mode, "VivitModel", add_pooling_layer=False)
     config = network.config
     frames = config.num_frames
     depth = config.tubelet_size[0]
@@ -120,19 +114,15 @@ def load_vivit(path: Path, mode: str) -> Backbone:
             "tokens": tokens,
         }
 
-    return Backbone(
-        module=network,
-        sampling=Sampling(frames),
-        arrays=(
-            ArraySpec.named("native", (width,), "class token after the last layer norm"),
-            ArraySpec.named("cls", (width,), "class token, the same as `native`"),
-            *pool_specs(width, f"all {count:,} tokens"),
-            ArraySpec.named("frames", (steps, width), of_moment),
-            ArraySpec.named("tokens", (count, width), "all tokens, the class token first"),
-        ),
-        encode_clips=encode_clips,
-        **fields,
+    arrays = (
+        ArraySpec.named("native", (width,), "class token after the last layer norm"),
+        ArraySpec.named("cls", (width,), "class token, the same as `native`"),
+        *pool_specs(width, f"all {count:,} tokens"),
+        ArraySpec.named("frames", (steps, width), of_moment),
+        ArraySpec.named("tokens", (count, width), "all tokens, the class token first"),
     )
+    clip = FrameReader(Sampling(frames), preprocessing, arrays, encode_clips)
+    return Backbone(network, clip=clip, **fields)
 
 
 def compute_otherwise_on_gpus(network: Module) -> None:

@@ -20,6 +20,8 @@ from obygaze_features.errors import BackboneError, OutputExists, translate
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from obygaze_features.backbones.preprocess import Preprocessing
+
 WEIGHT_FILES = (
     ("model.safetensors", "model.safetensors.index.json"),
     ("pytorch_model.bin", "pytorch_model.bin.index.json"),
@@ -110,7 +112,7 @@ def load_folder(
     *,
     any_size: bool = False,
     **options: Any,
-) -> tuple[Any, dict[str, Any]]:
+) -> tuple[Any, Preprocessing, dict[str, Any]]:
     """Load a network as in `load_network`, and the preprocessing of its frames.
 
     With `any_size`, the size of the crop may differ from the size in ``config.json``.
@@ -122,7 +124,7 @@ def load_folder(
     settings = getattr(network.config, "vision_config", network.config)
     if not any_size:
         preprocessing.check_size(settings.image_size, path)
-    return network, {"preprocessing": preprocessing, **fields}
+    return network, preprocessing, fields
 
 
 @contextlib.contextmanager

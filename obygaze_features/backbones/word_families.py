@@ -13,13 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.backbones.backbone import (
-    NO_CLIPS,
-    Backbone,
-    Family,
-    KnownCheckpoint,
-    TextTower,
-)
+from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
+from obygaze_features.backbones.readers import TextReader
 from obygaze_features.common.files import to_json, write_text
 from obygaze_features.common.package import need
 from obygaze_features.store import ArraySpec
@@ -67,22 +62,10 @@ def _write(folder: Path, seed: int) -> None:
 def _load(folder: Path, mode: str) -> Backbone:
     from torch import nn
 
-    from obygaze_features.backbones.preprocess import Preprocessing
-
     native = ArraySpec.named("native", (WIDTH,), "hashed words and pairs of words, length one")
-
-    return Backbone(
-        module=nn.Module(),
-        sampling=NO_CLIPS,
-        preprocessing=Preprocessing(None, "bilinear", (1, 1), 1.0, (), ()),
-        arrays=(native, ArraySpec.named("count", (1,))),
-        encode_clips=lambda pixels, present, names: {},  # it reads only texts
-        weights=(folder / "config.json",),
-        config=CONFIG,
-        embedding=native,
-        text_tower=TextTower(modules=(), encode=dict, load_tokenizer=_Hasher),
-        for_clips=False,
-    )
+    arrays = (native, ArraySpec.named("count", (1,)))
+    text = TextReader(_Hasher, arrays, lambda counts, names: counts)
+    return Backbone(nn.Module(), text=text, weights=(folder / "config.json",), config=CONFIG)
 
 
 _TITLE = "words and pairs of words of a text, hashed; no network"

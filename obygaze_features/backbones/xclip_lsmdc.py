@@ -20,6 +20,7 @@ from obygaze_features.backbones.backbone import (
 )
 from obygaze_features.backbones.network_config import loading
 from obygaze_features.backbones.pools import pool_specs, pool_tokens
+from obygaze_features.backbones.readers import FrameReader
 from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError, translate
 from obygaze_features.sampling import Sampling
@@ -96,21 +97,17 @@ def load(path: Path, mode: str) -> Backbone:
     tokens = 1 + (sizes["image_size"] // sizes["patch_size"]) ** 2
     order = f"all projected tokens, {tokens} a frame, class token first"
     of_frames = "projected class token of each frame"
-    return Backbone(
-        module=network,
-        sampling=Sampling(frames, FRAMES_PER_SECOND),
-        preprocessing=CLIP_TORCHVISION.at(sizes["image_size"]),
-        arrays=(
-            ArraySpec.named("native", (dim,), "clip embedding: mean of `frames_temporal`, unit"),
-            *pool_specs(dim, "`frames`, padding apart"),
-            ArraySpec.named("frames", (frames, dim), of_frames, padded=True),
-            ArraySpec.named("frames_temporal", (frames, dim), padded=True),
-            ArraySpec.named("tokens", (frames * tokens, dim), order, padded=True),
-        ),
-        encode_clips=encode_clips,
-        weights=(file,),
-        config=config,
+    arrays = (
+        ArraySpec.named("native", (dim,), "clip embedding: mean of `frames_temporal`, unit"),
+        *pool_specs(dim, "`frames`, padding apart"),
+        ArraySpec.named("frames", (frames, dim), of_frames, padded=True),
+        ArraySpec.named("frames_temporal", (frames, dim), padded=True),
+        ArraySpec.named("tokens", (frames * tokens, dim), order, padded=True),
     )
+    sampling = Sampling(frames, FRAMES_PER_SECOND)
+    preprocessing = CLIP_TORCHVISION.at(sizes["image_size"])
+    clip = FrameReader(sampling, preprocessing, arrays, encode_clips)
+    return Backbone(network, clip=clip, weights=(file,), config=config)
 
 
 def _checkpoint_file(path: Path) -> Path:

@@ -271,9 +271,12 @@ def _row(checkpoint: KnownCheckpoint) -> dict[str, Any]:
     source = checkpoint.repository or "your own file"
     if checkpoint.write:
         source = "made here, no download"
+    takes = "none, it reads texts"
+    if checkpoint.sampling:
+        takes = checkpoint.sampling.words
     return {
         "name": checkpoint.name,
-        "takes": checkpoint.sampling.words,
+        "takes": takes,
         "from": source,
         "licence": checkpoint.credits.get("licence"),
     }

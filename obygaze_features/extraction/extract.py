@@ -11,7 +11,8 @@ from typing import Any
 
 from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.backbones.devices import describe_device
-from obygaze_features.backbones.resample import resample
+from obygaze_features.backbones.load import resample
+from obygaze_features.backbones.readers import SoundReader
 from obygaze_features.common.files import require_folder_name
 from obygaze_features.errors import ObygazeError, OutputExists, UsageError
 from obygaze_features.extraction.job import Job, Options, check_items, plan_job, recipe_of
@@ -181,11 +182,12 @@ def extract_part(
 
 def _check_for_clips(backbones: Sequence[Backbone], options: Options) -> None:
     """Raise `UsageError` if a backbone cannot embed clips, or an option applies to no backbone."""
-    if options.audio_track and not any(backbone.hears for backbone in backbones):
+    hears = any(isinstance(backbone.clip, SoundReader) for backbone in backbones)
+    if options.audio_track and not hears:
         raise UsageError("audio_track needs an audio backbone; add one, or leave out audio_track")
     names = [backbone.name for backbone in backbones]
     for backbone in backbones:
-        if not backbone.for_clips:
+        if not backbone.clip:
             raise UsageError(
                 f"{backbone.name} is for images or texts, not for clips. To use spoken words, "
                 "convert subtitles to texts: obygaze manifests subtitles"

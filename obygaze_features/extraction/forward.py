@@ -13,7 +13,6 @@ from torch import Tensor
 
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.devices import free_memory, is_out_of_memory
-from obygaze_features.backbones.preprocess import normalise
 from obygaze_features.errors import BackboneError
 from obygaze_features.extraction.reader import ReadItem
 from obygaze_features.store import Done, Failed
@@ -61,30 +60,20 @@ class Forward:
         self._on_gpu = backbone.device.startswith("cuda")
         self._dtypes = {spec.name: getattr(torch, spec.dtype) for spec in backbone.arrays}
 
-    def start(self, inputs: Sequence[Any]) -> Batch:
+    def start(self, kind: str, inputs: Sequence[Any]) -> Batch:
         """Start computing a batch, and downloading its arrays.
 
         The inputs are resized clips or images, windows of sound, or texts.
         """
-        backbone = self.backbone
-        if isinstance(inputs[0], str):
-            outputs = backbone.embed_text_arrays(inputs)
-        elif backbone.for_clips:
-            pixels, present = self._prepare_clips(inputs)
-            outputs = backbone.embed_clips(pixels, present)
-        else:
-            images = normalise(torch.stack(self._upload(inputs)), backbone.preprocessing)
-            outputs = {"native": backbone.embed_images(images)}
-
         arrays = {}
-        for name, values in outputs.items():
+        for name, values in self.backbone.embed(kind, inputs).items():
             stored = values.to(self._dtypes[name])
             # Each asynchronous copy gets its own pinned memory, which its rows keep alive.
             arrays[name] = stored.to("cpu", non_blocking=self._on_gpu)
         end = None
         if self._on_gpu:
             end = torch.cuda.Event(blocking=True)
-            end.record(torch.cuda.current_stream(backbone.device))
+            end.record(torch.cuda.current_stream(self.backbone.device))
         return Batch(len(inputs), arrays, end)
 
     def make_room(self, count: int) -> None:
@@ -96,40 +85,14 @@ class Forward:
             )
         self.batch = count // 2
 
-    def _upload(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        # Bytes are copied, and become floats on the device. Copies from pinned memory need no wait.
-        device = self.backbone.device
-        return [values.to(device, non_blocking=self._on_gpu) for values in inputs]
-
-    def _prepare_clips(self, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the pixels or sound of a batch of clips on the device, and a mask."""
-        backbone = self.backbone
-        device = backbone.device
-        clips = self._upload(inputs)
-        shape = (len(clips), backbone.sampling.frames)
-        pixels = torch.empty(*shape, *clips[0].shape[1:], device=device)
-        # A mask on the device would cause a wait if only its counts matter.
-        mask_device = "cpu" if backbone.mask_on_cpu else device
-        present = torch.zeros(shape, dtype=torch.bool, device=mask_device)
-        for row, clip in enumerate(clips):
-            count = len(clip)
-            if backbone.hears:
-                pixels[row, :count] = clip
-            else:
-                normalise(clip, backbone.preprocessing, pixels[row, :count])
-            if not backbone.mask_on_cpu:  # otherwise, nobody reads padding
-                pixels[row, count:] = 0
-            present[row, :count] = True
-        return pixels, present
-
 
 def _default_batch(backbone: Backbone) -> int:
-    if not backbone.for_clips:
+    if not backbone.clip:
         return BLOCK_ROWS
     frames = FRAMES_PER_CPU_BATCH
     if backbone.device.startswith("cuda"):
         frames = FRAMES_PER_GPU_BATCH
-    return max(1, min(CLIPS_PER_BATCH, frames // backbone.sampling.frames))
+    return max(1, min(CLIPS_PER_BATCH, frames // backbone.clip.sampling.frames))
 
 
 Pending = list[tuple[int, ReadItem]]
@@ -160,7 +123,7 @@ class Embedder:
 
     def __init__(self, backbones: Sequence[Backbone], batch: int | None) -> None:
         self._forwards = {backbone.name: Forward(backbone, batch) for backbone in backbones}
-        self._pending: dict[tuple[str, bool], Pending] = defaultdict(list)
+        self._pending: dict[tuple[str, str], Pending] = defaultdict(list)
         self._results = Results(defaultdict(dict))
 
     @property
@@ -174,13 +137,11 @@ class Embedder:
             if name in item.failures:
                 self._results.outcomes[name][row] = item.failures[name]
                 continue
-            value = item.inputs[name]
-            is_text = isinstance(value, str)
-            if is_text:
-                tokenizer = self._forwards[name].backbone.tokenizer
-                if tokenizer.count([value])[0] > tokenizer.max_tokens:
+            if item.kind == "text":
+                tokenizer = self._forwards[name].backbone.reader("text").tokenizer
+                if tokenizer.count([item.inputs[name]])[0] > tokenizer.max_tokens:
                     item.notes.add(f"text cut to {tokenizer.max_tokens} tokens")
-            self._pending[name, is_text].append((row, item))
+            self._pending[name, item.kind].append((row, item))
 
     def run(self, *, is_last: bool) -> None:
         """Start the batches that are full.
@@ -188,14 +149,14 @@ class Embedder:
         After the last item of a group, run all batches, so that a resumed run forms the same
         batches. A batch starts before the previous one is awaited, so that a GPU need not wait.
         """
-        for (name, _), pending in self._pending.items():
+        for (name, kind), pending in self._pending.items():
             forward = self._forwards[name]
             while len(pending) >= forward.batch or (pending and is_last):
                 started = pending[: forward.batch]
                 inputs = [item.inputs[name] for _, item in started]
                 batch = None
                 try:
-                    batch = forward.start(inputs)
+                    batch = forward.start(kind, inputs)
                 except (RuntimeError, MemoryError) as problem:
                     if not is_out_of_memory(problem):
                         raise

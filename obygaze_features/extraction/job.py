@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from obygaze_features.errors import StoreError, UsageError, VideoError
 from obygaze_features.items.films import find_films, titles_in
 from obygaze_features.items.media import Located, locate
 from obygaze_features.manifests import Manifest
-from obygaze_features.store import ArraySpec, Recipe, Store, open_store
+from obygaze_features.store import Recipe, Store, open_store
 from obygaze_features.store.format import BLOCK_ROWS, default_block_rows
 from obygaze_features.store.writer import is_in_part, require_resumable
 
@@ -243,36 +244,19 @@ def locate_media(manifest: Manifest, rows: Rows, media: Path) -> Located:
 
 
 def recipe_of(backbone: Backbone) -> Recipe:
-    """Return the recipe for a backbone's store, with the rule that samples clips or cuts texts."""
-    preprocessing = backbone.preprocessing.attributes()
-    arrays = backbone.arrays
+    """Return the recipe for a backbone's store, with what its readers do to items."""
+    preprocessing: dict[str, Any] = {}
+    arrays = [*backbone.arrays]
+    for reader in backbone.readers.values():
+        preprocessing |= reader.recipe()
+        arrays += reader.sampled
     about = dict(backbone.about)
     if backbone.device.startswith("cuda"):
         about["device"] = describe_device(backbone.device)
-    if backbone.for_clips:
-        sampling = backbone.sampling
-        count = (sampling.frames,)
-        padded = sampling.rate is not None
-        preprocessing = {"sampling": sampling.words, **preprocessing}
-        if backbone.hears:
-            level = "root mean square of each window in dB, of which full scale is 0"
-            time = "the middle of the window there, in seconds"
-            first = ArraySpec("loudness", count, "float32", level, padded)
-        else:
-            number = "number in its file of each frame used"
-            time = "when it is shown there, in seconds"
-            first = ArraySpec("frame_index", count, "int32", number, padded)
-        arrays = (*arrays, first, ArraySpec("frame_time", count, "float64", time, padded))
-    else:
-        preprocessing["orientation"] = "upright, by the image's EXIF data"
-        if not backbone.encode_images:
-            preprocessing = {}
-        if backbone.text_tower:
-            preprocessing["texts"] = backbone.tokenizer.attributes()
     return Recipe(
         name=backbone.name,
         backbone=about,
         preprocessing=preprocessing,
         precision=backbone.precision,
-        arrays=arrays,
+        arrays=tuple(arrays),
     )

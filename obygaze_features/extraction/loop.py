@@ -85,9 +85,9 @@ def bytes_per_item(backbones: Sequence[Backbone]) -> int:
     """Return the size of an item's frames and windows of sound in memory."""
     total = 1
     for backbone in backbones:
-        if backbone.for_clips:
-            frame = probe_input(backbone, frames=1)[0]
-            total += backbone.sampling.frames * frame.nbytes
+        if backbone.clip:
+            frame = probe_input(backbone.clip, frames=1)[0]
+            total += backbone.clip.sampling.frames * frame.nbytes
     return total
 
 

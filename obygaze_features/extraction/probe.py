@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.devices import explain_out_of_memory
 from obygaze_features.backbones.preprocess import resize_and_crop
+from obygaze_features.backbones.readers import ImageReader, Reader, SoundReader, TextReader
 from obygaze_features.extraction.forward import Forward
-from obygaze_features.sampling import SoundSampling
 
 PROBE_FRAMES = 64
 """The maximum number of frames in the probe."""
@@ -36,23 +36,24 @@ def probe_frames(count: int) -> NDArray[np.uint8]:
     return frames
 
 
-def probe_input(backbone: Backbone, frames: int = PROBE_FRAMES) -> Any:
-    """Return the probe as a backbone takes it: up to `frames` frames, sound, an image or a text."""
-    sampling = backbone.sampling
-    if backbone.for_clips and isinstance(sampling, SoundSampling):
+def probe_input(reader: Reader, frames: int = PROBE_FRAMES) -> Any:
+    """Return the probe as a reader takes it: up to `frames` frames, sound, an image or a text."""
+    if isinstance(reader, TextReader):
+        return PROBE_TEXT
+    if isinstance(reader, SoundReader):
         # A rising tone, computed with integers like the frames.
-        number = np.arange(round(1.5 * sampling.window * sampling.rate), dtype=np.int64)
-        tone = (number * number // sampling.rate % 256 - 128) / 256
-        return backbone.preprocessing.inputs(tone.astype(np.float32))
-    if backbone.for_clips:
-        pictures = torch.from_numpy(probe_frames(min(sampling.frames, frames)))
-        return resize_and_crop(pictures, backbone.preprocessing)
-    if backbone.encode_images:
-        return resize_and_crop(torch.from_numpy(probe_frames(1)), backbone.preprocessing)[0]
-    return PROBE_TEXT
+        rate = reader.sampling.rate
+        number = np.arange(round(1.5 * reader.sampling.window * rate), dtype=np.int64)
+        tone = (number * number // rate % 256 - 128) / 256
+        return reader.preprocessing.inputs(tone.astype(np.float32))
+    if isinstance(reader, ImageReader):
+        return resize_and_crop(torch.from_numpy(probe_frames(1)), reader.preprocessing)[0]
+    pictures = torch.from_numpy(probe_frames(min(reader.sampling.frames, frames)))
+    return resize_and_crop(pictures, reader.preprocessing)
 
 
 def embed_probe(backbone: Backbone) -> dict[str, NDArray[Any]]:
     """Embed the probe, and return its row in each array."""
+    kind, reader = next(iter(backbone.readers.items()))
     with explain_out_of_memory(f"the probe of {backbone.name}", backbone.device):
-        return Forward(backbone, 1).start([probe_input(backbone)]).rows()[0]
+        return Forward(backbone, 1).start(kind, [probe_input(reader)]).rows()[0]

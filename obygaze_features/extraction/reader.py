@@ -16,6 +16,7 @@ from torch import Tensor
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.devices import explain_out_of_memory
 from obygaze_features.backbones.preprocess import Preprocessing, resize_frame
+from obygaze_features.backbones.readers import SoundReader
 from obygaze_features.common.package import need
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import ObygazeError, VideoError, at
@@ -37,6 +38,8 @@ class ReadItem:
 
     Parameters
     ----------
+    kind
+        The kind of the item.
     source
         The fingerprint of the item's file; None for a text or an unreadable file.
     inputs
@@ -53,6 +56,7 @@ class ReadItem:
         Notes on the item, such as "silent sound track".
     """
 
+    kind: str = "clip"
     source: str | None = None
     inputs: dict[str, Any] = field(default_factory=dict)
     sampled: dict[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
@@ -106,7 +110,7 @@ class ItemReader:
 
     def read(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem:
         """Read an item for the backbones with these names."""
-        read = ReadItem()
+        read = ReadItem(item.kind)
         with explain_out_of_memory(f"the {item.kind} {item.id}", "cpu"):
             if item.kind == "text":
                 if item.text.strip() or item.start is not None:  # a span may have no words
@@ -119,9 +123,9 @@ class ItemReader:
                 seeing = []
                 hearing: dict[SoundSampling, list[str]] = defaultdict(list)
                 for name in names:
-                    sampling = self._backbones[name].sampling
-                    if isinstance(sampling, SoundSampling):
-                        hearing[sampling].append(name)
+                    reader = self._backbones[name].clip
+                    if isinstance(reader, SoundReader):
+                        hearing[reader.sampling].append(name)
                     else:
                         seeing.append(name)
                 # Sound is a separate request, so that pictures survive if decoding it crashes.
@@ -132,7 +136,8 @@ class ItemReader:
         return read
 
     def _see(self, decoder: Decoder, item: Item, names: Sequence[str], read: ReadItem) -> None:
-        samplings: list[Any] = [self._backbones[name].sampling for name in names]
+        readers = {name: self._backbones[name].reader("clip") for name in names}
+        samplings = [reader.sampling for reader in readers.values()]
         clip: Mapping[str, Any] = {}
         views: Mapping[str, View] = {}
         for answer in ask_decoder(decoder, "decode", self._folders["clip"], item, samplings):
@@ -146,7 +151,7 @@ class ItemReader:
                         view.put(number, picture)
             else:  # the clip itself, which comes again if the process dies
                 clip = answer
-                views = self._make_views(dict(zip(names, clip["numbers"], strict=True)))
+                views = self._make_views("clip", dict(zip(names, clip["numbers"], strict=True)))
 
         read.source = clip["source"]
         read.frames = len(set().union(*clip["numbers"]))
@@ -159,12 +164,12 @@ class ItemReader:
         if clip["thinned"]:
             read.notes.add("too many frames at this rate, so some were left out")
 
-    def _make_views(self, numbers: Mapping[str, Sequence[int]]) -> dict[str, View]:
+    def _make_views(self, kind: str, numbers: Mapping[str, Sequence[int]]) -> dict[str, View]:
         """Return each backbone's view; those with the same frames and geometry share one."""
         shared: dict[Hashable, View] = {}
         views = {}
         for name, own in numbers.items():
-            preprocessing = self._backbones[name].preprocessing
+            preprocessing = self._backbones[name].reader(kind).preprocessing
             key = (preprocessing.geometry, tuple(own))
             views[name] = shared.setdefault(key, View(preprocessing, own, self._pinned))
         return views
@@ -187,7 +192,7 @@ class ItemReader:
         sound = decoder.sound(answer["samples"])
         row = sampling.row(sound, item.start or 0.0)
         for name in names:
-            windows = self._backbones[name].preprocessing.inputs(sound)
+            windows = self._backbones[name].reader("clip").preprocessing.inputs(sound)
             if self._pinned:
                 windows = windows.pin_memory()
             read.inputs[name] = windows
@@ -210,7 +215,7 @@ class ItemReader:
             read.fail(names, Failed(status, portable_reason(problem, media.root)))
             return
         read.frames = 1
-        views = self._make_views(dict.fromkeys(names, (0,)))
+        views = self._make_views("image", dict.fromkeys(names, (0,)))
         for name, view in views.items():
             if view.pixels is None:
                 view.put(0, picture)

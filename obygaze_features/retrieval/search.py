@@ -213,12 +213,13 @@ def _embed_text(store: Store, text: str, backbone: str | None) -> NDArray[np.flo
     if not text.strip():
         raise UsageError("the text to search for is empty")
     network = _load_text_tower(store, backbone)
-    limit = network.tokenizer.max_tokens
-    if network.tokenizer.count([text])[0] > limit:
+    tokenizer = network.reader("text").tokenizer
+    limit = tokenizer.max_tokens
+    if tokenizer.count([text])[0] > limit:
         raise UsageError(
             f"{network.name} reads only {counted(limit, 'token')} of a text; shorten it"
         )
-    vector: NDArray[np.float32] = network.embed_texts([text])[0].numpy()
+    vector: NDArray[np.float32] = network.embed("text", [text])["native"][0].numpy()
     return vector
 
 
@@ -248,7 +249,7 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
     if spec is None:
         raise BackboneError(f"{store.where}: unknown backbone {shorten(name)}; {give}")
     network = load_backbone(spec, "cpu")
-    if network.text_tower is None:
+    if not network.text:
         raise no_texts
     ours = network.about["weights_sha256"]
     if digest != ours and not (backbone and digest.startswith("unknown")):

@@ -123,7 +123,7 @@ def write_saliency(
         }
         record = {
             "backbone": {k: value for k, value in model.backbone.about.items() if k != "config"},
-            "preprocessing": model.backbone.preprocessing.attributes(),
+            "preprocessing": model.backbone.reader("image").preprocessing.attributes(),
             "grid": model.grid,
             "text": text,
             "by": by,
@@ -186,7 +186,7 @@ def _read(model: GradCamModel, media: MediaFolder, item: Item) -> Tensor | str:
         image = torch.from_numpy(read_picture(media.find(item)))
     except VideoError as problem:
         return portable_reason(problem, media.root)
-    return resize_and_crop(image[None], model.backbone.preprocessing)[0]
+    return resize_and_crop(image[None], model.backbone.reader("image").preprocessing)[0]
 
 
 def _compute(
@@ -270,12 +270,14 @@ class GradCamModel:
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """Return the embeddings ``[B,D]`` of texts."""
-        return self.backbone.embed_texts(texts).clone()  # autograd refuses inference tensors
+        embeddings = self.backbone.embed("text", texts)["native"]
+        return embeddings.clone()  # autograd refuses inference tensors
 
     def cuts(self, text: str) -> bool:
         """Return True if a text is too long for the network, which reads only its start."""
-        tokenizer = self.backbone.tokenizer
-        return tokenizer.count([text])[0] > tokenizer.max_tokens
+        tokenizer = self.backbone.reader("text").tokenizer
+        cut: bool = tokenizer.count([text])[0] > tokenizer.max_tokens
+        return cut
 
 
 def load_grad_cam_model(spec: str | Path, device: str | None = None) -> GradCamModel:
@@ -294,7 +296,7 @@ def grad_cam(model: GradCamModel, images: Tensor, texts: Tensor) -> tuple[Tensor
     `texts` are embeddings ``[B,D]`` from `GradCamModel.embed_texts`.
     """
     backbone = model.backbone
-    assert backbone.encode_images
+    reader = backbone.reader("image")
     activations: list[Tensor] = []
 
     def record(layer: Module, inputs: Any, output: Tensor) -> Tensor:
@@ -308,8 +310,8 @@ def grad_cam(model: GradCamModel, images: Tensor, texts: Tensor) -> tuple[Tensor
         torch.enable_grad(),
         arithmetic(backbone.device, "float32"),
     ):
-        pixels = normalise(images.to(backbone.device), backbone.preprocessing)
-        cosines = cosine_similarity(backbone.encode_images(pixels), texts.to(backbone.device))
+        pixels = normalise(images.to(backbone.device), reader.preprocessing)
+        cosines = cosine_similarity(reader.embed(pixels), texts.to(backbone.device))
         (gradient,) = torch.autograd.grad(cosines.sum(), activations)
     weights = gradient[:, model.patches].mean(1, keepdim=True)
     weighted = activations[0][:, model.patches] * weights

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
 from obygaze_features.backbones import Backbone
+from obygaze_features.backbones.readers import SoundReader
 from tests.kit.models import TINY, Checkpoints
 
 ALWAYS = ("tiny-xclip", "tiny-vivit", "tiny-clap")
@@ -43,18 +44,23 @@ def noise(samples: int, seed: int = 0) -> NDArray[np.float32]:
 
 def clips_for(backbone: Backbone, count: int = 2, sounds: Sequence[Any] = ()) -> torch.Tensor:
     """Return random clips, or the given sounds, as input; NaN after the end."""
-    if not backbone.hears:
-        return pictures(count, backbone.sampling.frames, 3, 32, 32)
-    samples = round(backbone.sampling.window * backbone.sampling.rate * 2.5)
+    if not isinstance(backbone.clip, SoundReader):
+        return pictures(count, backbone.clip.sampling.frames, 3, 32, 32)
+    samples = round(backbone.clip.sampling.window * backbone.clip.sampling.rate * 2.5)
     sounds = sounds or [noise(samples, seed) for seed in range(count)]
-    clips = [backbone.preprocessing.inputs(sound) for sound in sounds]
+    clips = [backbone.clip.preprocessing.inputs(sound) for sound in sounds]
     ends = [torch.full((64 - len(clip), *clip.shape[1:]), torch.nan) for clip in clips]
     return torch.stack([torch.cat(parts) for parts in zip(clips, ends, strict=True)])
 
 
+def run(backbone: Backbone, pixels: torch.Tensor, present: torch.Tensor) -> dict[str, Any]:
+    assert backbone.clip
+    return backbone.compute(backbone.clip, (pixels, present), len(pixels))
+
+
 def embed(backbone: Backbone, pixels: torch.Tensor) -> dict[str, torch.Tensor]:
     """Return arrays with `MISSING` in place of NaN, for `torch.equal`."""
-    arrays = backbone.embed_clips(pixels, ~pixels.flatten(2).isnan().any(2))
+    arrays = run(backbone, pixels, ~pixels.flatten(2).isnan().any(2))
     return {name: values.nan_to_num(MISSING) for name, values in arrays.items()}
 
 

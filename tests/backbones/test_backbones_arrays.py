@@ -6,7 +6,7 @@ import torch
 
 import obygaze_features as of
 from obygaze_features.store.arrays import ARRAYS, VECTOR, StoredArray
-from tests.backbones.conftest import clips_for, on_each, pictures
+from tests.backbones.conftest import clips_for, on_each, pictures, run
 from tests.kit.models import TINY
 
 SEEING = [name for name in TINY if name in ("tiny-xclip", "tiny-vivit", "tiny-clip")]
@@ -31,9 +31,8 @@ def std(monkeypatch):
 def test_one_table_entry_gives_every_family_an_array(checkpoints, std, name):
     backbone = of.load_backbone(checkpoints[name], "cpu", arrays=["std", "frames", "tokens"])
     spec = next(spec for spec in backbone.arrays if spec.name == "std")
-    values = backbone.embed_clips(
-        pixels := clips_for(backbone), torch.ones(pixels.shape[:2], dtype=torch.bool)
-    )
+    pixels = clips_for(backbone)
+    values = run(backbone, pixels, torch.ones(pixels.shape[:2], dtype=torch.bool))
     tokens = values["tokens" if name == "tiny-vivit" else "frames"].numpy()
     over = f"all {tokens.shape[1]:,} tokens" if name == "tiny-vivit" else "`frames`"
     assert spec.meaning == f"standard deviation over {over}"
@@ -43,6 +42,6 @@ def test_one_table_entry_gives_every_family_an_array(checkpoints, std, name):
 def test_added_arrays_ignore_padding(checkpoints, std):
     backbone = of.load_backbone(checkpoints["tiny-xclip-lsmdc"], "cpu", arrays=["std", "frames"])
     present = torch.arange(12)[None] < 5
-    values = backbone.embed_clips(pictures(1, 12, 3, 32, 32), present)
+    values = run(backbone, pictures(1, 12, 3, 32, 32), present)
     assert values["frames"][0, 5:].isnan().all()
     np.testing.assert_allclose(values["std"][0], values["frames"][0, :5].numpy().std(0), atol=1e-6)

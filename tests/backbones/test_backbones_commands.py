@@ -142,7 +142,7 @@ print(json.dumps(load_backbone("someone/small", "cpu").about))
 """
 READ = """
 from obygaze_features.backbones import load_backbone
-print(load_backbone("someone/small", "cpu").embed_texts(["a photo"]).shape)
+print(load_backbone("someone/small", "cpu").embed("text", ["a photo"])["native"].shape)
 """
 CONFIGS = {"config.json", "preprocessor_config.json"}
 WORDS = {"vocab.json", "merges.txt", "tokenizer_config.json", "special_tokens_map.json"}

@@ -5,7 +5,7 @@ import torch
 
 from obygaze_features.backbones import load_backbone
 from obygaze_features.sampling import Sampling
-from tests.backbones.conftest import embed, pictures
+from tests.backbones.conftest import embed, pictures, run
 from tests.kit.floats import close
 
 
@@ -13,11 +13,11 @@ def test_outputs_equal_the_authors(authors):
     golden = authors / "golden/xclip_lsmdc"
     all_arrays = ["native", "max", "mean", "frames", "frames_temporal", "tokens"]
     backbone = load_backbone(f"lsmdc={golden / 'pytorch_model.bin.0'}", "cpu", arrays=all_arrays)
-    assert backbone.sampling == Sampling(12, rate=1)
+    assert backbone.clip.sampling == Sampling(12, rate=1)
     with np.load(golden / "expected.npz", allow_pickle=False) as file:
         expected = {name: torch.from_numpy(file[name]) for name in file.files}
     present = expected["video_mask"].bool()
-    ours = backbone.embed_clips(expected["pixel_values"].float(), present)
+    ours = run(backbone, expected["pixel_values"].float(), present)
 
     torch.testing.assert_close(ours["native"], expected["native"], atol=1e-5, rtol=0)
     patches = {"tokens": ours["tokens"].unflatten(1, (12, -1))}
@@ -36,8 +36,8 @@ def test_padding_does_not_matter_but_position_does(checkpoints):
     pixels = pictures(2, 12, 3, 32, 32)
     present = torch.ones(2, 12, dtype=torch.bool)
     present[0, 1:] = False  # a clip of under two seconds
-    first = backbone.embed_clips(pixels, present)
-    changed = backbone.embed_clips(pixels.where(present[..., None, None, None], 7.0), present)
+    first = run(backbone, pixels, present)
+    changed = run(backbone, pixels.where(present[..., None, None, None], 7.0), present)
     for name in first:
         torch.testing.assert_close(first[name], changed[name], atol=0, rtol=0, equal_nan=True)
         assert first[name][1].isfinite().all()

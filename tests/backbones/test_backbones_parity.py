@@ -125,7 +125,7 @@ def test_features_equal_those_of_transformers(tmp_path, case):
     model = getattr(transformers, model_name).from_pretrained(tmp_path).eval()
     arrays = [spec.name for spec in of.load_backbone(f"x={tmp_path}", "cpu").arrays]
     backbone = of.load_backbone(f"x={tmp_path}", "cpu", arrays=[*arrays, "tokens"])
-    steps, frames = backbone.preprocessing, backbone.sampling.frames
+    steps, frames = backbone.clip.preprocessing, backbone.clip.sampling.frames
     if model_name.startswith("DINOv3"):  # torchvision processors are tested elsewhere
         pixels = kit.pictures(2, frames, 3, *steps.crop)
     else:
@@ -152,14 +152,14 @@ def test_features_equal_those_of_transformers(tmp_path, case):
             assert not torch.allclose(ours["native"], ours["mean"], atol=0.01)
         if hasattr(model, "classifier"):
             close(model.classifier(ours["native"].clone()), model(pixels).logits)
-        if backbone.encode_images:
+        if backbone.image:
             images = pixels[0, :3]
             if model_name == "XCLIPModel":  # which treats an image as a still film
                 films = images[:, None].expand(-1, frames, -1, -1, -1)
                 embedded = kit.tensor(model.get_video_features(films))
             else:
                 embedded = expected["frames"][0, :3]
-            close(backbone.embed_images(images), embedded)
+            close(backbone.compute(backbone.image, (images,), 3)["native"], embedded)
             assert (embedded.norm(dim=1) - 1).abs().min() > 0.01  # not normalised
             close(kit.embed(backbone, pixels)["native"], ours["native"], 0)  # nothing stays changed
 
@@ -172,7 +172,9 @@ def test_an_image_classifiers_trunk_is_loaded(tmp_path):
     model.save_pretrained(tmp_path / "whole")
     shutil.copy(tmp_path / "trunk/preprocessor_config.json", tmp_path / "whole")
     backbones = [of.load_backbone(f"x={tmp_path / name}", "cpu") for name in ("trunk", "whole")]
-    pixels = kit.pictures(1, backbones[0].sampling.frames, 3, *backbones[0].preprocessing.crop)
+    pixels = kit.pictures(
+        1, backbones[0].clip.sampling.frames, 3, *backbones[0].clip.preprocessing.crop
+    )
     trunk, network = (kit.embed(backbone, pixels) for backbone in backbones)
     close(trunk["native"], network["native"], 0)
 
@@ -203,35 +205,37 @@ def text_features(folder, name, texts=TEXTS):
 def test_texts_are_embedded_as_by_transformers(checkpoints, name):
     folder = checkpoints[name]
     backbone = of.load_backbone(folder, "cpu")
-    ours = backbone.embed_texts(TEXTS)
-    assert (ours.shape, ours.dtype) == ((4, *backbone.embedding.shape), torch.float32)
+    ours = backbone.embed("text", TEXTS)["native"]
+    assert (ours.shape, ours.dtype) == ((4, *backbone.text.arrays[0].shape), torch.float32)
     expected = text_features(folder, MODELS[name])
     if name == "tiny-clap":  # for which transformers returns only the direction
         expected *= ours.norm(dim=1, keepdim=True)
     torch.testing.assert_close(ours, expected, atol=1e-5, rtol=0)
     # The other texts of a batch change nothing; different texts have different embeddings.
-    torch.testing.assert_close(backbone.embed_texts(TEXTS[2:3]), ours[2:3], atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        backbone.embed("text", TEXTS[2:3])["native"], ours[2:3], atol=1e-5, rtol=0
+    )
     assert (torch.cdist(ours, ours) + torch.eye(4)).min() > 1e-3
-    half = of.load_backbone(folder, "cpu", precision="bfloat16").embed_texts(TEXTS)
+    half = of.load_backbone(folder, "cpu", precision="bfloat16").embed("text", TEXTS)["native"]
     assert half.dtype == torch.float32
     assert 0 < (ours - half).abs().max() < 0.1
 
     # Tokens are counted before they are cut.
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    counts = backbone.tokenizer.count(TEXTS)
+    counts = backbone.text.tokenizer.count(TEXTS)
     assert counts == [len(tokenizer(text)["input_ids"]) for text in TEXTS]
-    assert counts[3] > backbone.tokenizer.max_tokens
-    cut, same = backbone.embed_texts([TEXTS[3], TEXTS[3] + " and so on"])
+    assert counts[3] > backbone.text.tokenizer.max_tokens
+    cut, same = backbone.embed("text", [TEXTS[3], TEXTS[3] + " and so on"])["native"]
     torch.testing.assert_close(cut, same, atol=1e-6, rtol=0)
 
 
 def test_the_record_distinguishes_two_tokenizers(copy):
     folder = copy("tiny-clip")
-    before = of.load_backbone(folder, "cpu").tokenizer.attributes()
+    before = of.load_backbone(folder, "cpu").text.tokenizer.attributes()
     assert (before["longest"], before["padding"]) == (77, "longest")
     words = json.loads((folder / "vocab.json").read_text())
     kit.edit_json(folder / "vocab.json", **{"a</w>": words["b</w>"], "b</w>": words["a</w>"]})
-    after = of.load_backbone(folder, "cpu").tokenizer.attributes()
+    after = of.load_backbone(folder, "cpu").text.tokenizer.attributes()
     assert before["vocabulary_sha256"] != after["vocabulary_sha256"]
 
 
@@ -246,5 +250,5 @@ def test_a_mismatched_tokenizer_is_one_line(copy, change, facts):
     folder = copy("tiny-clip")
     change(folder)
     with pytest.raises(BackboneError, match=facts) as caught:
-        of.load_backbone(folder, "cpu").embed_texts(TEXTS)
+        of.load_backbone(folder, "cpu").embed("text", TEXTS)["native"]
     assert "\n" not in str(caught.value)

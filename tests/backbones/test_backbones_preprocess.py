@@ -88,7 +88,7 @@ def test_pixels_equal_those_of_the_processor(tmp_path, size, kind):
 def test_recorded_processors_are_followed(tmp_path, number):
     """DINOv3's processor resizes floats instead of bytes: less than one level of 255 apart."""
     write_dino(tmp_path / "dinov3", 5, SMALL_VISION | {"image_size": 24}, "DINOv3ViT")
-    rule = of.load_backbone(tmp_path / "dinov3", "cpu").preprocessing
+    rule = of.load_backbone(tmp_path / "dinov3", "cpu").clip.preprocessing
     assert (rule.shortest_edge, rule.crop, rule.filter) == (None, (24, 24), "bilinear")
     expected = torch.from_numpy(RECORDED[f"dinov3_{number}"]).float()
     values = rule.apply(torch.from_numpy(RECORDED[f"frames_{number}"]))

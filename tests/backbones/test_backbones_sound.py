@@ -11,9 +11,11 @@ import transformers
 from threadpoolctl import threadpool_limits
 
 import obygaze_features as of
+from obygaze_features.backbones.readers import SoundReader
 from obygaze_features.backbones.sound import _make_extractor
 from tests.backbones import conftest as kit
 from tests.backbones.test_backbones_parity import close
+from tests.kit.models import with_clip
 
 CLAP = "tiny-clap"
 
@@ -22,13 +24,13 @@ CLAP = "tiny-clap"
 def test_counting_windows_does_not_wait_for_the_gpu(copy):
     """Tensors on torch's device "meta" have no values, so asking for one is an error."""
     backbone = of.load_backbone(copy(CLAP), "cpu")
-    assert backbone.mask_on_cpu
-    window = backbone.preprocessing.inputs(kit.noise(1600))[0]
+    assert backbone.clip.counts_only
+    window = backbone.clip.preprocessing.inputs(kit.noise(1600))[0]
     backbone.module.to("meta")
     windows = torch.empty(2, 64, *window.shape, device="meta")
     present = torch.arange(64) < torch.tensor([[3], [64]])
     with torch.inference_mode():
-        arrays = backbone.encode_clips(windows, present, frozenset({"native", "frames"}))
+        arrays = backbone.clip.encode(windows, present, frozenset({"native", "frames"}))
     assert {name: len(values) for name, values in arrays.items()} == {"native": 2, "frames": 2}
 
 
@@ -42,9 +44,9 @@ def test_sound_is_embedded_as_by_transformers(copy):
     model = transformers.ClapModel.from_pretrained(folder).eval()
     extractor = transformers.AutoFeatureExtractor.from_pretrained(folder)
     backbone = of.load_backbone(folder, "cpu")
-    assert backbone.hears
-    rate = backbone.sampling.rate
-    size = round(rate * backbone.sampling.window)
+    assert isinstance(backbone.clip, SoundReader)
+    rate = backbone.clip.sampling.rate
+    size = round(rate * backbone.clip.sampling.window)
     long, short, tail = 9 * size + size // 3, size // 3, size // 4
     starts = [[*range(0, 9 * size, size), long - size], [0], [0, tail]]
     sounds = [kit.noise(samples, samples) for samples in (long, short, size + tail)]
@@ -64,8 +66,8 @@ def test_sound_is_embedded_as_by_transformers(copy):
         assert (frames.norm(dim=1) - 1).abs().min() > 0.01
         close(torch.nn.functional.normalize(frames, dim=1), torch.cat(expected))
     # The bits of a clip do not depend on the rest of the batch or on the process.
-    steps = pickle.loads(pickle.dumps(backbone.preprocessing))
-    for array, values in hear(backbone.with_changes(preprocessing=steps), sound).items():
+    steps = pickle.loads(pickle.dumps(backbone.clip.preprocessing))
+    for array, values in hear(with_clip(backbone, preprocessing=steps), sound).items():
         assert torch.equal(values[0], together[array][-1])
     # If there is less sound than an extractor takes, silence follows.
     assert hear(backbone, sounds[0][:3])["native"].isfinite().all()
@@ -86,6 +88,6 @@ def test_spectrograms_equal_transformers_bit_for_bit():
 
 def test_absurd_samples_print_no_warnings(checkpoints):
     """They are refused later, by the clip's name; a warning would be an error here."""
-    steps = of.load_backbone(checkpoints[CLAP], "cpu").preprocessing
+    steps = of.load_backbone(checkpoints[CLAP], "cpu").clip.preprocessing
     for loudness in (1e30, 3e38, math.inf):
         steps.inputs(kit.noise(16_000) * np.float32(loudness))

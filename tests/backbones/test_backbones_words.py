@@ -37,7 +37,7 @@ def words():
 def test_words_are_hashed_as_by_scikit_learn(words, texts):
     truth = HashingVectorizer(n_features=1024, ngram_range=(1, 2))
     expected = truth.transform([*TEXTS, *texts]).toarray()
-    ours = words.embed_texts([*TEXTS, *texts])
+    ours = words.embed("text", [*TEXTS, *texts])["native"]
     np.testing.assert_allclose(ours, expected, atol=1e-7)
 
 

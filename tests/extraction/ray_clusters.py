@@ -5,11 +5,11 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from obygaze_features.backbones import Backbone, load_backbone
+from tests.kit.models import with_clip
 
 STORE_BYTES = 100 * 2**20
 STUCK_AFTER = 38
@@ -73,6 +73,6 @@ def _before_each_batch(act: Callable[[int], object]) -> Backbone:
     def encode(pixels: Any, present: Any, names: Any) -> Any:
         sizes.append(len(pixels))
         act(sum(sizes))
-        return backbone.embed_clips(pixels, present)
+        return backbone.clip.encode(pixels, present, names)
 
-    return replace(backbone, encode_clips=encode)
+    return with_clip(backbone, encode=encode)

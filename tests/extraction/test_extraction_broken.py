@@ -191,7 +191,7 @@ SLIPS = {
     "for images": (ONE, lambda tiny: tiny.for_images_and_texts(), {}, UsageError,
                    "tiny is for images or texts, not for clips.* manifests subtitles"),
     "pictures": (PICTURE, lambda tiny: "words", {}, UsageError, "words.* images"),
-    "texts": (TEXT, lambda tiny: tiny.with_changes(text_tower=None), {}, UsageError,
+    "texts": (TEXT, lambda tiny: tiny.with_changes(text=None), {}, UsageError,
               "does not read texts"),
     "kinds": (MIXED, None, {}, UsageError, "text is of kind 'text'"),
     "folder": (clips("other.mp4"), None, {}, VideoError, "has no files of .* .missing: 1."),

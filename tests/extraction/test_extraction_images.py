@@ -70,7 +70,7 @@ def test_images_and_texts_equal_transformers(checkpoints, towers, photos, tmp_pa
     items = [*texts(*words), Item("p", kind="image", film="yes", media=bitmap.name)]
     of.extract(Manifest("both", Items.of(items)), photos, towers, tmp_path)
     store = of.open_store(tmp_path / "tiny-clip.zarr")
-    expected = towers.embed_texts(words)
+    expected = towers.embed("text", words)["native"]
     np.testing.assert_allclose(store.read("native", ["t0", "t1"]), expected, atol=1e-5)
     assert store.read("native", ["p"]).shape == (1, 32)
 
@@ -166,7 +166,7 @@ def test_an_audio_backbone_embeds_texts(checkpoints, tmp_path):
     clap = of.load_backbone(checkpoints["tiny-clap"], "cpu")
     words = ["rain on a roof", "a crowd"]
     store = of.open_store(*of.extract(texts(*words), None, clap, tmp_path).stores)
-    expected = clap.embed_texts([*words, PROBE_TEXT])
+    expected = clap.embed("text", [*words, PROBE_TEXT])["native"]
     np.testing.assert_allclose(store.read("native"), expected[:2], atol=1e-5)
     np.testing.assert_allclose(read_probe(store)["native"].ravel(), expected[2], atol=1e-5)
 

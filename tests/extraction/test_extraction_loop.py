@@ -2,7 +2,6 @@
 
 import heapq
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import torch
 import obygaze_features as of
 from obygaze_features.extraction.reader import ItemReader, ReadItem
 from tests.kit.films import rows
+from tests.kit.models import with_clip
 
 WORKERS = 15
 BATCH = 8
@@ -32,7 +32,7 @@ def test_clips_of_unequal_length_waste_no_time(films, tiny, tmp_path, monkeypatc
     lengths[:WORKERS] = clip_s  # nothing can be hidden behind the wait for the first batch
     seconds = dict(zip(manifest.ids, lengths.tolist(), strict=True))
     pixels = torch.zeros(8, 3, 32, 32, dtype=torch.uint8)
-    sampled = tiny.sampling.row([0] * 8, [0.0] * 8)
+    sampled = tiny.clip.sampling.row([0] * 8, [0.0] * 8)
     arrays = {spec.name: torch.zeros(BATCH, *spec.shape) for spec in tiny.arrays}
 
     def read(reader, decoder, item, names):
@@ -44,7 +44,7 @@ def test_clips_of_unequal_length_waste_no_time(films, tiny, tmp_path, monkeypatc
         return {name: values[: len(pixels)] for name, values in arrays.items()}
 
     monkeypatch.setattr(ItemReader, "read", read)
-    fake = replace(tiny, encode_clips=encode)
+    fake = with_clip(tiny, encode=encode)
     summary = of.extract(manifest, films, fake, tmp_path, workers=WORKERS, batch=BATCH)
     waited = summary.shares["decode"] + summary.shares["device"]
     least = max(decoding_s(lengths), batch_s * len(manifest) / BATCH)

@@ -28,7 +28,7 @@ def test_a_store_holds_the_features_of_its_frames(films, tmp_path, name):
     backbone = of.load_backbone(weights, "cpu", arrays=[*names, "tokens"])
     of.extract(clips("clip0.mp4", "clip5.mp4"), films, backbone, tmp_path)
     store = of.open_store(tmp_path / f"{name}.zarr")
-    count, preprocessing = backbone.sampling.frames, backbone.preprocessing
+    count, preprocessing = backbone.clip.sampling.frames, backbone.clip.preprocessing
     for clip in ("clip0", "clip5"):
         oracle, row = everything(films / f"{clip}.mp4"), store[clip]
         numbers = [int(i * len(oracle) / count) for i in range(count)]
@@ -36,7 +36,9 @@ def test_a_store_holds_the_features_of_its_frames(films, tmp_path, name):
         np.testing.assert_allclose(row["frame_time"], np.array(numbers) / 24, atol=1e-3)
         frames = torch.from_numpy(oracle[numbers])
         pixels = normalise(resize_and_crop(frames, preprocessing), preprocessing)[None]
-        expected = backbone.embed_clips(pixels, torch.ones(1, count, dtype=torch.bool))
+        expected = backbone.compute(
+            backbone.clip, (pixels, torch.ones(1, count, dtype=torch.bool)), 1
+        )
         for array, values in expected.items():
             assert row[array] == close(values[0], eps=2**-9), array  # some arrays are float16
 

@@ -12,6 +12,7 @@ from torch.nn.functional import interpolate
 
 import obygaze_features as of
 from obygaze_features.backbones.preprocess import CLIP_TORCHVISION
+from obygaze_features.backbones.readers import FrameReader
 from obygaze_features.errors import BackboneError, StoreError, UsageError
 from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec
@@ -22,6 +23,7 @@ NETS = '''
 import torch
 from obygaze_features.backbones.backbone import Backbone
 from obygaze_features.backbones.preprocess import CLIP_TORCHVISION
+from obygaze_features.backbones.readers import FrameReader
 from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec
 
@@ -32,8 +34,8 @@ class Colours(Backbone):
     def __init__(self, mode):
         arrays = (ArraySpec("native", (3,), "float32", "mean colour"),
                   ArraySpec("max", (3,), "float32", "brightest"))
-        super().__init__(torch.nn.Identity(), Sampling(2), CLIP_TORCHVISION.at(8), arrays,
-                         self.encode, (), {"mode": mode})
+        clip = FrameReader(Sampling(2), CLIP_TORCHVISION.at(8), arrays, self.encode)
+        super().__init__(torch.nn.Identity(), clip=clip, config={"mode": mode})
 
     @staticmethod
     def encode(pixels, present, wanted):
@@ -108,9 +110,14 @@ def test_objects_of_a_notebook_can_extract(films, tmp_path):
 
     native = ArraySpec("native", (3,), "float32", "mean colour")
     colour = of.Backbone(
-        nn.Identity(), Sampling(2), CLIP_TORCHVISION.at(8), (native,),
-        lambda pixels, present, names: {"native": pixels.mean((1, 3, 4))}, (), {},
-    )  # fmt: skip
+        nn.Identity(),
+        clip=FrameReader(
+            Sampling(2),
+            CLIP_TORCHVISION.at(8),
+            (native,),
+            lambda pixels, present, names: {"native": pixels.mean((1, 3, 4))},
+        ),
+    )
     options = {"layout": "BCTHW", "layer": "0", "name": "layer"}
     layer = make(video, frames=8, transform=shrink, **options)
     summary = of.extract(
@@ -159,17 +166,22 @@ def test_objects_of_a_notebook_can_extract(films, tmp_path):
 def test_at_a_rate_only_arrays_of_frames_are_filled(films, tmp_path):
     """A network of single frames embeds frames only, so it has no other arrays."""
     names = {"native": "mean colour", "max": "brightest", "cls": "something else"}
-    preprocessing = of.Backbone.from_torch(small_net(), transform=shrink).preprocessing
+    preprocessing = of.Backbone.from_torch(small_net(), transform=shrink).clip.preprocessing
     lab = of.Backbone(
-        nn.Identity(), Sampling(2), preprocessing,
-        tuple(ArraySpec(name, (3,), "float32", meaning) for name, meaning in names.items()),
-        lambda pixels, present, wanted: {
-            "native": pixels.mean((1, 3, 4)), "max": pixels.mean((3, 4)).amax(1),
-            "cls": 10 + pixels.mean((1, 3, 4)),
-        },
-        (), {}, ArraySpec("native", (3,), "float32", "mean colour"),
-        lambda pixels: pixels.mean((2, 3)), per_frame=True, name="lab",
-    )  # fmt: skip
+        nn.Identity(),
+        clip=FrameReader(
+            Sampling(2),
+            preprocessing,
+            tuple(ArraySpec(name, (3,), "float32", meaning) for name, meaning in names.items()),
+            lambda pixels, present, wanted: {
+                "native": pixels.mean((1, 3, 4)),
+                "max": pixels.mean((3, 4)).amax(1),
+                "cls": 10 + pixels.mean((1, 3, 4)),
+            },
+            embed_frames=lambda pixels: pixels.mean((2, 3)),
+        ),
+        name="lab",
+    )
     manifest, fast = clips("clip5.mp4"), {"sampling": "24 fps"}
     with pytest.raises(UsageError, match=r"^lab has no array 'cls'; it has native, max, frames$"):
         of.extract(manifest, films, lab, tmp_path / "s", arrays=["native", "lab:cls"], **fast)

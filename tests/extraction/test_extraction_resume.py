@@ -23,7 +23,7 @@ from obygaze_features.store.verify import verify
 from tests.extraction.ray_clusters import run_until
 from tests.extraction.test_extraction_broken import decoders_of, linux
 from tests.kit.films import rows
-from tests.kit.models import write_checkpoint
+from tests.kit.models import with_clip, write_checkpoint
 
 
 @pytest.mark.parametrize("blocks", [3, pytest.param(1, marks=pytest.mark.night)])
@@ -40,12 +40,12 @@ def test_an_interrupted_run_resumes_to_the_same_store(
         calls.append(len(pixels))
         if len(calls) == 8:  # the probe, the four batches of the first block, two, and this
             raise KeyboardInterrupt
-        return tiny.embed_clips(pixels, present)
+        return tiny.clip.encode(pixels, present, names)
 
     calls: list[int] = []
     store = tmp_path / "tiny.zarr"
     with pytest.raises(KeyboardInterrupt):
-        of.extract(manifest, films, replace(tiny, encode_clips=interrupted), tmp_path, batch=8)
+        of.extract(manifest, films, with_clip(tiny, encode=interrupted), tmp_path, batch=8)
     assert (of.open_store(store).status == 1).sum() == 48
     entry = json.loads((tmp_path / "log.jsonl").read_text())
     assert (entry["done"], entry["failed"]) == (48, {})
@@ -69,16 +69,14 @@ def test_batches_do_not_span_groups_of_32_rows(films, tiny, tmp_path, monkeypatc
 
     def embed(pixels, present, names):
         sizes.append(len(pixels))
-        return tiny.embed_clips(pixels, present)
+        return tiny.clip.encode(pixels, present, names)
 
     sizes: list[int] = []
     monkeypatch.setattr(store_format, "BLOCKS", 1)
     items = [*rows(40)]
     items[5] = replace(items[5], media="absent.mp4")
     manifest = Manifest("made-up", Items.of(items))
-    assert (
-        of.extract(manifest, films, replace(tiny, encode_clips=embed), tmp_path, batch=8).done == 39
-    )
+    assert of.extract(manifest, films, with_clip(tiny, encode=embed), tmp_path, batch=8).done == 39
     assert sizes == [1, 8, 8, 8, 7, 8]  # first the store's probe
 
 
@@ -147,11 +145,11 @@ def test_a_batch_that_does_not_fit_is_halved_until_it_does(films, tiny, whole_st
             activations = torch.zeros(len(pixels))
             left.extend([weakref.ref(activations), weakref.ref(pixels)])
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-        return tiny.embed_clips(pixels, present)
+        return tiny.clip.encode(pixels, present, names)
 
     sizes: list[int] = []
     left: list[weakref.ref[torch.Tensor]] = []
-    summary = of.extract(rows(18), films, replace(tiny, encode_clips=small), tmp_path, batch=8)
+    summary = of.extract(rows(18), films, with_clip(tiny, encode=small), tmp_path, batch=8)
     assert (summary.done, summary.batches, len(left)) == (18, {"tiny": 2}, 4)
     assert sizes == [1, 8, 4, *[2] * 9]  # first the store's probe
     values, expected = (
@@ -166,7 +164,7 @@ def test_an_item_that_does_not_fit_is_one_line(films, tiny, tmp_path):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     with pytest.raises(BackboneError, match="the probe of tiny does not fit on cpu") as caught:
-        of.extract(rows(8), films, replace(tiny, encode_clips=fail), tmp_path)
+        of.extract(rows(8), films, with_clip(tiny, encode=fail), tmp_path)
     assert "\n" not in str(caught.value)
 
 
@@ -174,12 +172,13 @@ def test_a_nan_feature_is_a_failure(films, tiny, tmp_path):
     """70,000 fits a float32, but not a float16."""
 
     def spoiled(pixels, present, names):
-        out = {name: values.clone() for name, values in tiny.embed_clips(pixels, present).items()}
+        out = dict(tiny.clip.encode(pixels, present, names))
+        out["frames"] = out["frames"].clone()
         if len(pixels) > 1:
             out["frames"][:3, 2, 3] = torch.tensor([float("nan"), float("inf"), 70_000.0])
         return out
 
-    summary = of.extract(rows(8), films, replace(tiny, encode_clips=spoiled), tmp_path, batch=8)
+    summary = of.extract(rows(8), films, with_clip(tiny, encode=spoiled), tmp_path, batch=8)
     infinite = "frames has a value that cannot be stored as float16"
     assert summary.failed == {"not_finite": dict.fromkeys(rows(3).ids, infinite)}
     native = of.open_store(tmp_path / "tiny.zarr").read("native", missing="nan")

@@ -38,9 +38,9 @@ def test_one_pass_extracts_pictures_and_sound(tmp_path, tiny, clap, obygaze):
     for item in manifest.items:
         first, row = round(item.start * 16_000), heard[item.id]
         windows = [sound[first + n :][:16_000] for n in (0, 16_000, 24_000)]
-        inputs = [clap.preprocessing.inputs(window) for window in windows]
+        inputs = [clap.clip.preprocessing.inputs(window) for window in windows]
         expected = np.stack(
-            [alone["native"] for alone in Forward(clap, len(inputs)).start(inputs).rows()]
+            [alone["native"] for alone in Forward(clap, len(inputs)).start("clip", inputs).rows()]
         )
         np.testing.assert_allclose(row["native"], expected.mean(0), atol=1e-4)
         np.testing.assert_allclose(row["frames"][:3], expected, atol=1e-3)
@@ -126,6 +126,6 @@ def test_another_sound_track_is_another_recipe(tmp_path, tiny, clap):
         of.extract(two, tmp_path, clap, tmp_path / "s", audio_track=2)
     second_track = of.extract(two, tmp_path, [tiny, clap], tmp_path / "other", audio_track=2)
     row = of.open_store(second_track.stores[-1])["two"]
-    inputs = clap.preprocessing.inputs(ffmpeg_cut(second, 16_000))
-    [expected] = Forward(clap, 1).start([inputs]).rows()
+    inputs = clap.clip.preprocessing.inputs(ffmpeg_cut(second, 16_000))
+    [expected] = Forward(clap, 1).start("clip", [inputs]).rows()
     np.testing.assert_allclose(row["native"], expected["native"], atol=1e-5)

@@ -13,6 +13,7 @@ from obygaze_features.extraction.reader import ItemReader
 from obygaze_features.store import format as store_format
 from tests.kit.decoding import decode_frames
 from tests.kit.films import rows
+from tests.kit.models import with_clip
 
 
 @pytest.fixture
@@ -23,11 +24,15 @@ def decoder():
 
 
 def test_backbones_that_differ_only_in_scaling_share_a_view(films, tiny, decoder):
-    rule = tiny.preprocessing
+    rule = tiny.clip.preprocessing
+
+    def changed(name, steps):
+        return replace(tiny, name=name, clip=replace(tiny.clip, preprocessing=steps))
+
     backbones = [
         replace(tiny, name="first"),
-        replace(tiny, name="scaled", preprocessing=replace(rule, mean=(0.0, 0.0, 0.0))),
-        replace(tiny, name="sharper", preprocessing=replace(rule, filter="bicubic")),
+        changed("scaled", replace(rule, mean=(0.0, 0.0, 0.0))),
+        changed("sharper", replace(rule, filter="bicubic")),
     ]
     item = next(iter(rows(6)))
     names = [backbone.name for backbone in backbones]
@@ -37,7 +42,7 @@ def test_backbones_that_differ_only_in_scaling_share_a_view(films, tiny, decoder
     numbers = read.sampled["first"]["frame_index"]
     assert read.frames == len(set(numbers.tolist()))
     for backbone in backbones:
-        expected = resize_and_crop(torch.from_numpy(frames[numbers]), backbone.preprocessing)
+        expected = resize_and_crop(torch.from_numpy(frames[numbers]), backbone.clip.preprocessing)
         assert torch.equal(read.inputs[backbone.name], expected)
 
 
@@ -48,7 +53,7 @@ def test_a_clip_whose_decoder_dies_is_read_once(films, tiny, decoder, monkeypatc
     once = ItemReader(films, [tiny]).read(decoder, item, ["tiny"])
     whole = []
     for answer in reading.ask_decoder(
-        decoder, "decode", ItemReader(films, [tiny])._folders["clip"], item, [tiny.sampling]
+        decoder, "decode", ItemReader(films, [tiny])._folders["clip"], item, [tiny.clip.sampling]
     ):
         pictures = decoder.pictures(answer["shape"]).copy() if "frames" in answer else None
         whole.append((answer, pictures))
@@ -70,10 +75,10 @@ def test_a_batch_waits_for_the_running_one_before_it_is_halved(films, tiny, tmp_
         sizes.append(len(pixels))
         if len(sizes) == 3:  # the probe, the first batch, the second
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return tiny.embed_clips(pixels, present)
+        return tiny.clip.encode(pixels, present, names)
 
     sizes: list[int] = []
-    summary = of.extract(rows(24), films, replace(tiny, encode_clips=compute), tmp_path, batch=8)
+    summary = of.extract(rows(24), films, with_clip(tiny, encode=compute), tmp_path, batch=8)
     assert (summary.done, summary.batches) == (24, {"tiny": 8})
     assert sizes == [1, 8, 8, 8, 8]
 

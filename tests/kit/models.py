@@ -5,6 +5,7 @@ The package itself ships `tiny-xclip`, `tiny-vivit` and `tiny-clap`.
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +251,11 @@ def _card(name: str, write: Any, sizes: Sequence[Any]) -> KnownCheckpoint:
 CHECKPOINTS = {name: card for name, card in known_checkpoints().items() if card.write}
 CHECKPOINTS |= {name: _card(name, *row) for name, row in _WRITERS.items()}
 TINY = tuple(name for name in CHECKPOINTS if name.startswith("tiny-"))
+
+
+def with_clip(backbone: Any, **changes: Any) -> Any:
+    """Return a backbone whose reader of clips is changed."""
+    return backbone.with_changes(clip=replace(backbone.clip, **changes))
 
 
 class Checkpoints(dict[str, Path]):

@@ -68,7 +68,7 @@ def test_maps_equal_finite_differences(checkpoints, name):
     images = torch.randint(0, 256, (2, 3, 32, 32), generator=random, dtype=torch.uint8)
     texts = model.embed_texts(TEXTS)
     cosines, maps = grad_cam(model, images, texts)
-    pixels = normalise(images, model.backbone.preprocessing).double()
+    pixels = normalise(images, model.backbone.image.preprocessing).double()
     similarity, expected = maps_by_differences(name, checkpoints[name], pixels)
     assert expected.amax((1, 2)).min() > 0
     np.testing.assert_allclose(maps, expected, atol=2e-5 * float(expected.max()) + 1e-7)
@@ -129,7 +129,7 @@ def test_maps_are_written_per_image_and_group(draw, library, checkpoints):
     for row, values in zip(rows, maps, strict=True):
         with Image.open(library / f"images/{row['id']}.png") as file:
             picture = torch.from_numpy(np.array(file))[None]
-        image = resize_and_crop(picture, model.backbone.preprocessing)
+        image = resize_and_crop(picture, model.backbone.image.preprocessing)
         cosines, expected = grad_cam(model, image, model.embed_texts([row["text"]]))
         np.testing.assert_allclose(values, expected[0], atol=1e-6)
         assert float(row["similarity"]) == pytest.approx(float(cosines[0]), abs=1e-6)

@@ -4,6 +4,7 @@ from torch.nn import Identity
 
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.preprocess import Preprocessing
+from obygaze_features.backbones.readers import FrameReader
 from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec
 
@@ -28,4 +29,5 @@ def colours(mode: str) -> Backbone:
         frames = pixels.mean((-1, -2))  # from [B, 8, 3, h, w]
         return {"native": frames.mean(1), "frames": frames}
 
-    return Backbone(Identity(), Sampling(8), PREPROCESSING, ARRAYS, encode, weights=(), config={})
+    clip = FrameReader(Sampling(8), PREPROCESSING, ARRAYS, encode)
+    return Backbone(Identity(), clip=clip)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
+from obygaze_features.backbones.readers import FrameReader
 from obygaze_features.backbones.weights import weight_files
 from obygaze_features.common.files import read_json, to_json, write_text
 from obygaze_features.errors import BackboneError
@@ -41,12 +42,13 @@ def load(path: Path, mode: str) -> Backbone:
     mix = Linear(3, 8)
     mix.load_state_dict(load_file(files[0]))
 
-    def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
+    def encode(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
         """Encode frames ``[B,4,3,h,w]``. All are present, because `SAMPLING` has no rate."""
         frames = mix(pixels.mean((-1, -2)))
         return {"native": frames.mean(1), "max": frames.amax(1), "frames": frames}
 
-    return Backbone(mix, SAMPLING, preprocessing, ARRAYS, encode_clips, files, config)
+    clip = FrameReader(SAMPLING, preprocessing, ARRAYS, encode)
+    return Backbone(mix, clip=clip, weights=files, config=config)
 
 
 def write_toy(folder: Path, seed: int) -> None:
