@@ -267,7 +267,7 @@ def published(family: str) -> tuple[KnownCheckpoint, ...]:
     """Return a family's checkpoints from ``published.toml``."""
     tables = _read_published()
     checkpoints = []
-    for row in tables[family]:
+    for row in tables.get(family, ()):
         facts = tables["credits"].get(family, {}) | row
         sampling: Sampling | SoundSampling | None = None
         if "frames" in facts:

@@ -21,6 +21,8 @@ from obygaze_features.backbones.network_config import read_object
 from obygaze_features.errors import BackboneError, UsageError, translate
 
 CONFIG = "preprocessor_config.json"
+VIDEO_CONFIG = "video_preprocessor_config.json"
+"""The file that newer video networks have instead, with the same settings."""
 MODES = ("standard", "author")
 AUTHOR_SQUASH = (224, 224)
 """The size to which the authors of ObyGaze12 resized every frame, ignoring aspect ratios."""
@@ -136,6 +138,8 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
     if mode not in MODES:
         raise UsageError(f"unknown preprocessing mode {mode!r}; use {' or '.join(MODES)}")
     path = checkpoint / CONFIG
+    if (checkpoint / VIDEO_CONFIG).is_file() and not path.is_file():
+        path = checkpoint / VIDEO_CONFIG
     config = read_object(path)
     kind = str(config.get("image_processor_type", ""))
     fields: dict[str, Any] = {"mode": mode, "scale": 1 / 255}

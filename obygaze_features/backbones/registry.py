@@ -9,6 +9,7 @@ from obygaze_features.backbones.backbone import Family, KnownCheckpoint
 
 _MODULES = (
     "video_families",
+    "token_families",
     "xclip_lsmdc",
     "image_families",
     "sound_families",

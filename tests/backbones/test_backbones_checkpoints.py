@@ -22,7 +22,8 @@ def processor(**changes):
 
 
 TYPES = (
-    "xclip, vivit, clip, siglip, dinov2, dinov2_with_registers, dinov3_vit, clap, obygaze-words$"
+    "xclip, vivit, videomae, vjepa2, timesformer, videoprism_vision_model, clip, siglip, dinov2, "
+    "dinov2_with_registers, dinov3_vit, clap, obygaze-words$"
 )
 SLIPS = [
     ("tiny-xclip", config(model_type="bert"), f"model_type 'bert'; supported types: {TYPES}"),

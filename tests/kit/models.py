@@ -136,6 +136,12 @@ def write_xclip_lsmdc(folder: Path, seed: int, sizes: Mapping[str, int]) -> None
     torch.save(state, folder / "pytorch_model.bin.0")
 
 
+def write_tokens(folder: Path, seed: int, model: str, sizes: Sizes) -> None:
+    """Write a network that returns the tokens of clips, with or without a classifier."""
+    kind = next(kind for kind in TOKENS if model.startswith(kind))
+    write_network(folder, seed, kind, model.removeprefix(kind), sizes, video_processor(32))
+
+
 def write_gpt2(folder: Path, seed: int) -> None:
     special = {"bos_token": END, "eos_token": END, "unk_token": END}
     count = write_byte_tokenizer(folder, "GPT2Tokenizer", special, after=(END,))
@@ -220,6 +226,17 @@ def write_sentence_tokenizer(folder: Path, vocabulary: dict[str, int], merges: M
     write_text(folder / "tokenizer_config.json", to_json(config))
 
 
+TINY_VIDEO = {**SMALL_VISION, "num_frames": 8}
+VJEPA2 = {"crop_size": 32, "frames_per_clip": 8, "mlp_ratio": 2, "pred_hidden_size": 32,
+          "pred_num_attention_heads": 2, "pred_num_hidden_layers": 1, "pred_num_mask_tokens": 1,
+          "num_pooler_layers": 1}  # fmt: skip
+PRISM = {"tubelet_size": [1, 8, 8], "num_spatial_layers": 1, "num_temporal_layers": 1}
+TOKENS = {
+    "VideoMAE": TINY_VIDEO,
+    "VJEPA2": TINY_VIDEO | VJEPA2,
+    "Timesformer": TINY_VIDEO,
+    "VideoPrismVision": TINY_VIDEO | PRISM,
+}
 # 48 pixels, so that its embeddings of positions are resized, as in published checkpoints.
 TINY_DINOV2 = {**SMALL, "image_size": 48, "patch_size": 8, "mlp_ratio": 2}
 del TINY_DINOV2["intermediate_size"]
@@ -233,6 +250,10 @@ _WRITERS: dict[str, tuple[Any, ...]] = {
     "tiny-dinov2": (write_dino, [TINY_DINOV2]),
     "tiny-dinov2-with-registers": (write_dino, [TINY_DINOV2, "Dinov2WithRegisters"]),
     "tiny-dinov3": (write_dino, [REGISTERS, "DINOv3ViT"]),
+    **{
+        f"tiny-{kind.lower().removesuffix('vision')}": (write_tokens, [f"{kind}Model", sizes])
+        for kind, sizes in TOKENS.items()
+    },
     # Differences from the defaults of XCLIPVisionConfig, which are B/32 at 8 frames.
     "random-xclip": (tiny.write_xclip, [{"patch_size": 16, "num_frames": 32}, 512]),
     "random-vivit": (tiny.write_vivit, [{}]),
@@ -243,6 +264,8 @@ _WRITERS: dict[str, tuple[Any, ...]] = {
 
 def _card(name: str, write: Any, sizes: Sequence[Any]) -> KnownCheckpoint:
     sampling = Sampling(12, 1.0) if name == "tiny-xclip-lsmdc" else Sampling(32)
+    if write is write_tokens:
+        sampling = Sampling(8)
     return KnownCheckpoint(
         name, "", sampling, write=lambda folder, seed: write(folder, seed, *sizes)
     )
