@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.devices import arithmetic
+from obygaze_features.backbones.packages import Package
 from obygaze_features.backbones.readers import (
     FrameReader,
     ImageReader,
@@ -253,6 +254,8 @@ class KnownCheckpoint:
         empty folder, given a seed.
     credits
         The entries of `CREDITS` that are known.
+    package
+        The Python package that has the checkpoint, if there is one.
     """
 
     name: str
@@ -261,6 +264,7 @@ class KnownCheckpoint:
     repository: str | None = None
     write: Callable[[Path, int], None] | None = None
     credits: Mapping[str, str] = field(default_factory=dict)
+    package: Package | None = None
 
 
 def published(family: str) -> tuple[KnownCheckpoint, ...]:
@@ -274,9 +278,18 @@ def published(family: str) -> tuple[KnownCheckpoint, ...]:
             sampling = Sampling(facts["frames"])
         if "sound" in facts:
             sampling = SoundSampling(*facts["sound"])
-        credit = {key: facts[key] for key in CREDITS if key in facts}
+        package = None
+        if "distributions" in facts:
+            package = Package(tuple(facts["distributions"]), facts["path"], facts["sha256"])
         checkpoints.append(
-            KnownCheckpoint(row["name"], row["title"], sampling, row["repository"], credits=credit)
+            KnownCheckpoint(
+                row["name"],
+                row["title"],
+                sampling,
+                row.get("repository"),
+                credits={key: facts[key] for key in CREDITS if key in facts},
+                package=package,
+            )
         )
     return tuple(checkpoints)
 

@@ -42,12 +42,15 @@ class Checkpoint:
         The revision of a checkpoint from the Hub.
     known_name
         The name of the `KnownCheckpoint`, if it is one.
+    package
+        The name and version of the Python package that has the checkpoint.
     """
 
     name: str
     path: Path
     revision: str | None = None
     known_name: str | None = None
+    package: str | None = None
 
 
 def resolve_backbone(spec: str) -> Checkpoint:
@@ -86,6 +89,11 @@ def resolve(
         path = cached_random_weights(target, known.write)
         return Checkpoint(name or target, path, known_name=target)
     repository: str | None = target
+    if known and known.package:
+        installed = known.package.find()
+        if installed:
+            return Checkpoint(name or target, installed[0], None, target, installed[1])
+        raise BackboneError(f"{target} is not installed. Run: {known.package.remedy}")
     if known:
         repository = known.repository
     elif not _REPOSITORY.fullmatch(target):
@@ -115,8 +123,11 @@ def split_name(spec: str) -> tuple[str, str]:
     return "", spec
 
 
-def family_of(path: Path) -> Family:
-    """Return the family of a checkpoint, by its ``config.json``."""
+def family_of(path: Path, known_name: str | None = None) -> Family:
+    """Return the family of a known checkpoint, or else by its ``config.json``."""
+    for family in families():
+        if known_name in [known.name for known in family.checkpoints]:
+            return family
     config = path / "config.json"
     model_type = None
     if config.is_file():

@@ -102,13 +102,21 @@ def _load_named(spec: str, mode: str) -> Backbone:
 
 def _load(checkpoint: Checkpoint, mode: str) -> Backbone:
     """Load the backbone of a checkpoint with its family's loader."""
-    family = family_of(checkpoint.path)
+    family = family_of(checkpoint.path, checkpoint.known_name)
     backbone = family.load(checkpoint.path, mode)
     known_name = checkpoint.known_name or checkpoint.name
     if checkpoint.known_name:
         backbone = backbone.with_changes(**known_checkpoints()[known_name].credits)
     about = _about(backbone, known_name, family.name)
     about["revision"] = checkpoint.revision
+    known = known_checkpoints().get(known_name)
+    if checkpoint.package and known and known.package:
+        about["package"] = checkpoint.package
+        if about["weights_sha256"] != known.package.sha256:
+            raise BackboneError(
+                f"{checkpoint.path} does not have the weights of {known_name}. Install "
+                f"{checkpoint.package} again"
+            )
     return backbone.with_changes(name=checkpoint.name, about=about)
 
 

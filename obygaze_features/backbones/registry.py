@@ -14,6 +14,7 @@ _MODULES = (
     "image_families",
     "sound_families",
     "word_families",
+    "package_families",
 )
 
 

@@ -271,6 +271,8 @@ def _row(checkpoint: KnownCheckpoint) -> dict[str, Any]:
     source = checkpoint.repository or "your own file"
     if checkpoint.write:
         source = "made here, no download"
+    if checkpoint.package:
+        source = checkpoint.package.remedy
     takes = "none, it reads texts"
     if checkpoint.sampling:
         takes = checkpoint.sampling.words

