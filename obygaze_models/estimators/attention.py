@@ -151,10 +151,10 @@ class FrameMIL(TorchClassifier):
         X = check_array(X, allow_nd=True, ensure_all_finite=False, dtype=[np.float32, np.float16])
         if reset:
             self.n_frames_in_, self.n_features_in_ = X.shape[1:]
-        elif X.shape[1:] != (self.n_frames_in_, self.n_features_in_):
+        elif X.shape[2] != self.n_features_in_:
             raise ExperimentError(
-                f"X has {X.shape[1]} frames of {X.shape[2]} features, but the model was trained on "
-                f"{self.n_frames_in_} frames of {self.n_features_in_} features. Use the same array"
+                f"X has frames of {X.shape[2]} features, but the model was trained on frames of "
+                f"{self.n_features_in_} features. Use the same array"
             )
         check_frames(X)
         if y is None:

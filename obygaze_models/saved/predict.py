@@ -286,16 +286,22 @@ def open_for(about: About, store: Stores, ids: Sequence[str] | None = None) -> S
             "the model predicts from a clip's film, not its features. Use another model"
         )
     shapes = {spec.name: list(spec.shape) for spec in opened.specs}
+    shape = f"shape of {needed.array}"
     actual = {
         "weights": opened.attributes["backbone"]["weights_sha256"],
-        f"shape of {needed.array}": shapes.get(needed.array),
+        shape: shapes.get(needed.array),
         **opened.attributes["preprocessing"],
     }
     wanted = {
         "weights": needed.backbone["weights_sha256"],
-        f"shape of {needed.array}": needed.shape,
+        shape: needed.shape,
         **needed.preprocessing,
     }
+    if about.reads == "frames" and actual[shape]:
+        # Each frame is rated alone, so a film may have more of them than the clips it learned from.
+        actual[shape] = actual[shape][1:]
+        wanted[shape] = needed.shape[1:]
+        wanted["sampling"] = actual.get("sampling")
     for key in wanted | actual:
         if wanted.get(key) != actual.get(key):
             raise ExperimentError(

@@ -267,7 +267,7 @@ SLIPS = [
     (lambda: fit_mlp(np.eye(2), ["EN", "S"], X_val=np.eye(2), y_val=["EN", "NS"]),
      r"\['NS'\] are not among"),
     (lambda: fit_mlp(OVERFLOW, np.arange(32) % 2, early_stopping=False), "overflowed in epoch"),
-    (lambda: predict_frames(lambda X: X[:, :4]), "4 frames of 5 features"),
+    (lambda: predict_frames(lambda X: X[..., :4]), "frames of 4 features"),
     (lambda: predict_frames(lambda X: np.where(CLIP_7, np.nan, X)), "clip 7 .* no frame"),
     (lambda: predict_frames(lambda X: np.where(np.arange(5) == 1, np.nan, X)),
      "clip 0 .* not finite"),

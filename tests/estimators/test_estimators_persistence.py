@@ -334,7 +334,6 @@ FORGERIES = [
     ("majority", "a text", lambda h, a: learned(h, more_={"texts": ["a" * 10**6, *"b" * 10**6]})),
 ]  # fmt: skip
 SIZES = [
-    ("frame-mil", lambda h, a: learned(h, n_frames_in_=4 * 10**7)),
     ("mlp", reshape("model.intercepts_.0", 20_000, 1)),
     ("logistic", reshape("model.coef_", 0, 10**9)),
     ("frame-mil", widen),

@@ -209,13 +209,27 @@ def test_moments_in_training_clips_are_marked(lab, obygaze, tmp_path):
         assert {*read_table(output)["seen_in_training"]} == {seen}
 
 
+def import_ones(store, manifest, *, frames, size):
+    arrays = {"native": (1, size), "frames": (1, frames, size), "frame_time": (1, frames)}
+    files = {}
+    for name, shape in arrays.items():
+        files[name] = store.with_name(f"{name}.npy")
+        np.save(files[name], np.ones(shape))
+    of.import_features(files, manifest, store, ids=manifest.ids)
+
+
+def test_a_whole_film_has_more_frames_than_clips(lab, tmp_path):
+    film, store = of.Manifest("m", Items.of([Item("c")])), tmp_path / "film.zarr"
+    import_ones(store, film, frames=9 * FRAMES, size=SIZE)
+    predicted = om.predict_frames(lab.run.saved[-1]["folder"], store)
+    assert predicted.probabilities.shape == (1, 9 * FRAMES)
+    assert np.ptp(predicted.probabilities) < 1e-6  # equal frames
+
+
 def test_bad_input_is_one_line(lab, obygaze, tmp_path):
     mil, vectors = (row["folder"] for row in lab.run.saved[::-3])
     clip, others = of.Manifest("m", Items.of([Item("c")])), tmp_path / "o.zarr"
-    arrays = {"native": (1, SIZE), "frames": (1, 2 * FRAMES, SIZE), "frame_time": (1, 2 * FRAMES)}
-    for name, shape in arrays.items():
-        np.save(tmp_path / name, np.ones(shape))
-    of.import_features({n: tmp_path / f"{n}.npy" for n in arrays}, clip, others, ids=clip.ids)
+    import_ones(others, clip, frames=FRAMES, size=2 * SIZE)
     output = ("-o", tmp_path / "m.csv")
     moments = ("moments", vectors, lab.store, *output)
     for arguments, fact, code in (
