@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from benchmarks.result import Result
@@ -22,8 +23,7 @@ from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.backbones.devices import choose_device, default_workers, describe_device
 from obygaze_features.extraction import extract
 from obygaze_features.extraction.decoder import Decoder, Decoders
-from obygaze_features.extraction.loop import READ_AHEAD
-from obygaze_features.extraction.reader import ItemReader, ReadItem
+from obygaze_features.extraction.reader import ItemReader
 from obygaze_features.manifests import Item, Items, Manifest
 from tests.kit.models import write_checkpoint
 
@@ -35,7 +35,7 @@ NETWORKS = ("xclip", "vivit", "xclip-lsmdc")
 
 @dataclass(frozen=True)
 class Size:
-    """The networks, their films (pixels and seconds), and the number of clips in a pass."""
+    """The networks, their films (pixels, median seconds), and the number of clips in a pass."""
 
     networks: str
     height: int
@@ -88,8 +88,11 @@ def draw_clips(folder: Path, size: Size) -> Manifest:
     from benchmarks.decoding import draw_film
     from tests.kit.films import write_pictures
 
+    # Spans of films differ about as much in length.
+    lengths = 24 * size.seconds * np.random.default_rng(0).lognormal(0, 0.8, size.films)
+
     def draw(number: int) -> None:
-        pictures = draw_film(round(24 * size.seconds), size.height, size.width, seed=number)
+        pictures = draw_film(round(lengths[number]), size.height, size.width, seed=number)
         options = {"preset": "veryfast"}
         write_pictures(folder / f"{number}.mp4", pictures, gop=250, b_frames=3, options=options)
 
@@ -103,16 +106,16 @@ def draw_clips(folder: Path, size: Size) -> Manifest:
 
 
 def decoding_rate(manifest: Manifest, films: Path, backbones: Sequence[Backbone]) -> float:
-    """Return the clips a second that are read and resized for backbones, but not embedded."""
+    """Return the clips a second that are read and resized for backbones, in any order."""
     reader = ItemReader(films, backbones)
     names = [backbone.name for backbone in backbones]
 
-    def read(decoder: Decoder, item: Item) -> ReadItem:
-        return reader.read(decoder, item, names)
+    def read(decoder: Decoder, item: Item) -> None:
+        reader.read(decoder, item, names)
 
     with Decoders(default_workers(backbones[0].device), 600) as decoders:
         begin = time.monotonic()
-        for _ in decoders.map(read, manifest.items, ahead=READ_AHEAD):
+        for _ in decoders.map(read, manifest.items, ahead=len(manifest)):
             pass
         return len(manifest) / (time.monotonic() - begin)
 

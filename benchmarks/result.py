@@ -38,8 +38,8 @@ class Result:
 
     @property
     def holds(self) -> bool:
-        """True if the target is met."""
-        return self.target is None or self.ratio <= self.target
+        """True if the target is met; a share below 0 was measured wrongly."""
+        return self.target is None or 0 <= self.ratio <= self.target
 
     def cells(self) -> list[str]:
         """Return the cells of the printed row."""
