@@ -18,9 +18,9 @@ from obygaze_features.extraction.summary import Summary
 from obygaze_features.store import StoreWriter
 from obygaze_features.store.format import BLOCK_ROWS
 
-READ_AHEAD = 128
+READ_AHEAD = 8
 READ_AHEAD_BYTES = 2 * 2**30
-"""The number of items that may be read ahead, in addition to one per worker, and their size."""
+"""The number of items per worker that may be read ahead, besides the one it reads; their size."""
 
 
 def run_local(
@@ -46,7 +46,7 @@ def run_local(
     workers = job.options.workers or default_workers(backbones[0].device)
     last_of_blocks = job.last_rows(job.block_rows)
     last_of_groups = job.last_rows(BLOCK_ROWS)
-    ahead = min(READ_AHEAD, READ_AHEAD_BYTES // bytes_per_item(backbones))
+    ahead = min(READ_AHEAD * workers, READ_AHEAD_BYTES // bytes_per_item(backbones))
     with (
         warnings.catch_warnings(),
         ThreadPoolExecutor(1, "write") as thread,
