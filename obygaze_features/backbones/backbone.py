@@ -314,7 +314,7 @@ class Family:
     load
         A function that returns the backbone for a checkpoint's path and a preprocessing mode.
     embeds_texts
-        True if the family embeds texts in the same space as images or sound.
+        True if a text can be searched for in the family's stores.
     """
 
     name: str

@@ -199,8 +199,8 @@ def keep_freed_memory() -> None:
         return
     with contextlib.suppress(AttributeError):  # other C libraries
         set_option = ctypes.CDLL(None).mallopt
-        set_option(MMAP_THRESHOLD, MAX_INT)
-        set_option(TRIM_THRESHOLD, MAX_INT)
+        if set_option(MMAP_THRESHOLD, MAX_INT):  # older versions of glibc refuse
+            set_option(TRIM_THRESHOLD, MAX_INT)
 
 
 def default_workers(device: str = "cpu") -> int:

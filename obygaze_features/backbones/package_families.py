@@ -11,7 +11,6 @@ from obygaze_features.backbones.network_config import loading, read_object
 from obygaze_features.backbones.readers import TextReader
 from obygaze_features.backbones.weights import Tokenizer, load_network, read_tokenizer
 from obygaze_features.common.package import need
-from obygaze_features.errors import BackboneError
 from obygaze_features.store import ArraySpec
 
 if TYPE_CHECKING:
@@ -45,10 +44,6 @@ def load_sentences(path: Path, mode: str) -> Backbone:
     """Load a BERT that embeds sentences as the mean of their tokens, of length one."""
     from torch.nn.functional import normalize
 
-    pooling = read_object(path / "1_Pooling" / "config.json")
-    pools = [name for name, used in pooling.items() if name.startswith("pooling_mode") and used]
-    if pools != ["pooling_mode_mean_tokens"]:
-        raise BackboneError(f"{path} pools tokens by {pools}; only the mean is supported")
     network, fields = load_network(path, "BertModel", add_pooling_layer=False)
     config = network.config
     longest = read_object(path / "sentence_bert_config.json")["max_seq_length"]
@@ -68,5 +63,5 @@ def load_sentences(path: Path, mode: str) -> Backbone:
 
 FAMILIES = (
     Family("efficientnet-lite", None, published("efficientnet-lite"), load_lite0),
-    Family("sentences", "bert", published("sentences"), load_sentences, embeds_texts=True),
+    Family("sentences", None, published("sentences"), load_sentences, embeds_texts=True),
 )

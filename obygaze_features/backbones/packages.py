@@ -38,4 +38,4 @@ class Package:
         except PackageNotFoundError:
             return None
         path = Path(str(found.locate_file(self.path)))
-        return path, f"{name} {found.version}"
+        return (path, f"{name} {found.version}") if path.exists() else None

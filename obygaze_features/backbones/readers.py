@@ -80,12 +80,6 @@ class FrameReader:
         """Return the arguments of `encode` for resized clips ``[T,3,h,w]``."""
         return pad_clips(self, inputs, device)
 
-    def copy(self, clip: Tensor, out: Tensor) -> None:
-        """Normalise a clip's frames into a part of a batch."""
-        from obygaze_features.backbones.preprocess import normalise
-
-        normalise(clip, self.preprocessing, out)
-
     def resample(self, sampling: Sampling | None, track: int | None, name: str) -> FrameReader:
         """Return the same reader, but with frames sampled at a rate, up to a maximum number.
 
@@ -111,9 +105,9 @@ class FrameReader:
             )
 
         def embed_clip(clip: Tensor) -> Tensor:
-            size = FRAMES_PER_CPU_STEP
-            if clip.is_cuda:
-                size = FRAMES_PER_GPU_STEP
+            size = FRAMES_PER_GPU_STEP
+            if clip.device.type == "cpu":
+                size = FRAMES_PER_CPU_STEP
             return torch.cat([embed(step) for step in clip.split(size)]).float()
 
         shape = next(spec.shape for spec in self.arrays if spec.name == "native")
@@ -169,10 +163,6 @@ class SoundReader:
     def batch(self, inputs: Sequence[Tensor], device: str) -> tuple[Tensor, Tensor]:
         """Return the arguments of `encode` for the windows ``[W,...]`` of clips."""
         return pad_clips(self, inputs, device)
-
-    def copy(self, clip: Tensor, out: Tensor) -> None:
-        """Copy a clip's windows into a part of a batch."""
-        out.copy_(clip)
 
     def resample(self, sampling: Sampling | None, track: int | None, name: str) -> SoundReader:
         """Return the same reader, but with another track or maximum number of windows."""
@@ -285,6 +275,8 @@ def pad_clips(
     """Return clips as one batch ``[B,T,...]`` on a device, and its mask ``[B,T]``."""
     import torch
 
+    from obygaze_features.backbones.preprocess import normalise
+
     clips = upload(inputs, device)
     shape = (len(clips), reader.sampling.frames)
     batch = torch.empty(*shape, *clips[0].shape[1:], device=device)
@@ -293,7 +285,10 @@ def pad_clips(
     present = torch.zeros(shape, dtype=torch.bool, device=device)
     for row, clip in enumerate(clips):
         count = len(clip)
-        reader.copy(clip, batch[row, :count])
+        if isinstance(reader, FrameReader):
+            normalise(clip, reader.preprocessing, batch[row, :count])
+        else:
+            batch[row, :count] = clip
         if not reader.counts_only:  # otherwise, nobody reads padding
             batch[row, count:] = 0
         present[row, :count] = True

@@ -18,6 +18,7 @@ from obygaze_features.backbones.pools import pool_specs, pool_tokens
 from obygaze_features.backbones.readers import FrameReader
 from obygaze_features.backbones.video_families import compute_otherwise_on_gpus
 from obygaze_features.backbones.weights import load_folder
+from obygaze_features.errors import BackboneError
 from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec
 
@@ -67,6 +68,8 @@ def load_tokens(layout: Layout, path: Path, mode: str) -> Backbone:
     if isinstance(tubelet, int):
         tubelet = (tubelet, config.patch_size)
     frames = getattr(config, layout.frames)
+    if frames % tubelet[0]:
+        raise BackboneError(f"{path}: {layout.frames} must be a multiple of {tubelet[0]}")
     steps = frames // tubelet[0]
     patches = (side // tubelet[-1]) ** 2
     first = int(layout.has_class_token)
@@ -97,12 +100,19 @@ def load_tokens(layout: Layout, path: Path, mode: str) -> Backbone:
     return Backbone(network, clip=clip, **fields)
 
 
+def pool_videomae(network: Any, tokens: Tensor) -> Tensor:
+    """Return the mean of all tokens, or the first one, as the checkpoint's settings say."""
+    if network.fc_norm is None:
+        return tokens[:, 0]
+    return network.fc_norm(tokens.mean(1))
+
+
 LAYOUTS = (
     Layout(
         "videomae",
         "VideoMAEModel",
         "VideoMAEForVideoClassification",
-        lambda network, tokens: network.fc_norm(tokens.mean(1)),
+        pool_videomae,
     ),
     Layout(
         "vjepa2",

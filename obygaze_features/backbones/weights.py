@@ -97,7 +97,7 @@ def load_network(folder: Path, model: str, **options: Any) -> tuple[Any, dict[st
     # transformers fills missing weights with random numbers.
     misfits = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
     # A classifier is not used, and the number of its labels is not a declared setting.
-    misfits = [name for name in misfits if "classifier." not in name]
+    misfits = [name for name in misfits if not name.startswith("classifier.")]
     if misfits:
         raise BackboneError(
             f"{folder} does not fit {model}: some of its weights are missing or "

@@ -89,8 +89,8 @@ from obygaze_features.errors import UsageError, VideoError
     "--batch-size",
     "batch",
     type=int,
-    help="Items per forward pass; halved if memory runs out.  [default: 8 clips, fewer if "
-    "they have many frames; 32 images or texts]",
+    help="Items per forward pass, up to 32; halved if memory runs out.  [default: 8 clips, fewer "
+    "if they have many frames; 32 images or texts]",
 )
 @click.option(
     "--workers",

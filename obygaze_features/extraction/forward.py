@@ -41,7 +41,9 @@ class Batch:
     def rows(self) -> Rows:
         """Wait for the GPU, and return the arrays of each item."""
         if self.end:
-            self.end.synchronize()
+            # In a new thread, the wait alone would use memory on the first GPU.
+            with torch.cuda.device(self.end.device):
+                self.end.synchronize()
         rows: Rows = []
         for number in range(self.count):
             rows.append({name: values[number].numpy() for name, values in self.arrays.items()})
@@ -89,9 +91,9 @@ class Forward:
 def _default_batch(backbone: Backbone) -> int:
     if not backbone.clip:
         return BLOCK_ROWS
-    frames = FRAMES_PER_CPU_BATCH
-    if backbone.device.startswith("cuda"):
-        frames = FRAMES_PER_GPU_BATCH
+    frames = FRAMES_PER_GPU_BATCH
+    if backbone.device == "cpu":
+        frames = FRAMES_PER_CPU_BATCH
     return max(1, min(CLIPS_PER_BATCH, frames // backbone.clip.sampling.frames))
 
 

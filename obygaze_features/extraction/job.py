@@ -74,7 +74,8 @@ class Options:
     device
         ``cpu``, ``cuda``, ``cuda:1`` or ``mps`` (default: a GPU if there is one).
     batch
-        The number of items per forward pass. It is halved when memory runs out.
+        The number of items per forward pass, at most the 32 of a block of rows, so that a resumed
+        run forms the same batches. It is halved when memory runs out.
     workers
         The number of processes that decode clips, or threads that read images (default: all cores
         but one, shared among the GPUs; at most 32).

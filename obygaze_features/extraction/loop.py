@@ -35,7 +35,8 @@ def run_local(
     thread embeds, and another thread awaits the last batch of each block and commits it, while the
     next block is computed. After an error, the finished rows of the last block are still committed.
     """
-    keep_freed_memory()
+    if backbones[0].device == "cpu":
+        keep_freed_memory()
     items = job.manifest.items
     reader = ItemReader(job.media, backbones)
     embedder = Embedder(backbones, job.options.batch)

@@ -83,8 +83,6 @@ def write_shard(path: Path, chunks: Iterable[NDArray[Any] | None], layout: Shard
     str
         The SHA-256 of the file.
     """
-    from numcodecs.zstd import compress
-
     index = np.full((layout.chunks, 2), ABSENT, "<u8")
     digest = hashlib.sha256()
     with path.open("wb", buffering=BUFFER_BYTES) as file:
@@ -93,7 +91,9 @@ def write_shard(path: Path, chunks: Iterable[NDArray[Any] | None], layout: Shard
                 continue
             data = np.asarray(chunk, layout.dtype).tobytes()
             if layout.compressed:
-                data = bytes(compress(data, ZSTD_LEVEL))
+                from numcodecs.zstd import compress
+
+                data = compress(data, ZSTD_LEVEL)
             data += checksum(data)
             index[number] = file.tell(), len(data)
             digest.update(data)

@@ -179,7 +179,7 @@ def predict_frames(
     estimator = model.estimator
     if not hasattr(estimator, "predict_frames"):
         raise ExperimentError(f"{model.where} does not predict frames. Train frame-mil")
-    opened = open_for(about, store, ids)
+    opened = open_for(about, store, ids, for_frames=True)
     clips, X = read_input(about, opened, opened.done_ids(ids))
     table = np.zeros((*X.shape[:2], len(about.learned.classes)))
     if clips:
@@ -277,8 +277,18 @@ def _require_labels(about: About, manifest: Manifest, scheme: LabelScheme) -> No
             )
 
 
-def open_for(about: About, store: Stores, ids: Sequence[str] | None = None) -> Sources:
-    """Open a store; raise an error if a model cannot read its features, or a clip is unknown."""
+def open_for(
+    about: About,
+    store: Stores,
+    ids: Sequence[str] | None = None,
+    *,
+    for_frames: bool = False,
+) -> Sources:
+    """Open a store; raise an error if a model cannot read its features, or a clip is unknown.
+
+    With `for_frames`, each frame is rated alone, so films may be sampled in another way than the
+    clips from which the model learned, and have more frames.
+    """
     opened = open_stores(store)
     needed = about.needs
     if about.reads == "groups":
@@ -297,8 +307,7 @@ def open_for(about: About, store: Stores, ids: Sequence[str] | None = None) -> S
         shape: needed.shape,
         **needed.preprocessing,
     }
-    if about.reads == "frames" and actual[shape]:
-        # Each frame is rated alone, so a film may have more of them than the clips it learned from.
+    if for_frames and actual[shape]:
         actual[shape] = actual[shape][1:]
         wanted[shape] = needed.shape[1:]
         wanted["sampling"] = actual.get("sampling")

@@ -23,10 +23,10 @@ def processor(**changes):
 
 TYPES = (
     "xclip, vivit, videomae, vjepa2, timesformer, videoprism_vision_model, clip, siglip, dinov2, "
-    "dinov2_with_registers, dinov3_vit, clap, obygaze-words, bert$"
+    "dinov2_with_registers, dinov3_vit, clap, obygaze-words$"
 )
 SLIPS = [
-    ("tiny-xclip", config(model_type="bart"), f"model_type 'bart'; supported types: {TYPES}"),
+    ("tiny-xclip", config(model_type="bert"), f"model_type 'bert'; supported types: {TYPES}"),
     ("tiny-xclip", lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
     ("tiny-xclip", lambda folder: write(folder / "preprocessor_config.json", "[]"),
      "must hold a JSON object .got list"),

@@ -173,10 +173,10 @@ def test_a_fetched_checkpoint_is_loaded_without_network(serve_hub, copy, tmp_pat
 @pytest.mark.night
 def test_an_unknown_network_is_refused_before_its_weights_come(serve_hub, copy, tmp_path):
     folder = copy("tiny-vivit")
-    (folder / "config.json").write_text('{"model_type": "bart"}')
+    (folder / "config.json").write_text('{"model_type": "bert"}')
     hub = serve_hub(folder)
     refused = prefetch("someone/small", tmp_path / "home", hub.url, ends_with=1)
-    assert "unknown model_type 'bart'; supported types: xclip, vivit" in refused.stderr
+    assert "unknown model_type 'bert'; supported types: xclip, vivit" in refused.stderr
     assert "model.safetensors" not in requested_files(hub)
 
 

@@ -1,6 +1,8 @@
 """Devices, without a GPU: the answers of CUDA are injected."""
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -232,3 +234,25 @@ def test_a_gpu_has_its_share_of_the_cores(monkeypatch):
         monkeypatch.setattr("obygaze_features.backbones.devices.usable_cores", lambda n=cores: n)
         monkeypatch.setattr(torch.cuda, "device_count", lambda n=gpus: n)
         assert devices.default_workers(device) == workers
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="an option of glibc")
+def test_freed_memory_is_used_again():
+    """A process of its own counts the pages that the system clears for it."""
+    code = """
+import resource, sys, torch
+from obygaze_features.backbones.devices import keep_freed_memory
+if "keep" in sys.argv:
+    keep_freed_memory()
+torch.ones(1)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    torch.ones(2**24)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    pages = {}
+    for mode in ("keep", "default"):
+        command = [sys.executable, "-c", code, mode]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+        pages[mode] = int(run.stdout)
+    assert pages["keep"] < pages["default"] / 2

@@ -1,6 +1,5 @@
 """Networks whose weights are in Python packages, and sentence encoders like them."""
 
-import json
 from importlib.metadata import PackageNotFoundError, distribution
 
 import pytest
@@ -10,6 +9,7 @@ from torch.nn.functional import normalize
 
 import obygaze_features as of
 from obygaze_features.backbones import known_checkpoints
+from obygaze_features.backbones.package_families import load_sentences
 from obygaze_features.errors import BackboneError
 from tests.kit import models as tiny
 
@@ -26,9 +26,6 @@ def write_sentences(folder):
     (folder / "vocab.txt").write_text("\n".join(words))
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 16}')
-    (folder / "1_Pooling").mkdir()
-    pooling = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}
-    (folder / "1_Pooling/config.json").write_text(json.dumps(pooling))
     return folder
 
 
@@ -41,16 +38,13 @@ def installed(name):
 
 def test_sentences_are_the_mean_of_their_tokens(tmp_path):
     folder = write_sentences(tmp_path / "bert")
-    ours = of.load_backbone(folder, "cpu").embed("text", TEXTS)["native"]
+    ours = load_sentences(folder, "standard").embed("text", TEXTS)["native"]
     model = transformers.BertModel.from_pretrained(folder, add_pooling_layer=False).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     for text, row in zip(TEXTS, ours, strict=True):
         with torch.no_grad():
             mean = model(**tokenizer(text, return_tensors="pt")).last_hidden_state.mean(1)
         torch.testing.assert_close(row, normalize(mean)[0], atol=1e-5, rtol=0)
-    (folder / "1_Pooling/config.json").write_text('{"pooling_mode_cls_token": true}')
-    with pytest.raises(BackboneError, match=r"pools tokens by \['pooling_mode_cls_token'\]"):
-        of.load_backbone(folder, "cpu")
 
 
 def test_a_package_with_other_weights_is_one_line(tmp_path, monkeypatch):

@@ -8,12 +8,19 @@ import pytest
 import torch
 
 import obygaze_features as of
+from obygaze_features.extraction.forward import Batch, Forward
 from obygaze_features.extraction.reader import ItemReader, ReadItem
 from tests.kit.films import rows
 from tests.kit.models import with_clip
 
 WORKERS = 15
 BATCH = 8
+
+
+class Running(Batch):
+    def rows(self):
+        time.sleep(max(0.0, self.end - time.monotonic()))
+        return Batch(self.count, self.arrays, None).rows()
 
 
 def decoding_s(lengths):
@@ -39,13 +46,22 @@ def test_clips_of_unequal_length_waste_no_time(films, tiny, tmp_path, monkeypatc
         time.sleep(seconds[item.id])
         return ReadItem(inputs={"tiny": pixels}, sampled={"tiny": sampled})
 
+    ends = [0.0]  # as a GPU, which computes batches in order while the loop goes on
+
     def encode(pixels, present, names):
-        time.sleep(batch_s)
+        time.sleep(batch_s / 2)  # to upload and launch it, while the one before is computed
+        ends.append(max(time.monotonic(), ends[-1]) + batch_s)
         return {name: values[: len(pixels)] for name, values in arrays.items()}
 
+    def start(forward, kind, inputs):
+        batch = started(forward, kind, inputs)
+        return Running(batch.count, batch.arrays, ends[-1])
+
+    started = Forward.start
+    monkeypatch.setattr(Forward, "start", start)
     monkeypatch.setattr(ItemReader, "read", read)
     fake = with_clip(tiny, encode=encode)
     summary = of.extract(manifest, films, fake, tmp_path, workers=WORKERS, batch=BATCH)
-    waited = summary.shares["decode"] + summary.shares["device"]
+    waited = sum(summary.shares[part] for part in ("decode", "device", "write"))
     least = max(decoding_s(lengths), batch_s * len(manifest) / BATCH)
     assert least / (waited * summary.seconds) > 0.95
