@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 import obygaze_features as of
-from obygaze_features.annotations import Film
+from obygaze_features.annotations import Film, Segment
 from obygaze_features.items.films import film_titles
 from obygaze_features.manifests import LabelSet
 from obygaze_features.manifests.manifest import check, read_header
 from tests.kit.files import contents, refused, write
-from tests.kit.timelines import grid, pairs, segments, worked
+from tests.kit.timelines import grid, pairs, worked
 
 
 @pytest.fixture
@@ -33,11 +33,6 @@ def timelines(tmp_path):
 def spans(tmp_path):
     grid().save(tmp_path / "spans")
     return tmp_path / "spans"
-
-
-def saved(folder, *drawn, **options):
-    of.Timelines(folder.name, [s for part in drawn for s in part], **options).save(folder)
-    return folder
 
 
 def names(*label_sets):
@@ -122,15 +117,10 @@ def test_user_errors_are_one_line(obygaze, timelines, spans, tmp_path):
         (["60"], "is not a manifest on disk; pass a folder (-o MANIFEST)"),
         (["60", *new, "--threshold", "1.5"], "a share above 0 and at most 1 (got 1.5)"),
         (["60", *new, "--threshold", "nan"], "a share above 0 and at most 1 (got nan)"),
-        (["nowhere"], "nowhere is not a grid"),
     ):
         refused(obygaze(*project, *options), fact, code=2)
     assert not (tmp_path / "new").exists()
-    result = obygaze("annotations", "merge", timelines)
-    refused(result, "is not a manifest: it has no manifest.json")
-    lone = saved(tmp_path / "lone", segments("one", [(0, 100, "S", "Look")]))
-    assert obygaze("annotations", "project", lone, "--grid", spans).exit_code == 0
-    refused(obygaze("annotations", "merge", spans), "at least two annotators", code=2)
+    obygaze(*project, spans, code=0)
     write(spans / "labels/two.csv", "id,level,ratio", "film-0,S,half")
     result = obygaze("annotations", "merge", spans, *names("one", "two"))
     refused(result, "label set 'two' has an invalid ratio")
@@ -138,8 +128,9 @@ def test_user_errors_are_one_line(obygaze, timelines, spans, tmp_path):
 
 def test_projection_keeps_titles(obygaze, annotations, tmp_path):
     films = {"a": Film("Flight of A"), "b": Film(""), "tt0467406": Film("Juno")}
-    drawn = [segments("ann", [(0, 60, "S"), (60, 90, "EN")], film) for film in films]
-    pair = (saved(tmp_path / "t", *drawn, films=films), tmp_path / "m")
+    drawn = [Segment(film, "ann", 0, 90, "S") for film in films]
+    pair = (tmp_path / "t", tmp_path / "m")
+    of.Timelines("t", drawn, films=films).save(pair[0])
     annotations("project", pair[0], "--grid", "30", "-o", pair[1])
     titles = film_titles(of.Manifest.load(tmp_path / "m").items)
     assert [titles.get(film) for film in films] == ["Flight of A", None, "Juno (2007)"]
