@@ -190,7 +190,6 @@ def test_agreement_prints_and_writes_its_tables(agreement, tmp_path):
     films, out = {"tt0467406": {"ann": A, "bea": B}, "two": {"ann": B, "bea": B}}, tmp_path / "out"
     printed = agreement(films, "-o", out)
     assert "Juno (2007)" in printed
-    assert "0:02:00" in printed
     assert "gamma 0.420" in printed  # the paper's
     result = agreement(films, "--json")
     assert result["means"]["kappa"] == close((cohen_kappa_score(A, B) + 1) / 2)
@@ -290,7 +289,7 @@ MADE = {
 }  # fmt: skip
 
 
-def test_the_annotator_of_a_label_set_is_read_from_its_json(tmp_path, obygaze):
+def test_the_annotator_of_a_label_set_is_read_from_its_json(tmp_path):
     folder = tmp_path / "m"
     of.Manifest("m", Items.of([Item("a", film="f")])).save(folder)
     for name, (about, _, _) in MADE.items():
@@ -301,9 +300,6 @@ def test_the_annotator_of_a_label_set_is_read_from_its_json(tmp_path, obygaze):
     assert origins == {name: origin for name, (_, origin, _) in MADE.items()}
     assert manifest.annotators == sorted(name for name, (*_, is_one) in MADE.items() if is_one)
     assert manifest.labels("more").merged_annotators == ["vouched"]
-    write(folder / "labels/bare.json", '{"origin": "anotator"}')
-    result = obygaze("manifests", "check", folder, code=1)
-    assert "bare.json is malformed (Invalid enum value 'anotator'" in result.stdout
 
 
 def test_tables_with_a_named_annotator_are_compared(tmp_path, obygaze):
@@ -318,8 +314,6 @@ def test_tables_with_a_named_annotator_are_compared(tmp_path, obygaze):
     assert of.Manifest.load(folder).annotators == ["Ann_B", "ben"]
     [pair] = json.loads(obygaze(*agree, "--json", code=0).stdout)["pairs"]
     assert (pair["a"], pair["b"], pair["equal"]) == ("Ann B.", "ben", 0.75)
-    obygaze("annotations", "merge", folder, code=0)
-    assert of.Manifest.load(folder).labels("merged").merged_from == ["Ann_B", "ben"]
     # The third label set has no origin; naming it makes it an annotator's.
     of_two = ("--labels", "ben", "--labels", "third")
     [pair] = json.loads(obygaze(*agree, *of_two, "--json", code=0).stdout)["pairs"]

@@ -261,14 +261,11 @@ def test_a_manifest_with_spans_is_a_grid(tmp_path):
     assert labels.level_of == {"k": "S"}
 
 
-def test_films_missing_on_one_side_are_named():
+def test_films_missing_in_the_grid_are_named():
     pair = segments("one", FIRST) + segments("one", SECOND, "other")
-    timelines = of.Timelines("two films", pair, films={"unseen": Film(end=10.0)})
-    items = [*grid([(0, 100)]), *grid([(0, 100)], "third")]
-    cells, remarks = read_grid(of.Manifest("two", Items.of(items)), timelines)
-    assert problems(remarks) == [
-        ("other", "has no spans in the grid", "left out"),
-    ]
+    timelines = of.Timelines("two films", pair)
+    cells, remarks = read_grid(grid([(0, 100)]), timelines)
+    assert problems(remarks) == [("other", "has no spans in the grid", "left out")]
     assert project(timelines, cells).label_sets[0].ids == ["film-0"]
 
 
