@@ -199,15 +199,11 @@ def test_the_grids_scheme_must_have_the_same_levels():
     assert pairs(merge_labels(result.label_sets, result.grid))[1] == ("S", {"Body", "Gaze"})
 
 
-def test_films_that_would_share_an_id_are_refused(tmp_path):
+def test_films_that_would_share_an_id_are_refused():
     marked = of.Timelines("worked", segments("one", FIRST, "A_B"))
     two = [*grid(film="A_B"), *(replace(item, film="A B", id=f"x{item.id}") for item in grid())]
     with pytest.raises(ManifestError, match="'A_B' and 'A B'"):
         project(marked, of.Manifest("grid", Items.of(two)))
-    worked().save(tmp_path / "t")
-    films = {"A B": Film(), "A_B": Film(end=9)}
-    with pytest.raises(ManifestError, match="'A B' and 'A_B'"):
-        of.Timelines.from_csv(tmp_path / "t/segments.csv", films=films)
 
 
 def ends_at(end, film="film"):
