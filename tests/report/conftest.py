@@ -19,7 +19,7 @@ from tests.kit.world2 import make_world2
 
 EXAMPLE = Path(__file__).parents[2] / "examples/mobygaze"
 BANK = {"name": "pcbm-logistic", "negatives": "b", "bank__C": 0.1}
-TREE = {"name": "pcbm-tree", "negatives": "b", "bank__C": 0.1}
+TREE = BANK | {"name": "pcbm-tree"}
 EIGHT = (
     "tt0097576", "tt0110912", "tt0119822", "tt0120338", "tt0375679", "tt0467406", "tt1045658",
     "tt2267998",
@@ -53,9 +53,10 @@ class Page:
         """What the page's script reads."""
         return json.loads(re.search(r'id="explorer-data">(.*?)</script>', self.html, re.S)[1])
 
-    def row(self, name, number=0):
-        """Return the cells beside a heading; `number` counts the rows with this heading."""
-        return [row[1:] for row in self.rows if row and row[0] == name][number]
+    def row(self, name, number=0, cells=None):
+        """Return the cells beside a heading; `number` counts the rows with it and `cells`."""
+        rows = [row[1:] for row in self.rows if row and row[0] == name]
+        return [row for row in rows if cells in (None, len(row))][number]
 
 
 def nominal_alpha(*raters):
@@ -111,8 +112,8 @@ def run_world2(world2):
 
     def run(folder, **options):
         places = {"manifest": world2.manifest, "store": world2.store}
-        options = {"estimators": ("logistic",), "split": "three"} | places | options
-        return om.run_experiment(om.Experiment(name="own", **options), folder)
+        options = {"name": "own", "estimators": ("logistic",), "split": "three"} | places | options
+        return om.run_experiment(om.Experiment(**options), folder)
 
     return run
 

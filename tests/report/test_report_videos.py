@@ -46,6 +46,7 @@ def test_a_clip_plays_at_its_time_until_the_dialog_closes(tab, run2, tmp_path):
 
 
 def test_a_folder_has_films_of_the_page(run2, tmp_path):
+    assert "media-src" not in run2.with_suffix(".html").read_text(encoding="utf-8")
     (tmp_path / "Another film.mp4").write_bytes(b"")
     with pytest.raises(VideoError, match="2001"):
         om.report(run2, tmp_path / "page.html", videos=tmp_path)
@@ -53,3 +54,4 @@ def test_a_folder_has_films_of_the_page(run2, tmp_path):
     (tmp_path / "reel 0.mp4").write_bytes(b"")
     page = Page(om.report(run2, tmp_path / "page.html", videos=tmp_path))
     assert {*page.data["videos"]["of"].values()} == {"./reel%200.mp4"}
+    assert "media-src file:;" in page.html
