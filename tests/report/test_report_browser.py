@@ -88,7 +88,11 @@ def test_a_films_minutes_are_ranked_and_filtered(page, data):
     view = data["views"][data["view"]]
     rows = [data["ids"][row] for row in data["tested"][view["at"]]]
     p = dict(zip(rows, view["p"][0], strict=True))
-    right = dict(zip(rows, zip(view["called"], view["label"], strict=True), strict=True))
+    wrong = {
+        clip
+        for clip, *pair in zip(rows, view["called"], view["label"], strict=True)
+        if pair[0] != pair[1]
+    }
     shown = listed(page)
     assert sorted(shown) == sorted(ids)
     tested = [p[clip] for clip in shown if clip in p]
@@ -97,7 +101,7 @@ def test_a_films_minutes_are_ranked_and_filtered(page, data):
     assert listed(page) == ids
     page.click("#more")
     page.choose("choose-which", "wrong")
-    assert listed(page) == [c for c in ids if c in p and right[c][0] != right[c][1]]
+    assert listed(page) == [clip for clip in ids if clip in wrong]
     page.choose("choose-which", "differ")
     first, second = (by_id(data, own["level"]) for own in data["annotators"])
     assert listed(page) == [clip for clip in ids if first[clip] != second[clip]]
@@ -156,23 +160,18 @@ def test_reasons_add_up(tab, pages2):
     assert "one of the trees" in tab.text("#clip-body")
 
 
-@pytest.fixture(scope="module")
-def hostile(run_world2, tmp_path_factory):
-    """A page of a run in whose names everything is code or a formula."""
-    folder = tmp_path_factory.mktemp("hostile")
+def test_hostile_names_are_shown_verbatim_and_saved_as_text(tab, run_world2, tmp_path):
+    """In the names of this run, everything is code or a formula."""
     levels = {"a": f"low {HOSTILE}", "b": "middle", "c": "__proto__", "d": f"high {HOSTILE}"}
     films = (*FORMULAS, FILM)
-    world = make_world2(folder / "world", films=films, levels=levels)
+    world = make_world2(tmp_path / "world", films=films, levels=levels)
     options = {"positives": ("d",), "train_negatives": ("b",), "name": HOSTILE}
     options["estimators"] = ({"name": "logistic", "as": "x<y>"},)
     places = {"manifest": world.manifest, "store": world.store}
-    run = run_world2(folder / "run", **places, **options)
-    return om.report(run, folder / "hostile.html")
-
-
-def test_hostile_names_are_shown_verbatim_and_saved_as_text(tab, hostile):
+    run = run_world2(tmp_path / "run", **places, **options)
+    page = om.report(run, tmp_path / "hostile.html")
     tab.prefer()
-    tab.open(hostile)
+    tab.open(page)
     for text in (FILM, f"high {HOSTILE}", HOSTILE, "x<y>"):
         assert text in tab.text("main"), text
     assert tab.texts("main img, iframe, main script:not([type])") == []
