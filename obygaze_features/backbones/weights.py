@@ -95,13 +95,17 @@ def load_network(folder: Path, model: str, **options: Any) -> tuple[Any, dict[st
             **options,
         )
     # transformers fills missing weights with random numbers.
-    misfits = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
+    mismatched = [name for name, *_ in report["mismatched_keys"]]
     # A classifier is not used, and the number of its labels is not a declared setting.
-    misfits = [name for name in misfits if not name.startswith("classifier.")]
+    misfits = {
+        name
+        for name in [*report["missing_keys"], *mismatched]
+        if not name.startswith("classifier.")
+    }
     if misfits:
         raise BackboneError(
             f"{folder} does not fit {model}: some of its weights are missing or "
-            f"have the wrong shape ({misfits[0]}). Use another checkpoint"
+            f"have the wrong shape ({min(misfits)}). Use another checkpoint"
         )
     settings = read_json(folder / "config.json", BackboneError)
     return network, {"weights": files, "config": settings}

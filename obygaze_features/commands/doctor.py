@@ -23,6 +23,7 @@ EXTRAS = {
     "remote": "stores over networks",
     "ray": "extraction on Ray clusters",
     "timm": "networks from timm",
+    "small": "small learnt networks without the Hub",
 }
 
 

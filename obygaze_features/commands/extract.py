@@ -141,8 +141,8 @@ def extract(
     Exits with code 3 if clips failed or are still to do, or with code 1 if all of them failed.
 
     A manifest of images, texts or both needs backbones that accept them: clip, siglip and xclip
-    embed images and texts in one space; dinov2 and dinov3 accept only images, and clap and words
-    only texts. For texts, leave out --videos.
+    embed images and texts in one space; dinov2, dinov3 and efficientnet-lite0 accept only images,
+    and all-minilm-l6-v2, clap and words only texts. For texts, leave out --videos.
 
     Audio backbones (clap) and visual backbones fill their stores in the same pass. A clip without a
     sound track fails only for audio backbones.

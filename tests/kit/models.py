@@ -226,7 +226,7 @@ def write_sentence_tokenizer(folder: Path, vocabulary: dict[str, int], merges: M
     write_text(folder / "tokenizer_config.json", to_json(config))
 
 
-TINY_VIDEO = {**SMALL_VISION, "num_frames": 8}
+TINY_VIDEO = {**SMALL_VISION, "num_frames": 8, "num_labels": 5}
 VJEPA2 = {"crop_size": 32, "frames_per_clip": 8, "mlp_ratio": 2, "pred_hidden_size": 32,
           "pred_num_attention_heads": 2, "pred_num_hidden_layers": 1, "pred_num_mask_tokens": 1,
           "num_pooler_layers": 1}  # fmt: skip
