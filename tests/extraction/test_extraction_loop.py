@@ -61,7 +61,12 @@ def test_clips_of_unequal_length_waste_no_time(films, tiny, tmp_path, monkeypatc
     monkeypatch.setattr(Forward, "start", start)
     monkeypatch.setattr(ItemReader, "read", read)
     fake = with_clip(tiny, encode=encode)
-    summary = of.extract(manifest, films, fake, tmp_path, workers=WORKERS, batch=BATCH)
-    waited = sum(summary.shares[part] for part in ("decode", "device", "write"))
     least = max(decoding_s(lengths), batch_s * len(manifest) / BATCH)
-    assert least / (waited * summary.seconds) > 0.95
+
+    def share(output):
+        summary = of.extract(manifest, films, fake, output, workers=WORKERS, batch=BATCH)
+        waited = sum(summary.shares[part] for part in ("decode", "device", "write"))
+        return least / (waited * summary.seconds)
+
+    # Other processes may delay a run, but none makes it faster.
+    assert any(share(tmp_path / name) > 0.95 for name in "abc")
