@@ -282,7 +282,8 @@ class Manifest:
             ``clip`` or ``image`` (default: clips, or images if there are images and no videos).
         every
             Cut each film into spans of this many seconds. A span is named after the file and its
-            start (``Juno-90s``), so a longer version of a film keeps the ids.
+            start (``Juno-90s``), so a longer version of a film keeps the ids. A film ends with its
+            last picture, and a rest of less than a second is left out.
         """
         return _importer("folder")(source, kind=kind, every=every)
 

@@ -93,7 +93,7 @@ class FrameIndex:
         is after the film's end.
         """
         # Spans have few digits, but frame times are odd fractions of a second.
-        begin = 0.0 if start is None else start
+        begin = start or 0.0
         until = self.seconds if end is None else end
         first = 0
         last = len(self)
@@ -153,23 +153,50 @@ def open_media(path: Path) -> Iterator[InputContainer]:
 def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
     """Open a film and its video stream; see `open_media`."""
     with open_media(path) as container:
-        # The cover picture of a music file is also a video stream.
-        streams = [
-            stream
-            for stream in container.streams.video
-            if not stream.disposition & Disposition.attached_pic
-        ]
+        streams = _moving_pictures(container)
         if not streams:
             kinds = sorted({stream.type for stream in container.streams})
             raise VideoError(
                 path, f"has no moving pictures (streams: {' and '.join(kinds) or 'none'})"
             )
-        if streams[0].codec_context is None:
+        stream = streams[0]
+        if stream.codec_context is None:
             raise VideoError(path, "cannot be decoded: FFmpeg does not know its codec")
         # Slice threads avoid the delay and the copies of frame threads; each core decodes one clip.
-        streams[0].thread_type = "SLICE"
-        streams[0].codec_context.thread_count = 1
-        yield container, streams[0]
+        stream.thread_type = "SLICE"
+        stream.codec_context.thread_count = 1
+        yield container, stream
+
+
+def _moving_pictures(container: InputContainer) -> list[VideoStream]:
+    """Return the video streams, without the cover picture of a music file."""
+    return [
+        stream
+        for stream in container.streams.video
+        if not stream.disposition & Disposition.attached_pic
+    ]
+
+
+def last_picture(path: Path) -> tuple[float, float]:
+    """Return when the last picture of a film begins and ends, in seconds.
+
+    Only the film's last part is read if its format can seek. Both times of a sound file are the
+    length that its header states.
+    """
+    with open_media(path) as container:
+        stated = container.duration or 0
+        for stream in _moving_pictures(container)[:1]:
+            unit, begin = _clock(container, stream)
+            for time in (stated, 0):
+                container.seek(time + (container.start_time or 0))
+                last = duration = 0  # of the stream's clock
+                for packet in packets_of(container, stream):
+                    pts = packet.dts if container.format.name == "avi" else packet.pts
+                    last = max(last, (pts or 0) - begin)
+                    duration = packet.duration or 0
+                if last:
+                    return float(last * unit), float((last + duration) * unit)
+    return stated / av.time_base, stated / av.time_base
 
 
 def packets_of(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:

@@ -156,6 +156,76 @@ def test_films_are_cut_into_spans(tmp_path, obygaze, monkeypatch):
         of.Manifest.from_folder(made.parent / "videos", every=1)
 
 
+def pictures_of(path, span):
+    """Count the pictures that a plain decoder shows in a span."""
+    import av
+
+    with av.open(path) as container:
+        begin = (container.start_time or 0) / 1e6 * (container.format.name != "avi")
+        times = [frame.time - begin for frame in container.decode(video=0)]
+    return sum(span.start - 1e-6 <= time < span.end - 1e-6 for time in times)
+
+
+def cut(path, every):
+    """Cut the only film of a folder."""
+    return [*of.Manifest.from_folder(path.parent, every=every)]
+
+
+@pytest.mark.parametrize("name", [
+    "x264.mp4", "x264.mkv", "x264.avi", "x264.ts", "x264.flv", "mpeg2.mpg", "vp8.webm",
+    "variable.mp4", "open.mkv",
+])  # fmt: skip
+def test_the_last_span_of_a_film_has_pictures(tmp_path, name):
+    pytest.importorskip("av")
+    from tests.kit.films import write
+
+    path = write(tmp_path / name, seconds=49 / 24)
+    for every in (0.5, 1, 2):
+        spans = cut(path, every)
+        if name not in {"variable.mp4", "mpeg2.mpg"}:  # longer; its times are not exact
+            assert [span.start for span in spans] == [n * every for n in range(round(2 / every))]
+            assert spans[-1].end == close(2, 0.1)
+        assert pictures_of(path, spans[-1]) > 6 * every
+
+
+def test_a_film_ends_with_its_last_picture(tmp_path):
+    pytest.importorskip("av")
+    import numpy as np
+
+    from tests.kit.films import write_pictures, write_sound
+
+    (tmp_path / "loud").mkdir()
+    path = write_sound(tmp_path / "loud/film.mp4", "aac", np.zeros(48_000 * 7), pictures=4)
+    assert [(span.start, span.end) for span in cut(path, 2)] == [(0, 2), (2, 4)]
+    assert [(span.start, span.end) for span in cut(path, 9)] == [(0, 4)]
+    path = write_sound(path.with_suffix(".wav"), "pcm_s16le", np.zeros(48_000 * 7))
+    (tmp_path / "loud/film.mp4").unlink()
+    assert [span.end for span in cut(path, 3)] == [3, 6, 7]
+
+    slides = tmp_path / "slides/film.mkv"  # a picture every four seconds
+    slides.parent.mkdir()
+    pictures = [np.full((48, 64, 3), shade, np.uint8) for shade in (0, 90, 180)]
+    write_pictures(tmp_path / "fast.mkv", pictures, rate=1, b_frames=0)
+    slow_down(tmp_path / "fast.mkv", slides, 4)
+    spans = cut(slides, 3)
+    assert [span.start for span in spans] == [0, 3, 6]
+    assert [pictures_of(slides, span) for span in spans] == [1, 1, 1]
+
+
+def slow_down(source, target, times):
+    """Show each picture of a film longer."""
+    import av
+
+    with av.open(source) as film, av.open(target, "w") as slow:
+        stream = slow.add_stream_from_template(film.streams.video[0])
+        for packet in film.demux(video=0):
+            if packet.dts is not None:
+                packet.pts, packet.dts = packet.pts * times, packet.dts * times
+                packet.duration *= times
+                packet.stream = stream
+                slow.mux(packet)
+
+
 def test_lists_are_parsed_and_never_evaluated():
     assert parse_list("""['a', "it's", 'don\\'t']""") == ["a", "it's", "don\\'t"]
     for text in ("", "['a' 'b']", "['a']*99", "[open('x')]", "['a', ['b']]"):

@@ -21,7 +21,7 @@ MIN_EVERY_S = 0.1
 MAX_SPANS = 100_000
 """The maximum number of spans of a film, because its header may state any length."""
 MIN_REST_S = 1.0
-"""A shorter rest of a film is left out, because it may have no frame."""
+"""A shorter rest of a film is left out; it would have hardly any pictures."""
 
 
 def import_manifest(source: Path | str, kind: str | None, every: float | None) -> Manifest:
@@ -58,21 +58,23 @@ def import_manifest(source: Path | str, kind: str | None, every: float | None) -
 
 
 def _spans(path: Path, item: Item, every: float) -> Iterator[Item]:
-    """Yield the spans of a film; each is named after its start, whatever the film's length."""
-    need("av", extra="extract")
-    from obygaze_features.video.index import open_media
+    """Yield the spans of a film; each is named after its start, whatever the film's length.
 
-    with open_media(path) as container:
-        length = container.duration
-    seconds = (length or 0) / 1e6
+    A film ends with its last picture, even if its sound goes on. A rest of less than `MIN_REST_S`,
+    or in which no picture begins, is left out, so that the last span is never empty.
+    """
+    need("av", extra="extract")
+    from obygaze_features.video.index import last_picture
+
+    last, seconds = last_picture(path)
     if not 0 < seconds <= MAX_SPANS * every:
         raise ManifestError(
-            f"{path}: its header says it lasts {seconds:g} s; repair the file, or use longer spans"
+            f"{path} seems to last {seconds:g} s; repair the file, or use longer spans"
         )
     film = name_film(item.film, item.media)
     for number in itertools.count():
         start = number * every
-        if number and seconds - start < min(MIN_REST_S, every):
+        if number and (start > last or seconds - start < min(MIN_REST_S, every)):
             return
         end = min(start + every, seconds)
         yield replace(item, id=span_id(item.id, start), film=film, start=start, end=end)
