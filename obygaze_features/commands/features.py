@@ -18,6 +18,7 @@ from obygaze_features.common.cli import (
     film_option,
     folder_argument,
     json_option,
+    levels_option,
     output_option,
     output_options,
     overwrite_option,
@@ -53,13 +54,22 @@ features.add_command(extract)
     help="The folder of the clips, or of the films that contain them.",
 )
 @output_option("The folder for the pictures, ID.jpg for each clip.")
+@click.option(
+    "--page",
+    type=PATH,
+    help="Also write a page on which you label the clips by keys, with larger pictures.",
+)
+@levels_option
+@overwrite_option
 @json_option
 def thumbnails(
     manifest: Path,
     films: tuple[str, ...],
     videos: Path,
     output: Path,
+    page: Path | None,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Write a small picture of each clip's middle frame.
 
@@ -67,14 +77,23 @@ def thumbnails(
     pictures are kept, so the same command resumes after an interruption. Clips that cannot be read
     are listed, and the exit code is then 3.
 
+    PAGE.html needs no network. It shows one clip after another; press 1, 2, 3 ... for your levels,
+    and save labels.csv for `obygaze manifests label`. --levels and --overwrite are for the page.
+
     \b
-    Example:
+    Examples:
       obygaze features thumbnails manifests/mine --videos films -o thumbnails
+      obygaze features thumbnails manifests/mine --videos films -o pictures --page labels.html \\
+          --levels none,some,much
     """
     from obygaze_features.extraction import Options
-    from obygaze_features.extraction.thumbnails import WARNING, write_thumbnails
+    from obygaze_features.extraction.thumbnails import WARNING, write_label_page, write_thumbnails
 
-    result = write_thumbnails(of.Manifest.load(manifest), videos, output, Options(films=films))
+    loaded = of.Manifest.load(manifest)
+    selected = Options(films=films)
+    result = write_thumbnails(loaded, videos, output, selected, width=480 if page else 160)
+    if page:
+        write_label_page(loaded, output, page, selected, **options)
     failed = result["failed"]
     echo_failures(failed)
     if not as_json:

@@ -1,4 +1,4 @@
-"""Write a thumbnail of each clip's middle frame, to illustrate results."""
+"""Write a thumbnail of each clip's middle frame, and a page on which people label the clips."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.backbones.devices import default_workers
-from obygaze_features.common.files import require_folder_name, write_bytes, write_text
+from obygaze_features.common.files import (
+    require_folder_name,
+    require_suffix,
+    write_bytes,
+    write_files,
+    write_text,
+)
 from obygaze_features.common.package import need
 from obygaze_features.common.progress import progress
 from obygaze_features.extraction.decoder import Decoder, Decoders
@@ -18,9 +24,11 @@ from obygaze_features.extraction.job import Options, check_items
 from obygaze_features.extraction.reader import ask_decoder
 from obygaze_features.items.media import MediaFolder
 from obygaze_features.manifests import Item, Manifest
-from obygaze_features.page.html import NOTE
+from obygaze_features.manifests.labels import OwnLevels, choose_scheme
+from obygaze_features.page.html import NOTE, document, html, read_thumbnails, script_json
 from obygaze_features.sampling import Sampling
 
+_HERE = Path(__file__).parent
 HALVES = Sampling(2)
 """The sampling of two frames, of which the second is the middle frame."""
 WARNING = (
@@ -58,7 +66,7 @@ def write_thumbnails(
     check_items(manifest)
     need("PIL.Image", extra="extract")
     media = MediaFolder(videos.resolve())
-    items = [manifest.items[row] for row in options.select(manifest).tolist()]
+    items = manifest.items.take(options.select(manifest).tolist())
     missing = [item for item in items if not (folder / f"{item.id}.jpg").exists()]
     write_text(folder / NOTE, WARNING + "\n")
 
@@ -85,6 +93,48 @@ def write_thumbnails(
         "there": len(items) - len(missing),
         "failed": failed,
     }
+
+
+def write_label_page(
+    manifest: Manifest,
+    pictures: Path,
+    page: Path,
+    options: Options,
+    *,
+    levels: OwnLevels,
+    overwrite: bool,
+) -> None:
+    """Write a page on which a person labels the selected clips by keys, without a server.
+
+    The page saves the table ``labels.csv``, which `obygaze manifests label` reads. The browser
+    keeps the labels under the manifest's digest, so a new page of the same clips goes on.
+
+    Parameters
+    ----------
+    manifest, pictures
+        The manifest, and the folder of the clips' thumbnails; the page contains them.
+    page
+        The page, ``NAME.html``.
+    options
+        Options that select clips.
+    levels
+        Your levels; see `Manifest.from_csv` (default: the manifest's).
+    overwrite
+        Replace an existing page.
+    """
+    require_suffix(page, ".html")
+    scheme = choose_scheme(levels) or manifest.scheme
+    items = manifest.items.take(options.select(manifest).tolist())
+    data = {
+        "digest": manifest.digest,
+        "scheme": scheme.to_json(),
+        "clips": [*map(vars, items)],
+        "pictures": read_thumbnails(pictures, items.ids),
+    }
+    template = (_HERE / "labels.html").read_text(encoding="utf-8")
+    body = html(template, data=script_json(data))
+    script = (_HERE / "labels.js").read_text(encoding="utf-8")
+    write_files({page: document(manifest.name, body, script=script)}, overwrite=overwrite)
 
 
 def _jpeg(rgb: NDArray[np.uint8], width: int) -> bytes:

@@ -23,7 +23,7 @@ FLAGS = [
     "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
     "--disable-dev-shm-usage", "--remote-debugging-pipe",
 ]  # fmt: skip
-KEYS = {"Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowRight": 39}
+KEYS = {"Backspace": 8, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowRight": 39}
 TIMEOUT_S = 900.0
 
 
@@ -78,7 +78,11 @@ class Tab:
     def press(self, *keys: str) -> None:
         """Press keys on the focused element, as a user would."""
         for key in keys:
-            about = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key]}
+            about = {
+                "key": key,
+                "code": key,
+                "windowsVirtualKeyCode": KEYS.get(key) or ord(key.upper()),
+            }
             enter = {"type": "keyDown", "text": "\r"}
             down = enter if key == "Enter" else {"type": "rawKeyDown"}
             self._call("Input.dispatchKeyEvent", {**down, **about})

@@ -1,0 +1,212 @@
+"""The page for labelling clips by keys, in a real browser."""
+
+import csv
+import io
+import re
+
+import pytest
+from PIL import Image
+
+from obygaze_features.extraction import Options
+from obygaze_features.extraction.thumbnails import write_label_page
+from obygaze_features.manifests import Concept, Item, Items, LabelScheme, Level, Manifest
+from tests.kit.files import refused
+from tests.kit.films import write_clip
+from tests.kit.page import open_tab
+from tests.report.conftest import axe
+
+SAVED = "window.saved = []; URL.createObjectURL = blob => { saved.push(blob); return '#' }; 0"
+HOSTILE = "'\"}}{{ 7 * 7 }}<script>hit()<|script><img src=x onerror=hit()>"
+ROWS = 600
+
+
+@pytest.fixture(scope="module")
+def tab():
+    with open_tab() as opened:
+        yield opened
+
+
+@pytest.fixture
+def world(tmp_path):
+    """A manifest of 600 spans of two films, and a picture of each span but the last."""
+    (tmp_path / "pictures").mkdir()
+    items = []
+    for row in range(ROWS):
+        film = "Juno" if row < ROWS / 2 else "Titanic"
+        start = row % 300 * 10.0
+        items.append(Item(f"{film}-{start:g}s", "clip", film, f"{film}.mp4", "", start, start + 10))
+    for row, item in enumerate(items[:-1]):
+        colour = (row % 256, 90, 160)
+        Image.new("RGB", (48, 27), colour).save(tmp_path / f"pictures/{item.id}.jpg")
+    manifest = Manifest("mine", Items.of(items))
+    manifest.save(tmp_path / "mine")
+    return tmp_path
+
+
+def page_of(world, *, levels=None, manifest=None, **options):
+    manifest = manifest or Manifest.load(world / "mine")
+    page = world / "labels.html"
+    write_label_page(
+        manifest, world / "pictures", page, Options(**options), levels=levels, overwrite=True
+    )
+    return page
+
+
+def saved(tab, path):
+    """Press the button that saves, and write what it offers."""
+    tab.run(SAVED)
+    tab.click("#save")
+    path.write_text(tab.run("saved[0].text()"), encoding="utf-8")
+    return path
+
+
+def pressed(tab):
+    return tab.texts("[aria-pressed=true] bdi")
+
+
+def test_600_spans_are_labelled_by_keys(tab, world, obygaze):
+    page = page_of(world, levels=("none", "some", "much"))
+    tab.prefer()
+    tab.open(page)
+    assert [url.split("/")[-1] for url in tab.requested if url.startswith("file:")] == [page.name]
+    assert tab.text("#position") == "1 of 600, 0 labelled"
+    assert (tab.text("#film"), tab.text("#time")) == ("Juno", "0:00:00 – 0:00:10 (Juno-0s)")
+    assert tab.run("document.querySelector('#picture img').decode().then(() => true)")
+    for row in range(ROWS):
+        tab.press(str(1 + row % 3))
+    assert tab.text("#position") == "600 of 600, 600 labelled"
+    assert tab.text("#picture") == "no picture"
+    assert tab.texts("#levels span") == ["200", "200", "200", "0"]
+    assert len(tab.texts("#map [class^=l]")) == ROWS
+
+    table = saved(tab, world / "labels.csv")
+    label = ("manifests", "label", world / "mine", table, "--levels", "none,some,much")
+    assert "600 of 600 items labelled" in obygaze(*label, code=0).stdout
+    labels = Manifest.load(world / "mine").labels("labels")
+    assert labels.levels == ["none", "some", "much"] * (ROWS // 3)
+    assert tab.logged == []
+
+
+def test_keys_go_back_correct_and_remove(tab, world):
+    tab.open(page_of(world, levels=("none", "some", "much")))
+    tab.run("localStorage.clear()")
+    tab.open(world / "labels.html")
+    tab.press("2", "3", "Backspace")
+    assert (tab.text("#position"), pressed(tab)) == ("2 of 600, 2 labelled", ["much"])
+    tab.press("1", "ArrowLeft")
+    assert pressed(tab) == ["none"]
+    tab.press("0", "ArrowLeft", "ArrowLeft", "ArrowLeft", "x", "9")
+    assert (tab.text("#position"), pressed(tab)) == ("1 of 600, 1 labelled", ["some"])
+    tab.run("find('place').focus()")
+    tab.press("ArrowRight", "ArrowRight")  # the slider moves by itself, once for each key
+    assert tab.text("#position") == "3 of 600, 1 labelled"
+    tab.click("#next")
+    tab.click("#levels button:nth-child(3)")
+    assert tab.text("#position") == "5 of 600, 2 labelled"
+    tab.click("#map i:nth-child(300)")
+    assert tab.text("#time") == "0:49:50 – 0:50:00 (Juno-2990s)"
+
+
+def test_labels_are_kept_and_loaded(tab, world, tmp_path):
+    page = page_of(world, levels=("none", "some", "much"))
+    tab.open(page)
+    tab.run("localStorage.clear()")
+    tab.open(page)
+    tab.press("2", "3")
+    tab.open(page)
+    assert tab.text("#position") == "3 of 600, 2 labelled"  # the first without a label
+    assert tab.texts("#levels span") == ["0", "1", "1", "598"]
+    tab.open(page_of(world, levels=("no", "yes")))  # other levels are other labels
+    assert tab.text("#position") == "1 of 600, 0 labelled"
+
+    tab.open(page_of(world, levels=("none", "some", "much"), films=("Titanic",)))
+    assert tab.text("#position") == "1 of 300, 0 labelled"
+    text = 'id,level,concepts\r\nTitanic-0s,none,\r\n"Titanic-10s","much",""\r\nTitanic-20s,x,\r\n'
+    tab.run(
+        "Object.defineProperty(find('load'), 'files', {value: [new Blob(["
+        f"{text!r}])]}}); find('load').onchange()"
+    )
+    assert tab.text("#position") == "1 of 300, 2 labelled"
+    assert [row["id"] for row in csv.DictReader(io.StringIO(saved(tab, tmp_path / "t").read_text()))
+            ] == ["Titanic-0s", "Titanic-10s"]  # fmt: skip
+
+
+def test_a_browser_without_storage_says_so(tab, world):
+    page = page_of(world, levels=("none", "some"))
+    html = page.read_text(encoding="utf-8")
+    assert "connect-src" not in html
+    tab.open(page)
+    assert tab.run("find('lost').hidden")
+    tab.run("Object.defineProperty(window, 'localStorage', {get() { throw new Error() }}); 0")
+    tab.press("1")
+    assert tab.text("#position") == "2 of 600, 1 labelled"
+    assert not tab.run("find('lost').hidden")
+
+
+def test_hostile_names_are_shown_verbatim_and_read_back(tab, world, obygaze):
+    levels = ("=1+1", HOSTILE.replace("|", "/"), "-1", 'a,"b"', "__proto__")
+    scheme = LabelScheme(
+        HOSTILE, tuple(Level(name, name) for name in levels),
+        (Concept(f"</script>{HOSTILE}".replace("|", "/")), Concept("+1"), Concept("constructor")),
+    )  # fmt: skip
+    film = f"@{HOSTILE}"
+    ids = ["constructor", "toString", "id", "__proto__x"[2:], "valueOf"]
+    items = Items.of([Item(name, film=film, media="x.mp4") for name in ids])
+    Manifest(HOSTILE, items, scheme).save(world / "hostile")
+    manifest = Manifest.load(world / "hostile")
+    for name in ids[1:]:
+        Image.new("RGB", (48, 27)).save(world / f"pictures/{name}.jpg")
+    page = page_of(world, manifest=manifest)
+    assert page.read_text(encoding="utf-8").count("<script") == 2
+    tab.open(page)
+    assert (tab.text("#film"), tab.text("#picture")) == (film, "no picture")
+    assert tab.texts("#levels bdi") == [*levels, "no label"]
+    assert tab.texts("main img, iframe, main script:not([type])") == []
+    tab.press("b", "c", "1", "a", "2", "3", "b", "b", "c", "4")
+    tab.press("5")
+    table = saved(tab, world / "hostile.csv")
+    obygaze("manifests", "label", world / "hostile", table, code=0)
+    labels = Manifest.load(world / "hostile").labels("hostile")
+    assert labels.level_of == dict(zip(ids, levels, strict=True))
+    names = scheme.concept_names
+    assert labels.concepts == [names[1:], names[:1], (), names[2:], ()]
+
+    tab.run("localStorage.clear(); labels.clear(); 0")
+    tab.run(f"window.file = new Blob([{table.read_text()!r}]); 0")
+    tab.run("Object.defineProperty(find('load'), 'files', {value: [file]}); read()")
+    assert saved(tab, world / "again.csv").read_text() == table.read_text()
+    assert tab.logged == []
+
+
+def test_the_page_is_accessible_and_fits_a_phone(tab, world):
+    page = page_of(world)  # ObyGaze12's levels and concepts
+    for scheme in ("light", "dark"):
+        tab.prefer(prefers_color_scheme=scheme)
+        tab.open(page)
+        tab.press("a", "b", "1", "a")
+        assert axe(tab) == []
+    for width in (1280, 390):
+        tab.open(page, width=width)
+        assert tab.run("document.documentElement.scrollWidth") <= width
+    tab.prefer()
+    tab.run("find('save').focus()")
+    assert tab.run("getComputedStyle(find('save')).outlineStyle") != "none"
+
+
+def test_the_command_writes_pictures_and_the_page(tmp_path, obygaze):
+    (tmp_path / "films").mkdir()
+    write_clip(tmp_path / "films/Juno.mp4", "S", seconds=3, width=640, height=360)
+    folder = ("manifests", "import", "folder", tmp_path / "films", "--every", 1)
+    obygaze(*folder, "-o", tmp_path / "mine", code=0)
+    draw = ("features", "thumbnails", tmp_path / "mine", "--videos", tmp_path / "films")
+    draw += ("-o", tmp_path / "pictures", "--levels", "calm,tense")
+    page = tmp_path / "labels.html"
+    assert "made  3" in re.sub(" +", "  ", obygaze(*draw, "--page", page, code=0).stdout)
+    html = page.read_text(encoding="utf-8")
+    assert '"tense"' in html
+    assert "<title>films – obygaze</title>" in html
+    with Image.open(tmp_path / "pictures/Juno-1s.jpg") as picture:
+        assert picture.size == (480, 270)
+    refused(obygaze(*draw, "--page", page), "labels.html")
+    refused(obygaze(*draw, "--page", tmp_path / "labels.csv"), ".html", code=2)
+    assert obygaze(*draw, "--page", page, "--overwrite").exit_code == 0
