@@ -123,7 +123,9 @@ def test_two_machines_make_the_same_store(
     cluster, second_node, manifest, films, whole_store, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    summary = of.extract(manifest, films, SLOW, "stores", ray=cluster.address, batch=8)
+    summary = of.extract(
+        manifest, films, SLOW, "stores", ray=cluster.address, device="cpu", batch=8
+    )
     assert (summary.clips, summary.done) == (70, 70)
     assert summary.batches == {"tiny": 8}
     assert sum(summary.shares.values()) == close(1)
@@ -142,7 +144,9 @@ def test_a_lost_machine_is_no_loss(cluster, second_node, manifest, films, whole_
 
     thread = threading.Thread(target=lose, daemon=True)
     thread.start()
-    summary = of.extract(manifest, films, SLOW, tmp_path, ray=cluster.address, batch=8)
+    summary = of.extract(
+        manifest, films, SLOW, tmp_path, ray=cluster.address, device="cpu", batch=8
+    )
     thread.join()
     assert summary.done == 70
     assert store_files(tmp_path / "tiny.zarr") == store_files(whole_store)

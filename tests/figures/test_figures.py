@@ -189,10 +189,13 @@ FILMS = {"a": "Dr. Strangelove or: How I Learned to Stop Worrying and Love the B
 
 def annotated() -> Iterator[Figure]:
     """Return figures of two films by two annotators, and of the moments in one film."""
-    spans = {"annotator1": FIRST, "annotator2 of the second campaign": SECOND}
+    spans = {"annotator1": FIRST, "annotator2": SECOND}
     marked = [segment for film in FILMS for name, ranges in spans.items()
               for segment in segments(name, [*ranges, (300, 7200, "EN", LONG)], film)]  # fmt: skip
-    films, names = {film: Film(FILMS[film]) for film in FILMS}, {"annotator1": "Zoé B"}
+    films, names = (
+        {film: Film(FILMS[film]) for film in FILMS},
+        {"annotator1": "Zoé B", "annotator2": "annotator2 of the second campaign"},
+    )
     timelines = of.Timelines("two-films", marked, films=films, names=names)
     projected = of.project(timelines, 60)
     manifest = projected.manifest.with_parts(projected.merge_labels())
