@@ -1,6 +1,6 @@
 #!/bin/sh
 # Make the minutes/ and the words.zarr/ of this folder again, from the authors' files. It takes five
-# minutes on two cores, and needs the extra `small`.
+# minutes on two cores, and needs the extras `extract` and `small`.
 #
 #   examples/mobygaze/make.sh SOURCE FOLDER
 #

@@ -1,4 +1,4 @@
-"""The shipped example: minutes of 20 films as hashed words, with labels by two annotators."""
+"""The shipped example: the words of 20 films by minute, with labels by two annotators."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def load_example() -> Bunch:
     Returns
     -------
     A dictionary whose keys are also attributes, as in scikit-learn's loaders:
-        `X` has the hashed words [N, 1024] and `count` the number of words [N, 1] of each minute.
+        `X` has an embedding of the words [N, 384] and `count` their number [N, 1] for each minute.
         `ids` and `groups` have the minutes' ids and films. For each annotator, `y` has the minutes'
         level codes, and `concepts` has True where a minute shows a concept [N, K]. `concept_names`
         and `levels` have the names of all concepts and the codes of all levels, `titles` the title
@@ -36,7 +36,7 @@ def load_example() -> Bunch:
     --------
     >>> data = load_example()
     >>> data.X.shape, sorted(data.y), data.levels
-    ((2567, 1024), ['annotator1', 'annotator2'], ['EN', 'HN', 'NS', 'S'])
+    ((2567, 384), ['annotator1', 'annotator2'], ['EN', 'HN', 'NS', 'S'])
     """
     from obygaze_features.items.films import film_titles
 
@@ -53,7 +53,7 @@ def load_example() -> Bunch:
     films = sorted(set(manifest.items.films))
     titles = film_titles(manifest.items)
     return Bunch(
-        X=store.read("native", manifest.ids),
+        X=store.read("native", manifest.ids).astype(np.float32),
         count=store.read("count", manifest.ids),
         y=y,
         groups=np.array(manifest.items.films),

@@ -1,5 +1,6 @@
 """The contents of the wheel, and its independence from other modules."""
 
+import hashlib
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import cli
+import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.common.package import reference_file
 from obygaze_models.data.example import EXPERIMENTS
@@ -36,6 +38,13 @@ def test_all_shipped_manifests_are_in_the_wheel() -> None:
     }
     for name in here:
         assert reference_file(name.removeprefix("manifests/")).is_file()
+
+
+def test_the_readme_of_the_example_has_the_digest_of_its_store() -> None:
+    example = ROOT / "examples/mobygaze"
+    digest = hashlib.sha256((example / "words.zarr/checksums.json").read_bytes()).hexdigest()
+    assert digest in (example / "README.md").read_text()
+    assert of.verify(of.open_store(example / "words.zarr")) == []
 
 
 def test_the_command_ignores_a_foreign_cli_module(tmp_path: Path) -> None:
