@@ -47,6 +47,31 @@ def test_the_readme_of_the_example_has_the_digest_of_its_store() -> None:
     assert of.verify(of.open_store(example / "words.zarr")) == []
 
 
+def licences(page: Path, films: list[str]) -> list[str]:
+    """Return the licence in the only line of a page that names each film."""
+    named = []
+    for film in films:
+        [line] = [line for line in page.read_text().splitlines() if film in line]
+        named.append(re.findall(r"CC BY \d\.0|public domain", line)[0])
+    return named
+
+
+def test_every_open_film_has_its_licence() -> None:
+    """The films are for the repository and the sdist; the wheel has none of them."""
+    pictures = ROOT / "examples/pictures"
+    films = sorted(path.name for path in (pictures / "films").iterdir())
+    assert len(films) == 8
+    beside, notice = (licences(path, films) for path in (pictures / "README.md", ROOT / "NOTICE"))
+    assert beside == notice
+    targets = PROJECT["tool"]["hatch"]["build"]["targets"]
+    assert "examples" in targets["sdist"]["only-include"]
+    assert not any(
+        name.startswith("examples/pictures") for name in targets["wheel"]["only-include"]
+    )
+    labelled = {row.rpartition("-")[0] for row in (pictures / "labels.csv").read_text().split()[1:]}
+    assert {f"{name}.mp4" for name in labelled} == {*films}
+
+
 def test_the_command_ignores_a_foreign_cli_module(tmp_path: Path) -> None:
     """The entry point runs where PYTHONPATH contains a lab's own modules."""
     for name in ("cli", "main", "commands"):
