@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help demo test gate night lint bench faults fuzz interop gpu gpu-hour gpu-wheels docs picture clean
 
 help:
-	@echo "make demo    from drawn clips to a store, and from a real store to a report"
+	@echo "make demo    real pictures and real words, each from a store to a page"
 	@echo "make test    the tests that a person runs: two minutes on two cores"
 	@echo "make gate    all that guards a change: tests, lint, wheel, demo"
 	@echo "make night   slower tests, the site, many examples, other processors and versions"
@@ -38,7 +38,7 @@ $(SMALL): pyproject.toml constraints.txt
 	@echo "Setting up .venv; the first time this takes a few minutes (torch is large)"
 	@$(PYTHON) -m venv .venv
 	@$(PIP) uv
-	@$(UV) -e '.[extract,models,report]' || $(PIP) -e '.[extract,models,report]'
+	@$(UV) -e '.[extract,models,report,small]' || $(PIP) -e '.[extract,models,report,small]'
 	@touch $(SMALL)
 
 $(READY): $(SMALL)

@@ -19,7 +19,7 @@ from obygaze_features.common.elan import read_eaf
 from obygaze_features.errors import ObygazeError
 from obygaze_models.studies.mediaeval.runs import format_run, trec_average_precision
 
-STORES = {"drawn": "drawn/stores/tiny-xclip.zarr", "words": "mobygaze/words.zarr"}
+STORES = {"pictures": "stores/efficientnet-lite0.zarr", "words": "mobygaze/words.zarr"}
 
 
 def offer_store(folder: Path, name: str) -> dict[str, dict[str, object]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-STORES = ("drawn", "words")
+STORES = ("pictures", "words")
 Pair = tuple[str, bool]
 READERS: dict[str, Callable[[Path, str], Iterator[Pair]]] = {}
 
