@@ -67,9 +67,10 @@ sed 's/^name = .*/name = "Across films"/; s/^store/split = "quarters"\n&/' "$fol
 run models run "$folder/across.toml" -o "$folder/runs/across"
 
 say "4 of 5  A page" \
-    "The page has the scores of both, what you cannot conclude from them, and the clips that the" \
-    "models get wrong."
-run report "$folder/runs/person" "$folder/runs/across" -o "$folder/person.html"
+    "The page has the scores of both, what you cannot conclude from them, and a picture of each clip." \
+    "obygaze warns about the pictures of any film; you may share these, with what pictures/README.md says."
+run features thumbnails "$folder/manifest" --videos "$pictures/films" -o "$folder/thumbnails"
+run report "$folder/runs/person" "$folder/runs/across" --thumbnails "$folder/thumbnails" -o "$folder/person.html"
 
 say "5 of 5  What is said in 20 films" \
     "Labs can share stores, but not films. This store comes with obygaze: the dialogue of each" \
