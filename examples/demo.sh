@@ -63,7 +63,8 @@ run models run "$folder/person.toml" -o "$folder/runs/person"
 say "Does a model also tell clips of different films apart? It has to rate several films, so this time" \
     "each of four models is tested on a quarter of the films:"
 run manifests split "$folder/manifest" --by film --folds 4 --name quarters
-sed 's/^name = .*/name = "Across films"/; s/^store/split = "quarters"\n&/' "$folder/person.toml" >"$folder/across.toml"
+sed 's/^name = .*/name = "Across films"/' "$folder/person.toml" >"$folder/across.toml"
+echo 'split = "quarters"' >>"$folder/across.toml"
 run models run "$folder/across.toml" -o "$folder/runs/across"
 
 say "4 of 5  A page" \
