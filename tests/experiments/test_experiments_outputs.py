@@ -119,6 +119,9 @@ def test_other_features_are_refused(world, model, tmp_path):
         om.predict(model, world.store, ids=["gone"])
 
 
+PEOPLE = {"ada": "Ада", "cy": "cy"}
+
+
 @pytest.fixture(scope="module")
 def timed(world, tmp_path_factory):
     """The world's clips as spans of films, and two annotators' labels."""
@@ -127,10 +130,10 @@ def timed(world, tmp_path_factory):
     media = [f"{clip[:3]}.mp4" for clip in world.ids]
     items = replace(manifest.items, media=media, starts=rows * 2.0, ends=rows * 2.0 + 2)
     chance, own, sets = np.random.default_rng(4), manifest.labels(), []
-    for name in ("ada", "cy"):
+    for name, written in PEOPLE.items():
         levels = [str(chance.choice(["EN", "HN", "S"])) if chance.random() < 0.3 else level
                   for level in own.levels]  # fmt: skip
-        sets.append(LabelSet(name, own.ids, levels, own.concepts, about={"annotator": name}))
+        sets.append(LabelSet(name, own.ids, levels, own.concepts, about={"annotator": written}))
     here = replace(manifest, items=items)
     merged = replace(merge_labels(sets, here), name="all")
     here.with_parts(merged, *sets, manifest.split("ten")).save(folder / "m")
@@ -149,6 +152,7 @@ def test_kappas_equal_those_of_scikit_learn(timed, annotated):
     _, sets = timed
     [comparison] = compare_with_each(annotated).values()
     assert comparison.annotators == ["ada", "cy"]
+    assert annotated.header.manifest.people == PEOPLE
     predictions = annotated.predictions.set_index("id")
     called = (predictions["probability"] > 0.5).map({True: "S", False: "HN"})
     labels = [dict(zip(own.ids, own.levels, strict=True)) for own in sets]
