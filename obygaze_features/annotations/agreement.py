@@ -197,7 +197,7 @@ class Votes:
     marks: np.ndarray
     films: dict[str, np.ndarray]
 
-    @property
+    @cached_property
     def compared(self) -> dict[str, np.ndarray]:
         """The films with a clip that two annotators labelled."""
         shared = (self.codes != ABSENT).sum(axis=0) > 1

@@ -95,7 +95,7 @@ def merge_labels(
     undecided = int(((present > 0) & (chosen < 0)).sum())
     about = {
         "origin": "merge",
-        "merged_by": rule,
+        "merged_by": rule.replace(" ", "-"),
         "rule": RULES.get(rule, AT_LEAST),
         "undecided": undecided,
         "of": {labels.name: dict(labels.about) for labels in label_sets},

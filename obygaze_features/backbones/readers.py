@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.devices import move_to_device
 from obygaze_features.backbones.pools import clip_by_clip
-from obygaze_features.errors import UsageError
+from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.sampling import Sampling, SoundSampling
 from obygaze_features.store import ArraySpec
 from obygaze_features.store.arrays import Pooling, pool_mean
@@ -285,6 +285,8 @@ def pad_clips(
     present = torch.zeros(shape, dtype=torch.bool, device=device)
     for row, clip in enumerate(clips):
         count = len(clip)
+        if count > shape[1]:
+            raise BackboneError(f"{count} frames per clip, but at most {shape[1]} fit")
         if isinstance(reader, FrameReader):
             normalise(clip, reader.preprocessing, batch[row, :count])
         else:

@@ -136,11 +136,12 @@ def test_each_rule_merges_a_clip_as_by_hand(votes, k):
         "median": ranks[-half] if ranks else None,
     }
     if k <= len(votes):
-        expected[f"at-least-{k}"] = ranks[-k] if len(ranks) >= k else None
+        expected[f"at-least {k}"] = ranks[-k] if len(ranks) >= k else None
     for rule, rank in expected.items():
         merged = merge_labels(sets, clip, rule=rule)
         assert vars(merge_labels(sets[::-1], clip, rule=rule)) == vars(merged)
         assert merged.levels == ([] if rank is None else [LEVELS[rank]])
+        assert merged.about["merged_by"] == rule.replace(" ", "-")
         assert merged.about["undecided"] == (bool(ranks) and rank is None)
         if rank is None:
             continue
@@ -148,7 +149,7 @@ def test_each_rule_merges_a_clip_as_by_hand(votes, k):
         voters = [names for level, names in present if LEVELS.index(level) == rank]
         if rule not in ("highest", "majority"):
             voters = [names for level, names in present if LEVELS.index(level) >= rank]
-        needed = {"highest": 1, f"at-least-{k}": k}.get(rule, len(voters) // 2 + 1)
+        needed = {"highest": 1, f"at-least {k}": k}.get(rule, len(voters) // 2 + 1)
         kept = {name for name in CONCEPTS if sum(name in names for names in voters) >= needed}
         assert {*merged.concepts[0]} == kept
     with pytest.raises(UsageError, match="at-least-K"):

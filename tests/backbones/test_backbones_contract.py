@@ -60,6 +60,10 @@ def test_features_do_not_depend_on_batches_or_runs(checkpoints, name):
     for array, values in embed(backbone, pixels[1:2]).items():
         assert torch.equal(together[array], again[array])
         torch.testing.assert_close(together[array][1:2], values, atol=1e-5, rtol=0)
+    count = 2 * backbone.clip.sampling.frames
+    longer = torch.zeros(count, *pixels.shape[2:], dtype=torch.uint8)
+    with pytest.raises(BackboneError, match=f"{count} frames per clip"):
+        backbone.embed("clip", [longer])
     half = of.load_backbone(checkpoints[name], "cpu", precision="bfloat16")
     for array, values in embed(half, pixels).items():
         assert values.dtype == torch.float32
