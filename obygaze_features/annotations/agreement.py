@@ -138,7 +138,7 @@ def agreement(manifest: Manifest, names: Sequence[str] = ()) -> Agreement:
     pair_films = []
     films = []
     for film, rows in votes.compared.items():
-        named = {"film": film, "title": titles.get(film, film)}
+        named = {"film": film, "title": titles[film]}
         own = []
         for a, b in votes.pairs():
             counts = votes.confusion(a, b, rows)
@@ -306,7 +306,7 @@ def find_differences(votes: Votes) -> list[Row]:
             lowest, highest = lowest_and_highest(own)
             run = {
                 "film": film,
-                "title": titles.get(film, film),
+                "title": titles[film],
                 "first": items.ids[rows[clips[0]]],
                 "last": items.ids[rows[clips[-1]]],
                 "clips": len(clips),

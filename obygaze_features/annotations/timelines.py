@@ -7,7 +7,7 @@ On disk, timelines are a folder with ``timelines.json`` (the source, the label s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from importlib import import_module
@@ -21,7 +21,7 @@ from obygaze_features.common.files import new_folder, read_format, to_json, writ
 from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.common.text import MAX_TIME_S, counted, sha256_of_text
 from obygaze_features.errors import AnnotationError, ManifestError
-from obygaze_features.items.films import known_titles
+from obygaze_features.items.films import find_films, known_titles
 from obygaze_features.items.items import format_seconds, id_problem
 from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.labels import (
@@ -129,8 +129,9 @@ class Timelines:
             titles[film] = shipped.get(film) or about.title or about.name or film
         return titles
 
-    def of_films(self, films: Sequence[str]) -> Timelines:
-        """Return the timelines with only these films."""
+    def of_films(self, names: Collection[str] | str) -> Timelines:
+        """Return the timelines with only these films, by id, title or pattern."""
+        films = find_films(names, self.titles)
         segments = [segment for segment in self.segments if segment.film in films]
         remarks = [remark for remark in self.remarks if remark.film in films]
         about = {film: self.films[film] for film in self.films if film in films}

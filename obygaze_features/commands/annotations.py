@@ -193,7 +193,7 @@ def csv(source: Path, output: Path, overwrite: bool, **options: Any) -> None:
 @folder_argument("timelines")
 @film_option("Only these films.")
 @json_option
-def show_timelines(timelines: Path, films: Sequence[str], as_json: bool) -> None:
+def show_timelines(timelines: Path, films: Sequence[str] | None, as_json: bool) -> None:
     """Show the number of segments and the marked time of each film and annotator.
 
     Time in several overlapping segments of an annotator counts once. In JSON, times are in seconds.
@@ -202,11 +202,9 @@ def show_timelines(timelines: Path, films: Sequence[str], as_json: bool) -> None
     Example:
       obygaze annotations show timelines/mobygaze --film "Pulp Fiction"
     """
-    from obygaze_features.items.films import find_films
-
     loaded = of.Timelines.load(timelines)
-    if films:
-        loaded = loaded.of_films(find_films(films, loaded.titles))
+    if films is not None:
+        loaded = loaded.of_films(films)
     rows = loaded.coverage
     if not as_json:
         times = [*loaded.scheme.codes, "covered", "film_lasts"]
@@ -270,14 +268,14 @@ def figure(timelines: Path, manifest: Path, film: str, output: Path, overwrite: 
     """
     from obygaze_features.annotations.figures import film_figure
     from obygaze_features.common.figures import save_figure
-    from obygaze_features.items.films import find_films
+    from obygaze_features.items.films import match_films
 
     segments = of.Timelines.load(timelines)
     clips = of.Manifest.load(manifest)
     known = segments.by_film.keys() & clips.items.spans_by_film
     titles = {name: title for name, title in segments.titles.items() if name in known}
-    found = find_films(film, titles)
-    save_figure(film_figure(segments, clips, found[0]), output, overwrite=overwrite)
+    [found] = match_films(film, titles)
+    save_figure(film_figure(segments, clips, found), output, overwrite=overwrite)
     echo(f"Wrote {output}")
 
 

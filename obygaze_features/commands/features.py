@@ -64,7 +64,7 @@ features.add_command(extract)
 @json_option
 def thumbnails(
     manifest: Path,
-    films: tuple[str, ...],
+    films: tuple[str, ...] | None,
     videos: Path,
     output: Path,
     page: Path | None,

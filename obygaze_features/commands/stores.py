@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -158,7 +157,6 @@ def repair(store: Path, yes: bool, as_json: bool) -> None:
 @json_option
 def subset(
     store: Path | str,
-    films: Sequence[str],
     output: Path,
     as_json: bool,
     **options: Any,
@@ -171,7 +169,7 @@ def subset(
     Example:
       obygaze stores subset stores/xclip.zarr --film tt0108160,tt0120338 -o stores/two.zarr
     """
-    part = of.subset(of.open_store(store), output, films=films or None, **options)
+    part = of.subset(of.open_store(store), output, **options)
     show(_count(part), as_json)
 
 
@@ -339,7 +337,6 @@ def search(
         raise UsageError("--thumbnails needs a page: -o PAGE.html")
 
     opened = [of.open_store(address) for address in stores_]
-    query["films"] = query["films"] or None
     matches = match_rows(of.search(opened, **query), opened)
     notes = []
     for store in opened:

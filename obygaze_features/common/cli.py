@@ -85,6 +85,7 @@ def film_option(text: str) -> Callable[[Command], Command]:
         "--film",
         "films",
         multiple=True,
+        callback=lambda _context, _option, films: films or None,
         metavar="FILM,...",
         help=f"{text} {ways}",
     )

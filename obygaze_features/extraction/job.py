@@ -16,7 +16,7 @@ from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.checkpoints import check_store_name
 from obygaze_features.backbones.devices import describe_device
 from obygaze_features.errors import StoreError, UsageError, VideoError
-from obygaze_features.items.films import find_films, titles_in
+from obygaze_features.items.films import select_rows
 from obygaze_features.items.media import Located, locate
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import Recipe, Store, open_store
@@ -87,7 +87,7 @@ class Options:
         Older stores. The rows of items that have not changed since are copied, not computed.
     """
 
-    films: Sequence[str] | str = ()
+    films: Sequence[str] | str | None = None
     limit: int | None = None
     part: str | None = None
     retry_failed: bool = False
@@ -113,11 +113,7 @@ class Options:
 
     def select(self, manifest: Manifest) -> Rows:
         """Return the rows of the selected films, up to the limit, done or not."""
-        rows = np.arange(len(manifest))
-        if self.films:
-            films = find_films(self.films, titles_in(manifest.items))
-            rows = np.flatnonzero(np.isin(manifest.items.films, films))
-        return rows[: self.limit]
+        return select_rows(manifest.items, films=self.films)[: self.limit]
 
 
 @dataclass(frozen=True)

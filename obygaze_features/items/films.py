@@ -9,6 +9,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from functools import cache
 
+import numpy as np
+from numpy.typing import NDArray
+
 from obygaze_features.common.package import reference_file
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import as_list, caseless, join_some, shorten, unknown_name
@@ -21,9 +24,13 @@ _YEAR = re.compile(r"\s*\([0-9]{4}\)$")
 
 
 def film_titles(items: Items) -> dict[str, str]:
-    """Return the titles in the source and all `known_titles`, which take precedence, by film id."""
-    of_source = zip(items.films, items.extra.get(TITLE_COLUMN, []), strict=False)
-    return {film: title for film, title in of_source if title} | known_titles()
+    """Return the title of each film of some items: known, or from the source, or else its id."""
+    known = known_titles()
+    titles: dict[str, str] = {}
+    columns = zip(items.films, items.extra.get(TITLE_COLUMN) or items.films, strict=True)
+    for film, title in columns:
+        titles[film] = known.get(film) or title or titles.get(film, film)
+    return titles
 
 
 def distinct_titles(titles: Mapping[str, str]) -> dict[str, str]:
@@ -45,42 +52,60 @@ def known_titles() -> dict[str, str]:
     return {row["film"]: f"{row['title']} ({row['year']})" for row in rows}
 
 
-def titles_in(items: Items) -> dict[str, str]:
-    """Return the title of each film that items belong to; unknown titles are empty."""
-    titles = film_titles(items)
-    return {film: titles.get(film, "") for film in items.films}
+def select_rows(
+    items: Items,
+    *,
+    films: Collection[str] | str | None = None,
+    ids: Collection[str] | str | None = None,
+) -> NDArray[np.intp]:
+    """Return the rows of the items that have these ids and are of these films (see `find_films`).
+
+    Every id and film must exist. None means all of them, and an empty list means none.
+    """
+    rows = np.arange(len(items))
+    if ids is not None:
+        rows = np.unique(items.find(as_list(ids)))
+    if films is not None:
+        wanted = set(find_films(films, film_titles(items)))
+        rows = rows[[items.films[row] in wanted for row in rows]]
+    return rows
 
 
 def find_films(names: Collection[str] | str, titles: Mapping[str, str]) -> list[str]:
     """Return the ids of the films with these ids or titles.
 
-    A name may be several names separated by commas. In a name, * matches any characters. A name
-    that begins with ! excludes its films. If all names begin with !, the other films are returned.
+    A name that is no id or title may be several names separated by commas. In a name, * matches any
+    characters. A name that begins with ! excludes its films. If all names begin with !, the other
+    films are returned.
 
     Examples
     --------
-    >>> titles = {"tt1": "Juno (2007)", "tt2": "Carrie", "tt3": "Titanic (1997)"}
-    >>> find_films(["juno, tt3"], titles), find_films("*ni*", titles)
-    (['tt1', 'tt3'], ['tt3'])
-    >>> find_films("!juno", titles)
-    ['tt2', 'tt3']
+    >>> titles = {"tt1": "Juno (2007)", "tt2": "Girl, Interrupted", "tt3": "Titanic (1997)"}
+    >>> find_films(["juno, tt3", "girl, interrupted"], titles), find_films("*ni*", titles)
+    (['tt1', 'tt3', 'tt2'], ['tt3'])
+    >>> find_films("!juno", titles), find_films([], titles)
+    (['tt2', 'tt3'], [])
     """
+    names = as_list(names)
     chosen: list[str] = []
     left_out: list[str] = []
-    parts = list(filter(None, map(str.strip, ",".join(as_list(names)).split(","))))
-    if not parts:
-        raise UsageError("no film is named; pass the id or title of a film")
-    for name in parts:
-        wish = name.removeprefix("!")
-        films = match_films(wish, titles, several="*" in wish)
-        if name == wish:
-            chosen += films
-        else:
-            left_out += films
+    for name in names:
+        parts = [name]
+        if not _films_called(name.removeprefix("!"), titles):
+            parts = [part.strip() for part in name.split(",")]
+        for part in filter(None, parts):
+            wish = part.removeprefix("!")
+            films = match_films(wish, titles, several="*" in wish)
+            if part == wish:
+                chosen += films
+            else:
+                left_out += films
 
-    remaining = [film for film in dict.fromkeys(chosen or titles) if film not in left_out]
-    if not remaining:
-        raise UsageError("no film is left; exclude fewer of them")
+    if left_out and not chosen:
+        chosen = list(titles)
+    remaining = [film for film in dict.fromkeys(chosen) if film not in left_out]
+    if names and not remaining:
+        raise UsageError("no film is left; name more films, or exclude fewer")
     return remaining
 
 
@@ -95,6 +120,17 @@ def match_films(name: str, titles: Mapping[str, str], *, several: bool = False) 
     >>> match_films("juno", {"tt0467406": "Juno (2007)", "tt0120338": "Titanic (1997)"})
     ['tt0467406']
     """
+    films = _films_called(name, titles)
+    if not films:
+        known = [_YEAR.sub("", title) for title in titles.values()]
+        raise UsageError(unknown_name("film", name, filter(None, known)))
+    if len(films) > 1 and not several:
+        raise UsageError(f"{shorten(name)} matches several films; use an id: {join_some(films)}")
+    return films
+
+
+def _films_called(name: str, titles: Mapping[str, str]) -> list[str]:
+    """Return the films with this id, title or pattern."""
     if name in titles:
         return [name]
     wish = glob.escape(_title_key(name)).replace("[*]", "*")  # nothing else is special
@@ -103,11 +139,6 @@ def match_films(name: str, titles: Mapping[str, str], *, several: bool = False) 
         texts = (film, title, _YEAR.sub("", title))
         if fnmatch.filter(map(_title_key, texts), wish):
             films.append(film)
-    if not films:
-        known = [_YEAR.sub("", title) or film for film, title in titles.items()]
-        raise UsageError(unknown_name("film", name, filter(None, known)))
-    if len(films) > 1 and not several:
-        raise UsageError(f"{shorten(name)} matches several films; use an id: {join_some(films)}")
     return films
 
 

@@ -10,7 +10,7 @@ import hashlib
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -21,14 +21,13 @@ from numpy.typing import NDArray
 from obygaze_features.common.tables import Table, format_table, map_cells
 from obygaze_features.common.text import (
     MAX_TIME_S,
-    as_list,
     group_by,
     join_some,
     sha256_of_text,
     shorten,
     unknown_name,
 )
-from obygaze_features.errors import ManifestError, UnknownItem, UsageError
+from obygaze_features.errors import ManifestError, UnknownItem
 
 KINDS = ("clip", "image", "text")
 #: The column with the SHA-256 of texts that must not be copied; `digest` needs it.
@@ -240,26 +239,6 @@ class Items:
             ends=self.ends[index],
             check=False,
         )
-
-    def select(
-        self,
-        *,
-        films: Collection[str] | str | None = None,
-        ids: Collection[str] | str | None = None,
-    ) -> Items:
-        """Return the items of these films that have these ids, in unchanged order.
-
-        Every film and id must exist. You can pass a single film or id as a string.
-        """
-        rows: Sequence[int] = range(len(self))
-        if ids is not None:
-            rows = sorted({self.row(identifier) for identifier in as_list(ids)})
-        if films is not None:
-            wanted = set(as_list(films))
-            for unknown in sorted(wanted.difference(self.films)):
-                raise UsageError(unknown_name("film", unknown, self.films))
-            rows = [row for row in rows if self.films[row] in wanted]
-        return self.take(rows)
 
     @cached_property
     def digest(self) -> str:

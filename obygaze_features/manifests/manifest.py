@@ -26,6 +26,7 @@ from obygaze_features.common.files import (
 from obygaze_features.common.tables import Table, parse_table, read_table
 from obygaze_features.common.text import as_list, counted
 from obygaze_features.errors import ManifestError, UsageError, translate
+from obygaze_features.items.films import select_rows
 from obygaze_features.items.items import Item, Items, id_problem
 from obygaze_features.manifests.labels import (
     LabelScheme,
@@ -206,14 +207,15 @@ class Manifest:
         Parameters
         ----------
         films, ids
-            The films and the ids of the items to keep; each must exist. Here and below, you can
-            pass a single name as a string.
+            The films (by id, title or pattern) and the ids of the items to keep; each must exist.
+            Here and below, you can pass a single name as a string, and an empty list means none.
         levels, concepts
             The levels of the items to keep, and concepts of which each item must have at least one.
         labels
             The label set to use for `levels` and `concepts` (default: the manifest's default).
         """
-        chosen = self.items.select(films=films, ids=ids).ids
+        rows = select_rows(self.items, films=films, ids=ids)
+        chosen = [self.ids[row] for row in rows]
         if levels is not None:
             codes = set(map(self.label_scheme(labels).level, as_list(levels)))
             level_of = self.labels(labels).level_of
@@ -222,7 +224,7 @@ class Manifest:
             names = set(map(self.label_scheme(labels).concept, as_list(concepts)))
             concepts_of = self.labels(labels).concepts_of
             chosen = [i for i in chosen if names.intersection(concepts_of.get(i, ()))]
-        items = self.items.select(ids=chosen)
+        items = self.items.take(self.items.find(chosen).tolist())
 
         parts: dict[tuple[str, str], Any] = {}
         for kind, cls in PARTS.items():

@@ -49,7 +49,9 @@ def statistics(manifest: Manifest, labels: str | None = None) -> dict[str, list[
     titles = film_titles(items)
     for film in sorted({film for film, _ in in_films}):
         levels = {code: in_films[film, code] for code in scheme.codes}
-        title = titles.get(film, "")
+        title = titles[film]
+        if title == film:
+            title = ""
         by_film.append({"film": film, "title": title, "clips": sum(levels.values())} | levels)
     return {"levels": by_level, "concepts": by_concept, "by_film": by_film}
 

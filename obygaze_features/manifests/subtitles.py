@@ -14,7 +14,7 @@ import numpy as np
 from obygaze_features.common.files import read_bytes
 from obygaze_features.common.text import composed, group_by
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.items.films import match_films, titles_in
+from obygaze_features.items.films import film_titles, match_films
 from obygaze_features.items.items import WITHHELD, Items, media_stem
 from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.manifest import Manifest
@@ -128,7 +128,7 @@ def read_subtitles(path: Path) -> list[Line]:
 
 def _read_films(source: Path, items: Items) -> tuple[dict[str, list[Line]], list[str]]:
     """Return the subtitles of each film, and a note on each file that cannot be used."""
-    titles = titles_in(items)
+    titles = film_titles(items)
     videos = {}
     for film, media in zip(items.films, items.media, strict=True):
         videos[composed(media_stem(Path(media).name))] = film

@@ -28,8 +28,8 @@ def film_titles_of(stores: Sequence[Store]) -> dict[str, str]:
     """Return a distinct title for each film of some stores."""
     titles: dict[str, str] = {}
     for store in reversed(stores):
-        titles |= dict.fromkeys(store.items.films, "") | film_titles(store.items)
-    return distinct_titles({film: title or film for film, title in titles.items()})
+        titles |= film_titles(store.items)
+    return distinct_titles(titles)
 
 
 def search(
@@ -94,6 +94,8 @@ def search(
     if has_frames(first, array) != frames:
         reason = "no frames; leave out --frames" if frames else "frames; search it with --frames"
         raise UsageError(f"{first.where}: the array {array} has {reason}")
+    if films is not None:
+        films = find_films(films, film_titles_of(opened))
     exclude: list[str] = []
     if text is not None:
         query: NDArray[Any] = _embed_text(first, text, backbone)
@@ -106,7 +108,7 @@ def search(
         opened,
         query,
         array=array,
-        films=films and find_films(films, film_titles_of(opened)),
+        films=films,
         exclude=exclude,
         top=top,
     )

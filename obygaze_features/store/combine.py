@@ -15,7 +15,7 @@ import numpy as np
 
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError, UsageError, errors_as
-from obygaze_features.items.films import find_films, titles_in
+from obygaze_features.items.films import select_rows
 from obygaze_features.items.items import Item, Items
 from obygaze_features.store.diff import BATCH_ROWS, read_probe, require_same
 from obygaze_features.store.files import require_store_name
@@ -69,11 +69,10 @@ def subset(
         Replace an existing store at `output`.
     """
     output = require_store_name(Path(output))
-    films = films and find_films(films, titles_in(store.items))
-    items = store.items.select(ids=ids, films=films)
-    if not len(items):
+    rows = select_rows(store.items, ids=ids, films=films)
+    if not len(rows):
         raise UsageError(f"no item of {store.where} is selected; choose other films or ids")
-    plan = Plan(items, [store], np.zeros(len(items), np.intp), store.find_rows(items.ids))
+    plan = Plan(store.items.take(rows.tolist()), [store], np.zeros_like(rows), rows)
     return write_plan(output, plan, store.attributes, "subset", overwrite=overwrite)
 
 

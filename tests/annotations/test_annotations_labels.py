@@ -126,7 +126,7 @@ def test_projection_keeps_titles(annotations, tmp_path):
     of.Timelines("t", drawn, films=films).save(pair[0])
     annotations("project", pair[0], "--grid", "30", "-o", pair[1])
     titles = film_titles(of.Manifest.load(tmp_path / "m").items)
-    assert [titles.get(film) for film in films] == ["Flight of A", None, "Juno (2007)"]
+    assert [titles[film] for film in films] == ["Flight of A", "b", "Juno (2007)"]
     for name, title in (("flight of a", "Flight of A"), ("Juno (2007)", "Juno"), ("b", ">b<")):
         path = tmp_path / "figures" / f"{name}.svg"
         annotations("figure", *pair, name, "-o", path)

@@ -1,11 +1,15 @@
-"""``--film`` means the same in every command."""
+"""A film's name means the same in every function, and in ``--film``."""
 
 import json
 
+import numpy as np
 import pytest
 
 import obygaze_features as of
 from obygaze_features.annotations.timelines import Film, Segment
+from obygaze_features.errors import UsageError
+from obygaze_features.extraction import Options
+from obygaze_features.manifests import Item, Items
 from tests.kit.files import refused
 
 TITLES = {
@@ -14,31 +18,66 @@ TITLES = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def timelines(tmp_path):
-    segments = [Segment(film, "ann", 0, 20.0, "S") for film in TITLES]
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A manifest and its store, and timelines of the same films."""
+    folder = tmp_path_factory.mktemp("films")
+    items = [Item(f"{film}-1", film=film) for film in TITLES]
+    manifest = of.Manifest("m", Items.of(items, {"movie_title": [*TITLES.values()]}))
+    np.save(folder / "X.npy", np.eye(len(TITLES)))
+    store = of.import_features(folder / "X.npy", manifest, folder / "s.zarr", ids=manifest.ids)
     films = {film: Film(title) for film, title in TITLES.items()}
-    of.Timelines("t", segments, films=films).save(tmp_path / "t")
-    return tmp_path / "t"
+    segments = [Segment(film, "ann", 0, 20.0, "S") for film in TITLES]
+    timelines = of.Timelines("t", segments, films=films)
+    timelines.save(folder / "t")
+    return manifest, store, timelines
 
 
-@pytest.mark.parametrize(("values", "films"), [
+def ways(made, names, output):
+    """Return the films that each function selects, by function."""
+    manifest, store, timelines = made
+    ones = np.ones(len(TITLES))
+    yield lambda: manifest.select(films=names).items.films
+    yield lambda: timelines.of_films(names).films
+    yield lambda: [match.film for match in of.search(store, vector=ones, films=names)]
+    yield lambda: [manifest.items.films[row] for row in Options(films=names).select(manifest)]
+    yield lambda: of.subset(store, output, films=names).items.films
+
+
+@pytest.mark.parametrize(("names", "films"), [
     (["juno", "f2"], {"tt0467406", "f2"}),
-    (["f1, pulp fiction"], {"f1", "tt0110912"}),
+    ("f1, pulp fiction", {"f1", "tt0110912"}),
+    ("crazy, stupid,  love", {"f1"}),
+    (["!Crazy, Stupid, Love", "!tt0*,!g"], {"f2", "h"}),
     (["*[a]*,JUN*"], {"f2", "tt0467406"}),
     (["!juno"], {"tt0110912", "f1", "f2", "g", "h"}),
-    (["!tt0*", "!crazy*", "!twins*"], {"f2"}),
     (["*,!*"], "no film is left"),
     (["twins"], "matches several films; use an id: g, h"),
     (["!zoe"], "unknown film 'zoe'"),
-    (["f?"], "unknown film 'f?'"),
+    ("tt0108160", "unknown film 'tt0108160'"),
+    (["f?"], "unknown film 'f\\?'"),
     (["juno,Pulp Fictoin"], "did you mean Pulp Fiction?"),
-    ([" ,"], "no film is named"),
+    ([" ,"], "no film is left"),
 ])  # fmt: skip
-def test_films_are_named_by_id_title_or_pattern(obygaze, timelines, values, films):
-    options = [word for value in values for word in ("--film", value)]
-    if isinstance(films, str):
-        refused(obygaze("annotations", "show", timelines, *options), films, code=2)
-    else:
-        printed = json.loads(obygaze("annotations", "show", timelines, *options, "--json").stdout)
-        assert {row["film"] for row in printed["films"]} == films
+def test_films_are_named_by_id_title_or_pattern(made, tmp_path, names, films):
+    for select in ways(made, names, tmp_path / "part.zarr"):
+        if isinstance(films, str):
+            with pytest.raises(UsageError, match=films):
+                select()
+        else:
+            assert set(select()) == films
+
+
+def test_no_name_is_no_film(made, tmp_path):
+    *others, subset = ways(made, [], tmp_path / "part.zarr")
+    assert [list(select()) for select in others] == [[]] * 4
+    with pytest.raises(UsageError, match="no item"):
+        subset()
+
+
+def test_the_option_takes_the_same_names(obygaze, made, tmp_path):
+    folder = made[1].path.parent / "t"
+    options = ["--film", "Crazy, Stupid, Love", "--film", "juno,f2"]
+    printed = json.loads(obygaze("annotations", "show", folder, *options, "--json").stdout)
+    assert {row["film"] for row in printed["films"]} == {"f1", "tt0467406", "f2"}
+    refused(obygaze("annotations", "show", folder, "--film", "zoe"), "unknown film", code=2)

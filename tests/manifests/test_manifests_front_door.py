@@ -57,9 +57,5 @@ def test_items_are_selected(released, manifest):
     assert chosen.digest != small.digest
     for key, value in {"levels": "EN", "films": "tt0108160", "concepts": "Look"}.items():
         assert released.select(**{key: value}).ids == released.select(**{key: [value]}).ids != []
-    for selection, error, fact in [
-        ({"films": "TT0108160"}, UsageError, "'TT0108160'; did you mean tt0108160"),
-        ({"ids": "tt0108160-03"}, UnknownItem, "did you mean tt0108160-003"),
-    ]:
-        with pytest.raises(error, match=fact):
-            released.select(**selection)
+    with pytest.raises(UnknownItem, match="did you mean tt0108160-003"):
+        released.select(ids="tt0108160-03")
