@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 _ZEROS = re.compile(r"(?<!\d)0+(?=\d)")
@@ -210,15 +210,15 @@ def unknown_name(kind: str, name: str, names: Iterable[str]) -> str:
     return f"unknown {kind} {shorten(name)}{remedy}"
 
 
-def as_list(names: Collection[str] | str) -> Collection[str]:
-    """Return the names; a single string becomes a list.
+def as_list(names: Iterable[str]) -> list[str]:
+    """Return names, such as a column of a table, as a list; a single string is one name.
 
     Examples
     --------
-    >>> as_list("native"), as_list(["native", "frames"])
+    >>> as_list("native"), as_list(("native", "frames"))
     (['native'], ['native', 'frames'])
     """
-    return [names] if isinstance(names, str) else names
+    return [names] if isinstance(names, str) else list(map(str, names))
 
 
 K = TypeVar("K", bound=Hashable)

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from obygaze_features.common.files import new_file, require_suffix
-from obygaze_features.common.text import counted, did_you_mean, format_time, shorten
-from obygaze_features.errors import BackboneError, StoreError, UsageError, translate
+from obygaze_features.common.text import counted, format_time, shorten
+from obygaze_features.errors import BackboneError, UsageError, translate
 from obygaze_features.items.films import distinct_titles, film_titles, find_films
 from obygaze_features.page.html import Html, document, html, read_thumbnails
 from obygaze_features.store import Store, open_store
@@ -191,17 +191,12 @@ def write_page(
 
 def _read_example(stores: Sequence[Store], item_id: str, array: str) -> NDArray[np.float32]:
     """Return the vector of a clip, or the mean vector of its frames."""
-    for store in stores:
-        if item_id in store:
-            (row,) = store.read(array, [item_id])
-            values: NDArray[np.float32] = row.astype(np.float32)
-            if values.ndim > 1:
-                values = np.nanmean(values, axis=0)
-            return values
-    where = " and ".join(store.where for store in stores)
-    ids = stores[0].ids
-    remedy = did_you_mean([item_id], ids) or f"; ids look like {ids[0]}"
-    raise StoreError(f"{where}: no item {shorten(item_id)}{remedy}")
+    store = next((store for store in stores if item_id in store), stores[0])
+    [row] = store.read(array, [item_id])
+    values: NDArray[np.float32] = row.astype(np.float32)
+    if values.ndim > 1:
+        values = np.nanmean(values, axis=0)
+    return values
 
 
 def _as_numbers(values: Any, where: str) -> NDArray[np.float64]:

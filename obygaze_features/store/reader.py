@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.errors import StoreError, UsageError, translate
+from obygaze_features.common.text import as_list, unknown_name
+from obygaze_features.errors import StoreError, UnknownItem, UsageError, translate
 from obygaze_features.store import format as fmt
 from obygaze_features.store.files import MAX_JSON_BYTES, Folder, Location, StoreFile, Zip, is_url
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
@@ -246,7 +247,7 @@ class Store:
     def read(
         self,
         array: str = "native",
-        ids: Sequence[str] | None = None,
+        ids: Iterable[str] | None = None,
         *,
         missing: Missing = "raise",
     ) -> NDArray[Any]:
@@ -257,16 +258,18 @@ class Store:
         array
             The name of the array.
         ids
-            The ids to read (default: all).
+            The ids to read (default: all), such as a list or a column of a table.
         missing
-            What to do about ids that are not in the store or whose rows are not done: ``raise`` a
-            `StoreError`, fill their rows with ``nan`` (-1 in integer arrays), or ``drop`` them
-            (`done_ids` returns the ids that remain).
+            What to do about ids that are not in the store or whose rows are not done: ``raise`` an
+            `UnknownItem` or a `StoreError`, fill their rows with ``nan`` (-1 in integer arrays), or
+            ``drop`` them (`done_ids` returns the ids that remain).
         """
         if missing not in ("raise", "nan", "drop"):
             raise UsageError(f"missing must be 'raise', 'nan' or 'drop' (got {missing!r})")
         stored = self.stored(array)
-        if ids is not None and len(ids) == 1 and self.location.is_local:  # fast enough for loops
+        if ids is not None:
+            ids = as_list(ids)
+        if ids and len(ids) == 1 and self.location.is_local:  # fast enough for loops
             row = self.row_of.get(ids[0], -1)
             if row >= 0 and self.status.item(row) == Status.DONE:
                 return self._row_reader.read_row(stored, row)[None]
@@ -294,19 +297,18 @@ class Store:
         """Return the row number of each id (default: all); -1 for ids that are not in the store."""
         if ids is None:
             return np.arange(len(self))
-        if isinstance(ids, str):
-            raise UsageError(f"ids must be a list of ids (got {ids!r:.60})")
         stored, order = self._sorted_ids
         # Stored ids are plain ASCII. Other characters are escaped, so that they match no stored id.
-        wanted = np.array([ascii(str(item_id))[1:-1] for item_id in ids], "S")
+        wanted = np.array([ascii(item_id)[1:-1] for item_id in as_list(ids)], "S")
         places = np.searchsorted(stored, wanted, sorter=order)
         rows: Rows = order.take(places, mode="clip")
         return np.where(stored[rows] == wanted, rows, -1)
 
-    def done_ids(self, ids: Sequence[str] | None = None) -> list[str]:
+    def done_ids(self, ids: Iterable[str] | None = None) -> list[str]:
         """Return the ids whose rows are done, in the order of `ids` (default: all ids)."""
+        ids = self.ids if ids is None else as_list(ids)
         done = self._are_done(self.find_rows(ids))
-        return list(itertools.compress(ids or self.ids, done))
+        return list(itertools.compress(ids, done))
 
     def missing_rows(self, rows: Rows | None = None, *, retry_failed: bool = False) -> Rows:
         """Return the rows among `rows` (default: all rows) that are still to do.
@@ -345,7 +347,7 @@ class Store:
     def dataset(
         self,
         array: str = "native",
-        ids: Sequence[str] | None = None,
+        ids: Iterable[str] | None = None,
     ) -> StoreDataset:
         """Return an array as a `StoreDataset`, for ``torch.utils.data.DataLoader``.
 
@@ -355,13 +357,14 @@ class Store:
             The name of the array.
         ids
             The ids to return, in this order (default: all ids whose rows are done). Raises
-            `StoreError` if a row is not done.
+            `UnknownItem` if an id is not in the store, and `StoreError` if a row is not done.
         """
         self.stored(array)  # so that an unknown array raises here, not in a worker
         if ids is None:
             ids = self.done_ids()
+        ids = as_list(ids)
         self._require_done(self.find_rows(ids), ids)
-        return StoreDataset(self, array, list(ids))
+        return StoreDataset(self, array, ids)
 
     # Internals
 
@@ -390,12 +393,20 @@ class Store:
         return done
 
     def _require_done(self, rows: Rows, ids: Sequence[str] | None = None) -> None:
-        """Raise `StoreError` with the reason if a row is not done; `ids` are the rows' ids."""
+        """Raise `StoreError` with the reason if a row is not done.
+
+        Raise `UnknownItem` if one of `ids`, the rows' ids, is not in the store.
+        """
         missing = np.flatnonzero(~self._are_done(rows))
         if not missing.size:
             return
-        name = f"row {rows[missing[0]]}" if ids is None else ids[missing[0]]
-        reason = "is not in this store, or not done"
+        first = missing[0]
+        name = f"row {rows[first]}"
+        if ids is not None:
+            name = ids[first]
+            if name not in self:
+                raise UnknownItem(self.where, f": {unknown_name('id', name, self.ids)}")
+        reason = "is not done"
         if name in self.failures:
             reason = f"failed: {self.failures[name]}"
         raise StoreError(
@@ -403,15 +414,22 @@ class Store:
         )
 
 
-def open_store(address: Path | str) -> Store:
+AnyStore = Store | Path | str
+"""A store, or its address for `open_store`."""
+
+
+def open_store(address: AnyStore) -> Store:
     """Open a store for reading. The checksum of every row that is read is verified.
 
     Parameters
     ----------
     address
         A folder, ``NAME.zarr``; an archive, ``NAME.zip``; or a URL (``https://...``,
-        ``s3://...``, ``hf://...``). Raises `StoreError` if there is no store.
+        ``s3://...``, ``hf://...``). Raises `StoreError` if there is no store. A `Store` is returned
+        as it is.
     """
+    if isinstance(address, Store):
+        return address
     return Store(location_of(address))
 
 

@@ -168,7 +168,7 @@ ONES = [1] * WIDTH
 
 @pytest.mark.parametrize(("arguments", "facts"), [
     ({}, "exactly one"),
-    ({"like": "tt1-03"}, r"no item 'tt1-03'; did you mean tt1-003\?"),
+    ({"like": "tt1-03"}, r"unknown id 'tt1-03'; did you mean tt1-003\?"),
     ({"like": "tt3-005"}, "tt3-005 failed: cannot be decoded"),
     ({"vector": [0] * WIDTH}, "no direction"),
     ({"vector": [1, 2]}, r"vectors of length 32 \(got shape \(2,\)\)"),

@@ -17,7 +17,7 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from obygaze_features.errors import StoreError, StoreUnreadable, UsageError
+from obygaze_features.errors import StoreError, StoreUnreadable, UnknownItem, UsageError
 from obygaze_features.store import Done, Status, StoreWriter, open_store
 from obygaze_features.store import format as fmt
 from obygaze_features.store import rows as reading
@@ -169,15 +169,16 @@ def test_a_final_store_with_failed_rows_is_mapped(source, monkeypatch):
 
 NATIVE = lambda ids: lambda store: store.read("native", ids)  # noqa: E731
 SLIPS = {
-    "several": (NATIVE(["tt000", "nobody", "tt006"]), StoreError, r"nobody is not .*read: 2\)"),
+    "several": (NATIVE(["tt000", "tt006", "tt003"]), StoreError, r"tt006 is not done .*read: 2\)"),
     "failed": (NATIVE(["tt000", "tt003", "tt006"]), StoreError, r"failed: row 3 is .*read: 2\)"),
-    "ids": (NATIVE("tt000"), UsageError, "ids must be a list"),
-    "numbers": (NATIVE([0]), StoreError, "0 is not in this store"),
+    "unknown": (NATIVE(["tt000", "tt01"]), UnknownItem, "unknown id 'tt01'; did you mean tt001"),
+    "numbers": (NATIVE([0]), UnknownItem, "unknown id '0'; choose from tt000"),
+    "views": (lambda store: store.dataset(ids=["x"]), UnknownItem, "'x'"),
     "array as a list": (lambda store: store.read(["native"]), StoreError, "no array"),
     "treatment": (lambda s: s.read("native", missing="skip"), UsageError, "'nan' or 'drop'.*'skip"),
-    "to do": (lambda s: s.read_rows("native", np.array([0, 6])), StoreError, "row 6 is not .*done"),
-    "below": (lambda s: s.read_rows("native", np.array([-1])), StoreError, "row -1 is not in this"),
-    "key": (lambda store: store[0], StoreError, "0 is not in this store"),
+    "to do": (lambda s: s.read_rows("native", np.array([0, 6])), StoreError, "row 6 is not done"),
+    "below": (lambda s: s.read_rows("native", np.array([-1])), StoreError, "row -1 is not"),
+    "key": (lambda store: store["nope"], LookupError, "unknown id 'nope'"),
 }  # fmt: skip
 
 

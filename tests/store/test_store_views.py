@@ -46,6 +46,22 @@ def test_a_table_has_a_line_per_finished_row(path):
     assert len(frames) == len(DONE)
 
 
+def test_ids_may_be_any_column(path):
+    pandas = pytest.importorskip("pandas")
+    store = open_store(path)
+    ids = ["tt008", "tt001", "tt000"]
+    table = pandas.Series(ids, index=[7, 0, 1])
+    for own in (ids, [], ids[:1]):
+        some = table[: len(own)]
+        columns = (some, some.to_numpy(), some.to_numpy(str), some.index.map(table), iter(own))
+        for column in columns:
+            rows = store.read("native", column)
+            np.testing.assert_array_equal(rows, VALUES["native"][[8, 1, 0][: len(own)]])
+        for column in columns[:-1]:
+            assert store.done_ids(column) == store.dataset("native", column).ids == own
+    assert store.read(ids="tt008").shape == (1, 3)
+
+
 def test_arrays_have_named_columns(tmp_path):
     classes, times = ("face", "hand", "sky"), ([0, 1, 2, 3], [0, 2, 4, np.nan])
     arrays = [ArraySpec("native", (3,), "float32", "", columns=classes),
