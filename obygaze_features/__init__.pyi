@@ -23,4 +23,5 @@ from .store.imports import import_features as import_features
 from .store.transfer import pack as pack
 from .store.transfer import pull as pull
 from .store.transfer import push as push
+from .store.verify import repair as repair
 from .store.verify import verify as verify

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from importlib import import_module
 from inspect import Parameter, isfunction, signature
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
 import obygaze_features as of
 import obygaze_models as om
+from obygaze_features.extraction.job import Options, OptionTypes
 
 
 def run_python(code: str) -> str:
@@ -81,7 +83,8 @@ def test_import_takes_under_100_ms(package):
 
 def test_functions_take_options_by_name():
     functions = [getattr(of, name) for name in of.__all__ if isfunction(getattr(of, name))]
-    functions.remove(of.extract)  # takes those of `Options`
+    functions.remove(of.extract)
+    assert get_type_hints(OptionTypes) == get_type_hints(Options)
     for function in functions:
         kinds = [parameter.kind for parameter in signature(function).parameters.values()]
         assert Parameter.VAR_KEYWORD not in kinds, function

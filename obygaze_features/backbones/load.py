@@ -26,6 +26,7 @@ from obygaze_features.common.plugins import (
     package_of,
     package_versions,
 )
+from obygaze_features.common.text import as_list
 from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec
@@ -37,7 +38,7 @@ def load_backbone(
     *,
     mode: str = "standard",
     precision: str = "float32",
-    arrays: Sequence[str] | None = None,
+    arrays: Sequence[str] | str | None = None,
     sampling: Sampling | None = None,
     track: int | None = None,
 ) -> Backbone:
@@ -180,7 +181,7 @@ def _about(backbone: Backbone, name: str, family: str) -> dict[str, Any]:
 
 def choose_arrays(
     available: tuple[ArraySpec, ...],
-    requested: Sequence[str] | None,
+    requested: Sequence[str] | str | None,
     name: str,
 ) -> tuple[ArraySpec, ...]:
     """Return the requested arrays; raise `UsageError` if one is unknown or none is left."""
@@ -188,7 +189,7 @@ def choose_arrays(
         return tuple(spec for spec in available if not (spec.entry and spec.entry.on_request))
     by_name = {spec.name: spec for spec in available}
     chosen = set()
-    for entry in requested:
+    for entry in as_list(requested):
         owner, _, array = entry.rpartition(":")
         if owner not in ("", name):
             continue

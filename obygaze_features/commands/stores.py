@@ -78,10 +78,7 @@ def finalise(store: Path, as_json: bool, **options: bool) -> None:
     Example:
       obygaze stores finalise stores/xclip.zarr
     """
-    opened = of.finalise(store, **options)
-    files = [path for path in store.rglob("*") if path.is_file()]
-    size = sum(path.stat().st_size for path in files)
-    show({**_count(opened), "files": len(files), "size": size}, as_json)
+    show(_measure(of.finalise(store, **options)), as_json)
 
 
 @stores.command("set")
@@ -99,7 +96,7 @@ def set_(store: Path, **texts: str | None) -> None:
       obygaze stores set stores/xclip.zarr --licence CC-BY-4.0
     """
     given = {name: text for name, text in texts.items() if text is not None}
-    facts = of.set_texts(of.open_store(store), given).attributes
+    facts = of.set_texts(store, given).attributes
     show({key: facts.get(key) for key in texts})
 
 
@@ -124,8 +121,13 @@ def verify(store: Path | str, as_json: bool) -> None:
 @stores.command()
 @folder_argument("store")
 @click.option("--yes", is_flag=True, help="Drop rows without asking.")
+@click.option(
+    "--reopen",
+    is_flag=True,
+    help="Also reopen an undamaged final store, so that extraction can add and retry rows.",
+)
 @json_option
-def repair(store: Path, yes: bool, as_json: bool) -> None:
+def repair(store: Path, yes: bool, reopen: bool, as_json: bool) -> None:
     """Drop damaged rows, so that extraction fills them again.
 
     No other process may write to the store. A damaged final store is reopened. Exits with code 3 if
@@ -135,15 +137,13 @@ def repair(store: Path, yes: bool, as_json: bool) -> None:
     Example:
       obygaze stores repair stores/xclip.zarr
     """
-    from obygaze_features.store.verify import repair as repair_store
-
     damage = of.verify(store)
     ids = list(dict.fromkeys(item_id for entry in damage for item_id in entry.ids))
     rows = f"{counted(len(ids), 'row')} must be dropped and computed again: {join_some(ids)}"
     if ids and not yes and not click.confirm(f"{rows}. Drop them?", err=True):
         raise StoreError(f"{store}: no rows were dropped; to drop them, add --yes")
 
-    repair_store(store, damage)
+    of.repair(store, damage, reopen=reopen)
     dropped = [asdict(entry) for entry in damage]
     show({"path": store, "to_do": ids, "damage": dropped}, as_json)
     exit_if(ids)
@@ -169,7 +169,7 @@ def subset(
     Example:
       obygaze stores subset stores/xclip.zarr --film tt0108160,tt0120338 -o stores/two.zarr
     """
-    part = of.subset(of.open_store(store), output, **options)
+    part = of.subset(store, output, **options)
     show(_count(part), as_json)
 
 
@@ -186,7 +186,7 @@ def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_jso
     Example:
       obygaze stores merge part1/xclip.zarr part2/xclip.zarr -o stores/xclip.zarr
     """
-    merged = of.merge(list(map(of.open_store, stores_)), output, overwrite=overwrite)
+    merged = of.merge(stores_, output, overwrite=overwrite)
     show(_count(merged), as_json)
 
 
@@ -204,7 +204,7 @@ def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
     Example:
       obygaze stores diff ours/xclip.zarr theirs/xclip.zarr
     """
-    difference = of.diff(of.open_store(left), of.open_store(right))
+    difference = of.diff(left, right)
     show(difference, as_json)
     exit_if(not difference["identical"], 1)
 
@@ -220,7 +220,7 @@ def export(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> N
     Example:
       obygaze stores export stores/xclip.zarr -o xclip.h5
     """
-    path = of.export(of.open_store(store), output, overwrite=overwrite)
+    path = of.export(store, output, overwrite=overwrite)
     show({"path": path, "size": path.stat().st_size}, as_json)
 
 
@@ -239,17 +239,15 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
     Example:
       obygaze stores push stores/xclip.zarr xclip.zip
     """
-    opened = of.open_store(store)
     if isinstance(target, Path) and target.suffix.lower() == ".zip":
         try:
-            packed = of.pack(opened, target)
+            packed = of.pack(store, target)
         except OutputExists:  # push has no --overwrite, which would be for zip files only
             raise OutputExists(f"{target} already exists; choose another name") from None
         show(packed, as_json)
         return
 
-    sent = of.push(opened, target)
-    show(sent, as_json)
+    show(of.push(store, target), as_json)
 
 
 @stores.command()
@@ -265,8 +263,7 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
     Example:
       obygaze stores pull xclip.zip -o stores/xclip.zarr
     """
-    fetched = of.pull(store, output, overwrite=overwrite)
-    show(fetched, as_json)
+    show(_measure(of.pull(store, output, overwrite=overwrite)), as_json)
 
 
 @stores.command("import")
@@ -360,3 +357,10 @@ def search(
 def _count(store: of.Store) -> dict[str, Any]:
     """Return a store's path and how many of its rows are done, failed and to do."""
     return {"path": store.path, "rows": store.info()["rows"]}
+
+
+def _measure(store: of.Store) -> dict[str, Any]:
+    """Return a store's path, its rows, and the number and size of its files."""
+    files = [path for path in store.path.rglob("*") if path.is_file()]
+    size = sum(path.stat().st_size for path in files)
+    return {**_count(store), "files": len(files), "size": size}

@@ -7,15 +7,23 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.backbones.devices import describe_device
 from obygaze_features.backbones.load import resample
 from obygaze_features.backbones.readers import SoundReader
 from obygaze_features.common.files import require_folder_name
+from obygaze_features.common.text import as_list, unknown_name
 from obygaze_features.errors import ObygazeError, OutputExists, UsageError
-from obygaze_features.extraction.job import Job, Options, check_items, plan_job, recipe_of
+from obygaze_features.extraction.job import (
+    Job,
+    Options,
+    OptionTypes,
+    check_items,
+    plan_job,
+    recipe_of,
+)
 from obygaze_features.extraction.loop import run_local
 from obygaze_features.extraction.probe import embed_probe
 from obygaze_features.extraction.reuse import reuse_rows, warn_of_replaced
@@ -32,7 +40,7 @@ def extract(
     media: str | Path | None,
     backbones: Any,
     output: str | Path = "stores",
-    **options: Any,
+    **options: Unpack[OptionTypes],
 ) -> Summary:
     """Extract the features of a manifest's items into one store per backbone.
 
@@ -63,6 +71,9 @@ def extract(
         extract(manifest, "films", "timm:resnet18", "stores", sampling="2 fps", frames=360)
     """
     summary = Summary()
+    for name in options:
+        if name not in OptionTypes.__annotations__:
+            raise UsageError(unknown_name("option", name, OptionTypes.__annotations__))
     settings = Options(**options)
     if not isinstance(manifest, Manifest):
         manifest = Manifest.load(manifest)
@@ -192,7 +203,7 @@ def _check_for_clips(backbones: Sequence[Backbone], options: Options) -> None:
                 f"{backbone.name} is for images or texts, not for clips. To use spoken words, "
                 "convert subtitles to texts: obygaze manifests subtitles"
             )
-    for array in options.arrays or ():
+    for array in as_list(options.arrays or ()):
         owner = array.rpartition(":")[0]
         if owner not in ("", *names):
             raise UsageError(f"--arrays: unknown store {owner}; choose from {', '.join(names)}")

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.checkpoints import check_store_name
 from obygaze_features.backbones.devices import describe_device
-from obygaze_features.errors import StoreError, UsageError, VideoError
+from obygaze_features.errors import UsageError, VideoError
 from obygaze_features.items.films import select_rows
 from obygaze_features.items.media import Located, locate
 from obygaze_features.manifests import Manifest
-from obygaze_features.store import Recipe, Store, open_store
+from obygaze_features.store import Recipe, Store, StoreLike, open_store
 from obygaze_features.store.format import BLOCK_ROWS, default_block_rows
 from obygaze_features.store.writer import is_in_part, require_resumable
 
@@ -37,6 +37,27 @@ _NUMBERS = (
 """The options that are numbers above 0."""
 
 Rows = NDArray[np.intp]
+
+
+class OptionTypes(TypedDict, total=False):
+    """The types of the options by name, for `extract`; `Options` explains them."""
+
+    films: Collection[str] | str | None
+    limit: int | None
+    part: str | None
+    retry_failed: bool
+    preprocessing: str
+    precision: str
+    arrays: Sequence[str] | str | None
+    sampling: str | None
+    frames: int | None
+    audio_track: int | None
+    device: str | None
+    batch: int | None
+    workers: int | None
+    stall_timeout: float
+    ray: str | None
+    reuse: Sequence[StoreLike] | StoreLike
 
 
 @dataclass(frozen=True)
@@ -84,16 +105,17 @@ class Options:
     ray
         Compute on the Ray cluster with its head at ``HOST:PORT``, or ``auto``.
     reuse
-        Older stores. The rows of items that have not changed since are copied, not computed.
+        Older stores, or their addresses. The rows of items that have not changed since are copied,
+        not computed.
     """
 
-    films: Sequence[str] | str | None = None
+    films: Collection[str] | str | None = None
     limit: int | None = None
     part: str | None = None
     retry_failed: bool = False
     preprocessing: str = "standard"
     precision: str = "float32"
-    arrays: Sequence[str] | None = None
+    arrays: Sequence[str] | str | None = None
     sampling: str | None = None
     frames: int | None = None
     audio_track: int | None = None
@@ -102,7 +124,7 @@ class Options:
     workers: int | None = None
     stall_timeout: float = STALL_TIMEOUT_S
     ray: str | None = None
-    reuse: Sequence[str | Path] | str | Path = ()
+    reuse: Sequence[StoreLike] | StoreLike = ()
 
     def __post_init__(self) -> None:
         """Raise `UsageError` if a number is out of range."""
@@ -187,6 +209,12 @@ def plan_job(
     paths = {backbone.name: output / f"{backbone.name}.zarr" for backbone in backbones}
     stores = {name: open_store(path) for name, path in paths.items() if path.exists()}
     block_rows = _choose_block_rows(stores.values(), backbones, len(manifest))
+    sizes = {store.block_rows for store in stores.values()}
+    if len(sizes) > 1 and (options.part or options.ray):
+        raise UsageError(
+            f"{output}: stores with blocks of {min(sizes)} and of {block_rows} rows cannot share "
+            "parts; extract them in separate runs"
+        )
     rows = options.select(manifest)
     if options.part:
         rows = rows[is_in_part(rows // block_rows, options.part)]
@@ -195,11 +223,6 @@ def plan_job(
         located = locate_media(manifest, rows, media)
     for backbone in backbones:
         if store := stores.get(backbone.name):
-            if store.attributes["items_digest"] != manifest.items.digest:
-                raise StoreError(
-                    f"{store.path} has other items than {manifest.name}; choose another output, "
-                    f"and copy the rows of unchanged items: --reuse {store.path}"
-                )
             require_resumable(store, manifest, recipe_of(backbone))
     return Job(manifest, media, located, options, paths, stores, block_rows, rows)
 

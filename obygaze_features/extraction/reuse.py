@@ -17,7 +17,7 @@ from obygaze_features.common.text import join_some
 from obygaze_features.errors import VideoError
 from obygaze_features.extraction.job import Job
 from obygaze_features.items.items import Item, media_stem
-from obygaze_features.store import Status, Store, StoreWriter, open_store
+from obygaze_features.store import Status, Store, StoreLike, StoreWriter, open_store
 from obygaze_features.store.diff import differences, require_same
 from obygaze_features.store.writer import append_to_log, read_outcomes
 from obygaze_features.video.index import fingerprint
@@ -32,7 +32,7 @@ def reuse_rows(job: Job, writers: Mapping[str, StoreWriter]) -> Job:
     item's file has changed since; an absent file counts as unchanged.
     """
     paths = job.options.reuse
-    for path in [paths] if isinstance(paths, str | Path) else paths:
+    for path in [paths] if isinstance(paths, StoreLike) else paths:
         old = open_store(path)
         unchanged = unchanged_rows(job, old)
         alike = {}

@@ -15,7 +15,7 @@ from obygaze_features.common.text import counted, format_time, shorten
 from obygaze_features.errors import BackboneError, UsageError, translate
 from obygaze_features.items.films import distinct_titles, film_titles, find_films
 from obygaze_features.page.html import Html, document, html, read_thumbnails
-from obygaze_features.store import Store, open_store
+from obygaze_features.store import Store, StoreLike, open_store
 from obygaze_features.store.nearest import Match, find_nearest, has_frames
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def film_titles_of(stores: Sequence[Store]) -> dict[str, str]:
 
 
 def search(
-    stores: Store | Path | str | Sequence[Store | Path | str],
+    stores: StoreLike | Sequence[StoreLike],
     *,
     text: str | None = None,
     like: str | None = None,
@@ -78,9 +78,9 @@ def search(
     """
     if sum(query is not None for query in (text, like, vector)) != 1:
         raise UsageError("search by exactly one of a text (--text), a clip (--like) or a vector")
-    if isinstance(stores, Store | Path | str):
+    if isinstance(stores, StoreLike):
         stores = [stores]
-    opened = [store if isinstance(store, Store) else open_store(store) for store in stores]
+    opened = [open_store(store) for store in stores]
     if not opened:
         raise UsageError("no stores to search; pass at least one")
     first = opened[0]

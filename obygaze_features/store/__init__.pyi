@@ -5,6 +5,7 @@ from .format import ArraySpec as ArraySpec
 from .format import Recipe as Recipe
 from .format import Status as Status
 from .reader import Store as Store
+from .reader import StoreLike as StoreLike
 from .reader import open_store as open_store
 from .writer import Done as Done
 from .writer import Failed as Failed

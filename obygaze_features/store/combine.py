@@ -20,7 +20,7 @@ from obygaze_features.items.items import Item, Items
 from obygaze_features.store.diff import BATCH_ROWS, read_probe, require_same
 from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import Status
-from obygaze_features.store.reader import Rows, Store, open_store
+from obygaze_features.store.reader import Rows, Store, StoreLike, open_store
 from obygaze_features.store.rows import group_places
 from obygaze_features.store.writer import (
     Outcome,
@@ -47,7 +47,7 @@ class Plan:
 
 
 def subset(
-    store: Store,
+    store: StoreLike,
     output: Path | str,
     *,
     ids: Collection[str] | str | None = None,
@@ -59,7 +59,7 @@ def subset(
     Parameters
     ----------
     store
-        The store to take rows from.
+        The store to take rows from, or its address.
     output
         The path of the new store, ``NAME.zarr``.
     ids, films
@@ -69,6 +69,7 @@ def subset(
         Replace an existing store at `output`.
     """
     output = require_store_name(Path(output))
+    store = open_store(store)
     rows = select_rows(store.items, ids=ids, films=films)
     if not len(rows):
         raise UsageError(f"no item of {store.where} is selected; choose other films or ids")
@@ -76,7 +77,7 @@ def subset(
     return write_plan(output, plan, store.attributes, "subset", overwrite=overwrite)
 
 
-def merge(stores: Sequence[Store], output: Path | str, *, overwrite: bool = False) -> Store:
+def merge(stores: Sequence[StoreLike], output: Path | str, *, overwrite: bool = False) -> Store:
     """Merge partial copies of one store, or stores without common ids.
 
     If all stores have the same items, each row is taken from the first store in which it is done.
@@ -86,7 +87,8 @@ def merge(stores: Sequence[Store], output: Path | str, *, overwrite: bool = Fals
     Parameters
     ----------
     stores
-        Stores, open or final, with the same backbone, preprocessing, precision and arrays.
+        Stores, open or final, or their addresses. The backbone, preprocessing, precision and arrays
+        must be the same.
     output
         The path of the new store, ``NAME.zarr``.
     overwrite
@@ -95,8 +97,9 @@ def merge(stores: Sequence[Store], output: Path | str, *, overwrite: bool = Fals
     output = require_store_name(Path(output))
     if not stores:
         raise UsageError("no stores to merge; pass at least one")
-    first = stores[0]
-    for store in stores[1:]:
+    opened = [open_store(store) for store in stores]
+    first = opened[0]
+    for store in opened[1:]:
         require_same(
             store.attributes,
             first.attributes,
@@ -105,12 +108,12 @@ def merge(stores: Sequence[Store], output: Path | str, *, overwrite: bool = Fals
 
     attributes = dict(first.attributes)
     for key in ("manifest", "licence", "citation", "software"):
-        texts = dict.fromkeys(store.attributes[key] for store in stores)
+        texts = dict.fromkeys(store.attributes[key] for store in opened)
         attributes[key] = "; ".join(filter(None, texts))
-    if len({store.attributes["items_digest"] for store in stores}) == 1:
-        plan = _plan_parts(stores)
+    if len({store.attributes["items_digest"] for store in opened}) == 1:
+        plan = _plan_parts(opened)
     else:
-        plan = _plan_films(stores)
+        plan = _plan_films(opened)
     return write_plan(output, plan, attributes, "merged", overwrite=overwrite)
 
 

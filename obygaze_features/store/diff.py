@@ -12,21 +12,21 @@ from obygaze_features.common.progress import progress
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.reader import Store
+from obygaze_features.store.reader import Store, StoreLike, open_store
 from obygaze_features.store.rows import Shard
 from obygaze_features.store.shards import ShardLayout
 
 SAME_RECIPE = ("backbone", "preprocessing", "precision", "arrays")
 """The attributes that must be equal for rows to belong together."""
-SAME_STORE = ("items_digest", *SAME_RECIPE, "block_rows")
-"""The attributes that must be equal for runs to fill the same store."""
+SAME_STORE = (*SAME_RECIPE, "block_rows")
+"""The attributes that must be equal for runs to fill the same store, besides the items."""
 BATCH_ROWS = 64
-_NAMES = (*SAME_STORE, "name", "manifest", "n", "licence", "citation", "software")
+_NAMES = ("items_digest", *SAME_STORE, "name", "manifest", "n", "licence", "citation", "software")
 """The attributes to compare."""
 
 
-def diff(left: Store, right: Store) -> dict[str, Any]:
-    """Compare the attributes, the probes and the common rows of two stores.
+def diff(left: StoreLike, right: StoreLike) -> dict[str, Any]:
+    """Compare the attributes, the probes and the common rows of two stores, or of their addresses.
 
     Returns
     -------
@@ -43,6 +43,8 @@ def diff(left: Store, right: Store) -> dict[str, Any]:
         ``rows``, by array: the number ``n`` of rows that are done in both stores, how many of them
         are ``equal``, and the ``mean`` and ``least`` cosine (None if there are no common rows).
     """
+    left = open_store(left)
+    right = open_store(right)
     attributes = []
     for name, (value, other) in differences(left.attributes, right.attributes, _NAMES).items():
         attributes.append({"attribute": name, "left": value, "right": other})

@@ -11,10 +11,10 @@ from obygaze_features.common.progress import progress
 from obygaze_features.common.text import format_size
 from obygaze_features.errors import StoreError, translate
 from obygaze_features.store import format as fmt
-from obygaze_features.store.reader import PART_BYTES, Store
+from obygaze_features.store.reader import PART_BYTES, StoreLike, open_store
 
 
-def export(store: Store, output: Path | str, *, overwrite: bool = False) -> Path:
+def export(store: StoreLike, output: Path | str, *, overwrite: bool = False) -> Path:
     """Export the rows that are done to HDF5 (``NAME.h5``), using bounded memory.
 
     The file has a dataset ``ids``, one dataset per array, with HDF5's own checksum (Fletcher-32)
@@ -22,6 +22,7 @@ def export(store: Store, output: Path | str, *, overwrite: bool = False) -> Path
     """
     import h5py
 
+    store = open_store(store)
     output = Path(output)
     require_suffix(output, ".h5", ".hdf5")
     ids = store.done_ids()

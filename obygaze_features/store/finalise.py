@@ -37,7 +37,7 @@ from obygaze_features.store.diff import read_probe
 from obygaze_features.store.files import StoreFile
 from obygaze_features.store.format import ArraySpec, Status
 from obygaze_features.store.metadata import DamagedFile, check_attributes, read_checksums
-from obygaze_features.store.reader import PART_BYTES, Store, open_store
+from obygaze_features.store.reader import PART_BYTES, Store, StoreLike, open_store
 from obygaze_features.store.shards import ShardLayout, write_shard
 from obygaze_features.store.writer import append_to_log, finish_moves, write_arrays, write_checksums
 
@@ -51,7 +51,7 @@ HUB_LICENCES = (
 """Licence ids of the Hugging Face Hub. The card states any other licence by its name."""
 
 
-def finalise(store: Store | Path | str, *, allow_incomplete: bool = False) -> Store:
+def finalise(store: StoreLike, *, allow_incomplete: bool = False) -> Store:
     """Make a store read-only, with large shards, a dataset card and checksums.
 
     Does nothing if the store is already final. The checksum of every row is verified. If a row is
@@ -61,11 +61,11 @@ def finalise(store: Store | Path | str, *, allow_incomplete: bool = False) -> St
     Parameters
     ----------
     store
-        The store, or its path.
+        The store, or its folder.
     allow_incomplete
         Finalise even if rows are still to do. Their features will be missing.
     """
-    store = store if isinstance(store, Store) else open_store(store)
+    store = open_store(store)
     if store.is_final:
         return store
     with disk_errors(store.path, StoreError), alone_in(store.path):
@@ -81,12 +81,13 @@ def finalise(store: Store | Path | str, *, allow_incomplete: bool = False) -> St
     return store.refresh()
 
 
-def set_texts(store: Store, texts: Mapping[str, str]) -> Store:
+def set_texts(store: StoreLike, texts: Mapping[str, str]) -> Store:
     """Change the name, licence or citation of a store, also in the card of a final store.
 
     If this is interrupted, run it again. Until then, `verify` reports that the list of checksums of
     a final store lacks the files that change.
     """
+    store = open_store(store)
     for name in texts:
         if name not in TEXTS:
             raise UsageError(unknown_name("text", name, TEXTS))

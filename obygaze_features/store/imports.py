@@ -97,7 +97,7 @@ class _Recipe(msgspec.Struct, forbid_unknown_fields=True):
 def import_features(
     source: Path | str | Mapping[str, Path | str],
     manifest: Manifest,
-    path: Path | str,
+    output: Path | str,
     *,
     ids: Path | str | Iterable[str] | None = None,
     recipe: Path | str | None = None,
@@ -114,7 +114,7 @@ def import_features(
         item (``.npy``, ``.h5``). Pass ``{array: path}`` to import several arrays.
     manifest
         The items; the store has a row for each.
-    path
+    output
         The store to write, ``NAME.zarr``.
     ids
         The id of each row of ``.npy`` files: a sequence of ids, such as a column of a table, or
@@ -127,14 +127,14 @@ def import_features(
     columns
         The column names of every array.
     overwrite
-        Replace an existing store at `path`.
+        Replace an existing store at `output`.
 
     Warns
     -----
     FailedRows
         If some items have no row, or one that cannot be stored.
     """
-    output = require_store_name(Path(path))
+    output = require_store_name(Path(output))
     stated = read_recipe(recipe, backbone)
 
     sources = _open_sources(source, manifest, ids)

@@ -77,7 +77,7 @@ class _Group(msgspec.Struct):
 
 def final_error(path: Path | str, reason: str) -> StoreError:
     """Return the error for a final store whose rows would have to change."""
-    remedy = "reopen it with repair(path, reopen=True) from obygaze_features.store.verify"
+    remedy = f"reopen it: obygaze stores repair {path} --reopen"
     return StoreError(path, f"{reason}; {remedy}")
 
 

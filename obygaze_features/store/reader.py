@@ -414,11 +414,11 @@ class Store:
         )
 
 
-AnyStore = Store | Path | str
+StoreLike = Store | Path | str
 """A store, or its address for `open_store`."""
 
 
-def open_store(address: AnyStore) -> Store:
+def open_store(address: StoreLike) -> Store:
     """Open a store for reading. The checksum of every row that is read is verified.
 
     Parameters

@@ -34,18 +34,19 @@ from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.files import Folder, Location, is_url, require_store_name
 from obygaze_features.store.metadata import read_checksums
-from obygaze_features.store.reader import Store, open_store
+from obygaze_features.store.reader import Store, StoreLike, open_store
 from obygaze_features.store.remote import Remote, hub_repository, one_line_errors
 from obygaze_features.store.verify import compare_files, compare_list
 
 
-def pack(store: Store, output: Path | str) -> dict[str, Any]:
+def pack(store: StoreLike, output: Path | str) -> dict[str, Any]:
     """Pack a final store into one zip file, verifying the checksum of each file.
 
     Returns the path, the number of files, and the size. Files in the store's folder that do not
     belong to the store are left out. Raises `StoreError`, and writes nothing, if the store is open
     or damaged.
     """
+    store = open_store(store)
     output = Path(output)
     sizes = _list_files(store)
     with (
@@ -61,7 +62,7 @@ def pack(store: Store, output: Path | str) -> dict[str, Any]:
     return {"path": output, "files": len(sizes), "size": output.stat().st_size}
 
 
-def push(store: Store, target: Path | str) -> dict[str, Any]:
+def push(store: StoreLike, output: Path | str) -> dict[str, Any]:
     """Upload a final store; a second push sends only what is missing.
 
     Returns the address, the number of files, their size, and how many were sent this time. Files in
@@ -70,13 +71,14 @@ def push(store: Store, target: Path | str) -> dict[str, Any]:
     Parameters
     ----------
     store
-        The store to push. The checksum of each file is verified first.
-    target
+        The store to push, or its folder. The checksum of each file is verified first.
+    output
         A URL such as ``s3://bucket/lab``, where the store keeps its name (to rename it, end the URL
         in ``NAME.zarr``), or ``hf://datasets/OWNER/NAME``, a dataset on the Hugging Face Hub.
-        Raises `StoreError` if the target has other content.
+        Raises `StoreError` if there is other content.
     """
-    where = str(target).rstrip("/")
+    store = open_store(store)
+    where = str(output).rstrip("/")
     if not is_url(where) or where.startswith("http"):
         raise UsageError(
             f"{redact_url(where)}: cannot push there; push to s3:// or hf://datasets/OWNER/NAME, "
@@ -172,22 +174,20 @@ def _dataset(there: Remote) -> dict[str, str]:
     return {"repo_id": hub_repository(there.address), "repo_type": "dataset"}
 
 
-def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> dict[str, Any]:
+def pull(store: StoreLike, output: Path | str, *, overwrite: bool = False) -> Store:
     """Download, unpack or copy a final store; a second download keeps the files that have arrived.
-
-    Returns the path, the number of files, their size, and how many bytes were fetched this time.
 
     Parameters
     ----------
-    source
-        The store to pull: a URL, a zip file on this machine, or a folder.
-    path
+    store
+        The store to pull, or its address: a URL, a zip file on this machine, or a folder.
+    output
         The path of the new store, ``NAME.zarr``.
     overwrite
-        Replace an existing store at `path` once the new one is complete and verified.
+        Replace an existing store at `output` once the new one is complete and verified.
     """
-    output = require_store_name(Path(path))
-    store = open_store(source)
+    output = require_store_name(Path(output))
+    store = open_store(store)
     _require_listed(store)
     location = store.location
 
@@ -203,7 +203,7 @@ def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> di
     ):
         _prepare(folder, location.read(fmt.CHECKSUMS))
         try:
-            fetched = _fetch(location, folder)
+            _fetch(location, folder)
         except StoreError:
             if location.is_local:  # reading the source again costs little
                 shutil.rmtree(folder, ignore_errors=True)
@@ -213,8 +213,7 @@ def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> di
         lock.unlink(missing_ok=True)  # before the store is there, so that a kill leaves no file
         final.rmdir()
         folder.rename(final)
-    sizes = [file.stat().st_size for file in output.rglob("*") if file.is_file()]
-    return {"path": output, "files": len(sizes), "size": sum(sizes), "fetched": fetched}
+    return open_store(output)
 
 
 def _prepare(folder: Path, listed: bytes) -> None:
@@ -233,8 +232,8 @@ def _prepare(folder: Path, listed: bytes) -> None:
         write_bytes(new / fmt.CHECKSUMS, listed)
 
 
-def _fetch(location: Location, folder: Path) -> int:
-    """Fetch the files that are missing or damaged; return the number of bytes fetched."""
+def _fetch(location: Location, folder: Path) -> None:
+    """Fetch the files that are missing or damaged."""
     wrong = list(compare_files(Folder(folder)))
     for name in wrong:
         (folder / name).unlink(missing_ok=True)
@@ -246,7 +245,6 @@ def _fetch(location: Location, folder: Path) -> int:
             f"lacks files that {fmt.CHECKSUMS} lists; to see which, run: obygaze stores verify "
             f"{location.where}",
         ) from None
-    fetched = sum((folder / name).stat().st_size for name in wrong)
     for name in compare_files(Folder(folder)):
         raise StoreError(
             f"{location.join(name)} does not match its checksum; tell the owner of the store (if "
@@ -257,4 +255,3 @@ def _fetch(location: Location, folder: Path) -> int:
         if isinstance(location, Folder):  # no checksum tells whose file it is
             require_plain_file(location.path / fmt.LOG, StoreError)
         location.fetch([fmt.LOG], folder)
-    return fetched

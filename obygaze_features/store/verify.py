@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from obygaze_features.store.combine import NO_SOURCE, Plan, write_plan
 from obygaze_features.store.files import Location, sha256_at
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.metadata import DamagedFile, read_checksums
-from obygaze_features.store.reader import Rows, Store, location_of, open_store
+from obygaze_features.store.reader import Rows, Store, StoreLike, location_of, open_store
 from obygaze_features.store.rows import group_places
 from obygaze_features.store.shards import ShardLayout
 from obygaze_features.store.writer import Values
@@ -42,7 +41,7 @@ class Damage:
     why: str
 
 
-def verify(store: Store | Path | str) -> list[Damage]:
+def verify(store: StoreLike) -> list[Damage]:
     """Read a whole store, open or final, and return a list of the damage. Nothing is changed.
 
     Takes a store, or its address, because a damaged store may not open. Raises `StoreError` if
@@ -180,7 +179,7 @@ def compare_list(store: Store) -> dict[str, str]:
 
 
 def repair(
-    path: Path | str,
+    store: StoreLike,
     damage: Sequence[Damage] | None = None,
     *,
     reopen: bool = False,
@@ -195,14 +194,14 @@ def repair(
 
     Parameters
     ----------
-    path
-        The store's folder.
+    store
+        The store, or its folder.
     damage
         The result of `verify` (default: verify the store now).
     reopen
         Reopen a final store even if it is undamaged, so that missing rows can be filled.
     """
-    store = open_store(path)
+    store = open_store(store)
     if damage is None:
         damage = verify(store)
     rewritten = (fmt.CARD, fmt.CROISSANT, fmt.PROBE, *fmt.COORDINATES)
@@ -228,4 +227,5 @@ def repair(
             probe=probe,
             overwrite=True,
         )
+        store.refresh()
     return list(damage)

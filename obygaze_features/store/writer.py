@@ -377,11 +377,12 @@ def require_resumable(
     if store.is_final and not store.status.all():
         raise final_error(store.path, "is final, so its missing rows cannot be computed")
 
-    now = {
-        **recipe.attributes(),
-        "items_digest": manifest.digest,
-        "block_rows": block_rows or store.block_rows,
-    }
+    if store.attributes["items_digest"] != manifest.digest:
+        raise StoreError(
+            f"{store.path} has other items than {manifest.name}; choose another output, and copy "
+            f"the rows of unchanged items: --reuse {store.path}"
+        )
+    now = {**recipe.attributes(), "block_rows": block_rows or store.block_rows}
     require_same(store.attributes, now, f"{store.path} cannot be continued", SAME_STORE)
 
 

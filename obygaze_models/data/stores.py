@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,11 +19,9 @@ from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import require_same_clips
 from obygaze_features.manifests import Items
-from obygaze_features.store import ArraySpec, Store, open_store
+from obygaze_features.store import ArraySpec, Store, StoreLike, open_store
 from obygaze_features.store.format import CHECKSUMS, token_times
 from obygaze_models.scoring.metrics import Array
-
-StoreLike = Store | str | Path
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,13 +140,9 @@ def open_stores(stores: Stores) -> Sources:
     """Open one or several stores."""
     if isinstance(stores, Sources):
         return stores
-    if isinstance(stores, Store | str | Path):
+    if isinstance(stores, StoreLike):
         stores = [stores]
-    opened = []
-    for store in stores:
-        if not isinstance(store, Store):
-            store = open_store(store)
-        opened.append(store)
+    opened = [open_store(store) for store in stores]
     for store in opened[1:]:
         require_same_clips(opened[0].items, store.items, store.where)
     return Sources(tuple(opened))

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from obygaze_features.store.transfer import pack
 from tests.kit.files import refused, write
-from tests.kit.store import Malice, a_manifest, a_store, pack
+from tests.kit.store import Malice, a_manifest, a_store
 
 URL = "https://ann:secret@lab.example/toy.zarr?token=secret"
 #: Exit code, command, facts. An import without -o writes output.zarr for the manifest.

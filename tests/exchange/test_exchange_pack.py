@@ -19,10 +19,10 @@ import zarr
 from obygaze_features.errors import StoreError
 from obygaze_features.store import open_store
 from obygaze_features.store.finalise import finalise
-from obygaze_features.store.transfer import pull
+from obygaze_features.store.transfer import pack, pull
 from obygaze_features.store.verify import repair, verify
 from obygaze_features.store.writer import append_to_log
-from tests.kit.store import a_store, files_of, pack
+from tests.kit.store import a_store, files_of
 
 SHARD = "native/c/0/0"
 Spoil = Callable[[Path], None]
@@ -99,7 +99,7 @@ STRANGE = {
 @pytest.mark.parametrize("spoil", STRANGE.values(), ids=STRANGE)
 def test_only_files_of_the_store_are_unpacked(spoil, archive, final_store, tmp_path):
     spoil(archive)
-    again = pull(archive, tmp_path / "here/again.zarr")["path"]
+    again = pull(archive, tmp_path / "here/again.zarr").path
     assert files_of(again) == files_of(final_store)
     assert {path.name for path in tmp_path.rglob("*") if "evil" in path.name} == set()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "toy.zip"]

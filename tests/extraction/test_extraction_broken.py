@@ -172,7 +172,7 @@ MIXED = Manifest("mixed", Items.of([*ONE, *TEXT]))
 
 #: A mistake: manifest, change to the backbone, options; the error and its facts.
 SLIPS = {
-    "option": (ONE, None, {"limits": 2}, TypeError, "keyword argument 'limits'"),
+    "option": (ONE, None, {"limits": 2}, UsageError, "option 'limits'; did you mean limit"),
     "ray": (ONE, None, {"ray": "auto"}, UsageError, "pass backbones by name"),
     "track": (ONE, None, {"audio_track": 2}, UsageError, "needs an audio backbone"),
     "store": (ONE, None, {"arrays": ["other:max"]}, UsageError, "unknown store other.* from tiny"),

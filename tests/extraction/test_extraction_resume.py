@@ -14,8 +14,10 @@ import pytest
 import torch
 
 import obygaze_features as of
-from obygaze_features.errors import BackboneError, StoreError
+from obygaze_features.errors import BackboneError, StoreError, UsageError
+from obygaze_features.extraction import Options
 from obygaze_features.extraction.forward import Batch
+from obygaze_features.extraction.job import plan_job
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import StoreWriter
 from obygaze_features.store import format as store_format
@@ -109,6 +111,9 @@ def test_stores_of_a_run_share_blocks(manifest, films, tiny, whole_store, tmp_pa
     of.extract(manifest, films, [tiny, second], tmp_path, part="2/3")
     assert of.open_store(tmp_path / "second.zarr").status.nonzero()[0].tolist() == [*range(32, 64)]
     of.extract(manifest, films, third, tmp_path, limit=1)
+    for option in ({"part": "1/2"}, {"ray": "auto"}):
+        with pytest.raises(UsageError, match="blocks of 32 and of 96 rows"):
+            plan_job(manifest, films, [second, third], tmp_path, Options(**option))
     stores = of.extract(manifest, films, [second, third], tmp_path).stores
     for store, block_rows in zip(map(of.open_store, stores), (32, 96), strict=True):
         assert (store.block_rows, verify(store.path)) == (block_rows, [])

@@ -69,7 +69,7 @@ def test_clips_that_changed_are_computed(films, tiny, tmp_path):
     write_clip(folder / "b.mp4", "S", seconds=2, seed=1)
     write_clip(folder / "c.mp4", "S")
     now = manifest_of(other, replace(span, end=1.5), failed, file, replace(same, media="a"))
-    summary = of.extract(now, folder, tiny, tmp_path / "new", reuse=first.stores[0])
+    summary = of.extract(now, folder, tiny, tmp_path / "new", reuse=of.open_store(first.stores[0]))
     assert (summary.clips, summary.done) == (4, 5)
     fresh = of.extract(now, folder, tiny, tmp_path / "fresh", batch=1).stores[0]
     for array in of.open_store(fresh).arrays:

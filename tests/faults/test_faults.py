@@ -29,6 +29,7 @@ from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.manifests.manifest import check
 from obygaze_features.store import open_store
 from obygaze_features.store.finalise import finalise
+from obygaze_features.store.transfer import pack
 from obygaze_features.store.verify import verify
 from obygaze_features.video.synthetic import write_synthetic_dataset
 from obygaze_models.commands.main import main
@@ -364,7 +365,7 @@ def data(
     ]
     Manifest("texts", Items.of(texts)).save(data / "texts")
     run_obygaze("manifests", "import", "csv", data / "images.csv", "-o", data / "photos", code=0)
-    toys.pack(data / "final.zarr", data / "packed.zip")
+    pack(data / "final.zarr", data / "packed.zip")
     for name in ("tiny-clip", "tiny-clap", "tiny-xclip"):
         write_checkpoint(name, data / name)
     shutil.copytree(golden / "eight", data / "eight")

@@ -23,7 +23,6 @@ from obygaze_features.store import (
     Store,
     StoreWriter,
     open_store,
-    transfer,
 )
 from obygaze_features.store import format as fmt
 from obygaze_features.store.diff import diff
@@ -239,14 +238,6 @@ def assert_alike(there: Store, here: Store) -> None:
         np.testing.assert_array_equal(there.read(name, missing="nan"), rows)
     assert diff(there, here)["identical"]
     assert pickle.loads(pickle.dumps(there)).ids == here.ids
-
-
-def pack(path: Path, output: Path) -> dict[str, Any]:
-    return transfer.pack(open_store(path), output)
-
-
-def push(path: Path, target: Path | str) -> dict[str, Any]:
-    return transfer.push(open_store(path), target)
 
 
 class Malice:

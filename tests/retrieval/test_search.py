@@ -14,12 +14,13 @@ from obygaze_features.errors import BackboneError, ObygazeError, UsageError
 from obygaze_features.manifests import Item, Items
 from obygaze_features.store import nearest as nearest_module
 from obygaze_features.store.format import ArraySpec
+from obygaze_features.store.transfer import pack
 from obygaze_models.data.stores import read_frame_times
 from tests.backbones.conftest import on_each
 from tests.backbones.test_backbones_parity import MODELS, text_features
 from tests.kit.files import refused
 from tests.kit.models import write_checkpoint
-from tests.kit.store import compress, pack
+from tests.kit.store import compress
 from tests.retrieval.conftest import FAILED, PADDED, TOY, WIDTH, ZERO, make_search_store
 
 

@@ -8,7 +8,7 @@ import pytest
 import obygaze_features as of
 from obygaze_features.errors import ManifestError, StoreError, UsageError
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.store import ArraySpec, Done, Failed, Status, Store, StoreWriter, subset
+from obygaze_features.store import ArraySpec, Done, Failed, Status, StoreWriter, merge, subset
 from obygaze_features.store.diff import diff
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.verify import verify
@@ -20,11 +20,6 @@ from tests.kit.store import flip_bit
 def counts(store):
     rows = store.info()["rows"]
     return rows["done"], rows["failed"], rows["to_do"]
-
-
-def merge(stores, output):
-    opened = [store if isinstance(store, Store) else of.open_store(store) for store in stores]
-    return of.merge(opened, output)
 
 
 def changed_in(difference):

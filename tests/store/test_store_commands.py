@@ -38,6 +38,24 @@ def test_what_a_listed_name_says_stays_in_its_row(obygaze, final):
     refused(obygaze("stores", "push", final, final.with_name("x.zip")), "x\\nundamaged")
 
 
+def test_functions_take_a_store_or_its_address(final, tmp_path):
+    ids = of.open_store(final).ids
+    for number, store in enumerate([str(final), final, of.open_store(final)]):
+        out = tmp_path / str(number)
+        assert of.set_texts(of.finalise(store), {"licence": "CC0"}).path == final
+        assert of.verify(store) == of.repair(store) == []
+        parts = [of.subset(store, out / "a.zarr", ids="tt1-002"), of.subset(store, out / "b.zarr")]
+        assert of.merge([parts[1].path, store], out / "c.zarr").ids == ids
+        assert of.diff(parts[0].path, store)["rows"]["native"]["n"] == 1
+        packed = of.pack(store, out / "d.zip")["path"]
+        assert of.pull(store, out / "d.zarr").ids == of.pull(packed, out / "e.zarr").ids
+        assert of.export(store, out / "d.h5").is_file()
+        assert of.search(store, like="tt1-002", top=1)[0].store == str(final)
+        assert of.repair(store, reopen=True) == []
+        assert not of.open_store(store).is_final
+        of.finalise(store)
+
+
 def test_texts_that_a_reader_would_refuse_are_not_set(path, final):
     texts = st.one_of(st.text(), st.none(), st.integers(), st.just("\ud800"))
     names = st.sampled_from(["name", "licence", "citation", "license", "state", "n"])

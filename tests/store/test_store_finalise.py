@@ -90,7 +90,7 @@ def test_finalise_needs_all_blocks_by_default(tmp_path):
     assert open_store(path).status.tolist() == [1] * 4 + [0] * 8 + [1] * 4 + [0] * 2
     assert np.isnan(zarr.open_array(path / "native", mode="r")[4:12]).all()
     assert verify(path) == []
-    with pytest.raises(StoreError, match=r"repair\(path, reopen=True\)"):
+    with pytest.raises(StoreError, match=f"repair {path} --reopen"):
         toys.resume(path)
     nothing = toys.a_store(tmp_path / "nothing.zarr", blocks=[])
     finalise(nothing, allow_incomplete=True)

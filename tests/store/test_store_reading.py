@@ -202,7 +202,7 @@ def test_a_reader_sees_one_state_until_it_refreshes(source):
     assert store.missing_rows(retry_failed=True).tolist() == [3]
     finalise(source)
     assert store.refresh().is_final
-    with pytest.raises(StoreError, match="reopen=True"):
+    with pytest.raises(StoreError, match="--reopen"):
         store.missing_rows(retry_failed=True)
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import files, open_store, remote, subset
-from obygaze_features.store.transfer import pull
+from obygaze_features.store.transfer import pull, push
 from obygaze_features.store.verify import verify
 from tests.kit.servers import bucket, s3_at, serve
-from tests.kit.store import STATES, assert_alike, flip_bit, in_all_states, numbers, push
+from tests.kit.store import STATES, assert_alike, flip_bit, in_all_states, numbers
 
 VALUES = {"native": numbers(60, (3,), "float32"), "frames": numbers(60, (32, 64), "float16")}
 
@@ -108,7 +108,7 @@ def test_missing_credentials_are_one_line(monkeypatch, tmp_path):
 ])  # fmt: skip
 def test_other_schemes_are_refused_by_name(stores, tmp_path, address):
     scheme = address.partition("://")[0]
-    send, fetch = partial(push, stores / "final.zarr"), partial(pull, path=tmp_path / "x.zarr")
+    send, fetch = partial(push, stores / "final.zarr"), partial(pull, output=tmp_path / "x.zarr")
     for use in (send, fetch, open_store):
         with pytest.raises(UsageError, match=f"'{scheme}' URLs; choose from https") as problem:
             use(address)

@@ -136,10 +136,11 @@ def test_files_that_extraction_cannot_make_come_from_a_copy(copy, sound, state, 
     assert toys.contents(store) == toys.contents(sound / f"{state}.zarr")
 
 
-def test_a_final_store_reopens_to_the_same_store(final, sound):
+def test_a_final_store_reopens_to_the_same_store(obygaze, final, sound):
     assert repair(final) == []
     assert open_store(final).is_final
-    assert repair(final, reopen=True) == []
+    reopened = obygaze("stores", "repair", final, "--reopen", "--json", code=0)
+    assert json.loads(reopened.stdout)["to_do"] == []
     assert toys.contents(final) == toys.contents(sound / "open.zarr")
     events = re.findall('"event": ?"(.*?)"', (final / "log.jsonl").read_text())
     assert events == ["reopened"]

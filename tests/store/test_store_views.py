@@ -12,11 +12,11 @@ from obygaze_features.errors import StoreError
 from obygaze_features.store import ArraySpec, Done, StoreWriter, merge, open_store
 from obygaze_features.store.diff import diff
 from obygaze_features.store.finalise import finalise
-from obygaze_features.store.transfer import pull
+from obygaze_features.store.transfer import pack, pull
 from obygaze_features.store.verify import verify
 from tests.kit import store as toys
 from tests.kit.servers import serve
-from tests.kit.store import open_state, pack
+from tests.kit.store import open_state
 from tests.store.test_store_damage import VALUES
 
 DONE = [0, 1, 2, 4, 5, 8]
@@ -165,5 +165,5 @@ def test_an_older_final_store_is_joined_and_packed_unchanged(tmp_path):
     assert (merged.done_ids(), verify(merged.path)) == (before.done_ids(), [])
     assert diff(merged, before)["rows"]["frames"]["equal"] == len(before.done_ids())
     packed = pack(before.path, tmp_path / "again.zip")["path"]
-    again = pull(packed, tmp_path / "again.zarr")["path"]
+    again = pull(packed, tmp_path / "again.zarr").path
     assert toys.contents(again) == toys.contents(before.path)
