@@ -169,8 +169,7 @@ def subset(
     Example:
       obygaze stores subset stores/xclip.zarr --film tt0108160,tt0120338 -o stores/two.zarr
     """
-    part = of.subset(store, output, **options)
-    show(_count(part), as_json)
+    show(_measure(of.subset(store, output, **options)), as_json)
 
 
 @stores.command()
@@ -186,8 +185,7 @@ def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_jso
     Example:
       obygaze stores merge part1/xclip.zarr part2/xclip.zarr -o stores/xclip.zarr
     """
-    merged = of.merge(stores_, output, overwrite=overwrite)
-    show(_count(merged), as_json)
+    show(_measure(of.merge(stores_, output, overwrite=overwrite)), as_json)
 
 
 @stores.command()
@@ -298,7 +296,7 @@ def import_(source: Path, manifest: Path, output: Path, as_json: bool, **options
         warnings.simplefilter("ignore", FailedRows)  # they are listed below
         store = of.import_features(source, of.Manifest.load(manifest), output, **options)
     facts = {"failures": store.failures, "unknown": unknown_parts(store.attributes)}
-    show(_count(store) | facts, as_json)
+    show(_measure(store) | facts, as_json)
     exit_if(store.failures)
 
 
@@ -354,13 +352,8 @@ def search(
     show({"page": output, "matches": matches}, as_json)
 
 
-def _count(store: of.Store) -> dict[str, Any]:
-    """Return a store's path and how many of its rows are done, failed and to do."""
-    return {"path": store.path, "rows": store.info()["rows"]}
-
-
 def _measure(store: of.Store) -> dict[str, Any]:
-    """Return a store's path, its rows, and the number and size of its files."""
+    """Return a store's path, how many of its rows are done, failed and to do, and its size."""
     files = [path for path in store.path.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files)
-    return {**_count(store), "files": len(files), "size": size}
+    return {"path": store.path, "rows": store.info()["rows"], "files": len(files), "size": size}

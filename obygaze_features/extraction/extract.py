@@ -71,9 +71,9 @@ def extract(
         extract(manifest, "films", "timm:resnet18", "stores", sampling="2 fps", frames=360)
     """
     summary = Summary()
-    for name in options:
-        if name not in OptionTypes.__annotations__:
-            raise UsageError(unknown_name("option", name, OptionTypes.__annotations__))
+    types = OptionTypes.__annotations__
+    for name in options.keys() - types:
+        raise UsageError(unknown_name("option", name, types))
     settings = Options(**options)
     if not isinstance(manifest, Manifest):
         manifest = Manifest.load(manifest)

@@ -122,8 +122,7 @@ def match_rows(matches: Sequence[Match], stores: Sequence[Store]) -> list[dict[s
     for match in matches:
         items = items_of[match.store]
         item = items[items.row(match.id)]
-        title = titles.get(item.film, item.film)
-        row = {"id": match.id, "title": title, "cosine": match.cosine}
+        row = {"id": match.id, "title": titles[item.film], "cosine": match.cosine}
         row |= {"start": item.start, "end": item.end}
         if match.time is not None:
             row |= {"frame": match.frame, "time": match.time}
