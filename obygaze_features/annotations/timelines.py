@@ -7,7 +7,7 @@ On disk, timelines are a folder with ``timelines.json`` (the source, the label s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from importlib import import_module
@@ -129,7 +129,7 @@ class Timelines:
             titles[film] = shipped.get(film) or about.title or about.name or film
         return titles
 
-    def of_films(self, names: Collection[str] | str) -> Timelines:
+    def of_films(self, names: Iterable[str]) -> Timelines:
         """Return the timelines with only these films, by id, title or pattern."""
         films = find_films(names, self.titles)
         segments = [segment for segment in self.segments if segment.film in films]

@@ -38,7 +38,7 @@ def load_backbone(
     *,
     mode: str = "standard",
     precision: str = "float32",
-    arrays: Sequence[str] | str | None = None,
+    arrays: Sequence[str] | None = None,
     sampling: Sampling | None = None,
     track: int | None = None,
 ) -> Backbone:
@@ -181,7 +181,7 @@ def _about(backbone: Backbone, name: str, family: str) -> dict[str, Any]:
 
 def choose_arrays(
     available: tuple[ArraySpec, ...],
-    requested: Sequence[str] | str | None,
+    requested: Sequence[str] | None,
     name: str,
 ) -> tuple[ArraySpec, ...]:
     """Return the requested arrays; raise `UsageError` if one is unknown or none is left."""

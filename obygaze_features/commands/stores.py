@@ -97,7 +97,7 @@ def set_(store: Path, **texts: str | None) -> None:
     """
     given = {name: text for name, text in texts.items() if text is not None}
     facts = of.set_texts(store, given).attributes
-    show({key: facts.get(key) for key in texts})
+    show({key: facts[key] for key in texts})
 
 
 @stores.command()
@@ -237,15 +237,13 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
     Example:
       obygaze stores push stores/xclip.zarr xclip.zip
     """
+    send = of.push
     if isinstance(target, Path) and target.suffix.lower() == ".zip":
-        try:
-            packed = of.pack(store, target)
-        except OutputExists:  # push has no --overwrite, which would be for zip files only
-            raise OutputExists(f"{target} already exists; choose another name") from None
-        show(packed, as_json)
-        return
-
-    show(of.push(store, target), as_json)
+        send = of.pack
+    try:
+        show(send(store, target), as_json)
+    except OutputExists:  # push has no --overwrite, which would be for zip files only
+        raise OutputExists(f"{target} already exists; choose another name") from None
 
 
 @stores.command()
@@ -336,9 +334,9 @@ def search(
     notes = []
     for store in opened:
         if synthetic := store.attributes["backbone"].get("config", {}).get("synthetic"):
-            notes.append(f"Matches mean nothing: the backbone of {store.where} has {synthetic}.")
-    for note in notes:
-        echo(f"WARNING: {note}", fg="yellow", bold=True, err=True)
+            note = f"Matches mean nothing: the backbone of {store.where} has {synthetic}."
+            echo(f"WARNING: {note}", fg="yellow", bold=True, err=True)
+            notes.append(note)
 
     if output is not None:
         write_page(

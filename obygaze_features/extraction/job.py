@@ -42,13 +42,13 @@ Rows = NDArray[np.intp]
 class OptionTypes(TypedDict, total=False):
     """The types of the options by name, for `extract`; `Options` explains them."""
 
-    films: Collection[str] | str | None
+    films: Collection[str] | None
     limit: int | None
     part: str | None
     retry_failed: bool
     preprocessing: str
     precision: str
-    arrays: Sequence[str] | str | None
+    arrays: Sequence[str] | None
     sampling: str | None
     frames: int | None
     audio_track: int | None
@@ -109,13 +109,13 @@ class Options:
         not computed.
     """
 
-    films: Collection[str] | str | None = None
+    films: Collection[str] | None = None
     limit: int | None = None
     part: str | None = None
     retry_failed: bool = False
     preprocessing: str = "standard"
     precision: str = "float32"
-    arrays: Sequence[str] | str | None = None
+    arrays: Sequence[str] | None = None
     sampling: str | None = None
     frames: int | None = None
     audio_track: int | None = None
@@ -208,8 +208,8 @@ def plan_job(
             raise UsageError(f"two backbones are called {name!r}; rename one with NAME=PATH")
     paths = {backbone.name: output / f"{backbone.name}.zarr" for backbone in backbones}
     stores = {name: open_store(path) for name, path in paths.items() if path.exists()}
-    block_rows = _choose_block_rows(stores.values(), backbones, len(manifest))
     sizes = {store.block_rows for store in stores.values()}
+    block_rows = _choose_block_rows(sizes, backbones, len(manifest))
     if len(sizes) > 1 and (options.part or options.ray):
         raise UsageError(
             f"{output}: stores with blocks of {min(sizes)} and of {block_rows} rows cannot share "
@@ -227,13 +227,13 @@ def plan_job(
     return Job(manifest, media, located, options, paths, stores, block_rows, rows)
 
 
-def _choose_block_rows(stores: Collection[Store], backbones: Sequence[Backbone], items: int) -> int:
+def _choose_block_rows(sizes: Collection[int], backbones: Sequence[Backbone], items: int) -> int:
     """Return the number of rows per block: the most in any existing store, or else the default.
 
     Tokens are large, so blocks with them stay small: a block waits in memory until it is complete.
     """
-    if stores:
-        return max(store.block_rows for store in stores)
+    if sizes:
+        return max(sizes)
     names = {spec.name for backbone in backbones for spec in backbone.arrays}
     if "tokens" in names:
         return BLOCK_ROWS

@@ -6,7 +6,7 @@ import fnmatch
 import glob
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 import numpy as np
@@ -55,8 +55,8 @@ def known_titles() -> dict[str, str]:
 def select_rows(
     items: Items,
     *,
-    films: Collection[str] | str | None = None,
-    ids: Collection[str] | str | None = None,
+    films: Iterable[str] | None = None,
+    ids: Iterable[str] | None = None,
 ) -> NDArray[np.intp]:
     """Return the rows of the items that have these ids and are of these films (see `find_films`).
 
@@ -71,7 +71,7 @@ def select_rows(
     return rows
 
 
-def find_films(names: Collection[str] | str, titles: Mapping[str, str]) -> list[str]:
+def find_films(names: Iterable[str], titles: Mapping[str, str]) -> list[str]:
     """Return the ids of the films with these ids or titles.
 
     A name that is no id or title may be several names separated by commas. In a name, * matches any

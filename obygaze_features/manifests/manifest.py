@@ -6,7 +6,7 @@ On disk, a manifest is a folder of tables and a small header, specified in manif
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -194,10 +194,10 @@ class Manifest:
     def select(
         self,
         *,
-        films: Collection[str] | str | None = None,
-        ids: Collection[str] | str | None = None,
-        levels: Collection[str] | str | None = None,
-        concepts: Collection[str] | str | None = None,
+        films: Iterable[str] | None = None,
+        ids: Iterable[str] | None = None,
+        levels: Iterable[str] | None = None,
+        concepts: Iterable[str] | None = None,
         labels: str | None = None,
     ) -> Manifest:
         """Select the items that meet every condition, with their labels, splits and runs.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ def search(
     vector: ArrayLike | None = None,
     array: str | None = None,
     frames: bool = False,
-    films: Collection[str] | str | None = None,
+    films: Iterable[str] | None = None,
     top: int = 10,
     backbone: str | None = None,
 ) -> list[Match]:

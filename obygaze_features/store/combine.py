@@ -6,7 +6,7 @@ regular writer, so the store has the same layout as after an extraction.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,8 +50,8 @@ def subset(
     store: StoreLike,
     output: Path | str,
     *,
-    ids: Collection[str] | str | None = None,
-    films: Collection[str] | str | None = None,
+    ids: Iterable[str] | None = None,
+    films: Iterable[str] | None = None,
     overwrite: bool = False,
 ) -> Store:
     """Make an open store from some of a store's items, in that store's order.
