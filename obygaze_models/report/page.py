@@ -45,13 +45,6 @@ SHORT = {
 """Protocols in a few words."""
 LONGEST = 5
 """The maximum number of listed stretches on which annotators differ."""
-LEVEL_MEANINGS = {
-    "EN": "none of the concepts is seen",
-    "HN": "some concept is seen, but the annotators found no objectification",
-    "NS": "the annotators were not sure",
-    "S": "the annotators were sure of objectification",
-}
-"""The levels of ObyGaze12, as its authors define them."""
 
 
 def report(
@@ -168,9 +161,6 @@ def _annotated(
     """Return the values about films, annotators and concepts."""
     concepts = concept_table(labels, people)
     names = [row.name for row in concepts.rows]
-    level_meanings = {}
-    if labels.is_obygaze:
-        level_meanings = {labels.levels[code]: text for code, text in LEVEL_MEANINGS.items()}
     values: dict[str, Any] = {
         "labels": labels,
         "unit": labels.unit,
@@ -178,7 +168,7 @@ def _annotated(
         "films": films,
         "concepts": concepts,
         "concept_shares": concepts_by_film(labels, people, names) if films else {},
-        "meanings": level_meanings | meanings(labels, names),
+        "meanings": meanings(labels, names),
         "citation": citation(labels),
         "stretches": [],
         "confusion": [],

@@ -299,10 +299,13 @@ def citation(labels: Labels) -> list[str]:
 
 
 def meanings(labels: Labels, names: Sequence[str]) -> dict[str, str]:
-    """Return the meaning of some concepts in ObyGaze's scheme; {} for other schemes."""
+    """Return the meaning of the levels and some concepts in ObyGaze's scheme; else {}."""
     found = {}
     if labels.is_obygaze:
-        for entry in reference_json("scheme-obygaze.json")["concepts"]:
+        shipped = reference_json("scheme-obygaze.json")
+        for level in shipped["levels"]:
+            found[labels.levels[level["code"]]] = level["about"]
+        for entry in shipped["concepts"]:
             if entry["name"] in names:
                 texts = [entry["about"], *entry["instances"]]
                 found[entry["name"]] = "; ".join(texts)

@@ -1,6 +1,7 @@
 """The thesaurus: the counts of the paper's table 1, its texts, and ELAN's template read back."""
 
 import json
+import re
 from collections import Counter
 from dataclasses import asdict, replace
 
@@ -9,6 +10,7 @@ from pympi.Elan import Eaf
 
 import obygaze_features as of
 from obygaze_features.manifests.labels import LabelScheme, choose_scheme
+from obygaze_features.manifests.thesaurus import thesaurus_rows
 from tests.kit.files import refused, write
 
 #: The paper's concepts in the table's order, and how many instances it has of each.
@@ -41,8 +43,21 @@ def test_other_texts_for_the_papers_levels_are_kept():
 
 def test_the_command_prints_the_scheme(obygaze):
     text = obygaze("manifests", "thesaurus").output
-    for fact in ("none of the concepts is seen", "voyeurism", "Narratology"):
+    for fact in ("voyeurism", "Narratology", "infantilism / animalisation", "(section 4.1)"):
         assert fact in text
+    # The paper's levels are not degrees of an annotator's confidence.
+    about = {level.code: level.about for level in of.obygaze_scheme().levels}
+    assert "without an effect" in about["HN"]
+    assert "does not completely fit" in about["NS"]
+    assert "result in objectification" in about["S"]
+    assert not [text for text in about.values() if re.search(r"\b(un)?sure\b", text)]
+
+
+def test_only_the_papers_scheme_has_its_sub_constructs(tmp_path):
+    kinds = Counter(row["kind"] for row in thesaurus_rows(of.obygaze_scheme()))
+    assert (kinds["sub-construct"], kinds["note"]) == (5, 1)
+    own = choose_scheme(write(tmp_path / "mood.toml", OWN))
+    assert {row["kind"] for row in thesaurus_rows(own)} == {"level", "concept", "instance"}
 
 
 OWN = """
