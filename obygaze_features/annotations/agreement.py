@@ -93,8 +93,8 @@ class Agreement:
 
     @property
     def published(self) -> Row | None:
-        """The means that the paper reports, for its levels."""
-        if self.distances.name != "paper":
+        """The means that the paper reports, for its clips and levels."""
+        if self.distances.name != "paper" or not self.votes.manifest.has_papers_clips:
             return None
         means: Row = reference_json("published.json")["agreement"]
         return means

@@ -96,6 +96,13 @@ def test_gamma_is_none_where_undefined():
     assert (distances_of(backwards).matrix == PAPER.matrix[::-1, ::-1]).all()
 
 
+def test_the_papers_gamma_stands_only_beside_its_own_clips():
+    manifest = make_manifest({"tt1": {"ann": A, "ben": B}})
+    assert of.agreement(manifest).published is None
+    papers = of.agreement(replace(manifest, name="obygaze12")).published
+    assert papers == {"gamma": 0.42, "pairs": 23, "gamma_without_not_sure": 0.69}
+
+
 @given(st.lists(st.lists(st.integers(-1, 3), min_size=5, max_size=5), min_size=2, max_size=9))
 def test_alpha_of_any_number_equals_the_krippendorff_package(labels):
     codes = np.array(labels)
