@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import obygaze_features as of
-from obygaze_features.errors import ManifestError
+from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.manifests.manifest import check
 from tests.kit.files import refused, write
 
@@ -67,6 +67,22 @@ def test_ranks_and_values_are_kept_beside_the_classes(write_files):
     assert manifest.labels("valence").extra["valenceValue"] == ["1.5", "3.4", ""]
     assert manifest.ids == ["A0", "A1", "A3", "A2"]
     assert manifest.split_names == []
+
+
+def test_ratings_become_classes_where_nobody_gave_them(write_files):
+    """Valence 1.5, 3.4, 2.6 and arousal 3.2, 2.9, 4.5 are -.75, .2, -.2 and .1, -.05, .75."""
+    folder = write_files(ACCEDEranking=RANKING)
+    manifest = of.Manifest.from_accede(folder)
+    assert manifest.labels("valence").levels == ["negative", "positive", "negative"]
+    assert manifest.labels("arousal").levels == ["neutral", "neutral", "active"]
+    assert "cut at -0.15 and 0.15" in manifest.labels("valence").about["rule"]
+    wider = of.Manifest.from_accede(folder, threshold=0.25).labels("valence")
+    assert wider.levels == ["negative", "neutral", "neutral"]
+    with pytest.raises(UsageError, match="below 1"):
+        of.Manifest.from_accede(folder, threshold=1)
+    write_files(ACCEDEranking=RANKING.replace("2.6", "5.1"))
+    with pytest.raises(ManifestError, match=r"A2.mp4: valenceValue must be a number from 1 to 5"):
+        of.Manifest.from_accede(folder)
 
 
 def test_the_mediaeval_file_wins_over_accedes(write_files):
