@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -53,7 +54,7 @@ def test_a_battery_is_printed_tabulated_and_drawn(eat, images, prompts, tmp_path
     [left_out] = printed["left_out_tests"]
     assert left_out["left_out_test"] == "medicine"
     assert left_out["reason"].startswith("no selected item has the profession 'medicine'")
-    for row, line, published in zip(printed["rows"], csv_rows(table), ["", "1.03"], strict=True):
+    for row, line, published in zip(printed["rows"], csv_rows(table), ["0.6", "1.03"], strict=True):
         correct = expected(images, prompts, row["test"])
         assert [row[key] for key in ("x", "y", "a", "b", "missing")] == [6, 6, 12, 12, 0]
         assert (row["p_is"], row["partitions"]) == ("exact", 924)
@@ -80,9 +81,40 @@ def test_another_models_numbers_and_settings_are_python(images, prompts):
     is_result(business, expected(images, prompts, "business", settings))
     assert (business["p_is"], business["partitions"]) == ("sampled", 999)
     assert (business["published_d"], business["published_significant"]) == (0.68, True)
-    assert "published_d" not in result.rows[0]
+    assert (result.rows[0]["published_d"], result.rows[0]["published_significant"]) == (
+        -0.07,
+        False,
+    )
     with pytest.raises(UsageError, match="unknown published model 'CLIP ViT-L'; did you mean"):
         run_battery(battery, *sources, model="CLIP ViT-L")
+
+
+def test_all_published_effect_sizes_are_shipped():
+    """wolfe.csv has tables 1 and 2 as printed."""
+    shipped = {}
+    for table, name in (("1", "emotion"), ("2", "professions")):
+        battery = read_battery(name)
+        for test in battery.tests:
+            assert test.published.keys() == battery.models.keys()
+            for model, value in test.published.items():
+                key = table, model.replace("/", ""), test.name.replace(",", "")
+                shipped[key] = value.d, value.significant
+    printed = {}
+    for row in csv_rows(Path(__file__).with_name("wolfe.csv")):
+        key = row["table"], row["model"], row["test"]
+        printed[key] = float(row["d"]), row["p_below_05"] == "yes"
+    assert len(printed) == 81
+    assert shipped == printed
+
+
+def test_published_numbers_need_the_published_weights(eat, images, tmp_path):
+    """OpenCLIP's published model is of LAION-400M, and the one that obygaze loads of LAION-2B."""
+    backbone = {**CLIP.backbone, "name": "openclip-vit-base-patch32"}
+    manifest, store = of.Manifest.load(images.manifest), tmp_path / "openclip.zarr"
+    write_store(store, manifest, images.by_id, replace(CLIP, backbone=backbone))
+    printed = json.loads(eat("professions", "--json", store=store, code=3).stdout)
+    assert printed["published"] is None
+    assert not [row for row in printed["rows"] if "published_d" in row]
 
 
 def write_table(path, vectors):
