@@ -12,26 +12,21 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, get_args
+from itertools import combinations
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from obygaze_features.common.text import unknown_name
-from obygaze_features.errors import BiasError, UsageError
+from obygaze_features.errors import BiasError
 from obygaze_models.scoring.metrics import Array
 
 Rows = ArrayLike | Mapping[str, ArrayLike]
 """Embeddings: an array with one per row, or a mapping from names to embeddings."""
-P = Literal["auto", "exact", "sampled", "normal"]
 EXACT_UP_TO = 200_000
-"""The maximum number of partitions for which p is exact by default."""
-MAX_PARTITIONS = 2**23
-"""The maximum number of partitions that the exact test counts."""
+"""The maximum number of partitions that are all counted."""
 # Scores come from cosines, so deviations up to this limit are rounding errors.
 _ROUNDING = 1e-14
-# The maximum number of scores in memory at a time, over many partitions.
-_SCORES_AT_ONCE = 2**18
 
 
 @dataclass(frozen=True)
@@ -43,11 +38,9 @@ class Settings:
     ddof
         1 for the standard deviation of a sample, 0 for that of a population.
     p
-        The method for p. ``"exact"`` counts all partitions, ``"sampled"`` counts `samples` random
-        partitions, and ``"normal"`` uses a normal distribution. ``"auto"`` is exact for up to
-        `EXACT_UP_TO` partitions, and sampled for more.
+        ``"partitions"``, or ``"normal"`` for a p from a normal distribution.
     samples
-        The number of sampled partitions.
+        The number of random partitions, if there are more than `EXACT_UP_TO` in all.
     draws
         The number of bootstrap samples for the interval of d; 0 for no interval.
     seed
@@ -55,7 +48,7 @@ class Settings:
     """
 
     ddof: Literal[0, 1] = 1
-    p: P = "auto"
+    p: Literal["partitions", "normal"] = "partitions"
     samples: int = 100_000
     draws: int = 2_000
     seed: int = 0
@@ -68,7 +61,7 @@ class Association:
     Parameters
     ----------
     p_is
-        The method for p: exact, sampled or normal.
+        The method for p: exact (all partitions were counted), sampled or normal.
     partitions
         The number of counted partitions; None if p is from a normal distribution.
     low, high
@@ -162,65 +155,32 @@ def bootstrap_interval(
 
 
 def _p(first: Array, second: Array, settings: Settings) -> tuple[float, str, int | None]:
-    """Return p, its method, and the number of partitions.
+    """Return p, its method, and the number of counted partitions.
 
-    The first group's sum is high exactly when the second group's sum is low, so it is enough to sum
-    the smaller group. If the second is smaller, the groups are swapped and all signs reversed. A
-    normal p has the mean and the deviation of all partitions. A sampled p is (1 + random partitions
-    with at least the observed T) / (1 + samples).
+    T is high exactly when the sum of the first group is high. A normal p has the mean and the
+    deviation of all partitions. A sampled p is (1 + random partitions with at least the observed T)
+    / (1 + samples).
     """
-    if settings.p not in get_args(P):
-        raise UsageError(unknown_name("p", settings.p, get_args(P)))
-    if len(first) > len(second):
-        first, second = -second, -first
     scores = np.concatenate([first, second])
-    k = len(first)
+    size = len(first)
     if settings.p == "normal":
-        rest = len(scores) - k
-        deviation = math.sqrt(k * rest / (len(scores) - 1) * float(scores.var()))
-        above = float(scores[:k].sum() - k * scores.mean())
+        deviation = math.sqrt(size * len(second) / (len(scores) - 1) * float(scores.var()))
+        above = float(first.sum() - size * scores.mean())
         return 0.5 * math.erfc(above / deviation / math.sqrt(2)), "normal", None
-    rounding = 1e-12 * float(np.abs(scores).sum())
-    threshold = float(first.sum()) - rounding
-    partitions = math.comb(len(scores), k)
-    is_small = settings.p == "auto" and partitions <= EXACT_UP_TO
-    if is_small or settings.p == "exact":
-        return _count_as_high(scores, k, threshold, partitions) / partitions, "exact", partitions
-    random = np.random.default_rng(settings.seed)
-    as_high = 1
-    size = max(1, _SCORES_AT_ONCE // len(scores))
-    for start in range(0, settings.samples, size):
-        rows = np.tile(scores, (min(size, settings.samples - start), 1))
-        sums = random.permuted(rows, axis=1)[:, :k].sum(axis=1)
-        as_high += int(np.count_nonzero(sums >= threshold))
-    return as_high / (settings.samples + 1), "sampled", settings.samples
 
-
-def _count_as_high(scores: Array, k: int, threshold: float, partitions: int) -> int:
-    """Count the partitions whose first group has a sum of at least `threshold`.
-
-    The sum of each subset of one half of the scores is looked up among the sorted sums of the other
-    half. A large step is added to each score, so that a sum shows how many scores are in it.
-    """
-    if partitions > MAX_PARTITIONS:
-        raise BiasError(f'{partitions:,} partitions are too many to count. Use p="sampled"')
-    step = 4 * float(np.abs(scores).sum()) or 1.0
-    half = len(scores) // 2
-    limit = (k + 0.5) * step
-    left = _subset_sums(scores[:half] + step, limit)
-    right = np.sort(_subset_sums(scores[half:] + step, limit))
-    lowest = np.searchsorted(right, k * step + threshold - left)
-    as_high = np.searchsorted(right, limit - left) - lowest
-    return int(as_high.sum())
-
-
-def _subset_sums(scores: Array, limit: float) -> Array:
-    """Return the sums of all subsets of the scores, except sums at or above a limit."""
-    sums = np.zeros(1)
-    for score in scores.tolist():
-        sums = np.concatenate([sums, sums + score])
-        sums = sums[sums < limit]
-    return sums
+    partitions = math.comb(len(scores), size)
+    method = "exact"
+    extra = 0
+    sums = map(sum, combinations(scores.tolist(), size))
+    if partitions > EXACT_UP_TO:
+        random = np.random.default_rng(settings.seed)
+        method = "sampled"
+        extra = 1
+        partitions = settings.samples
+        sums = (float(random.permutation(scores)[:size].sum()) for _ in range(partitions))
+    threshold = float(first.sum()) - 1e-12 * float(np.abs(scores).sum())
+    as_high = extra + sum(total >= threshold for total in sums)
+    return as_high / (extra + partitions), method, partitions
 
 
 def _unit_vectors(**sets: Any) -> list[Array]:
