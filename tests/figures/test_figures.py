@@ -22,7 +22,7 @@ from obygaze_models.estimators.trees import as_tree
 from obygaze_models.figures import dots as plots
 from obygaze_models.figures.dots import Dot, Series
 from obygaze_models.studies.reproduce.annotation import levels_figure
-from obygaze_models.studies.reproduce.drawings import DEPTH, first_nodes, tree_outline
+from obygaze_models.studies.reproduce.trees import DEPTH, first_nodes
 from tests.kit.files import texts, title
 from tests.kit.floats import close
 from tests.kit.timelines import FIRST, SECOND, segments
@@ -44,32 +44,21 @@ def dots(limits: tuple[float, float] | None = None) -> Figure:
     return plots.dot_plot(rows, sides, axis=AXIS, limits=limits, lines={"guess": 0.3}, **TEXT)
 
 
-def grow() -> tuple[DecisionTreeClassifier, np.ndarray]:
+def grow() -> DecisionTreeClassifier:
     chance = np.random.default_rng(3)
     Z = chance.normal(size=(400, 4))
     y = (Z[:, 0] + Z[:, 1] * Z[:, 2] + 0.5 * chance.normal(size=400) > 0.4).astype(int)
-    return DecisionTreeClassifier(max_depth=8, min_samples_leaf=6, random_state=42).fit(Z, y), Z
+    return DecisionTreeClassifier(max_depth=8, min_samples_leaf=6, random_state=42).fit(Z, y)
 
 
 SHORT = ["Shot", "Look", "Body", "Voice"]
 
 
-def outline(names: list[str]) -> Figure:
-    tree, Z = grow()
-    head = as_tree(tree)
-    nodes = first_nodes(head, names, Z[:50])
-    leaf = head.apply(Z[:50])
-    for node in nodes:
-        below = {node.number}
-        for parent in range(len(head.left)):
-            if parent in below and head.left[parent] != -1:
-                below |= {int(head.left[parent]), int(head.right[parent])}
-        assert len(node.clips) == np.isin(leaf, [*below]).sum()
-    return tree_outline(head, nodes, CLASSES, **TEXT)
-
-
 def kinds() -> list[Figure]:
-    return [dots(), outline(["Type of shot", "Look", LONG, "Voice"])]
+    tree = as_tree(grow())
+    nodes = first_nodes(tree, ["Type of shot", "Look", LONG, "Voice"])
+    rows = [(f"{node.steps} {node.condition}", [Dot(0.5)]) for node in nodes]
+    return [dots(), plots.dot_plot(rows, CLASSES[1:], axis="share", **TEXT)]
 
 
 def marks(figure: Figure) -> dict[float, tuple[float, list[float]]]:
@@ -97,17 +86,15 @@ def test_dots_are_at_their_values_with_their_numbers() -> None:
 
 
 def test_a_trees_first_levels_equal_scikit_learns() -> None:
-    listed = export_text(grow()[0], feature_names=SHORT, max_depth=DEPTH - 2, decimals=12)
+    listed = export_text(grow(), feature_names=SHORT, max_depth=DEPTH - 2, decimals=12)
     expected = []
     for line in listed.splitlines():
         bare = line.lstrip("|- ")
         if " <= " in bare or " > " in bare:
             name, sign, at = bare.replace(" <= ", "~≤~").replace(" >  ", "~>~").split("~")
             expected.append(f"{name} {sign} {float(at):.3g}".replace("-", "−"))
-    figure = outline(SHORT)
-    drawn = [label.get_text().strip() for label in figure.axes[0].get_yticklabels()]
-    assert [text for text in drawn if "≤" in text or ">" in text] == expected
-    assert "50" in words(figure)
+    root, *nodes = first_nodes(as_tree(grow()), SHORT)
+    assert (root.condition, [node.condition for node in nodes]) == ("all clips", expected)
 
 
 @pytest.mark.night

@@ -1,4 +1,4 @@
-"""Figures 3 and 5: the scores of concept vectors, and the first questions of concept trees."""
+"""Figure 3: the scores of concept vectors."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from typing import Any
 from obygaze_features.common.figures import SERIES, SOFT
 from obygaze_features.common.text import group_by
 from obygaze_models.data.targets import NEGATIVES
-from obygaze_models.explain.parts import measured
-from obygaze_models.figures.dots import Dot, Series, dot_plot, level_series
-from obygaze_models.saved.model import load_model
+from obygaze_models.figures.dots import Dot, Series, dot_plot
 from obygaze_models.scoring.metrics import baselines
 from obygaze_models.studies.reproduce.context import Needs, ReproductionContext, Runs
-from obygaze_models.studies.reproduce.drawings import DEPTH, first_nodes, tree_outline
 from obygaze_models.studies.reproduce.protocols import CONCEPTS_FILE
 from obygaze_models.studies.reproduce.render import Artifacts, Block, Line, Table, Value
-from obygaze_models.studies.reproduce.table2 import HEADS, READINGS, plan_bottlenecks
+from obygaze_models.studies.reproduce.table2 import READINGS
 
 BARS = {"a": "solid bars", "b": "hatched bars"}
 """The bars of each set of negatives in the paper's figure 3."""
@@ -26,7 +23,6 @@ _METHODS = {
     "paper": "negatives of some folds, C chosen on validation",
 }
 """The method by which each protocol trains the vectors."""
-TREE_COLUMNS = ["threshold", "share of S where not above", "share of S where above"]
 
 
 def plan_vectors(context: ReproductionContext) -> Needs:
@@ -116,50 +112,3 @@ def make_figure3(context: ReproductionContext, runs: Runs) -> Artifacts:
             limits=(0, 1),
         )
     return Artifacts([Table(concepts, blocks)], figures)
-
-
-def plan_trees(context: ReproductionContext) -> Needs:
-    """Plan the bottlenecks for the first available setting."""
-    needs = context.needs()
-    for setting in context.settings[:1]:
-        plan_bottlenecks(context, needs, "all trees", setting)
-    return needs
-
-
-def make_figure5(context: ReproductionContext, runs: Runs) -> Artifacts:
-    """Tabulate and draw the trees for both readings and both training sets."""
-    setting = context.settings[0]
-    blocks = []
-    figures = {}
-    for (folder, run), reading in product(runs.items(), READINGS):
-        level = folder.rpartition("-")[2]
-        name = f"{HEADS['tree'][1]}, {reading}"
-        saved = next(row for row in run.saved if row["model"] == name)
-        model = load_model(saved["folder"]).estimator
-        head = model.head_
-        concepts = [str(concept) for concept in model.bank_.get_feature_names_out()]
-        reasons = run.reasons
-        of_tree = (reasons["model"] == name) & (reasons["fit"] == saved["fit"])
-        nodes = first_nodes(head, concepts, measured(reasons[of_tree]).to_numpy())
-        title = f"{level} against S, {READINGS[reading]['title']}"
-        about = f"{title}; {setting.key}, run {saved['fit']}"
-        lines = []
-        for node in nodes:
-            left = head.left[node.number]
-            right = head.right[node.number]
-            if left != -1 and node.level < DEPTH - 1:
-                numbers = (head.threshold[node.number], head.value[left, 1], head.value[right, 1])
-                values = dict(zip(TREE_COLUMNS, map(float, numbers), strict=True))
-                lines.append(
-                    Line(f"{node.path}{concepts[head.feature[node.number]]}", "ours", values)
-                )
-        blocks.append(Block(about, setting.protocol, "threshold", lines))
-        figures[f"fig5-{reading}-{level}"] = tree_outline(
-            head,
-            nodes,
-            level_series({code: code for code in (level, "S")}),
-            title=f"{title}; {setting.key} protocol{context.title_suffix}",
-            description="The first questions of the tree, and the classes of the training "
-            "clips that reached each node.",
-        )
-    return Artifacts([Table(TREE_COLUMNS, blocks)], figures, {"setting": setting.title})
