@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
@@ -21,6 +22,9 @@ from obygaze_features.manifests.audit import audit
 from obygaze_features.manifests.importers.reading import parse_list
 from obygaze_features.manifests.statistics import statistics
 from obygaze_features.manifests.subtitles import with_subtitles
+from obygaze_models.data.splitters import Clips
+from obygaze_models.studies.reproduce.context import made_easy
+from obygaze_models.studies.reproduce.protocols import PapersText
 from tests.kit.authors import make_dataset, save_released
 from tests.kit.files import csv_rows
 from tests.kit.floats import close
@@ -96,6 +100,21 @@ def test_mobygaze_comes_back_from_elan_in_every_field(authors, tmp_path):
     assert asdict(back) == asdict(timelines)
     juno = Eaf(str(tmp_path / "Juno (2007).eaf"))
     assert ("obygaze citation", timelines.citation) in juno.properties
+
+
+def test_the_paper_protocol_and_labels_have_the_counts_of_the_tutorial(obygaze12):
+    """Eight fits of HN against Sure train on the same 495 clips; 550 labels become EN."""
+    assert made_easy(obygaze12) == {"HN": 402, "NS": 105, "S": 43}
+    labels = obygaze12.labels("paper")
+    fold_of = of.stratified(obygaze12, folds=10).fold_of
+    y = np.array([{"HN": 0, "S": 1}.get(level, -1) for level in labels.levels])
+    clips = Clips(y=y, folds=np.array([fold_of[clip] for clip in labels.ids]), last=9)
+    fits = [fold.train.tolist() for fold in PapersText().folds(clips, {"test": y})]
+    assert (len(fits), len(fits[0])) == (8, 495)
+    assert all(fit == fits[0] for fit in fits)
+    tested = obygaze12.split("02_ENHN_S").fold(9)
+    sizes = Counter(clip.split("-")[0] for clip in tested).values()
+    assert (min(sizes), max(sizes)) == (3, 15)
 
 
 @pytest.mark.night

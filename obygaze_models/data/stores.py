@@ -120,7 +120,7 @@ class Sources:
             return {}
         widths = {}
         for name, store in zip(self.names, self.stores, strict=True):
-            widths[name] = _find_spec(store, array, 1).shape[-1]
+            widths[name] = _find_spec(store, array, 1, 2).shape[-1]
         return widths
 
     def describe_missing(self, ids: Sequence[str]) -> str:
@@ -156,13 +156,16 @@ def read_features(sources: Sources, ids: Sequence[str], array: str) -> tuple[lis
     sources, ids
         The stores and the clips to read. Clips that a store lacks are left out.
     array
-        An array with one vector per clip.
+        An array with one vector per clip; or per frame, whose maximum over the frames is returned.
     """
     have = sources.done_ids(ids)
     parts = []
     for store in sources.stores:
-        _find_spec(store, array, 1)
-        parts.append(store.read(array, have).astype(np.float32, copy=False))
+        spec = _find_spec(store, array, 1, 2)
+        part = store.read(array, have).astype(np.float32, copy=False)
+        if len(spec.shape) == 2:
+            part = np.fmax.reduce(part, axis=1)  # NaN is padding
+        parts.append(part)
         store.forget()
     if len(parts) == 1:
         return have, parts[0]
@@ -241,11 +244,11 @@ def fingerprint(sources: Sources) -> str:
     return digests[0] if len(digests) == 1 else _digest(digests)
 
 
-def _find_spec(store: Store, array: str, axes: int) -> ArraySpec:
-    """Return the description of an array; raise unless it has this number of axes per clip."""
-    fitting = {spec.name: spec for spec in store.specs if len(spec.shape) == axes}
+def _find_spec(store: Store, array: str, *axes: int) -> ArraySpec:
+    """Return the description of an array; raise unless it has such a number of axes per clip."""
+    fitting = {spec.name: spec for spec in store.specs if len(spec.shape) in axes}
     if array not in fitting:
-        kind = {1: "array with one vector per clip", 2: "array with one vector per frame"}[axes]
+        kind = {1: "array with one vector per clip", 2: "array with one vector per frame"}[axes[0]]
         raise ExperimentError(
             f"{store.where}: {unknown_name(kind, array, fitting or ['none'])}. If it is missing, "
             "import it as well, or extract the clips again with this array"

@@ -257,7 +257,12 @@ class Dataset:
 
 
 def make_dataset(
-    folder: Path, authors: Path, *, widths: tuple[int, int, int], signal: float = 0.08
+    folder: Path,
+    authors: Path,
+    *,
+    widths: tuple[int, int, int],
+    signal: float = 0.08,
+    mode: str = "author",
 ) -> Dataset:
     """Write random features with a direction for each visual concept and one for Sure.
 
@@ -277,7 +282,7 @@ def make_dataset(
             name=name,
             backbone={"name": backbone, "revision": "1", "weights_sha256": "0" * 64,
                       "config": {"synthetic": "made-up features"}},
-            preprocessing={"mode": "standard"},
+            preprocessing={"mode": mode},
             precision="float32",
             arrays=tuple(ArraySpec(array, (width,), "float32", "made up") for array in arrays),
         )  # fmt: skip

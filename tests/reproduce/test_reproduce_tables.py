@@ -19,10 +19,12 @@ from sklearn.metrics import f1_score
 
 import obygaze_features as of
 import obygaze_models as om
+from obygaze_features.common.package import reference_json
 from obygaze_features.errors import ExperimentError
+from obygaze_features.store import ArraySpec
 from obygaze_models.data.run_warning import RunWarning
 from obygaze_models.estimators.registry import ESTIMATORS
-from obygaze_models.studies.reproduce import context, render, table2
+from obygaze_models.studies.reproduce import context, render
 from obygaze_models.studies.reproduce import reproduce as module
 from obygaze_models.studies.reproduce.render import Block, Line, Table, Value
 from tests.conftest import run_obygaze
@@ -56,9 +58,16 @@ def dataset(tmp_path_factory):
 
 
 def lines_of(folder, name):
-    """Return a table's blocks: the rows of each score in the CSV, in order."""
-    blocks = defaultdict(lambda: defaultdict(dict))
+    """Return a table's blocks: the rows of each score in the CSV, in order.
+
+    Published rows are named after the row above them.
+    """
+    above, blocks = "", defaultdict(lambda: defaultdict(dict))
     for row in csv_rows(folder / f"{name}.csv"):
+        if row["kind"] == "published":
+            row["row"] = f"{above}: published"
+        else:
+            above = row["row"]
         for column in ("mean", "std", "ours_minus_published"):
             row[column] = float(row[column]) if row[column] else None
         blocks[row["block"], row["score"]][row["row"], row["kind"]][row["column"]] = row
@@ -120,27 +129,54 @@ def test_both_protocols_are_in_one_table(dataset, tmp_path, monkeypatch):
         lines = [line[column] for line in part.values()]
         ours = [value["mean"] for value in lines[:3]]
         assert ours == close([*means, means[0] - means[1]])
-        for value in lines[3:]:
-            assert (value["mean"] > 0, value["ours_minus_published"]) == (True, None)
+        assert len(lines) == 3, "nothing is published for features of unknown preprocessing"
     files = (tmp_path / "out").glob("t*.*")
     assert not [path for path in files if "ours minus" in path.read_text()]
     printed = result.stdout.partition("\ntable2-leakage: ")[2]
     names = (", released", "leak-free, same", "released minus leak-free", "published", "leaks")
-    assert [printed.count(name) for name in names] == [2, 2, 2, 1, 0]
+    assert [printed.count(name) for name in names] == [2, 2, 2, 0, 0]
+    text = (tmp_path / "out/table2.txt").read_text(encoding="utf-8")
+    assert "ViViT-B/16: the preprocessing is unknown, not author" in text
+
+
+def copy_store(dataset, slot, path, *, mode="author", arrays=(), **backbone):
+    """Copy a store as if it had been extracted, so that its features are not synthetic."""
+    store = of.open_store(dataset.stores[slot])
+    rows = {spec.name: store.read(spec.name) for spec in store.specs} | dict(arrays)
+    about = {"name": store.attributes["backbone"]["name"], "revision": "1",
+             "weights_sha256": "0" * 64, "config": {}, **backbone}  # fmt: skip
+    specs = [
+        ArraySpec(key, value.shape[1:], "float32", "made up", padded=value.ndim == 3)
+        for key, value in rows.items()
+    ]
+    recipe = replace(RECIPE, backbone=about, preprocessing={"mode": mode}, arrays=tuple(specs))
+    write_rows(path, of.Manifest.load(dataset.manifest), rows, recipe, block_rows=512)
+    return path
 
 
 @pytest.fixture(scope="module")
 def table5(dataset, tmp_path_factory):
     """Run table 5 on features of a known backbone; return the output and its blocks."""
     folder = tmp_path_factory.mktemp("table5")
-    store, path = of.open_store(dataset.stores["lsmdc"]), folder / "known.zarr"
-    backbone = {"name": "xclip-lsmdc", "revision": "1", "weights_sha256": "0" * 64, "config": {}}
-    recipe = replace(RECIPE, backbone=backbone, arrays=tuple(store.specs))
-    rows = {name: store.read(name) for name in store.arrays}
-    write_rows(path, of.Manifest.load(dataset.manifest), rows, recipe, block_rows=512)
+    native = of.open_store(dataset.stores["lsmdc"]).read("native")
+    frames = np.stack([native, native - 1, np.full_like(native, np.nan)], axis=1)
+    path = copy_store(dataset, "lsmdc", folder / "known.zarr", mode="standard",
+                      arrays={"frames_temporal": frames})  # fmt: skip
     words = ("table5", "--protocol", "paper")
     result = call(dataset, folder / "out", *words, lsmdc=path, code=0)
     return result, lines_of(folder / "out", "table5")
+
+
+def test_table_5_pools_as_the_code_and_as_the_text(table5):
+    """Its network has one preprocessing, whatever the mode; the highest frame is native here."""
+    for part in table5[1].values():
+        ours = {name: line for (name, kind), line in part.items() if kind == "ours"}
+        if ours:
+            native, highest, temporal = ours.values()
+            assert [*ours] == [f"X-CLIP LSMDC{end}" for end in
+                               (", native", ", max", ", max of frames_temporal")]  # fmt: skip
+            means = [[value["mean"] for value in row.values()] for row in (native, temporal)]
+            assert means[0] == means[1] != [value["mean"] for value in highest.values()]
 
 
 def test_differences_from_the_paper_need_known_features(table5):
@@ -241,25 +277,113 @@ def test_other_clips_have_no_published_numbers(dataset, tmp_path):
 
 
 def test_stores_may_be_named_after_their_backbone(dataset, tmp_path):
-    imported, older = tmp_path / "imported.zarr", dataset.stores["xclip"]
-    store, manifest = of.open_store(older), of.Manifest.load(dataset.manifest)
-    np.save(tmp_path / "native.npy", store.read("native", missing="nan"))
-    of.import_features(
-        tmp_path / "native.npy", manifest, imported, ids=store.ids, backbone="xclip-kinetics"
-    )
+    older = dataset.stores["xclip"]
+    own = copy_store(dataset, "xclip", tmp_path / "own.zarr", name="xclip-kinetics", family="xclip")
 
     def load(stores):
         return context.ReproductionContext(dataset.manifest, stores)
 
-    for name, path in product(("xclip-kinetics", "xclip"), (imported, older)):
+    for name, path in product(("xclip-kinetics", "xclip"), (own, older)):
         loaded = load({name: path})
         assert (list(loaded.stores), loaded.is_published("xclip")) == (["xclip"], True)
-    needs = table2.plan_table(load({"xclip": imported}), name="table2")
-    [lack] = [lack for lack, parts in needs.missing.items() if parts == ["X-CLIP, max"]]
-    assert "X-CLIP on Kinetics with the array max" in lack
-    for stores in ({"xclip": older, "xclip-kinetics": imported}, {"vivit": imported}):
-        with pytest.raises(ExperimentError, match=r"imported.zarr is a store of xclip-kinetics\."):
+    for stores in ({"xclip": older, "xclip-kinetics": own}, {"vivit": own}):
+        with pytest.raises(ExperimentError, match=r"own.zarr is a store of xclip-kinetics\."):
             load(stores)
+
+
+@pytest.mark.parametrize(("name", "changes", "differences"), [
+    ("xclip", {}, []),
+    ("xclip", {"mode": "standard"}, ["mode"]),
+    ("vivit", {"mode": "unknown"}, ["mode"]),
+    ("xclip", {"config": {"vision_config": {"num_frames": 8}}}, ["checkpoint"]),
+    ("lsmdc", {"mode": "standard"}, []),
+])  # fmt: skip
+def test_published_numbers_need_the_papers_features(dataset, tmp_path, name, changes, differences):
+    path = copy_store(dataset, name, tmp_path / "own.zarr", **changes)
+    loaded = context.ReproductionContext(dataset.manifest, {name: path})
+    assert loaded.differences(name) == differences
+    assert loaded.is_published(name) == (not differences)
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("mode", ["author", "standard"])
+def test_all_is_made_from_stores_of_both_modes(dataset, tmp_path, mode, monkeypatch):
+    monkeypatch.setattr(module, "_write_pages", lambda *_: [])
+    config = {"synthetic": "made up"}
+    stores = {
+        slot: copy_store(dataset, slot, tmp_path / f"{slot}.zarr", mode=mode, config=config)
+        for slot in dataset.stores
+    }
+    done = om.reproduce("all", dataset.manifest, stores, tmp_path / "out")
+    assert (done.missing, done.empty) == ({}, [])
+    noted, published = set(), set()
+    for table in done.tables:
+        text = (tmp_path / f"out/{table.name}.txt").read_text(encoding="utf-8")
+        noted |= {table.name} if "squashed to 224 x 224" in text else set()
+        published |= {table.name} if re.search(r"\n +published +[.\d]", text) else set()
+    of_mode = {"table2", "table2-leakage", "table4", "fig3", "fig5", "fig6"}
+    assert noted == (of_mode if mode == "standard" else set())
+    assert published >= ({"table2", "table4", "table5"} if mode == "author" else {"table5"})
+    assert ("table2" in published) == (mode == "author")
+
+
+#: Each number of published.json as it is printed, with its place there.
+PRINTED = {
+    "table 2": """
+        ViViT-B/16: .53 .18 .62 .13 .54 .24 .73 .10
+        X-CLIP: .79 .05 .71 .05 .66 .05 .82 .03
+        PCBM-DT: .68 .44 .58 .38
+        PCBM-LR: .64 .43 .50 .37
+        Random (v1): .32 .28
+        Random (v2): .54 .55
+        All positive (v1): .37 .33
+        All positive (v2): .08 .06""",
+    "table 5": "X-CLIP LSMDC: .70 .08 .70 .10 .66 .06 .78 .11",
+    "table 4": """
+        tt0119822: .55 .09
+        tt1570728: .59 .05
+        tt2267998: .54 .10
+        tt0467406: .67 .09
+        tt0822832: .55 .07
+        tt0110912: .29 .13
+        tt1045658: .58 .03
+        tt0108160: .51 .06
+        tt1454029: .56 .05
+        tt1193138: .46 .05
+        average: .53""",
+    "the text, section 3.4": """
+        shares: EN .52 S .16
+        concepts_per_clip: HN 1.26 NS 1.71 S 2.6""",
+    "appendix 7": "agreement: .42 23 .69",
+}
+
+
+def numbers_in(value):
+    """Return the numbers of a JSON value in order, with the level that each is of, if any."""
+    if isinstance(value, dict):
+        parts = []
+        for key, part in value.items():
+            parts += [key] * (key in ("EN", "HN", "NS", "S")) + numbers_in(part)
+        return parts
+    return [value] if isinstance(value, int | float) else []
+
+
+def test_published_numbers_are_those_of_the_paper():
+    shipped = reference_json("published.json")
+    places = {
+        "table 2": shipped["table2"]["rows"], "table 5": shipped["table5"]["rows"],
+        "table 4": shipped["table4"]["rows"] | {"average": shipped["table4"]["average"]},
+        "the text, section 3.4": shipped["figure2"],
+        "appendix 7": {"agreement": shipped["agreement"]},
+    }  # fmt: skip
+    for place, text in PRINTED.items():
+        printed = {}
+        for line in text.strip().splitlines():
+            name, _, cells = line.strip().partition(": ")
+            printed[name] = [cell if cell.isalpha() else float(cell) for cell in cells.split()]
+        assert {name: numbers_in(own) for name, own in places[place].items()} == printed, place
+    rest = {key: value for key, value in shipped.items() if not isinstance(value, dict)}
+    assert numbers_in(rest) == [], "each number has a place above"
 
 
 SLIPS = [
@@ -270,6 +394,8 @@ SLIPS = [
     ),
     ("table2 --store xclip=nowhere", ["nowhere"]),
     ("table2 --protocol leakfree", ["leakfree", "leak-free"]),
+    ("table4 --protocol paper", ["table4: a protocol changes nothing here"]),
+    ("fig6 --protocol released", ["fig6: a protocol changes nothing here"]),
     ("table5 --store lsmdc={xclip}", ["{xclip} is a store of xclip"]),
     ("table4 --store clip={clip}", ["clip", "xclip-kinetics, vivit, xclip-lsmdc"]),
     ("table5 --store lsmdc={lsmdc}", ["'S'", "calm, tense"]),

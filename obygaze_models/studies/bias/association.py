@@ -9,7 +9,7 @@ least the observed T (one-sided). T values that differ only by rounding count as
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
@@ -171,7 +171,7 @@ def _p(first: Array, second: Array, settings: Settings) -> tuple[float, str, int
     partitions = math.comb(len(scores), size)
     method = "exact"
     extra = 0
-    sums = map(sum, combinations(scores.tolist(), size))
+    sums: Iterable[float] = map(sum, combinations(scores.tolist(), size))
     if partitions > EXACT_UP_TO:
         random = np.random.default_rng(settings.seed)
         method = "sampled"

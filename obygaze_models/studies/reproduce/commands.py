@@ -65,7 +65,6 @@ def reproduce(
       obygaze reproduce table4 --manifest manifests/obygaze12 \\
         --store xclip-kinetics=stores/xclip-kinetics.zarr
     """
-    from obygaze_models.studies.reproduce.context import PROTOCOLS
     from obygaze_models.studies.reproduce.render import leak_free_part, to_frame, to_text
 
     reproduction = om.reproduce(
@@ -73,7 +72,7 @@ def reproduce(
         manifest,
         stores,
         output or Path("reproduction", target),
-        protocols=protocols or PROTOCOLS,
+        protocols=protocols,
         overwrite=overwrite,
         log=lambda line: echo(line, err=True),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -10,7 +11,7 @@ from obygaze_features.common.text import group_by
 from obygaze_models.data.targets import NEGATIVES
 from obygaze_models.figures.dots import Dot, Series, dot_plot
 from obygaze_models.scoring.metrics import baselines
-from obygaze_models.studies.reproduce.context import Needs, ReproductionContext, Runs
+from obygaze_models.studies.reproduce.context import Part, ReproductionContext, Runs
 from obygaze_models.studies.reproduce.protocols import CONCEPTS_FILE
 from obygaze_models.studies.reproduce.render import Artifacts, Block, Line, Table, Value
 from obygaze_models.studies.reproduce.table2 import READINGS
@@ -25,12 +26,11 @@ _METHODS = {
 """The method by which each protocol trains the vectors."""
 
 
-def plan_vectors(context: ReproductionContext) -> Needs:
-    """Plan an experiment for each setting, set of negatives and C, with the concepts for this C.
+def plan_vectors(context: ReproductionContext) -> Iterator[Part]:
+    """Yield a part for each setting, set of negatives and C, with the concepts for this C.
 
     Only the released protocol fixes the C of each concept.
     """
-    needs = context.needs()
     for setting, negatives in product(context.settings, BARS):
         C_of: dict[str, float] = {}
         if setting.protocol == "released":
@@ -43,20 +43,14 @@ def plan_vectors(context: ReproductionContext) -> Needs:
                 suffix += f"-C{C:g}"
                 name += f", C = {C:g}"
                 estimator["C"] = C
-            context.plan(
-                needs,
-                "all bars",
-                setting,
-                "xclip",
-                "native",
-                suffix,
-                name=name,
-                concepts=tuple(concepts),
-                negatives=negatives,
-                split=CONCEPTS_FILE,
-                estimators=(estimator,),
-            )
-    return needs
+            options = {
+                "name": name,
+                "concepts": tuple(concepts),
+                "negatives": negatives,
+                "split": CONCEPTS_FILE,
+                "estimators": (estimator,),
+            }
+            yield Part("all bars", setting, "xclip", "native", suffix, options)
 
 
 def make_figure3(context: ReproductionContext, runs: Runs) -> Artifacts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,6 +61,32 @@ SETTINGS = (
 )
 
 
+class Part(NamedTuple):
+    """A part of a table, and the experiment that makes it.
+
+    Parameters
+    ----------
+    title
+        The part's name, for messages.
+    setting
+        The protocol and the label set.
+    slot, array
+        The backbone, and the array to read, such as ``native``.
+    suffix
+        The end of the run folder's name.
+    options
+        The other fields of `Experiment`. The leak-free and paper protocols draw new folds of clips
+        instead of `split`.
+    """
+
+    title: str
+    setting: Setting
+    slot: str
+    array: str
+    suffix: str
+    options: Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class Needs:
     """The requirements of a table.
@@ -88,12 +114,15 @@ class Target(NamedTuple):
         A function that makes the tables and figures from the runs. If parts are missing and no
         experiment could be run, it is not called.
     plan
-        A function that returns the target's experiments. By default, nothing is trained.
+        A function that returns the target's parts. By default, nothing is trained.
+    by_protocol
+        True if the target has a part for each protocol.
     """
 
     title: str
     make: Callable[[ReproductionContext, Runs], Artifacts]
-    plan: Callable[[ReproductionContext], Needs] = lambda _: Needs()
+    plan: Callable[[ReproductionContext], Iterable[Part]] = lambda _: ()
+    by_protocol: bool = True
 
 
 class ReproductionContext:
@@ -135,7 +164,7 @@ class ReproductionContext:
         self.folder = manifest
         self.manifest = Manifest.load(manifest)
         self.protocols = protocols
-        self.has_papers_clips = self.manifest.name == DATASET
+        self.has_papers_clips = self.manifest.has_papers_clips
         self.has_released_splits = bool(self.manifest.run_names)
         self.has_released_labels = RELEASED_LABELS in self.manifest.label_names
         self.stores: dict[str, Store] = {}
@@ -157,65 +186,38 @@ class ReproductionContext:
         chosen = [setting for setting in SETTINGS if setting.protocol in protocols]
         self.settings = [setting for setting in chosen if has.get(setting.key, True)]
 
-    def needs(self) -> Needs:
-        """Return the needs of a table, without experiments.
-
-        The released protocol is listed as missing if it is chosen but the manifest lacks the
-        authors' splits.
-        """
+    def needs(self, target: Target) -> Needs:
+        """Return the experiments of a table, and what is missing for its other parts."""
         needs = Needs()
-        if "released" in self.protocols and not self.has_released_splits:
+        if target.by_protocol and "released" in self.protocols and not self.has_released_splits:
             need = (
                 f"the clips of {DATASET} and the authors' splits. Add them with: obygaze "
                 f"manifests import obygaze12 SOURCE --splits FOLDER -o {self.folder} --overwrite"
             )
             needs.missing[need] = ["the released protocol"]
+
+        for part in target.plan(self):
+            setting = part.setting
+            store = self.stores.get(part.slot)
+            if store is None or part.array not in store.arrays:
+                backbone = BACKBONES[part.slot]
+                lack = f"{backbone.title} with the array {part.array}. Pass its store: "
+                titles = needs.missing.setdefault(lack + backbone.names[0], [])
+                if part.title not in titles:
+                    titles.append(part.title)
+                continue
+            options = {"protocol": setting.protocol, **part.options}
+            if setting.protocol in ("leak-free", "paper"):
+                options["split"] = "clips"
+            folder = f"{setting.key}/{part.slot}-{part.array}-{part.suffix}"
+            needs.experiments[folder] = Experiment(
+                manifest=str(self.folder),
+                store=store.where,
+                array=part.array,
+                labels=setting.labels if self.has_released_labels else None,
+                **options,
+            )
         return needs
-
-    def plan(
-        self,
-        needs: Needs,
-        part: str,
-        setting: Setting,
-        slot: str,
-        array: str,
-        suffix: str,
-        *,
-        split: str | None = None,
-        **options: Any,
-    ) -> None:
-        """Add an experiment to a table's needs, or list the store that is missing.
-
-        Parameters
-        ----------
-        part
-            The part of the table that needs the experiment.
-        slot, array
-            The backbone, and the array to read: ``native`` or ``max``.
-        suffix
-            The end of the run folder's name.
-        split
-            The authors' split. The leak-free and paper protocols draw new folds of clips instead.
-        options
-            The other fields of `Experiment`.
-        """
-        store = self.stores.get(slot)
-        if store is None or array not in store.arrays:
-            backbone = BACKBONES[slot]
-            lack = f"{backbone.title} with the array {array}. Pass its store: {backbone.names[0]}"
-            parts = needs.missing.setdefault(lack, [])
-            if part not in parts:
-                parts.append(part)
-            return
-        if setting.protocol in ("leak-free", "paper"):
-            split = "clips"
-        needs.experiments[f"{setting.key}/{slot}-{array}-{suffix}"] = Experiment(
-            manifest=str(self.folder),
-            store=store.where,
-            array=array,
-            labels=setting.labels if self.has_released_labels else None,
-            **{"protocol": setting.protocol, "split": split, **options},
-        )
 
     @property
     def title_suffix(self) -> str:
@@ -226,9 +228,31 @@ class ReproductionContext:
                     return " (NOT A REAL RESULT: synthetic)"
         return ""
 
+    def differences(self, slot: str) -> list[str]:
+        """Return what is not as in the paper's features: the ``checkpoint`` or the ``mode``."""
+        backbone = BACKBONES[slot]
+        attributes = self.stores[slot].attributes
+        config = attributes["backbone"].get("config", {})
+        actual = {**backbone.config, **config, **config.get("vision_config", {})}
+        differing = []
+        if not backbone.config.items() <= actual.items():
+            differing.append("checkpoint")
+        if backbone.mode not in ("", attributes["preprocessing"].get("mode")):
+            differing.append("mode")
+        return differing
+
     def is_published(self, slot: str) -> bool:
-        """Return True if the paper has numbers for these clips and the store's checkpoint."""
-        config = self.stores[slot].attributes["backbone"].get("config", {})
-        own = BACKBONES[slot].config
-        actual = {**own, **config, **config.get("vision_config", {})}
-        return self.has_papers_clips and own.items() <= actual.items()
+        """Return True if the paper has numbers for these clips and the store's features."""
+        return self.has_papers_clips and not self.differences(slot)
+
+
+def made_easy(manifest: Manifest) -> dict[str, int]:
+    """Return how many clips of each other level count as Easy Negative."""
+    easy, *others = manifest.scheme.codes
+    counts = dict.fromkeys(others, 0)
+    if "raw" in manifest.label_names:
+        level_of = manifest.labels().level_of
+        for clip, level in manifest.labels("raw").level_of.items():
+            if level != easy and level_of.get(clip) == easy:
+                counts[level] += 1
+    return counts

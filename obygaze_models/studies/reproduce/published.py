@@ -27,11 +27,14 @@ class Backbone(NamedTuple):
         The names and families that stores record. The first is the name in obygaze.
     config
         The settings of the paper's checkpoint. A store with other settings has another checkpoint.
+    mode
+        The preprocessing of the authors' code; "" if all modes are the same.
     """
 
     title: str
     names: tuple[str, ...]
     config: Mapping[str, int]
+    mode: str = "author"
 
 
 BACKBONES = {
@@ -39,7 +42,7 @@ BACKBONES = {
         "X-CLIP on Kinetics", ("xclip-kinetics", "xclip"), {"num_frames": 32, "patch_size": 16}
     ),
     "vivit": Backbone("ViViT-B/16", ("vivit",), {"num_frames": 32}),
-    "lsmdc": Backbone("X-CLIP retrained on LSMDC", ("xclip-lsmdc", "lsmdc"), {}),
+    "lsmdc": Backbone("X-CLIP retrained on LSMDC", ("xclip-lsmdc", "lsmdc"), {}, ""),
 }
 """The paper's three backbones, by key."""
 SLOTS = {name: slot for slot, backbone in BACKBONES.items() for name in backbone.names}

@@ -25,8 +25,15 @@ from obygaze_models.experiments.run import run_experiment
 from obygaze_models.results.run import Run, load_run
 from obygaze_models.studies.reproduce.annotation import make_figure2
 from obygaze_models.studies.reproduce.concepts import make_figure3, plan_vectors
-from obygaze_models.studies.reproduce.context import PROTOCOLS, Needs, ReproductionContext, Target
+from obygaze_models.studies.reproduce.context import (
+    PROTOCOLS,
+    Needs,
+    ReproductionContext,
+    Target,
+    made_easy,
+)
 from obygaze_models.studies.reproduce.films import make_figure6, make_table4, plan_films
+from obygaze_models.studies.reproduce.published import BACKBONES
 from obygaze_models.studies.reproduce.render import FORMS, Artifacts, Table
 from obygaze_models.studies.reproduce.table2 import make_table, plan_table
 from obygaze_models.studies.reproduce.trees import make_figure5, plan_trees
@@ -38,7 +45,7 @@ _MEMO = FitMemo()
 """The concept banks that a process keeps between runs."""
 
 TARGETS = {
-    "fig2": Target("levels and concepts", make_figure2),
+    "fig2": Target("levels and concepts", make_figure2, by_protocol=False),
     "table2": Target(
         "from a backbone's features to objectification",
         partial(make_table, name="table2"),
@@ -53,9 +60,17 @@ TARGETS = {
         "concept activation vectors, F1 of the positive class", make_figure3, plan_vectors
     ),
     "fig5": Target("decision trees on concepts, the first levels", make_figure5, plan_trees),
-    "table4": Target("each film left out in turn, X-CLIP, HN-S/ENHN-S", make_table4, plan_films),
+    "table4": Target(
+        "each film left out in turn, X-CLIP, HN-S/ENHN-S",
+        make_table4,
+        plan_films,
+        by_protocol=False,
+    ),
     "fig6": Target(
-        "the factors of the network's errors (X-CLIP, native), by film", make_figure6, plan_films
+        "the factors of the network's errors (X-CLIP, native), by film",
+        make_figure6,
+        plan_films,
+        by_protocol=False,
     ),
 }
 """The tables and figures of the paper, by name."""
@@ -91,7 +106,7 @@ def reproduce(
     stores: Mapping[str, str | Path],
     output: str | Path,
     *,
-    protocols: Sequence[str] = PROTOCOLS,
+    protocols: Sequence[str] = (),
     overwrite: bool = False,
     log: Callable[[str], None] = lambda _: None,
 ) -> Reproduction:
@@ -109,7 +124,8 @@ def reproduce(
     output
         The folder to write. It is written completely or not at all.
     protocols
-        The protocols to use, from `PROTOCOLS`.
+        The protocols to use, from `PROTOCOLS` (default: all). Tables without a part for each
+        protocol are made in their own way; raise if only such tables are named.
     overwrite
         Replace an earlier reproduction at `output`.
     log
@@ -125,6 +141,12 @@ def reproduce(
         for name in chosen:
             if name not in known:
                 raise ExperimentError(unknown_name(kind, name, known))
+    if protocols and not any(TARGETS[name].by_protocol for name in names):
+        raise ExperimentError(
+            f"{', '.join(names)}: a protocol changes nothing here, but in table2, table5, fig3 and "
+            "fig5. Leave it out"
+        )
+    protocols = protocols or PROTOCOLS
     for module in ("jinja2", "matplotlib"):
         need(module, extra="report")  # before the long runs
     context = ReproductionContext(manifest, stores, protocols=protocols)
@@ -132,7 +154,7 @@ def reproduce(
     experiments: dict[str, Experiment] = {}
     missing: dict[str, list[str]] = {}
     for name in names:
-        needs[name] = TARGETS[name].plan(context)
+        needs[name] = context.needs(TARGETS[name])
         experiments |= needs[name].experiments
         for lack, parts in needs[name].missing.items():
             missing.setdefault(lack, []).append(f"{name}: {', '.join(parts)}")
@@ -233,11 +255,14 @@ def _notes(
     from jinja2 import StrictUndefined, Template
 
     text = (files("obygaze_models.studies.reproduce") / "notes.txt").read_text(encoding="utf-8")
+    sources = {experiment.store for experiment in needs.experiments.values()}
+    slots = [slot for slot, store in context.stores.items() if store.where in sources]
     rendered = Template(text, trim_blocks=True, undefined=StrictUndefined).render(
         facts,
         table=table,
-        manifest=context.manifest.name,
-        is_papers=context.has_papers_clips,
+        context=context,
+        made_easy=made_easy(context.manifest),
+        stores={BACKBONES[slot].title: slot for slot in slots},
         published=reference_json("published.json"),
         missing=needs.missing,
     )

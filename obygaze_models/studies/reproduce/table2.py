@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 from obygaze_features.common.package import reference_json
@@ -12,7 +13,7 @@ from obygaze_models.scoring.metrics import METRICS, baselines
 from obygaze_models.studies.reproduce import published
 from obygaze_models.studies.reproduce.context import (
     SAME_LABELS,
-    Needs,
+    Part,
     ReproductionContext,
     Runs,
     Setting,
@@ -63,6 +64,8 @@ class Row(NamedTuple):
         The model's name in the runs. For networks, it is the network in the paper's text.
     kind
         The kind of model. Networks and bottlenecks can have different test folds.
+    required
+        False if the row is left out where its array is.
     """
 
     title: str
@@ -71,6 +74,7 @@ class Row(NamedTuple):
     paper: str
     model: str = "mlp"
     kind: str = "networks"
+    required: bool = True
 
     def source(self, setting: str) -> str:
         """Return the start of the folders of the row's runs, before the training negatives."""
@@ -90,7 +94,17 @@ _NETWORKS = {
         Row("X-CLIP, native", "xclip", "native", "X-CLIP"),
         Row("X-CLIP, max", "xclip", "max", "X-CLIP"),
     ],
-    "table5": [Row("X-CLIP LSMDC", "lsmdc", "native", "X-CLIP LSMDC")],
+    "table5": [
+        Row("X-CLIP LSMDC, native", "lsmdc", "native", "X-CLIP LSMDC"),
+        Row("X-CLIP LSMDC, max", "lsmdc", "max", "X-CLIP LSMDC"),
+        Row(
+            "X-CLIP LSMDC, max of frames_temporal",
+            "lsmdc",
+            "frames_temporal",
+            "X-CLIP LSMDC",
+            required=False,
+        ),
+    ],
 }
 
 
@@ -106,61 +120,48 @@ def _rows(name: str) -> list[Row]:
     return rows
 
 
-def plan_table(context: ReproductionContext, *, name: str) -> Needs:
-    """Plan an experiment for each setting, source and set of training negatives."""
-    needs = context.needs()
+def plan_table(context: ReproductionContext, *, name: str) -> Iterator[Part]:
+    """Yield a part for each setting, source and set of training negatives."""
     for setting in context.settings:
-        for row in _NETWORKS[name]:
-            for level in NEGATIVES:
-                context.plan(
-                    needs,
-                    row.title,
-                    setting,
-                    row.slot,
-                    row.array,
-                    level,
-                    name=f"{row.title}: {level} against S, {setting.key}",
-                    positives=("S",),
-                    train_negatives=(level,),
-                    test_negatives=(*TESTS.values(),),
-                    estimators=tuple(dict.fromkeys([row.model_of(setting), row.model])),
-                )
+        for row, level in product(_NETWORKS[name], NEGATIVES):
+            store = context.stores.get(row.slot)
+            if not row.required and (store is None or row.array not in store.arrays):
+                continue
+            options = {
+                "name": f"{row.title}: {level} against S, {setting.key}",
+                "estimators": tuple(dict.fromkeys([row.model_of(setting), row.model])),
+            }
+            yield Part(row.title, setting, row.slot, row.array, level, options | _classes(level))
         if name == "table2":
-            plan_bottlenecks(context, needs, "PCBM-DT and PCBM-LR", setting)
-    return needs
+            yield from plan_bottlenecks("PCBM-DT and PCBM-LR", setting)
 
 
-def plan_bottlenecks(
-    context: ReproductionContext,
-    needs: Needs,
-    part: str,
-    setting: Setting,
-) -> None:
-    """Plan the bottlenecks for each set of training negatives.
+def plan_bottlenecks(title: str, setting: Setting) -> Iterator[Part]:
+    """Yield the bottlenecks for each set of training negatives.
 
     With each head, they are made as in the paper's text and as in its code (see
     manifests/readings.json).
     """
     for level in NEGATIVES:
         estimators = []
-        for reading, options in READINGS.items():
+        for reading, own in READINGS.items():
             for head, (name, row) in HEADS.items():
                 about = {"name": name, "as": f"{row}, {reading}"}
-                estimators.append(options["concepts"] | options[head][level] | about)
-        context.plan(
-            needs,
-            part,
-            setting,
-            "xclip",
-            "native",
-            f"pcbm-{level}",
-            name=f"Bottlenecks on X-CLIP: {level} against S, {setting.key}",
-            positives=("S",),
-            train_negatives=(level,),
-            test_negatives=(*TESTS.values(),),
-            split=CONCEPTS_FILE,
-            estimators=tuple(estimators),
-        )
+                estimators.append(own["concepts"] | own[head][level] | about)
+        options = {
+            "name": f"Bottlenecks on X-CLIP: {level} against S, {setting.key}",
+            "split": CONCEPTS_FILE,
+            "estimators": tuple(estimators),
+        }
+        yield Part(title, setting, "xclip", "native", f"pcbm-{level}", options | _classes(level))
+
+
+def _classes(level: str) -> dict[str, Any]:
+    return {
+        "positives": ("S",),
+        "train_negatives": (level,),
+        "test_negatives": (*TESTS.values(),),
+    }
 
 
 def make_table(context: ReproductionContext, runs: Runs, *, name: str) -> Artifacts:
@@ -248,22 +249,20 @@ def _guesses_where_scored(
 
     The released bottlenecks and networks have different test folds, so guesses score differently.
     """
-    folds: list[tuple[dict[str, int], dict[str, float]]] = []
-    kinds = []
+    kind_of: dict[Any, str] = {}
     for row in rows:
+        tests = runs[f"{row.source(setting.key)}-EN"].tests
+        sizes = [tests[f"{'+'.join(negatives)} vs S"][:2] for negatives in COLUMNS.values()]
+        kind_of.setdefault(tuple(sizes), row.kind)
+    for sizes, kind in kind_of.items():
+        where = ""
+        if len(kind_of) > 1:
+            where = f", {kind}' fold"
         clips = {}
         shares = {}
-        for column, negatives in COLUMNS.items():
-            test = runs[f"{row.source(setting.key)}-EN"].tests[f"{'+'.join(negatives)} vs S"]
-            clips[column] = test.clips
-            shares[column] = (test.positives or 0) / test.clips
-        if (clips, shares) not in folds:
-            folds.append((clips, shares))
-            kinds.append(row.kind)
-    for kind, (clips, shares) in zip(kinds, folds, strict=True):
-        where = ""
-        if len(folds) > 1:
-            where = f", {kind}' fold"
+        for column, (count, positives) in zip(COLUMNS, sizes, strict=True):
+            clips[column] = count
+            shares[column] = positives / count
         yield Line(f"Clips scored{where}", "count", clips)
         yield from _guesses(shares, metric, where, at=", at that share")
 

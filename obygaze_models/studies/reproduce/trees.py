@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from obygaze_features.common.text import format_number
 from obygaze_models.figures.dots import Dot, Series, dot_plot
 from obygaze_models.saved.model import load_model
-from obygaze_models.studies.reproduce.context import Needs, ReproductionContext, Runs
+from obygaze_models.studies.reproduce.context import Part, ReproductionContext, Runs
 from obygaze_models.studies.reproduce.render import Artifacts, Block, Line, Table
 from obygaze_models.studies.reproduce.table2 import HEADS, READINGS, plan_bottlenecks
 
@@ -21,12 +21,10 @@ DEPTH = 4
 COLUMNS = ["threshold", "share of S where not above", "share of S where above"]
 
 
-def plan_trees(context: ReproductionContext) -> Needs:
-    """Plan the bottlenecks for the first available setting."""
-    needs = context.needs()
+def plan_trees(context: ReproductionContext) -> Iterator[Part]:
+    """Yield the bottlenecks for the first available setting."""
     for setting in context.settings[:1]:
-        plan_bottlenecks(context, needs, "all trees", setting)
-    return needs
+        yield from plan_bottlenecks("all trees", setting)
 
 
 def make_figure5(context: ReproductionContext, runs: Runs) -> Artifacts:
