@@ -28,7 +28,7 @@ from hypothesis import settings
 
 from obygaze_features.manifests import Manifest
 from obygaze_features.store.finalise import finalise
-from obygaze_features.store.reader import Store
+from obygaze_features.store.store import Store
 from obygaze_models.commands.main import main
 from tests.kit.authors import SIX_CLIPS, clip_table, save_released
 from tests.kit.run import World

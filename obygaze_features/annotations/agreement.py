@@ -30,9 +30,10 @@ from obygaze_features.annotations.agreement_measures import (
 from obygaze_features.annotations.merge import chosen_labels, votes_of
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.common.files import new_folder, write_text
+from obygaze_features.common.formatting import join_some
+from obygaze_features.common.grouping import group_by
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import format_rows
-from obygaze_features.common.text import group_by, join_some
 from obygaze_features.errors import UsageError
 from obygaze_features.items.films import film_titles
 from obygaze_features.items.items import format_seconds

@@ -11,16 +11,9 @@ from typing import Any
 
 from obygaze_features.annotations.remarks import CUT, KEPT, LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Film, Films, Segment, Timelines
+from obygaze_features.common.formatting import MAX_TIME_S, format_time, join_some, shorten
+from obygaze_features.common.names import composed, did_you_mean, unknown_name
 from obygaze_features.common.tables import read_mapped_table
-from obygaze_features.common.text import (
-    MAX_TIME_S,
-    composed,
-    did_you_mean,
-    format_time,
-    join_some,
-    shorten,
-    unknown_name,
-)
 from obygaze_features.errors import AnnotationError
 from obygaze_features.items.items import id_problem, safe_id, safe_ids
 from obygaze_features.manifests.importers.reading import film_of_file, parse_time

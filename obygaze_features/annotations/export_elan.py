@@ -33,7 +33,7 @@ from obygaze_features.common.elan import (
     to_eaf,
     to_etf,
 )
-from obygaze_features.common.text import file_names
+from obygaze_features.common.names import file_names
 from obygaze_features.items.items import format_seconds, safe_id
 from obygaze_features.manifests.labels import LabelScheme
 from obygaze_features.manifests.manifest import Manifest

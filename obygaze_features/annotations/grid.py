@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import ORIGIN, Timelines
-from obygaze_features.common.text import join_some
+from obygaze_features.common.formatting import join_some
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
 from obygaze_features.items.films import TITLE_COLUMN
 from obygaze_features.items.items import MEDIA_NAME, MIN_SPAN_S, Item, Items, format_seconds

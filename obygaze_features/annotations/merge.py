@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from obygaze_features.annotations.remarks import KEPT, Remark
 from obygaze_features.common.files import refuse_to_overwrite, to_json, write_text
+from obygaze_features.common.formatting import join_some
 from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.tables import map_cells
-from obygaze_features.common.text import join_some
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError, translate
 from obygaze_features.items.items import Items, format_seconds
 from obygaze_features.manifests.labels import LabelScheme, LabelSet

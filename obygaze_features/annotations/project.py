@@ -28,8 +28,8 @@ from obygaze_features.annotations.merge import (
 )
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Segment, Timelines
+from obygaze_features.common.formatting import format_time
 from obygaze_features.common.package import obygaze_version
-from obygaze_features.common.text import format_time
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Items, LabelScheme, LabelSet, Manifest
 

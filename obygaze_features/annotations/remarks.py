@@ -11,8 +11,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from obygaze_features.common.formatting import shorten
+from obygaze_features.common.grouping import group_by
 from obygaze_features.common.tables import format_table, read_table
-from obygaze_features.common.text import group_by, shorten
 from obygaze_features.items.items import id_problem
 
 LEFT_OUT = "left out"

@@ -17,9 +17,15 @@ from typing import Annotated, Any
 import msgspec
 
 from obygaze_features.annotations.remarks import Remark, read_remarks, remarks_csv
-from obygaze_features.common.files import new_folder, read_format, to_json, write_text
+from obygaze_features.common.files import (
+    new_folder,
+    read_format,
+    sha256_of_text,
+    to_json,
+    write_text,
+)
+from obygaze_features.common.formatting import MAX_TIME_S, counted
 from obygaze_features.common.tables import format_table, read_table
-from obygaze_features.common.text import MAX_TIME_S, counted, sha256_of_text
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.items.films import find_films, known_titles
 from obygaze_features.items.items import format_seconds, id_problem

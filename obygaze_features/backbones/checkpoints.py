@@ -12,9 +12,9 @@ from obygaze_features.backbones.backbone import Family, KnownCheckpoint
 from obygaze_features.backbones.network_config import read_object
 from obygaze_features.backbones.registry import families, known_checkpoints
 from obygaze_features.backbones.weights import cached_random_weights, weight_files
+from obygaze_features.common.names import unknown_name
 from obygaze_features.common.package import need
 from obygaze_features.common.plugins import one_line
-from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import BackboneError, UsageError
 
 SMALL_FILES = ("*.json", "*.txt", "*.model")

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from obygaze_features.common.formatting import first_line
 from obygaze_features.common.package import need, usable_cores
-from obygaze_features.common.text import first_line
 from obygaze_features.errors import BackboneError
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from obygaze_features.backbones.preprocess import CLIP_TORCHVISION, Preprocessing
 from obygaze_features.backbones.readers import FrameReader, ImageReader
+from obygaze_features.common.names import unknown_name
 from obygaze_features.common.plugins import describe_error
-from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec

@@ -19,6 +19,7 @@ from obygaze_features.backbones.checkpoints import (
 from obygaze_features.backbones.devices import PRECISIONS, choose_device, move_to_device
 from obygaze_features.backbones.registry import known_checkpoints
 from obygaze_features.backbones.weights import sha256_of_files, sha256_of_module
+from obygaze_features.common.names import as_list
 from obygaze_features.common.plugins import (
     OBJECT,
     describe_error,
@@ -26,7 +27,6 @@ from obygaze_features.common.plugins import (
     package_of,
     package_versions,
 )
-from obygaze_features.common.text import as_list
 from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec

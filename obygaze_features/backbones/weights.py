@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.network_config import check_size, loading, read_config
-from obygaze_features.common.files import new_folder, read_json
+from obygaze_features.common.files import new_folder, read_json, sha256_of_text
 from obygaze_features.common.package import cache_folder, need
-from obygaze_features.common.text import sha256_of_text
 from obygaze_features.errors import BackboneError, OutputExists, translate
 
 if TYPE_CHECKING:

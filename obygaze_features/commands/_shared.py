@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import click
 
 from obygaze_features.common.cli import PATH, echo
-from obygaze_features.common.text import group_by, join_some
+from obygaze_features.common.formatting import join_some
+from obygaze_features.common.grouping import group_by
 
 MAX_FAILURES_SHOWN = 20
 """The maximum number of reasons for failures that are shown in the terminal."""

@@ -28,7 +28,7 @@ from obygaze_features.common.cli import (
     overwrite_option,
     show,
 )
-from obygaze_features.common.text import counted, format_time
+from obygaze_features.common.formatting import counted, format_time
 from obygaze_features.errors import AnnotationError
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from obygaze_features.common.cli import (
     output_option,
     show,
 )
-from obygaze_features.common.text import counted
+from obygaze_features.common.formatting import counted
 from obygaze_features.errors import UsageError, VideoError
 
 

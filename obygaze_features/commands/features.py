@@ -24,7 +24,7 @@ from obygaze_features.common.cli import (
     overwrite_option,
     show,
 )
-from obygaze_features.common.text import unknown_name
+from obygaze_features.common.names import unknown_name
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from obygaze_features.common.cli import (
     overwrite_option,
     show,
 )
-from obygaze_features.common.text import counted, join_some
+from obygaze_features.common.formatting import counted, join_some
 from obygaze_features.errors import ManifestError
 from obygaze_features.items.items import group_noun
 from obygaze_features.manifests.splits import whole_groups

@@ -23,7 +23,7 @@ from obygaze_features.common.cli import (
     output_options,
     show,
 )
-from obygaze_features.common.text import counted, join_some
+from obygaze_features.common.formatting import counted, join_some
 from obygaze_features.errors import OutputExists, StoreError, UsageError
 
 

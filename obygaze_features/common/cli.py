@@ -18,7 +18,7 @@ import click
 
 from obygaze_features.common.package import OPTIONAL, missing
 from obygaze_features.common.printer import Result, describe
-from obygaze_features.common.text import printable, redact_url
+from obygaze_features.common.redaction import printable, redact_url
 from obygaze_features.errors import ObygazeError, UsageError
 
 MAX_ERROR = 1500

@@ -18,8 +18,9 @@ from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 from obygaze_features.common.files import VIDEO_SUFFIXES
+from obygaze_features.common.formatting import format_size, shorten
+from obygaze_features.common.names import as_list
 from obygaze_features.common.package import obygaze_version
-from obygaze_features.common.text import as_list, format_size, shorten
 from obygaze_features.errors import ObygazeError, translate
 
 #: The maximum size of an ELAN file. A film with a thousand segments takes half a megabyte.

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from obygaze_features.common.elan import clean
 from obygaze_features.common.files import refuse_to_overwrite, require_suffix, write_bytes
+from obygaze_features.common.formatting import format_time
 from obygaze_features.common.package import need
-from obygaze_features.common.text import format_time
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,7 +21,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.text import find_closest, join_some
+from obygaze_features.common.formatting import join_some
+from obygaze_features.common.names import find_closest
 from obygaze_features.errors import ObygazeError, OutputExists, UsageError, translate
 
 VIDEO_SUFFIXES = frozenset([
@@ -325,6 +326,11 @@ def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file as 64 hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_of_text(text: str) -> str:
+    """Return the SHA-256 of a text in UTF-8 as 64 hexadecimal digits."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def to_json(value: Any) -> str:

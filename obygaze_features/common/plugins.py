@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint, packages_distributions, version
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.text import first_line
+from obygaze_features.common.formatting import first_line
 from obygaze_features.errors import ObygazeError
 
 MAX_LETTERS = 300

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from obygaze_features.common.text import join_some
+from obygaze_features.common.formatting import join_some
 
 Result = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """The result of a command: facts and rows, or only rows."""

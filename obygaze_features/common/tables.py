@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TextIO, TypeVar
 
 from obygaze_features.common.files import describe_absent, require_readable
-from obygaze_features.common.text import as_list, join_some, unknown_name
+from obygaze_features.common.formatting import join_some
+from obygaze_features.common.names import as_list, unknown_name
 from obygaze_features.errors import ManifestError, UsageError, translate
 
 DELIMITERS = (",", ";", "\t", "|")
@@ -120,15 +121,11 @@ def read_table(
 
 def _clean(table: Table) -> Table:
     """Return a table without blank rows and without the escapes of `format_spreadsheet`."""
-    if not any(map(all, table.columns.values())):
-        rows = enumerate(zip(*table.columns.values(), strict=True))
-        table = table.select(table.columns, [row for row, values in rows if any(values)])
-
+    rows = enumerate(zip(*table.columns.values(), strict=True))
+    table = table.select(table.columns, [row for row, cells in rows if any(cells)])
     columns = {}
     for name, cells in table.columns.items():
-        if "'" in "".join(cells):
-            cells = list(map(unescape_formula, cells))
-        columns[unescape_formula(name)] = cells
+        columns[unescape_formula(name)] = list(map(unescape_formula, cells))
     return replace(table, columns=columns)
 
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.text import MAX_TIME_S
+from obygaze_features.common.formatting import MAX_TIME_S
 from obygaze_features.errors import VideoError
 from obygaze_features.sampling import Samples
 from obygaze_features.video.worker import HEARTBEAT, MORE, READY, Memory

@@ -14,7 +14,7 @@ from obygaze_features.backbones.devices import describe_device
 from obygaze_features.backbones.load import resample
 from obygaze_features.backbones.readers import SoundReader
 from obygaze_features.common.files import require_folder_name
-from obygaze_features.common.text import as_list, unknown_name
+from obygaze_features.common.names import as_list, unknown_name
 from obygaze_features.errors import ObygazeError, OutputExists, UsageError
 from obygaze_features.extraction.job import (
     Job,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from obygaze_features.common.text import join_some
+from obygaze_features.common.formatting import join_some
 from obygaze_features.errors import VideoError
 from obygaze_features.extraction.job import Job
 from obygaze_features.items.items import Item, media_stem

@@ -12,9 +12,10 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.formatting import join_some, shorten
+from obygaze_features.common.names import as_list, caseless, unknown_name
 from obygaze_features.common.package import reference_file
 from obygaze_features.common.tables import read_table
-from obygaze_features.common.text import as_list, caseless, join_some, shorten, unknown_name
 from obygaze_features.errors import UsageError
 from obygaze_features.items.items import Items
 

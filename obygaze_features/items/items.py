@@ -18,15 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.files import sha256_of_text
+from obygaze_features.common.formatting import MAX_TIME_S, join_some, shorten
+from obygaze_features.common.grouping import group_by
+from obygaze_features.common.names import unknown_name
 from obygaze_features.common.tables import Table, format_table, map_cells
-from obygaze_features.common.text import (
-    MAX_TIME_S,
-    group_by,
-    join_some,
-    sha256_of_text,
-    shorten,
-    unknown_name,
-)
 from obygaze_features.errors import ManifestError, UnknownItem
 
 KINDS = ("clip", "image", "text")

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from obygaze_features.common.files import VIDEO_SUFFIXES, require_folder
-from obygaze_features.common.text import caseless, composed, group_by
+from obygaze_features.common.grouping import group_by
+from obygaze_features.common.names import caseless, composed
 from obygaze_features.errors import VideoError, translate
 from obygaze_features.items.items import Item, id_problem, media_stem, safe_id
 

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 import msgspec
 
 from obygaze_features.common.files import describe_absent, read_json, read_toml
+from obygaze_features.common.names import unknown_name
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table, format_table, map_cells
-from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ManifestError, errors_as, translate
 from obygaze_features.items.items import pick_rows
 

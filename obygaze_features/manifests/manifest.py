@@ -23,8 +23,9 @@ from obygaze_features.common.files import (
     write_files,
     write_text,
 )
+from obygaze_features.common.formatting import counted
+from obygaze_features.common.names import as_list
 from obygaze_features.common.tables import Table, parse_table, read_table
-from obygaze_features.common.text import as_list, counted
 from obygaze_features.errors import ManifestError, UsageError, translate
 from obygaze_features.items.films import select_rows
 from obygaze_features.items.items import Item, Items, id_problem

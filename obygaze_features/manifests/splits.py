@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.formatting import join_some, shorten
 from obygaze_features.common.tables import Table, format_table
-from obygaze_features.common.text import join_some, shorten
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items.items import Items, group_noun, safe_id
 from obygaze_features.manifests.labels import IdTable, map_column, read_ids

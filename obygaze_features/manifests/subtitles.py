@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from obygaze_features.common.files import read_bytes
-from obygaze_features.common.text import composed, group_by
+from obygaze_features.common.grouping import group_by
+from obygaze_features.common.names import composed
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items.films import film_titles, match_films
 from obygaze_features.items.items import WITHHELD, Items, media_stem

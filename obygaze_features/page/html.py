@@ -12,7 +12,7 @@ from typing import Any
 
 from obygaze_features.common.figures import COLOURS
 from obygaze_features.common.files import require_plain_file
-from obygaze_features.common.text import format_number
+from obygaze_features.common.formatting import format_number
 from obygaze_features.errors import UsageError
 
 _HERE = Path(__file__).parent

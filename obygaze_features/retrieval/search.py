@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from obygaze_features.common.files import new_file, require_suffix
-from obygaze_features.common.text import counted, format_time, shorten
+from obygaze_features.common.formatting import counted, format_time, shorten
 from obygaze_features.errors import BackboneError, UsageError, translate
 from obygaze_features.items.films import distinct_titles, film_titles, find_films
 from obygaze_features.page.html import Html, document, html, read_thumbnails

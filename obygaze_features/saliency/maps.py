@@ -27,9 +27,10 @@ from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.backbones.devices import arithmetic, explain_out_of_memory
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.common.files import new_folder, to_json, write_text
+from obygaze_features.common.formatting import counted, shorten
+from obygaze_features.common.names import file_names, unknown_name
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import format_rows
-from obygaze_features.common.text import counted, file_names, shorten, unknown_name
 from obygaze_features.errors import UsageError, VideoError
 from obygaze_features.extraction.job import check_items
 from obygaze_features.extraction.reader import portable_reason, read_picture

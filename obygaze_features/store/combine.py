@@ -20,8 +20,8 @@ from obygaze_features.items.items import Item, Items
 from obygaze_features.store.diff import BATCH_ROWS, read_probe, require_same
 from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import Status
-from obygaze_features.store.reader import Rows, Store, StoreLike, open_store
 from obygaze_features.store.rows import group_places
+from obygaze_features.store.store import Rows, Store, StoreLike, open_store
 from obygaze_features.store.writer import (
     Outcome,
     Values,

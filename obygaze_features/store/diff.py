@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.formatting import join_some
 from obygaze_features.common.progress import progress
-from obygaze_features.common.text import join_some
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.reader import Store, StoreLike, open_store
 from obygaze_features.store.rows import Shard
 from obygaze_features.store.shards import ShardLayout
+from obygaze_features.store.store import Store, StoreLike, open_store
 
 SAME_RECIPE = ("backbone", "preprocessing", "precision", "arrays")
 """The attributes that must be equal for rows to belong together."""
@@ -128,9 +128,11 @@ def read_probe(store: Store) -> dict[str, NDArray[Any]]:
         name = f"{fmt.PROBE}/{fmt.shard_name(spec, 0)}"
         try:
             shard = Shard(store.location, name, ShardLayout(spec, 1))
-            probe[spec.name] = shard.read(np.zeros(1, np.intp))[0]
+            [data] = store.location.read_parts([shard.part(0)])
         except FileNotFoundError:
             continue
+        content = shard.decode(0, np.frombuffer(data, np.uint8))
+        probe[spec.name] = content.view(spec.dtype).reshape(spec.shape)
     return probe
 
 

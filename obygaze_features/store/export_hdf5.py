@@ -7,11 +7,11 @@ import shutil
 from pathlib import Path
 
 from obygaze_features.common.files import disk_errors, new_file, require_suffix
+from obygaze_features.common.formatting import format_size
 from obygaze_features.common.progress import progress
-from obygaze_features.common.text import format_size
 from obygaze_features.errors import StoreError, translate
 from obygaze_features.store import format as fmt
-from obygaze_features.store.reader import PART_BYTES, StoreLike, open_store
+from obygaze_features.store.store import PART_BYTES, StoreLike, open_store
 
 
 def export(store: StoreLike, output: Path | str, *, overwrite: bool = False) -> Path:

@@ -25,20 +25,21 @@ from obygaze_features.common.files import (
     make_read_only,
     new_folder,
     require_plain_file,
+    sha256_of_text,
     to_json,
     write_text,
 )
+from obygaze_features.common.names import unknown_name
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import format_table, map_cells
-from obygaze_features.common.text import sha256_of_text, unknown_name
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.diff import read_probe
 from obygaze_features.store.files import StoreFile
 from obygaze_features.store.format import ArraySpec, Status
 from obygaze_features.store.metadata import DamagedFile, check_attributes, read_checksums
-from obygaze_features.store.reader import PART_BYTES, Store, StoreLike, open_store
 from obygaze_features.store.shards import ShardLayout, write_shard
+from obygaze_features.store.store import PART_BYTES, Store, StoreLike, open_store
 from obygaze_features.store.writer import append_to_log, finish_moves, write_arrays, write_checksums
 
 TEXTS = ("name", "licence", "citation")

@@ -26,17 +26,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import read_toml
+from obygaze_features.common.formatting import shorten
 from obygaze_features.common.package import need
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import read_table
-from obygaze_features.common.text import shorten
 from obygaze_features.errors import ObygazeError, StoreError, UsageError, translate
 from obygaze_features.items.media import MediaFolder, id_of_name
 from obygaze_features.store import format as fmt
 from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import ArraySpec, Recipe, Status
 from obygaze_features.store.metadata import UNKNOWN
-from obygaze_features.store.reader import PART_BYTES, Store, open_store
+from obygaze_features.store.store import PART_BYTES, Store, open_store
 from obygaze_features.store.writer import (
     Done,
     Failed,

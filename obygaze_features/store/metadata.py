@@ -22,12 +22,12 @@ from obygaze_features.errors import StoreError, errors_as, translate
 from obygaze_features.store import format as fmt
 from obygaze_features.store.files import Folder, Location, StoreFile
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
-from obygaze_features.store.shards import CHECKSUM_BYTES, ShardLayout, checksum
+from obygaze_features.store.shards import CHECKSUM_BYTES, ShardLayout, is_intact
 
 if TYPE_CHECKING:
     from obygaze_features.common.tables import Table
     from obygaze_features.items.items import Items
-    from obygaze_features.store.reader import Store
+    from obygaze_features.store.store import Store
 
 _BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 _ZSTD = {"name": "zstd", "configuration": {"level": fmt.ZSTD_LEVEL, "checksum": False}}
@@ -254,6 +254,6 @@ def read_bytes_array(file: StoreFile, n: int, width: int | None = None) -> NDArr
         width = max(1, (len(data) - CHECKSUM_BYTES) // n)
     if len(data) != n * width + CHECKSUM_BYTES:
         raise DamagedFile(file, "it has the wrong length")
-    if checksum(data[:-CHECKSUM_BYTES]) != data[-CHECKSUM_BYTES:]:
+    if not is_intact(data):
         raise DamagedFile(file, "its checksum is wrong")
     return np.frombuffer(data, np.uint8, n * width).reshape(n, width)

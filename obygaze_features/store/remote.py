@@ -23,9 +23,10 @@ from urllib.request import getproxies
 
 import msgspec
 
+from obygaze_features.common.formatting import format_size, shorten
 from obygaze_features.common.package import need
 from obygaze_features.common.progress import progress
-from obygaze_features.common.text import format_size, redact, redact_url, shorten
+from obygaze_features.common.redaction import redact, redact_url
 from obygaze_features.errors import ObygazeError, StoreError, UsageError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.files import MAX_JSON_BYTES, PIECE_BYTES, Location, Part

@@ -28,6 +28,8 @@ CHECKSUM_BYTES = 4
 BUFFER_BYTES = 1 << 20
 """The size of the pieces in which a shard is written."""
 ABSENT = np.uint64(2**64 - 1)
+RESIDUE = 0x48674BC7
+"""The CRC-32C of any bytes that are followed by their own CRC-32C."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class ShardLayout:
         """The type of the numbers on disk."""
         return np.dtype(self.spec.dtype).newbyteorder("<")
 
-    @property
+    @cached_property
     def chunks(self) -> int:
         """The number of chunks per shard, including absent ones."""
         return self.shard_rows // self.chunk_rows
@@ -73,6 +75,14 @@ class ShardLayout:
     def chunk_bytes(self) -> int:
         """The size of one chunk in bytes, without its checksum."""
         return self.chunk_rows * self.spec.row_bytes
+
+    @cached_property
+    def lengths(self) -> range:
+        """The possible sizes of a chunk in a file, with its checksum."""
+        if not self.compressed:
+            return range(self.chunk_bytes + CHECKSUM_BYTES, self.chunk_bytes + CHECKSUM_BYTES + 1)
+        # Data that cannot be compressed grows a little.
+        return range(CHECKSUM_BYTES, self.chunk_bytes + self.chunk_bytes // 128 + 1024)
 
 
 def write_shard(path: Path, chunks: Iterable[NDArray[Any] | None], layout: ShardLayout) -> str:
@@ -103,6 +113,11 @@ def write_shard(path: Path, chunks: Iterable[NDArray[Any] | None], layout: Shard
         digest.update(table)
         file.write(table)
     return digest.hexdigest()
+
+
+def is_intact(data: Any) -> bool:
+    """Return True if bytes, or a read-only array, end in the checksum of the rest."""
+    return bool(google_crc32c.value(data) == RESIDUE)
 
 
 def checksum(data: Any) -> bytes:

@@ -28,14 +28,14 @@ from obygaze_features.common.files import (
 )
 from obygaze_features.common.package import need
 from obygaze_features.common.progress import progress
+from obygaze_features.common.redaction import redact_url
 from obygaze_features.common.resume import is_resumable, only_process
-from obygaze_features.common.text import redact_url
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.files import Folder, Location, is_url, require_store_name
 from obygaze_features.store.metadata import read_checksums
-from obygaze_features.store.reader import Store, StoreLike, open_store
 from obygaze_features.store.remote import Remote, hub_repository, one_line_errors
+from obygaze_features.store.store import Store, StoreLike, open_store
 from obygaze_features.store.verify import compare_files, compare_list
 
 

@@ -22,9 +22,9 @@ from obygaze_features.store.combine import NO_SOURCE, Plan, write_plan
 from obygaze_features.store.files import Location, sha256_at
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.metadata import DamagedFile, read_checksums
-from obygaze_features.store.reader import Rows, Store, StoreLike, location_of, open_store
 from obygaze_features.store.rows import group_places
 from obygaze_features.store.shards import ShardLayout
+from obygaze_features.store.store import Rows, Store, StoreLike, location_of, open_store
 from obygaze_features.store.writer import Values
 
 _MISSING = "it is missing"

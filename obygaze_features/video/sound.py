@@ -21,7 +21,7 @@ from av.audio.frame import AudioFrame
 from av.audio.stream import AudioStream
 from av.container import InputContainer
 
-from obygaze_features.common.text import counted
+from obygaze_features.common.formatting import counted
 from obygaze_features.errors import VideoError
 from obygaze_features.sampling import Samples
 from obygaze_features.video.index import MAX_BEYOND_S, TIMED, Tick, decode_packet, open_media

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
-from obygaze_features.common.text import counted, join_some, shorten
+from obygaze_features.common.formatting import counted, join_some, shorten
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import group_noun, require_same_clips, safe_id
 from obygaze_features.manifests import (

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.common.text import join_some
+from obygaze_features.common.formatting import join_some
 
 if TYPE_CHECKING:
     from obygaze_features.manifests import Items

@@ -22,7 +22,8 @@ import numpy as np
 from sklearn.model_selection import BaseCrossValidator, check_cv
 from sklearn.utils import check_random_state, column_or_1d, indexable
 
-from obygaze_features.common.text import counted, unknown_name
+from obygaze_features.common.formatting import counted
+from obygaze_features.common.names import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.folds import (
     BALANCE,

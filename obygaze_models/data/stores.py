@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from obygaze_features.common.text import counted, unknown_name
+from obygaze_features.common.formatting import counted
+from obygaze_features.common.names import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import require_same_clips
 from obygaze_features.manifests import Items

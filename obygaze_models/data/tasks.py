@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from obygaze_features.common.text import as_list, unknown_name
+from obygaze_features.common.names import as_list, unknown_name
 from obygaze_features.errors import ExperimentError, errors_as
 from obygaze_models.data.targets import (
     CARRIERS,

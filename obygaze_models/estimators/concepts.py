@@ -15,7 +15,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from obygaze_features.common.text import counted, unknown_name
+from obygaze_features.common.formatting import counted
+from obygaze_features.common.names import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.run_warning import RunWarning
 from obygaze_models.estimators.classes import Chance, check_both

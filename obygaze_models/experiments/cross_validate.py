@@ -33,10 +33,10 @@ from obygaze_features.common.files import (
     read_bytes,
     write_text,
 )
+from obygaze_features.common.formatting import counted
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.progress import progress
 from obygaze_features.common.resume import is_resumable, only_process
-from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
 from obygaze_features.manifests.splits import overlapping
 from obygaze_models.data.dataset import ClipDataset

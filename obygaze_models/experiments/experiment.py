@@ -12,7 +12,7 @@ from msgspec.structs import force_setattr
 from sklearn.base import is_regressor
 
 from obygaze_features.common.files import read_toml
-from obygaze_features.common.text import unknown_name
+from obygaze_features.common.names import unknown_name
 from obygaze_features.errors import ExperimentError, errors_as, translate
 from obygaze_features.manifests import LabelScheme
 from obygaze_features.store.files import is_url

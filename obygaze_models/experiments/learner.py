@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from sklearn.base import is_classifier, is_regressor
 
-from obygaze_features.common.text import shorten
+from obygaze_features.common.formatting import shorten
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.tasks import Task
 from obygaze_models.estimators.baselines import GUESSES

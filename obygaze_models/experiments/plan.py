@@ -13,8 +13,9 @@ import joblib
 import numpy as np
 import pandas as pd
 
+from obygaze_features.common.formatting import shorten
+from obygaze_features.common.names import file_names
 from obygaze_features.common.plugins import one_line
-from obygaze_features.common.text import file_names, shorten
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_models.data.dataset import ClipDataset

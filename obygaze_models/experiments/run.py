@@ -12,8 +12,9 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from obygaze_features.common.formatting import counted
 from obygaze_features.common.plugins import one_line
-from obygaze_features.common.text import counted, redact_url
+from obygaze_features.common.redaction import redact_url
 from obygaze_features.errors import ExperimentError, translate
 from obygaze_features.items.items import group_noun
 from obygaze_features.manifests import Manifest, Split, stratified

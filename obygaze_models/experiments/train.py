@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from obygaze_features.common.names import unknown_name
 from obygaze_features.common.plugins import one_line
-from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.folds import Fold, balanced
 from obygaze_models.data.tasks import Task

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 from sklearn.preprocessing import normalize
 
-from obygaze_features.common.text import counted, group_by, join_some
+from obygaze_features.common.formatting import counted, join_some
+from obygaze_features.common.grouping import group_by
 from obygaze_features.items.items import group_noun
 from obygaze_models.data.run_warning import (
     RunWarning,

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from obygaze_features.common.formatting import counted
 from obygaze_features.common.tables import format_spreadsheet
-from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.items.items import format_seconds, name_film
 from obygaze_features.manifests import Item, Items

@@ -17,7 +17,7 @@ from obygaze_features.common.figures import (
     level_colours,
     wrap,
 )
-from obygaze_features.common.text import format_number
+from obygaze_features.common.formatting import format_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

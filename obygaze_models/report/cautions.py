@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from obygaze_features.common.text import join_some
+from obygaze_features.common.formatting import join_some
 from obygaze_models.results.run import Run
 
 GRAVE = ("synthetic", "leak")

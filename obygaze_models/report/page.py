@@ -9,8 +9,8 @@ from typing import Any
 
 from obygaze_features.annotations.agreement_measures import confusion
 from obygaze_features.common.files import refuse_to_overwrite, require_suffix, write_text
+from obygaze_features.common.formatting import counted, format_number, format_time
 from obygaze_features.common.package import need
-from obygaze_features.common.text import counted, format_number, format_time
 from obygaze_features.page.html import Html, document, number, read_thumbnails, script_json
 from obygaze_models.report.cautions import alarms, cautions
 from obygaze_models.report.explorer import explorer_data

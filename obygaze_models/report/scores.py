@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from obygaze_features.common.text import group_by
+from obygaze_features.common.grouping import group_by
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.tasks import Task
 from obygaze_models.report.sources import Labels

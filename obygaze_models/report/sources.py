@@ -14,8 +14,8 @@ from obygaze_features import Manifest, Timelines
 from obygaze_features.annotations.merge import MERGED, merge_labels
 from obygaze_features.annotations.project import project
 from obygaze_features.common.figures import level_colour_names
+from obygaze_features.common.grouping import group_by
 from obygaze_features.common.package import obygaze_version, reference_json
-from obygaze_features.common.text import group_by
 from obygaze_features.errors import ExperimentError, ObygazeError
 from obygaze_features.items.films import distinct_titles
 from obygaze_features.manifests import LabelSet

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pandas as pd
 
 from obygaze_features import Timelines
-from obygaze_features.common.text import join_some
+from obygaze_features.common.formatting import join_some
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.items.items import Item, safe_ids
 from obygaze_features.items.media import find_videos

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
+from obygaze_features.common.formatting import counted
+from obygaze_features.common.grouping import group_by
+from obygaze_features.common.names import unknown_name
 from obygaze_features.common.printer import align_rows, fill
-from obygaze_features.common.text import counted, group_by, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.run_warning import RunWarning, leak_warning, unique_warnings
 from obygaze_models.results.run import AnyRun, Run, load_run

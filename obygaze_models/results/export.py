@@ -10,7 +10,9 @@ import numpy as np
 import pandas as pd
 
 from obygaze_features.common.elan import Annotation, Document, Tier, milliseconds, to_eaf
-from obygaze_features.common.text import file_names, format_signed, group_by
+from obygaze_features.common.formatting import format_signed
+from obygaze_features.common.grouping import group_by
+from obygaze_features.common.names import file_names
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import media_stem
 from obygaze_features.manifests import Items

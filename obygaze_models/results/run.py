@@ -39,9 +39,10 @@ from obygaze_features.common.files import (
     to_json,
     write_text,
 )
+from obygaze_features.common.formatting import join_some
+from obygaze_features.common.names import unknown_name
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.resume import is_resumable
-from obygaze_features.common.text import join_some, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.films import film_titles
 from obygaze_features.items.items import group_noun

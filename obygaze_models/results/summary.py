@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
+from obygaze_features.common.formatting import counted, join_some
 from obygaze_features.common.printer import describe, fill
-from obygaze_features.common.text import counted, join_some
 from obygaze_features.items.items import group_noun
 from obygaze_models.results.annotators import compare_with_each
 from obygaze_models.results.run import Run, describe_unused

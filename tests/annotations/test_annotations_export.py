@@ -12,7 +12,7 @@ from obygaze_features.annotations import Film, Remark, Segment
 from obygaze_features.annotations.export_elan import elan_files
 from obygaze_features.common.elan import Document, to_eaf
 from obygaze_features.common.files import write_files
-from obygaze_features.common.text import file_names
+from obygaze_features.common.names import file_names
 from obygaze_features.errors import OutputExists
 from obygaze_features.manifests import Item, Items, LabelSet
 from tests.kit.files import refused, write

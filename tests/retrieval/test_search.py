@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import obygaze_features as of
-from obygaze_features.common.text import format_time
+from obygaze_features.common.formatting import format_time
 from obygaze_features.errors import BackboneError, ObygazeError, UsageError
 from obygaze_features.manifests import Item, Items
 from obygaze_features.store import nearest as nearest_module

@@ -23,7 +23,7 @@ from obygaze_features.store import format as fmt
 from obygaze_features.store import rows as reading
 from obygaze_features.store.files import Folder
 from obygaze_features.store.finalise import finalise
-from obygaze_features.store.rows import Shard
+from obygaze_features.store.store import Store
 from tests.kit import store as toys
 from tests.kit.servers import serve
 from tests.kit.store import final_state, numbers, open_state
@@ -85,15 +85,9 @@ def test_every_reader_agrees_on_any_store(
             np.testing.assert_array_equal(rows, values[done])
             plain = zarr.open_array(path / "native", mode="r")
             np.testing.assert_array_equal(plain[:], expected)
-            # In ranges, like compressed and remote stores.
-            stored = store.stored("native")
-            size = stored.shard_rows
-            for shard in {row // size for row in done}:
-                rows = np.array([row % size for row in done if row // size == shard], np.intp)
-                name = fmt.shard_name(stored.spec, shard)
-                np.testing.assert_array_equal(
-                    Shard(InRanges(path), name, stored).read(rows), values[rows + shard * size]
-                )
+            ranges = Store(InRanges(path))  # like remote stores
+            np.testing.assert_array_equal(ranges.read("native", missing="nan"), expected)
+            np.testing.assert_array_equal(ranges.read("native", wanted_ids), values[asked])
         reasons = {f"tt{row:03}": f"row {row} is broken" for row in failed if row in missing}
         left = {i: text for i, text in reasons.items() if int(i[2:]) // block_rows not in todo}
         assert open_store(source).failures == left
@@ -157,14 +151,6 @@ def test_a_staged_shard_is_read_before_the_one_that_it_replaces(source, tmp_path
     with serve(tmp_path) as served:
         for address in (source, f"{served.url}/toy.zarr"):
             assert open_store(address)["tt000"]["native"].tolist() == [1, 1, 1]
-
-
-def test_a_final_store_with_failed_rows_is_mapped(source, monkeypatch):
-    """Its shards lack chunks, so that a row's chunk is not where its number says."""
-    path = final_state(source, source.with_name("final.zarr"), 6, 1)
-    monkeypatch.setattr(reading, "read_chunks", None)  # the way in ranges
-    rows = open_store(path).read("frames", missing="drop")
-    np.testing.assert_array_equal(rows, VALUES["frames"][DONE])
 
 
 NATIVE = lambda ids: lambda store: store.read("native", ids)  # noqa: E731
@@ -319,7 +305,7 @@ def test_reading_loads_few_of_our_modules(final_store: Path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = done.stdout.split()
-    assert "obygaze_features.store.reader" in loaded
+    assert "obygaze_features.store.store" in loaded
     assert len(loaded) <= 15, loaded
 
 

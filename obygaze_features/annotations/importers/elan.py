@@ -19,7 +19,7 @@ from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import ORIGIN, Film, Films, Segment, Timelines
 from obygaze_features.common.elan import Annotation, Document, read_eaf
 from obygaze_features.common.files import parse_json
-from obygaze_features.common.text import join_some, shorten
+from obygaze_features.common.formatting import join_some, shorten
 from obygaze_features.errors import AnnotationError, ManifestError, errors_as
 from obygaze_features.items.items import safe_id
 from obygaze_features.manifests.labels import (

@@ -9,8 +9,8 @@ from pathlib import Path
 from obygaze_features.annotations.build import build_timelines, read_films
 from obygaze_features.annotations.importers.csv_table import read_rows
 from obygaze_features.annotations.timelines import Film, Films, Timelines
+from obygaze_features.common.formatting import shorten
 from obygaze_features.common.tables import read_mapped_table
-from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError
 from obygaze_features.items.films import known_titles
 from obygaze_features.manifests.importers.reading import parse_list, published, source_or_download

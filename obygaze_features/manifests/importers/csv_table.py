@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from obygaze_features.common.formatting import join_some
 from obygaze_features.common.tables import Table, map_cells, read_mapped_table
-from obygaze_features.common.text import join_some
 from obygaze_features.errors import ManifestError
 from obygaze_features.items import items
 from obygaze_features.items.items import (

@@ -11,8 +11,8 @@ from collections.abc import Set
 from dataclasses import replace
 from pathlib import Path
 
+from obygaze_features.common.names import unknown_name
 from obygaze_features.common.tables import read_table
-from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import ManifestError
 from obygaze_features.items.items import Items
 from obygaze_features.manifests.importers.reading import parse_list, published, source_or_download

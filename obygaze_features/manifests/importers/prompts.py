@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from obygaze_features.common.files import read_json
+from obygaze_features.common.files import read_json, sha256_of_text
+from obygaze_features.common.names import as_list
 from obygaze_features.common.package import reference_file
 from obygaze_features.common.tables import Table, read_table
-from obygaze_features.common.text import as_list, sha256_of_text
 from obygaze_features.errors import ManifestError, UsageError, translate
 from obygaze_features.items import items
 from obygaze_features.items.items import MAX_ID_LENGTH, Item, Items, safe_id

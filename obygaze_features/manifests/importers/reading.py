@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from obygaze_features.common.formatting import MAX_TIME_S, shorten
 from obygaze_features.common.package import reference_json
-from obygaze_features.common.text import MAX_TIME_S, shorten
 from obygaze_features.errors import ManifestError
 from obygaze_features.items.items import format_seconds, name_film
 from obygaze_features.items.media import MEDIA_SUFFIXES, item_of_file, relative_path

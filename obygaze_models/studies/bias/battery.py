@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from obygaze_features.common.names import as_list, unknown_name
 from obygaze_features.common.package import reference_file
-from obygaze_features.common.text import as_list, unknown_name
 from obygaze_features.errors import BiasError, UsageError
 from obygaze_models.scoring.metrics import Array
 from obygaze_models.studies.bias.association import Settings, associate, associate_each

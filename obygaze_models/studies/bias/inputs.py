@@ -13,9 +13,10 @@ import msgspec
 import numpy as np
 
 from obygaze_features.common.files import read_json
+from obygaze_features.common.formatting import shorten
+from obygaze_features.common.names import unknown_name
 from obygaze_features.common.package import reference_file
 from obygaze_features.common.tables import Table
-from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import BiasError, translate
 from obygaze_features.items.items import require_same_clips
 from obygaze_features.manifests import Items, Manifest

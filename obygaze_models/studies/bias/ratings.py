@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from obygaze_features.common.formatting import shorten
+from obygaze_features.common.names import unknown_name
 from obygaze_features.common.tables import Table, read_table
-from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import BiasError
 from obygaze_features.manifests.labels import read_ids
 from obygaze_models.studies.bias.inputs import numbers

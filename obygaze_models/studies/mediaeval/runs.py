@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import read_bytes, refuse_to_overwrite, write_text
+from obygaze_features.common.formatting import shorten
+from obygaze_features.common.names import unknown_name
 from obygaze_features.common.tables import Table, read_table
-from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.labels import map_column

@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 from obygaze_features.common.figures import SERIES, SOFT
-from obygaze_features.common.text import group_by
+from obygaze_features.common.grouping import group_by
 from obygaze_models.data.targets import NEGATIVES
 from obygaze_models.figures.dots import Dot, Series, dot_plot
 from obygaze_models.scoring.metrics import baselines

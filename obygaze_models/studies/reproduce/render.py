@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pandas import DataFrame
 
+from obygaze_features.common.formatting import format_signed
 from obygaze_features.common.printer import align
 from obygaze_features.common.tables import escape_formula
-from obygaze_features.common.text import format_signed
 from obygaze_models.data.run_warning import RunWarning
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from joblib import Parallel, delayed
 
 from obygaze_features.common.figures import save_figure
 from obygaze_features.common.files import new_folder, to_json, write_text
+from obygaze_features.common.grouping import group_by
+from obygaze_features.common.names import as_list, unknown_name
 from obygaze_features.common.package import need, obygaze_version, reference_json, usable_cores
-from obygaze_features.common.text import as_list, group_by, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.run_warning import RunWarning, origin_warnings, unique_warnings
 from obygaze_models.data.stores import fingerprint, open_stores

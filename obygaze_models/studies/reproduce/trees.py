@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
-from obygaze_features.common.text import format_number
+from obygaze_features.common.formatting import format_number
 from obygaze_models.figures.dots import Dot, Series, dot_plot
 from obygaze_models.saved.model import load_model
 from obygaze_models.studies.reproduce.context import Part, ReproductionContext, Runs

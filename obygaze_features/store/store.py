@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.text import as_list, unknown_name
+from obygaze_features.common.names import as_list, unknown_name
 from obygaze_features.errors import StoreError, UnknownItem, UsageError, translate
 from obygaze_features.store import format as fmt
 from obygaze_features.store.files import MAX_JSON_BYTES, Folder, Location, StoreFile, Zip, is_url
@@ -364,7 +364,7 @@ class Store:
             ids = self.done_ids()
         ids = as_list(ids)
         self._require_done(self.find_rows(ids), ids)
-        return StoreDataset(self, array, ids)
+        return StoreDataset(partial(self.read, array), ids)
 
     # Internals
 
@@ -385,7 +385,7 @@ class Store:
 
     @cached_property
     def _row_reader(self) -> RowReader:
-        return RowReader(self)
+        return RowReader(self.location, lambda block: self.records.get(block))
 
     def _are_done(self, rows: Rows) -> NDArray[np.bool_]:
         """Return a mask of the rows that are done; a negative row never is."""
