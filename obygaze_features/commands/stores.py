@@ -25,6 +25,7 @@ from obygaze_features.common.cli import (
 )
 from obygaze_features.common.formatting import counted, join_some
 from obygaze_features.errors import OutputExists, StoreError, UsageError
+from obygaze_features.store.format import PARQUET
 
 
 @click.group(cls=HeadedGroup, daily=["info", "finalise", "push", "pull", "search"])
@@ -79,6 +80,9 @@ def finalise(store: Path, as_json: bool, **options: bool) -> None:
       obygaze stores finalise stores/xclip.zarr
     """
     show(_measure(of.finalise(store, **options)), as_json)
+    if not (store / PARQUET).exists():
+        remedy = f"pip install 'obygaze[remote]', obygaze stores repair {store} --reopen"
+        echo(f"{store} has no {PARQUET} for load_dataset. To add it: {remedy}", err=True)
 
 
 @stores.command("set")

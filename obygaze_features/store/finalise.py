@@ -8,6 +8,7 @@ The card, README.md, contains only facts from the store, so equal stores get equ
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -32,12 +33,13 @@ from obygaze_features.common.files import (
 from obygaze_features.common.names import unknown_name
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import format_table, map_cells
-from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.errors import MissingExtra, StoreError, UsageError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.diff import read_probe
 from obygaze_features.store.files import StoreFile
 from obygaze_features.store.format import ArraySpec, Status
 from obygaze_features.store.metadata import DamagedFile, check_attributes, read_checksums
+from obygaze_features.store.parquet import write_parquet
 from obygaze_features.store.shards import ShardLayout, write_shard
 from obygaze_features.store.store import PART_BYTES, Store, StoreLike, open_store
 from obygaze_features.store.writer import append_to_log, finish_moves, write_arrays, write_checksums
@@ -55,7 +57,8 @@ HUB_LICENCES = (
 def finalise(store: StoreLike, *, allow_incomplete: bool = False) -> Store:
     """Make a store read-only, with large shards, a dataset card and checksums.
 
-    Does nothing if the store is already final. The checksum of every row is verified. If a row is
+    If pyarrow is installed, the store gets a file that ``datasets.load_dataset`` opens. Does
+    nothing if the store is already final. The checksum of every row is verified. If a row is
     damaged or (without `allow_incomplete`) still to do, raises `StoreError` and changes no row. No
     process may be writing to the store.
 
@@ -110,14 +113,12 @@ def set_texts(store: StoreLike, texts: Mapping[str, str]) -> Store:
         if store.is_final:
             store.attributes |= texts
             files[fmt.CARD] = _readme(store)
-        for name in (fmt.CARD, fmt.CROISSANT):
-            checksums.pop(name, None)
+        checksums.pop(fmt.CARD, None)
         _write(store, fmt.CHECKSUMS, to_json(checksums))
         for name, text in files.items():
             _write(store, name, text)
             checksums[name] = sha256_of_text(text)
         _write(store, fmt.CHECKSUMS, to_json(dict(sorted(checksums.items()))))
-        (store.path / fmt.CROISSANT).unlink(missing_ok=True)
         return store.refresh()
 
 
@@ -138,6 +139,8 @@ def _write_final(folder: Path, store: Store) -> None:
         if (store.path / name).exists():
             shutil.copyfile(store.path / name, folder / name)
     _consolidate(folder)
+    with contextlib.suppress(MissingExtra):
+        write_parquet(folder / fmt.PARQUET, store)
     columns: dict[str, Any] = {
         "id": store.ids,
         "status": map_cells(str, store.status.tolist()),
@@ -227,7 +230,7 @@ def _read_chunks(
 def _readme(store: Store) -> str:
     """Return the dataset card of a final store, with metadata for the Hugging Face Hub."""
     facts = store.info()
-    about = {
+    about: dict[str, Any] = {
         "pretty_name": f"{facts['name']}: features of {facts['manifest']}",
         "tags": ["zarr", "features", "obygaze", facts["backbone"]["name"]],
     }
@@ -236,6 +239,8 @@ def _readme(store: Store) -> str:
         about["license"] = licence.lower()
     elif licence:
         about |= {"license": "other", "license_name": licence}
+    if (store.path / fmt.PARQUET).exists():
+        about["configs"] = [{"config_name": "default", "data_files": fmt.PARQUET}]
 
     arrays = []
     for name, values in facts["arrays"].items():

@@ -45,8 +45,8 @@ CHECKSUMS = "checksums.json"
 STATUS = "status"
 ROWS = "rows.csv"
 CARD = "README.md"
-CROISSANT = "croissant.json"
-"""A second card of older final stores, which is no longer written."""
+PARQUET = "native.parquet"
+"""The items and vectors of a final store, if pyarrow was there to write them."""
 COORDINATES = ("id", "film")
 """Text arrays that xarray reads in a final store; obygaze itself reads `IDS` and `ITEMS`."""
 MEANINGS = {

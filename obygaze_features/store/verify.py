@@ -157,11 +157,11 @@ def _ids(store: Store, rows: Iterable[int]) -> tuple[str, ...]:
 def compare_list(store: Store) -> dict[str, str]:
     """Return what is wrong with the list of a final store's files, by file name.
 
-    The probe, the coordinates and an older store's second card are optional.
+    The probe, the coordinates, the Parquet file and an older store's second card are optional.
     """
     names = {"zarr.json", fmt.ITEMS, fmt.ROWS, fmt.CARD, f"{fmt.IDS}/c/0/0", f"{fmt.STATUS}/c/0"}
     names |= {f"{name}/zarr.json" for name in (*store.arrays, fmt.IDS, fmt.STATUS)}
-    optional = {fmt.CROISSANT, f"{fmt.PROBE}/zarr.json"}
+    optional = {fmt.PARQUET, "croissant.json", f"{fmt.PROBE}/zarr.json"}
     for name in fmt.COORDINATES:
         optional |= {f"{name}/zarr.json", f"{name}/c/0"}
 
@@ -204,7 +204,7 @@ def repair(
     store = open_store(store)
     if damage is None:
         damage = verify(store)
-    rewritten = (fmt.CARD, fmt.CROISSANT, fmt.PROBE, *fmt.COORDINATES)
+    rewritten = (fmt.CARD, fmt.PARQUET, fmt.PROBE, *fmt.COORDINATES)
     for entry in damage:
         if not entry.ids and entry.file.partition("/")[0] not in rewritten:
             raise StoreError(

@@ -106,6 +106,25 @@ def read_xarray(folder: Path, _: str) -> Iterator[Pair]:
             yield from compare_group(folder, name, label, lambda a, d=dataset: d[a].values)
 
 
+@reader("datasets")
+def read_datasets(folder: Path, _: str) -> Iterator[Pair]:
+    """Load a folder in the same way as the Hub: the vectors of all rows that are done."""
+    import datasets
+
+    for name in STORES:
+        path = folder / "stores" / f"{name}.zarr"
+        if not (path / "native.parquet").exists():  # finalised without pyarrow
+            continue
+        loaded = datasets.load_dataset(str(path), split="train")
+        ids = expected_ids(folder, name)
+        row_of = {row["id"]: row for row in loaded}
+        yield f"{name}: ids", [clip for clip in row_of if clip in {*ids}] == ids
+        for array, expected in expected_arrays(folder, name):
+            if array in loaded.features:  # a vector
+                values = np.array([row_of[clip][array] for clip in ids], expected.dtype)
+                yield f"{name}: {array}", same(values, expected)
+
+
 @reader("h5py")
 def read_hdf5(folder: Path, _: str) -> Iterator[Pair]:
     """Read the HDF5 export with h5py."""

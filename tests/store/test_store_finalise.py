@@ -1,24 +1,27 @@
 """Finalising: the same rows in few files, with a card that other software understands."""
 
 import hashlib
-import importlib
+import importlib.util
 import json
-import shutil
-from pathlib import Path
+import sys
 
 import numpy as np
 import pytest
 import zarr
 
 from obygaze_features.errors import StoreError
+from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import ArraySpec, open_store
 from obygaze_features.store import format as fmt
+from obygaze_features.store import parquet as parquets
 from obygaze_features.store.diff import diff
 from obygaze_features.store.finalise import finalise, set_texts
-from obygaze_features.store.verify import verify
+from obygaze_features.store.verify import repair, verify
 from tests.kit import store as toys
 from tests.kit.files import csv_rows
 
+#: Not in the small installation.
+PARQUET = ["native.parquet"] * (importlib.util.find_spec("pyarrow") is not None)
 #: The module; the package has a function of that name.
 finalising = importlib.import_module("obygaze_features.store.finalise")
 
@@ -27,7 +30,7 @@ def test_a_final_store_has_exactly_these_files(final, sound):
     names = set(toys.contents(final))
     coordinates = ("status", "id", "film")
     assert names == {
-        "zarr.json", "items.csv", "rows.csv", "README.md", "checksums.json",
+        "zarr.json", "items.csv", "rows.csv", "README.md", "checksums.json", *PARQUET,
         *(f"{name}/zarr.json" for name in ("ids", *coordinates, "native", "frames", "frame_index")),
         *(f"{name}/c/0" for name in coordinates),
         *(f"{name}/c/0/0" for name in ("ids", "native", "frame_index")), "frames/c/0/0/0",
@@ -170,10 +173,45 @@ def test_set_changes_only_licence_and_citation(obygaze, copy, state):
         set_texts(open_store(path), {"licence": "CC0"})
 
 
-def test_new_texts_remove_the_second_card_of_an_older_store(tmp_path):
-    golden = Path(__file__).parents[1] / "golden/data/final.zarr"
-    path = Path(shutil.copytree(golden, tmp_path / "old.zarr"))
+def test_parquet_has_the_items_and_vectors_of_all_rows(tmp_path, monkeypatch):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    values = {"native": toys.numbers(7, (3,), "float32"), "half": toys.numbers(7, (2,), "float16"),
+              "whole": toys.numbers(7, (1,), "int32"), "frames": toys.numbers(7, (2, 3), "float16"),
+              "frame_index": toys.numbers(7, (2,), "int32")}  # fmt: skip
+    items = [Item(f"a-{row}", "clip", "a", "a.mp4", start=row, end=row + 0.5) for row in range(6)]
+    manifest = Manifest("m", Items.of([*items, Item("whole", media="b.mp4")]))
+    monkeypatch.setattr(toys, "plain_manifest", lambda _: manifest)
+    monkeypatch.setattr(parquets, "PART_BYTES", 3 * 21)
+    for name in ("a", "b"):
+        path = toys.open_state(tmp_path / name / "s.zarr", values, failed={0, 4})
+        finalise(path)
+    file = parquet.ParquetFile(path / "native.parquet")
+    assert [file.metadata.row_group(group).num_rows for group in range(3)] == [3, 3, 1]
+    rows = file.read().to_pydict()
+    assert rows.pop("id") == manifest.ids
+    assert rows.pop("film") == ["a"] * 6 + [""]
+    np.testing.assert_array_equal(rows.pop("start"), [0, 1, 2, 3, 4, 5, np.nan])
+    np.testing.assert_array_equal(rows.pop("end"), [0.5, 1.5, 2.5, 3.5, 4.5, 5.5, np.nan])
+    assert rows.keys() == {"native", "half", "whole"}
+    for name, lists in rows.items():
+        expected = values[name].copy()
+        expected[[0, 4]] = -1 if name == "whole" else np.nan
+        np.testing.assert_array_equal(lists, expected)
+    kinds = [str(kind.value_type) for kind in file.schema_arrow.types[4:]]
+    assert kinds == ["float", "halffloat", "int32"]
+    assert toys.contents(path) == toys.contents(tmp_path / "a/s.zarr")
+    # A damaged one is written anew.
+    toys.flip_bit(path / "native.parquet", 100)
+    assert [entry.file for entry in verify(path)] == ["native.parquet"]
+    repair(path)
+    assert toys.contents(finalise(path).path) == toys.contents(tmp_path / "a/s.zarr")
+
+
+def test_a_final_store_needs_no_parquet(obygaze, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    path = toys.a_store(tmp_path / "toy.zarr")
+    result = obygaze("stores", "finalise", path, code=0)
+    assert "no native.parquet" in result.stderr
+    assert "obygaze[remote]" in result.stderr
+    assert "configs" not in (path / "README.md").read_text()
     assert verify(path) == []
-    set_texts(open_store(path), {"licence": "CC-BY-4.0"})
-    assert verify(path) == []
-    assert not (path / "croissant.json").exists()
