@@ -11,5 +11,7 @@ from benchmarks import scale
 def test_every_cost_is_measured(monkeypatch):
     monkeypatch.setenv(scale.SMALL, "1")
     results = list(scale.measure())
-    assert len(results) == len(scale.WORKS)
+    limits = [result for result in results if result.name.endswith("(limit)")]
+    assert [limit.peer for limit in limits] == [5, 5, 5]  # seconds for 100,000 rows
+    assert len(results) == len(scale.WORKS) + len(limits)
     assert all(math.isfinite(result.ratio) for result in results)
