@@ -26,7 +26,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from benchmarks.result import Result, side_by_side
-from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.manifests import Item, Items
 from obygaze_features.store import ArraySpec, Done, Recipe, StoreWriter, open_store
 from obygaze_features.store.finalise import finalise
 
@@ -123,13 +123,11 @@ def _tokens(folder: Path) -> Iterator[Result]:
     rows = np.random.default_rng(0).standard_normal((64, *TOKENS), np.float32).astype(np.float16)
     ids = [f"clip-{row:02d}" for row in range(64)]
     recipe = _recipe({"tokens": rows})
-    manifest = Manifest("bench", Items.of([Item(one, media=f"{one}.mp4") for one in ids]))
+    items = Items.of(Item(one, media=f"{one}.mp4") for one in ids)
     done = [Done({"tokens": row}, None) for row in rows]
     numbers = iter(range(1000))
     runs = 4
-    writers = iter(
-        [StoreWriter.create(folder / f"{n}.zarr", manifest, recipe) for n in range(runs)]
-    )
+    writers = iter([StoreWriter.create(folder / f"{n}.zarr", items, recipe) for n in range(runs)])
 
     def ours() -> None:
         writer = next(writers)
@@ -213,8 +211,8 @@ def make_store(
     *,
     block_rows: int = 32,
 ) -> Path:
-    manifest = Manifest("bench", Items.of([Item(one, media=f"{one}.mp4") for one in ids]))
-    writer = StoreWriter.create(path, manifest, _recipe(arrays), block_rows=block_rows)
+    items = Items.of(Item(one, media=f"{one}.mp4") for one in ids)
+    writer = StoreWriter.create(path, items, _recipe(arrays), block_rows=block_rows)
     for block in range(writer.store.blocks):
         rows = writer.store.rows_of_block(block)
         writer.write_rows(

@@ -33,7 +33,7 @@ def main(folder: Path, stores: Path, output: Path) -> None:
     )
     probe = {"native": read_probe(sentences)["native"], "count": read_probe(words)["count"]}
     path = output / "words.zarr"
-    writer = StoreWriter.create(path, manifest, recipe, probe=probe)
+    writer = StoreWriter.create(path, manifest.items, recipe, manifest.about, probe=probe)
     rows = {}
     for row, pair in enumerate(zip(vectors, words.read("count", manifest.ids), strict=True)):
         rows[row] = Done(dict(zip(("native", "count"), pair, strict=True)), source=None)

@@ -222,8 +222,15 @@ def open_stores(job: Job, backbones: Sequence[Backbone]) -> dict[str, StoreWrite
         rows = job.block_rows
         # If several runs start together, one creates the store and the others resume it.
         try:
-            writer = StoreWriter.create(path, job.manifest, recipe, probe=probe, block_rows=rows)
+            writer = StoreWriter.create(
+                path,
+                job.manifest.items,
+                recipe,
+                job.manifest.about,
+                probe=probe,
+                block_rows=rows,
+            )
         except OutputExists:
-            writer = StoreWriter.resume(path, job.manifest, recipe, block_rows=rows)
+            writer = StoreWriter.resume(path, job.manifest.items, recipe, block_rows=rows)
         writers[backbone.name] = writer
     return writers

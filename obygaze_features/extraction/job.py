@@ -223,7 +223,7 @@ def plan_job(
         located = locate_media(manifest, rows, media)
     for backbone in backbones:
         if store := stores.get(backbone.name):
-            require_resumable(store, manifest, recipe_of(backbone))
+            require_resumable(store, manifest.items, recipe_of(backbone))
     return Job(manifest, media, located, options, paths, stores, block_rows, rows)
 
 

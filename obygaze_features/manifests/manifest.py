@@ -106,6 +106,11 @@ class Manifest:
         return self.items.digest
 
     @property
+    def about(self) -> dict[str, str]:
+        """What a store says about its manifest: the name, the licence and the citation."""
+        return {"manifest": self.name, "licence": self.licence, "citation": self.citation}
+
+    @property
     def label_names(self) -> list[str]:
         """The names of the label sets."""
         return self._names("labels")

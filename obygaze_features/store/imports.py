@@ -147,7 +147,7 @@ def import_features(
 
     row_bytes = sum(spec.row_bytes for spec in specs) or 1
     block_rows = min(max(1, PART_BYTES // row_bytes), MAX_ROWS_READ)
-    attributes = first_attributes(manifest, stated, block_rows)
+    attributes = first_attributes(manifest.items, stated, manifest.about, block_rows)
     with new_store(output, attributes, manifest.items, {}, overwrite=overwrite) as store:
         append_to_log(store.path, "imported")
         for block in progress(range(store.blocks), "Importing", unit="block"):

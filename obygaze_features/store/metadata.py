@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -27,7 +27,6 @@ from obygaze_features.store.shards import CHECKSUM_BYTES, ShardLayout, is_intact
 if TYPE_CHECKING:
     from obygaze_features.common.tables import Table
     from obygaze_features.items.items import Items
-    from obygaze_features.store.store import Store
 
 _BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 _ZSTD = {"name": "zstd", "configuration": {"level": fmt.ZSTD_LEVEL, "checksum": False}}
@@ -152,11 +151,14 @@ def check_attributes(where: object, ours: Mapping[str, Any]) -> None:
                 raise ValueError(f"distinct column names ({names}) do not fit shape {spec.shape}")
 
 
-def parse_record(store: Store, block: int, data: bytes) -> BlockRecord:
-    """Parse a block's commit record; raise `DamagedFile` if it does not match the block."""
-    file = StoreFile(store.location, fmt.record_name(block))
-    rows = store.rows_of_block(block)
-    ids = store.ids[rows.start : rows.stop]
+def parse_record(
+    file: StoreFile,
+    block: int,
+    ids: Sequence[str],
+    arrays: Collection[str],
+    data: bytes,
+) -> BlockRecord:
+    """Parse a block's commit record; raise `DamagedFile` if it does not match ids or arrays."""
     invalid = f"it is not a valid commit record of block {block} ({{}})"
     with translate(DamagedFile, file, invalid):
         record = BlockRecord.from_json(msgspec.json.decode(data))
@@ -167,7 +169,7 @@ def parse_record(store: Store, block: int, data: bytes) -> BlockRecord:
         if (
             record.block != block
             or record.failures.keys() != failed
-            or record.shards.keys() != set(store.arrays)
+            or record.shards.keys() != set(arrays)
             or any((sha256 is not None) != has_shards for sha256 in record.shards.values())
         ):
             raise ValueError("it belongs to another block or store")

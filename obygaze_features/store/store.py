@@ -207,7 +207,10 @@ class Store:
         records = {}
         for block, data in zip(blocks, read, strict=True):
             if data is not None:
-                records[block] = parse_record(self, block, data)
+                rows = self.rows_of_block(block)
+                ids = self.ids[rows.start : rows.stop]
+                file = StoreFile(self.location, fmt.record_name(block))
+                records[block] = parse_record(file, block, ids, self.arrays, data)
         return records
 
     def rows_of_block(self, block: int) -> range:

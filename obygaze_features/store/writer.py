@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     import zarr
 
     from obygaze_features.items.items import Items
-    from obygaze_features.manifests.manifest import Manifest
 
 Values = Mapping[str, NDArray[Any]]
 """A row: its value in each array."""
@@ -95,22 +95,26 @@ class StoreWriter:
     def create(
         cls,
         path: Path | str,
-        manifest: Manifest,
+        items: Items,
         recipe: Recipe,
+        about: Mapping[str, str] = MappingProxyType({}),
         *,
         probe: Values | None = None,
         block_rows: int | None = None,
     ) -> StoreWriter:
-        """Create an empty store for a manifest's items.
+        """Create an empty store.
 
         Parameters
         ----------
         path
             The folder to create, ``NAME.zarr``. Raises `OutputExists` if it exists.
-        manifest
-            The manifest whose items determine the rows and their order, which never change.
+        items
+            The items, which determine the rows and their order. They never change.
         recipe
             The description of how the rows are computed.
+        about
+            The name of the ``manifest``, the ``licence`` and the ``citation``: see
+            `Manifest.about`.
         probe
             The features of the probe (a fixed synthetic clip, image, sound or text), by array. With
             them, two labs can check that they compute the same features.
@@ -118,8 +122,8 @@ class StoreWriter:
             The number of rows per block (default: 32, or more for many items).
         """
         path = require_store_name(Path(path))
-        attributes = first_attributes(manifest, recipe, block_rows)
-        with new_store(path, attributes, manifest.items, probe or {}) as store:
+        attributes = first_attributes(items, recipe, about, block_rows)
+        with new_store(path, attributes, items, probe or {}) as store:
             append_to_log(store.path, "created")
         return cls(open_store(path))
 
@@ -127,14 +131,14 @@ class StoreWriter:
     def resume(
         cls,
         path: Path | str,
-        manifest: Manifest,
+        items: Items,
         recipe: Recipe,
         *,
         block_rows: int | None = None,
     ) -> StoreWriter:
         """Open a store to continue filling it; raise `StoreError` if items or recipe differ."""
         store = open_store(path)
-        require_resumable(store, manifest, recipe, block_rows=block_rows)
+        require_resumable(store, items, recipe, block_rows=block_rows)
         return cls(store)
 
     def write_rows(self, rows: Mapping[int, Outcome]) -> None:
@@ -188,23 +192,25 @@ def new_store(
 
 
 def first_attributes(
-    manifest: Manifest,
+    items: Items,
     recipe: Recipe,
+    about: Mapping[str, str],
     block_rows: int | None = None,
 ) -> dict[str, Any]:
-    """Return the attributes of a new store for a manifest's items."""
-    n = len(manifest)
+    """Return the attributes of a new store."""
+    n = len(items)
     return {
         "format_version": fmt.FORMAT_VERSION,
         "state": "open",
         **recipe.attributes(),
-        "manifest": manifest.name,
-        "items_digest": manifest.digest,
+        "manifest": "",
+        "items_digest": items.digest,
         "n": n,
         "block_rows": block_rows or fmt.default_block_rows(n),
-        "licence": manifest.licence,
-        "citation": manifest.citation,
+        "licence": "",
+        "citation": "",
         "software": f"obygaze {obygaze_version()}",
+        **about,
     }
 
 
@@ -368,19 +374,19 @@ def move_shards(store: Store, record: BlockRecord, *, sync: bool = True) -> None
 
 def require_resumable(
     store: Store,
-    manifest: Manifest,
+    items: Items,
     recipe: Recipe,
     *,
     block_rows: int | None = None,
 ) -> None:
-    """Raise `StoreError` unless a run with this manifest and recipe can continue a store."""
+    """Raise `StoreError` unless a run with these items and recipe can continue a store."""
     if store.is_final and not store.status.all():
         raise final_error(store.path, "is final, so its missing rows cannot be computed")
 
-    if store.attributes["items_digest"] != manifest.digest:
+    if store.attributes["items_digest"] != items.digest:
         raise StoreError(
-            f"{store.path} has other items than {manifest.name}; choose another output, and copy "
-            f"the rows of unchanged items: --reuse {store.path}"
+            f"{store.path} has other items; choose another output, and copy the rows of unchanged "
+            f"items: --reuse {store.path}"
         )
     now = {**recipe.attributes(), "block_rows": block_rows or store.block_rows}
     require_same(store.attributes, now, f"{store.path} cannot be continued", SAME_STORE)

@@ -132,7 +132,7 @@ def write_rows(
     path: Path, manifest: Manifest, arrays: Mapping[str, object], recipe: Recipe, *, block_rows: int
 ) -> Path:
     """Write a store of any arrays by name, each with one row per item."""
-    writer = StoreWriter.create(path, manifest, recipe, block_rows=block_rows)
+    writer = StoreWriter.create(path, manifest.items, recipe, manifest.about, block_rows=block_rows)
     rows = [
         Done(dict(zip(arrays, values, strict=True)), None)
         for values in zip(*arrays.values(), strict=True)

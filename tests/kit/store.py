@@ -104,13 +104,15 @@ def a_store(
 ) -> Path:
     """Write an open store of `n` rows in blocks of four, all of them unless `blocks` is given."""
     manifest = manifest or a_manifest(n, film)
-    writer = StoreWriter.create(path, manifest, recipe, probe=probe(), block_rows=block_rows)
+    writer = StoreWriter.create(
+        path, manifest.items, recipe, manifest.about, probe=probe(), block_rows=block_rows
+    )
     fill(writer, blocks, lambda row: a_row(row, film))
     return path
 
 
 def resume(path: Path, n: int = 18) -> StoreWriter:
-    return StoreWriter.resume(path, a_manifest(n), RECIPE, block_rows=BLOCK_ROWS)
+    return StoreWriter.resume(path, a_manifest(n).items, RECIPE, block_rows=BLOCK_ROWS)
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -161,7 +163,7 @@ def open_state(
     specs = [ArraySpec(name, v.shape[1:], str(v.dtype), name) for name, v in values.items()]
     n = len(next(iter(values.values())))
     recipe = plain_recipe(*specs)
-    writer = StoreWriter.create(path, plain_manifest(n), recipe, block_rows=block_rows)
+    writer = StoreWriter.create(path, plain_manifest(n).items, recipe, block_rows=block_rows)
 
     def compute(row: int) -> Done | Failed:
         if row in failed:

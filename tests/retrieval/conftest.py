@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import obygaze_features as of
-from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.manifests import Item, Items
 from obygaze_features.store import ArraySpec, Done, Failed, Recipe, Status, Store, StoreWriter
 from tests.kit.store import fill
 
@@ -60,8 +60,7 @@ def make_search_store(
         names = [f"{films[row % len(films)]}-{row:03}" for row in range(n)]
         items = Items.of([Item(name, film=name[:3], media=f"{name}.mp4") for name in names])
     recipe = Recipe(str(backbone["name"]), backbone, {"mode": "standard"}, "float32", arrays)
-    manifest = Manifest("clips", items)
-    writer = StoreWriter.create(path, manifest, recipe, block_rows=block_rows)
+    writer = StoreWriter.create(path, items, recipe, block_rows=block_rows)
     blocks = list(range(writer.store.blocks))[: -1 if partial else None]
     no = Failed(Status.UNREADABLE, "cannot be decoded")
     rows = [Done({name: value[row] for name, value in values.items()}, None) for row in range(n)]

@@ -68,7 +68,7 @@ def test_padding_is_equal_in_two_parts(tmp_path):
     paths = []
     for name in ("one", "two"):
         recipe = toys.plain_recipe(spec)
-        writer = StoreWriter.create(tmp_path / f"{name}.zarr", toys.plain_manifest(2), recipe)
+        writer = StoreWriter.create(tmp_path / f"{name}.zarr", toys.plain_manifest(2).items, recipe)
         writer.write_rows(dict.fromkeys(range(2), Done({"frames": values}, None)))
         paths.append(writer.store.path)
     assert counts(merge(paths, tmp_path / "all.zarr")) == (2, 0, 0)
@@ -88,9 +88,10 @@ def test_films_merge_into_one_store_and_split_again(tmp_path):
     joined = [*toys.a_manifest(7, "tt1").items, *toys.a_manifest(5, "tt2").items]
     notes = [f"note, {row}" for row in (*range(7), *range(5))]
     about = {"licence": "CC0-1.0", "citation": "Somebody (2026). Made-up clips."}
-    manifest = Manifest("made-up", Items.of(joined, {"note": notes}), **about)
+    items = Items.of(joined, {"note": notes})
     path, probe = tmp_path / "expected.zarr", toys.probe()
-    writer = StoreWriter.create(path, manifest, toys.RECIPE, probe=probe, block_rows=4)
+    about["manifest"] = "made-up"
+    writer = StoreWriter.create(path, items, toys.RECIPE, about, probe=probe, block_rows=4)
     rows = [*((row, "tt1") for row in range(7)), *((row, "tt2") for row in range(5))]
     toys.fill(writer, None, lambda row: toys.a_row(*rows[row]))
     assert toys.contents(merged.path) == toys.contents(path)
@@ -187,7 +188,9 @@ def test_diff_names_other_items_orders_and_recipes(tmp_path):
     assert not difference["identical"]
 
     recipe = replace(toys.RECIPE, arrays=toys.ARRAYS[1:], precision="float16")
-    writer = StoreWriter.create(tmp_path / "other.zarr", toys.a_manifest(8), recipe, block_rows=4)
+    other = toys.a_manifest(8)
+    path = tmp_path / "other.zarr"
+    writer = StoreWriter.create(path, other.items, recipe, other.about, block_rows=4)
     toys.fill(writer)
     difference = diff(left, of.open_store(writer.store.path))
     assert changed_in(difference) == {"arrays.native", "precision"}
@@ -209,7 +212,7 @@ def test_diff_compares_weights_not_names(tmp_path):
     assert diff(before, after)["attributes"] == []
     assert len(merge([before, after], tmp_path / "all.zarr").done_ids()) == 17
     moved = replace(recipe, backbone={**today, "revision": "main"})
-    resumed = StoreWriter.resume(before.path, toys.a_manifest(), moved, block_rows=4)
+    resumed = StoreWriter.resume(before.path, toys.a_manifest().items, moved, block_rows=4)
     assert resumed.store.missing_rows().tolist() == [*range(12, 18)]
     changed = replace(recipe, backbone={**today, "weights_sha256": "cd" * 32})
     unlike = of.open_store(toys.a_store(tmp_path / "other.zarr", blocks=[], recipe=changed))

@@ -11,14 +11,14 @@ import pytest
 
 import obygaze_features as of
 from obygaze_features.errors import StoreError, StoreUnreadable, UsageError
-from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.manifests import Item, Items
 from obygaze_features.store import Done, Failed, Status, StoreWriter
 from obygaze_features.store import writer as writing
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.verify import verify
 from tests.kit.store import plain_recipe
 
-MANIFEST = Manifest("made-up", Items.of([Item(f"tt{row}") for row in range(4)]))
+ITEMS = Items.of([Item(f"tt{row}") for row in range(4)])
 RECIPE = plain_recipe()
 BROKEN = Failed(Status.UNREADABLE, "broken")
 
@@ -32,12 +32,12 @@ def path(tmp_path, monkeypatch):
     """An empty store, on a disk without hard links."""
     refused = PermissionError(errno.EPERM, "Operation not permitted")
     monkeypatch.setattr(os, "link", Mock(side_effect=refused))
-    StoreWriter.create(tmp_path / "toy.zarr", MANIFEST, RECIPE, block_rows=2)
+    StoreWriter.create(tmp_path / "toy.zarr", ITEMS, RECIPE, block_rows=2)
     return tmp_path / "toy.zarr"
 
 
 def resume(path) -> StoreWriter:
-    return StoreWriter.resume(str(path), MANIFEST, RECIPE, block_rows=2)
+    return StoreWriter.resume(str(path), ITEMS, RECIPE, block_rows=2)
 
 
 def native(path) -> list[float]:
@@ -51,10 +51,10 @@ def test_a_part_is_two_small_numbers(part):
 
 
 def test_writers_of_one_block_keep_each_others_rows(tmp_path):
-    manifest = Manifest("made-up", Items.of([Item(f"tt{row}") for row in range(16)]))
+    items = Items.of([Item(f"tt{row}") for row in range(16)])
     for number in range(3):
         path = tmp_path / f"{number}.zarr"
-        StoreWriter.create(path, manifest, RECIPE, block_rows=16)
+        StoreWriter.create(path, items, RECIPE, block_rows=16)
         writers = [StoreWriter(of.open_store(path)) for _ in range(16)]
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda r, w=writers: w[r].write_rows({r: row(r)}), range(16)))
@@ -94,7 +94,7 @@ def test_shards_of_a_killed_run_do_not_enter_the_block(path):
     assert of.open_store(path).status.tolist() == [0] * 4
     resume(path).write_rows({0: BROKEN, 1: row(2)})
     assert np.isnan(native(path)[0])
-    fresh = StoreWriter.create(path.with_name("fresh.zarr"), MANIFEST, RECIPE, block_rows=2)
+    fresh = StoreWriter.create(path.with_name("fresh.zarr"), ITEMS, RECIPE, block_rows=2)
     fresh.write_rows({0: BROKEN, 1: row(2)})
     for name in ("native/c/0", "blocks"):
         files = {file.name: file.read_bytes() for file in (path / name).iterdir()}

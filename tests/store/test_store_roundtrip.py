@@ -12,7 +12,7 @@ from tests.kit.store import numbers, open_state, plain_manifest, plain_recipe
 
 def write_row(folder, values, *specs):
     path = folder / "row.zarr"
-    writer = StoreWriter.create(path, plain_manifest(1), plain_recipe(*specs))
+    writer = StoreWriter.create(path, plain_manifest(1).items, plain_recipe(*specs))
     writer.write_rows({0: Done(values, "a")})
     store = open_store(path)
     return store.records[0], store
@@ -87,8 +87,8 @@ ONES = Done({"native": np.ones(3)}, None)
 SPECS = [("ids", (3,), "float32"), ("x", (0,), "float32"), ("x", (3,), "int64")]
 
 
-def create(writer, manifest, recipe):
-    StoreWriter.create(writer.store.path / "x.zarr", manifest, recipe)
+def create(writer, items, recipe):
+    StoreWriter.create(writer.store.path / "x.zarr", items, recipe)
 
 
 SLIPS = {
@@ -97,10 +97,10 @@ SLIPS = {
         lambda w: w.write_rows({4: Done({"native": np.ones(2)}, None)}),
         r"native needs the shape \(3,\) \(got \(2,\)\)",
     ),
-    "no items": (lambda w: create(w, plain_manifest(0), plain_recipe()), r"at `\$\.n`"),
+    "no items": (lambda w: create(w, plain_manifest(0).items, plain_recipe()), r"at `\$\.n`"),
 } | {
     f"array {spec}": (
-        lambda w, s=spec: create(w, plain_manifest(2), plain_recipe(ArraySpec(*s, ""))),
+        lambda w, s=spec: create(w, plain_manifest(2).items, plain_recipe(ArraySpec(*s, ""))),
         spec[0],
     )
     for spec in SPECS

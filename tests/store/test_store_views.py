@@ -67,8 +67,8 @@ def test_arrays_have_named_columns(tmp_path):
     arrays = [ArraySpec("native", (3,), "float32", "", columns=classes),
               ArraySpec("other", (3,), "float32", ""), ArraySpec("frames", (2, 5), "float32", ""),
               ArraySpec("frame_time", (4,), "float64", "", padded=True)]  # fmt: skip
-    recipe, manifest = toys.plain_recipe(*arrays), toys.plain_manifest(2)
-    writer = StoreWriter.create(tmp_path / "toy.zarr", manifest, recipe)
+    recipe, items = toys.plain_recipe(*arrays), toys.plain_manifest(2).items
+    writer = StoreWriter.create(tmp_path / "toy.zarr", items, recipe)
     rows = [{spec.name: np.ones(spec.shape) for spec in arrays[:3]} for _ in range(2)]
     rows[1]["native"] = np.array([1, 2, 3])
     outcomes = [Done({**row, "frame_time": t}, None) for row, t in zip(rows, times, strict=True)]
@@ -83,7 +83,7 @@ def test_arrays_have_named_columns(tmp_path):
     assert {name: array.dims for name, array in opened(store.path).items()} == shapes
     slip = toys.plain_recipe(ArraySpec("native", (3,), "float32", "", columns=("a", "b")))
     with pytest.raises(StoreError, match=r"column names \(2\)"):
-        StoreWriter.create(tmp_path / "slip.zarr", manifest, slip)
+        StoreWriter.create(tmp_path / "slip.zarr", items, slip)
 
 
 def test_a_dataset_gives_the_rows_asked_for(path):
