@@ -7,10 +7,9 @@ On disk, timelines are a folder with ``timelines.json`` (the source, the label s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -189,7 +188,9 @@ class Timelines:
         films
             Titles and lengths of the films by IMDb key, or the path of a table with them.
         """
-        return _importer("mobygaze")(source, films)
+        from obygaze_features.annotations.importers.mobygaze import import_timelines
+
+        return import_timelines(source, films)
 
     @staticmethod
     def from_elan(
@@ -227,7 +228,9 @@ class Timelines:
         levels
             Your levels; see `from_csv` (default: the levels in the files, or ObyGaze's).
         """
-        return _importer("elan")(*sources, films=films, film=film, levels=levels)
+        from obygaze_features.annotations.importers.elan import import_timelines
+
+        return import_timelines(*sources, films=films, film=film, levels=levels)
 
     @staticmethod
     def from_csv(
@@ -258,7 +261,9 @@ class Timelines:
             `LabelScheme`, a TOML or JSON file, or the folder of a manifest or of timelines
             (default: ObyGaze12's).
         """
-        return _importer("csv_table")(source, columns, films, levels=levels)
+        from obygaze_features.annotations.importers.csv_table import import_timelines
+
+        return import_timelines(source, columns, films, levels=levels)
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
         """Write the timelines to a folder, which appears only when it is complete."""
@@ -357,11 +362,3 @@ def _checked_id(name: str) -> str:
     if problem:
         raise ManifestError(problem)
     return name
-
-
-def _importer(name: str) -> Callable[..., Timelines]:
-    """Import an importer's module, and return its `import_timelines`."""
-    function: Callable[..., Timelines] = import_module(
-        f"obygaze_features.annotations.importers.{name}"
-    ).import_timelines
-    return function

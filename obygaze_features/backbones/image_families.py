@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import Backbone, Family, published
-from obygaze_features.backbones.pools import pool_specs, pool_tokens
+from obygaze_features.backbones.pools import pool_mean, pool_specs, pool_tokens
 from obygaze_features.backbones.readers import FrameReader, ImageReader, TextReader
 from obygaze_features.backbones.weights import Tokenizer, load_folder, read_tokenizer
 from obygaze_features.errors import BackboneError
 from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec
-from obygaze_features.store.arrays import pool_mean
 
 if TYPE_CHECKING:
     from torch import Tensor

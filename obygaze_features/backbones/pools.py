@@ -1,24 +1,48 @@
-"""Pool the tokens of clips as described in `ARRAYS`."""
+"""Pool the tokens of clips, or of their frames."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.store import ArraySpec
-from obygaze_features.store.arrays import ARRAYS, Pooling
+from obygaze_features.store.arrays import ARRAYS
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+Pooling = Callable[[Any, Any], Any]
+"""A function that pools tokens from ``[..., T, D]`` to ``[..., D]``.
+
+Its second argument may be a mask ``[..., T, 1]`` that is false for padding.
+"""
+
+
+def pool_mean(tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Return the mean over tokens."""
+    if mask is None:
+        return tokens.mean(-2)
+    return tokens.where(mask, 0).sum(-2) / mask.sum(-2)
+
+
+def pool_max(tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Return the maximum over tokens."""
+    if mask is not None:
+        tokens = tokens.where(mask, -math.inf)
+    return tokens.amax(-2)
+
+
+POOLS: dict[str, Pooling] = {"max": pool_max, "mean": pool_mean}
+"""The functions that compute arrays by pooling tokens, by array."""
 
 
 def pool_specs(width: int, tokens: str, **notes: str) -> tuple[ArraySpec, ...]:
     """Return the specs of all arrays pooled from `tokens`, with a note for each name in `notes`."""
     specs = []
-    for name, entry in ARRAYS.items():
-        if entry.pool:
-            meaning = f"{entry.title} over {tokens}" + notes.get(name, "")
-            specs.append(ArraySpec.named(name, (width,), meaning))
+    for name in POOLS:
+        meaning = f"{ARRAYS[name].title} over {tokens}" + notes.get(name, "")
+        specs.append(ArraySpec.named(name, (width,), meaning))
     return tuple(specs)
 
 
@@ -31,11 +55,7 @@ def pool_tokens(
 
     The mask ``[B,T,1]`` is false for padding.
     """
-    arrays = {}
-    for name, entry in ARRAYS.items():
-        if name in names and entry.pool:
-            arrays[name] = entry.pool(tokens, mask)
-    return arrays
+    return {name: pool(tokens, mask) for name, pool in POOLS.items() if name in names}
 
 
 def clip_by_clip(

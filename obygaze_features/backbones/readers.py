@@ -8,11 +8,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.devices import move_to_device
-from obygaze_features.backbones.pools import clip_by_clip
+from obygaze_features.backbones.pools import POOLS, Pooling, clip_by_clip, pool_mean
 from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.sampling import Sampling, SoundSampling
 from obygaze_features.store import ArraySpec
-from obygaze_features.store.arrays import Pooling, pool_mean
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -84,7 +83,7 @@ class FrameReader:
         """Return the same reader, but with frames sampled at a rate, up to a maximum number.
 
         The array `frames` then has the embedding of each frame, and NaN after the clip's end.
-        `native` and the vectors that `ARRAYS` pools are pooled over frames; other arrays are left
+        `native` and the vectors of `POOLS` are pooled over frames; other arrays are left
         out.
         """
         import torch
@@ -116,8 +115,8 @@ class FrameReader:
         for spec in self.arrays:
             if spec.name == "native":
                 pools["native"] = pool_mean
-            elif spec.entry and spec.entry.pool and spec.shape == shape:
-                pools[spec.name] = spec.entry.pool
+            elif spec.name in POOLS and spec.shape == shape:
+                pools[spec.name] = POOLS[spec.name]
             else:
                 continue
             arrays.append(replace(spec, meaning=f"pooled over frames: {spec.meaning}"))

@@ -1,30 +1,34 @@
-"""The families of backbones: the `FAMILIES` of the modules listed below."""
+"""The families of backbones: the `FAMILIES` of the modules that `families` imports."""
 
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
 
 from obygaze_features.backbones.backbone import Family, KnownCheckpoint
-
-_MODULES = (
-    "video_families",
-    "token_families",
-    "xclip_lsmdc",
-    "image_families",
-    "sound_families",
-    "word_families",
-    "package_families",
-)
 
 
 @cache
 def families() -> tuple[Family, ...]:
     """Return all families."""
-    found: list[Family] = []
-    for name in _MODULES:
-        found.extend(import_module(f"obygaze_features.backbones.{name}").FAMILIES)
-    return tuple(found)
+    from obygaze_features.backbones import (
+        image_families,
+        package_families,
+        sound_families,
+        token_families,
+        video_families,
+        word_families,
+        xclip_lsmdc,
+    )
+
+    return (
+        *video_families.FAMILIES,
+        *token_families.FAMILIES,
+        *xclip_lsmdc.FAMILIES,
+        *image_families.FAMILIES,
+        *sound_families.FAMILIES,
+        *word_families.FAMILIES,
+        *package_families.FAMILIES,
+    )
 
 
 @cache

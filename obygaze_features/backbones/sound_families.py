@@ -10,7 +10,7 @@ import numpy as np
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint, published
 from obygaze_features.backbones.image_families import text_reader
 from obygaze_features.backbones.network_config import read_object
-from obygaze_features.backbones.pools import clip_by_clip
+from obygaze_features.backbones.pools import clip_by_clip, pool_mean
 from obygaze_features.backbones.random_checkpoints import write_clap
 from obygaze_features.backbones.readers import SoundReader
 from obygaze_features.backbones.sound import EXTRACTOR, SoundPreprocessing
@@ -18,7 +18,6 @@ from obygaze_features.backbones.weights import load_network
 from obygaze_features.errors import BackboneError, translate
 from obygaze_features.sampling import MAX_FRAMES, SoundSampling
 from obygaze_features.store import ArraySpec
-from obygaze_features.store.arrays import pool_mean
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -19,13 +19,12 @@ from obygaze_features.backbones.backbone import (
     KnownCheckpoint,
 )
 from obygaze_features.backbones.network_config import loading
-from obygaze_features.backbones.pools import pool_specs, pool_tokens
+from obygaze_features.backbones.pools import pool_mean, pool_specs, pool_tokens
 from obygaze_features.backbones.readers import FrameReader
 from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError, translate
 from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec
-from obygaze_features.store.arrays import pool_mean
 
 if TYPE_CHECKING:
     from torch import Tensor

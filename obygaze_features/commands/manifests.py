@@ -26,7 +26,7 @@ from obygaze_features.common.cli import (
 from obygaze_features.common.formatting import counted, join_some
 from obygaze_features.errors import ManifestError
 from obygaze_features.items.items import group_noun
-from obygaze_features.manifests.splits import whole_groups
+from obygaze_features.manifests.folds import whole_groups
 
 labels_option = click.option("--labels", help="The label set (default: the manifest's default).")
 annotator_option = click.option(

@@ -6,9 +6,8 @@ On disk, a manifest is a folder of tables and a small header, specified in manif
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -258,7 +257,9 @@ class Manifest:
         rule
             The name of the default label set, which is one of `RULES`.
         """
-        return _importer("obygaze12")(source, rule=rule)
+        from obygaze_features.manifests.importers.obygaze12 import import_manifest
+
+        return import_manifest(source, rule=rule)
 
     @staticmethod
     def from_accede(source: Path | str, *, threshold: float = 0.15) -> Manifest:
@@ -276,7 +277,9 @@ class Manifest:
             ``ranking``, which range from 1 to 5: scores (rating - 3) / 2 below ``-threshold`` are
             negative or calm, and scores above ``threshold`` are positive or active.
         """
-        return _importer("accede")(source, threshold)
+        from obygaze_features.manifests.importers.accede import import_manifest
+
+        return import_manifest(source, threshold)
 
     @staticmethod
     def from_folder(
@@ -302,7 +305,9 @@ class Manifest:
             start (``Juno-90s``), so a longer version of a film keeps the ids. A film ends with its
             last picture, and a rest of less than a second is left out.
         """
-        return _importer("folder")(source, kind=kind, every=every)
+        from obygaze_features.manifests.importers.folder import import_manifest
+
+        return import_manifest(source, kind=kind, every=every)
 
     @staticmethod
     def from_prompts(
@@ -327,7 +332,9 @@ class Manifest:
         article
             The rule for the article before the stimulus, one of `ARTICLES`.
         """
-        return _importer("prompts")(source, templates, article=article)
+        from obygaze_features.manifests.importers.prompts import import_manifest
+
+        return import_manifest(source, templates, article=article)
 
     @staticmethod
     def from_csv(
@@ -359,7 +366,9 @@ class Manifest:
         annotator
             The annotator, if one person made all labels; the label set gets this name.
         """
-        return _importer("csv_table")(source, columns, levels=levels, annotator=annotator)
+        from obygaze_features.manifests.importers.csv_table import import_manifest
+
+        return import_manifest(source, columns, levels=levels, annotator=annotator)
 
     @classmethod
     def load(cls, folder: Path | str) -> Manifest:
@@ -521,11 +530,3 @@ def check(folder: Path) -> list[str]:
             except ManifestError as error:
                 problems.append(str(error))
     return problems
-
-
-def _importer(name: str) -> Callable[..., Manifest]:
-    """Return the function of an importer, which is imported only when it is needed."""
-    function: Callable[..., Manifest] = import_module(
-        f"obygaze_features.manifests.importers.{name}"
-    ).import_manifest
-    return function

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import compress
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.formatting import join_some, shorten
 from obygaze_features.common.tables import Table, format_table
-from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.items.items import Items, group_noun, safe_id
+from obygaze_features.errors import ManifestError
+from obygaze_features.items.items import Items
 from obygaze_features.manifests.labels import IdTable, map_column, read_ids
-
-if TYPE_CHECKING:
-    from obygaze_features.manifests.manifest import Manifest
 
 ROLES = ("train", "validation")
 NEIGHBOUR_S = 5.0
 """The distance, in seconds, within which two clips of a file are reported as neighbours."""
-FEW_GROUPS = 20
-"""The maximum number of groups that get a fold each."""
 MAX_STRETCHES = 30
 """The maximum number of stretches per file: a few for each of ten folds."""
 Array = NDArray[Any]
@@ -258,150 +252,3 @@ def describe_neighbours(items: Items, split: Split) -> str:
         f"{len(near):,} clips ({join_some(near, 2)}) are within {NEIGHBOUR_S:g} s of a "
         f"clip of the same file in another fold"
     )
-
-
-def stratified(
-    manifest: Manifest,
-    *,
-    folds: int = 10,
-    seed: int = 0,
-    labels: str | None = None,
-    groups: str | None = None,
-    gap: float = 0.0,
-    name: str | None = None,
-) -> Split:
-    """Assign every labelled item to a fold, with the levels spread evenly over the folds.
-
-    The items of a level are shuffled and assigned to the folds in turn. The next level continues
-    where the previous one stopped, so fold sizes, in total and within each level, differ by at most
-    one. Items are shuffled by the SHA-256 of "seed:id", so a seed stated in a paper gives the same
-    split on every machine and with every version of every library.
-
-    With `groups`, a column of the items such as ``film`` or ``media``, all items of a group are in
-    one fold, and the levels are spread about evenly. With a `gap` (the seconds that will separate
-    test and training clips), the groups are stretches of each file that are long enough for some of
-    their clips to remain (see `cut_files`); `groups` takes no gap.
-
-    By default, the split is called ``leak-free``, or ``by-`` and the column.
-    """
-    if groups and gap:
-        raise UsageError("folds of whole groups have no gap; pass groups or gap, not both")
-    label_set = manifest.labels(labels)
-    ids = label_set.ids
-    default = "leak-free"
-    deal = _deal_groups if groups or gap else _deal_items
-    units = cut_files(manifest.items, ids, gap)
-    if groups:
-        default = f"by-{safe_id(groups)}"
-        units = manifest.items.groups(groups, ids)
-    count = len(set(units))
-    if not 2 <= folds <= count:
-        raise UsageError(
-            "folds must be at least 2, and at most the number of clips or groups "
-            f"(got {folds} folds of {count})"
-        )
-
-    fold_of = deal(label_set.levels, units, folds, seed)
-    about: dict[str, Any] = {
-        "method": "stratified by level",
-        "labels": label_set.name,
-        "folds": folds,
-        "seed": seed,
-    }
-    if groups:
-        about["groups"] = groups
-    if gap:
-        about["gap"] = gap
-    split = Split(name or default, ids, [fold_of[unit] for unit in units], about=about)
-    return _require_apart(manifest, split)
-
-
-def _require_apart(manifest: Manifest, split: Split) -> Split:
-    """Return a split; raise `UsageError` if its folds overlap in time."""
-    shared = neighbours(manifest.items, split)
-    if shared:
-        raise UsageError(
-            f"clips in several folds show the same seconds of a file: {join_some(shared, 2)}. Keep "
-            'files whole: --by media or --by film (in an experiment, groups = "media" or "film")'
-        )
-    return split
-
-
-def _deal_items(levels: Sequence[str], ids: Sequence[str], folds: int, seed: int) -> dict[str, int]:
-    """Assign each item to a fold."""
-    order = zip(levels, map(partial(_shuffled, seed), ids), ids, strict=True)
-    return {identifier: row % folds for row, (*_, identifier) in enumerate(sorted(order))}
-
-
-def _deal_groups(
-    levels: Sequence[str],
-    groups: Sequence[str],
-    folds: int,
-    seed: int,
-) -> dict[str, int]:
-    """Assign groups to folds, largest first, each to the fold with the fewest items of its levels.
-
-    The computation uses only integers, so every machine gets the same result.
-    """
-    group_names, rows = np.unique(groups, return_inverse=True)
-    names: list[str] = group_names.tolist()
-    levels_seen, codes = np.unique(levels, return_inverse=True)
-    counts = np.zeros((len(names), len(levels_seen)), dtype=np.int64)
-    np.add.at(counts, (rows, codes), 1)
-    totals = counts.sum(axis=0)
-    weights = totals.max() ** 2 // totals**2  # the rarer of two levels matters more
-    dealt = np.zeros((folds, len(levels_seen)), dtype=np.int64)
-    fold_of = {}
-    largest_first = sorted(
-        range(len(names)),
-        key=lambda row: (-counts[row].sum(), _shuffled(seed, names[row])),
-    )
-    for row in largest_first:
-        fold = int(np.lexsort((dealt.sum(axis=1), dealt @ (counts[row] * weights)))[0])
-        dealt[fold] += counts[row]
-        fold_of[names[row]] = fold
-    return fold_of
-
-
-def _shuffled(seed: int, name: str) -> bytes:
-    return hashlib.sha256(f"{seed}:{name}".encode()).digest()
-
-
-def whole_groups(
-    manifest: Manifest,
-    *,
-    groups: str = "film",
-    labels: str | None = None,
-    seed: int = 0,
-) -> Split:
-    """Make one fold per group; with more than `FEW_GROUPS` groups, ten folds of whole groups.
-
-    The ten folds have labelled items only, with their levels spread about evenly (`stratified`).
-    """
-    ids = manifest.labels(labels).ids
-    if len({*manifest.items.groups(groups, ids)}) > FEW_GROUPS:
-        return stratified(manifest, seed=seed, labels=labels, groups=groups)
-    return leave_film_out(manifest, labels=labels, groups=groups)
-
-
-def leave_film_out(
-    manifest: Manifest,
-    *,
-    labels: str | None = None,
-    groups: str = "film",
-    name: str | None = None,
-) -> Split:
-    """Make one fold per film, in order of film ids, from all items or from a label set.
-
-    With `groups`, make one fold per value of another column of the items, such as ``media``.
-    """
-    ids = manifest.ids
-    if labels:
-        ids = manifest.labels(labels).ids
-    names, folds = np.unique(manifest.items.groups(groups, ids), return_inverse=True)
-    noun = group_noun(groups)
-    if len(names) < 2:
-        raise UsageError(f"leave-{noun}-out needs items of more than one {noun}")
-    about = {"method": f"one fold per {noun}", f"{noun}s": names.tolist()}
-    name = name or f"leave-{safe_id(noun)}-out"
-    return _require_apart(manifest, Split(name, ids, folds.tolist(), about=about))

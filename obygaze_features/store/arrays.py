@@ -1,24 +1,12 @@
 """The table of arrays that stores can hold, shared by backbones and stores.
 
-To add an array, add an entry to `ARRAYS`. If the entry has a `pool`, nothing else is needed: the
-families that call `pool_tokens` compute the array, and exports include it.
+To add an array, add an entry to `ARRAYS`. If `POOLS` in `backbones.pools` has a function for it,
+the families that call `pool_tokens` compute the array.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-Pooling = Callable[[Any, Any], Any]
-"""A function that pools tokens from ``[..., T, D]`` to ``[..., D]``.
-
-Its second argument may be a mask ``[..., T, 1]`` that is false for padding.
-"""
 
 VECTOR = ("feature",)
 FRAMES = ("frame", "feature")
@@ -38,9 +26,6 @@ class StoredArray:
         The data type in which the array is stored.
     title
         The default meaning of the array, such as "maximum".
-    pool
-        The function that computes the array by pooling tokens; None if the array is not pooled. The
-        tokens may come from one frame or from a whole clip.
     on_request
         True if the array is large and is stored only when a user asks for it by name.
     """
@@ -48,29 +33,14 @@ class StoredArray:
     axes: tuple[str, ...]
     dtype: str
     title: str
-    pool: Pooling | None = None
     on_request: bool = False
-
-
-def pool_mean(tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the mean over tokens."""
-    if mask is None:
-        return tokens.mean(-2)
-    return tokens.where(mask, 0).sum(-2) / mask.sum(-2)
-
-
-def pool_max(tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the maximum over tokens."""
-    if mask is not None:
-        tokens = tokens.where(mask, -math.inf)
-    return tokens.amax(-2)
 
 
 ARRAYS: dict[str, StoredArray] = {
     "native": StoredArray(VECTOR, "float32", "the model's own embedding"),
     "cls": StoredArray(VECTOR, "float32", "class token"),
-    "max": StoredArray(VECTOR, "float32", "maximum", pool_max),
-    "mean": StoredArray(VECTOR, "float32", "mean", pool_mean),
+    "max": StoredArray(VECTOR, "float32", "maximum"),
+    "mean": StoredArray(VECTOR, "float32", "mean"),
     "count": StoredArray(("number",), "float32", "the number of words"),
     "frame_index": StoredArray(FRAME_NUMBERS, "int32", "number of each frame"),
     "frame_time": StoredArray(FRAME_NUMBERS, "float64", "when each frame is shown"),

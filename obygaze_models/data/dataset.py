@@ -15,6 +15,7 @@ import pandas as pd
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
 from obygaze_features.common.formatting import counted, join_some, shorten
+from obygaze_features.common.names import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import group_noun, require_same_clips, safe_id
 from obygaze_features.manifests import (
@@ -38,7 +39,7 @@ from obygaze_models.data.stores import (
     read_features,
     read_frames,
 )
-from obygaze_models.data.targets import NUMBERED
+from obygaze_models.data.targets import NUMBERED, UNUSED, concept_targets, default_negatives
 from obygaze_models.data.tasks import (
     NUMBERS,
     Task,
@@ -184,7 +185,7 @@ class ClipDataset:
         """Return the dataset with the labels of more tasks."""
         labels = dict(self.labels)
         for task in tasks:
-            labels[task] = task.labels(self)
+            labels[task] = _labels_of(task, self)
         return replace(self, labels=labels)
 
     def ids_at(self, rows: Array) -> list[str]:
@@ -541,3 +542,36 @@ def _with_classes(
     if len(codes) == 2:
         return manifest, two_classes(scheme.name_of, codes[1:], codes[:1])
     return manifest, level_classes(scheme.name_of, codes)
+
+
+def clip_targets(data: ClipDataset, negatives: str) -> Array:
+    """Return the `concept_targets` of the clips in a dataset; "" means the default negatives."""
+    scheme = data.scheme
+    return concept_targets(
+        data.levels,
+        data.concepts,
+        negatives or default_negatives(scheme),
+        is_obygaze=scheme.is_obygaze,
+    )
+
+
+def _labels_of(task: Task, data: ClipDataset) -> Array:
+    """Return the class code of each clip (`UNUSED` for clips left out), or its number."""
+    if task.target.is_numeric:
+        truth = data.record.label_set
+        if NUMBERS not in truth.about:
+            raise ExperimentError(
+                f"{task.key}: the labels have no numbers; see data.dataset.with_numbers"
+            )
+        numbers = map(float, truth.extra[truth.about[NUMBERS]])
+        number_of = dict(zip(truth.ids, numbers, strict=True))
+        return np.array([number_of[clip] for clip in data.ids])
+    if task.concept:
+        if task.concept not in data.concept_names:
+            raise ExperimentError(unknown_name("concept", task.concept, data.concept_names))
+        column = data.concept_names.index(task.concept)
+        return clip_targets(data, task.negatives)[:, column].astype(np.int64)
+    code_of: dict[str, int] = {}
+    for code, kind in enumerate(task.classes):
+        code_of |= dict.fromkeys(kind.levels, code)
+    return np.array([code_of.get(level, UNUSED) for level in data.levels], dtype=np.int64)

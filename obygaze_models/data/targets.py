@@ -1,15 +1,14 @@
 """Targets: how labels are encoded, what predictions look like, and how they are scored.
 
 A `Task` has the key of its target in `TARGETS`. Everything that depends on the kind of target
-belongs here: its labels, the columns of its predictions, its scores and the scores of guesses.
+belongs here: the columns of its predictions, its scores and the scores of guesses.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,8 +26,6 @@ from obygaze_models.scoring.number_scores import NUMBER, score_constant
 
 if TYPE_CHECKING:
     from obygaze_features.manifests import LabelScheme
-    from obygaze_models.data.dataset import ClipDataset
-    from obygaze_models.data.tasks import Task
 
 UNUSED = -1
 """The label of clips that are left out."""
@@ -45,17 +42,6 @@ CARRIERS = ("HN", "S")
 """ObyGaze's level without any concept, and its levels with concepts."""
 # Short names of the sets of negatives. In the paper, a has solid bars and b has hatched bars.
 NEGATIVES = {"a": "EN", "b": "all without", "c": "HN+S without"}
-
-
-class Counts(NamedTuple):
-    """The number of all clips, of clips in each class, and of positives if there are two classes.
-
-    For numbers, all clips count as a single class.
-    """
-
-    clips: int
-    positives: int | None
-    classes: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -83,41 +69,6 @@ class Target:
     def takes_part(self, labels: Array) -> Array:
         """Return a mask of the clips whose labels take part in the task."""
         return self.strata(labels) >= 0
-
-    def format_labels(self, task: Task, labels: Array) -> Array:
-        """Format labels as cells of a CSV file: the keys of the classes, or numbers."""
-        if self.is_numeric:
-            return labels.astype(object)
-        return np.array(task.class_keys, dtype=object)[labels]
-
-    def read_labels(self, task: Task, cells: Array) -> Array:
-        """Convert cells to labels; `UNUSED` for unknown classes."""
-        import pandas as pd
-
-        if self.is_numeric:
-            return cells.astype(np.float64)
-        return np.asarray(pd.Index(task.class_keys).get_indexer(pd.Index(cells)))
-
-    def count(self, task: Task, labels: Array) -> Counts:
-        """Count all clips, the clips of each class, and the positives if there are two classes."""
-        count = Counter(self.strata(labels).tolist())
-        classes = {key: count[code] for code, key in enumerate(task.class_keys)}
-        positives = None
-        if task.is_binary:
-            positives = count[1]
-        return Counts(clips=len(labels), positives=positives, classes=classes)
-
-    def missing(self, task: Task, labels: Array, *, least: int | None = None) -> list[str]:
-        """Return the titles of the classes without clips, if fewer than `least` classes have clips.
-
-        By default, every class needs clips. Numbers need two clips.
-        """
-        if self.is_numeric:
-            return [f"{task.title}, or only one"] if len(labels) < 2 else []
-        present = np.unique(labels)
-        missing = [title for code, title in enumerate(task.class_titles) if code not in present]
-        enough = len(task.classes) if least is None else least
-        return missing if len(task.classes) - len(missing) < enough else []
 
     def columns(self, names: Sequence[str]) -> list[str]:
         """Return the names of the prediction columns: one per class, or one for two classes."""
@@ -170,16 +121,6 @@ class Target:
         """Return the keys of the scores that can rank models, for two classes or for several."""
         return number_keys() if self.is_numeric else ranking_keys(multiclass=several)
 
-    def default_score(self, task: Task) -> str:
-        """Return the score that ranks models by default.
-
-        For two classes, it is AUROC, because F1 can be high even for a model that predicts positive
-        for all clips.
-        """
-        if self.is_numeric:
-            return "spearman"
-        return "auroc" if task.is_binary else "f1_macro"
-
 
 TARGETS = {
     CLASSES: Target(CLASSES, is_numeric=False, label_type=np.int64),
@@ -226,17 +167,6 @@ def concept_targets(
     targets[among & ~has_concept] = 0
     targets[annotated & has_concept] = 1
     return targets
-
-
-def clip_targets(data: ClipDataset, negatives: str) -> Array:
-    """Return the `concept_targets` of the clips in a dataset; "" means the default negatives."""
-    scheme = data.scheme
-    return concept_targets(
-        data.levels,
-        data.concepts,
-        negatives or default_negatives(scheme),
-        is_obygaze=scheme.is_obygaze,
-    )
 
 
 def default_negatives(scheme: LabelScheme) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
@@ -16,9 +17,7 @@ from obygaze_models.data.targets import (
     NEGATIVES,
     NUMBERED,
     TARGETS,
-    UNUSED,
     Target,
-    clip_targets,
     default_negatives,
 )
 from obygaze_models.scoring.metrics import ACCURACY, CLASSES, METRICS, TREC, Array
@@ -26,7 +25,6 @@ from obygaze_models.scoring.number_scores import NUMBER
 
 if TYPE_CHECKING:
     from obygaze_features.manifests import LabelScheme, LabelSet
-    from obygaze_models.data.dataset import ClipDataset
 
 NUMBERS = "numbers"
 """The key in a label set's JSON file that names its column of numbers."""
@@ -51,6 +49,17 @@ class Class(msgspec.Struct, frozen=True):
     title: str
     words: str
     levels: tuple[str, ...] = ()
+
+
+class Counts(NamedTuple):
+    """The number of all clips, of clips in each class, and of positives if there are two classes.
+
+    For numbers, all clips count as a single class.
+    """
+
+    clips: int
+    positives: int | None
+    classes: dict[str, int]
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -111,26 +120,50 @@ class Task(msgspec.Struct, frozen=True):
             return {*CARRIERS} if self.negatives == "c" else {EASY, *CARRIERS}
         return {level for kind in self.classes for level in kind.levels}
 
-    def labels(self, data: ClipDataset) -> Array:
-        """Return the class code of each clip (`UNUSED` for clips left out), or its number."""
+    def format_labels(self, labels: Array) -> Array:
+        """Format labels as cells of a CSV file: the keys of the classes, or numbers."""
         if self.target.is_numeric:
-            truth = data.record.label_set
-            if NUMBERS not in truth.about:
-                raise ExperimentError(
-                    f"{self.key}: the labels have no numbers; see data.dataset.with_numbers"
-                )
-            numbers = map(float, truth.extra[truth.about[NUMBERS]])
-            number_of = dict(zip(truth.ids, numbers, strict=True))
-            return np.array([number_of[clip] for clip in data.ids])
-        if self.concept:
-            if self.concept not in data.concept_names:
-                raise ExperimentError(unknown_name("concept", self.concept, data.concept_names))
-            column = data.concept_names.index(self.concept)
-            return clip_targets(data, self.negatives)[:, column].astype(np.int64)
-        code_of: dict[str, int] = {}
-        for code, kind in enumerate(self.classes):
-            code_of |= dict.fromkeys(kind.levels, code)
-        return np.array([code_of.get(level, UNUSED) for level in data.levels], dtype=np.int64)
+            return labels.astype(object)
+        return np.array(self.class_keys, dtype=object)[labels]
+
+    def read_labels(self, cells: Array) -> Array:
+        """Convert cells to labels; `UNUSED` for unknown classes."""
+        import pandas as pd
+
+        if self.target.is_numeric:
+            return cells.astype(np.float64)
+        return np.asarray(pd.Index(self.class_keys).get_indexer(pd.Index(cells)))
+
+    def count(self, labels: Array) -> Counts:
+        """Count all clips, the clips of each class, and the positives if there are two classes."""
+        count = Counter(self.target.strata(labels).tolist())
+        classes = {key: count[code] for code, key in enumerate(self.class_keys)}
+        positives = None
+        if self.is_binary:
+            positives = count[1]
+        return Counts(clips=len(labels), positives=positives, classes=classes)
+
+    def missing(self, labels: Array, *, least: int | None = None) -> list[str]:
+        """Return the titles of the classes without clips, if fewer than `least` classes have clips.
+
+        By default, every class needs clips. Numbers need two clips.
+        """
+        if self.target.is_numeric:
+            return [f"{self.title}, or only one"] if len(labels) < 2 else []
+        present = np.unique(labels)
+        missing = [title for code, title in enumerate(self.class_titles) if code not in present]
+        enough = len(self.classes) if least is None else least
+        return missing if len(self.classes) - len(missing) < enough else []
+
+    def default_score(self) -> str:
+        """Return the score that ranks models by default.
+
+        For two classes, it is AUROC, because F1 can be high even for a model that predicts positive
+        for all clips.
+        """
+        if self.target.is_numeric:
+            return "spearman"
+        return "auroc" if self.is_binary else "f1_macro"
 
 
 def two_classes(

@@ -389,8 +389,8 @@ def _test(
         if planned.learner.name not in ESTIMATORS:  # built-in estimators have their notes in facts
             notes.append(RunWarning(note.code, planned.model, f"{planned.model}: {note.text}"))
     classes = data.labels[task]
-    trained = task.target.count(task, classes[fold.train])
-    validated = task.target.count(task, classes[fold.validation])
+    trained = task.count(classes[fold.train])
+    validated = task.count(classes[fold.validation])
     row = {
         "model": planned.model,
         "task": task.key,
@@ -436,7 +436,7 @@ def tabulate_tests(
                 "model": model,
                 "fit": fold.index,
                 "test": test.key,
-                "label": target.format_labels(test, data.labels[test][rows]),
+                "label": test.format_labels(data.labels[test][rows]),
             }
             shares = target.to_columns(outputs[np.searchsorted(fold.test_rows, rows)])
             columns |= zip(target.columns(test.class_keys), shares.T, strict=True)

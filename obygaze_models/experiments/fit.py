@@ -16,10 +16,9 @@ from sklearn.pipeline import Pipeline
 
 from obygaze_features.common.plugins import one_line
 from obygaze_features.errors import ExperimentError
-from obygaze_models.data.dataset import ClipDataset
+from obygaze_models.data.dataset import ClipDataset, clip_targets
 from obygaze_models.data.folds import Fold
 from obygaze_models.data.run_warning import RunWarning, origin_warnings, unique_warnings
-from obygaze_models.data.targets import clip_targets
 from obygaze_models.data.tasks import Task
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck
 from obygaze_models.estimators.classes import best_cut, set_seed

@@ -174,7 +174,7 @@ class Plan:
 
     def missing(self, task: Task, rows: Array, least: int | None = None) -> str:
         """Return which classes have no clips; "" if `least` classes (by default, all) have some."""
-        missing = task.target.missing(task, self.data.labels[task][rows], least=least)
+        missing = task.missing(self.data.labels[task][rows], least=least)
         return f"no clips of {' or '.join(missing)}" if missing else ""
 
     def counts(self) -> list[dict[str, Any]]:

@@ -18,7 +18,8 @@ from obygaze_features.common.redaction import redact_url
 from obygaze_features.errors import ExperimentError, translate
 from obygaze_features.items.items import group_noun
 from obygaze_features.manifests import Manifest, Split, stratified
-from obygaze_features.manifests.splits import cut_files, describe_neighbours, whole_groups
+from obygaze_features.manifests.folds import whole_groups
+from obygaze_features.manifests.splits import cut_files, describe_neighbours
 from obygaze_models.data.dataset import join_clips, with_frames, with_numbers
 from obygaze_models.data.splitters import Splitter
 from obygaze_models.data.stores import open_stores
@@ -81,7 +82,10 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
     tasks = experiment.tasks(manifest.label_scheme(experiment.labels))
     models = experiment.models()
     kind = find_protocol(experiment.protocol_name)
-    division = getattr(kind, "divide", divide)(experiment, manifest, tasks)
+    if hasattr(kind, "divide"):
+        division = kind.divide(experiment.splitter, experiment.split, manifest, tasks)
+    else:
+        division = divide(experiment, manifest, tasks)
     stores = open_stores(experiment.store)
     data = join_clips(
         manifest,

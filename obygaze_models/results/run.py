@@ -304,7 +304,7 @@ class Run:
         for test, own in split_by(self.predictions, "test").items():
             task = self.task(test)
             labels = own.drop_duplicates("id").set_index("id")["label"]
-            counts = task.target.count(task, labels.to_numpy())
+            counts = task.count(labels.to_numpy())
             guesses = {}
             over = ACROSS
             if counts.positives is not None or task.target.is_numeric:
@@ -397,7 +397,7 @@ class Run:
         """The official measure, the experiment's score, or the default of the task's target."""
         task = self.header.tasks[-1]
         header = self.header
-        return header.measure or header.score or task.target.default_score(task)
+        return header.measure or header.score or task.default_score()
 
     @property
     def saved(self) -> list[dict[str, Any]]:

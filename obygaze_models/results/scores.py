@@ -127,7 +127,7 @@ def read_labels(table: pd.DataFrame, tasks: Sequence[Task]) -> Array:
     codes: Array = np.empty(len(table), dtype=tasks[0].target.label_type)
     for test, rows in table.groupby("test", observed=True).indices.items():
         task = task_of[str(test)]
-        codes[rows] = task.target.read_labels(task, table["label"].to_numpy()[rows])
+        codes[rows] = task.read_labels(table["label"].to_numpy()[rows])
     return codes
 
 

@@ -227,7 +227,7 @@ def evaluate(
     values = predictions.values[known]
     record = Record(manifest=manifest, label_set=manifest.labels(labels))
     clips = label_clips(record, table["id"].tolist(), values, scheme.concept_names)
-    codes = task.labels(clips)
+    codes = clips.with_tasks([task]).labels[task]
     is_labelled = task.target.takes_part(codes)
     if not is_labelled.any():
         raise ExperimentError(f"the store has no clip of {manifest.name} labelled for {task.key}")
@@ -243,7 +243,7 @@ def evaluate(
         if not chosen.any():
             continue
         own_codes = codes[chosen]
-        counts = task.target.count(task, own_codes)
+        counts = task.count(own_codes)
         scores = {"the model": score(own_codes, values[chosen], kind=task.target_key)}
         if task.target.is_numeric or counts.positives not in (None, 0, counts.clips):
             scores |= task.target.guesses(own_codes, np.array([]))

@@ -27,21 +27,22 @@ def run(lines: str, checkout: Path) -> str:
 
 
 @pytest.mark.night
-def test_one_file_and_one_line_add_a_backbone(tmp_path):
+def test_one_file_and_two_lines_add_a_backbone(tmp_path):
     checkout = tmp_path / "checkout"
     for name in ("obygaze_features", "obygaze_models", "examples"):
         shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
     (checkout / "manifests").symlink_to(ROOT / "manifests")
     text = (ROOT / "CONTRIBUTING.md").read_text()
     section = text.partition("\n## A backbone\n")[2].partition("\n## ")[0]
-    (_, first), (_, lines), (_, then) = re.findall(r"```(\w+)\n(.*?)```", section, re.DOTALL)
+    (_, first), *lists, (_, then) = re.findall(r"```(\w+)\n(.*?)```", section, re.DOTALL)
     before = {path: path.read_bytes() for path in checkout.rglob("*.py")}
     run(first, checkout)
     registry = checkout / "obygaze_features/backbones/registry.py"
-    above, new, below = lines.splitlines(keepends=True)
-    old = registry.read_text()
-    assert old.count(above + below) == 1
-    registry.write_text(old.replace(above + below, above + new + below))
+    for _, lines in lists:
+        above, new, below = lines.splitlines(keepends=True)
+        old = registry.read_text()
+        assert old.count(above + below) == 1
+        registry.write_text(old.replace(above + below, above + new + below))
     changed = {p.name for p in checkout.rglob("*.py") if p.read_bytes() != before.get(p)}
     assert changed == {"registry.py", "toy.py"}
 

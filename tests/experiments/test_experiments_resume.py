@@ -57,7 +57,7 @@ FITS = 4
 @pytest.fixture(scope="module")
 def data(clips):
     task = two_classes({}, ["S"], ["HN"])
-    return replace(clips.data, labels={task: task.labels(clips.data)})
+    return replace(clips.data, labels=clips.data.with_tasks([task]).labels)
 
 
 @pytest.fixture

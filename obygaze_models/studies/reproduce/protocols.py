@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,6 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest, Run, RunSet
 from obygaze_models.data.splitters import Clips, Parts, Splitter
 from obygaze_models.data.tasks import Task
-from obygaze_models.experiments.experiment import Experiment
 
 FILES = {
     frozenset({"EN", "S"}): "02_EN_S",
@@ -86,7 +85,8 @@ class AuthorsLists(Splitter):
     @classmethod
     def divide(
         cls,
-        experiment: Experiment,
+        splitter: Callable[..., Splitter],
+        split: str | None,
         manifest: Manifest,
         tasks: Mapping[Task, Sequence[Task]],
     ) -> dict[str, Any]:
@@ -98,11 +98,11 @@ class AuthorsLists(Splitter):
         the authors' code.
         """
         task = next(iter(tasks))
-        name = experiment.split or _file_of(task)
+        name = split or _file_of(task)
         if name not in (*FILES.values(), CONCEPTS_FILE):
             raise ExperimentError(f"{name} is not one of the authors' splits. Leave split out")
-        split = manifest.split(name)
-        runs = _runs(manifest, name, first=0 if task.concept else split.last_fold - 1)
+        folds = manifest.split(name)
+        runs = _runs(manifest, name, first=0 if task.concept else folds.last_fold - 1)
         tested = {}
         for test in dict.fromkeys(test for tests in tasks.values() for test in tests):
             file = _file_of(test) if name in manifest.run_names else name
@@ -118,9 +118,9 @@ class AuthorsLists(Splitter):
             )
         trained = {clip for run in runs.runs for clip in (*run.train, *run.validation)}
         return {
-            "cv": experiment.splitter(runs=runs, tested=tested, concepts_note=note),
+            "cv": splitter(runs=runs, tested=tested, concepts_note=note),
             "split": name,
-            "fold_of": split.fold_of,
+            "fold_of": folds.fold_of,
             "among": frozenset(trained.union(*tested.values())),
         }
 
