@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import obygaze_features as of
+from obygaze_features.backbones.pools import POOLS
 from obygaze_features.store.arrays import ARRAYS, VECTOR, StoredArray
 from tests.backbones.conftest import clips_for, on_each, pictures, run
 from tests.kit.models import TINY
@@ -23,8 +24,9 @@ def spread(tokens, mask=None):
 
 @pytest.fixture
 def std(monkeypatch):
-    entry = StoredArray(VECTOR, "float32", "standard deviation", spread)
+    entry = StoredArray(VECTOR, "float32", "standard deviation")
     monkeypatch.setitem(ARRAYS, "std", entry)
+    monkeypatch.setitem(POOLS, "std", spread)
 
 
 @on_each(SEEING, always=("tiny-vivit",))
