@@ -19,9 +19,10 @@ from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.explain.attributions import Attribution, attribute
 from obygaze_models.explain.parts import mean_parts
 from obygaze_models.explain.tcav import logit_gradients, random_label_cavs
+from obygaze_models.figures.dots import Dot
 from obygaze_models.results.reasons import join_reasons, tabulate_reasons
 from obygaze_models.scoring.intervals import holm
-from obygaze_models.studies.reproduce.error_factors import Factor, error_factors
+from obygaze_models.studies.reproduce.error_factors import error_factors
 from tests.kit.clips import logistic_on, torch_logits, with_output
 from tests.kit.floats import close
 
@@ -191,8 +192,8 @@ def minimised(wrong, marks, penalty=1.0):
     return root(slope, near, tol=1e-12).x[1:]
 
 
-def values(of_film, attribute="coefficient"):
-    return [getattr(factor, attribute) for factor in of_film.factors]
+def values(of_film, attribute="value"):
+    return [getattr(factor, attribute) for factor in of_film.factors.values()]
 
 
 @pytest.mark.parametrize("penalty", [0.01, 20.0])
@@ -202,7 +203,7 @@ def test_coefficients_minimise_the_penalised_loss(penalty):
     for entry in result:
         rows = np.array([entry.film in (None, film) for film in FILMS])
         assert (entry.clips, entry.wrong) == (rows.sum(), WRONG[rows].sum())
-        assert values(entry, "name") == NAMES
+        assert list(entry.factors) == NAMES
         expected = minimised(WRONG[rows], MARKS[rows], penalty)
         assert values(entry) == pytest.approx(expected, abs=1e-4)
     # Nearly separable: only the penalty keeps the coefficient finite.
@@ -245,13 +246,13 @@ def test_a_film_without_errors_or_without_variety_has_no_factors():
     wrong[films == "tt1"], wrong[films == "tt2"] = False, True
     marks[films == "tt3", 0], marks[films == "tt3", 1] = False, True
     total, _, faultless, hopeless, uniform = regress(wrong, marks, FILMS, draws=20)
-    assert faultless.factors == hopeless.factors == ()
+    assert faultless.factors == hopeless.factors == {}
     assert (faultless.wrong, hopeless.wrong) == (0, hopeless.clips)
     here = films == "tt3"
-    assert uniform.factors[:2] == [Factor(name) for name in NAMES[:2]]
+    assert [uniform.factors[name] for name in NAMES[:2]] == [Dot(None)] * 2
     expected = minimised(wrong[here], marks[here][:, 2:])
     assert values(uniform)[2:] == pytest.approx(expected, abs=1e-4)
-    assert total.factors[0].coefficient is not None
+    assert total.factors["Body"].value is not None
 
 
 def test_without_a_film_with_all_errors_there_is_no_interval():
@@ -259,5 +260,5 @@ def test_without_a_film_with_all_errors_there_is_no_interval():
     marks = np.arange(120)[:, None] % 3 == 0
     wrong = (films == "tt0") & (np.arange(120) % 2 == 0)
     total, of_film, *_ = regress(wrong, marks, films.tolist(), ["a"], draws=50)
-    assert (total.factors[0].low, total.factors[0].high) == (None, None)
-    assert of_film.factors[0].low < 0 < of_film.factors[0].high
+    assert (total.factors["a"].low, total.factors["a"].high) == (None, None)
+    assert of_film.factors["a"].low < 0 < of_film.factors["a"].high

@@ -6,8 +6,8 @@ intervals come from resampling clips, or, for all films together, from the jackk
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ from sklearn import config_context
 from sklearn.linear_model import LogisticRegression
 
 from obygaze_features.manifests.labels import SEPARATOR
+from obygaze_models.figures.dots import Dot
 from obygaze_models.scoring.intervals import LEVEL, estimate_weighted, group_columns, weigh_groups
 from obygaze_models.scoring.metrics import Array
 
@@ -25,32 +26,21 @@ ENDS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
 
 
 @dataclass(frozen=True)
-class Factor:
-    """A factor's coefficient in the log-odds of an error.
-
-    A coefficient above 0 means that errors are likelier with the factor. The coefficient is None if
-    all or none of the clips have the factor. The interval is None if at most half of the bootstrap
-    samples have both wrong and right clips. For all films together, it is None if there are fewer
-    than five films, or if leaving out some film leaves only wrong or only right clips.
-    """
-
-    name: str
-    coefficient: float | None = None
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True)
 class FilmFactors:
     """The factors of a film, or of all films (`film` is None).
 
-    `factors` is empty if all or none of the clips are wrong.
+    `factors` has each factor's coefficient in the log-odds of an error, with its interval; it is
+    empty if all or none of the clips are wrong. A coefficient above 0 means that errors are
+    likelier with the factor. It is None if all or none of the clips have the factor. The interval
+    is None if at most half of the bootstrap samples have both wrong and right clips. For all films
+    together, it is None if there are fewer than five films, or if leaving out some film leaves only
+    wrong or only right clips.
     """
 
     film: str | None
     clips: int
     wrong: int
-    factors: Sequence[Factor] = ()
+    factors: Mapping[str, Dot] = field(default_factory=dict)
 
 
 def error_factors(
@@ -128,7 +118,7 @@ def _film(
     weights = np.vstack([np.ones((1, clips)), drawn[usable]])
     fitted = _fit(factors[:, varies].astype(float), wrong, weights, penalty)
 
-    described = [Factor(name) for name in names]
+    described = dict.fromkeys(names, Dot(None))
     for place, values in zip(np.flatnonzero(varies).tolist(), fitted.T, strict=True):
         interval = None
         if film is not None and usable.sum() > len(drawn) / 2:
@@ -136,7 +126,7 @@ def _film(
         elif film is None and usable.all():
             folds = len(drawn) - 1 if cross_validated else 1
             interval = estimate_weighted(values, folds=folds).interval
-        described[place] = Factor(names[place], float(values[0]), *(interval or ()))
+        described[names[place]] = Dot(float(values[0]), *(interval or ()))
     return FilmFactors(film, clips, errors, described)
 
 

@@ -120,9 +120,9 @@ def make_figure6(context: ReproductionContext, runs: Runs) -> Artifacts:
         name = titles[film.film] if film.film else "all films"
         values: Numbers = {"clips": film.clips, "wrong": film.wrong}
         rows.append((f"{name}: {film.wrong:,} of {film.clips:,} wrong", []))
-        for factor in film.factors:
-            values[factor.name] = Value(factor.coefficient, low=factor.low, high=factor.high)
-            rows.append((factor.name, [Dot(factor.coefficient, factor.low, factor.high)]))
+        for factor, dot in film.factors.items():
+            values[factor] = Value(dot.value, low=dot.low, high=dot.high)
+            rows.append((factor, [dot]))
         lines.append(Line(name, "ours", values))
     columns = list(lines[0].numbers)
     block = Block(TITLE, PROTOCOL, "coefficient", lines)

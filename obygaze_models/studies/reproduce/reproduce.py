@@ -25,7 +25,12 @@ from obygaze_models.experiments.fit import FitMemo
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.results.run import Run, load_run
 from obygaze_models.studies.reproduce.annotation import make_figure2
-from obygaze_models.studies.reproduce.concepts import make_figure3, plan_vectors
+from obygaze_models.studies.reproduce.concepts import (
+    make_figure3,
+    make_figure5,
+    plan_trees,
+    plan_vectors,
+)
 from obygaze_models.studies.reproduce.context import (
     PROTOCOLS,
     Needs,
@@ -37,7 +42,6 @@ from obygaze_models.studies.reproduce.films import make_figure6, make_table4, pl
 from obygaze_models.studies.reproduce.published import BACKBONES
 from obygaze_models.studies.reproduce.render import FORMS, Artifacts, Table
 from obygaze_models.studies.reproduce.table2 import make_table, plan_table
-from obygaze_models.studies.reproduce.trees import make_figure5, plan_trees
 
 MARKER = "reproduction.json"
 MAX_PROCESSES = 4
