@@ -62,8 +62,8 @@ from obygaze_features.errors import UsageError, VideoError
     "--preprocessing",
     type=click.Choice(["standard", "author"]),
     default="standard",
-    help="Preprocess like the checkpoint's processor, or as the paper's authors did (squash frames "
-    "to a square).",
+    help="Preprocess like the checkpoint's processor, or squash frames to a square first, like "
+    "ObyGaze12's released code.",
 )
 @click.option(
     "--precision",

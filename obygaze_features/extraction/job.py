@@ -76,8 +76,8 @@ class Options:
     retry_failed
         Retry items that failed in an earlier run.
     preprocessing
-        ``standard`` to preprocess like the checkpoint's processor, or ``author`` to preprocess like
-        the paper's authors.
+        ``standard`` to preprocess like the checkpoint's processor, or ``author`` to first squash
+        frames to a square, like ObyGaze12's released code.
     precision
         ``float32``, ``tf32``, ``bfloat16`` or ``float16``: see docs/how-to/scale.md.
     arrays

@@ -37,7 +37,10 @@ from obygaze_models.data.folds import (
 from obygaze_models.scoring.metrics import Array
 
 FILM_CLIPS = 10
-"""The minimum number of clips of each class in a test or validation film, as in the paper."""
+"""The minimum number of clips of each class in a test or validation film.
+
+In ObyGaze12, it leaves out the two films that the released code leaves out by number.
+"""
 VALIDATION_SHARE = 10
 """One in this many development clips is used for validation if there is no validation set."""
 LEAST: dict[str, tuple[Any, int]] = {

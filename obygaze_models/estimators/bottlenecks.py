@@ -31,7 +31,7 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     `fit` clones and fits both parts. The bank learns from all clips, and the head from the clips
     that have a label. If validation clips are passed, the head also learns from them, as in the
-    paper. A bank that gets no concepts, such as a `StandardScaler`, learns from the clips that have
+    released code. A bank that gets no concepts, such as a `StandardScaler`, learns from the clips that have
     a label.
 
     In scikit-learn's cross-validation, pass the concepts as a parameter: ``cross_val_score(model,

@@ -105,7 +105,7 @@ class ConceptBank(_Directions):
         The output of `transform`: the signed ``"distance"`` from the hyperplanes, or the SVMs'
         ``"decision"`` values.
     refit
-        If validation clips are passed, fit again on all clips, as the released code does.
+        If validation clips are passed, fit again on all clips.
     cv
         The maximum number of folds on which C is chosen if there are no validation clips.
     random_state

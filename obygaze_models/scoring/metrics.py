@@ -328,9 +328,10 @@ def _losses(labels: Array, probabilities: Array, weights: Array) -> dict[str, Ar
 def baselines(share: float) -> dict[str, Scores]:
     """Return the scores of each way of guessing if `share` of the clips are positive.
 
-    These are the paper's baselines, computed from expected counts. Version 1 of the paper has their
-    positive-class F1 and version 2 the support-weighted F1, both for the share of positives in the
-    whole dataset. Test folds have different shares, so baselines depend on the scored clips.
+    All are computed from expected counts. The first two are the paper's baselines, up to .01:
+    version 1 has their positive-class F1 and version 2 the support-weighted F1, both for the share
+    of positives in the whole dataset. Test folds have different shares, so baselines depend on the
+    scored clips.
     """
     return {
         # A fair coin: half of each class is predicted positive.
