@@ -31,8 +31,8 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     `fit` clones and fits both parts. The bank learns from all clips, and the head from the clips
     that have a label. If validation clips are passed, the head also learns from them, as in the
-    released code. A bank that gets no concepts, such as a `StandardScaler`, learns from the clips that have
-    a label.
+    released code. A bank that gets no concepts, such as a `StandardScaler`, learns from the clips
+    that have a label.
 
     In scikit-learn's cross-validation, pass the concepts as a parameter: ``cross_val_score(model,
     X, y, groups=films, cv=cv, params={"concepts": C})``.

@@ -7,14 +7,52 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from obygaze_features.common.package import reference_json
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import Store, open_store
 from obygaze_models.data.run_warning import origin_warnings
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.results.run import Run
-from obygaze_models.studies.reproduce.published import BACKBONES, DATASET, SLOTS
-from obygaze_models.studies.reproduce.render import Artifacts
+from obygaze_models.studies.reproduce.render import Artifacts, Value, Values
+
+AVERAGES = {"weighted": "f1_weighted", "positive class": "f1"}
+"""The keys of the metrics, by the paper's names for averages of F1."""
+CHANCE = {"random": "Random", "all positive": "All positive"}
+"""The paper's row for each chance baseline."""
+
+
+class Backbone(NamedTuple):
+    """A backbone of the paper.
+
+    Parameters
+    ----------
+    title
+        The title for readers.
+    names
+        The names and families that stores record. The first is the name in obygaze.
+    config
+        The settings of the paper's checkpoint. A store with other settings has another checkpoint.
+    mode
+        The preprocessing of the authors' code; "" if all modes are the same.
+    """
+
+    title: str
+    names: tuple[str, ...]
+    config: Mapping[str, int]
+    mode: str = "author"
+
+
+BACKBONES = {
+    "xclip": Backbone(
+        "X-CLIP on Kinetics", ("xclip-kinetics", "xclip"), {"num_frames": 32, "patch_size": 16}
+    ),
+    "vivit": Backbone("ViViT-B/16", ("vivit",), {"num_frames": 32}),
+    "lsmdc": Backbone("X-CLIP retrained on LSMDC", ("xclip-lsmdc", "lsmdc"), {}, ""),
+}
+"""The paper's three backbones, by key."""
+SLOTS = {name: slot for slot, backbone in BACKBONES.items() for name in backbone.names}
+"""The backbone's key for each name or family, whatever the checkpoint."""
 
 PROTOCOLS = ("released", "leak-free", "paper")
 """The protocols that can be chosen: the authors' code, ours, and the paper's text."""
@@ -191,7 +229,7 @@ class ReproductionContext:
         needs = Needs()
         if target.by_protocol and "released" in self.protocols and not self.has_released_splits:
             need = (
-                f"the clips of {DATASET} and the authors' splits. Add them with: obygaze "
+                f"the clips of ObyGaze12 and the authors' splits. Add them with: obygaze "
                 f"manifests import obygaze12 SOURCE --splits FOLDER -o {self.folder} --overwrite"
             )
             needs.missing[need] = ["the released protocol"]
@@ -256,3 +294,12 @@ def made_easy(manifest: Manifest) -> dict[str, int]:
             if level != easy and level_of.get(clip) == easy:
                 counts[level] += 1
     return counts
+
+
+def published_row(row: str, metric: str) -> Values:
+    """Return a row's numbers from Table 2 or 5; {} if they are another average of F1."""
+    tables = reference_json("published.json")
+    entry = (tables["table2"]["rows"] | tables["table5"]["rows"])[row]
+    if AVERAGES[entry["average"]] != metric:
+        return {}
+    return {column: Value(**number) for column, number in entry["values"].items() if number}

@@ -50,7 +50,6 @@ def error_factors(
     *,
     penalty: float = 1.0,
     draws: int = 500,
-    seed: int = 0,
     cross_validated: bool = False,
 ) -> list[FilmFactors]:
     """Regress errors on concepts and levels, for all films together and then for each film.
@@ -67,8 +66,6 @@ def error_factors(
         The ridge penalty on the coefficients; the intercept has no penalty.
     draws
         The number of bootstrap samples for the intervals of single films.
-    seed
-        The seed of the bootstrap samples.
     cross_validated
         See `estimate_mean`. It widens the intervals for all films together.
     """
@@ -82,7 +79,7 @@ def error_factors(
     column, count = group_columns(films)
     without_one = weigh_groups(count)[1:, column]
     results = [_film(None, wrong, factors, names, without_one, penalty, cross_validated)]
-    chance = np.random.default_rng(seed)
+    chance = np.random.default_rng(0)
     for film in sorted({*films} - {""}):
         rows = clips["film"].to_numpy() == film
         size = int(rows.sum())
@@ -133,16 +130,8 @@ def _film(
 def _fit(X: Array, y: Array, weights: Array, penalty: float) -> Array:
     """Return the coefficients of a ridge logistic regression for each row of weights, [B, F].
 
-    The intercept has no penalty. Clips with the same factors and the same outcome are merged, and
-    their weights summed.
+    The intercept has no penalty.
     """
-    kinds, kind_of = np.unique(np.column_stack([X, y]), axis=0, return_inverse=True)
-    X = kinds[:, :-1]
-    y = kinds[:, -1]
     model = LogisticRegression(C=1 / penalty, solver="newton-cholesky", tol=TOLERANCE)
-    coefs = np.zeros((len(weights), X.shape[1]))
     with config_context(skip_parameter_validation=True, assume_finite=True):
-        for draw, row in enumerate(weights):
-            own = np.bincount(kind_of.ravel(), row)
-            coefs[draw] = model.fit(X, y, own).coef_[0]
-    return coefs
+        return np.array([model.fit(X, y, row).coef_[0] for row in weights])

@@ -14,6 +14,7 @@ from obygaze_models.results.scores import average_over_fits, is_cross_validated,
 from obygaze_models.scoring.intervals import mean_scores
 from obygaze_models.scoring.metrics import baselines
 from obygaze_models.studies.reproduce.context import (
+    AVERAGES,
     RELEASED_LABELS,
     Part,
     ReproductionContext,
@@ -21,7 +22,6 @@ from obygaze_models.studies.reproduce.context import (
     Setting,
 )
 from obygaze_models.studies.reproduce.error_factors import error_factors
-from obygaze_models.studies.reproduce.published import AVERAGES
 from obygaze_models.studies.reproduce.render import Artifacts, Block, Line, Numbers, Table, Value
 
 PROTOCOL = "leave-film-out"

@@ -19,7 +19,6 @@ from obygaze_features.common.names import as_list, unknown_name
 from obygaze_features.common.package import need, obygaze_version, reference_json, usable_cores
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.run_warning import RunWarning, origin_warnings, unique_warnings
-from obygaze_models.data.stores import fingerprint, open_stores
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import FitMemo
 from obygaze_models.experiments.run import run_experiment
@@ -32,6 +31,7 @@ from obygaze_models.studies.reproduce.concepts import (
     plan_vectors,
 )
 from obygaze_models.studies.reproduce.context import (
+    BACKBONES,
     PROTOCOLS,
     Needs,
     ReproductionContext,
@@ -39,7 +39,6 @@ from obygaze_models.studies.reproduce.context import (
     made_easy,
 )
 from obygaze_models.studies.reproduce.films import make_figure6, make_table4, plan_films
-from obygaze_models.studies.reproduce.published import BACKBONES
 from obygaze_models.studies.reproduce.render import FORMS, Artifacts, Table
 from obygaze_models.studies.reproduce.table2 import make_table, plan_table
 
@@ -172,15 +171,7 @@ def reproduce(
             log(name)
             tables += _make(name, context, needs[name], runs, folder)
         _write_pages(runs.values(), folder, log)
-        about = {
-            "what": names,
-            "manifest": {"name": context.manifest.name, "digest": context.manifest.digest},
-            "stores": {
-                slot: fingerprint(open_stores(store)) for slot, store in context.stores.items()
-            },
-            "protocols": list(protocols),
-            "obygaze": obygaze_version(),
-        }
+        about = {"what": names, "protocols": list(protocols), "obygaze": obygaze_version()}
         write_text(folder / MARKER, to_json(about))
     return Reproduction(output, tables, missing)
 

@@ -10,13 +10,14 @@ from obygaze_features.common.package import reference_json
 from obygaze_features.manifests.audit import audit
 from obygaze_models.data.run_warning import RunWarning
 from obygaze_models.scoring.metrics import METRICS, baselines
-from obygaze_models.studies.reproduce import published
 from obygaze_models.studies.reproduce.context import (
+    CHANCE,
     SAME_LABELS,
     Part,
     ReproductionContext,
     Runs,
     Setting,
+    published_row,
 )
 from obygaze_models.studies.reproduce.protocols import CONCEPTS_FILE, FILES
 from obygaze_models.studies.reproduce.render import (
@@ -213,7 +214,7 @@ def _paper(context: ReproductionContext, row: Row, metric: str) -> Line:
     """Return the paper's numbers for a row; none if our clips or checkpoint are not the paper's."""
     values: Values = {}
     if context.is_published(row.slot):
-        values = published.published_row(row.paper, metric)
+        values = published_row(row.paper, metric)
     return Line("published", "published", values)
 
 
@@ -298,10 +299,10 @@ def _guesses(
 ) -> Iterator[Line]:
     """Yield a line of the shares of positives, and each baseline's lines at these shares."""
     yield Line(f"Share of positives{where}", "count", shares)
-    for key, title in published.CHANCE.items():
+    for key, title in CHANCE.items():
         scores = {column: baselines(share)[key][metric] for column, share in shares.items()}
         yield Line(f"{title}{at}{where}", "guess", scores)
         if is_papers:
             for version in ("v1", "v2"):  # for different averages of F1
-                paper = published.published_row(f"{title} ({version})", metric)
+                paper = published_row(f"{title} ({version})", metric)
                 yield Line(f"published in {version}", "published", paper)
