@@ -31,6 +31,7 @@ from obygaze_models.estimators.svm_solver import (
     fit_svm,
     has_both,
     inner_products,
+    loss_warnings,
     part_of,
 )
 from obygaze_models.scoring.metrics import Array, auroc, weighted_scores
@@ -232,6 +233,7 @@ class ConceptBank(_Directions):
 
         self.C_ = [fit.C for fit in fits]
         self._report(unreliable)
+        self.warnings_ += loss_warnings(len(X))
 
         if self.refit and held is not None:
             X = np.vstack([X, held[0]])

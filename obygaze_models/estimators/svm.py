@@ -28,6 +28,7 @@ from obygaze_models.estimators.svm_solver import (
     as_cs,
     choose_svm,
     inner_products,
+    loss_warnings,
 )
 
 
@@ -69,6 +70,8 @@ class LinearSVMProbe(LinearClassifier):
         No offset is added, so the probability on the hyperplane of two classes is 1/2.
     facts_
         A dict of ``C``, ``bounded`` and ``converged``.
+    warnings_
+        A warning if there are so many clips that the loss is another one, as `RunWarning`.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -110,6 +113,7 @@ class LinearSVMProbe(LinearClassifier):
         if X_val is not None:
             X_val, y_val = validate_data(self, X_val, y_val, dtype=np.float64, reset=False)
             val_codes = encode(y_val, self.classes_)
+        self.warnings_ = loss_warnings(len(X))
         products = inner_products(X)
         weight: Any = self.class_weight
         if isinstance(weight, Mapping):

@@ -21,6 +21,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.class_weight import compute_sample_weight
 
 from obygaze_features.errors import ExperimentError
+from obygaze_models.data.run_warning import RunWarning
 from obygaze_models.estimators.inner_folds import group_folds
 from obygaze_models.scoring.metrics import Array, auroc
 
@@ -64,6 +65,17 @@ class LinearSVMFit:
     def decide(self, X: Array) -> Array:
         """Return decision values [N], in float64."""
         return np.asarray(X, dtype=np.float64) @ self.coef + self.intercept
+
+
+def loss_warnings(clips: int) -> list[RunWarning]:
+    """Return a warning if so many clips have another loss than fewer clips."""
+    if clips <= GRAM_ROWS:
+        return []
+    text = (
+        f"linear SVMs of more than {GRAM_ROWS:,} training clips have the squared hinge loss, "
+        "instead of the hinge loss"
+    )
+    return [RunWarning("loss", "", text)]
 
 
 def inner_products(X: Array) -> Array | None:

@@ -386,7 +386,8 @@ def _test(
     shared = np.intersect1d(data.groups[fold.test_rows], data.groups[fold.train])
     notes = []
     for note in about.notes:
-        if planned.learner.name not in ESTIMATORS:  # built-in estimators have their notes in facts
+        # Built-in estimators have their other notes in facts.
+        if note.code == "loss" or planned.learner.name not in ESTIMATORS:
             notes.append(RunWarning(note.code, planned.model, f"{planned.model}: {note.text}"))
     classes = data.labels[task]
     trained = task.count(classes[fold.train])

@@ -144,12 +144,17 @@ def test_many_clips_are_fitted_without_inner_products(monkeypatch):
     X, y = chance.normal(size=(700, 8)), np.arange(700) % 4 == 0
     X[y] += 1
     by_kernel = om.LinearSVMProbe(C=0.1).fit(X, y)
-    monkeypatch.setattr(svm_solver, "GRAM_ROWS", 600)
+    monkeypatch.setattr(svm_solver, "GRAM_ROWS", 450)
     model = om.LinearSVMProbe(C=0.1).fit(X, y)
     reference = LinearSVC(C=0.1, class_weight="balanced", dual=False).fit(X, y)
     assert (model.coef_ == reference.coef_).all()
     assert (model.predict(X) == by_kernel.predict(X)).mean() > 0.98
     assert model.facts_["converged"] == [True]
+    films = [f"film {row % 7}" for row in range(700)]
+    data = om.dataset(X, y, films, concepts=X[:, :1] > 0, concept_names=["Look"])
+    models = {"svm": om.LinearSVMProbe(C=0.1), "pcbm": om.ConceptBottleneck(om.ConceptBank(C=0.1))}
+    run = om.cross_validate(models, data, cv=om.LeaveFilmOut(balance="none"))
+    assert {note.subject for note in run.warnings if "squared hinge" in note.text} == {*models}
 
     monkeypatch.setattr(svm_solver, "LinearSVC", partial(LinearSVC, max_iter=1))
     with pytest.warns(ConvergenceWarning):
