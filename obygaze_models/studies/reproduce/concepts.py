@@ -7,8 +7,8 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from obygaze_features.common.figures import SERIES, SOFT
+from obygaze_features.common.formatting import format_number
 from obygaze_features.common.grouping import group_by
-from obygaze_features.common.text import format_number
 from obygaze_models.data.targets import NEGATIVES
 from obygaze_models.figures.dots import Dot, Series, dot_plot
 from obygaze_models.saved.model import load_model
