@@ -12,12 +12,15 @@ from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TextIO, TypeVar
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from obygaze_features.common.files import describe_absent, require_readable
 from obygaze_features.common.formatting import join_some
 from obygaze_features.common.names import as_list, unknown_name
 from obygaze_features.errors import ManifestError, UsageError, translate
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DELIMITERS = (",", ";", "\t", "|")
 #: A pattern for spreadsheet formulas, with or without the apostrophe of `escape_formula`.
@@ -174,8 +177,22 @@ def _read_lines(path: Path, file: TextIO, delimiter: str) -> Iterator[tuple[int,
         raise ManifestError(f"{path}, line {line + 1} or later: {error}") from None
 
 
+def table_of_frame(frame: pd.DataFrame, name: str) -> Table:
+    """Return a DataFrame as a table; an index with a name is a column.
+
+    Messages name lines as if the table was a CSV file.
+    """
+
+    def join(cell: object) -> object:
+        return "|".join(cell) if isinstance(cell, list | tuple) else cell
+
+    typed = frame.convert_dtypes()  # whole numbers beside missing ones are floats until then
+    text = typed.map(join).to_csv(index=frame.index.name is not None)
+    return parse_table(Path(name), io.StringIO(text, newline=""))
+
+
 def read_mapped_table(
-    path: Path,
+    source: Path | Table,
     meanings: Mapping[str, Sequence[str]],
     columns: Mapping[str, str] | None = None,
     *,
@@ -185,8 +202,8 @@ def read_mapped_table(
 
     Parameters
     ----------
-    path
-        The table; see `read_table`.
+    source
+        The file, see `read_table`, or the table that was read.
     meanings
         For each meaning, other names that its column may have; case is ignored.
     columns
@@ -196,7 +213,7 @@ def read_mapped_table(
     required
         Meanings or other columns that must exist; a tuple lists alternatives.
     """
-    table = read_table(path, delimiter=None)
+    table = source if isinstance(source, Table) else read_table(source, delimiter=None)
     column_of = _find_columns(table, meanings, columns or {})
     mapped = {meaning: table[column] for meaning, column in column_of.items()}
     for name, cells in table.columns.items():
@@ -209,7 +226,7 @@ def read_mapped_table(
     for names in required:
         alternatives = as_list(names)
         if mapped.keys().isdisjoint(alternatives):
-            problem = _no_column(path, next(iter(alternatives)), table.columns)
+            problem = _no_column(table.path, next(iter(alternatives)), table.columns)
             remedies = [f"--column {name}=NAME" for name in alternatives if name in meanings]
             if remedies:
                 problem += f"; choose one with {' or '.join(remedies)}"

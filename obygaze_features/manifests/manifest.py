@@ -9,7 +9,7 @@ import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -24,7 +24,7 @@ from obygaze_features.common.files import (
 )
 from obygaze_features.common.formatting import counted
 from obygaze_features.common.names import as_list
-from obygaze_features.common.tables import Table, parse_table, read_table
+from obygaze_features.common.tables import Table, parse_table, read_table, table_of_frame
 from obygaze_features.errors import ManifestError, UsageError, translate
 from obygaze_features.items.films import select_rows
 from obygaze_features.items.items import Item, Items, id_problem
@@ -37,6 +37,9 @@ from obygaze_features.manifests.labels import (
     scheme_in,
 )
 from obygaze_features.manifests.splits import RunSet, Split
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FORMAT = "obygaze-manifest"
 FORMAT_VERSION = 1
@@ -368,7 +371,33 @@ class Manifest:
         """
         from obygaze_features.manifests.importers.csv_table import import_manifest
 
-        return import_manifest(source, columns, levels=levels, annotator=annotator)
+        return import_manifest(Path(source), columns, levels, annotator)
+
+    @staticmethod
+    def from_pandas(
+        frame: pd.DataFrame,
+        columns: Mapping[str, str] | None = None,
+        *,
+        levels: OwnLevels = None,
+        annotator: str | None = None,
+        name: str = "frame",
+    ) -> Manifest:
+        """Read a DataFrame of clips, with or without labels, like the table of `from_csv`.
+
+        An index that has a name is a column. A cell of concepts can be a list.
+
+        Parameters
+        ----------
+        frame
+            The DataFrame. Columns that are not recognised are kept as text.
+        columns, levels, annotator
+            As in `from_csv`.
+        name
+            The name of the manifest.
+        """
+        from obygaze_features.manifests.importers.csv_table import import_manifest
+
+        return import_manifest(table_of_frame(frame, name), columns, levels, annotator)
 
     @classmethod
     def load(cls, folder: Path | str) -> Manifest:

@@ -263,3 +263,37 @@ def test_only_the_pinned_file_is_imported(address, tmp_path, monkeypatch, obygaz
     monkeypatch.setitem(pinned, "sha256", hashlib.sha256(content).hexdigest())
     result = obygaze(*command)
     assert "192 items" in result.output, result.output
+
+
+def test_a_dataframe_is_read_like_its_csv(tmp_path):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({
+        "clip": ["a", "b", "c", "d"], "film": ["x", None, "é, y", "-"], "take": [1, None, 3, 4],
+        "start": [0, 1.5, None, "1:00"], "end": [1, 2.25, None, "1:01.5"],
+        "label": ["S", "EN", None, "HN"], "concepts": [["Body", "Look"], [], None, "Body|Speech"],
+    })  # fmt: skip
+    read = of.Manifest.from_pandas(frame, {"id": "clip"}, annotator="Ann", name="mine")
+    assert (read.name, read.ids, read.annotators) == ("mine", ["a", "b", "c", "d"], ["Ann"])
+    assert read.items.films == ["x", "", "é, y", "-"]
+    assert read.items.starts[[0, 1, 3]].tolist() == [0, 1.5, 60]
+    assert read.items.extra == {"take": ["1", "", "3", "4"]}
+    assert read.labels().level_of == {"a": "S", "b": "EN", "d": "HN"}
+    assert read.labels().concepts == [("Body", "Look"), (), ("Body", "Speech")]
+    text = frame.assign(concepts=["Body|Look", "", "", "Body|Speech"], take=["1", "", "3", "4"])
+    text.to_csv(tmp_path / "mine.csv", index=False)
+    table = of.Manifest.from_csv(tmp_path / "mine.csv", {"id": "clip"}, annotator="Ann")
+    indexed = of.Manifest.from_pandas(frame.set_index("clip"), {"id": "clip"})
+    for manifest in (read, indexed):
+        assert (manifest.digest, manifest.items.extra) == (table.digest, table.items.extra)
+        assert manifest.labels().level_of == table.labels().level_of
+        assert manifest.labels().concepts == table.labels().concepts
+    # The checks are the same, too.
+    for change, fact in (
+        ({"clip": "a"}, "mine, line 3: duplicate id 'a'"),
+        ({"start": "soon"}, "mine, line 2: start 'soon' is not a time"),
+        ({"label": "?"}, "mine, line 2: .*'?'"),
+    ):
+        with pytest.raises(ManifestError, match=fact):
+            of.Manifest.from_pandas(frame.assign(**change), {"id": "clip"}, name="mine")
+    with pytest.raises(ManifestError, match="no column 'id'; the columns are film"):
+        of.Manifest.from_pandas(frame[["film"]])

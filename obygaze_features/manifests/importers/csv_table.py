@@ -50,13 +50,12 @@ MEANINGS: dict[str, tuple[str, ...]] = {
 
 
 def import_manifest(
-    source: Path | str,
+    source: Path | Table,
     columns: Mapping[str, str] | None,
     levels: OwnLevels,
     annotator: str | None,
 ) -> Manifest:
     """Read any CSV table of clips, with or without labels."""
-    source = Path(source)
     table = _with_items(_read(source, columns))
     label_columns: set[str] = set()
     if "level" in table.columns:
@@ -66,7 +65,7 @@ def import_manifest(
     notes = []
     if all_items.extra:
         notes.append(f"columns kept unchanged: {', '.join(all_items.extra)}")
-    manifest = Manifest(source.stem, all_items, scheme, source=source.name, notes=notes)
+    manifest = Manifest(table.path.stem, all_items, scheme, source=table.path.name, notes=notes)
     if not label_columns:
         return manifest
 
@@ -136,7 +135,7 @@ def read_labels(
     return replace(label_set, name=name or label_set.name, about=about), unmatched
 
 
-def _read(source: Path, columns: Mapping[str, str] | None, *required: str) -> Table:
+def _read(source: Path | Table, columns: Mapping[str, str] | None, *required: str) -> Table:
     """Read a table that has the `required` columns, and ids or file names."""
     table = read_mapped_table(source, MEANINGS, columns, required=[*required, ("id", "media")])
     if "level" in table.columns and "concepts" in table.columns:
