@@ -306,6 +306,7 @@ def import_(source: Path, manifest: Path, output: Path, as_json: bool, **options
 @click.argument("stores_", nargs=-1, required=True, metavar="STORE...", type=ADDRESS)
 @click.option("--text", help="Find clips that match a text (clip, siglip, xclip and clap).")
 @click.option("--like", metavar="ID", help="Find clips similar to this one, which is left out.")
+@click.option("--image", type=PATH, help="Find clips that look like this picture.")
 @click.option("--array", help="The array to search.  [default: native; with --frames: frames]")
 @click.option("--frames", is_flag=True, help="Compare every frame; report each clip's best one.")
 @film_option("Only clips of these films.")
@@ -322,7 +323,7 @@ def search(
     as_json: bool,
     **query: Any,
 ) -> None:
-    """Find the clips nearest to a text or a clip, by cosine.
+    """Find the clips nearest to a text, a clip or a picture, by cosine.
 
     \b
     Example:
@@ -346,7 +347,7 @@ def search(
         write_page(
             matches,
             output,
-            title=f"Clips like {query['like'] or query['text']}",
+            title=f"Clips like {query['like'] or query['image'] or query['text']}",
             notes=notes,
             thumbnails=thumbnails,
             overwrite=overwrite,

@@ -209,7 +209,7 @@ class ItemReader:
         try:
             path = media.find(item)
             status = Status.UNREADABLE
-            picture = torch.from_numpy(read_picture(path))
+            picture = read_picture(path)
             read.source = fingerprint(path)
         except VideoError as problem:
             read.fail(names, Failed(status, portable_reason(problem, media.root)))
@@ -263,8 +263,8 @@ def portable_reason(problem: ObygazeError, root: Path) -> str:
     return problem.reason
 
 
-def read_picture(path: Path) -> NDArray[np.uint8]:
-    """Return the first picture in an image file, upright, as ``[height, width, 3]``.
+def read_picture(path: Path) -> Tensor:
+    """Return the first picture in an image file, upright, as uint8 ``[H,W,3]``.
 
     Transparency is ignored, as in the processors of published models.
     """
@@ -283,7 +283,7 @@ def read_picture(path: Path) -> NDArray[np.uint8]:
             # Pillow would turn all values above 255 into 255.
             if image.mode in ("I", "F") or image.mode.startswith("I;"):
                 raise VideoError(path, "has more than 8 bits per channel; save it with 8 bits")
-            return np.array(ImageOps.exif_transpose(image).convert("RGB"))
+            return torch.from_numpy(np.array(ImageOps.exif_transpose(image).convert("RGB")))
     except VideoError:
         raise
     except Exception as problem:  # each format's reader has its own errors

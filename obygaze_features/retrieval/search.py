@@ -1,4 +1,4 @@
-"""Search stores for the clips nearest to a text, a clip or a vector, and show the matches."""
+"""Search stores for the clips nearest to a text, a clip, a picture or a vector."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ def search(
     *,
     text: str | None = None,
     like: str | None = None,
+    image: Path | str | None = None,
     vector: ArrayLike | None = None,
     array: str | None = None,
     frames: bool = False,
@@ -54,6 +55,8 @@ def search(
         Find clips that match this text, with the text tower of the stores' backbone.
     like
         Find clips similar to the clip with this id, which is left out.
+    image
+        Find clips that look like the picture in this file.
     vector
         Find clips near this vector, such as the direction of a concept.
     array
@@ -76,8 +79,11 @@ def search(
         search(["ours.zarr", "theirs.zarr"], like="tt0108160-001", films=["tt0108160"])
         search(store, text="a mirror", frames=True)[0].time
     """
-    if sum(query is not None for query in (text, like, vector)) != 1:
-        raise UsageError("search by exactly one of a text (--text), a clip (--like) or a vector")
+    if sum(query is not None for query in (text, like, image, vector)) != 1:
+        raise UsageError(
+            "search by exactly one of a text (--text), a clip (--like), a picture (--image) "
+            "or a vector"
+        )
     if isinstance(stores, StoreLike):
         stores = [stores]
     opened = [open_store(store) for store in stores]
@@ -96,20 +102,18 @@ def search(
         raise UsageError(f"{first.where}: the array {array} has {reason}")
     if films is not None:
         films = find_films(films, film_titles_of(opened))
-    exclude: list[str] = []
-    if text is not None:
-        query: NDArray[Any] = _embed_text(first, text, backbone)
-    elif like is not None:
+    if like is not None:
         query = _read_example(opened, like, array)
-        exclude.append(like)
+    elif vector is not None:
+        query = _as_numbers(vector)
     else:
-        query = _as_numbers(vector, "the vector")
+        query = _embed(first, text, image, backbone)
     return find_nearest(
         opened,
         query,
         array=array,
         films=films,
-        exclude=exclude,
+        exclude=like or "",
         top=top,
     )
 
@@ -122,8 +126,13 @@ def match_rows(matches: Sequence[Match], stores: Sequence[Store]) -> list[dict[s
     for match in matches:
         items = items_of[match.store]
         item = items[items.row(match.id)]
-        row = {"id": match.id, "title": titles[item.film], "cosine": match.cosine}
-        row |= {"start": item.start, "end": item.end}
+        row = {
+            "id": match.id,
+            "title": titles[item.film],
+            "cosine": match.cosine,
+            "start": item.start,
+            "end": item.end,
+        }
         if match.time is not None:
             row |= {"frame": match.frame, "time": match.time}
         rows.append({**row, "film": match.film, "store": match.store})
@@ -170,8 +179,8 @@ def write_page(
         place = [row["title"] or row["id"]]
         if time is not None:
             place.append(format_time(round(time)))
-        likeness = format(row["cosine"], ".2f")
-        cards.append(html(_CARD, image, likeness, ", ".join(place), row["id"]))
+        cosine = format(row["cosine"], ".2f")
+        cards.append(html(_CARD, image, cosine, ", ".join(place), row["id"]))
 
     sentences = [*notes]
     if pictures:
@@ -188,39 +197,48 @@ def write_page(
         new.write_text(document(title, body), encoding="utf-8")
 
 
-def _read_example(stores: Sequence[Store], item_id: str, array: str) -> NDArray[np.float32]:
+def _read_example(stores: Sequence[Store], item_id: str, array: str) -> Any:
     """Return the vector of a clip, or the mean vector of its frames."""
     store = next((store for store in stores if item_id in store), stores[0])
     [row] = store.read(array, [item_id])
-    values: NDArray[np.float32] = row.astype(np.float32)
+    values = row.astype(np.float32)
     if values.ndim > 1:
         values = np.nanmean(values, axis=0)
     return values
 
 
-def _as_numbers(values: Any, where: str) -> NDArray[np.float64]:
-    with translate(UsageError, where, "is not a list of numbers", foreign=(TypeError, ValueError)):
-        vector: NDArray[np.float64] = np.asarray(values, np.float64)
+def _as_numbers(values: Any) -> NDArray[np.float64]:
+    with translate(
+        UsageError, "the vector", "is not a list of numbers", foreign=(TypeError, ValueError)
+    ):
+        vector = np.asarray(values, np.float64)
     return vector[0] if vector.ndim == 2 and len(vector) == 1 else vector
 
 
-def _embed_text(store: Store, text: str, backbone: str | None) -> NDArray[np.float32]:
-    """Embed a text with the backbone that made a store."""
-    if not text.strip():
+def _embed(store: Store, text: str | None, image: Path | str | None, backbone: str | None) -> Any:
+    """Embed a text, or the picture in a file, with the backbone that made a store."""
+    if text is not None and not text.strip():
         raise UsageError("the text to search for is empty")
-    network = _load_text_tower(store, backbone)
-    tokenizer = network.reader("text").tokenizer
-    limit = tokenizer.max_tokens
-    if tokenizer.count([text])[0] > limit:
-        raise UsageError(
-            f"{network.name} reads only {counted(limit, 'token')} of a text; shorten it"
-        )
-    vector: NDArray[np.float32] = network.embed("text", [text])["native"][0].numpy()
-    return vector
+    kind = "text" if image is None else "image"
+    network = _load_backbone(store, kind, backbone)
+    reader = network.reader(kind)
+    query: Any = text
+    if image is not None:
+        from obygaze_features.backbones.preprocess import resize_frame
+        from obygaze_features.extraction.reader import read_picture
+
+        query = resize_frame(read_picture(Path(image)), reader.preprocessing)
+    else:
+        limit = reader.tokenizer.max_tokens
+        if reader.tokenizer.count([query])[0] > limit:
+            raise UsageError(
+                f"{network.name} reads only {counted(limit, 'token')} of a text; shorten it"
+            )
+    return network.embed(kind, [query])["native"][0].numpy()
 
 
-def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
-    """Load the backbone of a store; raise if the store was made with different weights."""
+def _load_backbone(store: Store, kind: str, backbone: str | None) -> Backbone:
+    """Load the backbone of a store to embed a text or an image; raise if its weights differ."""
     from obygaze_features.backbones import load_backbone
     from obygaze_features.backbones.registry import families, known_checkpoints
 
@@ -228,27 +246,22 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
     name = str(about["name"])
     family = str(about.get("family"))
     digest = about["weights_sha256"]
-    no_texts = UsageError(
-        f"{store.where}: its backbone {name} cannot encode text; search by a clip (--like ID) "
-        "or, in Python, by a vector"
-    )
-    if any(candidate.name == family and not candidate.embeds_texts for candidate in families()):
-        raise no_texts
+    silent = [own.name for own in families() if not own.embeds_texts]
+    if kind == "text" and family in silent:
+        raise UsageError(
+            f"{store.where}: its backbone {name} cannot encode text; search by a clip (--like ID), "
+            "a picture (--image) or, in Python, a vector"
+        )
     give = "pass the backbone that made the store: --backbone NAME=FOLDER or NAME=module:make"
     # Stores may come from anybody, so they may name only known checkpoints, never code.
     known = known_checkpoints()
-    spec = backbone
-    if spec is None and family in known:
-        spec = family
-    if backbone is None and name in known:
-        spec = name
+    spec = backbone or next((key for key in (name, family) if key in known), None)
     if spec is None:
         raise BackboneError(f"{store.where}: unknown backbone {shorten(name)}; {give}")
     network = load_backbone(spec, "cpu")
-    if not network.text:
-        raise no_texts
-    ours = network.about["weights_sha256"]
-    if digest != ours and not (backbone and digest.startswith("unknown")):
+    if digest != network.about["weights_sha256"] and not (
+        backbone and digest.startswith("unknown")
+    ):
         raise BackboneError(
             f"the weights of {store.where} are unknown, or not those of {spec}; {give}"
         )

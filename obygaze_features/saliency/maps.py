@@ -184,7 +184,7 @@ def _fill_in(text: str, columns: Mapping[str, Sequence[str]], count: int) -> lis
 def _read(model: GradCamModel, media: MediaFolder, item: Item) -> Tensor | str:
     """Return an image resized for the network, or the reason why it cannot be read."""
     try:
-        image = torch.from_numpy(read_picture(media.find(item)))
+        image = read_picture(media.find(item))
     except VideoError as problem:
         return portable_reason(problem, media.root)
     return resize_and_crop(image[None], model.backbone.reader("image").preprocessing)[0]

@@ -56,7 +56,7 @@ def find_nearest(
     *,
     array: str = "native",
     films: Collection[str] | None = None,
-    exclude: Collection[str] = (),
+    exclude: str = "",
     top: int = 10,
 ) -> list[Match]:
     """Return the rows with the highest cosine, best first; ties keep the order of stores and rows.
@@ -74,7 +74,7 @@ def find_nearest(
     films
         The ids of the films to search (default: all).
     exclude
-        Ids to leave out.
+        The id of an item to leave out.
     top
         The maximum number of matches.
     """
@@ -84,8 +84,8 @@ def find_nearest(
         selected = store.status == Status.DONE
         if films is not None:
             selected &= np.isin(np.array(store.items.films), list(films))
-        excluded = store.find_rows(exclude)
-        selected[excluded[excluded >= 0]] = False
+        if exclude in store:
+            selected[store.find_rows([exclude])] = False
         rows = np.flatnonzero(selected)
 
         cosines, frames = _score(store, array, rows, direction)

@@ -225,7 +225,7 @@ def explain_clips(
                     opened.stores,
                     vector,
                     array=array,
-                    exclude=[clip],
+                    exclude=clip,
                     top=NEAREST,
                 ):
                     nearest.append({"id": match.id, "cosine": match.cosine})

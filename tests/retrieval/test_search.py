@@ -7,6 +7,9 @@ import re
 
 import numpy as np
 import pytest
+import torch
+import transformers
+from PIL import Image
 
 import obygaze_features as of
 from obygaze_features.common.formatting import format_time
@@ -16,7 +19,7 @@ from obygaze_features.store import nearest as nearest_module
 from obygaze_features.store.format import ArraySpec
 from obygaze_features.store.transfer import pack
 from obygaze_models.data.stores import read_frame_times
-from tests.backbones.conftest import on_each
+from tests.backbones.conftest import on_each, tensor
 from tests.backbones.test_backbones_parity import MODELS, text_features
 from tests.kit.files import refused
 from tests.kit.models import write_checkpoint
@@ -178,6 +181,7 @@ ONES = [1] * WIDTH
     ({"vector": ONES, "array": "native", "frames": True}, "leave out --frames"),
     ({"vector": ONES, "films": ["tt9"]}, "unknown film 'tt9'"),
     ({"text": " "}, "is empty"),
+    ({"image": "still.png", "text": "x"}, "exactly one"),
 ])  # fmt: skip
 def test_bad_input_is_one_line(arguments, facts, store):
     with pytest.raises(ObygazeError, match=facts) as caught:
@@ -215,6 +219,32 @@ def test_text_search_equals_transformers(checkpoints, tmp_path, name):
         of.search(store, text=TEXT, backbone=str(second))
     with pytest.raises(UsageError, match=r"reads only \d+ tokens of a text; shorten it"):
         of.search(store, text=TEXT * 40, backbone=backbone)
+
+
+def test_picture_search_equals_transformers(checkpoints, obygaze, tmp_path):
+    checkpoint = checkpoints["tiny-clip"]
+    source = make_search_store(
+        tmp_path / "s.zarr", backbone=of.load_backbone(checkpoint, "cpu").about
+    )
+    pixels = np.random.default_rng(1).integers(0, 256, (50, 70, 3), dtype=np.uint8)
+    picture = Image.fromarray(pixels)
+    picture.save(tmp_path / "still.png")
+    model = transformers.CLIPModel.from_pretrained(checkpoint).eval()
+    processor = transformers.AutoImageProcessor.from_pretrained(checkpoint, backend="pil")
+    with torch.no_grad():
+        features = tensor(model.get_image_features(**processor(picture, return_tensors="pt")))[0]
+    still = ("--image", tmp_path / "still.png")
+    for array, frames in (("native", []), ("frames", ["--frames"])):
+        command = ("stores", "search", source.path, *still, *frames, "--top", 100, "--json")
+        result = obygaze(*command, "--backbone", f"tiny-clip={checkpoint}", code=0)
+        matches = {row["id"]: row["cosine"] for row in json.loads(result.stdout)["matches"]}
+        ids, cosines, _ = brute(source, features.double().numpy(), array)
+        # The difference is one byte level, from resizing.
+        assert matches == pytest.approx(dict(zip(ids, cosines, strict=True)), abs=2e-3)
+
+    of_clips = of.load_backbone("tiny-vivit", "cpu").about
+    clips = make_search_store(tmp_path / "c.zarr", backbone=of_clips).path
+    refused(obygaze("stores", "search", clips, *still), "tiny-vivit does not read images", code=2)
 
 
 @pytest.mark.parametrize(("about", "remedy"), [
