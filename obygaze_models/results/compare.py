@@ -101,11 +101,13 @@ class Comparisons:
 
         title = METRICS[self.metric].title
         rows: list[tuple[str, list[Dot]]] = []
-        places = group_by(self.rows, lambda row: (row["test"], row.get("value", "")))
-        for place, same in places.items():
+        by_place = group_by(self.rows, lambda row: (row["test"], row.get("value", "")))
+        for place, same in by_place.items():
             rows.append((", ".join(filter(None, place)), []))
             for row in same:
-                rows.append((row["model"], [Dot(row["difference"], row["low"], row["high"])]))
+                if row["difference"] is not None:
+                    dot = Dot(row["difference"], row["low"], row["high"])
+                    rows.append((f"{row['model']}, {row['over']}", [dot]))
         return dot_plot(
             rows,
             [Series("difference")],

@@ -341,6 +341,8 @@ def test_compare_prints_and_draws_the_comparison(good, noisy, tmp_path):
     result = run_obygaze("models", "compare", a, b, *options, "-o", tmp_path / "d.svg", code=0)
     compared = om.compare(a, b, models=["logistic"], by="level", metric="f1")
     assert str(compared) in result.stdout
-    assert "<svg" in (tmp_path / "d.svg").read_text()
+    svg = (tmp_path / "d.svg").read_text()
+    drawn = sum(row["difference"] is not None for row in compared.rows)
+    assert 0 < drawn == sum(svg.count(f", {over}<") for over in ("within", "across"))
     with pytest.raises(ExperimentError, match="unknown metric 'f2'"):
         om.compare(a, b, metric="f2")
