@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 from click.testing import CliRunner
-from PIL import Image
+from PIL import Image, ImageOps
 
 from docs.blocks import blocks
 from obygaze_features.common.figures import save_figure
@@ -106,6 +106,7 @@ def run_command(line: str) -> None:
 def follow(pages: Sequence[str], pictures: Path) -> None:
     """Follow the steps of pages until all shown products exist, and put them into a folder."""
     with tempfile.TemporaryDirectory() as work, contextlib.chdir(work):
+        shutil.copytree(ROOT / "examples/pictures", "examples/pictures")
         sys.path.insert(0, work)
         for page in pages:
             names: dict[str, object] = {"__name__": page}
@@ -131,7 +132,9 @@ def show(product: Path, pictures: Path, page: str) -> None:
         pictures / f"{page}-{product.stem}{product.suffix if product.suffix == '.svg' else '.png'}"
     )
     if product.is_dir():
-        stills = [np.asarray(Image.open(path)) for path in sorted(product.glob("*.jpg"))[:4]]
+        paths = sorted(product.glob("*.jpg"))
+        spread = paths[:: len(paths) // 4][:4]
+        stills = [np.asarray(ImageOps.fit(Image.open(path), (160, 90))) for path in spread]
         Image.fromarray(np.hstack(stills)).save(picture)
     elif product.suffix == ".html":
         shutil.copy(product, picture.with_suffix(".html"))
