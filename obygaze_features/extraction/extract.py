@@ -72,8 +72,9 @@ def extract(
     """
     summary = Summary()
     types = OptionTypes.__annotations__
-    for name in options.keys() - types:
-        raise UsageError(unknown_name("option", name, types))
+    unknown = options.keys() - types
+    if unknown:
+        raise UsageError(unknown_name("option", min(unknown), types))
     settings = Options(**options)
     if not isinstance(manifest, Manifest):
         manifest = Manifest.load(manifest)

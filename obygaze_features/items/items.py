@@ -77,7 +77,9 @@ class Items:
 
     def __post_init__(self, check: bool) -> None:
         if check:
-            for row, message in sorted(self.problems())[:1]:
+            problem = min(self.problems(), default=None)
+            if problem:
+                row, message = problem
                 raise ManifestError(f"item {row + 1}: {message}")
 
     def __repr__(self) -> str:
@@ -135,8 +137,9 @@ class Items:
             extra=extra,
             check=False,
         )
-        for row, message in sorted(items.problems())[:1]:
-            raise table.problem(row, message)
+        problem = min(items.problems(), default=None)
+        if problem:
+            raise table.problem(*problem)
         return items
 
     def to_csv(self) -> str:
@@ -414,7 +417,9 @@ def name_film(film: str, media: str) -> str:
 def _read_seconds(table: Table, column: str) -> np.ndarray:
     """Return a column of times, with NaN for empty cells; raise an error at the first bad cell."""
     cells = table.get(column)
-    for row, cell in _wrong_cells(cells, _SECONDS):
+    wrong = next(_wrong_cells(cells, _SECONDS), None)
+    if wrong:
+        row, cell = wrong
         raise table.problem(row, f"{column} {shorten(cell)} is not a number of seconds")
     return np.array([float(cell or "nan") for cell in cells])
 

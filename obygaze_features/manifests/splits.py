@@ -188,25 +188,23 @@ def meet_in_time(
     """
     if not len(others):
         return np.zeros(len(tested), dtype=bool)
-    margin = 0.0 if gap is None else float(np.rint(gap * 1e6)) + 1
-    files = items.files
-    starts, ends = (np.rint(times * 1e6) for times in (items.starts, items.ends))
+    starts = np.rint(items.starts * 1e6)
+    ends = np.rint(items.ends * 1e6)
+    latest = np.nan_to_num(ends).max()
+    margin = 0.0
+    if gap is not None:
+        margin = min(np.rint(gap * 1e6), latest) + 1
+    # All files follow each other on one line of time, further apart than the margin.
+    offsets = items.files * (latest + 2 * margin + 1)
+    starts += offsets
+    ends += offsets
 
-    def places(rows: Array, times: Array) -> Array:
-        """Return complex numbers, which NumPy sorts by real part (file), then imaginary (time)."""
-        keys = files[rows].astype(complex)
-        keys.imag = times
-        return keys
-
-    begins = places(others, starts[others])
-    order = np.argsort(begins)
-    latest_ends = np.maximum.accumulate(places(others, ends[others])[order])
-    # The last other row, in the same file or one before it, that starts before a tested row ends.
-    latest_begins = places(tested, ends[tested] + margin)
-    last = np.searchsorted(begins[order], latest_begins) - 1
-    reached = latest_ends[last]
-    same_file = (last >= 0) & (reached.real == files[tested])
-    return np.asarray(same_file & (reached.imag > starts[tested] - margin))
+    others = others[np.argsort(starts[others])]
+    latest_ends = np.maximum.accumulate(ends[others])
+    # The last other row that starts before a tested row ends.
+    last = np.searchsorted(starts[others], ends[tested] + margin) - 1
+    near = (last >= 0) & (latest_ends[last] > starts[tested] - margin)
+    return np.asarray(near)
 
 
 def overlapping(

@@ -97,8 +97,9 @@ def push(store: StoreLike, output: Path | str) -> dict[str, Any]:
 
     unsent = [name for name, size in sizes.items() if sizes_there.get(name) != size]
     if not is_for_hub:
-        for names in (unsent[:1], unsent[1:-1], unsent[1:][-1:]):
-            there.send(names, store.path)
+        names = list(sizes)
+        for part in (names[:1], names[1:-1], names[-1:]):
+            there.send([name for name in part if name in unsent], store.path)
     elif unsent:
         with one_line_errors(there.where):
             need("huggingface_hub", extra="remote").HfApi().upload_folder(
@@ -122,7 +123,9 @@ def _list_files(store: Store) -> dict[str, int]:
     """
     _require_listed(store)
     require_plain_file(store.path / fmt.LOG, StoreError)
-    for name, reason in compare_files(store.location).items():
+    damage = compare_files(store.location)
+    if damage:
+        name, reason = next(iter(damage.items()))
         raise StoreError(
             f"{store.location.join(name)} cannot be copied: {reason}; "
             f"run: obygaze stores verify {store.path}"
@@ -140,8 +143,9 @@ def _require_listed(store: Store) -> None:
             "is still open, so its files may change; finalise it (obygaze stores finalise), or "
             "first make a store of its finished films (obygaze stores subset)",
         )
-    for reason in compare_list(store).values():
-        raise StoreError(f"{store.where}: {reason}")
+    wrong = list(compare_list(store).values())
+    if wrong:
+        raise StoreError(f"{store.where}: {wrong[0]}")
 
 
 def _list_bucket(there: Remote) -> dict[str, int]:
@@ -245,10 +249,11 @@ def _fetch(location: Location, folder: Path) -> None:
             f"lacks files that {fmt.CHECKSUMS} lists; to see which, run: obygaze stores verify "
             f"{location.where}",
         ) from None
-    for name in compare_files(Folder(folder)):
+    damaged = list(compare_files(Folder(folder)))
+    if damaged:
         raise StoreError(
-            f"{location.join(name)} does not match its checksum; tell the owner of the store (if "
-            "the store was changed just now, run the same command again)"
+            f"{location.join(damaged[0])} does not match its checksum; tell the owner of the store "
+            "(if the store was changed just now, run the same command again)"
         )
     (folder / fmt.LOG).unlink(missing_ok=True)
     with contextlib.suppress(FileNotFoundError):  # the log may be lost; it affects no features
