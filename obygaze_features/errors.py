@@ -67,21 +67,22 @@ class ObygazeError(Exception):
 
     Parameters
     ----------
-    parts
-        Either the message, or two parts: `where` something is wrong (such as a path), and the
-        `reason`.
+    where
+        The place where something is wrong, such as a path; or the whole message.
+    reason
+        What is wrong there.
     """
 
     exit_code = 1
 
-    def __init__(self, *parts: object) -> None:
-        self.reason = strike_tokens("".join(map(str, parts[-1:])))
+    def __init__(self, where: object, reason: object = None) -> None:
         self.where: str | os.PathLike[str] | None = None
-        message = self.reason
-        if len(parts) > 1:
-            message = strike_tokens(at(*parts))
-            self.where = parts[0] if isinstance(parts[0], os.PathLike) else str(parts[0])
-        super().__init__(message)
+        message = where
+        if reason is not None:
+            self.where = where if isinstance(where, os.PathLike) else str(where)
+            message = at(where, reason)
+        self.reason = strike_tokens(str(where if reason is None else reason))
+        super().__init__(strike_tokens(str(message)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the message and the fields, whatever parameters a subclass's constructor has."""

@@ -24,6 +24,6 @@ source_argument = click.argument("source", type=PATH, required=False)
 
 def echo_failures(failures: Mapping[str, str]) -> None:
     """Print the first reasons for failures, each with its first id, one per line."""
-    by_reason = group_by(failures, lambda item_id: failures[item_id])
+    by_reason = group_by(failures, lambda id_: failures[id_])
     for reason, ids in [*by_reason.items()][:MAX_FAILURES_SHOWN]:
         echo(f"  {join_some(ids, 1)}: {reason}", err=True)

@@ -142,7 +142,7 @@ def repair(store: Path, yes: bool, reopen: bool, as_json: bool) -> None:
       obygaze stores repair stores/xclip.zarr
     """
     damage = of.verify(store)
-    ids = list(dict.fromkeys(item_id for entry in damage for item_id in entry.ids))
+    ids = list(dict.fromkeys(id_ for entry in damage for id_ in entry.ids))
     rows = f"{counted(len(ids), 'row')} must be dropped and computed again: {join_some(ids)}"
     if ids and not yes and not click.confirm(f"{rows}. Drop them?", err=True):
         raise StoreError(f"{store}: no rows were dropped; to drop them, add --yes")

@@ -50,6 +50,6 @@ def estimate(
     return {
         "stores": stores,
         "clips": len(ids),
-        "missing": [item_id for item_id in ids if item_id in without_file],
+        "missing": [id_ for id_ in ids if id_ in without_file],
         "free": shutil.disk_usage(parent).free,
     }

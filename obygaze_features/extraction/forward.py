@@ -26,9 +26,6 @@ needs twice the memory.
 FRAMES_PER_GPU_BATCH = 512
 """The same on a GPU, where more would only delay Ctrl-C."""
 
-Rows = list[dict[str, NDArray[Any]]]
-"""The arrays of each item."""
-
 
 @dataclass(frozen=True)
 class Batch:
@@ -38,13 +35,13 @@ class Batch:
     arrays: Mapping[str, Tensor]
     end: torch.cuda.Event | None
 
-    def rows(self) -> Rows:
+    def rows(self) -> list[dict[str, NDArray[Any]]]:
         """Wait for the GPU, and return the arrays of each item."""
         if self.end:
             # In a new thread, the wait alone would use memory on the first GPU.
             with torch.cuda.device(self.end.device):
                 self.end.synchronize()
-        rows: Rows = []
+        rows = []
         for number in range(self.count):
             rows.append({name: values[number].numpy() for name, values in self.arrays.items()})
         return rows

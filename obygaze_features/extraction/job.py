@@ -9,9 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypedDict
 
-import numpy as np
-from numpy.typing import NDArray
-
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.checkpoints import check_store_name
 from obygaze_features.backbones.devices import describe_device
@@ -21,6 +18,7 @@ from obygaze_features.items.media import Located, locate
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import Recipe, Store, StoreLike, open_store
 from obygaze_features.store.format import BLOCK_ROWS, default_block_rows
+from obygaze_features.store.rows import Rows
 from obygaze_features.store.writer import is_in_part, require_resumable
 
 STALL_TIMEOUT_S = 60.0
@@ -35,8 +33,6 @@ _NUMBERS = (
     "stall_timeout",
 )
 """The options that are numbers above 0."""
-
-Rows = NDArray[np.intp]
 
 
 class OptionTypes(TypedDict, total=False):

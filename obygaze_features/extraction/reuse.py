@@ -61,9 +61,9 @@ def _copy_rows(
     """Copy the unchanged rows that a writer lacks, block by block; return their number."""
     rows = [row for row in job.missing[name].tolist() if row in unchanged]
     for _, block in groupby(rows, key=lambda row: row // job.block_rows):
-        places = list(block)
-        old_rows = np.array([unchanged[row] for row in places])
-        copied: dict[int, Any] = dict(zip(places, read_outcomes(old, old_rows), strict=True))
+        rows = list(block)
+        old_rows = np.array([unchanged[row] for row in rows])
+        copied: dict[int, Any] = dict(zip(rows, read_outcomes(old, old_rows), strict=True))
         writer.write_rows(copied)
     return len(rows)
 
@@ -108,9 +108,9 @@ def replaced_ids(
     ids = store.done_ids(list(files))
     sources = store.rows_table["source"]
     replaced = []
-    for item_id, row in zip(ids, store.find_rows(ids).tolist(), strict=True):
-        if not facts_of(files[item_id]).issubset(sources[row].split()):
-            replaced.append(item_id)
+    for id_, row in zip(ids, store.find_rows(ids).tolist(), strict=True):
+        if not facts_of(files[id_]).issubset(sources[row].split()):
+            replaced.append(id_)
     return replaced
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from obygaze_features.extraction.job import Job, Rows
+from obygaze_features.extraction.job import Job
 from obygaze_features.store import Status, Store, StoreWriter
+from obygaze_features.store.rows import Rows
 from obygaze_features.store.writer import append_to_log
 
 STAGES = ("decode", "device", "write", "start")
@@ -113,8 +114,8 @@ def _find_failures(stores: Mapping[str, Store], rows: Rows) -> dict[str, dict[st
     for store in stores.values():
         for row in rows[store.status[rows] > Status.DONE].tolist():
             kind = Status(store.status[row]).name.lower()
-            item_id = store.ids[row]
-            failed[kind].setdefault(item_id, store.failures[item_id])
+            id_ = store.ids[row]
+            failed[kind].setdefault(id_, store.failures[id_])
     return dict(failed)
 
 

@@ -154,11 +154,11 @@ class Items:
         """The row number of each id."""
         return dict(zip(self.ids, range(len(self)), strict=True))
 
-    def row(self, identifier: str) -> int:
+    def row(self, id_: str) -> int:
         """Return the row number of an id; raise `UnknownItem` if there is no such id."""
-        if identifier not in self.row_of:
-            raise UnknownItem(unknown_name("id", identifier, self.ids))
-        return self.row_of[identifier]
+        if id_ not in self.row_of:
+            raise UnknownItem(unknown_name("id", id_, self.ids))
+        return self.row_of[id_]
 
     def find(self, ids: Iterable[str]) -> NDArray[np.intp]:
         """Return the row numbers of ids; raise `UnknownItem` if there is no such id."""
@@ -170,8 +170,8 @@ class Items:
 
         Each ``media`` is prefixed with its film.
         """
-        places = zip(self.films, self.media, strict=True)
-        media = [f"{film}/{name}" if film and name else name for film, name in places]
+        files = zip(self.films, self.media, strict=True)
+        media = [f"{film}/{name}" if film and name else name for film, name in files]
         return {"film": self.films, "media": media, "kind": self.kinds, **self.extra}
 
     def column(self, name: str) -> list[str]:
@@ -184,7 +184,7 @@ class Items:
     def groups(self, name: str, ids: Sequence[str]) -> list[str]:
         """Return each id's group, from a column; raise `ManifestError` if any cell is empty."""
         cells = self.column(name)
-        groups = [cells[self.row(identifier)] for identifier in ids]
+        groups = [cells[self.row(id_)] for id_ in ids]
         if "" in groups:
             raise ManifestError(
                 f"{ids[groups.index('')]} has no {group_noun(name)}; fill in the column {name}, or "
@@ -291,14 +291,14 @@ class Items:
             yield row, f"unknown kind {kind!r}; choose from {', '.join(KINDS)}"
         for row, film in _wrong_cells(self.films, _NAME):
             yield row, f"film {film!r} is a path; use a plain name"
-        for row, identifier in _wrong_cells(self.ids, _ID):
-            yield row, str(id_problem(identifier))
+        for row, id_ in _wrong_cells(self.ids, _ID):
+            yield row, str(id_problem(id_))
 
         first_rows: dict[str, int] = {}
-        for row, identifier in enumerate(self.ids):
-            first = first_rows.setdefault(identifier.lower(), row)
+        for row, id_ in enumerate(self.ids):
+            first = first_rows.setdefault(id_.lower(), row)
             if first != row:
-                message = f"duplicate id {identifier!r}; item {first + 1} is "
+                message = f"duplicate id {id_!r}; item {first + 1} is "
                 yield row, f"{message}{self.ids[first]!r}; rename one, or add an id column"
 
         is_whole = np.isnan(self.starts) & np.isnan(self.ends)
@@ -358,12 +358,12 @@ def pick_rows(columns: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]
     return picked
 
 
-def id_problem(identifier: str) -> str | None:
+def id_problem(id_: str) -> str | None:
     """Return the problem with an id, or None if the id is valid."""
-    if _ID.fullmatch(identifier):
+    if _ID.fullmatch(id_):
         return None
     return (
-        f"id {shorten(identifier)} is not allowed; use up to {MAX_ID_LENGTH} characters "
+        f"id {shorten(id_)} is not allowed; use up to {MAX_ID_LENGTH} characters "
         "(A-Z a-z 0-9 . _ + -) without '..', starting with a letter or digit"
     )
 

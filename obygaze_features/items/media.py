@@ -207,7 +207,7 @@ def id_from_file(name: str) -> tuple[str, str, int] | None:
     return f"{film}-{scene:03d}", film, scene
 
 
-def stem_from_id(identifier: str) -> str:
+def stem_from_id(id_: str) -> str:
     """Return the stem of a MovieGraphs scene's file; other ids are returned unchanged.
 
     Examples
@@ -215,7 +215,7 @@ def stem_from_id(identifier: str) -> str:
     >>> stem_from_id("tt0108160-001")
     'tt0108160_scene_1'
     """
-    return _SCENE_ID.sub(r"\1_scene_\2", identifier)
+    return _SCENE_ID.sub(r"\1_scene_\2", id_)
 
 
 def item_of_file(path: str, film: str = "") -> Item:
@@ -239,18 +239,18 @@ start=None, end=None)
     media = "/".join([*folders, name])
     scene = id_from_file(name)
     if scene:
-        identifier, imdb, _ = scene
+        id_, imdb, _ = scene
         if film.lower() in ("", imdb):
             film = imdb
-        return Item(identifier, film=film, media=media)
+        return Item(id_, film=film, media=media)
     # Names such as "Dr. No" may lack an extension.
     if PurePosixPath(name).suffix.lower() in MEDIA_SUFFIXES:
         name = media_stem(name)
-    identifier = safe_id(name)
+    id_ = safe_id(name)
     for folder in map(safe_id, filter(None, reversed([film, *folders]))):
-        if not identifier.startswith(folder):
-            identifier = f"{folder}-{identifier}"
-    return Item(identifier, film=film, media=media)
+        if not id_.startswith(folder):
+            id_ = f"{folder}-{id_}"
+    return Item(id_, film=film, media=media)
 
 
 def id_of_name(name: str, film: str = "") -> str:

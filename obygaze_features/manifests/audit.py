@@ -56,10 +56,10 @@ def _audit_pair(manifest: Manifest, train: Split, test: Split) -> dict[str, Any]
     class_of = test.class_of
     if not class_of and manifest.default_labels:
         class_of = manifest.labels().level_of
-    classes = {identifier: class_of.get(identifier, "unlabelled") for identifier in tested}
+    classes = {id_: class_of.get(id_, "unlabelled") for id_ in tested}
     by_class = dict.fromkeys(sorted(classes.values()), 0)
-    for identifier in leaked:
-        by_class[classes[identifier]] += 1
+    for id_ in leaked:
+        by_class[classes[id_]] += 1
     return {
         "test": test.name,
         "fold": test.last_fold,

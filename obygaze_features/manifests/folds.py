@@ -89,7 +89,7 @@ def _require_apart(manifest: Manifest, split: Split) -> Split:
 def _deal_items(levels: Sequence[str], ids: Sequence[str], folds: int, seed: int) -> dict[str, int]:
     """Assign each item to a fold."""
     order = zip(levels, map(partial(_shuffled, seed), ids), ids, strict=True)
-    return {identifier: row % folds for row, (*_, identifier) in enumerate(sorted(order))}
+    return {id_: row % folds for row, (*_, id_) in enumerate(sorted(order))}
 
 
 def _deal_groups(

@@ -357,10 +357,10 @@ def map_column(table: Table, column: str, function: Callable[[str], V]) -> list[
 def read_ids(table: Table, column: str = "id") -> list[str]:
     """Return the ids of a table; raise an error that names the line of a duplicate id."""
     seen: set[str] = set()
-    for row, identifier in enumerate(table[column]):
-        if identifier in seen:
-            raise table.problem(row, f"duplicate id {identifier!r}")
-        seen.add(identifier)
+    for row, id_ in enumerate(table[column]):
+        if id_ in seen:
+            raise table.problem(row, f"duplicate id {id_!r}")
+        seen.add(id_)
     return table[column]
 
 
@@ -376,7 +376,7 @@ class IdTable:
 
     def where(self, keep: Callable[[str], bool]) -> Self:
         """Return the rows whose ids `keep` accepts; empty columns stay empty."""
-        rows = [row for row, identifier in enumerate(self.ids) if keep(identifier)]
+        rows = [row for row, id_ in enumerate(self.ids) if keep(id_)]
         return replace(self, **pick_rows(vars(self), rows))
 
 

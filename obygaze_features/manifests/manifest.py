@@ -86,11 +86,11 @@ class Manifest:
     def __repr__(self) -> str:
         return f"Manifest({self.name!r}, {counted(len(self.items), 'item')})"
 
-    def __getitem__(self, identifier: str) -> Item:
-        return self.items[self.items.row(identifier)]
+    def __getitem__(self, id_: str) -> Item:
+        return self.items[self.items.row(id_)]
 
-    def __contains__(self, identifier: object) -> bool:
-        return identifier in self.items.row_of
+    def __contains__(self, id_: object) -> bool:
+        return id_ in self.items.row_of
 
     @property
     def ids(self) -> list[str]:

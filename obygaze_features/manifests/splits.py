@@ -111,14 +111,14 @@ class RunSet:
         rows = zip(*map(table.get, cls.REQUIRED), strict=True)
         pairs: set[tuple[str, str]] = set()
         runs: dict[str, Run] = {}
-        for row, (run, role, identifier) in enumerate(rows):
+        for row, (run, role, id_) in enumerate(rows):
             if role not in ROLES:
                 raise table.problem(row, f"unknown role {role!r}; choose from {', '.join(ROLES)}")
-            if (run, identifier) in pairs:
-                raise table.problem(row, f"duplicate id {identifier!r} in run {run!r}")
-            pairs.add((run, identifier))
+            if (run, id_) in pairs:
+                raise table.problem(row, f"duplicate id {id_!r} in run {run!r}")
+            pairs.add((run, id_))
             ids: list[str] = getattr(runs.setdefault(run, Run(run, [], [])), role)
-            ids.append(identifier)
+            ids.append(id_)
         return cls(name, list(runs.values()), about)
 
     def where(self, keep: Callable[[str], bool]) -> RunSet:
@@ -168,7 +168,7 @@ def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
         fitting = int((ends.max() - starts.min()) // (gap + (ends - starts).mean()))
         for part in np.array_split(own, min(max(fitting, 1), len(own), MAX_STRETCHES)):
             stretch_of |= dict.fromkeys([items.ids[row] for row in part], items.ids[part[0]])
-    return [stretch_of[identifier] for identifier in ids]
+    return [stretch_of[id_] for id_ in ids]
 
 
 def meet_in_time(

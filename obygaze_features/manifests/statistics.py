@@ -25,10 +25,10 @@ def statistics(manifest: Manifest, labels: str | None = None) -> dict[str, list[
     clips = Counter(label_set.levels)
     marked = Counter[tuple[str, str]]()
     in_films = Counter[tuple[str, str]]()
-    for identifier, level in label_set.level_of.items():
-        for concept in label_set.concepts_of[identifier]:
+    for id_, level in label_set.level_of.items():
+        for concept in label_set.concepts_of[id_]:
             marked[level, concept] += 1
-        film = items.films[items.row(identifier)]
+        film = items.films[items.row(id_)]
         in_films[film, level] += 1
 
     by_level = []

@@ -197,10 +197,10 @@ def write_page(
         new.write_text(document(title, body), encoding="utf-8")
 
 
-def _read_example(stores: Sequence[Store], item_id: str, array: str) -> Any:
+def _read_example(stores: Sequence[Store], id_: str, array: str) -> Any:
     """Return the vector of a clip, or the mean vector of its frames."""
-    store = next((store for store in stores if item_id in store), stores[0])
-    [row] = store.read(array, [item_id])
+    store = next((store for store in stores if id_ in store), stores[0])
+    [row] = store.read(array, [id_])
     values = row.astype(np.float32)
     if values.ndim > 1:
         values = np.nanmean(values, axis=0)

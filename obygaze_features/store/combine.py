@@ -20,8 +20,8 @@ from obygaze_features.items.items import Item, Items
 from obygaze_features.store.diff import BATCH_ROWS, read_probe, require_same
 from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import Status
-from obygaze_features.store.rows import group_places
-from obygaze_features.store.store import Rows, Store, StoreLike, open_store
+from obygaze_features.store.rows import Rows, group_places
+from obygaze_features.store.store import Store, StoreLike, open_store
 from obygaze_features.store.writer import (
     Outcome,
     Values,
@@ -199,9 +199,9 @@ def _require_equal(left: Store, right: Store, name: str, rows: Rows) -> None:
     is_equal = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))  # padding
     row_equal = is_equal.reshape(len(rows), -1).all(axis=1)
     if not row_equal.all():
-        item_id = left.ids[rows[row_equal.argmin()]]
+        id_ = left.ids[rows[row_equal.argmin()]]
         raise StoreError(
-            f"the {name} row of {item_id} differs between {left.where} and "
+            f"the {name} row of {id_} differs between {left.where} and "
             f"{right.where}. Compare the stores with: "
             f"obygaze stores diff {left.where} {right.where}"
         )

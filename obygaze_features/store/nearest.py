@@ -18,7 +18,8 @@ from obygaze_features.common.package import usable_cores
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import UsageError
 from obygaze_features.store.format import Status, frame_count, token_times
-from obygaze_features.store.store import Rows, Store
+from obygaze_features.store.rows import Rows
+from obygaze_features.store.store import Store
 
 PART_BYTES = 4 * 2**20
 """The bytes of rows (as float32) that a thread compares at a time."""

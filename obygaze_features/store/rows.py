@@ -150,10 +150,10 @@ class RowReader:
 
     def _contents(self, array: ShardLayout, chunks: list[int]) -> Iterator[NDArray[np.uint8]]:
         """Yield the content of chunks, which are in ascending order."""
-        places = map(divmod, chunks, itertools.repeat(array.chunks))
+        numbered = map(divmod, chunks, itertools.repeat(array.chunks))
         if self._location.is_local:
             opened = -1
-            for number, chunk in places:
+            for number, chunk in numbered:
                 if number != opened:
                     shard = self._open(array, number)
                     opened = number
@@ -161,7 +161,7 @@ class RowReader:
             return
 
         step = max(1, BATCH_BYTES // array.chunk_bytes)
-        while batch := list(itertools.islice(places, step)):
+        while batch := list(itertools.islice(numbered, step)):
             tails = self._read_tails(array, sorted({number for number, _ in batch}))
             located = [(self._open(array, number, tails), chunk) for number, chunk in batch]
             try:

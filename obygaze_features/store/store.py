@@ -27,7 +27,7 @@ from obygaze_features.store.metadata import (
     read_items,
     read_rows_table,
 )
-from obygaze_features.store.rows import RowReader, StoreDataset
+from obygaze_features.store.rows import RowReader, Rows, StoreDataset
 from obygaze_features.store.shards import ShardLayout
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 PART_BYTES = 32 * 2**20
 """The approximate number of bytes of rows to read at a time when reading a whole store."""
 
-Rows = NDArray[np.intp]
 IDS_FILE = f"{fmt.IDS}/c/0/0"
 Missing = Literal["raise", "nan", "drop"]
 
@@ -68,12 +67,12 @@ class Store:
     def __len__(self) -> int:
         return int(self.attributes["n"])
 
-    def __getitem__(self, item_id: str) -> dict[str, NDArray[Any]]:
+    def __getitem__(self, id_: str) -> dict[str, NDArray[Any]]:
         """Return the row of an id in every array, by array name."""
-        return {name: self.read(name, [item_id])[0] for name in self.arrays}
+        return {name: self.read(name, [id_])[0] for name in self.arrays}
 
-    def __contains__(self, item_id: object) -> bool:
-        return item_id in self.row_of
+    def __contains__(self, id_: object) -> bool:
+        return id_ in self.row_of
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.ids)
@@ -302,9 +301,9 @@ class Store:
             return np.arange(len(self))
         stored, order = self._sorted_ids
         # Stored ids are plain ASCII. Other characters are escaped, so that they match no stored id.
-        wanted = np.array([ascii(item_id)[1:-1] for item_id in as_list(ids)], "S")
-        places = np.searchsorted(stored, wanted, sorter=order)
-        rows: Rows = order.take(places, mode="clip")
+        wanted = np.array([ascii(id_)[1:-1] for id_ in as_list(ids)], "S")
+        found = np.searchsorted(stored, wanted, sorter=order)
+        rows: Rows = order.take(found, mode="clip")
         return np.where(stored[rows] == wanted, rows, -1)
 
     def done_ids(self, ids: Iterable[str] | None = None) -> list[str]:

@@ -22,9 +22,9 @@ from obygaze_features.store.combine import NO_SOURCE, Plan, write_plan
 from obygaze_features.store.files import Location, sha256_at
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.metadata import DamagedFile, read_checksums
-from obygaze_features.store.rows import group_places
+from obygaze_features.store.rows import Rows, group_places
 from obygaze_features.store.shards import ShardLayout
-from obygaze_features.store.store import Rows, Store, StoreLike, location_of, open_store
+from obygaze_features.store.store import Store, StoreLike, location_of, open_store
 from obygaze_features.store.writer import Values
 
 _MISSING = "it is missing"
@@ -214,7 +214,7 @@ def repair(
 
     if damage or (reopen and store.is_final):
         _check_records(store)
-        lost = [item_id for entry in damage for item_id in entry.ids]
+        lost = [id_ for entry in damage for id_ in entry.ids]
         source = np.where(np.isin(store.ids, lost), NO_SOURCE, 0)
         probe: Values | None = None
         if any(entry.file.startswith(f"{fmt.PROBE}/") for entry in damage):

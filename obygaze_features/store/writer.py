@@ -48,8 +48,9 @@ from obygaze_features.store.diff import SAME_STORE, require_same
 from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import ArraySpec, BlockRecord, Recipe, Status
 from obygaze_features.store.metadata import check_attributes, final_error
+from obygaze_features.store.rows import Rows
 from obygaze_features.store.shards import write_shard
-from obygaze_features.store.store import Rows, Store, open_store
+from obygaze_features.store.store import Store, open_store
 
 if TYPE_CHECKING:
     import zarr

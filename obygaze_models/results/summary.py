@@ -23,7 +23,7 @@ from obygaze_models.scoring.intervals import (
 )
 from obygaze_models.scoring.metrics import METRICS, column_titles
 
-Rows = list[dict[str, Any]]
+Row = dict[str, Any]
 
 
 def headline(run: Run) -> str:
@@ -82,7 +82,7 @@ def describe_run(run: Run) -> str:
     tables = {"scores": _scores(run)}
     if len(run.tests) > 1 and all(run.task(test).concept for test in run.tests):
         tables["concepts"] = _concepts(run)
-    raters: Rows = []
+    raters: list[Row] = []
     for test, comparison in compare_with_each(run).items():
         for own in comparison.models:
             low, high = own.interval or (None, None)
@@ -103,11 +103,11 @@ def describe_run(run: Run) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def _scores(run: Run) -> Rows:
+def _scores(run: Run) -> list[Row]:
     """Return a row for each model on each test set and question, and for each kind of guess."""
     titles = column_titles(dict.fromkeys(run.model_scores[0].metrics))
     main = METRICS[run.main_metric].title
-    rows: Rows = []
+    rows: list[Row] = []
     for test, own in run.tests.items():
         for scores in run.model_scores:
             if scores.test != test:
@@ -128,7 +128,7 @@ def _scores(run: Run) -> Rows:
     return rows
 
 
-def _concepts(run: Run) -> Rows:
+def _concepts(run: Run) -> list[Row]:
     """Return a row for each concept: p of the first model's AUROC against 0.5, by Holm's method."""
     p_of = {}
     for scores in run.model_scores:

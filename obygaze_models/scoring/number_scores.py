@@ -71,12 +71,12 @@ def _correlation(moments: dict[str, Array]) -> Array:
 
 def _weighted_ranks(values: Array, weights: Array) -> Array:
     """Return each clip's mean rank minus 1/2, with clips counted by weight."""
-    _, places = np.unique(values, return_inverse=True)
-    order = np.argsort(places, kind="stable")
-    starts = np.flatnonzero(np.diff(places[order], prepend=-1))
+    _, ranks = np.unique(values, return_inverse=True)
+    order = np.argsort(ranks, kind="stable")
+    starts = np.flatnonzero(np.diff(ranks[order], prepend=-1))
     sums = np.add.reduceat(weights[:, order], starts, axis=1)
     middles = np.cumsum(sums, axis=1) - sums / 2
-    return np.asarray(middles[:, places])
+    return np.asarray(middles[:, ranks])
 
 
 def ratio(top: Array, bottom: Array) -> Array:

@@ -166,28 +166,31 @@ def _read_seconds(cell: str, column: str, delimiter: str) -> str:
 
 def _names(table: Table) -> dict[str, list[str]]:
     """Return columns of safe ids, films and files."""
-    ids = list(table.get("id"))
-    films = list(table.get("film"))
-    media = map_cells(relative_path, table.get("media"))
-    starts = table.get("start")
-    for row, name in enumerate(map(relative_path, ids)):
-        is_file = not name or is_file_name(name)
-        if name:
-            ids[row] = id_of_name(name, films[row])
-        else:
-            ids[row] = item_of_file(media[row], films[row]).id
-        if is_file and starts[row]:
-            ids[row] = span_id(ids[row], float(starts[row]))
-        if is_file or id_problem(name):
-            media[row] = media[row] or name
-        if is_file or "/" in media[row]:
-            item = item_of_file(media[row], films[row])
-            films[row] = item.film
-            media[row] = item.media
-    if not all(films):
-        places = zip(films, media, starts, strict=True)
-        films = [name_film(film, name) if start else film for film, name, start in places]
-    return {"id": ids, "film": films, "media": media}
+    columns: dict[str, list[str]] = {"id": [], "film": [], "media": []}
+    cells = (table.get(name) for name in ("id", "film", "media", "start"))
+    for row in zip(*cells, strict=True):
+        for column, name in zip(columns.values(), _names_of(*row), strict=True):
+            column.append(name)
+    return columns
+
+
+def _names_of(name: str, film: str, media: str, start: str) -> tuple[str, str, str]:
+    """Return an item's safe id, film and file; `name` is an id or a file."""
+    name = relative_path(name)
+    media = relative_path(media)
+    is_file = not name or is_file_name(name)
+    id_ = id_of_name(name, film) if name else item_of_file(media, film).id
+    if is_file and start:
+        id_ = span_id(id_, float(start))
+    if is_file or id_problem(name):
+        media = media or name
+    if is_file or "/" in media:
+        item = item_of_file(media, film)
+        film = item.film
+        media = item.media
+    if start:
+        film = name_film(film, media)
+    return id_, film, media
 
 
 def _suffix(name: str) -> str:
@@ -197,7 +200,7 @@ def _suffix(name: str) -> str:
 def _ids_by_name(all_items: Items) -> dict[str, list[str]]:
     """Return the ids of items by id, path and file name, ignoring case and extensions."""
     ids_of: dict[str, list[str]] = {}
-    for identifier, film, media in zip(
+    for id_, film, media in zip(
         all_items.ids,
         all_items.films,
         all_items.media,
@@ -206,8 +209,8 @@ def _ids_by_name(all_items: Items) -> dict[str, list[str]]:
         path = _plain_path(film, media)
         if media:
             for name in {path, path.rpartition("/")[2]}:
-                ids_of.setdefault(name, []).append(identifier)
-    return ids_of | {identifier.casefold(): [identifier] for identifier in all_items.ids}
+                ids_of.setdefault(name, []).append(id_)
+    return ids_of | {id_.casefold(): [id_] for id_ in all_items.ids}
 
 
 def _plain_path(film: str, media: str) -> str:

@@ -108,10 +108,10 @@ class _Battery(msgspec.Struct):
 
 def _id(set_name: str, text: str) -> str:
     """Return the id ``SET-the_text``; if it is too long, shorten it and add part of a hash."""
-    identifier = safe_id(text)
+    id_ = safe_id(text)
     if set_name:
-        identifier = f"{safe_id(set_name)}-{identifier}"
-    if len(identifier) <= MAX_ID_LENGTH:
-        return identifier
+        id_ = f"{safe_id(set_name)}-{id_}"
+    if len(id_) <= MAX_ID_LENGTH:
+        return id_
     digest = sha256_of_text(f"{set_name}\n{text}")[:8]
-    return f"{identifier[: MAX_ID_LENGTH - 9]}-{digest}"
+    return f"{id_[: MAX_ID_LENGTH - 9]}-{digest}"

@@ -63,7 +63,7 @@ def parse_time(text: str, column: str, delimiter: str = ",") -> float:
     return round(float(plain), 6)
 
 
-def span_id(identifier: str, start: float) -> str:
+def span_id(id_: str, start: float) -> str:
     """Return the id of a span of a file: the file's id, and where the span starts.
 
     Examples
@@ -71,7 +71,7 @@ def span_id(identifier: str, start: float) -> str:
     >>> span_id("Juno", 90.0)
     'Juno-90s'
     """
-    return f"{identifier}-{format_seconds(start)}s"
+    return f"{id_}-{format_seconds(start)}s"
 
 
 def published(dataset: str) -> dict[str, Any]:

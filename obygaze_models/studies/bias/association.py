@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from obygaze_features.errors import BiasError
 from obygaze_models.scoring.metrics import Array
 
-Rows = ArrayLike | Mapping[str, ArrayLike]
+Vectors = ArrayLike | Mapping[str, ArrayLike]
 """Embeddings: an array with one per row, or a mapping from names to embeddings."""
 EXACT_UP_TO = 200_000
 """The maximum number of partitions that are all counted."""
@@ -78,7 +78,9 @@ class Association:
     high: float | None
 
 
-def associate(x: Rows, y: Rows, a: Rows, b: Rows, settings: Settings = Settings()) -> Association:
+def associate(
+    x: Vectors, y: Vectors, a: Vectors, b: Vectors, settings: Settings = Settings()
+) -> Association:
     """Test whether X is nearer to A than to B, compared with Y.
 
     Parameters
@@ -99,7 +101,9 @@ def associate(x: Rows, y: Rows, a: Rows, b: Rows, settings: Settings = Settings(
     return _test(x @ direction, y @ direction, "X and Y", settings)
 
 
-def associate_each(x: Rows, a: Rows, b: Rows, settings: Settings = Settings()) -> list[Association]:
+def associate_each(
+    x: Vectors, a: Vectors, b: Vectors, settings: Settings = Settings()
+) -> list[Association]:
     """Test for each row of X whether it is nearer to A than to B.
 
     Here d is the mean cosine with A minus the mean cosine with B, in standard deviations of all

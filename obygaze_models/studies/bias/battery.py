@@ -19,7 +19,7 @@ from obygaze_features.errors import BiasError, UsageError
 from obygaze_models.scoring.metrics import Array
 from obygaze_models.studies.bias.association import Settings, associate, associate_each
 from obygaze_models.studies.bias.inputs import Vectors, read_struct
-from obygaze_models.studies.bias.measured import Drawing, Measured, Rows
+from obygaze_models.studies.bias.measured import Drawing, Measured, Row
 
 SHIPPED = ("emotion", "professions")
 """The batteries that come with obygaze, by name."""
@@ -169,7 +169,7 @@ def run_battery(
         ids = chain.from_iterable(ids_of[name] for _, ids_of in selected for name in names)
         found |= dict.fromkeys(names, source.read(list(dict.fromkeys(ids))))
 
-    rows: Rows = []
+    rows: list[Row] = []
     for test, ids_of in selected:
         sets = {}
         missing = []
@@ -240,7 +240,7 @@ def _run_test(
     settings: Settings,
     model: str | None,
     missing: int,
-) -> Rows:
+) -> list[Row]:
     """Return the row of a test, or a row for each item of X if items are tested separately."""
     x, y, a, b = sets.values()
     sizes = {name: len(items) for name, items in sets.items()}

@@ -20,7 +20,7 @@ from obygaze_features.errors import BiasError
 from obygaze_features.manifests.labels import read_ids
 from obygaze_models.scoring.metrics import Array
 from obygaze_models.studies.bias.inputs import Lexicon, numbers, shipped_lexicon, tokens
-from obygaze_models.studies.bias.measured import Drawing, Measured, Rows
+from obygaze_models.studies.bias.measured import Drawing, Measured, Row
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -150,7 +150,7 @@ def _score(table: Table, variant: str = "") -> Array:
     )
 
 
-def _measure(name: object, captions: DataFrame, *, names_gender: bool) -> Rows:
+def _measure(name: object, captions: DataFrame, *, names_gender: bool) -> list[Row]:
     """Return a row for each measure of some captions."""
     of_gender = [captions[captions["group"] == gender] for gender in GENDERS]
     measured: dict[str, list[float | None]] = {}

@@ -11,7 +11,7 @@ from obygaze_models.figures.dots import PUBLISHED, Dot, dot_plot, numbered_serie
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Rows = list[dict[str, Any]]
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Measured:
         Long results, which appear only in Python and in JSON.
     """
 
-    rows: Rows
+    rows: list[Row]
     drawing: Drawing
     about: Mapping[str, Any] = field(default_factory=dict)
     notes: Sequence[str] = ()
