@@ -114,14 +114,19 @@ def test_films_are_named_by_files(tmp_path, column):
     assert result.films["New_Moon"] == Film("The Moon", 50, "New Moon")
 
 
-def test_impossible_options_are_refused(tmp_path, obygaze):
-    source = table(tmp_path, "f,a,0,1,S")
+@pytest.mark.parametrize(("row", "fact"), [
+    ("f,T,0", "an end above 0"), (" é,T,1:00", "film 'e' must be listed once"),
+])  # fmt: skip
+def test_an_impossible_table_of_films_is_refused(tmp_path, row, fact):
+    films = write(tmp_path / "films.csv", "film,title,end", "e,E,1:30:00", row)
+    with pytest.raises(of.ObygazeError, match=f"line 3: .*{fact}"):
+        read(tmp_path, "f,a,0,1,S", films=films)
+
+
+def test_an_impossible_table_is_refused(tmp_path, obygaze):
+    source = table(tmp_path, "f,a,2,1,S", "f,a,3,1,S")
     command = ("annotations", "import", "csv", source, "-o", tmp_path / "t")
     assert obygaze(*command, "--column", "film").exit_code == 2
-    for row, fact in [("f,T,0", "an end above 0"), (" é,T,1:00", "film 'e' must be listed once")]:
-        films = write(tmp_path / "films.csv", "film,title,end", "e,E,1:30:00", row)
-        refused(obygaze(*command, "--film-table", films), "line 3: ", fact)
-    write(source, HEADER, "f,a,2,1,S", "f,a,3,1,S")
     refused(obygaze(*command), "line 3 (0:00:03 to 0:00:01): does not end")
     write(source, "film,annotator,start,level", "f,a,0,1")
     refused(obygaze(*command), "no column 'end'")
