@@ -5,7 +5,6 @@ import math
 import pickle
 
 import numpy as np
-import pytest
 import torch
 import transformers
 from threadpoolctl import threadpool_limits
@@ -18,20 +17,6 @@ from tests.backbones.test_backbones_parity import close
 from tests.kit.models import with_clip
 
 CLAP = "tiny-clap"
-
-
-@pytest.mark.night
-def test_counting_windows_does_not_wait_for_the_gpu(copy):
-    """Tensors on torch's device "meta" have no values, so asking for one is an error."""
-    backbone = of.load_backbone(copy(CLAP), "cpu")
-    assert backbone.clip.counts_only
-    window = backbone.clip.preprocessing.inputs(kit.noise(1600))[0]
-    backbone.module.to("meta")
-    windows = torch.empty(2, 64, *window.shape, device="meta")
-    present = torch.arange(64) < torch.tensor([[3], [64]])
-    with torch.inference_mode():
-        arrays = backbone.clip.encode(windows, present, frozenset({"native", "frames"}))
-    assert {name: len(values) for name, values in arrays.items()} == {"native": 2, "frames": 2}
 
 
 def hear(backbone, *sounds):

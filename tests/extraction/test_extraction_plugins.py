@@ -11,13 +11,11 @@ from torch import nn
 from torch.nn.functional import interpolate
 
 import obygaze_features as of
-from obygaze_features.backbones.preprocess import CLIP_TORCHVISION
 from obygaze_features.backbones.readers import FrameReader
 from obygaze_features.errors import BackboneError, StoreError, UsageError
 from obygaze_features.sampling import Sampling
 from obygaze_features.store import ArraySpec
 from tests.kit.films import clips, everything
-from tests.kit.floats import close
 
 NETS = '''
 import torch
@@ -100,38 +98,37 @@ def small_net(dims: int = 2) -> nn.Sequential:
         return nn.Sequential(conv, pool, nn.Flatten(), nn.Linear(4, 5))
 
 
-def test_objects_of_a_notebook_can_extract(films, tmp_path):
-    make, manifest = of.Backbone.from_torch, clips("clip5.mp4")
-    image, video = small_net(), small_net(3)
+@pytest.fixture(scope="module")
+def seen(films):
+    """All frames of clip5, shrunk."""
+    pictures = everything(films / "clip5.mp4")
+    return torch.stack([shrink(torch.from_numpy(p).permute(2, 0, 1)) for p in pictures])
+
+
+def test_networks_of_a_notebook_extract_by_themselves(films, seen, tmp_path):
+    image = small_net()
+    video = small_net(3)
+    eight = {"frames": 8, "transform": shrink, "layout": "BCTHW"}
 
     def our_net():
-        credit = {"licence": "MIT", "paper": "https://x.org/p"}
-        return make(video, frames=8, transform=shrink, layout="BCTHW", **credit)
+        return of.Backbone.from_torch(video, **eight, licence="MIT", paper="https://x.org/p")
 
-    native = ArraySpec("native", (3,), "float32", "mean colour")
-    colour = of.Backbone(
-        nn.Identity(),
-        clip=FrameReader(
-            Sampling(2),
-            CLIP_TORCHVISION.at(8),
-            (native,),
-            lambda pixels, present, names: {"native": pixels.mean((1, 3, 4))},
-        ),
-    )
-    options = {"layout": "BCTHW", "layer": "0", "name": "layer"}
-    layer = make(video, frames=8, transform=shrink, **options)
-    summary = of.extract(
-        manifest, films, [make(image, transform=shrink), our_net, colour, layer], tmp_path
-    )
+    layer = of.Backbone.from_torch(video, **eight, layer="0", name="layer")
+    backbones = [of.Backbone.from_torch(image, transform=shrink), our_net, layer]
+    summary = of.extract(clips("clip5.mp4"), films, backbones, tmp_path)
     stores = {path.stem: of.open_store(path) for path in summary.stores}
-    assert [*stores] == ["Sequential", "our_net", "Identity", "layer"]
+    assert [*stores] == ["Sequential", "our_net", "layer"]
     rows = {name: store["clip5"] for name, store in stores.items()}
-    seen = [shrink(torch.from_numpy(p).permute(2, 0, 1)) for p in everything(films / "clip5.mp4")]
-    eight, sixteen = (torch.stack([seen[i * 40 // n] for i in range(n)]) for n in (8, 16))
+
+    chosen = seen[[i * 40 // 16 for i in range(16)]]
+    batch = seen[[i * 40 // 8 for i in range(8)]].transpose(0, 1)[None]
     with torch.no_grad():
-        frames, clip = image.eval()(sixteen), video.eval()(eight.transpose(0, 1)[None])[0]
-        steps = video[0](eight.transpose(0, 1)[None]).mean((-1, -2))[0].T
-    for name, values in (("Sequential", frames), ("layer", steps)):
+        expected = {
+            "Sequential": image.eval()(chosen),
+            "layer": video.eval()[0](batch).mean((-1, -2))[0].T,
+        }
+        clip = video(batch)[0]
+    for name, values in expected.items():
         np.testing.assert_allclose(rows[name]["frames"], values, atol=2e-3)
         np.testing.assert_allclose(rows[name]["native"], values.mean(0), atol=1e-5)
     np.testing.assert_allclose(rows["our_net"]["native"], clip, atol=1e-5)
@@ -139,62 +136,59 @@ def test_objects_of_a_notebook_can_extract(films, tmp_path):
     about = stores["our_net"].attributes["backbone"]
     keys = ("name", "family", "licence", "citation", "paper")
     assert [about.get(key) for key in keys] == ["our_net", "own", "MIT", None, "https://x.org/p"]
-    assert len({store.attributes["backbone"]["weights_sha256"] for store in stores.values()}) == 3
-    maps = make(nn.Identity(), frames=8, transform=shrink, layout="BTCHW")
-    assert {spec.name: spec.shape for spec in maps.arrays} == {"native": (3,), "frames": (8, 3)}
+
     with torch.no_grad():
         video[0].weight += 1
     with pytest.raises(StoreError, match=r"differs in backbone\.weights_sha256"):
-        of.extract(manifest, films, our_net, tmp_path)
-    for error, options, reason in (
-        (UsageError, {"layer": "conv"}, "unknown layer 'conv'; choose from"),
-        (UsageError, {"layout": "BTHW"}, "unknown layout 'BTHW'"),
-        (BackboneError, {}, "as BCHW: RuntimeError: .*; set frames, size, transform or layout"),
-        (IndexError, {"transform": lambda frame: frame[9]}, "index 9 is out of bounds"),
-    ):
-        with pytest.raises(error, match=reason) as caught:
-            make(video, **options)
-        assert "\n" not in str(caught.value)
+        of.extract(clips("clip5.mp4"), films, our_net, tmp_path)
+
+
+@pytest.mark.parametrize(("error", "options", "reason"), [
+    (UsageError, {"layer": "conv"}, "unknown layer 'conv'; choose from"),
+    (UsageError, {"layout": "BTHW"}, "unknown layout 'BTHW'"),
+    (BackboneError, {}, "as BCHW: RuntimeError: .*; set frames, size, transform or layout"),
+    (IndexError, {"transform": lambda frame: frame[9]}, "index 9 is out of bounds"),
+])  # fmt: skip
+def test_an_unusable_network_is_one_line(error, options, reason):
+    with pytest.raises(error, match=reason) as caught:
+        of.Backbone.from_torch(small_net(3), **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_network_must_be_wrapped_and_return_a_tensor():
+    image = small_net()
     image.forward = lambda pixels: {"tokens": pixels}
     with pytest.raises(BackboneError, match=r"its output must be a tensor \(got dict\)"):
-        make(image)
+        of.Backbone.from_torch(image)
     with pytest.raises(UsageError, match=r"of.Backbone.from_torch\(net, frames="):
-        of.load_backbone(video)
+        of.load_backbone(image)
+    maps = of.Backbone.from_torch(nn.Identity(), frames=8, transform=shrink, layout="BTCHW")
+    assert {spec.name: spec.shape for spec in maps.arrays} == {"native": (3,), "frames": (8, 3)}
+
+
+def mean_colours(pixels, present, wanted):
+    frames = pixels.mean((3, 4))
+    return {"native": frames.mean(1), "max": frames.amax(1), "cls": 10 + frames.mean(1)}
 
 
 @pytest.mark.night
-def test_at_a_rate_only_arrays_of_frames_are_filled(films, tmp_path):
+def test_at_a_rate_only_arrays_of_frames_are_filled(films, seen, tmp_path):
     """A network of single frames embeds frames only, so it has no other arrays."""
-    names = {"native": "mean colour", "max": "brightest", "cls": "something else"}
+    specs = [ArraySpec(name, (3,), "float32", name) for name in ("native", "max", "cls")]
     preprocessing = of.Backbone.from_torch(small_net(), transform=shrink).clip.preprocessing
-    lab = of.Backbone(
-        nn.Identity(),
-        clip=FrameReader(
-            Sampling(2),
-            preprocessing,
-            tuple(ArraySpec(name, (3,), "float32", meaning) for name, meaning in names.items()),
-            lambda pixels, present, wanted: {
-                "native": pixels.mean((1, 3, 4)),
-                "max": pixels.mean((3, 4)).amax(1),
-                "cls": 10 + pixels.mean((1, 3, 4)),
-            },
-            embed_frames=lambda pixels: pixels.mean((2, 3)),
-        ),
-        name="lab",
-    )
-    manifest, fast = clips("clip5.mp4"), {"sampling": "24 fps"}
+    reader = FrameReader(
+        Sampling(2), preprocessing, tuple(specs), mean_colours,
+        embed_frames=lambda pixels: pixels.mean((2, 3)),
+    )  # fmt: skip
+    lab = of.Backbone(nn.Identity(), clip=reader, name="lab")
+    fast = {"sampling": "24 fps"}
     with pytest.raises(UsageError, match=r"^lab has no array 'cls'; it has native, max, frames$"):
-        of.extract(manifest, films, lab, tmp_path / "s", arrays=["native", "lab:cls"], **fast)
-    assert not (tmp_path / "s").exists()
-    own = of.extract(manifest, films, lab, tmp_path / "own")
-    row = of.open_store(own.stores[0])["clip5"]
-    assert row["cls"] == close(10 + row["native"], eps=1e-6)
-
-    summary = of.extract(manifest, films, lab, tmp_path / "s", **fast)
+        of.extract(clips("clip5.mp4"), films, lab, tmp_path, arrays=["native", "lab:cls"], **fast)
+    summary = of.extract(clips("clip5.mp4"), films, lab, tmp_path, **fast)
     store = of.open_store(summary.stores[0])
     assert store.arrays == ["native", "max", "frames", "frame_index", "frame_time"]
-    seen = [shrink(torch.from_numpy(p).permute(2, 0, 1)) for p in everything(films / "clip5.mp4")]
-    colours, row = torch.stack(seen).mean((2, 3)), store["clip5"]
+    colours = seen.mean((2, 3))
+    row = store["clip5"]
     np.testing.assert_allclose(row["frames"][: len(seen)], colours, atol=2e-3)
     np.testing.assert_allclose(row["native"], colours.mean(0), atol=1e-5)
     np.testing.assert_allclose(row["max"], colours.amax(0), atol=1e-5)
@@ -220,21 +214,29 @@ def test_timms_networks_are_loaded_by_name(films, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", fake_timm())
     specs = ["timm:small", "first=timm:small@0", "timm:small.random"]
     summary = of.extract(clips("clip5.mp4"), films, specs, tmp_path)
-    stores = [of.open_store(path) for path in summary.stores]
-    assert [path.stem for path in summary.stores] == ["small", "first", "small.random"]
-    abouts = [store.attributes["backbone"] for store in stores]
-    assert [about["config"].get("layer") for about in abouts] == [None, "0", None]
-    assert ["synthetic" in about["config"] for about in abouts] == [False, False, True]
-    assert [about.get("licence") for about in abouts] == ["apache-2.0", "apache-2.0", None]
     pixels = []
     for picture in everything(films / "clip5.mp4")[[i * 40 // 32 for i in range(32)]]:
         scaled = Image.fromarray(picture).resize((26, 20), Image.Resampling.BILINEAR)
-        middle = np.asarray(scaled.crop((5, 2, 21, 18)))
-        pixels.append(torch.from_numpy(middle.copy()).permute(2, 0, 1) / 255)
+        middle = np.array(scaled.crop((5, 2, 21, 18)))
+        pixels.append(torch.from_numpy(middle).permute(2, 0, 1) / 255)
     with torch.no_grad():
         expected = small_net()[:3]((torch.stack(pixels) - 0.5) / 0.25)
-    for store in stores:  # its first layer's mean is the same
+    rows = [
+        ("small", None, False, "apache-2.0"),
+        ("first", "0", False, "apache-2.0"),
+        ("small.random", None, True, None),
+    ]
+    for path, (name, layer, is_random, licence) in zip(summary.stores, rows, strict=True):
+        store = of.open_store(path)
+        about = store.attributes["backbone"]
+        assert (path.stem, about["config"].get("layer")) == (name, layer)
+        assert ("synthetic" in about["config"], about.get("licence")) == (is_random, licence)
+        # Its first layer's mean is the same.
         np.testing.assert_allclose(store["clip5"]["frames"], expected, atol=0.03)
+
+
+def test_a_missing_network_or_package_of_timm_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", fake_timm())
     with pytest.raises(BackboneError, match=r"smal cannot be loaded \(no smal here\)\."):
         of.load_backbone("timm:smal")
     monkeypatch.setitem(sys.modules, "timm", None)

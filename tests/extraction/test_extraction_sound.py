@@ -9,8 +9,6 @@ import obygaze_features as of
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.extraction.forward import Forward
 from obygaze_features.manifests import Manifest
-from obygaze_features.store.format import dimensions
-from obygaze_features.store.verify import verify
 from obygaze_features.video.synthetic import write_synthetic_dataset
 from tests.kit.films import clips, ffmpeg_cut, write_clip, write_sound
 
@@ -23,25 +21,22 @@ def clap(checkpoints):
 
 
 @pytest.mark.night
-def test_one_pass_extracts_pictures_and_sound(tmp_path, tiny, clap, obygaze):
+def test_one_pass_extracts_pictures_and_sound(tmp_path, tiny, clap):
     """Spans of a film have windows of a second, at the times of a plain loop."""
     table = write_synthetic_dataset(tmp_path / "data", scenes=2, seconds=2.5, titles=["Night Bus"])
-    manifest, videos = Manifest.from_csv(table), tmp_path / "data/videos"
+    manifest = Manifest.from_csv(table)
+    videos = tmp_path / "data/videos"
     summary = of.extract(manifest, videos, [tiny, clap], tmp_path / "s")
     assert (summary.done, summary.frames, summary.failed) == (2, 2 * 8, {})
     seen, heard = map(of.open_store, summary.stores)
     assert heard.arrays == ["native", "frames", "loudness", "frame_time"]
-    axes = dimensions(heard.specs)  # of windows, not the numbers of a feature
-    assert axes["loudness"] == axes["frames"][:2] == ("item", "frame")
-    assert [verify(store.path) for store in (seen, heard)] == [[], []]
+    assert [of.verify(store.path) for store in (seen, heard)] == [[], []]
     sound = ffmpeg_cut(videos / "Night Bus.mp4", 16_000)
     for item in manifest.items:
-        first, row = round(item.start * 16_000), heard[item.id]
+        first = round(item.start * 16_000)
+        row = heard[item.id]
         windows = [sound[first + n :][:16_000] for n in (0, 16_000, 24_000)]
-        inputs = [clap.clip.preprocessing.inputs(window) for window in windows]
-        expected = np.stack(
-            [alone["native"] for alone in Forward(clap, len(inputs)).start("clip", inputs).rows()]
-        )
+        expected = embed_windows(clap, *windows)
         np.testing.assert_allclose(row["native"], expected.mean(0), atol=1e-4)
         np.testing.assert_allclose(row["frames"][:3], expected, atol=1e-3)
         assert row["frame_time"][:3].tolist() == [item.start + x for x in (0.5, 1.5, 2.0)]
@@ -49,15 +44,17 @@ def test_one_pass_extracts_pictures_and_sound(tmp_path, tiny, clap, obygaze):
         np.testing.assert_allclose(row["loudness"][:3], power, atol=1e-3)
         assert all(np.isnan(row[name][3:]).all() for name in heard.arrays[1:])
         # The pictures are the frames of its span, by their numbers in the film.
-        start, row = round(item.start * 24), seen[item.id]
-        frames = [start + int(i * 60 / 8) for i in range(8)]
-        assert row["frame_index"].tolist() == frames
-        np.testing.assert_allclose(row["frame_time"], np.array(frames) / 24, atol=2e-3)
+        start = round(item.start * 24)
+        assert seen[item.id]["frame_index"].tolist() == [start + i * 60 // 8 for i in range(8)]
     alone = of.open_store(*of.extract(manifest, videos, clap, tmp_path / "alone").stores)
-    assert alone.read("frames").tobytes() == heard.read("frames").tobytes()
-    assert alone.rows_table == heard.rows_table
-    assert of.diff(alone, heard)["probes_equal"]
-    assert "sound at 16000 a" in obygaze("stores", "info", alone.path, code=0).stdout
+    assert of.diff(alone, heard)["identical"]
+
+
+def embed_windows(clap, *windows):
+    """Return the vector of each window, embedded as a clip of its own."""
+    inputs = [clap.clip.preprocessing.inputs(window) for window in windows]
+    rows = Forward(clap, len(inputs)).start("clip", inputs).rows()
+    return np.stack([row["native"] for row in rows])
 
 
 @pytest.mark.night
@@ -68,23 +65,18 @@ def test_pictures_and_sound_fail_separately(tmp_path, obygaze):
     write_sound(tmp_path / "both.mkv", "aac", NOISE, pictures=2)
     write_sound(tmp_path / "both.wav", "pcm_s16le", NOISE)  # the film is taken
     (tmp_path / "noise.mkv").write_bytes(b"no film")
-    gone = [f"gone{number}.mkv" for number in range(22)]
-    clips("mute.mp4", "song.mp3", "both.mkv", "noise.mkv", *gone).save(tmp_path / "m")
-    command = [tmp_path / "m", "--videos", tmp_path]
-    command += ["--backbone", "tiny-xclip", "--backbone", "tiny-clap", "-o", tmp_path / "s"]
+    clips("mute.mp4", "song.mp3", "both.mkv", "noise.mkv", "gone.mkv").save(tmp_path / "m")
+    command = [tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "s"]
+    command += ["--backbone", "tiny-xclip", "--backbone", "tiny-clap"]
     result = obygaze("features", "extract", *command, code=3)
     assert re.search(r"done in +tiny-xclip 2, tiny-clap 2\n", result.stdout)
-    assert "\n1 of 26 clips done in" in result.stdout
-    seen, heard = (
-        of.open_store(tmp_path / f"s/{name}.zarr") for name in ("tiny-xclip", "tiny-clap")
-    )
-    assert seen.status[:5].tolist() == [1, 3, 1, 3, 2]
-    assert heard.status[:5].tolist() == [3, 1, 1, 3, 2]
+    seen = of.open_store(tmp_path / "s/tiny-xclip.zarr")
+    heard = of.open_store(tmp_path / "s/tiny-clap.zarr")
+    assert seen.status.tolist() == [1, 3, 1, 3, 2]
+    assert heard.status.tolist() == [3, 1, 1, 3, 2]
     assert seen.failures["song"] == "song.mp3 has no moving pictures (streams: audio)"
     assert heard.failures["mute"] == "mute.mp4 has no sound track"
     assert seen.failures["noise"] == heard.failures["noise"]
-    for fact in ("has no moving pictures (streams: audio)", "has no sound track"):
-        assert fact in result.stderr
 
 
 def test_the_number_of_sound_windows_is_an_option(tmp_path, tiny, clap):
@@ -121,11 +113,9 @@ def test_another_sound_track_is_another_recipe(tmp_path, tiny, clap):
     two = clips("two.mkv")
     first = of.extract(two, tmp_path, clap, tmp_path / "s")
     assert first.notes == {"several sound tracks: used track 1 of 2 (fra)": 1}
-    assert 'used track 1 of 2 (fra)": 1' in (tmp_path / "s/log.jsonl").read_text()
     with pytest.raises(StoreError, match="sound track 2"):
         of.extract(two, tmp_path, clap, tmp_path / "s", audio_track=2)
     second_track = of.extract(two, tmp_path, [tiny, clap], tmp_path / "other", audio_track=2)
     row = of.open_store(second_track.stores[-1])["two"]
-    inputs = clap.clip.preprocessing.inputs(ffmpeg_cut(second, 16_000))
-    [expected] = Forward(clap, 1).start("clip", [inputs]).rows()
-    np.testing.assert_allclose(row["native"], expected["native"], atol=1e-5)
+    [expected] = embed_windows(clap, ffmpeg_cut(second, 16_000))
+    np.testing.assert_allclose(row["native"], expected, atol=1e-5)

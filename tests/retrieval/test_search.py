@@ -153,20 +153,6 @@ def test_equal_clips_keep_the_order_of_rows(source, store, seed):
     assert len({match.cosine for match in matches}) == 1
 
 
-def test_clips_that_hardly_differ_are_in_the_order_of_their_cosines(store):
-    def nearly_parallel(array, rows):
-        vectors = np.zeros((len(rows), WIDTH), np.float32)
-        vectors[:, 0] = 1
-        vectors[:, 1] = np.linspace(0.003, 0.001, len(rows))
-        return vectors
-
-    store.read_rows = nearly_parallel
-    matches = of.search(store, vector=np.eye(WIDTH)[0], top=30)
-    cosines = [match.cosine for match in matches]
-    assert cosines == sorted(cosines, reverse=True)
-    assert cosines[0] > cosines[-1]
-
-
 ONES = [1] * WIDTH
 
 

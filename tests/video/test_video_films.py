@@ -7,7 +7,6 @@ import pytest
 
 from obygaze_features.errors import VideoError
 from obygaze_features.sampling import Sampling, uniform_indices
-from obygaze_features.video import worker
 from obygaze_features.video.index import fingerprint, index_file
 from tests.kit.decoding import decode_frames
 from tests.kit.films import KINDS, everything, numbers, upright, write
@@ -125,17 +124,3 @@ def test_fingerprints_distinguish_films(tmp_path):
     long.write_bytes(bytes(1 << 20) + b"more")
     head = hashlib.sha256(bytes(1 << 20)).hexdigest()
     assert fingerprint(long).endswith(f" head={head}")
-
-
-def test_spans_of_a_film_share_its_index(tmp_path, monkeypatch):
-    path, indexed = write(tmp_path / "x264.mp4"), []
-    monkeypatch.setattr(
-        worker, "index_file", lambda path, **rest: indexed.append(path) or index_file(path, **rest)
-    )
-    request = {"task": "decode", "path": str(path), "samplings": [{"frames": 2}]}
-    with (tmp_path / "memory").open("w+b") as memory:
-        answers = worker.Worker(worker.Memory(memory.fileno()), lambda: None)
-        for start in (0, 1, 2):
-            answer = next(answers.answers({**request, "start": start, "end": start + 1}))
-            assert answer["numbers"] == [[24 * start, 24 * start + 12]]
-    assert indexed == [path]
