@@ -114,6 +114,8 @@ def quick_gelu(values: Tensor) -> Tensor:
     """
     import torch
 
+    if values.requires_grad:  # gradients need the input again
+        return values * torch.sigmoid(1.702 * values)
     for step in values.view(-1, values.shape[-1]).split(QUICK_GELU_ROWS):
         step *= torch.sigmoid(1.702 * step)
     return values
