@@ -31,7 +31,7 @@ from docs.blocks import blocks
 from obygaze_features.common.figures import save_figure
 from obygaze_features.manifests import Manifest
 from obygaze_models.commands.main import main
-from obygaze_models.studies.reproduce.annotation import levels_figure
+from obygaze_models.studies.reproduce.concepts import levels_figure
 
 ROOT = Path(__file__).parents[1]
 README_PICTURE = ROOT / "docs/report.png"

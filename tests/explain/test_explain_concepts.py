@@ -22,7 +22,7 @@ from obygaze_models.explain.tcav import logit_gradients, random_label_cavs
 from obygaze_models.figures.dots import Dot
 from obygaze_models.results.reasons import join_reasons, tabulate_reasons
 from obygaze_models.scoring.intervals import holm
-from obygaze_models.studies.reproduce.error_factors import error_factors
+from obygaze_models.studies.reproduce.films import error_factors
 from tests.kit.clips import logistic_on, torch_logits, with_output
 from tests.kit.floats import close
 

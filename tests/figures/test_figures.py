@@ -21,8 +21,7 @@ from obygaze_features.common import figures as common
 from obygaze_models.estimators.trees import as_tree
 from obygaze_models.figures import dots as plots
 from obygaze_models.figures.dots import Dot, Series
-from obygaze_models.studies.reproduce.annotation import levels_figure
-from obygaze_models.studies.reproduce.concepts import DEPTH, first_nodes
+from obygaze_models.studies.reproduce.concepts import DEPTH, first_nodes, levels_figure
 from tests.kit.files import texts, title
 from tests.kit.floats import close
 from tests.kit.timelines import FIRST, SECOND, segments

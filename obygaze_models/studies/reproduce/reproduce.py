@@ -23,8 +23,8 @@ from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.fit import FitMemo
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.results.run import Run, load_run
-from obygaze_models.studies.reproduce.annotation import make_figure2
 from obygaze_models.studies.reproduce.concepts import (
+    make_figure2,
     make_figure3,
     make_figure5,
     plan_trees,
