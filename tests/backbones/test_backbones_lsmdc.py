@@ -33,17 +33,17 @@ def test_outputs_equal_the_authors(authors):
 
 def test_padding_does_not_matter_but_position_does(checkpoints):
     backbone = load_backbone(str(checkpoints["tiny-xclip-lsmdc"]), "cpu")
-    pixels = pictures(2, 12, 3, 32, 32)
-    present = torch.ones(2, 12, dtype=torch.bool)
-    present[0, 1:] = False  # a clip of under two seconds
+    pixels = pictures(1, 12, 3, 32, 32)
+    present = torch.zeros(1, 12, dtype=torch.bool)
+    present[0, :1] = True  # a clip of under two seconds
     first = run(backbone, pixels, present)
     changed = run(backbone, pixels.where(present[..., None, None, None], 7.0), present)
     for name in first:
         torch.testing.assert_close(first[name], changed[name], atol=0, rtol=0, equal_nan=True)
-        assert first[name][1].isfinite().all()
     for name in ("max", "mean"):
         assert first[name][0].numpy() == close(first["frames"][0, 0].numpy())
 
-    forward, backward = (embed(backbone, clip) for clip in (pixels, pixels.flip(1)))
+    forward = embed(backbone, pixels)
+    backward = embed(backbone, pixels.flip(1))
     torch.testing.assert_close(forward["mean"], backward["mean"], atol=1e-5, rtol=0)
     assert (forward["native"] - backward["native"]).abs().max() > 1e-4

