@@ -14,7 +14,7 @@ from obygaze_features.annotations.timelines import Film, Films, Segment, Timelin
 from obygaze_features.common.formatting import MAX_TIME_S, format_time, join_some, shorten
 from obygaze_features.common.names import composed, did_you_mean, unknown_name
 from obygaze_features.common.tables import read_mapped_table
-from obygaze_features.errors import AnnotationError
+from obygaze_features.errors import AnnotationError, errors_as
 from obygaze_features.items.items import id_problem, safe_id, safe_ids
 from obygaze_features.manifests.importers.reading import film_of_file, parse_time
 from obygaze_features.manifests.labels import (
@@ -222,16 +222,10 @@ def _ids(noun: str, rows: Iterable[SourceRow]) -> dict[str, str]:
     """
     names = Counter(getattr(row.segment, noun) for row in rows)
     spelling: dict[str, str] = {}
-    owner: dict[str, str] = {}
-    ids = {}
+    first_of = {}
     for name in sorted(filter(str.strip, names), key=lambda name: (-names[name], name)):
         key = composed(" ".join(name.split()).casefold())
-        first = spelling.setdefault(key, name)
-        ids[name] = safe_id(first)
-        clash = owner.setdefault(ids[name].lower(), first)
-        if clash != first:
-            raise AnnotationError(
-                f"the {noun}s {shorten(clash)} and {shorten(first)} would both get the id "
-                f"{ids[name]!r}; rename one of them"
-            )
-    return ids
+        first_of[name] = spelling.setdefault(key, name)
+    with errors_as(AnnotationError):
+        id_of = safe_ids(noun, spelling.values())
+    return {name: id_of[first] for name, first in first_of.items()}

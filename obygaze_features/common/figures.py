@@ -118,13 +118,6 @@ def level_colours(codes: Sequence[str]) -> list[str]:
     return [LIGHT[name] for name in level_colour_names(codes)]
 
 
-def ink_on(colour: str) -> str:
-    """Return the text colour for a background colour: dark on light colours, otherwise light."""
-    if colour in (LIGHT["l1"], LIGHT["l2"], LIGHT["l3"]):
-        return INK
-    return PAPER
-
-
 def draw_level_bars(axes: Axes, y: float, bars: Sequence[Bar], levels: Mapping[str, str]) -> None:
     """Draw a row of bars around `y`, with taller bars for higher levels. Call `show_time` first.
 

@@ -390,12 +390,12 @@ def safe_id(name: str) -> str:
 
 
 def safe_ids(noun: str, names: Iterable[str]) -> dict[str, str]:
-    """Return the `safe_id` of each name; raise `ManifestError` if two names would get the same."""
+    """Return the `safe_id` of each name; raise `ManifestError` if two would be the same."""
     id_of: dict[str, str] = {}
     name_of: dict[str, str] = {}
     for name in dict.fromkeys(names):
         id_of[name] = safe_id(name)
-        first = name_of.setdefault(id_of[name], name)
+        first = name_of.setdefault(id_of[name].lower(), name)
         if first != name:
             raise ManifestError(
                 f"the {noun}s {shorten(first)} and {shorten(name)} would both get the id "
