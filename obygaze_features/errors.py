@@ -178,8 +178,7 @@ def translate(
         raise
     except foreign as problem:
         words = getattr(problem, "strerror", None) or problem
-        lines = str(words).strip().splitlines() or [type(problem).__name__]
-        raise error(where, reason.format(lines[0])) from problem
+        raise error(where, reason.format(first_line(words))) from problem
 
 
 @contextlib.contextmanager
@@ -189,6 +188,15 @@ def errors_as(error: type[ObygazeError], where: str = "") -> Iterator[None]:
         yield
     except (ManifestError, ExperimentError) as problem:
         raise error(f"{where}: {problem}" if where else str(problem)) from None
+
+
+def first_line(problem: object) -> str:
+    """Return the first line of an error's message, or its type if it has no message.
+
+    >>> first_line(OSError("disk full\\nsee the log")), first_line(KeyboardInterrupt())
+    ('disk full', 'KeyboardInterrupt')
+    """
+    return (str(problem).strip().splitlines() or [type(problem).__name__])[0]
 
 
 def at(where: object, reason: object) -> str:

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from obygaze_features.common.formatting import first_line
 from obygaze_features.common.package import need, usable_cores
-from obygaze_features.errors import BackboneError
+from obygaze_features.errors import BackboneError, first_line
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,8 +10,8 @@ from packaging.requirements import Requirement
 
 from obygaze_features.backbones.devices import try_device
 from obygaze_features.common.cli import exit_if, show
-from obygaze_features.common.formatting import first_line
 from obygaze_features.common.package import usable_cores
+from obygaze_features.errors import first_line
 
 #: The purpose of each extra. The empty name stands for the core, which is always installed.
 EXTRAS = {

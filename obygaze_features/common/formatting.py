@@ -100,12 +100,3 @@ def shorten(text: str) -> str:
     if len(text) > MAX_QUOTED:
         text = f"{text[:MAX_QUOTED]}..."
     return repr(text)
-
-
-def first_line(problem: object) -> str:
-    """Return the first line of an error's message, or its type if it has no message.
-
-    >>> first_line(OSError("disk full\\nsee the log")), first_line(KeyboardInterrupt())
-    ('disk full', 'KeyboardInterrupt')
-    """
-    return (str(problem).strip().splitlines() or [type(problem).__name__])[0]

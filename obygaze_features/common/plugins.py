@@ -10,8 +10,7 @@ from importlib.metadata import EntryPoint, packages_distributions, version
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.formatting import first_line
-from obygaze_features.errors import ObygazeError
+from obygaze_features.errors import ObygazeError, first_line
 
 MAX_LETTERS = 300
 OBJECT = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)")

@@ -18,10 +18,9 @@ from pathlib import Path
 
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.devices import MAX_WORKERS
-from obygaze_features.common.formatting import first_line
 from obygaze_features.common.package import need
 from obygaze_features.common.progress import meter
-from obygaze_features.errors import ClusterError
+from obygaze_features.errors import ClusterError, first_line
 from obygaze_features.extraction.job import Job, Options
 from obygaze_features.extraction.summary import Summary
 from obygaze_features.store import StoreWriter

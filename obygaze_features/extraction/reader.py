@@ -17,9 +17,8 @@ from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.devices import explain_out_of_memory
 from obygaze_features.backbones.preprocess import Preprocessing, resize_frame
 from obygaze_features.backbones.readers import SoundReader
-from obygaze_features.common.formatting import first_line
 from obygaze_features.common.package import need
-from obygaze_features.errors import ObygazeError, VideoError, at
+from obygaze_features.errors import ObygazeError, VideoError, at, first_line
 from obygaze_features.extraction.decoder import Decoder
 from obygaze_features.items.media import IMAGE_SUFFIXES, MediaFolder
 from obygaze_features.manifests import Item

@@ -19,10 +19,9 @@ from typing import Any
 
 from sklearn.base import is_classifier, is_regressor
 
-from obygaze_features.common.formatting import first_line
 from obygaze_features.common.names import unknown_name
 from obygaze_features.common.plugins import describe_error, load_object, package_of, plugin_package
-from obygaze_features.errors import ExperimentError
+from obygaze_features.errors import ExperimentError, first_line
 from obygaze_models.estimators.baselines import GUESSES
 from obygaze_models.estimators.classes import Chance, keywords, set_seed
 

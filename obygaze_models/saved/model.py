@@ -21,9 +21,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from obygaze_features.common.files import new_folder, read_bytes, read_format, write_bytes
-from obygaze_features.common.formatting import first_line
 from obygaze_features.common.plugins import load_object
-from obygaze_features.errors import ExperimentError
+from obygaze_features.errors import ExperimentError, first_line
 from obygaze_models.estimators.registry import (
     best_of,
     class_path,
