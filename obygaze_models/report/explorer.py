@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from obygaze_models.explain.parts import mean_parts, name_log_odds, questions
 from obygaze_models.report.people import People
 from obygaze_models.report.scores import Tested
 from obygaze_models.report.sources import Labels, is_timed
-from obygaze_models.results.scores import values_of as probabilities_of
+from obygaze_models.results.scores import values_of
 
 
 def explorer_data(
@@ -21,104 +21,98 @@ def explorer_data(
     entries: Sequence[Tested],
     main: Tested | None,
 ) -> dict[str, Any]:
-    """Return a page's clips by film, in order, and a view for each test of a classifier.
+    """Return a page's clips by film, in order, and a view for each test of a model.
 
     ``tested`` has the distinct sets of tested clips, to which a view refers by number. ``first`` is
-    the film with the largest share of clips at the counted levels. ``votes`` has how many
-    annotators gave each clip these levels, if there are too many annotators for a lane each.
+    the film with the largest share of clips at the counted levels, if possible a tested one.
+    ``votes`` has how many annotators gave each clip these levels, if there are too many annotators
+    for a lane each.
     """
-    concepts = labels.concepts
-    place = {name: number for number, name in enumerate(concepts)}
-    ids = [clip.id for clip in labels.clips]
-    row_of = {clip: row for row, clip in enumerate(ids)}
-    shown = [entry for entry in entries if not entry.task.target.is_numeric]
-    views = [_view(entry, row_of) for entry in shown]
+    clips = labels.clips
+    ids = clips["id"]
+    views = [_view(entry, ids) for entry in entries]
     tested: list[list[int]] = []
     for view in views:
         if view["at"] not in tested:
             tested.append(view["at"])
         view["at"] = tested.index(view["at"])
+
     films = []
-    marked = []
-    for film, clips in labels.films.items():
-        title = clips[0].title or film
-        films.append({"id": film, "title": title, "timed": is_timed(clips)})
-        marked.append(np.mean([clip.level in labels.positives for clip in clips]))
+    for film, own in labels.films.items():
+        films.append({"id": film, "title": labels.titles[film], "timed": is_timed(own)})
+    shown = clips
+    if main is not None:
+        shown = clips[ids.isin(main.table["id"])]
+    marked = shown["level"].isin(labels.positives).groupby(shown["film"]).mean()
     levels = []
     for code, name in labels.levels.items():
         levels.append({"code": code, "name": name, "colour": labels.colours[code]})
+    numbers = _cells(clips["number"])
+    if clips["start"].notna().all():
+        numbers = [None] * len(clips)
     votes = None
     if people is not None and people.is_many:
         votes = {"of": people.votes.tolist(), "level": labels.top, "ramp": people.ramp}
+    annotators = []
+    for each in labels.annotators.values():
+        marks = _marks(labels, ids.map(each.level_of), ids.map(each.concepts_of))
+        annotators.append({"name": each.display_name, **marks})
     return {
         "unit": labels.unit,
         "films": films,
         "levels": levels,
-        "concepts": concepts,
-        "ids": ids,
-        **_clips(labels, place),
-        "annotators": _annotators(labels, ids, place),
+        "concepts": labels.concepts,
+        "ids": ids.tolist(),
+        "film": clips["film"].factorize()[0].tolist(),
+        "number": numbers,
+        "start": _cells(clips["start"].round(2)),
+        "end": _cells(clips["end"].round(2)),
+        **_marks(labels, clips["level"], clips["concepts"]),
+        "annotators": annotators,
         "votes": votes,
         "tested": tested,
         "views": views,
-        "first": int(np.argmax(marked)),
-        "view": shown.index(main) if main in shown else 0,
+        "first": [*labels.films].index(str(marked.idxmax())),
+        "view": entries.index(main) if main else 0,
     }
 
 
-def _clips(labels: Labels, place: Mapping[str, int]) -> dict[str, list[Any]]:
-    """Return the film, time, level and concepts of each clip, as columns."""
+def _cells(column: pd.Series) -> list[Any]:
+    """Return the values of a column, with None for missing ones."""
+    return column.astype(object).where(column.notna(), None).tolist()
+
+
+def _marks(labels: Labels, levels: pd.Series, concepts: pd.Series) -> dict[str, list[Any]]:
+    """Return the rank of each clip's level, and the numbers of its concepts."""
     rank = {code: number for number, code in enumerate(labels.levels)}
-    columns: dict[str, list[Any]] = {
-        name: [] for name in ("film", "number", "start", "end", "level", "shows")
-    }
-    for number, clips in enumerate(labels.films.values()):
-        for clip in clips:
-            columns["film"].append(number)
-            columns["number"].append(clip.number)
-            columns["start"].append(_rounded(clip.start, 2))
-            columns["end"].append(_rounded(clip.end, 2))
-            columns["level"].append(rank.get(clip.level))
-            columns["shows"].append([place[name] for name in clip.concepts])
-    if None not in columns["start"]:
-        columns["number"] = [None] * len(labels.clips)
-    return columns
+    place = {name: number for number, name in enumerate(labels.concepts)}
+    known = concepts.where(concepts.notna(), "")
+    shows = [[place[name] for name in own] for own in known]
+    return {"level": _cells(levels.map(rank).astype("Int64")), "shows": shows}
 
 
-def _annotators(
-    labels: Labels,
-    ids: Sequence[str],
-    place: Mapping[str, int],
-) -> list[dict[str, Any]]:
-    """Return each annotator's level and concepts of each clip."""
-    rank = {code: number for number, code in enumerate(labels.levels)}
-    annotators = []
-    for own in labels.annotators.values():
-        levels = [rank.get(own.level_of.get(clip, "")) for clip in ids]
-        shows = [[place[c] for c in own.concepts_of.get(clip, ())] for clip in ids]
-        annotators.append({"name": own.display_name, "level": levels, "shows": shows})
-    return annotators
-
-
-def _rounded(value: float | None, digits: int) -> float | None:
-    return round(value, digits) if value is not None and np.isfinite(value) else None
-
-
-def _view(entry: Tested, row_of: Mapping[str, int]) -> dict[str, Any]:
+def _view(entry: Tested, ids: pd.Series) -> dict[str, Any]:
     """Return a model's mean prediction for each clip that it was tested on.
 
-    Probabilities, of each class or of the second of two, are in thousandths.
+    Probabilities, of each class or of the second of two, are in thousandths. Numbers are as they
+    are, with the lowest and the highest, ``range``.
     """
     means = entry.means
-    means = means[means["id"].isin([*row_of])]
-    columns = np.atleast_2d(probabilities_of(means).T)
+    means = means[means["id"].isin(ids)]
+    columns = np.atleast_2d(values_of(means).T)
     view: dict[str, Any] = {
         "run": entry.run.name,
         "model": entry.model,
         "test": entry.task.title,
-        "classes": [kind.words for kind in entry.task.classes],
-        "at": [row_of[clip] for clip in means["id"]],
+        "at": ids.reset_index().set_index("id")["index"][means["id"]].tolist(),
         "label": means["label"].tolist(),
+    }
+    if entry.task.target.is_numeric:
+        both = means[["label", "called"]].to_numpy(float).round(3)
+        extent = [both.min(), both.max()]
+        return view | {"p": [both[:, 1].tolist()], "range": extent, "classes": []}
+    view |= {
+        "classes": [kind.words for kind in entry.task.classes],
         "called": means["called"].tolist(),
         "p": np.rint(1000 * columns).astype(int).tolist(),
     }
@@ -137,7 +131,7 @@ def _reasons(entry: Tested, reasons: pd.DataFrame, ids: list[str]) -> dict[str, 
         names = [kind.words for kind in entry.task.classes]
         parts = []
         for own in mean_parts(reasons, ids):
-            parts.append([[name, _rounded(part, 3)] for name, part in own])
+            parts.append([[name, round(part, 3)] for name, part in own])
         return {"of": name_log_odds(names), "parts": parts}
     first = steps.groupby("id")["fit"].transform("min")
     by_clip: dict[str, list[str]] = {}

@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
+import pandas as pd
 
 from obygaze_features.page.html import Html, html
 from obygaze_models.report.people import People
-from obygaze_models.report.scores import Axis, Tested
-from obygaze_models.report.sources import Clip, Labels, is_timed
-from obygaze_models.scoring.intervals import mean_scores
+from obygaze_models.report.scores import Axis, Tested, axis_of
+from obygaze_models.report.sources import Labels, is_timed, spans_of
+from obygaze_models.scoring.intervals import Estimate, mean_scores
+from obygaze_models.scoring.metrics import Array
 
 HEIGHTS = {"levels": 9, "verdicts": 9, "differences": 3}
 """The height of a lane of each kind."""
 GAP = 1
+RATED = 28
+"""The height of a strip of numbers."""
+MAX_ROWS = 25
+"""The number of films above which only the best and the worst ten are listed at first."""
+FEW = 5
+"""The number of tested clips of a class below which a film's score is marked."""
+BINS = 80
+"""The number of columns of the plot of all films, whose dots are stacked."""
 
 
 @dataclass(frozen=True, eq=False)
 class Lane:
-    """A lane of the strips: its kind in `HEIGHTS`, its name, and each clip's colour or ""."""
+    """A lane of the strips: its name, its kind in `HEIGHTS`, and each clip's colour or ""."""
 
-    kind: str
     name: str
+    kind: str
     colours: Sequence[str]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class FilmRow:
     """A film's strip and numbers.
 
@@ -35,36 +45,53 @@ class FilmRow:
     ----------
     film, title, strip
         The id, the title, and the strip as SVG.
-    shares
-        Each annotator's share of clips with the counted levels, or else `top` alone.
     top
-        The share of clips with these levels in the page's labels.
+        The share of clips with the counted levels in the page's labels.
+    shares
+        Each annotator's share of clips with these levels, or else `top` alone.
     same, alpha
         The share of clips with equal levels, and the annotators' alpha.
-    tested, score
-        The number of tested clips, and the model's score.
+    tested
+        The numbers of tested clips of each class, the last class first; for numbers, of all.
+    scores
+        The model's scores, and of numbers, ``rating`` and ``predicted`` (means), ``error``, and
+        ``of_mean``, the error of the film's mean.
+    place
+        What films are sorted by: the model's score, or `top`.
     """
 
     film: str
     title: str
     strip: Html
-    shares: Sequence[float | None]
     top: float
+    shares: Sequence[float | None]
     same: float | None = None
     alpha: float | None = None
-    tested: int = 0
-    score: float | None = None
+    tested: Sequence[int] = ()
+    scores: Mapping[str, float | None] = field(default_factory=dict)
+    place: float | None = None
+
+    @property
+    def is_few(self) -> bool:
+        """True if the model's score is of few clips of a class."""
+        return bool(self.tested) and min(self.tested) < FEW
 
 
 @dataclass(frozen=True, eq=False)
 class Films:
-    """The rows of all films, with their axes. `lanes` are the names of the lanes from the top."""
+    """The rows of all films, highest first, with their axes.
+
+    `lanes` are the names of the lanes from the top. `heights` has, if there are many films, the
+    height from 0 of each film's dot in a plot of all films.
+    """
 
     rows: Sequence[FilmRow]
     lanes: Sequence[str]
     axis: Axis
     is_timed: bool
     share_axis: Axis
+    score_axis: Axis
+    heights: Sequence[int]
 
 
 def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Films | None:
@@ -74,116 +101,144 @@ def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Fil
     """
     if not labels.has_films:
         return None
-    timed = is_timed(labels.clips)
-    spans = {film: _spans(clips, timed=timed) for film, clips in labels.films.items()}
-    longest = max(end for own in spans.values() for _, end in own)
+    spans = {film: spans_of(clips) for film, clips in labels.films.items()}
+    longest = max(float(own.max()) for own in spans.values())
     lanes = _lanes(labels, people, entry)
-    tested = {*entry.table["id"]} if entry else set()
     rows = []
-    first = 0
     for film, clips in labels.films.items():
-        own = slice(first, first + len(clips))
-        first = own.stop
-        levels = [clip.level for clip in clips if clip.level]
-        marked = sum(level in labels.positives for level in levels) / max(1, len(levels))
-        shares: Sequence[float | None] = [marked]
-        same = alpha = None
+        own = slice(clips.index[0], clips.index[-1] + 1)
+        levels = clips["level"][clips["level"] != ""]
+        top = float(levels.isin(labels.positives).mean())
+        drawn = strip(lanes, own, spans[film], longest)
+        row = FilmRow(film, labels.titles[film], drawn, top, [top], place=top)
         if people is not None:
-            shares = people.share(own)
-            same, alpha = people.agreement(own)
-        score = None
-        if entry:
-            groups = {entry.run.group_of[clip.id] for clip in clips}
-            scores = [values for group, values in entry.scores.groups.items() if group in groups]
-            if scores:
-                score = mean_scores(scores)[entry.metric]
-        row = FilmRow(
-            film,
-            clips[0].title or film,
-            strip(lanes, own, spans[film], longest),
-            shares,
-            marked,
-            same,
-            alpha,
-            tested=sum(clip.id in tested for clip in clips),
-            score=score,
-        )
+            row.shares = people.share(own)
+            row.same, row.alpha = people.agreement(own)
+        if entry is not None:
+            _score(row, entry, clips, spans[film], longest)
         rows.append(row)
     rows.sort(key=lambda row: row.top, reverse=True)
-    rows.sort(key=lambda row: -1.0 if row.score is None else row.score, reverse=True)
-    hours = np.arange(0.0, longest, 3600.0).tolist()
+    rows.sort(key=lambda row: -2.0 if row.place is None else row.place, reverse=True)
+
+    ends = [*np.arange(0.0, 0.88 * longest, 3600.0).tolist(), longest]
     most = max(share or 0.0 for row in rows for share in row.shares)
+    score_axis = axis_of([Estimate(row.place) for row in rows], [0.5], guess=0.5, ticks=5)
+    heights = []
+    if len(rows) > MAX_ROWS:
+        bins = pd.Series([float(score_axis.at(row.place or 0.0)[:-1]) for row in rows])
+        heights = bins.groupby((bins * BINS / 100).round()).cumcount().tolist()
     return Films(
         rows,
         [lane.name for lane in lanes if lane.name],
-        Axis(0.0, longest, hours),
-        timed,
+        Axis(0.0, longest, ends),
+        is_timed(labels.clips),
         Axis(-0.05, most + 0.1, [0.0, most]),
+        score_axis,
+        heights,
     )
 
 
-def _spans(clips: Sequence[Clip], *, timed: bool) -> list[tuple[float, float]]:
-    """Return each clip's start and end: in seconds, or one after the other."""
-    if not timed:
-        return [(float(number), number + 1.0) for number in range(len(clips))]
-    return [(clip.start or 0.0, clip.end or 0.0) for clip in clips]
+def _score(row: FilmRow, entry: Tested, clips: pd.DataFrame, spans: Array, longest: float) -> None:
+    """Add a model's scores to a film's row, and if it predicts numbers, the strip."""
+    means = entry.means.set_index("id")
+    own = means.reindex(clips["id"])
+    ratings = own["label"]
+    row.tested = [int(ratings.count())]
+    if entry.task.is_binary:
+        row.tested = [int((ratings == code).sum()) for code in (1, 0)]
+    row.place = None
+    groups = {entry.run.group_of[clip] for clip in clips["id"]}
+    scores = [values for group, values in entry.scores.groups.items() if group in groups]
+    if scores:
+        row.scores = mean_scores(scores)
+        row.place = row.scores[entry.metric]
+    if entry.task.target.is_numeric:
+        row.strip = rated_strip(own, means, spans, longest)
+        row.scores = {
+            "r2": None,
+            **row.scores,
+            "rating": ratings.mean(),
+            "predicted": own["called"].mean(),
+            "error": (own["called"] - ratings).abs().mean(),
+            "of_mean": (ratings - ratings.mean()).abs().mean(),
+        }
 
 
 def _lanes(labels: Labels, people: People | None, entry: Tested | None) -> list[Lane]:
     """Return the lanes of all clips: annotators or labels, the model, and differences."""
+    if entry is not None and entry.task.target.is_numeric:
+        ratings = entry.means["label"]
+        extent = f"{ratings.min():g} to {ratings.max():g}"
+        return [Lane(f"{entry.task.title} (bars, {extent}), predicted (line)", "levels", [])]
     lanes = []
     if people is not None and not people.is_many:
         of_codes = np.array([*labels.colours.values(), ""])[people.codes]  # the last for `ABSENT`
         for name, colours in zip(people.names, of_codes.tolist(), strict=True):
-            lanes.append(Lane("levels", name, colours))
+            lanes.append(Lane(name, "levels", colours))
     else:
-        colours = [labels.colours.get(clip.level, "") for clip in labels.clips]
-        lanes.append(Lane("levels", "labels", colours))
+        colours = labels.clips["level"].map(labels.colours).fillna("").tolist()
+        lanes.append(Lane("labels", "levels", colours))
         if people is not None:
             shades = np.array([*people.ramp, ""])[people.votes]
-            lanes.append(Lane("levels", f"how many say {labels.top}", shades.tolist()))
+            lanes.append(Lane(f"how many say {labels.top}", "levels", shades.tolist()))
     differ = None
     if entry is not None and entry.task.is_binary:
-        means = entry.means.set_index("id").reindex([clip.id for clip in labels.clips])
+        means = entry.means.set_index("id").reindex(labels.clips["id"])
         says = np.where(means["called"] == 1, "model", "").tolist()
-        lanes.append(Lane("verdicts", "the model", says))
+        lanes.append(Lane("the model", "verdicts", says))
         differ = (means["called"] - means["label"]).abs().to_numpy() > 0
     elif people is not None:
         differ = people.differ
     if differ is not None:
-        lanes.append(Lane("differences", "", np.where(differ, "wrong", "").tolist()))
+        lanes.append(Lane("", "differences", np.where(differ, "wrong", "").tolist()))
     return lanes
 
 
-def strip(
-    lanes: Sequence[Lane],
-    clips: slice,
-    spans: Sequence[tuple[float, float]],
-    longest: float,
-) -> Html:
+def strip(lanes: Sequence[Lane], clips: slice, spans: Array, longest: float) -> Html:
     """Draw lanes of some clips as SVG. Clips of one colour that touch become one shape."""
     paths = ""
-    top = 0.0
+    top = 0
     for lane in lanes:
         height = HEIGHTS[lane.kind]
         colours = lane.colours[clips]
         for colour in dict.fromkeys(filter(None, colours)):
             joined: list[list[float]] = []
-            for own, (start, end) in zip(colours, spans, strict=True):
+            for own, (start, end) in zip(colours, spans.tolist(), strict=True):
                 if own == colour and joined and start <= joined[-1][1] + 0.05:
                     joined[-1][1] = end
                 elif own == colour:
                     joined.append([start, end])
             outline = ""
             for start, end in joined:
-                outline += f"M{start:g} {top:g}h{end - start:g}v{height:g}H{start:g}z"
+                outline += f"M{start:g} {top}h{end - start:g}v{height}H{start:g}z"
             paths += html('<path class="{}" d="{}"/>', colour, outline)
         top += height + GAP
+    return _svg(paths, longest, top)
+
+
+def rated_strip(means: pd.DataFrame, all_means: pd.DataFrame, spans: Array, longest: float) -> Html:
+    """Draw a film's ratings as bars and the predictions as a line, on the scale of all films."""
+    both = all_means[["label", "called"]].to_numpy()
+    scale = (RATED - 3) / max(both.max() - both.min(), 1e-9)
+    own = means[["label", "called"]].to_numpy()
+    heights = 1 + scale * (own - both.min())
+    outline = ""
+    line = ""
+    for start, end, rating, predicted in np.hstack([spans, heights]).tolist():
+        if np.isnan(rating):
+            continue
+        outline += f"M{start:g} {RATED}V{RATED - rating:.1f}H{end:g}V{RATED}z"
+        line += f" {(start + end) / 2:g},{RATED - predicted:.1f}"
+    paths = html('<path class="l3" d="{}"/><polyline points="{}"/>', outline, line.strip())
+    return _svg(paths, longest, RATED)
+
+
+def _svg(paths: str, longest: float, height: int) -> Html:
     return html(
         '<svg class="strip" viewBox="0 0 {} {}" style="height: {}px" preserveAspectRatio="none" '
-        'shape-rendering="crispEdges" aria-hidden="true">{}</svg>',
+        'aria-hidden="true">{}</svg>',
         f"{longest:g}",
-        f"{top:g}",
-        f"{top + 2:g}",
+        height,
+        height + 2,
         Html(paths),
     )

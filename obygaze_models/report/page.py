@@ -10,41 +10,29 @@ from typing import Any
 from obygaze_features.annotations.agreement_measures import confusion
 from obygaze_features.common.files import refuse_to_overwrite, require_suffix, write_text
 from obygaze_features.common.formatting import counted, format_number, format_time
+from obygaze_features.common.grouping import group_by
 from obygaze_features.common.package import need
 from obygaze_features.page.html import Html, document, number, read_thumbnails, script_json
 from obygaze_models.report.cautions import alarms, cautions
 from obygaze_models.report.explorer import explorer_data
-from obygaze_models.report.films import Films, films_of
+from obygaze_models.report.films import films_of
 from obygaze_models.report.people import (
     ALPHA_AXIS,
-    Kappas,
     People,
+    compare_people,
     concept_table,
     concepts_by_film,
     level_table,
-    pair_kappas,
     people_of,
-    stretches,
 )
-from obygaze_models.report.scores import Tested, feature, headline, results, tested, verdicts
+from obygaze_models.report.scores import Tested, headline, results, tested, verdicts
 from obygaze_models.report.sources import Labels, Origin, citation, meanings, open_sources
 from obygaze_models.report.timelines import film_lanes, video_data
 from obygaze_models.results.annotators import compare_with_each
 from obygaze_models.results.run import Run
 from obygaze_models.scoring.metrics import METRICS
 
-SCRIPTS = ("data.js", "lanes.js", "clip.js", "explorer.js")
-SHORT = {
-    "split": "every fold tested",
-    "leak-free": "one test fold",
-    "leave-film-out": "films left out",
-    "official": "official sets",
-    "paper": "the paper’s text",
-    "released": "the released code",
-}
-"""Protocols in a few words."""
-LONGEST = 5
-"""The maximum number of listed stretches on which annotators differ."""
+SCRIPTS = ("data.js", "lanes.js", "clip.js", "explorer.js", "films.js")
 
 
 def report(
@@ -95,23 +83,26 @@ def report(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    templates.filters["vs"] = versus
     labels, runs = open_sources(sources)
     people = people_of(labels)
     entries = tested(runs)
     main = headline(entries) if entries else None
-    films = films_of(labels, people, main)
-    ids = [clip.id for clip in labels.clips]
     data = explorer_data(labels, people, entries, main)
+    ids = labels.clips["id"]
     data["pictures"] = {} if thumbnails is None else read_thumbnails(Path(thumbnails), ids)
     data["lanes"] = film_lanes(labels, frames, moments, timelines or labels.timelines)
     data["videos"] = video_data(labels, videos, output)
     title = title or _title(labels, runs)
+    values = _annotated(labels, people, main) | {"entries": entries, "main": main, "runs": runs}
+    if main is not None:
+        values |= _learned(labels, main, entries)
     body: str = templates.get_template("page.html").render(
-        _annotated(labels, people, films, is_of_model=main is not None)
-        | _learned(labels, runs, entries, main),
+        values,
         title=title,
+        alarms=alarms(runs),
+        cautions=cautions(runs),
         data=script_json(data),
-        is_predicted=bool(data["views"]),
         unplayed=data["videos"]["missing"],
         number=number,
         bare=bare,
@@ -130,6 +121,11 @@ def report(
 def bare(value: float | None, form: str = "") -> Html:
     """Return a number as `number` does, without a percent sign."""
     return Html(number(value, form=form).replace("%<", "<"))
+
+
+def versus(value: float | None) -> str:
+    """Return what a score is compared with, for the small text beside it."""
+    return "" if value is None else f"vs {format_number(value)}"
 
 
 def tick(value: float, form: str) -> str:
@@ -151,14 +147,9 @@ def _title(labels: Labels, runs: Sequence[Run]) -> str:
     return f"Labels of {shown}"
 
 
-def _annotated(
-    labels: Labels,
-    people: People | None,
-    films: Films | None,
-    *,
-    is_of_model: bool,
-) -> dict[str, Any]:
+def _annotated(labels: Labels, people: People | None, main: Tested | None) -> dict[str, Any]:
     """Return the values about films, annotators and concepts."""
+    films = films_of(labels, people, main)
     concepts = concept_table(labels, people)
     names = [row.name for row in concepts.rows]
     values: dict[str, Any] = {
@@ -167,68 +158,44 @@ def _annotated(
         "people": people,
         "films": films,
         "concepts": concepts,
-        "concept_shares": concepts_by_film(labels, people, names) if films else {},
+        "concept_shares": concepts_by_film(labels, names) if films else {},
         "meanings": meanings(labels, names),
         "citation": citation(labels),
-        "stretches": [],
         "confusion": [],
         "kappas": None,
+        "verdicts": None,
     }
     if people is None:
         return values
+    values["marks"] = people.share(slice(None))
+    tops = {labels.top: labels.positives}
     groups = {name: [code] for code, name in labels.levels.items()}
-    if is_of_model:
-        groups = {labels.top: [*labels.positives]}
-    values["agreement"] = level_table(people, groups)
-    if not people.is_many:
-        values["stretches"] = stretches(people)[:LONGEST]
+    values["marked_top"] = level_table(people, tops).rows[0]
+    values["agreement"] = level_table(people, groups if main is None else tops)
     if len(people.names) == 2:
         first, second = people.codes
         values["confusion"] = confusion(first, second, len(labels.levels)).tolist()
     else:
-        values["kappas"] = pair_kappas(people)
+        values["kappas"] = compare_people(people)
     return values
 
 
-def _learned(
-    labels: Labels,
-    runs: Sequence[Run],
-    entries: Sequence[Tested],
-    main: Tested | None,
-) -> dict[str, Any]:
+def _learned(labels: Labels, main: Tested, entries: Sequence[Tested]) -> dict[str, Any]:
     """Return the values about models."""
-    values: dict[str, Any] = {
-        "runs": runs,
-        "entries": entries,
-        "main": main,
-        "alarms": alarms(runs),
-        "cautions": cautions(runs),
-        "verdicts": None,
-    }
-    if main is None:
-        return values
     run = main.run
-    leaks = run.header.also_trained or run.clips["leaked"].any()
-    kappas = compared_kappas(main)
-    if kappas:
-        values["kappas"] = kappas
-    keys = dict.fromkeys(key for entry in entries for key in entry.scores.metrics)
-    values |= {
-        "results": results(entries, labels),
-        "protocol": SHORT.get(run.header.protocol, run.header.protocol),
-        "is_apart": not leaks,
-        "feature": feature(run),
-        "metrics": {key: METRICS[key].title for key in keys},
+    tables = results(entries, labels)
+    rows = [row for table in tables for question in table.questions for row in question.rows]
+    leads = [row for row in rows if row.entry is main]
+    values: dict[str, Any] = {
+        "results": tables,
+        "finding": leads[0],
+        "full": leads[1] if len(leads) > 1 else None,
+        "is_apart": not (run.header.also_trained or run.clips["leaked"].any()),
+        "by_test": group_by(entries, lambda entry: entry.task.title),
+        "metrics": METRICS,
         "verdicts": verdicts(main),
-        "folders": [run.place for run in runs],
     }
+    compared = compare_with_each(run).get(main.task.key)
+    if compared is not None:
+        values["kappas"] = compared
     return values
-
-
-def compared_kappas(entry: Tested) -> Kappas | None:
-    """Return the kappas of a model's annotators on the clips that it and all of them called."""
-    compared = compare_with_each(entry.run).get(entry.task.key)
-    if compared is None:
-        return None
-    [kappas] = [own.kappas for own in compared.models if own.name == entry.model]
-    return Kappas(compared.kappas, kappas, compared.clips)

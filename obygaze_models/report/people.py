@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -13,20 +12,17 @@ from numpy.typing import NDArray
 
 from obygaze_features.annotations.agreement import (
     ABSENT,
-    differing_runs,
     lowest_and_highest,
-    without_repeats,
 )
 from obygaze_features.annotations.agreement_measures import (
     Alpha,
     alpha,
-    cohen_kappa,
-    confusion,
     estimate_alpha,
     meetings,
 )
 from obygaze_models.report.scores import Axis
-from obygaze_models.report.sources import Clip, Labels
+from obygaze_models.report.sources import Labels
+from obygaze_models.scoring.annotators import AnnotatorComparison, compare_with_annotators
 
 Codes = NDArray[np.int64]
 MAX_LANES = 4
@@ -35,8 +31,6 @@ MIN_MARKED = 20
 """The minimum number of marked clips for an alpha's interval."""
 MAX_SHARES = 3
 """The maximum number of levels for which the shares of concepts are shown."""
-MAX_MATRIX = 12
-"""The maximum number of annotators in a matrix of kappas."""
 ALPHA_AXIS = Axis(-0.2, 1.0, (0.0, 0.5, 1.0))
 
 
@@ -62,41 +56,6 @@ class MarkedTable:
 
     rows: Sequence[Marked]
     levels: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Consecutive clips of a film on which annotators differ.
-
-    `levels` has each annotator's levels in order, without consecutive repeats.
-    """
-
-    clip: Clip
-    clips: int
-    levels: Sequence[Sequence[str]]
-
-
-@dataclass(frozen=True, eq=False)
-class Kappas:
-    """Cohen's kappa of each annotator, and of the model, with each annotator.
-
-    A kappa is None if it is undefined, or of an annotator with themselves. `model` is [] without a
-    model, or else `clips` has the number of clips that it and all annotators called.
-    """
-
-    annotators: Sequence[Sequence[float | None]]
-    model: Sequence[float | None] = ()
-    clips: int = 0
-
-    @property
-    def has_matrix(self) -> bool:
-        """True if all kappas can be shown."""
-        return len(self.annotators) <= MAX_MATRIX
-
-    @property
-    def pairs(self) -> list[float]:
-        """The kappas of annotators, each twice, lowest first."""
-        return sorted(kappa for row in self.annotators for kappa in row if kappa is not None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,22 +177,19 @@ def people_of(labels: Labels) -> People | None:
     if len(sets) < 2:
         return None
     rank = {code: number for number, code in enumerate(labels.levels)}
+    ids = labels.clips["id"]
     codes = []
     for own in sets:
-        levels = [own.level_of.get(clip.id, "") for clip in labels.clips]
-        codes.append([rank.get(level, ABSENT) for level in levels])
+        ranks = ids.map(own.level_of).map(rank)
+        codes.append(ranks.fillna(ABSENT).to_numpy(int))
     return People(labels, [own.display_name for own in sets], np.array(codes))
 
 
-def pair_kappas(people: People) -> Kappas:
+def compare_people(people: People) -> AnnotatorComparison | None:
     """Return the kappa of each two annotators' levels."""
-    size = len(people.labels.levels)
-    rows = []
-    for number, own in enumerate(people.codes):
-        row = [cohen_kappa(confusion(own, codes, size)) for codes in people.codes]
-        row[number] = None
-        rows.append(row)
-    return Kappas(rows)
+    votes = dict(zip(people.labels.annotators, people.codes, strict=True))
+    films = [""] * people.codes.shape[1]  # there are no intervals
+    return compare_with_annotators(votes, {}, films, len(people.labels.levels))
 
 
 def level_table(people: People, groups: Mapping[str, Sequence[str]]) -> MarkedTable:
@@ -252,22 +208,21 @@ def concept_table(labels: Labels, people: People | None) -> MarkedTable:
     share at the highest of these levels.
     """
     names = labels.concepts
-    marks = {name: [name in clip.concepts for clip in labels.clips] for name in names}
-    levels = [clip.level for clip in labels.clips]
-    of_level = pd.DataFrame(marks, index=levels).groupby(level=0).mean()
+    marks = _marks(labels.clips["concepts"], names)
+    of_level = marks.groupby(labels.clips["level"]).mean()
     of_level = of_level[of_level.any(axis=1)].reindex([*labels.levels]).dropna()
     of_level = of_level[-MAX_SHARES:]
     codes = of_level.index.tolist()
     rows = []
+    ids = labels.clips["id"]
+    by_people = []
+    for annotator in labels.annotators.values():
+        by_people.append(_marks(ids.map(annotator.concepts_of), names))
     for name in names:
-        counts = [sum(marks[name])]
+        counts = [int(marks[name].sum())]
         agreed = Alpha(None)
         if people is not None:
-            marked = []
-            for annotator in labels.annotators.values():
-                shown = annotator.concepts_of
-                marked.append([name in shown.get(clip.id, ()) for clip in labels.clips])
-            counts, agreed = people.marked(np.array(marked))
+            counts, agreed = people.marked(np.array([own[name] for own in by_people]))
         shares = dict(zip(codes, of_level[name].tolist(), strict=True))
         rows.append(Marked(name, counts, agreed, labels.senses.get(name, ""), shares))
     if codes:
@@ -275,42 +230,16 @@ def concept_table(labels: Labels, people: People | None) -> MarkedTable:
     return MarkedTable(rows, {code: labels.levels[code] for code in codes})
 
 
-def concepts_by_film(
-    labels: Labels,
-    people: People | None,
-    names: Sequence[str],
-) -> dict[str, list[float]]:
-    """Return the share of each film's clips that have each concept, by the film's title.
-
-    If there are several annotators, the shares are means over annotators.
-    """
-    sets = [{clip.id: clip.concepts for clip in labels.clips}]
-    if people is not None:
-        sets = [own.concepts_of for own in labels.annotators.values()]
-    tables = []
-    for concepts_of in sets:
-        clips = [clip for clip in labels.clips if clip.id in concepts_of]
-        marks = {name: [name in concepts_of[clip.id] for clip in clips] for name in names}
-        films = [clip.film or clip.media for clip in clips]
-        tables.append(pd.DataFrame(marks, index=films).groupby(level=0).mean())
-    shares = pd.concat(tables).groupby(level=0).mean().reindex([*labels.films])
-    titles = [clips[0].title or film for film, clips in labels.films.items()]
-    return dict(zip(titles, shares.to_numpy().tolist(), strict=True))
+def _marks(concepts: pd.Series, names: Sequence[str]) -> pd.DataFrame:
+    """Return whether each clip has each concept; a missing cell has none."""
+    columns = {}
+    for name in names:
+        columns[name] = [isinstance(own, tuple) and name in own for own in concepts]
+    return pd.DataFrame(columns, index=concepts.index)
 
 
-def stretches(people: People) -> list[Stretch]:
-    """Return the stretches on which annotators differ, longest first."""
-    clips = people.labels.clips
-    levels = [*people.labels.levels]
-    breaks = [0]
-    for before, clip in pairwise(clips):  # in the same film, with no known gap
-        is_same = (before.film or before.media) == (clip.film or clip.media)
-        touches = clip.start is None or before.end is None or clip.start <= before.end + 0.05
-        breaks.append(int(not (is_same and touches)))
-    found = []
-    for rows in differing_runs(people.codes, np.cumsum(breaks)):
-        given = []
-        for codes in people.codes[:, rows]:
-            given.append([levels[code] for code in without_repeats(codes)])
-        found.append(Stretch(clips[rows[0]], len(rows), given))
-    return sorted(found, key=lambda stretch: -stretch.clips)
+def concepts_by_film(labels: Labels, names: Sequence[str]) -> dict[str, list[float]]:
+    """Return the share of each film's clips that have each concept, by the film's title."""
+    marks = _marks(labels.clips["concepts"], names)
+    shares = marks.groupby(labels.clips["title"], sort=False).mean()
+    return dict(zip(labels.titles.values(), shares.to_numpy().tolist(), strict=True))

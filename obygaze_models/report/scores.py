@@ -1,11 +1,11 @@
-"""The scores on a page: a row for each test of each run's first model, by question."""
+"""The scores on a page: a row for each test of each model, by question."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -17,27 +17,12 @@ from obygaze_models.report.sources import Labels
 from obygaze_models.results.compare import SIGNIFICANT, Entrant, paired_scores, shared_clips
 from obygaze_models.results.run import Run
 from obygaze_models.results.scores import ModelScores, average_over_fits
-from obygaze_models.scoring.intervals import (
-    ACROSS,
-    Estimate,
-    estimate_mean,
-    holm,
-    lead_first,
-    shortage,
-)
-from obygaze_models.scoring.metrics import METRICS, Array, baselines
+from obygaze_models.scoring.intervals import WITHIN, Estimate, holm, shortage
+from obygaze_models.scoring.metrics import METRICS, Array, Scores
+from obygaze_models.scoring.number_scores import none_if_nan
 
-SUBSET = "subset"
-DIFFERENCE = "difference"
-UNTESTED = "untested"
-SECOND = "second"
-"""The kinds of other rows: a score on fewer clips, a difference of runs, untested levels, and the
-answer to the question that the protocol does not ask."""
-
-
-NONE = Estimate(None)
-CHANCE = 0.5
-"""The AUROC of guesses."""
+CHANCE = {"auroc": 0.5, "spearman": 0.0, "pearson": 0.0}
+"""The scores of guesses that are known for any labels."""
 
 
 @dataclass(frozen=True)
@@ -57,54 +42,79 @@ class Axis:
 
 @dataclass(eq=False)
 class Row:
-    """A score on a test set, with what a guess scores there.
+    """A model's scores on a test set, with what a guess scores there.
 
     Parameters
     ----------
-    name, note
-        The input, or the concept; and what else identifies the row.
-    score
-        The score within or across films, whichever leads, with its interval.
-    p_value, excess
-        The p-value of a test against the best guess, and how far the score is above it.
-    films, of
-        The number of films with a score above the guess, and of all films with a score. For
-        untested levels, `of` is the number of clips.
-    f1, always
-        The F1 of the model's verdicts, and of the verdict that is always positive.
+    entry, scores
+        The model, and its scores; those of a subset are on fewer clips.
+    note
+        What distinguishes the row from others with the same input and model.
+    is_subset
+        True if clips whose features are all zero are left out.
+    above
+        Each film's score minus that of a guess; [] if the question across films leads.
     few
         What there is too little of for an interval, or "".
-    kind
-        "" for a score, or `SUBSET`, `DIFFERENCE`, `UNTESTED` or `SECOND`.
-    is_clear
-        True if the score is significantly above the guess, corrected for all rows of the page.
+    p_value
+        The p-value of a test against a guess, corrected for all rows of the page; None for metrics
+        that are not in `CHANCE`.
+    excess
+        How far the score is above the guess.
     """
 
-    name: str
-    score: Estimate
+    entry: Tested
+    scores: ModelScores
     note: str = ""
+    is_subset: bool = False
+    above: Array = field(default_factory=lambda: np.array([]))
+    few: str = ""
     p_value: float | None = None
     excess: float = 0.0
-    films: int = 0
-    of: int = 0
-    f1: float | None = None
-    always: float | None = None
-    few: str = ""
-    kind: str = ""
-    is_clear: bool = False
+
+    @property
+    def estimate(self) -> Estimate:
+        """The score within or across films, whichever leads."""
+        return self.scores.estimate(self.entry.metric)
+
+    @property
+    def guesses(self) -> dict[str, Scores]:
+        """The scores of each kind of guess for the question that leads."""
+        return self.entry.run.tests[self.entry.task.key].guesses[self.scores.lead]
+
+    @property
+    def verdict(self) -> str:
+        """``few`` without an interval; else ``above`` or ``below`` a guess, or ``unclear``."""
+        if not self.estimate.interval:
+            return "few"
+        if self.p_value is None or self.p_value >= SIGNIFICANT:
+            return "unclear"
+        return "above" if self.excess > 0 else "below"
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
     """A question that models answer about each clip, and their scores.
 
-    `kind` is "levels", "classes", "concepts" or "numbers". `classes` are the names of the answers,
-    or of the column of numbers.
+    Parameters
+    ----------
+    kind
+        ``levels``, ``classes``, ``concepts`` or ``numbers``.
+    classes
+        The names of the answers, or of the column of numbers.
+    rows
+        The scores.
+    differences
+        The paired differences between the first input and others, by their inputs.
+    untested
+        The names of the levels that are not tested.
     """
 
     kind: str
     classes: Sequence[str]
     rows: Sequence[Row]
+    differences: Mapping[tuple[str, str], Estimate]
+    untested: Sequence[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +177,7 @@ class Tested:
 
 
 def tested(runs: Sequence[Run]) -> list[Tested]:
-    """Return every model on every test set, starting with each run's first model."""
+    """Return every model on every test set, each run's first model first."""
     entries = []
     for run, reads in zip(runs, inputs(runs), strict=True):
         table = run.predictions
@@ -224,29 +234,34 @@ def feature(run: Run) -> str:
 
 
 def results(entries: Sequence[Tested], labels: Labels) -> list[Results]:
-    """Return the scores of each run's first model, by metric and question."""
-    first = [entry for entry in entries if is_first(entry)]
+    """Return the scores of all models, by metric and question; those of the headline first."""
     main = headline(entries)
     order = ("levels", "classes", "numbers", "concepts")
-    first.sort(key=lambda entry: (order.index(entry.kind), entry.run is not main.run))
-    asked = group_by(first, lambda entry: (entry.metric, entry.kind, tuple(_answers(entry))))
+    ranked = sorted(entries, key=lambda each: (order.index(each.kind), each.run is not main.run))
+    asked = group_by(ranked, lambda each: (each.metric, each.kind, tuple(_answers(each))))
     by_metric: dict[str, list[Question]] = {}
     rows: list[Row] = []
     for (metric, kind, answers), same in asked.items():
-        own = [*_rows(same, labels)]
+        own = [*_rows(same)]
         rows += own
-        by_metric.setdefault(metric, []).append(Question(kind, answers, own))
-    for row, p_value in zip(rows, holm([row.p_value for row in rows]), strict=True):
-        row.is_clear = p_value is not None and p_value < SIGNIFICANT and row.excess > 0
-    found = []
+        differences = {}
+        if kind != "concepts":
+            differences = dict(_differences(same))
+        untested = []
+        if kind == "levels":
+            known = same[0].task.levels
+            untested = [name for code, name in labels.levels.items() if code not in known]
+        question = Question(kind, answers, own, differences, untested)
+        by_metric.setdefault(metric, []).append(question)
+    corrected = holm([row.p_value for row in rows])
+    for row, p_value in zip(rows, corrected.tolist(), strict=True):
+        row.p_value = none_if_nan(p_value)
+    tables = []
     for metric, questions in by_metric.items():
-        guess = 0.5 if metric == "auroc" else 0.0
-        scored = []
-        for question in questions:
-            scored += [row.score for row in question.rows if row.kind in ("", SUBSET, SECOND)]
-        axis = axis_of(scored, [guess], guess=guess, ticks=8)
-        found.append(Results(metric, axis, questions))
-    return found
+        guess = CHANCE.get(metric, 0.0)
+        scored = [row.estimate for question in questions for row in question.rows]
+        tables.append(Results(metric, axis_of(scored, [guess], guess=guess, ticks=8), questions))
+    return tables
 
 
 def _answers(entry: Tested) -> list[str]:
@@ -257,36 +272,23 @@ def _answers(entry: Tested) -> list[str]:
     return [kind.words for kind in entry.task.classes]
 
 
-def _rows(entries: Sequence[Tested], labels: Labels) -> Iterator[Row]:
-    """Yield the rows of a question: scores, subsets, differences and untested levels.
+def _rows(entries: Sequence[Tested]) -> Iterator[Row]:
+    """Yield a question's rows, concepts with the best score first.
 
     A subset is without the clips whose features are all zero, if there are any.
     """
     if entries[0].kind == "concepts":
-        inputs = {entry.reads for entry in entries}
-        ranked = sorted(entries, key=_score_of, reverse=True)
-        for entry in ranked:
-            note = entry.reads if len(inputs) > 1 else ""
-            yield score_row(entry, entry.scores, entry.table, entry.task.concept, note)
-        return
+        entries = sorted(entries, key=_score_of, reverse=True)
     for entry in entries:
-        same = [other for other in entries if other.reads == entry.reads]
-        yield score_row(entry, entry.scores, entry.table, entry.reads, _note(entry, same))
-        _, over = lead_first(entry.scores.lead)
-        yield Row("", entry.scores.estimate(entry.metric, over), note=over, kind=SECOND)
+        same = [each for each in entries if (each.reads, each.task) == (entry.reads, entry.task)]
+        yield score_row(entry, entry.scores, _note(entry, same))
         clips = entry.run.clips
         empty = clips.loc[clips["blank"], "id"]
         full = entry.table[~entry.table["id"].isin(empty)]
-        if len(full) not in (0, len(entry.table)):
+        is_shown = entry.kind != "concepts" and is_first(entry)
+        if is_shown and len(full) not in (0, len(entry.table)):
             (scores,) = entry.run.score(full)
-            row = score_row(entry, scores, full, "", "")
-            yield replace(row, kind=SUBSET, f1=None, always=None)
-    yield from _differences(entries)
-    codes = [code for code in labels.levels if code not in entries[0].task.levels]
-    untested = sum(clip.level in codes for clip in labels.clips)
-    if untested and entries[0].kind == "levels":
-        names = ", ".join(labels.levels[code] for code in codes)
-        yield Row(names, NONE, of=untested, kind=UNTESTED)
+            yield replace(score_row(entry, scores), is_subset=True)
 
 
 def _note(entry: Tested, same: Sequence[Tested]) -> str:
@@ -295,10 +297,8 @@ def _note(entry: Tested, same: Sequence[Tested]) -> str:
     parts = []
     if trained != entry.task.key:
         parts.append(f"trained on {entry.run.task(trained).title}")
-    if len(same) > 1:
-        parts.append(entry.model)
-        if len({other.model for other in same}) < len(same):
-            parts.append(entry.run.name)
+    if [other.model for other in same].count(entry.model) > 1:
+        parts.append(entry.run.name)
     return ", ".join(parts)
 
 
@@ -306,57 +306,30 @@ def _score_of(entry: Tested) -> float:
     return entry.scores.estimate(entry.metric).value or 0.0
 
 
-def score_row(entry: Tested, scores: ModelScores, table: pd.DataFrame, name: str, note: str) -> Row:
-    """Return the row of a model's scores on the clips of a table of predictions."""
+def score_row(entry: Tested, scores: ModelScores, note: str = "") -> Row:
+    """Return the row of a model's scores."""
     metric = entry.metric
     test = entry.run.tests[entry.task.key]
-    estimate = scores.estimate(metric)
-    few = ""
+    row = Row(entry, scores, note)
+    estimate = row.estimate
     if not entry.run.is_mixed:
-        few = shortage(test.classes.values(), estimate.effective, metric, noun=entry.run.noun)
-    always = test.guesses.get("all positive", {})
-    f1 = scores.estimate("f1").value
-    row = Row(name, estimate, note=note, f1=f1, always=always.get("f1"), few=few)
-    if scores.lead == ACROSS:
-        if metric == "auroc":
-            row.p_value = estimate.p_against(CHANCE)
-            row.excess = (estimate.value or 0.0) - CHANCE
-        return row
-    above = _above_guess(entry, scores, table, metric)
-    row.films = int((above > 0).sum())
-    row.of = int(np.isfinite(above).sum())
-    if estimate.interval:
-        mean = estimate_mean(above, cross_validated=scores.folds > 1)
-        row.p_value = mean.p_against(0.0)
-        row.excess = mean.value or 0.0
+        row.few = shortage(test.classes.values(), estimate.effective, metric, noun=entry.run.noun)
+    if metric in CHANCE and estimate.value is not None:
+        row.p_value = estimate.p_against(CHANCE[metric])
+        row.excess = estimate.value - CHANCE[metric]
+        if scores.lead == WITHIN:
+            films = pd.Series([group[metric] for group in scores.groups.values()], dtype=float)
+            row.above = films.dropna().to_numpy() - CHANCE[metric]
     return row
 
 
-def _above_guess(entry: Tested, scores: ModelScores, table: pd.DataFrame, metric: str) -> Array:
-    """Return each film's score minus that of a guess (NaN if undefined); [] without two classes.
-
-    The guess is the one with the best mean score. It knows the film's share of positives.
-    """
-    guesses = entry.run.tests[entry.task.key].guesses
-    values = {name: own[metric] or 0.0 for name, own in guesses.items() if metric in own}
-    if not values or not entry.task.is_binary:
-        return np.array([])
-    best = max(values, key=values.__getitem__)
-    once = table.drop_duplicates("id")
-    groups = once["id"].map(entry.run.group_of)
-    shares = once["label"].groupby(groups).mean()
-    own = [group.get(metric) for group in scores.groups.values()]
-    guess = [baselines(float(shares[group]))[best][metric] for group in scores.groups]
-    above: Array = np.array(own, dtype=float) - np.array(guess, dtype=float)
-    return above
-
-
-def _differences(entries: Sequence[Tested]) -> Iterator[Row]:
-    """Yield the paired differences between the first entry and entries with other inputs.
+def _differences(entries: Sequence[Tested]) -> Iterator[tuple[tuple[str, str], Estimate]]:
+    """Yield the paired differences between the first entry and first models with other inputs.
 
     Comparisons that have warnings are left out.
     """
-    main, *others = entries
+    firsts = [entry for entry in entries if is_first(entry)]
+    main, *others = firsts or entries
     for other in others:
         if other.reads == main.reads:
             continue
@@ -367,8 +340,7 @@ def _differences(entries: Sequence[Tested]) -> Iterator[Row]:
             continue
         scores = paired_scores(*pair, ids)[main.scores.lead]
         if main.metric in scores and not warnings:
-            difference = scores[main.metric].difference
-            yield Row(f"{main.reads} − {other.reads}", difference, kind=DIFFERENCE)
+            yield (main.reads, other.reads), scores[main.metric].difference
 
 
 def axis_of(

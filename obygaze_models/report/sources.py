@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from obygaze_features import Manifest, Timelines
 from obygaze_features.annotations.merge import MERGED, merge_labels
 from obygaze_features.annotations.project import project
 from obygaze_features.common.figures import level_colour_names
-from obygaze_features.common.grouping import group_by
 from obygaze_features.common.package import obygaze_version, reference_json
 from obygaze_features.errors import ExperimentError, ObygazeError
 from obygaze_features.items.films import distinct_titles
@@ -30,32 +30,15 @@ from obygaze_models.results.run import (
     is_remote,
     load_run,
 )
+from obygaze_models.results.scores import split_by
+from obygaze_models.scoring.metrics import Array
 
 Origin = AnyRun | Manifest | Timelines
 """Anything that a page can be made from."""
 GRID_S = 60.0
 """The length of a clip on a page of timelines, in seconds. A manifest can have other lengths."""
-_NUMBER = re.compile(r"(?<!\d)(\d{1,9})$")
-
-
-@dataclass(frozen=True)
-class Clip:
-    """A labelled clip. `start` and `end` are None if the clip has its own file."""
-
-    id: str
-    film: str
-    title: str
-    media: str
-    start: float | None
-    end: float | None
-    level: str
-    concepts: tuple[str, ...]
-
-    @property
-    def number(self) -> int | None:
-        """The scene number at the end of the id, or None."""
-        match = _NUMBER.search(self.id)
-        return int(match[1]) if match else None
+NUMBER = r"(?<!\d)(\d{1,9})$"
+"""A pattern for the scene number at the end of an id."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +54,10 @@ class Labels:
     positives
         The levels that the page counts.
     clips
-        The clips, in order.
+        The clips, in order: ``id``, ``film`` (or else the file), ``title``, ``media``, ``start``,
+        ``end``, ``level``, ``concepts`` and ``number``, the scene number at the end of the id.
+    has_films
+        True if any clip has a film.
     annotators
         The labels of each annotator; {} if there are none.
     citation, senses
@@ -84,7 +70,8 @@ class Labels:
     labels: str
     levels: Mapping[str, str]
     positives: Sequence[str]
-    clips: Sequence[Clip]
+    clips: pd.DataFrame
+    has_films: bool
     annotators: Mapping[str, LabelSet]
     citation: str
     senses: Mapping[str, str]
@@ -92,32 +79,29 @@ class Labels:
     timelines: Timelines | None = None
 
     @cached_property
-    def films(self) -> dict[str, list[Clip]]:
+    def films(self) -> dict[str, pd.DataFrame]:
         """Each film's clips. Clips without a film are grouped by file."""
-        return group_by(self.clips, lambda clip: clip.film or clip.media)
+        return split_by(self.clips, "film")
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """The title of each film."""
+        return {film: clips["title"].iloc[0] for film, clips in self.films.items()}
 
     @property
     def concepts(self) -> list[str]:
         """The concepts that the labels or any annotator gave to a clip, sorted."""
-        marked = {name for clip in self.clips for name in clip.concepts}
+        marked = {*self.clips["concepts"].explode().dropna()}
         for own in self.annotators.values():
             marked.update(*own.concepts_of.values())
         return sorted(marked)
 
     @property
-    def has_films(self) -> bool:
-        """True if any clip has a film."""
-        return any(clip.film for clip in self.clips)
-
-    @property
     def unit(self) -> str:
         """The noun for a clip: "minute" if the clips are a grid of minutes."""
-        for clip in self.clips:
-            if clip.start is None or clip.end is None:
-                return "clip"
-            if clip.start % 60 or clip.end - clip.start > 60:
-                return "clip"
-        return "minute"
+        starts = self.clips["start"]
+        is_minute = (starts % 60 == 0) & (self.clips["end"] - starts <= 60)
+        return "minute" if is_minute.all() else "clip"
 
     @property
     def colours(self) -> dict[str, str]:
@@ -186,7 +170,7 @@ def _labels_of(manifest: Manifest | Timelines) -> Labels:
         labels=labels.name,
         levels=scheme.name_of,
         positives=scheme.codes[-1:],
-        clips=_clips_of(annotated_clips(manifest, _with_undecided(labels, annotators))),
+        **_clips_of(annotated_clips(manifest, _with_undecided(labels, annotators))),
         annotators=annotators,
         citation=manifest.citation,
         senses=scheme.senses,
@@ -228,7 +212,7 @@ def _labels_of_run(run: Run) -> Labels:
         labels=about.labels,
         levels=about.levels,
         positives=positives,
-        clips=_clips_of(clips),
+        **_clips_of(clips),
         annotators=annotators,
         citation=about.citation,
         senses=about.senses,
@@ -236,21 +220,26 @@ def _labels_of_run(run: Run) -> Labels:
     )
 
 
-def _clips_of(table: pd.DataFrame) -> list[Clip]:
-    """Return the clips of a table such as `Run.clips`, film by film, by time and number.
+def _clips_of(table: pd.DataFrame) -> dict[str, Any]:
+    """Return `clips` and `has_films` of `Labels`, from a table such as `Run.clips`.
 
     Films get unique titles.
     """
-    names = ["id", "film", "title", "media", "start", "end", "level"]
-    plain = table[names].astype(object).where(table[names].notna(), None)
-    plain["concepts"] = table["concepts"].map(_split)
-    clips = [Clip(*row) for row in plain.to_numpy().tolist()]
-    titles = distinct_titles({clip.film: clip.title for clip in clips if clip.film})
-    named = [replace(clip, title=titles.get(clip.film, clip.title)) for clip in clips]
-    ordered = []
-    for same in group_by(named, lambda clip: clip.film or clip.media).values():
-        ordered += sorted(same, key=lambda clip: (clip.start or 0.0, clip.number or 0))
-    return ordered
+    clips = table[["id", "film", "title", "media", "start", "end", "level"]].copy()
+    clips["concepts"] = table["concepts"].map(_split)
+    clips["number"] = clips["id"].str.extract(NUMBER)[0].astype("Int64")
+    films = clips["film"]
+    titles = dict(zip(films, clips["title"], strict=True))
+    titles.pop("", None)
+    clips["film"] = films.where(films != "", clips["media"])
+    clips["title"] = clips["film"].replace(distinct_titles(titles))
+    places = clips[["start", "number"]].fillna(0)
+    places.insert(0, "film", clips["film"].factorize()[0])
+    order = places.sort_values([*places], kind="stable").index
+    return {
+        "clips": clips.loc[order].reset_index(drop=True),
+        "has_films": bool((films != "").any()),
+    }
 
 
 def _split(cell: str) -> tuple[str, ...]:
@@ -285,9 +274,17 @@ def _annotators(manifest: Manifest, labels: LabelSet) -> dict[str, LabelSet]:
     return sets
 
 
-def is_timed(clips: Sequence[Clip]) -> bool:
+def is_timed(clips: pd.DataFrame) -> bool:
     """Return True if every clip has a start and an end."""
-    return all(clip.start is not None and clip.end is not None for clip in clips)
+    return bool(clips[["start", "end"]].notna().all(axis=None))
+
+
+def spans_of(clips: pd.DataFrame) -> Array:
+    """Return the start and end of each of a film's clips [N, 2]: in seconds, or one by one."""
+    if is_timed(clips):
+        return np.asarray(clips[["start", "end"]], dtype=float)
+    places = np.arange(len(clips))
+    return np.stack([places, places + 1.0], axis=1)
 
 
 def citation(labels: Labels) -> list[str]:

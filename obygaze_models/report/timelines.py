@@ -16,7 +16,8 @@ from obygaze_features.items.items import Item, safe_ids
 from obygaze_features.items.media import find_videos
 from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_models.report.people import MAX_LANES
-from obygaze_models.report.sources import Labels
+from obygaze_models.report.sources import Labels, spans_of
+from obygaze_models.results.scores import records
 
 TIMES = {"film": str, "start": float, "end": float, "time_in": str}
 FRAMES = {**TIMES, "id": str, "probability": float}
@@ -44,11 +45,8 @@ def film_lanes(
         raise UsageError("moments need the probabilities of frames; add the CSV file of frames")
     starts = {}
     for film, clips in labels.films.items():
-        reached = 0.0
-        for clip in clips:  # a clip without a start follows the clip before
-            start = reached if clip.start is None else clip.start
-            starts[clip.id] = film, start
-            reached = start + 1.0 if clip.end is None else clip.end
+        for clip, start in zip(clips["id"], spans_of(clips)[:, 0].tolist(), strict=True):
+            starts[clip] = film, start
     kinds: dict[str, Mapping[str, Any]] = {}
     if timelines is not None:
         kinds["segments"] = _segments(labels, timelines)
@@ -124,26 +122,24 @@ def video_data(labels: Labels, folder: str | Path | None, page: Path) -> dict[st
     """
     if folder is None:
         return {"of": {}, "missing": ""}
-    items = [
-        Item(clip.id, film=clip.film, media=clip.media, start=clip.start, end=clip.end)
-        for clip in labels.clips
-    ]
+    table = labels.clips[["id", "film", "media", "start", "end"]]
+    items = [Item(**row) for row in records(table)]
     videos = find_videos(items, Path(folder))
     below = page.resolve().parent
     addresses: dict[str, str] = {}
     missing = []
     for film, clips in labels.films.items():
         own = {}
-        for clip in clips:
-            if clip.id in videos:
-                path = videos[clip.id].resolve()
-                own[clip.id] = path.as_uri()
+        for clip in clips["id"]:
+            if clip in videos:
+                path = videos[clip].resolve()
+                own[clip] = path.as_uri()
                 if path.is_relative_to(below):
-                    own[clip.id] = quote(f"./{path.relative_to(below).as_posix()}")
+                    own[clip] = quote(f"./{path.relative_to(below).as_posix()}")
         files = set(own.values())
         if len(own) == len(clips) and len(files) == 1:
             own = {film: files.pop()}
         addresses |= own
         if not own:
-            missing.append(clips[0].title or film)
+            missing.append(labels.titles[film])
     return {"of": addresses, "missing": join_some(missing)}

@@ -63,6 +63,7 @@ from obygaze_models.results.scores import (
 )
 from obygaze_models.saved.model import Model, model_files
 from obygaze_models.scoring.intervals import ACROSS, WITHIN, mean_scores
+from obygaze_models.scoring.metrics import Scores
 
 FORMAT = "obygaze-run"
 FORMAT_VERSION = 9
@@ -294,32 +295,30 @@ class Run:
 
     @cached_property
     def tests(self) -> dict[str, TestSet]:
-        """The size of each test set, and the scores of guesses on it.
+        """The size of each test set, and the scores of guesses on it, for both questions.
 
-        Guesses are scored like the first model: across groups, or in each scored group, with the
-        share of positives there (for numbers, with means), and then averaged over groups. For
-        three or more classes, there are none.
+        Across groups, guesses are scored on all clips. Within groups, they are scored in each group
+        that the first model is scored in, with the share of positives there (for numbers, with
+        means), and then averaged over groups. For three or more classes, there are none.
         """
         sets = {}
         for test, own in split_by(self.predictions, "test").items():
             task = self.task(test)
             labels = own.drop_duplicates("id").set_index("id")["label"]
             counts = task.count(labels.to_numpy())
-            guesses = {}
-            over = ACROSS
+            guesses: dict[str, dict[str, Scores]] = {WITHIN: {}, ACROSS: {}}
             if counts.positives is not None or task.target.is_numeric:
                 by_group = dict(iter(labels.groupby(labels.index.map(self.group_of))))
                 first = next(scores for scores in self.model_scores if scores.test == test)
-                forms = []
-                parts = [labels]
-                if first.lead == WITHIN and first.groups:
-                    over = WITHIN
-                    parts = [by_group[group] for group in first.groups]
-                for part in parts:
-                    others = labels.drop(part.index)
-                    forms.append(task.target.guesses(part.to_numpy(), others.to_numpy()))
-                guesses = {name: mean_scores([form[name] for form in forms]) for name in forms[0]}
-            sets[test] = TestSet(*counts, guesses, over)
+                parts = {WITHIN: [by_group[group] for group in first.groups], ACROSS: [labels]}
+                for over, own_parts in parts.items():
+                    forms = []
+                    for part in own_parts:
+                        others = labels.drop(part.index)
+                        forms.append(task.target.guesses(part.to_numpy(), others.to_numpy()))
+                    for name in forms[0] if forms else ():
+                        guesses[over][name] = mean_scores([form[name] for form in forms])
+            sets[test] = TestSet(*counts, guesses)
         return sets
 
     def scores(self, by: str | None = None) -> pd.DataFrame:

@@ -89,17 +89,15 @@ class ModelScores(NamedTuple):
 
 
 class TestSet(NamedTuple):
-    """The size of a test set, and the scores of each kind of guess on it.
+    """The size of a test set, and by question, the scores of each kind of guess on it.
 
-    `positives` is None unless there are two classes. `over` is the question that the guesses are
-    scored on: ``within`` or ``across``.
+    `positives` is None unless there are two classes.
     """
 
     clips: int
     positives: int | None
     classes: dict[str, int]
-    guesses: dict[str, Scores]
-    over: str
+    guesses: dict[str, dict[str, Scores]]
 
 
 def split_by(table: pd.DataFrame, *columns: str) -> dict[Any, pd.DataFrame]:

@@ -122,9 +122,10 @@ def _scores(run: Run) -> list[Row]:
                 if over == ACROSS:
                     row["effective"] = round(estimate.effective)
                 rows.append({"test": test, "model": scores.model, "over": over, **row})
-        for name, guess in own.guesses.items():
-            row = {title: guess.get(key) for key, title in titles.items()}
-            rows.append({"test": test, "model": f"guess: {name}", "over": own.over, **row})
+        for over, guesses in own.guesses.items():
+            for name, guess in guesses.items():
+                row = {title: guess.get(key) for key, title in titles.items()}
+                rows.append({"test": test, "model": f"guess: {name}", "over": over, **row})
     return rows
 
 

@@ -42,7 +42,7 @@ def test_scores_follow_from_the_predictions(make_run):
         assert float(row["mean"]) == scores.across["f1"].value == close(np.mean(expected))
         ends = scores.across["f1"].interval
         assert (row["low"], row["high"]) == (tuple(map(repr, ends)) if ends else ("", ""))
-        guess = run.tests[scores.test].guesses["all positive"]["f1"]
+        guess = run.tests[scores.test].guesses["across"]["all positive"]["f1"]
         assert scores.across["f1"].value > guess + 0.2
     assert run.warnings == []
 

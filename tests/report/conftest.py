@@ -24,8 +24,8 @@ EIGHT = (
     "tt0097576", "tt0110912", "tt0119822", "tt0120338", "tt0375679", "tt0467406", "tt1045658",
     "tt2267998",
 )  # fmt: skip
-WEIGHT = re.compile(r" [\d,]+ \w+ of \d+ .*")
-"""How much a row's score is of, after its heading."""
+MODEL = re.compile(r" (logistic|pcbm-\S+|ridge)\b.*")
+"""A row's model, after its heading."""
 SURE = {"positives": ("A+",), "train_negatives": ("A",)}
 PAIR = ("smoke, fire", "red vs blue")
 WORLD2 = {
@@ -46,7 +46,7 @@ class Page:
         self.rows = []
         for row in rows:
             cells = [*map(plain, re.findall(r"<t[dh]\b.*?</t[dh]>", row, re.S))]
-            self.rows.append([WEIGHT.sub("", cell) for cell in cells])
+            self.rows.append([MODEL.sub("", cells[0]), *cells[1:]] if cells else [])
 
     @property
     def data(self):

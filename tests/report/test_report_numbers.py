@@ -81,11 +81,24 @@ def test_scores_are_means_over_films(page, tables):
         always = 2 * share / (1 + share)
         row = page.row(reads, number)
         assert row[1] == f"{percent(areas.mean())}% {interval(areas)}"
-        assert row[2:] == [
-            f"{(areas > 0.5).sum()} of {FILMS}", shown(f1.mean()), shown(always.mean()),
-        ]  # fmt: skip
-    weight = f"704 minutes of {FILMS} films, which weigh like 7"
-    assert page.text.count(f"… across films {weight}") == 2
+        above = f"{(areas > 0.5).sum()} of {FILMS}"
+        assert row[2:] == ["–", above, f"{shown(f1.mean())} vs {shown(always.mean())}"]
+    assert f"How sure {len(tables['level'])} minutes of {FILMS} films, {FILMS} fits" in page.text
+
+
+def test_the_headline_has_the_numbers_of_the_table(page, tables, clips, levels):
+    table = tables["level"]
+    areas = by_film(table, roc_auc_score)
+    times = f"higher {percent(areas.mean())} times in 100 (95% interval {interval(areas)}"
+    assert f"{times}; 50 is a guess; above 50 in {(areas > 0.5).sum()} of" in page.text
+    first, second = (own == "S" for own in levels)
+    for part in (
+        f"annotator1 marks Sure in {percent(first.mean())}% of the minutes",
+        f"annotator2 {percent(second.mean())}%; both in {percent((first & second).mean())}%",
+    ):
+        assert part in page.text
+    best = clips.set_index("film")["title"][areas.idxmax()].iloc[0]
+    assert f"Told apart best in {best} ({percent(areas.max())}%)" in page.text
 
 
 def test_scores_without_empty_minutes_leave_them_out(page, full):
@@ -108,7 +121,7 @@ def test_findings_are_above_chance_by_holms_test(page, tables, full):
 
 def test_inputs_are_compared_film_by_film(page, tables):
     words, length = (by_film(tables[name], roc_auc_score) for name in ("level", "length"))
-    cell = page.row("words − number of words paired by film")[1]
+    cell = page.row("words − number of words paired by film")[0]
     low, high = interval(words - length).split(" to ")
     assert cell == f"+{percent((words - length).mean())} {low.replace('-', '−')} to +{high}"
 
@@ -171,7 +184,8 @@ def test_films_have_their_numbers(page, ranks, clips, tables):
         assert row[2] == f"{percent((clips['level'][own] == 'S').mean())}%"
         assert row[3] == f"{percent((codes[0] == codes[1]).mean())}%"
         assert row[4] == shown(nominal_alpha(*codes))
-        assert row[5] == str((tables["level"]["film"] == film).sum())
+        positives = tables["level"]["positive"][tables["level"]["film"] == film]
+        assert row[5] == f"{positives.sum()} + {(1 - positives).sum()}"
         assert row[6] == f"{percent(scores[film])}%"
 
 

@@ -16,7 +16,8 @@ function show_clip(clip) {
   find("after").disabled = place >= around.length - 1;
   find("place").textContent = `${place + 1} of ${around.length}`;
   find("clip-title").replaceChildren(named(film_of(clip).title), `, ${scene(clip)}`);
-  find("clip-body").replaceChildren(...[video(clip) ?? picture(clip), labels_table(clip), why_list(clip), make("p", { class: "note" }, data.ids[clip])].filter(Boolean));
+  const parts = [video(clip) ?? picture(clip), labels_table(clip), why_list(clip), make("p", { class: "note" }, data.ids[clip])];
+  find("clip-body").replaceChildren(...parts.filter(Boolean));
   find("clip-title").focus();
   write_address();
 }
@@ -27,15 +28,16 @@ function step(by) {
 }
 
 function labels_table(clip) {
-  const all = votes ? [...sets, ...data.annotators] : sets;
+  const row = (name, ...cells) => make("tr", {}, make("th", { scope: "row" }, named(name)), cells.map((cell) => make("td", {}, cell)));
+  const all = (votes ? [...sets, ...data.annotators] : sets).filter((own) => own.level[clip] !== null);
   const rows = all.map((own) => {
-    if (own.level[clip] === null) return null;
     const level = data.levels[own.level[clip]];
-    return make("tr", {}, make("th", { scope: "row" }, named(own.name)), make("td", {}, square(level), level.name), make("td", {}, concepts_of(own.shows[clip])));
+    return row(own.name, [square(level), level.name], concepts_of(own.shows[clip]));
   });
+  if (view?.range && tested(clip)) rows.push(row(view.test, decimals(label_of(clip)), ""));
   if (view) {
-    const value = tested(clip) ? `${view.classes[view.shown]} ${decimals(probability(clip))}` : "not tested";
-    rows.push(make("tr", {}, make("th", { scope: "row" }, view.model), make("td", {}, value), make("td", {}, wrong(clip) ? "differs from the label" : "")));
+    const value = tested(clip) ? `${view.classes[view.shown] ?? ""} ${decimals(predicted(clip))}` : "not tested";
+    rows.push(row(view.model, value, wrong(clip) ? "differs from the label" : ""));
   }
   return make("table", {}, make("tbody", {}, rows));
 }
@@ -47,6 +49,11 @@ function why_list(clip) {
   return make("div", {}, make("h3", {}, head), make("ul", {}, parts.map((part) => make("li", {}, part))));
 }
 
+function picture(clip) {
+  const id = data.ids[clip];
+  return Object.hasOwn(data.pictures, id) ? make("img", { src: `data:image/jpeg;base64,${data.pictures[id]}`, alt: "" }) : null;
+}
+
 // The video of a clip's film at the clip's time, or null if the page has no such video.
 function video(clip) {
   const { of } = data.videos;
@@ -55,11 +62,10 @@ function video(clip) {
   const [start, end] = [data.start[clip], data.end[clip]];
   const part = start === null ? "" : `#t=${start}${end === null ? "" : `,${end}`}`;
   const note = make("p", { class: "note" });
-  const player = make("video", { src: `${of[key]}${part}`, controls: "", preload: "metadata", error: () => {
-    note.textContent = location.protocol === "file:" ? "This browser cannot play the file, or the file has moved."
-      : "This browser cannot play the file; local files play only on pages opened from this computer.";
-  } });
-  return make("div", {}, player, note);
+  const error = () => {
+    note.textContent = `This browser cannot play the file, or it has moved. Local files only play on pages opened from this computer.`;
+  };
+  return make("div", {}, make("video", { src: `${of[key]}${part}`, controls: "", preload: "metadata", error }), note);
 }
 
 find("before").addEventListener("click", () => step(-1));
@@ -72,7 +78,5 @@ dialog.addEventListener("close", () => {
   write_address();
 });
 dialog.addEventListener("keydown", (event) => {
-  if (event.target.matches("video")) return;
-  if (event.key === "ArrowRight") step(1);
-  if (event.key === "ArrowLeft") step(-1);
+  if (!event.target.matches("video")) step({ ArrowRight: 1, ArrowLeft: -1 }[event.key]);
 });

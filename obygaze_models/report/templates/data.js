@@ -5,8 +5,8 @@ let view = null; // the model that is shown, or null on a page without a model
 
 // Make an element. Null children are left out; functions become event listeners.
 function make(tag, attributes = {}, ...children) {
-  const svg = ["svg", "rect", "line", "path", "text"].includes(tag);
-  const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  const svg = ["svg", "rect", "line", "path", "text", "title", "polyline"].includes(tag);
+  const element = document.createElementNS(`http://www.w3.org/${svg ? "2000/svg" : "1999/xhtml"}`, tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (typeof value === "function") element.addEventListener(name, value);
     else if (value !== null) element.setAttribute(name, value);
@@ -16,32 +16,16 @@ function make(tag, attributes = {}, ...children) {
 }
 
 // A name or a title, in any script and direction.
-const named = (text) => make("bdi", {}, text);
-function head(name) {
-  const letters = [...name];
-  return make("bdi", { title: name }, letters.length > 16 ? `${letters.slice(0, 15).join("")}…` : name);
-}
-const button = (words, click) => make("button", { type: "button", click }, words);
+const named = (text) => make("bdi", { title: text }, text);
 const square = (level) => make("i", { class: `square ${level.colour}` });
-const decimals = (value, digits = 2) => value.toFixed(digits).replace("-", "−");
+const decimals = (value) => value.toFixed(2).replace("-", "−");
 
-// A clip's picture, or null if the page has none.
-function picture(clip) {
-  const id = data.ids[clip];
-  if (!Object.hasOwn(data.pictures, id)) return null;
-  return make("img", { src: `data:image/jpeg;base64,${data.pictures[id]}`, alt: "" });
-}
-
-// Format a time as hours, minutes and seconds.
 function clock(seconds) {
-  const whole = Math.round(seconds);
-  const pair = (number) => String(number).padStart(2, "0");
-  const hours = Math.floor(whole / 3600);
-  return `${hours}:${pair(Math.floor(whole / 60) % 60)}:${pair(whole % 60)}`;
+  const [minutes, rest] = [Math.floor(Math.round(seconds) / 60), Math.round(seconds) % 60];
+  return [Math.floor(minutes / 60), ...[minutes % 60, rest].map((part) => String(part).padStart(2, "0"))].join(":");
 }
 
 const film_of = (clip) => data.films[data.film[clip]];
-const level_of = (clip) => data.levels[data.level[clip]] ?? null;
 const concepts_of = (shown) => shown.map((concept) => data.concepts[concept]).join(", ");
 
 // What lanes and tables show of each clip: the annotators' labels, or only the page's labels if there
@@ -68,29 +52,29 @@ function open_view(number) {
 const row_of = (clip) => view?.row.get(clip) ?? null;
 const tested = (clip) => row_of(clip) !== null;
 
-// The probability of a class. Of two classes, only the second has a column.
-function probability(clip, shown = view.shown) {
+// The predicted number, or the probability of a class. Of two classes, only the second has a column.
+function predicted(clip, shown = view.shown) {
   if (!tested(clip)) return null;
   const row = row_of(clip);
+  if (view.range) return view.p[0][row];
   if (view.p.length > 1) return view.p[shown][row] / 1000;
   return (shown ? view.p[0][row] : 1000 - view.p[0][row]) / 1000;
 }
 
-const wrong = (clip) => tested(clip) && view.called[row_of(clip)] !== view.label[row_of(clip)];
-// The probability that the model does not give to the label; -1 for untested clips.
-const distance = (clip) => (tested(clip) ? 1 - probability(clip, view.label[row_of(clip)]) : -1);
-
-function annotators_differ(clip) {
-  const levels = data.annotators.map((own) => own.level[clip]).filter((level) => level !== null);
-  return new Set(levels).size > 1;
+const label_of = (clip) => view.label[row_of(clip)];
+const share = (value) => (view.range ? (value - view.range[0]) / (view.range[1] - view.range[0]) : value);
+const wrong = (clip) => tested(clip) && !view.range && view.called[row_of(clip)] !== label_of(clip);
+// The distance of a number, or the probability that the model does not give to the label.
+function distance(clip) {
+  if (!tested(clip)) return -1;
+  return view.range ? Math.abs(predicted(clip) - label_of(clip)) : 1 - predicted(clip, label_of(clip));
 }
 
 // The parts of a prediction, largest first, then the intercept; or the questions of a tree.
 function reasons(clip) {
-  const row = row_of(clip);
-  if (row === null || !view.why) return [];
-  if (view.why.steps) return view.why.steps[row];
-  return view.why.parts[row].map(([name, part]) => `${name} ${part > 0 ? "+" : ""}${decimals(part)}`);
+  if (!tested(clip) || !view.why) return [];
+  if (view.why.steps) return view.why.steps[row_of(clip)];
+  return view.why.parts[row_of(clip)].map(([name, part]) => `${name} ${part > 0 ? "+" : ""}${decimals(part)}`);
 }
 
 // A clip in one line, for tooltips and screen readers.
@@ -100,6 +84,6 @@ function sentence(clip) {
     if (own.level[clip] !== null) parts.push(`\u2068${own.name}\u2069: ${data.levels[own.level[clip]].name}`);
   }
   if (votes) parts.push(`${many}: ${votes[clip]}`);
-  if (tested(clip)) parts.push(`${view.classes[view.shown]} ${decimals(probability(clip))}`);
+  if (tested(clip)) parts.push(`${view.classes[view.shown] ?? view.test} ${decimals(predicted(clip))}`);
   return parts.join("; ");
 }

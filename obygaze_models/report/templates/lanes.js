@@ -1,106 +1,85 @@
 // The lanes of a film on a time axis. A range input widens them, and the browser scrolls.
-const LANE = { level: 18, model: 44, frames: 44, moments: 16, concept: 10, axis: 18 };
-
-// Each clip's start and end on the axis of its film: in seconds, or one after the other.
-function film_spans(clips) {
-  const { timed } = film_of(clips[0]);
-  return clips.map((clip, place) => (timed ? [data.start[clip], data.end[clip]] : [place, place + 1]));
-}
-
 function draw_lanes(clips) {
-  const spans = film_spans(clips);
-  const more = data.lanes[film_of(clips[0]).id] ?? {};
+  const { id, timed } = film_of(clips[0]);
+  const spans = clips.map((clip, place) => (timed ? [data.start[clip], data.end[clip]] : [place, place + 1]));
+  const more = data.lanes[id] ?? {};
   const ends = [...spans, ...(more.frames ?? []), ...(more.segments ?? []).flatMap((lane) => lane.of)];
   const last = ends.reduce((most, [, end]) => Math.max(most, end), 1);
-  const names = make("div", { class: "names", "aria-hidden": "true" });
-  const tracks = make("div", { class: "wide" });
+  let [names, tracks] = [];
   const add = (name, height, label, marks) => {
-    names.append(make("span", { style: `height: ${height}px; overflow: hidden`, title: name }, named(name)));
+    names.append(make("span", { style: `height: ${height}px`, title: name }, named(name)));
     tracks.append(make("svg", {
-      viewBox: `0 0 ${last} ${height}`, preserveAspectRatio: "none", height, width: "100%",
-      role: "img", "aria-label": label, style: "margin-bottom: 3px",
+      viewBox: `0 0 ${last} ${height}`, preserveAspectRatio: "none", height, width: "100%", role: "img", "aria-label": label,
     }, marks));
   };
-  const block = ([start, end], height, name, title = null, value = 1) => make("rect", {
-    class: name, x: start, width: Math.max(end - start, last / 2000), y: height * (1 - value), height: height * value,
-  }, title ? make_title(title) : null);
+  const block = ([start, end], height, name, title = null, part = 1) => make("rect", {
+    class: name, x: start, width: Math.max(end - start, last / 2000), y: height * (1 - part), height: height * part,
+  }, title && make("title", {}, title));
+  const line = (points, name) => make("polyline", { points: points.map((point) => point.join()).join(" "), class: name });
+  const half = line([[0, 22], [last, 22]], "half");
+  const of_clips = (draw) => clips.map((clip, place) => draw(clip, spans[place]));
+  const start = (box) => {
+    [names, tracks] = [make("div", { class: "names", "aria-hidden": "true" }), make("div", { class: "wide" })];
+    const label = "Lanes over time; scroll sideways when wide";
+    box.replaceChildren(names, make("div", { class: "tracks", tabindex: "0", role: "group", "aria-label": label }, tracks));
+  };
 
+  start(find("lanes"));
   for (const lane of more.segments ?? []) {
-    add(`${lane.name}, segments`, LANE.level, `Segments of ${lane.name}: ${lane.of.length}`, lane.of.map(([start, end, level, concepts, comment]) => {
-      const words = [data.levels[level].name, concepts, comment].filter(Boolean).join("; ");
-      return block([start, end], LANE.level, data.levels[level].colour, words);
-    }));
+    add(`${lane.name}, segments`, 18, `Segments of ${lane.name}: ${lane.of.length}`, lane.of.map(([from, to, level, ...words]) =>
+      block([from, to], 18, data.levels[level].colour, [data.levels[level].name, ...words].filter(Boolean).join("; "))));
   }
-  for (const own of sets) {
-    const marks = clips.map((clip, place) => {
-      const level = data.levels[own.level[clip]];
-      return level ? block(spans[place], LANE.level, level.colour, sentence(clip)) : null;
-    });
-    add(own.name, LANE.level, `${own.name}: levels over time`, marks);
+  for (const own of view?.range ? [] : sets) {
+    add(own.name, 18, `${own.name}: levels over time`, of_clips((clip, span) =>
+      (own.level[clip] === null ? null : block(span, 18, data.levels[own.level[clip]].colour, sentence(clip)))));
   }
   if (votes) {
-    const marks = clips.map((clip, place) => {
-      return votes[clip] < 0 ? null : block(spans[place], LANE.level, data.votes.ramp[votes[clip]], sentence(clip));
-    });
-    add(many, LANE.level, `${many}, over time`, marks);
+    add(many, 18, `${many}, over time`, of_clips((clip, span) =>
+      (votes[clip] < 0 ? null : block(span, 18, data.votes.ramp[votes[clip]], sentence(clip)))));
   }
-  if (view) {
-    const marks = clips.map((clip, place) => {
-      return tested(clip) ? block(spans[place], LANE.model, "model", sentence(clip), probability(clip)) : null;
+  if (view?.range) {
+    const points = clips.filter(tested).map((clip) => {
+      const [from, to] = spans[clips.indexOf(clip)];
+      return [(from + to) / 2, 44 * (1 - share(predicted(clip)))];
     });
-    add("the model", LANE.model, `Probability of ${view.classes[view.shown]} over time`, [marks, half(last, LANE.model)]);
+    add(view.test, 44, `${view.test} (bars) and its prediction (line) over time`, [of_clips((clip, span) =>
+      (tested(clip) ? block(span, 44, "l3", sentence(clip), share(label_of(clip))) : null)), line(points, "line")]);
+  } else if (view) {
+    add("the model", 44, `Probability of ${view.classes[view.shown]} over time`, [of_clips((clip, span) => {
+      if (!tested(clip)) return null;
+      return block(span, 44, predicted(clip) > 0.5 ? "model" : "model low", sentence(clip), predicted(clip));
+    }), half]);
   }
   if (more.frames) {
-    add("frames", LANE.frames, `Probabilities of frames: ${more.frames.length}`,
-      [more.frames.map(([start, end, p]) => block([start, end], LANE.frames, "model", null, p)), half(last, LANE.frames)]);
+    add("frames", 44, `Probabilities of frames: ${more.frames.length}`,
+      [more.frames.map(([from, to, p]) => block([from, to], 44, "model", null, p)), half]);
   }
-  if (more.moments) {
-    add("moments", LANE.moments, `Moments: ${more.moments.length}`, more.moments.map((span) => block(span, LANE.moments, "wrong")));
-  }
-  names.append(make("span", { style: `height: ${LANE.axis}px` }));
-  if (film_of(clips[0]).timed) tracks.append(time_axis(last));
-  tracks.addEventListener("click", (event) => open_at(event, clips, spans, last));
+  if (more.moments) add("moments", 16, `Moments: ${more.moments.length}`, more.moments.map((span) => block(span, 16, "wrong")));
+  if (timed) tracks.append(time_axis(last));
+  names.append(make("span"));
   tracks.style.width = `${find("zoom").value}%`;
-  find("lanes").replaceChildren(names, make("div", { class: "tracks", tabindex: "0", role: "group", "aria-label": "Lanes over time; scroll sideways when wide" }, tracks));
-  draw_concepts(clips, spans, last);
-}
+  tracks.addEventListener("click", (event) => { // open the clip below the pointer
+    const box = event.currentTarget.getBoundingClientRect();
+    const time = (last * (event.clientX - box.left)) / box.width;
+    const place = spans.findIndex(([from, to]) => from <= time && time < to);
+    if (place >= 0) open_clip(clips[place], clips);
+  });
 
-function make_title(words) {
-  const title = document.createElementNS("http://www.w3.org/2000/svg", "title");
-  title.append(words);
-  return title;
+  const shown = data.concepts.map((name, concept) => [name, concept, clips.filter((clip) => data.shows[clip].includes(concept))]);
+  find("concept-lanes").hidden = !shown.some(([,, marked]) => marked.length);
+  start(find("concept-lanes").lastElementChild);
+  for (const [name,, marked] of shown.filter(([,, marked]) => marked.length)) {
+    add(name, 12, `${name}: ${marked.length} marked`, marked.map((clip) => block(spans[clips.indexOf(clip)], 12, "both")));
+  }
 }
-
-const half = (last, height) => make("line", { class: "guess", x1: 0, x2: last, y1: height / 2, y2: height / 2, "vector-effect": "non-scaling-stroke", style: "stroke-width: 1" });
 
 function time_axis(last) {
   const most = Math.min(6, find("app").clientWidth / 90); // labels that have room
   const step = [60, 300, 600, 1200, 3600].find((seconds) => last / seconds <= most) ?? 7200;
-  const marks = [];
-  for (let time = 0; time < last; time += step) {
-    const place = time / last;
-    const anchor = place > 0.92 ? "end" : "middle"; // the last label ends in the drawing
-    marks.push(make("text", { x: `${100 * place}%`, y: 13, style: `text-anchor: ${time ? anchor : "start"}` }, clock(time)));
-  }
-  return make("svg", { class: "axis", "aria-hidden": "true" }, marks);
-}
-
-// Open the clip below the pointer.
-function open_at(event, clips, spans, last) {
-  const box = event.currentTarget.getBoundingClientRect();
-  const time = (last * (event.clientX - box.left)) / box.width;
-  const place = spans.findIndex(([start, end]) => start <= time && time < end);
-  if (place >= 0) open_clip(clips[place], clips);
-}
-
-function draw_concepts(clips, spans, last) {
-  const rows = data.concepts.map((name, concept) => {
-    const marked = clips.flatMap((clip, place) => (data.shows[clip].includes(concept) ? [spans[place]] : []));
-    if (!marked.length) return [];
-    const marks = marked.map(([start, end]) => make("rect", { class: "both", x: start, width: end - start, height: LANE.concept }));
-    const svg = make("svg", { viewBox: `0 0 ${last} ${LANE.concept}`, preserveAspectRatio: "none", height: LANE.concept, width: "100%", role: "img", "aria-label": `${name}: ${marked.length} marked` }, marks);
-    return [make("span", {}, name), svg];
-  });
-  find("concept-lanes").hidden = !rows.flat().length;
-  find("concept-lanes").lastElementChild.replaceChildren(...rows.flat());
+  const times = [];
+  for (let time = 0; time < last * (1 - 0.6 / most); time += step) times.push(time);
+  return make("svg", { class: "axis", "aria-hidden": "true" }, [...times, last].map((time) => {
+    const anchor = { 0: "start", [last]: "end" }[time] ?? "middle";
+    return make("text", { x: `${(100 * time) / last}%`, y: 13, style: `text-anchor: ${anchor}` }, clock(time));
+  }));
 }
