@@ -82,7 +82,7 @@ class Films:
     """The rows of all films, highest first, with their axes.
 
     `lanes` are the names of the lanes from the top. `heights` has, if there are many films, the
-    height from 0 of each film's dot in a plot of all films.
+    height from 0 of each dot in a plot of all films that have a place.
     """
 
     rows: Sequence[FilmRow]
@@ -125,8 +125,9 @@ def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Fil
     score_axis = axis_of([Estimate(row.place) for row in rows], [0.5], guess=0.5, ticks=5)
     heights = []
     if len(rows) > MAX_ROWS:
-        bins = pd.Series([float(score_axis.at(row.place or 0.0)[:-1]) for row in rows])
-        heights = bins.groupby((bins * BINS / 100).round()).cumcount().tolist()
+        places = pd.Series([row.place for row in rows if row.place is not None])
+        bins = (BINS * (places - score_axis.low) / (score_axis.high - score_axis.low)).round()
+        heights = places.groupby(bins).cumcount().tolist()
     return Films(
         rows,
         [lane.name for lane in lanes if lane.name],
