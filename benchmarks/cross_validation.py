@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from scipy import stats
 
 from benchmarks.result import Result
-from obygaze_models.scoring.intervals import t_interval
+from obygaze_models.scoring.intervals import LEVEL, variance_factor
 from obygaze_models.scoring.metrics import Array, auroc
 
 WORLDS = {"nothing to learn": 0.0, "a little": 0.15, "a lot": 0.5}
@@ -47,7 +48,10 @@ def score_films(chance: np.random.Generator, films: int, features: int, effect: 
 
 def coverage(scores: Array, *, cross_validated: bool) -> float:
     """Return the percentage of draws [draws, films] whose interval contains the overall mean."""
-    low, high = t_interval(scores, cross_validated=cross_validated)
+    films = scores.shape[1]
+    factor = variance_factor(films) if cross_validated else 1.0
+    error = stats.sem(scores, axis=1) * factor**0.5
+    low, high = stats.t.interval(LEVEL, films - 1, scores.mean(axis=1), error)
     truth = scores.mean()
     return 100 * float(((low <= truth) & (truth <= high)).mean())
 

@@ -22,14 +22,14 @@ from benchmarks import questions
 from benchmarks.result import Result
 from obygaze_features.annotations.agreement_measures import cohen_kappas
 from obygaze_models.scoring.intervals import (
+    LEVEL,
     MIN_OF_CLASS,
     MIN_SHARE,
     ScoredClips,
     estimate_mean,
+    estimate_weighted,
     holm,
-    jackknife,
-    leave_each_out,
-    t_interval,
+    weigh_groups,
 )
 from obygaze_models.scoring.metrics import METRICS, score
 
@@ -85,7 +85,8 @@ def score_films(clips: ScoredClips) -> pd.DataFrame:
 def coverage(values: Array, films: int, *, seed: int = 0) -> float:
     """Return the percentage of draws whose t interval contains the mean of all values."""
     drawn = np.random.default_rng(seed).choice(values, (DRAWS, films))
-    low, high = t_interval(drawn)
+    error = stats.sem(drawn, axis=1)
+    low, high = stats.t.interval(LEVEL, films - 1, drawn.mean(axis=1), error)
     return 100 * float(((low <= values.mean()) & (values.mean() <= high)).mean())
 
 
@@ -140,8 +141,8 @@ def pooled_kappa_coverage(tables: Array, films: int, *, draws: int = 3000) -> fl
     chance, held = np.random.default_rng(4), 0
     for _ in range(draws):
         drawn = tables[chance.integers(0, len(tables), films)]
-        pooled = np.einsum("df,fij->dij", leave_each_out(films), drawn)
-        low, high = jackknife(cohen_kappas(pooled)).interval or (1.0, 0.0)
+        pooled = np.einsum("df,fij->dij", weigh_groups(films)[:, :films], drawn)
+        low, high = estimate_weighted(cohen_kappas(pooled)).interval or (1.0, 0.0)
         held += low <= truth <= high
     return 100 * held / draws
 
@@ -180,8 +181,8 @@ def false_claims(models: int, films: int = 12) -> tuple[float, float, float]:
     named = adjusted = best = 0
     for _ in range(RUNS):
         drawn = chance.choice(areas, (models, films))
-        low, _ = t_interval(drawn)
-        named += low[0] > 0.5
+        low, _ = estimate_mean(drawn[0]).interval or (0.0, 1.0)
+        named += low > 0.5
         estimates = [estimate_mean(own - 0.5) for own in drawn]
         p_values = holm([estimate.p_value for estimate in estimates])
         adjusted += any(

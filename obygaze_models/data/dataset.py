@@ -39,7 +39,7 @@ from obygaze_models.data.stores import (
     read_features,
     read_frames,
 )
-from obygaze_models.data.targets import NUMBERED, UNUSED, concept_targets, default_negatives
+from obygaze_models.data.targets import NUMBERED, concept_targets, default_negatives
 from obygaze_models.data.tasks import (
     NUMBERS,
     Task,
@@ -373,8 +373,7 @@ def label_clips(
     own_cells = [cells[manifest.items.row(clip)] for clip in ids]
     concepts = np.zeros((len(ids), len(concept_names)), dtype=bool)
     for row, clip in enumerate(ids):
-        shown = truth.concepts_of[clip]
-        concepts[row] = [name in shown for name in concept_names]
+        concepts[row] = [name in truth.concepts_of[clip] for name in concept_names]
     return ClipDataset(
         ids=list(ids),
         X=features,
@@ -402,16 +401,12 @@ def with_numbers(manifest: Manifest, column: str) -> Manifest:
     if not cells:
         manifest.items.column(column)  # raises an error that lists the columns
     filled = {clip: cell for clip, cell in cells.items() if cell.strip()}
-    for clip, cell in filled.items():
-        try:
-            is_number = abs(float(cell)) <= MAX_NUMBER
-        except ValueError:
-            is_number = False
-        if not is_number:
-            raise ExperimentError(
-                f"{manifest.name}: {column} of {clip} is not a number within ±{MAX_NUMBER:.0e} "
-                f"(got {shorten(cell)}). Correct it, or leave the cell empty"
-            )
+    numbers = pd.to_numeric(pd.Series(filled, dtype=str), errors="coerce").abs()
+    for clip in numbers.index[~(numbers <= MAX_NUMBER)]:
+        raise ExperimentError(
+            f"{manifest.name}: {column} of {clip} is not a number within ±{MAX_NUMBER:.0e} "
+            f"(got {shorten(filled[clip])}). Correct it, or leave the cell empty"
+        )
     if not filled:
         raise ExperimentError(f"{manifest.name}: the {column} column is empty. Use another column")
     name = safe_id(column)
@@ -563,15 +558,11 @@ def _labels_of(task: Task, data: ClipDataset) -> Array:
             raise ExperimentError(
                 f"{task.key}: the labels have no numbers; see data.dataset.with_numbers"
             )
-        numbers = map(float, truth.extra[truth.about[NUMBERS]])
-        number_of = dict(zip(truth.ids, numbers, strict=True))
-        return np.array([number_of[clip] for clip in data.ids])
-    if task.concept:
-        if task.concept not in data.concept_names:
-            raise ExperimentError(unknown_name("concept", task.concept, data.concept_names))
-        column = data.concept_names.index(task.concept)
-        return clip_targets(data, task.negatives)[:, column].astype(np.int64)
-    code_of: dict[str, int] = {}
-    for code, kind in enumerate(task.classes):
-        code_of |= dict.fromkeys(kind.levels, code)
-    return np.array([code_of.get(level, UNUSED) for level in data.levels], dtype=np.int64)
+        cells = pd.Series(truth.extra[truth.about[NUMBERS]], truth.ids)
+        return cells[data.ids].to_numpy(dtype=np.float64)
+    if not task.concept:
+        return task.codes(data.levels)
+    if task.concept not in data.concept_names:
+        raise ExperimentError(unknown_name("concept", task.concept, data.concept_names))
+    shows = data.concepts[:, data.concept_names.index(task.concept)]
+    return task.codes(data.levels, shows, is_obygaze=data.scheme.is_obygaze)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from obygaze_models.scoring.metrics import Array
 
 Balance = Literal["undersample", "weights", "none"]
-BALANCES = ("undersample", "weights", "none")
+BALANCES = get_args(Balance)
 """The ways to balance classes in training. ``undersample`` draws as many clips of each class as the
 smallest class has. ``weights`` uses all clips, and estimators with class weights weight each class
 by the inverse of its size. ``none`` uses all clips and each estimator's own class weights.

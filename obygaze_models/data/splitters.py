@@ -21,9 +21,13 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from sklearn.model_selection import BaseCrossValidator, check_cv
 from sklearn.utils import check_random_state, column_or_1d, indexable
+from sklearn.utils._param_validation import (
+    Interval,
+    StrOptions,
+    validate_parameter_constraints,
+)
 
 from obygaze_features.common.formatting import counted
-from obygaze_features.common.names import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.folds import (
     BALANCE,
@@ -43,12 +47,13 @@ In ObyGaze12, it leaves out the two films that the released code leaves out by n
 """
 VALIDATION_SHARE = 10
 """One in this many development clips is used for validation if there is no validation set."""
-LEAST: dict[str, tuple[Any, int]] = {
-    "min_clips": (Integral, 1),
-    "validation_films": (Integral, 0),
-    "gap": (Real, 0),
+OPTIONS = {
+    "balance": [StrOptions({*BALANCES})],
+    "min_clips": [Interval(Integral, 1, None, closed="left")],
+    "validation_films": [Interval(Integral, 0, None, closed="left"), None],
+    "gap": [Interval(Real, 0, None, closed="left")],
 }
-"""The types of numerical options, and their lowest values."""
+"""The options of splitters, as in scikit-learn."""
 Near = Callable[[Array], Array] | None
 """A function that takes the rows of test clips and returns a mask of clips too close to them."""
 
@@ -103,14 +108,7 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
     random_state: int | np.random.RandomState | None = 0
 
     def __post_init__(self) -> None:
-        for name, (kind, least) in LEAST.items():
-            value = getattr(self, name, None)
-            if value is not None and not (isinstance(value, kind) and value >= least):
-                noun = "number" if kind is Real else "whole number"
-                raise ExperimentError(f"{name} must be a {noun} from {least} up (got {value!r})")
-        balance = getattr(self, "balance", BALANCE)
-        if balance not in BALANCES:
-            raise ExperimentError(unknown_name("balance", balance, BALANCES))
+        validate_parameter_constraints(OPTIONS, vars(self), type(self).__name__)
 
     @abstractmethod
     def parts(self, clips: Clips) -> Iterator[Parts]:

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from obygaze_features.common.formatting import counted
-from obygaze_features.common.names import unknown_name
+from obygaze_features.common.names import file_names, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import require_same_clips
 from obygaze_features.manifests import Items
@@ -43,16 +43,10 @@ class Sources:
     def names(self) -> list[str]:
         """The file names of the stores without suffixes, numbered if they are not unique."""
         names = []
-        distinct = []
         for store in self.stores:
             address = str(store.location.address)
-            name = re.sub(r"^.*[/\\](?=.)|(\.zarr)?(\.zip)?[/\\]?(\?.*)?$", "", address)
-            names.append(name)
-            count = names.count(name)
-            if count > 1:
-                name = f"{name}-{count}"
-            distinct.append(name)
-        return distinct
+            names.append(re.sub(r"^.*[/\\](?=.)|(\.zarr)?(\.zip)?[/\\]?(\?.*)?$", "", address))
+        return file_names(names, "")
 
     @cached_property
     def ids(self) -> list[str]:

@@ -18,7 +18,6 @@ from obygaze_models.scoring.metrics import (
     Array,
     Scores,
     baselines,
-    number_keys,
     predicted_classes,
     ranking_keys,
 )
@@ -119,7 +118,9 @@ class Target:
 
     def ranking_scores(self, *, several: bool) -> list[str]:
         """Return the keys of the scores that can rank models, for two classes or for several."""
-        return number_keys() if self.is_numeric else ranking_keys(multiclass=several)
+        if self.is_numeric:
+            return ranking_keys("numeric")
+        return ranking_keys("multiclass" if several else "binary")
 
 
 TARGETS = {

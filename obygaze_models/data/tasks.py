@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,7 +17,9 @@ from obygaze_models.data.targets import (
     NEGATIVES,
     NUMBERED,
     TARGETS,
+    UNUSED,
     Target,
+    concept_targets,
     default_negatives,
 )
 from obygaze_models.scoring.metrics import ACCURACY, CLASSES, METRICS, TREC, Array
@@ -119,6 +121,17 @@ class Task(msgspec.Struct, frozen=True):
         if self.concept:
             return {*CARRIERS} if self.negatives == "c" else {EASY, *CARRIERS}
         return {level for kind in self.classes for level in kind.levels}
+
+    def codes(self, levels: Sequence[str], shows: Any = (), *, is_obygaze: bool = True) -> Array:
+        """Return the class of clips by their levels, and by whether each shows the concept."""
+        if self.concept:
+            column = np.reshape(shows, (-1, 1))
+            targets = concept_targets(levels, column, self.negatives, is_obygaze=is_obygaze)
+            return targets[:, 0].astype(np.int64)
+        code_of: dict[str, int] = {}
+        for code, kind in enumerate(self.classes):
+            code_of |= dict.fromkeys(kind.levels, code)
+        return np.array([code_of.get(level, UNUSED) for level in levels], dtype=np.int64)
 
     def format_labels(self, labels: Array) -> Array:
         """Format labels as cells of a CSV file: the keys of the classes, or numbers."""

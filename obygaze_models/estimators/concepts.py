@@ -34,7 +34,7 @@ from obygaze_models.estimators.svm_solver import (
     loss_warnings,
     part_of,
 )
-from obygaze_models.scoring.metrics import Array, auroc, weighted_scores
+from obygaze_models.scoring.metrics import Array, auroc, score
 
 Output = Literal["distance", "decision"]
 # The number of random directions if no concepts are passed.
@@ -446,12 +446,11 @@ def _quality(choice: ChosenSVM, X: Array, y: Array, validation: Clips | None) ->
         values = fit.decide(X)
     # scikit-learn's F1 would take as long as fitting the SVM.
     called = (values > 0).astype(float)
-    scores = weighted_scores(truth, called, np.ones((1, len(truth))))
     positives = int(truth.sum())
     return {
         "on": on,
         "auc": auroc(truth, values),
-        "f1": float(scores["f1"][0]),
+        "f1": score(truth, called)["f1"],
         "positives": positives,
         "negatives": len(truth) - positives,
         "C": fit.C,

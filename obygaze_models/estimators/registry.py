@@ -168,13 +168,20 @@ def make_estimator(
     paths = (entry.path, *entry.parameters.values(), *options.values())
     with plugin_errors([str(path).partition(":")[0] for path in paths if _is_class(path)]):
         estimator = _make(name, entry, options)
-        has_classes = is_classifier(estimator) and hasattr(estimator, "predict_proba")
-        if not (has_classes or is_regressor(estimator)):
-            raise ExperimentError(
-                f"estimator {name!r} ({entry.path}) is neither a regressor nor a classifier with "
-                "predict_proba. Use sklearn.calibration:CalibratedClassifierCV, or another class"
-            )
+        require_estimator(estimator)
         return set_seed(estimator, random_state)
+
+
+def require_estimator(estimator: Any) -> None:
+    """Raise `ExperimentError` unless an object is a regressor, or predicts probabilities."""
+    is_model = hasattr(estimator, "fit")
+    has_classes = is_model and is_classifier(estimator) and hasattr(estimator, "predict_proba")
+    if not (has_classes or (is_model and is_regressor(estimator))):
+        raise ExperimentError(
+            f"{type(estimator).__name__} is neither a regressor nor a classifier with "
+            "predict_proba. Use sklearn.calibration:CalibratedClassifierCV or another class, and "
+            "pass several models as {name: estimator}"
+        )
 
 
 def _make(name: str, entry: Entry, options: Mapping[str, Any]) -> Any:

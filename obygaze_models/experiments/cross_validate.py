@@ -16,7 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from numbers import Integral
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,7 @@ from obygaze_models.data.run_warning import RunWarning
 from obygaze_models.data.splitters import PROTOCOLS, AnySplitter, LeaveFilmOut, Splitter
 from obygaze_models.data.tasks import Task, official_measure
 from obygaze_models.estimators.registry import ESTIMATORS
-from obygaze_models.experiments.fit import FitMemo, fit_fold, predict_rows, rows_of
+from obygaze_models.experiments.fit import fit_fold, predict_rows, rows_of
 from obygaze_models.experiments.learner import Learner, require_names
 from obygaze_models.experiments.plan import Plan, PlannedFit
 from obygaze_models.experiments.warnings import run_warnings
@@ -64,7 +66,7 @@ from obygaze_models.results.run import (
     load_run,
     write_run,
 )
-from obygaze_models.saved.model import ARRAYS, Model, load_model, model_files
+from obygaze_models.saved.model import ARRAYS, Model, load_model, write_model
 from obygaze_models.saved.model import HEADER as MODEL
 from obygaze_models.scoring.metrics import Array
 
@@ -79,39 +81,11 @@ class TestedFit:
 
     row: dict[str, Any]
     predictions: list[pd.DataFrame]
-    reasons: pd.DataFrame | None
+    reasons: list[pd.DataFrame]
     leaked: list[str]
     also_trained: list[str]
     notes: list[RunWarning]
     model: Model | None
-
-
-class Results:
-    """What all tested fits add to a run."""
-
-    def __init__(self) -> None:
-        self.fits: list[dict[str, Any]] = []
-        self.predictions: list[pd.DataFrame] = []
-        self.reasons: list[pd.DataFrame] = []
-        self.leaked: set[str] = set()
-        self.also_trained: set[str] = set()
-        self.notes: list[RunWarning] = []
-        self.models: dict[str, Model] = {}
-        self.worked: set[str] = set()
-        self.skipped: list[Skipped] = []
-
-    def add(self, tested: TestedFit) -> None:
-        """Add a fit."""
-        self.fits.append(tested.row)
-        self.predictions += tested.predictions
-        if tested.reasons is not None:
-            self.reasons.append(tested.reasons)
-        self.leaked.update(tested.leaked)
-        self.also_trained.update(tested.also_trained)
-        self.notes += tested.notes
-        self.worked.add(tested.row["model"])
-        if tested.model is not None:
-            self.models[tested.row["folder"]] = tested.model
 
 
 def cross_validate(
@@ -245,7 +219,6 @@ def _label_tests(data: ClipDataset, tests: Mapping[str, Array]) -> dict[Task, Ar
 def compute_run(
     plan: Plan,
     folder: Path | None = None,
-    memo: FitMemo | None = None,
     *,
     log: Log = lambda _: None,
     n_jobs: int = 1,
@@ -258,59 +231,60 @@ def compute_run(
     started = datetime.now(UTC).isoformat(timespec="seconds")
     total = plan.check_fits()
     log(f"{counted(total, 'fit')} of {counted(len(plan.models), 'model')}")
-    make = joblib.delayed(partial(make_fit, plan, folder, memo))
+    make = joblib.delayed(partial(make_fit, plan, folder))
     work = joblib.Parallel(n_jobs=n_jobs, return_as="generator")(map(make, plan.fits()))
-    results = Results()
-    for tested, skips in progress(work, "train", unit="fit", total=total):
-        results.skipped += skips
-        if tested is not None:
-            results.add(tested)
-    if not plan.settings:  # estimator objects
-        _require_success(results)
-    results.predictions += plan.outside(plan)
-    if not results.predictions:
+    tested: list[TestedFit] = []
+    skipped: list[Skipped] = []
+    for fits, skips in progress(work, "train", unit="fit", total=total):
+        tested += fits
+        skipped += skips
+    worked = {fit.row["model"] for fit in tested}
+    for skip in skipped:
+        if skip.model not in worked and not plan.settings:  # estimator objects
+            raise ExperimentError(f"{skip.model} cannot be trained and tested: {skip.why}")
+    predictions = [*_joined(tested, "predictions"), *plan.outside(plan)]
+    if not predictions:
         reason = "no fold can be tested"
-        if results.skipped:
-            reason = f"{results.skipped[-1].what}: {results.skipped[-1].why}"
+        if skipped:
+            reason = f"{skipped[-1].what}: {skipped[-1].why}"
         raise ExperimentError(f"no model could be trained and tested: {reason}")
 
     tables = {
-        "clips": plan.clips.assign(leaked=plan.clips["id"].isin(results.leaked)),
-        "fits": pd.DataFrame(results.fits, columns=[*FITS]),
-        "predictions": pd.concat(results.predictions, ignore_index=True),
+        "clips": plan.clips.assign(leaked=plan.clips["id"].isin(_joined(tested, "leaked"))),
+        "fits": pd.DataFrame([fit.row for fit in tested], columns=[*FITS]),
+        "predictions": pd.concat(predictions, ignore_index=True),
     }
-    if results.reasons:
-        tables["reasons"] = join_reasons(results.reasons)
-    facts = _facts(plan, tables, results)
+    reasons = _joined(tested, "reasons")
+    if reasons:
+        tables["reasons"] = join_reasons(reasons)
+    facts = _facts(plan, tables, tested, skipped)
     seconds = round(time.monotonic() - clock, 1)
     texts = {f"{name}.csv": format_csv(table) for name, table in tables.items()}
     files = dict.fromkeys(texts, "")  # digests are for files
     header = Header(**facts, started=started, seconds=seconds, files=files)
-    return Run(None, header, texts, results.models)
+    models = {fit.row["folder"]: fit.model for fit in tested if fit.model is not None}
+    return Run(None, header, texts, models)
 
 
-def _require_success(results: Results) -> None:
-    """Raise the first reason of a model of which no fit could be made and tested."""
-    for skip in results.skipped:
-        if skip.model not in results.worked:
-            raise ExperimentError(f"{skip.model} cannot be trained and tested: {skip.why}")
+def _joined(tested: Sequence[TestedFit], name: str) -> list[Any]:
+    """Return what all tested fits add to a part of a run."""
+    return [*chain.from_iterable(map(attrgetter(name), tested))]
 
 
 def make_fit(
     plan: Plan,
     folder: Path | None,
-    memo: FitMemo | None,
     planned: PlannedFit,
-) -> tuple[TestedFit | None, list[Skipped]]:
-    """Compute or load a fit and test it; also return why parts are skipped."""
+) -> tuple[list[TestedFit], list[Skipped]]:
+    """Compute or load a fit and test it, unless it is skipped; also return why parts are."""
     fold = planned.fold
     reasons = [*planned.skips]
-    tested = None
+    tested = []
     if fold.tests:
         try:
             with threadpool_limits(1):
-                model, not_saved = _keep(plan, planned, folder, memo or FitMemo())
-                tested = _test(plan, planned, model, not_saved, kept=folder is None)
+                model, not_saved = _keep(plan, planned, folder)
+                tested = [_test(plan, planned, model, not_saved, kept=folder is None)]
         except (ExperimentError, ValueError) as reason:  # scikit-learn raises ValueError
             reasons.append(one_line(reason))
     what = f"{planned.model} ({fold.name})"
@@ -320,17 +294,10 @@ def make_fit(
     return tested, skips
 
 
-def _keep(
-    plan: Plan,
-    planned: PlannedFit,
-    folder: Path | None,
-    memo: FitMemo,
-) -> tuple[Model, str]:
+def _keep(plan: Plan, planned: PlannedFit, folder: Path | None) -> tuple[Model, str]:
     """Load a fit or compute and save it; also return why it was not saved, or ""."""
-    learner = planned.learner
-    fit = partial(
-        fit_fold, plan.data, planned.task, learner, planned.fold, name=planned.model, memo=memo
-    )
+    arguments = plan.data, planned.task, planned.learner, planned.fold
+    fit = partial(fit_fold, *arguments, name=planned.model)
     if folder is None:
         return fit(), ""
     place = folder / planned.place
@@ -345,10 +312,7 @@ def _keep(
     beside = place.with_name(f".{place.name}.partial")
     shutil.rmtree(beside, ignore_errors=True)
     try:
-        files = model_files(model)
-        beside.mkdir(parents=True)
-        for name, data in files.items():
-            (beside / name).write_bytes(data)
+        write_model(model, beside)
         beside.rename(place)  # the finished run is flushed as a whole
         return load_model(place), ""
     except ExperimentError as reason:
@@ -371,14 +335,14 @@ def _test(
     about = model.about
     outputs = predict_rows(model, data, fold.test_rows)
     ids = data.ids_at(fold.test_rows)
-    reasons = None
+    reasons = []
     if bank_of(model.estimator) is not None:
         X = data.X[fold.test_rows]
         attribution = attribute(model, X, classes=task.class_keys)
         if attribution is not None:
             labels = np.where(X.any(axis=1), attribution.labels, "").tolist()
-            reasons = tabulate_reasons(ids, labels, attribution)
-            reasons = reasons.assign(model=planned.model, task=task.key, fit=fold.index)
+            table = tabulate_reasons(ids, labels, attribution)
+            reasons.append(table.assign(model=planned.model, task=task.key, fit=fold.index))
 
     rows = rows_of(data, task, planned.learner, fold)
     used = np.union1d(rows.seen, fold.validation)
@@ -445,7 +409,12 @@ def tabulate_tests(
     return tables
 
 
-def _facts(plan: Plan, tables: Mapping[str, pd.DataFrame], results: Results) -> dict[str, Any]:
+def _facts(
+    plan: Plan,
+    tables: Mapping[str, pd.DataFrame],
+    tested: Sequence[TestedFit],
+    skipped: list[Skipped],
+) -> dict[str, Any]:
     """Return the content of ``run.json``, without its times and the tables' digests."""
     record = plan.data.record
     manifest = record.manifest
@@ -481,9 +450,9 @@ def _facts(plan: Plan, tables: Mapping[str, pd.DataFrame], results: Results) -> 
         "measure": official_measure(record.label_set, scheme, plan.tests) or "",
         "tasks": [*plan.data.labels],
         "learned": learned,
-        "also_trained": len(results.also_trained - {""}),
-        "skipped": results.skipped,
-        "warnings": run_warnings(plan, tables, results.skipped, results.notes),
+        "also_trained": len({*_joined(tested, "also_trained")} - {""}),
+        "skipped": skipped,
+        "warnings": run_warnings(plan, tables, skipped, _joined(tested, "notes")),
         "versions": plan.versions(),
     }
 
@@ -494,7 +463,6 @@ def keep_run(
     *,
     overwrite: bool = False,
     log: Log = lambda _: None,
-    memo: FitMemo | None = None,
     n_jobs: int = 1,
 ) -> Run:
     """Make the fits of a plan, and write a run folder; resume if it was interrupted."""
@@ -505,7 +473,7 @@ def keep_run(
         check_output(output, overwrite=overwrite)
         _begin(folder, plan.identity(), log, restart=overwrite)
         try:
-            run = compute_run(plan, folder, memo, log=log, n_jobs=n_jobs)
+            run = compute_run(plan, folder, log=log, n_jobs=n_jobs)
         except KeyboardInterrupt:
             log(f"Fits are kept in {folder}. To resume, delete any old run and omit --overwrite.")
             raise

@@ -31,9 +31,12 @@ from obygaze_models.saved.model import Model, prediction_errors
 from obygaze_models.saved.predict import predict_features
 from obygaze_models.scoring.metrics import Array
 
+MAX_BANKS = 1_000
+"""The maximum number of concept banks that a process keeps."""
 
-class FitMemo:
-    """A cache in memory, so that several heads share a concept bank fitted on the same fold."""
+
+class BankCache:
+    """A cache in memory, so that heads, tasks and runs share a bank fitted on the same fold."""
 
     def __init__(self) -> None:
         self._results: dict[Any, Any] = {}
@@ -44,13 +47,15 @@ class FitMemo:
         def cached(*arguments: Any) -> Any:
             key = function, joblib.hash(arguments)
             if key not in self._results:
+                if len(self._results) == MAX_BANKS:
+                    self._results.clear()
                 self._results[key] = function(*arguments)
             return self._results[key]
 
         return cached
 
-    def __deepcopy__(self, memo: Any) -> FitMemo:
-        return self  # clones of an estimator share the cache
+
+BANKS = BankCache()
 
 
 class FitRows(NamedTuple):
@@ -116,7 +121,6 @@ def fit_fold(
     fold: Fold,
     *,
     name: str = "",
-    memo: FitMemo | None = None,
 ) -> Model:
     """Fit a learner on a fold, with the keyword arguments that its `fit` accepts."""
     labels = data.labels[task]
@@ -124,7 +128,7 @@ def fit_fold(
     with plugin_errors(modules_of(learner.estimator)):
         estimator = set_seed(clone(learner.estimator), fold.seed)
     if isinstance(estimator, ConceptBottleneck):
-        estimator.set_params(memory=memo)
+        estimator.set_params(memory=BANKS)
     X = read_input(data, learner.reads, rows.fitted)
     arguments = _arguments(data, task, learner, fold, rows)
     scaler = None

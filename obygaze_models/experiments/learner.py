@@ -7,14 +7,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sklearn.base import is_classifier, is_regressor
+from sklearn.base import is_regressor
 
 from obygaze_features.common.formatting import shorten
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.tasks import Task
 from obygaze_models.estimators.baselines import GUESSES
 from obygaze_models.estimators.classes import keywords, reads_of
-from obygaze_models.estimators.registry import class_path, modules_of, plugin_errors
+from obygaze_models.estimators.registry import (
+    class_path,
+    modules_of,
+    plugin_errors,
+    require_estimator,
+)
 
 NAME = re.compile(r"[^\W_].*")
 MAX_NAME_BYTES = 200
@@ -44,14 +49,7 @@ class Learner:
     threshold: Literal["validation"] | None = None
 
     def __post_init__(self) -> None:
-        estimator = self.estimator
-        is_model = hasattr(estimator, "fit")
-        has_classes = is_model and is_classifier(estimator) and hasattr(estimator, "predict_proba")
-        if not (has_classes or (is_model and is_regressor(estimator))):
-            raise ExperimentError(
-                f"{type(estimator).__name__} is neither a regressor nor a classifier with "
-                "predict_proba. Pass models as {name: estimator}"
-            )
+        require_estimator(self.estimator)
         if not self.name:
             object.__setattr__(self, "name", class_path(type(self.estimator)))
 

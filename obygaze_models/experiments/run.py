@@ -27,7 +27,6 @@ from obygaze_models.data.tasks import Task
 from obygaze_models.estimators.classes import check_frames
 from obygaze_models.experiments.cross_validate import Log, keep_run, tabulate_tests
 from obygaze_models.experiments.experiment import Experiment, find_protocol, load_experiment
-from obygaze_models.experiments.fit import FitMemo
 from obygaze_models.experiments.plan import Plan, Tasks
 from obygaze_models.results.run import Run
 from obygaze_models.results.scores import split_by
@@ -48,7 +47,6 @@ def run_experiment(
     *,
     overwrite: bool = False,
     log: Log = lambda _: None,
-    memo: FitMemo | None = None,
 ) -> Run:
     """Train and test the models of an experiment, and write a run folder.
 
@@ -66,11 +64,9 @@ def run_experiment(
         Replace an earlier run at `output`, and discard the fits of an interrupted one.
     log
         A function that is called with lines about the number of fits, and about resuming.
-    memo
-        A cache to share fitted concept banks with other runs.
     """
     plan = make_plan(experiment)
-    return keep_run(plan, output, overwrite=overwrite, log=log, memo=memo)
+    return keep_run(plan, output, overwrite=overwrite, log=log)
 
 
 def make_plan(experiment: Experiment | str | Path) -> Plan:

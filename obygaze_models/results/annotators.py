@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from obygaze_features.manifests.labels import SEPARATOR, obygaze_scheme
-from obygaze_models.data.targets import concept_targets
+from obygaze_models.data.targets import UNUSED
 from obygaze_models.results.run import CONCEPTS_OF, LABEL_OF, Run
 from obygaze_models.results.scores import average_over_fits, is_cross_validated, split_by
 from obygaze_models.scoring.annotators import AnnotatorComparison, compare_with_annotators
@@ -31,18 +31,13 @@ def compare_with_each(run: Run) -> dict[str, AnnotatorComparison]:
         task = run.task(test)
         if task.target.is_numeric or not annotators:
             continue
-        code_of = {level: code for code, kind in enumerate(task.classes) for level in kind.levels}
         votes = {}
         for name in annotators:
             levels = clips[f"{LABEL_OF}{name}"]
-            votes[name] = levels.map(code_of).fillna(-1).to_numpy(int)
-            if task.concept:
-                marked = clips[f"{CONCEPTS_OF}{name}"].str.split(SEPARATOR)
-                shows = np.array([[task.concept in concepts] for concepts in marked])
-                codes = concept_targets(
-                    levels.tolist(), shows, task.negatives, is_obygaze=is_obygaze
-                )
-                votes[name] = np.where(levels == "", -1, codes[:, 0]).astype(int)
+            marked = clips[f"{CONCEPTS_OF}{name}"].str.split(SEPARATOR)
+            shows = np.array([task.concept in concepts for concepts in marked])
+            codes = task.codes(levels.tolist(), shows, is_obygaze=is_obygaze)
+            votes[name] = np.where(levels == "", UNUSED, codes)
 
         by_model = split_by(own, "model")
         called = {}

@@ -61,7 +61,7 @@ from obygaze_models.results.scores import (
     scores_table,
     split_by,
 )
-from obygaze_models.saved.model import Model, model_files
+from obygaze_models.saved.model import Model, write_model
 from obygaze_models.scoring.intervals import ACROSS, WITHIN, mean_scores
 from obygaze_models.scoring.metrics import Scores
 
@@ -213,14 +213,10 @@ class Run:
             for row, place in enumerate(fits["folder"].tolist()):
                 model = self.fitted[place]
                 try:
-                    files = model_files(model)
+                    write_model(model, new / place)
                 except ExperimentError as reason:
                     fits.loc[row, ["folder", "not_saved"]] = ["", str(reason)]
                     warnings.append(not_saved(model.about.model, str(reason)))
-                    continue
-                (new / place).mkdir(parents=True)
-                for name, content in files.items():
-                    (new / place / name).write_bytes(content)
             texts = {**self.texts, "fits.csv": format_csv(fits)}
             write_run(
                 new, msgspec.structs.replace(self.header, warnings=unique_warnings(warnings)), texts

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from obygaze_features.common.files import new_folder, read_bytes, read_format, write_bytes
+from obygaze_features.common.files import new_folder, read_bytes, read_format
 from obygaze_features.common.plugins import load_object
 from obygaze_features.errors import ExperimentError, first_line
 from obygaze_models.estimators.registry import (
@@ -125,16 +125,14 @@ def save_model(
         More classes to allow, as in `load_model`. By default, parts that cannot be loaded safely,
         such as a forest, raise `ExperimentError`.
     """
-    files = model_files(as_model(model), trusted)
-    if card:
-        files["README.md"] = card.encode()
     with new_folder(Path(path), overwrite=overwrite, marker=HEADER, allow_missing=True) as folder:
-        for name, data in files.items():
-            write_bytes(folder / name, data)
+        write_model(as_model(model), folder, trusted)
+        if card:
+            (folder / "README.md").write_bytes(card.encode())
 
 
-def model_files(model: Model, trusted: Collection[str] = ()) -> dict[str, bytes]:
-    """Return the files of a saved model by name."""
+def write_model(model: Model, folder: Path, trusted: Collection[str] = ()) -> None:
+    """Write the files of a model, without flushing them to disk."""
     from safetensors.numpy import save
 
     estimator = best_of(model.estimator)
@@ -154,7 +152,9 @@ def model_files(model: Model, trusted: Collection[str] = ()) -> dict[str, bytes]
         text = json.dumps(header, ensure_ascii=False, allow_nan=False)
     except ValueError as problem:
         raise ExperimentError(f"the model cannot be saved: {first_line(problem)}") from None
-    return {ARRAYS: data, HEADER: msgspec.json.format(text.encode(), indent=2) + b"\n"}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ARRAYS).write_bytes(data)
+    (folder / HEADER).write_bytes(msgspec.json.format(text.encode(), indent=2) + b"\n")
 
 
 def load_model(path: str | Path, *, trusted: Collection[str] = ()) -> Model:

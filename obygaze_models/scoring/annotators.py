@@ -20,7 +20,8 @@ from obygaze_models.scoring.intervals import (
     shortage,
     weigh_groups,
 )
-from obygaze_models.scoring.number_scores import Array, none_if_nan, ratio
+from obygaze_models.scoring.metrics import Array, confuse
+from obygaze_models.scoring.number_scores import none_if_nan, ratio
 
 
 class ModelComparison(msgspec.Struct, frozen=True):
@@ -153,6 +154,5 @@ def nominal_kappa(labels: Array, predictions: Array, weights: Array) -> Array:
     """
     classes = 1 + int(max(labels.max(), predictions.max()))
     both = (labels >= 0) & (predictions >= 0)
-    cells = labels[both] * classes + predictions[both].astype(np.int64)
-    counts = weights[:, both] @ np.eye(classes**2)[cells]
-    return cohen_kappas(counts.reshape(-1, classes, classes))
+    called = predictions[both].astype(np.int64)
+    return cohen_kappas(confuse(labels[both], called, classes, weights[:, both]))

@@ -31,7 +31,6 @@ from obygaze_models.scoring.metrics import (
     TREC,
     Array,
     Scores,
-    ranking_scores,
     score,
     trec_ranks,
     weighted_scores,
@@ -125,14 +124,10 @@ class ScoredClips:
         m is the number of clips per group, of the class for which the number is lowest.
         """
         rows = self.rounds[0]
-        members, count = group_columns([self.groups[row] for row in rows.tolist()])
         labels = np.zeros(len(rows), int) if self.is_numeric else self.labels[rows]
-        numbers = []
-        for code in np.unique(labels):
-            sizes = np.bincount(members[(labels == code) & (members >= 0)], minlength=count)
-            total = sizes.sum()
-            numbers.append(float(ratio(total**2, (sizes**2).sum())))
-        return float(np.nan_to_num(min(numbers)))
+        sizes = pd.crosstab(np.asarray(self.groups)[rows], labels).drop("", errors="ignore")
+        numbers = ratio(sizes.sum().to_numpy() ** 2, (sizes**2).sum().to_numpy())
+        return float(np.nan_to_num(numbers.min()))
 
     @cached_property
     def rounds(self) -> list[Array]:
@@ -330,45 +325,36 @@ def _rank_by_fit(clips: ScoredClips, weights: Array) -> dict[str, Array]:
     keys = ["spearman", "pearson"] if clips.is_numeric else ["auroc", "average_precision"]
     if clips.lead == WITHIN:
         return dict.fromkeys(keys, undefined)
-    scores = {}
-    if not clips.is_numeric:
-        columns = clips.probabilities
-        if columns.ndim == 1:
-            scores["auroc"] = _pairs_by_fit(clips, clips.labels, columns, weights)
-        else:
-            areas = []
-            for code, column in enumerate(columns.T):
-                areas.append(_pairs_by_fit(clips, clips.labels == code, column, weights))
-            scores["auroc"] = np.mean(areas, axis=0)
-        if clips.folds > 1 and columns.ndim == 1:
-            scores["average_precision"] = undefined
-        return scores
-    for key in keys:
-        top = bottom = np.zeros(len(weights))
-        for rows in clips.parts:
-            own = weights[:, rows]
-            value = weighted_scores(
-                clips.labels[rows], clips.probabilities[rows], own, None, clips.kind
-            )[key]
-            size = np.where(np.isnan(value), 0.0, own.sum(axis=1))
-            top = top + np.nan_to_num(value) * size
-            bottom = bottom + size
-        scores[key] = ratio(top, bottom)
+    if clips.is_numeric:
+        return {key: _mean_over_fits(clips, weights, key) for key in keys}
+    columns = clips.probabilities
+    if columns.ndim == 2:
+        areas = []
+        for code, column in enumerate(columns.T):
+            labels = (clips.labels == code).astype(int)
+            own = replace(clips, labels=labels, probabilities=column)
+            areas.append(_mean_over_fits(own, weights, "auroc"))
+        return {"auroc": np.mean(areas, axis=0)}
+    scores = {"auroc": _mean_over_fits(clips, weights, "auroc")}
+    if clips.folds > 1:
+        scores["average_precision"] = undefined
     return scores
 
 
-def _pairs_by_fit(clips: ScoredClips, labels: Array, ratings: Array, weights: Array) -> Array:
-    """Return the share of pairs in order, of all pairs of two classes that the same fit rated."""
-    won = pairs = np.zeros(len(weights))
+def _mean_over_fits(clips: ScoredClips, weights: Array, key: str) -> Array:
+    """Return the mean of a score over fits, weighted by their pairs of two classes or clips."""
+    top = bottom = np.zeros(len(weights))
     for rows in clips.parts:
         own = weights[:, rows]
-        positive = labels[rows] == 1
-        positives = own[:, positive].sum(axis=1)
-        count = positives * (own.sum(axis=1) - positives)
-        area = ranking_scores(positive.astype(int), ratings[rows], own)["auroc"]
-        won = won + np.nan_to_num(area) * count
-        pairs = pairs + count
-    return ratio(won, pairs)
+        labels = clips.labels[rows]
+        values = weighted_scores(labels, clips.probabilities[rows], own, None, clips.kind)
+        sizes = own.sum(axis=1)
+        if key == "auroc":
+            positives = own[:, labels == 1].sum(axis=1)
+            sizes = positives * (sizes - positives)
+        top = top + np.nan_to_num(values[key]) * sizes
+        bottom = bottom + np.where(np.isnan(values[key]), 0.0, sizes)
+    return ratio(top, bottom)
 
 
 def estimate_scores(scored: GroupScores, *, least: float = 0.0, folds: int = 0) -> Estimates:
@@ -380,22 +366,19 @@ def estimate_scores(scored: GroupScores, *, least: float = 0.0, folds: int = 0) 
     clips = scored.clips
     folds = folds or clips.folds
     effective = clips.effective_groups
-    count = scored.scored
+    counts = [0] if clips.is_mixed else clips.class_counts
     within = {}
     for key in scored.values.columns.tolist():
-        values = scored.values[key].to_numpy()
-        estimate = estimate_mean(values, cross_validated=folds > 1)
-        within[key] = replace(estimate, clips=count)
+        estimate = estimate_mean(scored.values[key].to_numpy(), cross_validated=folds > 1)
+        estimate = replace(estimate, clips=scored.scored)
+        within[key] = restrict(estimate, key, counts, least=least)
     across = {}
     for key, values in scored.across.items():
         estimate = estimate_weighted(values, folds=folds, effective=effective)
-        across[key] = replace(estimate, clips=len(clips.rounds[0]))
-        if METRICS[key].skewed and folds == 1:  # the jackknife is too narrow
-            across[key] = without_interval(across[key])
-    counts = [0] if clips.is_mixed else clips.class_counts
-    for estimates in (within, across):
-        for key, estimate in estimates.items():
-            estimates[key] = restrict(estimate, key, counts, least=least)
+        estimate = replace(estimate, clips=len(clips.rounds[0]))
+        # Without folds, the jackknife of skewed scores is too narrow.
+        enough = [0] if METRICS[key].skewed and folds == 1 else counts
+        across[key] = restrict(estimate, key, enough, least=least)
     return Estimates(within, across)
 
 
@@ -437,21 +420,11 @@ def restrict(
     The interval of a bounded score is clipped to the range from `least` to 1.
     """
     if shortage(class_counts, estimate.effective, key):
-        return without_interval(estimate)
-    return clip_interval(estimate, least) if METRICS[key].bounded else estimate
-
-
-def without_interval(estimate: Estimate) -> Estimate:
-    """Return an estimate without its interval and standard error."""
-    return replace(estimate, interval=None, error=None)
-
-
-def clip_interval(estimate: Estimate, least: float = 0.0) -> Estimate:
-    """Clip an interval to the range from `least` to 1, the bounds of the score."""
-    if estimate.interval is None:
-        return estimate
-    low, high = estimate.interval
-    return replace(estimate, interval=(max(least, low), min(1.0, high)))
+        return replace(estimate, interval=None, error=None)
+    if METRICS[key].bounded and estimate.interval is not None:
+        low, high = estimate.interval
+        return replace(estimate, interval=(max(least, low), min(1.0, high)))
+    return estimate
 
 
 def estimate_mean(values: Array, *, cross_validated: bool = False) -> Estimate:
@@ -473,18 +446,16 @@ def estimate_mean(values: Array, *, cross_validated: bool = False) -> Estimate:
     mean = float(defined.mean())
     if count < MIN_GROUPS:
         return Estimate(mean, groups=count, effective=count)
-    low, high = t_interval(defined, cross_validated=cross_validated)
-    error = float(standard_error(defined, cross_validated=cross_validated))
-    return Estimate(mean, (float(low), float(high)), count, count, error=error)
+    factor = variance_factor(count) if cross_validated else 1.0
+    error = float(defined.std(ddof=1) / count**0.5 * factor**0.5)
+    return _with_error(Estimate(mean, groups=count, effective=count), error)
 
 
-def standard_error(values: Array, *, cross_validated: bool = False) -> Array:
-    """Return the standard error of means along the last axis."""
-    count = values.shape[-1]
-    error: Array = values.std(axis=-1, ddof=1) / count**0.5
-    if cross_validated:
-        error = error * variance_factor(count) ** 0.5
-    return error
+def _with_error(estimate: Estimate, error: float) -> Estimate:
+    """Return an estimate with its standard error and its 95% t interval."""
+    half = float(stats.t.ppf((1 + LEVEL) / 2, estimate.effective - 1)) * error
+    value: Any = estimate.value
+    return replace(estimate, interval=(value - half, value + half), error=error)
 
 
 def variance_factor(folds: int) -> float:
@@ -497,69 +468,6 @@ def variance_factor(folds: int) -> float:
     (2.25, 1.0)
     """
     return 1 + folds / (folds - 1) if folds > 1 else 1.0
-
-
-def t_interval(values: Array, *, cross_validated: bool = False) -> tuple[Array, Array]:
-    """Return the lower and upper ends of the 95% t intervals of means along the last axis.
-
-    Examples
-    --------
-    >>> low, high = t_interval(np.array([0.5, 0.6, 0.7, 0.6, 0.8]))
-    >>> round(float(low), 3), round(float(high), 3)
-    (0.498, 0.782)
-    """
-    mean = values.mean(axis=-1)
-    error = standard_error(values, cross_validated=cross_validated)
-    half = _quantile(values.shape[-1]) * error
-    return mean - half, mean + half
-
-
-def _quantile(groups: float) -> float:
-    """Return the number of standard errors from a mean over groups to an end of its interval."""
-    return float(stats.t.ppf((1 + LEVEL) / 2, groups - 1))
-
-
-def leave_each_out(groups: int) -> Array:
-    """Return the weights of groups [1 + groups, groups] for `jackknife`.
-
-    The first row has all groups. Each of the other rows leaves out one group.
-    """
-    without_one = 1 - np.eye(groups)
-    return np.vstack([np.ones((1, groups)), without_one])
-
-
-def jackknife(values: Array, *, folds: int = 1, effective: float | None = None) -> Estimate:
-    """Estimate a statistic of all groups together, with its jackknife t interval.
-
-    Parameters
-    ----------
-    values
-        The statistic for each row of `leave_each_out`.
-    folds
-        The number of folds; see `variance_factor`.
-    effective
-        The number of equal groups that the groups weigh like; by default their number. There is no
-        interval if it is less than `MIN_GROUPS`.
-
-    Examples
-    --------
-    >>> scores = np.array([0.5, 0.6, 0.7, 0.6, 0.8])
-    >>> weights = leave_each_out(5)
-    >>> [round(end, 3) for end in jackknife(weights @ scores / weights.sum(axis=1)).interval]
-    [0.498, 0.782]
-    """
-    value, *rest = np.asarray(values, dtype=np.float64).tolist()
-    groups = len(rest)
-    effective = groups if effective is None else effective
-    estimate = Estimate(none_if_nan(value), groups=groups, effective=effective)
-    others = np.array(rest)
-    if effective < MIN_GROUPS or np.isnan([value, *rest]).any():
-        return estimate
-    deviations = others - others.mean()
-    spread = (groups - 1) / groups * (deviations**2).sum()
-    error = float((spread * variance_factor(folds)) ** 0.5)
-    half = _quantile(effective) * error
-    return replace(estimate, interval=(value - half, value + half), error=error)
 
 
 def group_columns(groups: Sequence[str]) -> tuple[Array, int]:
@@ -575,11 +483,13 @@ def group_columns(groups: Sequence[str]) -> tuple[Array, int]:
 def weigh_groups(count: int) -> Array:
     """Return the weights [2 + count, count + 1] for `estimate_weighted`.
 
-    The first row has all clips. The other rows are from `leave_each_out`. They leave out clips
-    without a group, which could belong to any group.
+    The first row has all clips. The others leave out clips without a group, which could belong to
+    any group. The second row has all groups, and each of the rest leaves out one group.
     """
-    named = np.pad(leave_each_out(count), ((0, 0), (0, 1)))
-    return np.vstack([np.ones(count + 1), named])
+    weights = np.ones((2 + count, 1 + count))
+    weights[1:, count] = 0
+    weights[2:, :count] -= np.eye(count)
+    return weights
 
 
 def estimate_weighted(
@@ -588,7 +498,17 @@ def estimate_weighted(
     folds: int = 1,
     effective: float | None = None,
 ) -> Estimate:
-    """Estimate a statistic of all clips with its jackknife interval, from rows of `weigh_groups`.
+    """Estimate a statistic of all clips with the jackknife t interval of all groups together.
+
+    Parameters
+    ----------
+    values
+        The statistic for each row of `weigh_groups`.
+    folds
+        The number of folds; see `variance_factor`.
+    effective
+        The number of equal groups that the groups weigh like; by default their number. There is no
+        interval if it is less than `MIN_GROUPS`.
 
     Examples
     --------
@@ -598,8 +518,15 @@ def estimate_weighted(
     >>> round(estimate.value, 3), [round(end, 3) for end in estimate.interval]
     (0.533, [0.498, 0.782])
     """
-    estimate = jackknife(values[1:], folds=folds, effective=effective)
-    return replace(estimate, value=none_if_nan(values[0]))
+    total, value, *others = np.asarray(values, dtype=np.float64).tolist()
+    groups = len(others)
+    effective = groups if effective is None else effective
+    estimate = Estimate(none_if_nan(value), groups=groups, effective=effective)
+    if effective >= MIN_GROUPS and not np.isnan([value, *others]).any():
+        deviations = np.array(others) - np.mean(others)
+        spread = (groups - 1) / groups * (deviations**2).sum()
+        estimate = _with_error(estimate, float((spread * variance_factor(folds)) ** 0.5))
+    return replace(estimate, value=none_if_nan(total))
 
 
 def holm(p_values: Iterable[float | None]) -> Array:

@@ -105,21 +105,13 @@ METRICS = {
 """All metrics by key, in the order of columns."""
 
 
-def ranking_keys(*, multiclass: bool) -> list[str]:
-    """Return the keys of the binary or multiclass scores for which higher is better."""
+def ranking_keys(use: str) -> list[str]:
+    """Return the keys of the ``binary``, ``multiclass`` or ``numeric`` scores to maximise."""
     keys = []
     for key, metric in METRICS.items():
-        is_shown = metric.binary
-        if multiclass:
-            is_shown = metric.multiclass
-        if is_shown and not metric.lower_is_better:
+        if getattr(metric, use) and not metric.lower_is_better:
             keys.append(key)
     return keys
-
-
-def number_keys() -> list[str]:
-    """Return the keys of the scores of numbers for which higher is better."""
-    return [key for key, own in METRICS.items() if own.numeric and not own.lower_is_better]
 
 
 def column_titles(scores: Mapping[str, Any]) -> dict[str, str]:
@@ -238,7 +230,7 @@ def weighted_scores(
 def _own_scores(labels: Array, probabilities: Array, weights: Array) -> dict[str, Array]:
     is_binary = probabilities.ndim == 1
     classes = 2 if is_binary else probabilities.shape[1]
-    confusion = _confusion(labels, predicted_classes(probabilities), classes, weights)
+    confusion = confuse(labels, predicted_classes(probabilities), classes, weights)
     f1 = _f1(confusion)
     scores = {
         "f1_weighted": _mean_by_size(f1, confusion),
@@ -281,7 +273,7 @@ def ranking_scores(labels: Array, scores: Array, weights: Array) -> dict[str, Ar
     }
 
 
-def _confusion(labels: Array, predictions: Array, classes: int, weights: Array) -> Array:
+def confuse(labels: Array, predictions: Array, classes: int, weights: Array) -> Array:
     """Return the summed weights by label and prediction [draws, classes, classes]."""
     cells = np.eye(classes * classes)[labels * classes + predictions]
     confusion: Array = (weights @ cells).reshape(len(weights), classes, classes)

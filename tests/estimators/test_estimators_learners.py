@@ -17,7 +17,7 @@ from obygaze_models.data.targets import concept_targets
 from obygaze_models.estimators import logistic, svm_solver
 from obygaze_models.estimators.classes import fit_temperature
 from obygaze_models.estimators.registry import ESTIMATORS, make_estimator
-from obygaze_models.experiments.fit import FitMemo, predict_rows
+from obygaze_models.experiments.fit import predict_rows
 from tests.kit.clips import small_clips
 from tests.kit.fits import fit_on
 from tests.kit.floats import close
@@ -35,11 +35,11 @@ TRAIN, VALIDATION, TEST = (
 BOTH = np.sort(np.r_[TRAIN, VALIDATION])
 
 
-def fit(name, data=DATA, train=TRAIN, validation=VALIDATION, labels=LABELS, memo=None, **options):
+def fit(name, data=DATA, train=TRAIN, validation=VALIDATION, labels=LABELS, **options):
     negatives = options.pop("negatives", "a")
     estimator = make_estimator(name, QUICK.get(name, {}) | options)
     learner = om.Learner(estimator, negatives=negatives)
-    return fit_on(learner, data, train, validation, labels, memo)
+    return fit_on(learner, data, train, validation, labels)
 
 
 def on_test(model, data=DATA):
@@ -118,11 +118,10 @@ def test_a_film_prior_counts_the_clips_of_each_film():
 
 
 def test_heads_of_one_fold_share_their_bank():
-    memo = FitMemo()
     forest = {"head": "sklearn.ensemble:RandomForestClassifier", "head__n_estimators": 5}
 
     def model(name, **options):
-        return fit(name, memo=memo, negatives="b", **options).estimator
+        return fit(name, negatives="b", **options).estimator
 
     tree, linear, forest = model("pcbm-tree"), model("pcbm-logistic"), model("pcbm-tree", **forest)
     assert tree.bank_ is linear.bank_ is forest.bank_

@@ -82,10 +82,10 @@ def no_training(data, monkeypatch):  # models of the data are trained before
     def plan_fit(*_, **__):
         raise Planned
 
-    def load_fits(plan, folder, memo, **_):
+    def load_fits(plan, folder, **_):
         for planned in plan.fits():
             with suppress(Planned):
-                running.make_fit(plan, folder, memo, planned)
+                running.make_fit(plan, folder, planned)
         raise Planned
 
     monkeypatch.setattr(running, "fit_fold", plan_fit)

@@ -15,10 +15,9 @@ def fit_on(
     train: Any,
     validation: Any,
     labels: Any,
-    memo: Any = None,
 ) -> om.Model:
     """Return the model of these labels, which are classes from 0, or -1."""
     names = [f"level:{code}" for code in range(int(labels.max()) + 1)]
     task = Task("task", "task", tuple(Class(name, name, name) for name in names))
     fold = Fold(0, "fold", 0, train, validation, {})
-    return fit_fold(replace(data, labels={task: labels}), task, learner, fold, memo=memo)
+    return fit_fold(replace(data, labels={task: labels}), task, learner, fold)

@@ -20,7 +20,6 @@ from obygaze_features.common.package import need, obygaze_version, reference_jso
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.run_warning import RunWarning, origin_warnings, unique_warnings
 from obygaze_models.experiments.experiment import Experiment
-from obygaze_models.experiments.fit import FitMemo
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.results.run import Run, load_run
 from obygaze_models.studies.reproduce.concepts import (
@@ -45,8 +44,6 @@ from obygaze_models.studies.reproduce.table2 import make_table, plan_table
 MARKER = "reproduction.json"
 MAX_PROCESSES = 4
 """The maximum number of worker processes. Each has torch and features in memory."""
-_MEMO = FitMemo()
-"""The concept banks that a process keeps between runs."""
 
 TARGETS = {
     "fig2": Target("levels and concepts", make_figure2, by_protocol=False),
@@ -205,7 +202,7 @@ def _train(
 
 def make_run(experiment: Experiment, folder: Path) -> None:
     """Run an experiment, sharing concept banks with other runs of the same process."""
-    run_experiment(experiment, folder, memo=_MEMO)
+    run_experiment(experiment, folder)
 
 
 def _make(
