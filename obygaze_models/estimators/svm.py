@@ -119,10 +119,8 @@ class LinearSVMProbe(LinearClassifier):
         if isinstance(weight, Mapping):
             weight = compute_sample_weight(dict(weight), y)
         chosen = []
-        codes_apart: Sequence[int] = range(len(self.classes_))
-        if len(codes_apart) == 2:
-            codes_apart = [1]
-        for code in codes_apart:
+        first = 1 if len(self.classes_) == 2 else 0
+        for code in range(first, len(self.classes_)):
             validation = None if X_val is None else (X_val, val_codes == code)
             choice = choose_svm(
                 X,

@@ -153,8 +153,8 @@ class Plan:
             if missing:
                 return replace(fold, tests={}), [f"the {part} set has {missing}"]
 
-        tests = {test.key: fold.tests[test.key] for test in self.tasks[task]}
-        return replace(fold, tests={key: rows for key, rows in tests.items() if len(rows)}), []
+        tests = {key: rows for key, rows in fold.tests.items() if len(rows)}
+        return replace(fold, tests=tests), []
 
     def check_fits(self) -> int:
         """Return the number of fits; raise `ExperimentError` if no tested clip is of some class."""

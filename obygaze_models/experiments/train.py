@@ -55,16 +55,12 @@ def train_model(
     task = next(iter(plan.tasks))
     learner = plan.models[name]
     fold = _fold_of_all(plan, task, validate=learner.uses_validation)
-    parts = {"training": fold.train}
-    if learner.uses_validation:
-        parts["validation"] = fold.validation
-    for part, rows in parts.items():
-        missing = plan.missing(task, rows)
-        if missing:
-            raise ExperimentError(
-                f"the {part} set of {task.key} has {missing}. Label at least two clips of each "
-                "class, in different folds or films"
-            )
+    _, skips = plan.usable(task, fold, validate=learner.uses_validation)
+    for why in skips:
+        raise ExperimentError(
+            f"{task.key}: {why}. Label at least two clips of each class, in different folds or "
+            "films"
+        )
     try:
         with threadpool_limits(1):
             model = fit_fold(plan.data, task, learner, fold, name=name)

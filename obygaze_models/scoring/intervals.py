@@ -475,9 +475,8 @@ def group_columns(groups: Sequence[str]) -> tuple[Array, int]:
 
     The column of clips without a group is -1, the last column of `weigh_groups`.
     """
-    names = sorted({*groups} - {""})
-    number = {"": -1} | {name: index for index, name in enumerate(names)}
-    return np.array([number[name] for name in groups]), len(names)
+    codes, names = pd.factorize(pd.Series(groups, dtype=object).replace("", None), sort=True)
+    return codes, len(names)
 
 
 def weigh_groups(count: int) -> Array:
