@@ -72,7 +72,7 @@ def token_arrays(model, pixels, moments, by_patch=False):
     arrays = {"tokens": tokens, **max_and_mean(tokens), "native": tokens.mean(1)}
     arrays["frames"] = by_moment(tokens[:, by_patch:], moments)
     if by_patch:
-        arrays["native"] = tokens[:, 0]
+        arrays["native"] = arrays["cls"] = tokens[:, 0]
         arrays["frames"] = tokens[:, 1:].unflatten(1, (-1, moments)).mean(1)
     if hasattr(model, "classifier") and not by_patch:
         del arrays["native"]  # compared by the logits
