@@ -258,7 +258,8 @@ def test_sharing_pages_run(tour: Page, tmp_path: Path, monkeypatch: pytest.Monke
         printed = tour.run(text.replace("https://lab.example", served.url))
     assert printed.splitlines() == [
         "(2, 8, 32)", "('frame', 'feature') tt0000001", "torch.Size([8, 8, 32]) 8",
-        "torch.Size([4, 8, 32]) 4", "(12, 32) final", "3 32", "(8, 32)", "True []", "8",
+        "torch.Size([4, 8, 32]) 4", "(12, 32) final", "3 32", "(8, 32)", "[0.1, 0.9]",
+        "True []", "8",
     ]  # fmt: skip
     arguments = "import features --manifest tour/manifest -o recipe.zarr --recipe made.toml"
     result = tour.obygaze("stores", *arguments.split())

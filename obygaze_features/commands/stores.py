@@ -81,8 +81,11 @@ def finalise(store: Path, as_json: bool, **options: bool) -> None:
     """
     show(_measure(of.finalise(store, **options)), as_json)
     if not (store / PARQUET).exists():
-        remedy = f"pip install 'obygaze[remote]', obygaze stores repair {store} --reopen"
-        echo(f"{store} has no {PARQUET} for load_dataset. To add it: {remedy}", err=True)
+        echo(
+            f"{store} has no {PARQUET} for load_dataset. To add it: pip install "
+            f"'obygaze[remote]', obygaze stores repair {store} --reopen",
+            err=True,
+        )
 
 
 @stores.command("set")
@@ -273,7 +276,7 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
 @click.option(
     "--ids",
     type=PATH,
-    help="The id of each row of a matrix: a CSV file with a column id.",
+    help="The id of each row, if SOURCE has no ids: a CSV file with a column id.",
 )
 @click.option(
     "--recipe", type=PATH, help="How the features were made: TOML with backbone, "
@@ -284,8 +287,9 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
 def import_(source: Path, manifest: Path, output: Path, as_json: bool, **options: Any) -> None:
     """Make a store from features computed by other software.
 
-    SOURCE is a NumPy matrix (.npy, with --ids), an HDF5 file with ids (.h5, .hdf5), or a folder of
-    files FILM/STEM.npy or FILM/STEM.pth. Exits with code 3 if rows failed.
+    SOURCE is a matrix (.npy or .safetensors, with --ids), a Parquet or HDF5 file with ids, a
+    .safetensors file with a tensor for each id, or a folder of files FILM/STEM.npy or
+    FILM/STEM.pth. Exits with code 3 if rows failed.
 
     \b
     Example:

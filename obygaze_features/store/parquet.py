@@ -22,9 +22,12 @@ def write_parquet(path: Path, store: Store) -> None:
 
     def read(part: slice) -> Any:
         ids = store.ids[part]
-        columns: dict[str, Any] = {"id": ids, "film": store.items.films[part]}
-        columns["start"] = store.items.starts[part]
-        columns["end"] = store.items.ends[part]
+        columns: dict[str, Any] = {
+            "id": ids,
+            "film": store.items.films[part],
+            "start": store.items.starts[part],
+            "end": store.items.ends[part],
+        }
         for spec in specs:
             values = store.read(spec.name, ids, missing="nan")
             columns[spec.name] = pa.FixedSizeListArray.from_arrays(values.ravel(), *spec.shape)
@@ -32,7 +35,8 @@ def write_parquet(path: Path, store: Store) -> None:
         return pa.table(columns)
 
     step = max(1, PART_BYTES // (1 + sum(spec.row_bytes for spec in specs)))
-    options = {"compression": "zstd", "use_dictionary": False}  # no two vectors are equal
-    with parquet.ParquetWriter(path, read(slice(1)).schema, **options) as writer:
+    schema = read(slice(1)).schema
+    # Without dictionaries, as no two vectors are equal.
+    with parquet.ParquetWriter(path, schema, compression="zstd", use_dictionary=False) as writer:
         for first in progress(range(0, len(store), step), f"Writing {path.name}", unit="part"):
             writer.write_table(read(slice(first, first + step)))

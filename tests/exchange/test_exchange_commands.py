@@ -23,7 +23,7 @@ SLIPS = [
     (2, "export toy.zarr -o output.csv", "output.csv: the file's name must end in .h5 or .hdf5"),
     (1, "import empty", "no item can be read (40 tried)", "name its file tt1/tt1-000.npy"),
     (1, "import features -o toy.zarr", "toy.zarr already exists", "--overwrite"),
-    (2, "import X.npy", "X.npy: import", "with ids (--ids)"),
+    (2, "import X.npy", "X.npy has no ids", "--ids"),
     (1, "import objects.npy --ids manifest/items.csv", "objects.npy cannot be read as NumPy"),
     (1, "import flat.npy --ids manifest/items.csv", "a row per id", "(40,)"),
     (2, "import features --recipe key.toml", "key.toml", "unknown field `precison`"),

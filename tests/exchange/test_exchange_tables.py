@@ -1,0 +1,123 @@
+"""Imports of DataFrames, arrays in memory, Parquet and safetensors."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors.numpy import save_file
+
+import obygaze_features as of
+from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.store import sources
+from tests.kit.store import numbers, plain_manifest
+
+pytestmark = pytest.mark.filterwarnings("ignore::obygaze_features.store.imports.FailedRows")
+N, D = 40, 6
+MANIFEST = plain_manifest(N)
+ROWS = numbers(N, (D,), "float32")
+NAMES = list("abcdef")
+#: All items but one, in another order than the manifest's.
+ORDER = np.random.default_rng(0).permutation(N)[: N - 1]
+IDS = [MANIFEST.ids[row] for row in ORDER]
+FRAME = pd.DataFrame(ROWS[ORDER], pd.Index(IDS, name="id"), NAMES)
+WIDE = np.hstack([ROWS, ROWS])
+LISTS = FRAME[[]].assign(film="x", year=2000, wide=[*WIDE[ORDER]], native=[*ROWS[ORDER]])
+
+
+def bring(source, tmp_path, **options):
+    return of.import_features(source, MANIFEST, tmp_path / "made.zarr", overwrite=True, **options)
+
+
+def check(store, rows=ROWS, array="native", columns=None):
+    values = store.read(array, IDS)
+    np.testing.assert_array_equal(values, rows[ORDER])
+    assert values.dtype == rows.dtype
+    [missing] = set(MANIFEST.ids) - set(IDS)
+    assert store.failures.keys() == {missing}
+    assert "its id has no row" in store.failures[missing]
+    assert store.to_pandas(array).columns.tolist() == (columns or [*range(rows[0].size)])
+
+
+def test_a_frame_or_an_array_in_memory_becomes_a_store(tmp_path):
+    check(bring(FRAME, tmp_path), columns=NAMES)
+    check(bring(FRAME.reset_index(), tmp_path), columns=NAMES)
+    check(bring(FRAME.set_axis(range(D), axis=1).assign(film="x"), tmp_path))
+    check(bring(ROWS[ORDER], tmp_path, ids=IDS))
+    check(bring(ROWS[ORDER], tmp_path, ids=FRAME.index, columns=NAMES), columns=NAMES)
+    cubes = ROWS.reshape(N, 2, 3)
+    store = bring({"native": FRAME, "frames": cubes[ORDER]}, tmp_path, ids=IDS)
+    np.testing.assert_array_equal(store.read("frames", IDS), cubes[ORDER])
+    # What a store gives, it takes.
+    again = of.import_features(store.to_pandas(), MANIFEST, tmp_path / "again.zarr")
+    check(again, columns=NAMES)
+
+
+@pytest.mark.parametrize("index", [False, True])
+def test_parquet_has_a_list_or_a_column_per_feature(tmp_path, index):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "x.parquet"
+    (FRAME if index else FRAME.reset_index()).to_parquet(path)
+    check(bring(path, tmp_path), columns=NAMES)
+    (LISTS if index else LISTS.reset_index()).to_parquet(path)
+    store = bring(path, tmp_path)
+    check(store)
+    np.testing.assert_array_equal(store.read("wide", IDS), WIDE[ORDER])
+    final = of.finalise(store)
+    again = of.import_features(final.path / "native.parquet", MANIFEST, tmp_path / "again.zarr")
+    np.testing.assert_array_equal(again.read("wide", IDS), WIDE[ORDER])
+
+
+def test_safetensors_have_a_tensor_per_array_or_per_id(tmp_path):
+    path = tmp_path / "x.safetensors"
+    save_file({"native": ROWS[ORDER], "half": ROWS[ORDER].astype("float16")}, path)
+    store = bring(path, tmp_path, ids=IDS)
+    check(store)
+    check(store, ROWS.astype("float16"), "half")
+    # As a network returns them, one at a time.
+    save_file({name: ROWS[[row]] for name, row in zip(IDS, ORDER, strict=True)}, path)
+    check(bring(path, tmp_path))
+    check(bring({"max": path}, tmp_path), array="max")
+    tensors = {"tt000": ROWS[0], "tt001": ROWS[1][:2], "tt002": ROWS[2].astype("float64")}
+    save_file(tensors, path)
+    failures = bring(path, tmp_path).failures
+    assert "(2,)" in failures["tt001"]
+    assert "float64" in failures["tt002"]
+
+
+def parquet(**columns):
+    def write(path):
+        pd.DataFrame(columns).to_parquet(path.with_suffix(".parquet"))
+        return path.with_suffix(".parquet")
+
+    return write
+
+
+def text(suffix):
+    def write(path):
+        path.with_suffix(suffix).write_text("no")
+        return path.with_suffix(suffix)
+
+    return write
+
+
+@pytest.mark.parametrize(("write", "ids", "fact"), [
+    (lambda _: ROWS, None, r"native has no ids; pass .*ids="),
+    (lambda _: ROWS, IDS, r"native needs 2 or more axes .*ids: 39; shape: \(40, 6\)"),
+    (lambda _: FRAME["a"], IDS, r"2 or more axes .*shape: \(39,\)"),
+    (lambda _: FRAME.astype(str), None, r"2 or more axes .*shape: \(39, 0\)"),
+    (lambda _: FRAME.set_axis(["x"] * 39), None, "has several rows for 'x'"),
+    (lambda _: FRAME.reset_index(drop=True), None, "its id has no row"),
+    (lambda _: FRAME.astype(complex), None, "got complex128"),
+    (parquet(id=["tt000", "tt001"], x=[[1.0, 2.0], [1.0]]), None, "x.parquet .*same shape"),
+    (parquet(id=["tt000", "tt001"], x=[[1.0, 2.0], None]), None, "x.parquet .*same shape"),
+    (parquet(id=["tt000"], x=["word"]), None, r"x.parquet needs 2 or more axes"),
+    (parquet(id=["tt000"], x=[[1.0] * 21]), None, r"x.parquet .*it has 22 values; save them as"),
+    (text(".parquet"), None, "x.parquet cannot be read"),
+    (text(".safetensors"), None, "x.safetensors cannot be read"),
+    (text(".pkl"), IDS, "x.pkl: import .npy, .parquet, .safetensors"),
+])  # fmt: skip
+def test_what_cannot_be_read_says_what_to_do(tmp_path, monkeypatch, write, ids, fact):
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr(sources, "MAX_VALUES", 21)
+    with pytest.raises((StoreError, UsageError), match=fact):
+        bring(write(tmp_path / "x"), tmp_path, ids=ids)
+    assert not (tmp_path / "made.zarr").exists()
