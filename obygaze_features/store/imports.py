@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import numpy as np
@@ -23,7 +23,7 @@ from obygaze_features.errors import ObygazeError, StoreError, UsageError, transl
 from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import ArraySpec, Recipe, Status
 from obygaze_features.store.metadata import UNKNOWN
-from obygaze_features.store.sources import Rows, Source, open_sources
+from obygaze_features.store.sources import ArrayRows, Source, open_sources
 from obygaze_features.store.store import PART_BYTES, Store, open_store
 from obygaze_features.store.writer import (
     Done,
@@ -36,12 +36,24 @@ from obygaze_features.store.writer import (
 )
 
 if TYPE_CHECKING:
-    from obygaze_features.manifests.manifest import Manifest
+    from obygaze_features.items.items import Items
 
 MAX_ROWS_READ = 4096
 """The maximum number of rows that are imported at a time."""
 MAX_REASON = 200
 """The maximum length of the reason why a row cannot be read."""
+
+
+class Listing(Protocol):
+    """A manifest: its items, and what a store says about them."""
+
+    @property
+    def items(self) -> Items:
+        """The items of the store."""
+
+    @property
+    def about(self) -> Mapping[str, str]:
+        """The name, the licence and the citation."""
 
 
 class FailedRows(UserWarning):
@@ -56,7 +68,7 @@ class _Recipe(msgspec.Struct, forbid_unknown_fields=True):
 
 def import_features(
     source: Source,
-    manifest: Manifest,
+    manifest: Listing,
     output: Path | str,
     *,
     ids: Path | str | Iterable[str] | None = None,
@@ -100,10 +112,11 @@ def import_features(
     output = require_store_name(Path(output))
     stated = read_recipe(recipe, backbone)
 
-    sources = open_sources(source, manifest, ids)
+    items = manifest.items
+    sources = open_sources(source, items, ids)
     specs = []
     for name, rows in sources.items():
-        first = _read_first(rows, manifest)
+        first = _read_first(rows, items)
         dtype = str(first.dtype)
         names = tuple(columns or rows.columns)
         specs.append(ArraySpec(name, first.shape, dtype, "imported", rows.padded, names))
@@ -111,47 +124,47 @@ def import_features(
 
     row_bytes = sum(spec.row_bytes for spec in specs) or 1
     block_rows = min(max(1, PART_BYTES // row_bytes), MAX_ROWS_READ)
-    attributes = first_attributes(manifest.items, stated, manifest.about, block_rows)
-    with new_store(output, attributes, manifest.items, {}, overwrite=overwrite) as store:
+    attributes = first_attributes(items, stated, manifest.about, block_rows)
+    with new_store(output, attributes, items, {}, overwrite=overwrite) as store:
         append_to_log(store.path, "imported")
         for block in progress(range(store.blocks), "Importing", unit="block"):
             outcomes = []
             for row in store.rows_of_block(block):
-                outcomes.append(check_row(store, _read_item(manifest.ids[row], sources, specs)))
+                outcomes.append(check_row(store, _read_item(items.ids[row], sources, specs)))
             commit_block(store, block, outcomes, sync=False)
     imported = open_store(output)
     if imported.failures:
-        item_id, reason = next(iter(imported.failures.items()))
+        id_, reason = next(iter(imported.failures.items()))
         warnings.warn(
             f"{output}: {len(imported.failures):,} of {len(imported):,} rows failed, such as "
-            f"{item_id}: {reason}",
+            f"{id_}: {reason}",
             FailedRows,
             stacklevel=2,
         )
     return imported
 
 
-def _read_first(rows: Rows, manifest: Manifest) -> NDArray[Any]:
+def _read_first(rows: ArrayRows, items: Items) -> NDArray[Any]:
     """Return the first row that can be read; raise `StoreError` if there is none."""
     example = ""
-    for item_id in manifest.ids:
+    for id_ in items.ids:
         try:
-            return to_storable(rows.read(item_id))
+            return to_storable(rows.read(id_))
         except (ObygazeError, LookupError, OSError) as problem:
             example = example or str(problem)
-    raise StoreError(rows.path, f": no item can be read ({len(manifest)} tried): {example}")
+    raise StoreError(rows.path, f": no item can be read ({len(items)} tried): {example}")
 
 
 def _read_item(
-    item_id: str,
-    sources: Mapping[str, Rows],
+    id_: str,
+    sources: Mapping[str, ArrayRows],
     specs: Iterable[ArraySpec],
 ) -> Done | Failed:
     """Read an item's row of each array; a missing or damaged row is a failure."""
     values = {}
     for spec in specs:
         try:
-            row = sources[spec.name].read(item_id)
+            row = sources[spec.name].read(id_)
             if row.dtype != spec.dtype:
                 row = to_storable(row)
             if row.shape != spec.shape or row.dtype != spec.dtype:
@@ -166,7 +179,7 @@ def _read_item(
         if (spec.without_padding(row) == spec.fill).any():
             raise StoreError(
                 sources[spec.name].path,
-                f": {item_id} has the integer -1 in {spec.name}, which marks what is missing. "
+                f": {id_} has the integer -1 in {spec.name}, which marks what is missing. "
                 "Import floats: X.astype(np.float32)",
             )
         values[spec.name] = row

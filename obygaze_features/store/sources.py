@@ -27,7 +27,7 @@ from obygaze_features.items.media import MediaFolder, id_of_name
 from obygaze_features.store import format as fmt
 
 if TYPE_CHECKING:
-    from obygaze_features.manifests.manifest import Manifest
+    from obygaze_features.items.items import Items
 
 Source = Any
 """A path, an array, a DataFrame with ids as its index, or a mapping of these by array name."""
@@ -43,7 +43,7 @@ MAX_VALUES = 2**30
 
 
 @dataclass(frozen=True)
-class Rows:
+class ArrayRows:
     """The rows of one array.
 
     Parameters
@@ -67,9 +67,9 @@ class Rows:
 
 def open_sources(
     source: Source,
-    manifest: Manifest,
+    items: Items,
     ids: Path | str | Iterable[object] | None,
-) -> dict[str, Rows]:
+) -> dict[str, ArrayRows]:
     """Open a source, or several; return the rows of each array."""
     if not isinstance(source, Mapping):
         source = {"native": source}
@@ -81,39 +81,39 @@ def open_sources(
     if ids is not None:
         ids = list(ids)
 
-    sources: dict[str, Rows] = {}
+    sources: dict[str, ArrayRows] = {}
     for name, values in source.items():
         path = Path(name)
         if isinstance(values, Path | str):
             path = values = Path(values)
             if path.is_dir() and ids is None:
-                sources[name] = _open_folder(path, name, manifest)
+                sources[name] = _open_folder(path, name, items)
                 continue
         with translate(StoreError, path, "cannot be read ({})"):
             matrices, names = _read_source(values, name, ids is None)
         names = ids or names
         if names is None:
             raise UsageError(f"{path} has no ids; pass the id of each row (ids=, --ids)")
-        sources |= _find_rows(path, matrices, _match_ids(manifest, names, films))
+        sources |= _find_rows(path, matrices, _match_ids(items, names, films))
     return sources
 
 
-def _match_ids(manifest: Manifest, names: Iterable[object], films: Iterable[str]) -> list[str]:
-    """Return ids; names that the manifest lacks are changed as in the import of a table."""
+def _match_ids(items: Items, names: Iterable[object], films: Iterable[str]) -> list[str]:
+    """Return ids; names that the items lack are changed as in the import of a table."""
     ids = []
     for name, film in zip(map(str, names), films, strict=False):
-        if name not in manifest.items.row_of:
+        if name not in items.row_of:
             name = id_of_name(name, film)
         ids.append(name)
     return ids
 
 
-def _find_rows(path: Path, matrices: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Rows]:
+def _find_rows(path: Path, matrices: Mapping[str, Any], ids: Sequence[str]) -> dict[str, ArrayRows]:
     """Return the rows of the arrays that have a row per id, and leave other arrays out."""
     row_of: dict[str, int] = {}
-    for row, item_id in enumerate(ids):
-        if row_of.setdefault(item_id, row) != row:
-            raise StoreError(path, f"has several rows for {shorten(item_id)}; keep one")
+    for row, id_ in enumerate(ids):
+        if row_of.setdefault(id_, row) != row:
+            raise StoreError(path, f"has several rows for {shorten(id_)}; keep one")
 
     sources = {}
     shape: Sequence[int] = ()
@@ -125,7 +125,7 @@ def _find_rows(path: Path, matrices: Mapping[str, Any], ids: Sequence[str]) -> d
         shape = getattr(matrix, "shape", (len(ids), 1))  # a list may have rows of several shapes
         if len(shape) > 1 and shape[0] == len(ids) and 0 not in shape:
             read = partial(_read_row, path, row_of, matrix)
-            sources[name] = Rows(path, read, padded, columns)
+            sources[name] = ArrayRows(path, read, padded, columns)
     if not sources:
         raise StoreError(
             path, f"needs 2 or more axes and a row per id (ids: {len(ids):,}; shape: {shape})"
@@ -133,10 +133,10 @@ def _find_rows(path: Path, matrices: Mapping[str, Any], ids: Sequence[str]) -> d
     return sources
 
 
-def _read_row(path: Path, row_of: Mapping[str, int], matrix: Any, item_id: str) -> NDArray[Any]:
-    if item_id not in row_of:
+def _read_row(path: Path, row_of: Mapping[str, int], matrix: Any, id_: str) -> NDArray[Any]:
+    if id_ not in row_of:
         raise LookupError(f"its id has no row in {path.name}")
-    return np.array(matrix[row_of[item_id]])
+    return np.array(matrix[row_of[id_]])
 
 
 def _read_source(source: Source, name: str, by_id: bool) -> tuple[Mapping[str, Any], Any]:
@@ -193,22 +193,22 @@ def _map_npy(path: Path, where: object) -> NDArray[Any]:
         return np.asarray(np.lib.format.open_memmap(path, mode="r"))
 
 
-def _open_folder(path: Path, name: str, manifest: Manifest) -> Rows:
+def _open_folder(path: Path, name: str, items: Items) -> ArrayRows:
     """Open a folder with one file per item; a first axis of length 1 is dropped."""
     suffix = ".npy"
     if any(path.rglob("*.pth")):
         suffix = ".pth"
-    files = _find_files(path, suffix, manifest)
+    files = _find_files(path, suffix, items)
 
-    def read(item_id: str) -> NDArray[Any]:
-        if item_id not in files:
-            film = manifest.items.films[manifest.items.row(item_id)]
-            wanted = Path(film, f"{item_id}{suffix}").as_posix()
+    def read(id_: str) -> NDArray[Any]:
+        if id_ not in files:
+            film = items.films[items.row(id_)]
+            wanted = Path(film, f"{id_}{suffix}").as_posix()
             raise LookupError(
                 f"{path.name} has no file for this item alone, or has several; "
                 f"name its file {wanted}"
             )
-        file = files[item_id]
+        file = files[id_]
         where = file.relative_to(path.parent).as_posix()
         if not file.is_file():
             raise StoreError(where, "is not a regular file")
@@ -222,7 +222,7 @@ def _open_folder(path: Path, name: str, manifest: Manifest) -> Rows:
             raise StoreError(where, "holds no row of numbers")
         return values
 
-    return Rows(path, read)
+    return ArrayRows(path, read)
 
 
 def _drop_batch(values: NDArray[Any]) -> NDArray[Any]:
@@ -232,14 +232,14 @@ def _drop_batch(values: NDArray[Any]) -> NDArray[Any]:
     return values
 
 
-def _find_files(path: Path, suffix: str, manifest: Manifest) -> dict[str, Path]:
+def _find_files(path: Path, suffix: str, items: Items) -> dict[str, Path]:
     """Return the file of each item that matches exactly one file, by id.
 
     If several items match a file, only the first of them gets it.
     """
     folder = MediaFolder(path, {suffix})
     owners: dict[Path, str] = {}
-    for item in manifest:
+    for item in items:
         matches: list[Path] = []
         if item.start is None:
             matches = folder.candidates(item)
@@ -247,7 +247,7 @@ def _find_files(path: Path, suffix: str, manifest: Manifest) -> dict[str, Path]:
             matches = folder.candidates(replace(item, media="", start=None))
         if len(matches) == 1:
             owners.setdefault(matches[0], item.id)
-    return {item_id: file for file, item_id in owners.items()}
+    return {id_: file for file, id_ in owners.items()}
 
 
 def _load_pth(path: Path, where: str, name: str) -> NDArray[Any]:
