@@ -274,7 +274,7 @@ def figure(timelines: Path, manifest: Path, film: str, output: Path, overwrite: 
     clips = of.Manifest.load(manifest)
     known = segments.by_film.keys() & clips.items.spans_by_film
     titles = {name: title for name, title in segments.titles.items() if name in known}
-    [found] = match_films(film, titles)
+    found, *_ = match_films(film, titles)
     save_figure(film_figure(segments, clips, found), output, overwrite=overwrite)
     echo(f"Wrote {output}")
 

@@ -67,12 +67,12 @@ def select_rows(
     if ids is not None:
         rows = np.unique(items.find(as_list(ids)))
     if films is not None:
-        wanted = set(find_films(films, film_titles(items)))
+        wanted = find_films(films, film_titles(items))
         rows = rows[[items.films[row] in wanted for row in rows]]
     return rows
 
 
-def find_films(names: Iterable[str], titles: Mapping[str, str]) -> list[str]:
+def find_films(names: Iterable[str], titles: Mapping[str, str]) -> set[str]:
     """Return the ids of the films with these ids or titles.
 
     A name that is no id or title may be several names separated by commas. In a name, * matches any
@@ -82,39 +82,34 @@ def find_films(names: Iterable[str], titles: Mapping[str, str]) -> list[str]:
     Examples
     --------
     >>> titles = {"tt1": "Juno (2007)", "tt2": "Girl, Interrupted", "tt3": "Titanic (1997)"}
-    >>> find_films(["juno, tt3", "girl, interrupted"], titles), find_films("*ni*", titles)
-    (['tt1', 'tt3', 'tt2'], ['tt3'])
-    >>> find_films("!juno", titles), find_films([], titles)
-    (['tt2', 'tt3'], [])
+    >>> sorted(find_films(["juno, tt3", "girl, interrupted"], titles)), find_films("*ni*", titles)
+    (['tt1', 'tt2', 'tt3'], {'tt3'})
+    >>> sorted(find_films("!juno", titles)), find_films([], titles)
+    (['tt2', 'tt3'], set())
     """
-    names = as_list(names)
-    chosen: list[str] = []
-    left_out: list[str] = []
-    for name in names:
+    chosen: set[str] = set()
+    left_out: set[str] = set()
+    for name in as_list(names):
         parts = [name]
         if not _films_called(name.removeprefix("!"), titles):
             parts = [part.strip() for part in name.split(",")]
-        for part in filter(None, parts):
+        for part in parts:
             wish = part.removeprefix("!")
-            films = match_films(wish, titles, several="*" in wish)
+            films = match_films(wish, titles)
             if part == wish:
-                chosen += films
+                chosen.update(films)
             else:
-                left_out += films
-
+                left_out.update(films)
     if left_out and not chosen:
-        chosen = list(titles)
-    remaining = [film for film in dict.fromkeys(chosen) if film not in left_out]
-    if names and not remaining:
-        raise UsageError("no film is left; name more films, or exclude fewer")
-    return remaining
+        chosen.update(titles)
+    return chosen - left_out
 
 
-def match_films(name: str, titles: Mapping[str, str], *, several: bool = False) -> list[str]:
+def match_films(name: str, titles: Mapping[str, str]) -> list[str]:
     """Return the films with this id, title or pattern, ignoring case and extra spaces.
 
-    A title's year may be left out. Raise `UsageError` if no film matches or, without `several`, if
-    more than one does.
+    A title's year may be left out. Raise `UsageError` if no film matches or, unless the name is a
+    pattern, if more than one does.
 
     Examples
     --------
@@ -125,7 +120,7 @@ def match_films(name: str, titles: Mapping[str, str], *, several: bool = False) 
     if not films:
         known = [_YEAR.sub("", title) for title in titles.values()]
         raise UsageError(unknown_name("film", name, filter(None, known)))
-    if len(films) > 1 and not several:
+    if len(films) > 1 and "*" not in name:
         raise UsageError(f"{shorten(name)} matches several films; use an id: {join_some(films)}")
     return films
 

@@ -144,7 +144,7 @@ def _read_films(source: Path, items: Items) -> tuple[dict[str, list[Line]], list
         # The stem of "Juno (2007).en.srt" is "Juno (2007)".
         stem = composed(_LANGUAGE.sub("", path.stem))
         try:
-            [film] = match_films(videos.get(stem, stem), titles)
+            film, *_ = match_films(videos.get(stem, stem), titles)
             lines = read_subtitles(path)
         except (ManifestError, UsageError) as error:
             notes.append(f"{path.name} is not used: {error}")
