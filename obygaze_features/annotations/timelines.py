@@ -266,7 +266,10 @@ class Timelines:
         return import_timelines(source, columns, films, levels=levels)
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
-        """Write the timelines to a folder, which appears only when it is complete."""
+        """Write the timelines to a folder, which appears only when it is complete.
+
+        Raises an error if they could not be read back.
+        """
         header = {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
@@ -279,6 +282,8 @@ class Timelines:
             write_text(new / HEADER, to_json(header))
             write_text(new / "segments.csv", self.to_csv())
             write_text(new / "remarks.csv", remarks_csv(self.remarks))
+            if Timelines.load(new).to_csv() != self.to_csv():
+                raise AnnotationError(new, "would be read back with other concepts or times")
 
     def to_csv(self) -> str:
         """Return the table that is saved as ``segments.csv``."""

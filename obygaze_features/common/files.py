@@ -236,6 +236,8 @@ def new_folder(
 ) -> Iterator[Path]:
     """Yield an empty folder that becomes `path` if the ``with`` block succeeds.
 
+    Errors name `path` instead of the temporary folder.
+
     Parameters
     ----------
     path
@@ -256,6 +258,9 @@ def new_folder(
         if overwrite and not allow_missing:
             _refuse_to_lose(path, temporary)
         publish_folder(temporary, path, overwrite=overwrite)
+    except ObygazeError as problem:
+        problem.args = (str(problem).replace(temporary.name, path.name),)
+        raise
     finally:
         # Remove the failed attempt, or the folder that was replaced.
         shutil.rmtree(temporary, ignore_errors=True)

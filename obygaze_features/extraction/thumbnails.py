@@ -66,7 +66,7 @@ def write_thumbnails(
     check_items(manifest)
     need("PIL.Image", extra="extract")
     media = MediaFolder(videos.resolve())
-    items = manifest.items.take(options.select(manifest).tolist())
+    items = manifest.items.take(options.select(manifest))
     missing = [item for item in items if not (folder / f"{item.id}.jpg").exists()]
     write_text(folder / NOTE, WARNING + "\n")
 
@@ -124,7 +124,7 @@ def write_label_page(
     """
     require_suffix(page, ".html")
     scheme = choose_scheme(levels) or manifest.scheme
-    items = manifest.items.take(options.select(manifest).tolist())
+    items = manifest.items.take(options.select(manifest))
     data = {
         "digest": manifest.digest,
         "scheme": scheme.to_json(),

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from obygaze_features.common.files import sha256_of_text
 from obygaze_features.common.formatting import MAX_TIME_S, join_some, shorten
@@ -228,12 +228,12 @@ class Items:
             rows.sort(key=spans.__getitem__)
         return {film: np.array(rows, np.intp) for film, rows in by_film.items()}
 
-    def take(self, rows: Sequence[int]) -> Items:
+    def take(self, rows: ArrayLike) -> Items:
         """Return the items in these rows, in this order."""
         index = np.asarray(rows, int)
         return replace(
             self,
-            **pick_rows(vars(self), rows),
+            **pick_rows(vars(self), index.tolist()),
             starts=self.starts[index],
             ends=self.ends[index],
             check=False,
@@ -281,6 +281,9 @@ class Items:
 
     def problems(self) -> Iterator[tuple[int, str]]:
         """Yield every invalid row with its problem, column by column."""
+        for name in self.extra:
+            if name != name.strip() or name in COLUMNS:
+                yield 0, f"the column {name!r} needs another name, without spaces around it"
         for row, name in _wrong_cells(self.media, MEDIA_NAME):
             yield (
                 row,

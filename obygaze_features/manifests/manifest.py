@@ -22,7 +22,7 @@ from obygaze_features.common.files import (
     write_files,
     write_text,
 )
-from obygaze_features.common.formatting import counted
+from obygaze_features.common.formatting import counted, join_some
 from obygaze_features.common.names import as_list
 from obygaze_features.common.tables import Table, parse_table, read_table, table_of_frame
 from obygaze_features.errors import ManifestError, UsageError, translate
@@ -227,17 +227,16 @@ class Manifest:
         labels
             The label set to use for `levels` and `concepts` (default: the manifest's default).
         """
-        rows = select_rows(self.items, films=films, ids=ids)
-        chosen = [self.ids[row] for row in rows]
+        rows: list[int] = select_rows(self.items, films=films, ids=ids).tolist()
         if levels is not None:
             codes = set(map(self.label_scheme(labels).level, as_list(levels)))
             level_of = self.labels(labels).level_of
-            chosen = [i for i in chosen if level_of.get(i) in codes]
+            rows = [row for row in rows if level_of.get(self.ids[row]) in codes]
         if concepts is not None:
             names = set(map(self.label_scheme(labels).concept, as_list(concepts)))
             concepts_of = self.labels(labels).concepts_of
-            chosen = [i for i in chosen if names.intersection(concepts_of.get(i, ()))]
-        items = self.items.take(self.items.find(chosen).tolist())
+            rows = [row for row in rows if names.intersection(concepts_of.get(self.ids[row], ()))]
+        items = self.items.take(rows)
 
         parts: dict[tuple[str, str], Any] = {}
         for kind, cls in PARTS.items():
@@ -416,7 +415,8 @@ class Manifest:
         """Write the whole manifest to a folder, which appears only when it is complete.
 
         If the folder already has label sets, splits or runs that this manifest lacks, `overwrite`
-        keeps them if the items are the same, and raises `OutputExists` if the items differ.
+        keeps them if the items are the same, and raises `OutputExists` if the items differ. Raises
+        `ManifestError` if the manifest could not be read back.
         """
         folder = Path(folder)
         with new_folder(folder, overwrite=overwrite, marker=HEADER) as new:
@@ -424,28 +424,23 @@ class Manifest:
             write_text(new / "items.csv", self.items.to_csv())
             for kind, part in PARTS.items():
                 for name in self._names(kind):
-                    saved = self._part(part, name)
-                    self._check(saved)
-                    _write_part(new, saved)
+                    _write_part(new, self._part(part, name))
             if folder.exists() and read_header(folder).get("digest") == self.digest:
                 for kind in PARTS:
                     for old in (folder / kind).glob("*.*"):
                         if old.is_file() and not (new / kind / old.name).exists():
                             write_bytes(new / kind / old.name, old.read_bytes())
+            for problem in check(new):
+                raise ManifestError(problem)
 
     def header(self) -> dict[str, Any]:
         """Return the contents of ``manifest.json``."""
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
-            "name": self.name,
-            "version": self.version,
-            "source": self.source,
-            "licence": self.licence,
-            "citation": self.citation,
+            **{name: getattr(self, name) for name in _Header.__struct_fields__},
             "items": len(self),
             "digest": self.digest,
-            "default_labels": self.default_labels,
             "label_scheme": self.scheme.to_json(),
         }
 
@@ -462,11 +457,10 @@ class Manifest:
         table = parse_table(path, io.StringIO(text, newline=""), required=part.REQUIRED)
         again = self._read(type(part), table, part.about).to_csv()
         if again != text:
-            lines = zip(text.splitlines(), again.splitlines(), strict=False)
-            ours, read = next(pair for pair in lines if len(set(pair)) > 1)
+            changed = sorted({*text.splitlines()} - {*again.splitlines()})
             raise ManifestError(
-                f"{path}: {ours!r} would be read back as {read!r}; pass the scheme's own codes and "
-                "names: scheme.level(text), scheme.concept(text)"
+                f"{path} would be read back otherwise ({join_some(changed, 1)}); pass the scheme's "
+                "own codes and names: scheme.level(text), scheme.concept(text)"
             )
 
     def _read(self, cls: type[P], table: Table, about: Mapping[str, Any]) -> Any:

@@ -127,7 +127,8 @@ class RunSet:
         for run in self.runs:
             train = list(filter(keep, run.train))
             validation = list(filter(keep, run.validation))
-            runs.append(Run(run.name, train, validation))
+            if train or validation:
+                runs.append(Run(run.name, train, validation))
         return RunSet(self.name, runs, self.about)
 
     def to_csv(self) -> str:

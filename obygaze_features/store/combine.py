@@ -73,7 +73,7 @@ def subset(
     rows = select_rows(store.items, ids=ids, films=films)
     if not len(rows):
         raise UsageError(f"no item of {store.where} is selected; choose other films or ids")
-    plan = Plan(store.items.take(rows.tolist()), [store], np.zeros_like(rows), rows)
+    plan = Plan(store.items.take(rows), [store], np.zeros_like(rows), rows)
     return write_plan(output, plan, store.attributes, "subset", overwrite=overwrite)
 
 

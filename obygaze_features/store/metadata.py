@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import io
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -21,7 +21,7 @@ from obygaze_features.common.files import require_folder
 from obygaze_features.errors import StoreError, errors_as, translate
 from obygaze_features.store import format as fmt
 from obygaze_features.store.files import Folder, Location, StoreFile
-from obygaze_features.store.format import ArraySpec, BlockRecord, Status
+from obygaze_features.store.format import ArraySpec
 from obygaze_features.store.shards import CHECKSUM_BYTES, ShardLayout, is_intact
 
 if TYPE_CHECKING:
@@ -149,31 +149,6 @@ def check_attributes(where: object, ours: Mapping[str, Any]) -> None:
             names = len(set(spec.columns))
             if names and (names,) != spec.shape[-1:]:
                 raise ValueError(f"distinct column names ({names}) do not fit shape {spec.shape}")
-
-
-def parse_record(
-    file: StoreFile,
-    block: int,
-    ids: Sequence[str],
-    arrays: Collection[str],
-    data: bytes,
-) -> BlockRecord:
-    """Parse a block's commit record; raise `DamagedFile` if it does not match ids or arrays."""
-    invalid = f"it is not a valid commit record of block {block} ({{}})"
-    with translate(DamagedFile, file, invalid):
-        record = BlockRecord.from_json(msgspec.json.decode(data))
-        has_shards = Status.DONE in record.status
-        done = int(Status.DONE)  # a plain number, which is far faster to compare
-        rows_of_ids = zip(ids, record.status, record.sources, strict=True)
-        failed = {id_ for id_, code, _ in rows_of_ids if code > done}
-        if (
-            record.block != block
-            or record.failures.keys() != failed
-            or record.shards.keys() != set(arrays)
-            or any((sha256 is not None) != has_shards for sha256 in record.shards.values())
-        ):
-            raise ValueError("it belongs to another block or store")
-    return record
 
 
 def _parse_table(file: StoreFile, data: bytes, columns: Sequence[str]) -> Table:

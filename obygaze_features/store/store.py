@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,7 +21,6 @@ from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.metadata import (
     DamagedFile,
     final_error,
-    parse_record,
     read_array,
     read_attributes,
     read_bytes_array,
@@ -206,11 +206,32 @@ class Store:
         records = {}
         for block, data in zip(blocks, read, strict=True):
             if data is not None:
-                rows = self.rows_of_block(block)
-                ids = self.ids[rows.start : rows.stop]
-                file = StoreFile(self.location, fmt.record_name(block))
-                records[block] = parse_record(file, block, ids, self.arrays, data)
+                records[block] = self.parse_record(block, data)
         return records
+
+    def parse_record(self, block: int, data: bytes) -> BlockRecord:
+        """Parse a block's commit record; raise `DamagedFile` if it does not match the block.
+
+        Writers check with it what they are about to write.
+        """
+        file = StoreFile(self.location, fmt.record_name(block))
+        rows = self.rows_of_block(block)
+        ids = self.ids[rows.start : rows.stop]
+        invalid = f"it is not a valid commit record of block {block} ({{}})"
+        with translate(DamagedFile, file, invalid):
+            record = BlockRecord.from_json(msgspec.json.decode(data))
+            has_shards = Status.DONE in record.status
+            done = int(Status.DONE)  # a plain number, which is far faster to compare
+            rows_of_ids = zip(ids, record.status, record.sources, strict=True)
+            failed = {id_ for id_, code, _ in rows_of_ids if code > done}
+            if (
+                record.block != block
+                or record.failures.keys() != failed
+                or record.shards.keys() != set(self.arrays)
+                or any((sha256 is not None) != has_shards for sha256 in record.shards.values())
+            ):
+                raise ValueError("it belongs to another block or store")
+        return record
 
     def rows_of_block(self, block: int) -> range:
         """Return the row numbers of a block; the last block may be shorter than the others."""

@@ -240,14 +240,15 @@ def commit_block(
     if Status.DONE in status:
         for spec in store.specs:
             shards[spec.name] = _stage(store, block, spec, outcomes, sync)
-    record = BlockRecord(block, tuple(status), tuple(sources), failures, shards)
+    data = BlockRecord(block, tuple(status), tuple(sources), failures, shards).to_bytes()
+    record = store.parse_record(block, data)
     path = store.path / fmt.record_name(block)
     if sync:
         sync_path(store.path / fmt.STAGING)
         store.location.refuse_if_changed()
-        write_bytes(path, record.to_bytes())
+        write_bytes(path, data)
     else:
-        path.write_bytes(record.to_bytes())
+        path.write_bytes(data)
     move_shards(store, record, sync=sync)
 
 

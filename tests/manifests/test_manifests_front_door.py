@@ -6,7 +6,7 @@ import pytest
 
 import obygaze_features as of
 from obygaze_features.errors import ManifestError, UnknownItem, UsageError
-from obygaze_features.manifests import LabelSet, Run, RunSet, Split
+from obygaze_features.manifests import LabelSet, Split
 from tests.kit.files import write
 
 ROWS = [
@@ -25,20 +25,15 @@ def test_parts_that_could_not_be_read_back_are_refused(table, tmp_path):
     loaded = replace(manifest, folder=tmp_path / "m")
     manifest.save(loaded.folder)
     for part, fact in [
-        (LabelSet("mine", ["c0"], ["sure"], [("Body",)]), "'c0,sure,Body'.*'c0,S,Body'"),
-        (LabelSet("mine", ["c0"], ["S"], [("Nonsense",)]), "line 2.*'Nonsense'"),
-        (LabelSet("mine", ["c0", "x"], ["S", "S"], [(), ()]), "line 3: unknown id 'x'"),
-        (LabelSet("mine", ["c0", "c0"], ["S", "S"], [(), ()]), "line 3: duplicate id 'c0'"),
-        (Split("mine", ["x"], [0]), "unknown id 'x'"),
-        (Split("mine", ["c0"], [-1]), "fold '-1'"),
-        (RunSet("mine", [Run("0", ["c0"], ["x"])]), "line 3: unknown id 'x'"),
+        (LabelSet("mine", ["c0"], ["sure"], [("Body",)]), "mine.csv .*c0,sure,Body"),
+        (Split("mine", ["c0", "x"], [0, 1]), "line 3: unknown id 'x'"),
     ]:
         for add in (manifest.with_parts, manifest.add, loaded.add):
             with pytest.raises(ManifestError, match=fact):
                 add(part)
         assert not (tmp_path / "m" / part.KIND / "mine.csv").exists()
     fewer = replace(manifest, items=manifest.items.take([0]))
-    with pytest.raises(ManifestError, match="unknown id 'c1'"):
+    with pytest.raises(ManifestError, match=f"{tmp_path}/fewer/labels/.*unknown id 'c1'"):
         fewer.save(tmp_path / "fewer")
     with pytest.raises(UsageError, match="groups or gap"):
         of.stratified(manifest, folds=2, groups="film", gap=5)

@@ -3,11 +3,7 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 import obygaze_features as of
-from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store.verify import verify
 from tests.kit import store as toys
 from tests.kit.files import refused
@@ -54,26 +50,6 @@ def test_functions_take_a_store_or_its_address(final, tmp_path):
         assert of.repair(store, reopen=True) == []
         assert not of.open_store(store).is_final
         of.finalise(store)
-
-
-def test_texts_that_a_reader_would_refuse_are_not_set(path, final):
-    texts = st.one_of(st.text(), st.none(), st.integers(), st.just("\ud800"))
-    names = st.sampled_from(["name", "licence", "citation", "license", "state", "n"])
-
-    @given(st.dictionaries(names, texts, max_size=2))
-    @settings(max_examples=30, deadline=None)
-    def check(changes):
-        for store in map(of.open_store, (path, final)):
-            expected = dict(store.attributes)
-            try:
-                of.set_texts(store, changes)
-                expected |= changes
-            except (StoreError, UsageError):
-                pass
-            assert of.open_store(store.path).attributes == expected
-            assert verify(store.path) == []
-
-    check()
 
 
 def test_edits_at_once_are_all_kept(path):

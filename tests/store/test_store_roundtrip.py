@@ -84,7 +84,6 @@ def test_padding_takes_no_space(tmp_path):
 
 
 ONES = Done({"native": np.ones(3)}, None)
-SPECS = [("ids", (3,), "float32"), ("x", (0,), "float32"), ("x", (3,), "int64")]
 
 
 def create(writer, items, recipe):
@@ -98,12 +97,6 @@ SLIPS = {
         r"native needs the shape \(3,\) \(got \(2,\)\)",
     ),
     "no items": (lambda w: create(w, plain_manifest(0).items, plain_recipe()), r"at `\$\.n`"),
-} | {
-    f"array {spec}": (
-        lambda w, s=spec: create(w, plain_manifest(2).items, plain_recipe(ArraySpec(*s, ""))),
-        spec[0],
-    )
-    for spec in SPECS
 }
 
 

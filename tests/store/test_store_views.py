@@ -81,9 +81,6 @@ def test_arrays_have_named_columns(tmp_path):
     shapes = {"native": ("item", "feature_native"), "other": ("item", "feature_3"),
               "frames": ("item", "frames_1", "feature_5")}  # fmt: skip
     assert {name: array.dims for name, array in opened(store.path).items()} == shapes
-    slip = toys.plain_recipe(ArraySpec("native", (3,), "float32", "", columns=("a", "b")))
-    with pytest.raises(StoreError, match=r"column names \(2\)"):
-        StoreWriter.create(tmp_path / "slip.zarr", items, slip)
 
 
 def test_a_dataset_gives_the_rows_asked_for(path):
