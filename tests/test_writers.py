@@ -81,7 +81,7 @@ def items(draw):
     for number in range(size):
         span = draw(st.one_of(st.just((None, None)), SPAN))
         kind = draw(st.sampled_from(["clip", "image", "text"]))
-        film, media, id_ = draw(NAME), draw(NAME), draw(mostly(f"i{number}"))
+        film, media, id_ = draw(NAME), draw(NAME), draw(mostly(f"i{number}", f"A.b-_+{number}"))
         rows.append(Item(id_, kind, film, media, draw(TEXT), *span))
     names = mostly("x", "y z", odd=st.one_of(KEY, st.sampled_from(["film", " x", "\x85"])))
     return Items.of(rows, draw(st.dictionaries(names, columns(TEXT, size), max_size=1)))

@@ -3,18 +3,14 @@
 import hashlib
 import json
 import sys
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import obygaze_features as of
 from obygaze_features.errors import ManifestError
 from obygaze_features.items.media import locate
-from obygaze_features.manifests import Item, Items, LabelSet, Manifest, Split, obygaze_scheme
+from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.manifests.manifest import check
 from tests.kit.files import refused, touch, write
 from tests.kit.floats import close
@@ -136,55 +132,6 @@ def test_accents_match_however_they_are_encoded(obygaze, tmp_path):
     touch(tmp_path / "videos", f"{separated}/{composed}/{separated}.mp4")
     touch(tmp_path / "videos", f"{separated}/{composed}/{separated}.avi")
     check_files(obygaze, tmp_path, "/".join([composed] * 3) + ".mp4")
-
-
-IDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,20}(\.[a-z0-9]{1,3})?", fullmatch=True)
-NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\\\r\n\0"), max_size=20).filter(
-    lambda name: name not in (".", "..")
-)
-SPANS = st.none() | st.tuples(st.integers(0, 10**10), st.integers(3, 10**9)).map(
-    lambda span: (span[0] / 1e6, (span[0] + span[1]) / 1e6)
-)
-
-
-@st.composite
-def items(draw):
-    ids = draw(st.lists(IDS, unique_by=str.lower, min_size=1, max_size=12))
-    result = []
-    for identifier in ids:
-        kind = draw(st.sampled_from(["clip", "image", "text"]))
-        start, end = draw(SPANS) or (None, None)
-        text = draw(st.text(st.characters(codec="utf-8"), max_size=30)) if kind == "text" else ""
-        text = text.replace("\x00", "")
-        result.append(Item(identifier, kind, draw(NAMES), draw(NAMES), text, start, end))
-    return result
-
-
-@given(items(), st.data())
-def test_a_manifest_survives_saving(clips, data):
-    scheme = obygaze_scheme()
-    ids = [item.id for item in clips]
-    labelled = data.draw(st.lists(st.sampled_from(ids), unique=True))
-    levels = [data.draw(st.sampled_from(scheme.codes)) for _ in labelled]
-    concepts = [
-        scheme.in_order(data.draw(st.lists(st.sampled_from(scheme.concept_names))))
-        for _ in labelled
-    ]
-    folds = [data.draw(st.integers(0, 9)) for _ in labelled]
-    extra = {"note": [data.draw(NAMES) for _ in ids]}
-    manifest = Manifest("any", Items.of(clips, extra), scheme).with_parts(
-        LabelSet("some", labelled, levels, concepts), Split("folds", labelled, folds)
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        manifest.save(Path(folder, "m"))
-        back = Manifest.load(Path(folder, "m"))
-        assert list(back) == clips
-        assert back.items.extra == extra
-        assert (back.digest, back.scheme) == (manifest.digest, scheme)
-        labels = back.labels()
-        assert (labels.ids, labels.levels, labels.concepts) == (labelled, levels, concepts)
-        assert back.split("folds").fold_of == dict(zip(labelled, folds, strict=True))
-        assert Path(folder, "m", "items.csv").read_bytes() == back.items.to_csv().encode()
 
 
 CLIPS = [Item("a-001", film="a", media="one.mp4"), Item("a-002", film="a", start=1.5, end=2.25)]
