@@ -36,7 +36,9 @@ def test_public_names_are_documented(package):
 
 def error_classes() -> Iterator[type[of.ObygazeError]]:
     """Return every subclass of `ObygazeError`, in any file."""
-    root, bases, homes = Path(of.__file__).parents[1], {}, {}
+    root = Path(of.__file__).parents[1]
+    bases = {}
+    homes = {}
     for path in root.glob("obygaze_*/**/*.py"):
         for name, parents in re.findall(r"^ *class (\w+)\((.*)\):", path.read_text(), re.MULTILINE):
             bases[name] = set(parents.split(", "))
@@ -57,7 +59,8 @@ def test_every_error_survives_pickling():
     from obygaze_features.store.files import Location, StoreFile
 
     remote = Location()
-    remote.where, remote.lock = "https://x.org/toy.zarr", threading.Lock()
+    remote.where = "https://x.org/toy.zarr"
+    remote.lock = threading.Lock()
     places = Path("film.mp4"), StoreFile(remote, "zarr.json")
     kinds = list(error_classes())
     assert len(kinds) > 14

@@ -119,7 +119,8 @@ def timelines(draw):
     segments = set()
     for _ in range(draw(st.integers(1, 10))):
         start, end = sorted(draw(st.lists(times, min_size=2, max_size=2, unique=True)))
-        film, annotator = draw(st.sampled_from("fg")), draw(st.sampled_from("ab"))
+        film = draw(st.sampled_from("fg"))
+        annotator = draw(st.sampled_from("ab"))
         level = draw(st.sampled_from(scheme.codes))
         names = scheme.in_order(draw(st.sets(st.sampled_from(scheme.concept_names))))
         segments.add(Segment(film, annotator, start, end, level, names, draw(TEXTS)))

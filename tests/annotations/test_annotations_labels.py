@@ -100,7 +100,8 @@ def test_new_concepts_join_the_manifests_scheme(annotations, timelines, spans):
 
 
 def test_user_errors_are_one_line(obygaze, timelines, spans, tmp_path):
-    project, new = ("annotations", "project", timelines, "--grid"), ("-o", tmp_path / "new")
+    project = ("annotations", "project", timelines, "--grid")
+    new = ("-o", tmp_path / "new")
     for options, fact in (
         (["60"], "is not a manifest on disk; pass a folder (-o MANIFEST)"),
         (["60", *new, "--threshold", "1.5"], "a share above 0 and at most 1 (got 1.5)"),

@@ -70,7 +70,8 @@ def test_a_checkpoint_of_the_wrong_shape_is_one_line(copy, slip):
 
 @pytest.mark.parametrize("name", ["tiny-vivit", "tiny-xclip-lsmdc"])
 def test_a_hostile_pickle_runs_no_code(copy, tmp_path, name):
-    folder, bomb = copy(name), Malice(tmp_path / "trace")
+    folder = copy(name)
+    bomb = Malice(tmp_path / "trace")
     if name == "tiny-xclip-lsmdc":
         edit_weights(folder, lambda state: state.update(bomb=bomb))
     else:

@@ -111,7 +111,8 @@ def serve_hub(tmp_path: Path) -> Iterator[Callable[[Path], Served]]:
             tag = hashlib.sha256((served.folder / path[1:]).read_bytes()).hexdigest()
             return {"X-Repo-Commit": COMMIT, "ETag": f'"{tag}"'}
 
-        served.refuse, served.about = refuse, about
+        served.refuse = refuse
+        served.about = about
         yield offer
 
 

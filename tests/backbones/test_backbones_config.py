@@ -21,7 +21,8 @@ def change(copy):
         folder = copy(name)
         config = json.loads((folder / "config.json").read_text())
         for path, value in settings.items():
-            part, keys = config, path.split("__")
+            part = config
+            keys = path.split("__")
             for key in keys[:-1]:
                 part = part[key]
             part[keys[-1]] = value

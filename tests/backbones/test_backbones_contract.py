@@ -52,7 +52,8 @@ def test_arrays_are_as_announced_and_chosen_by_name(checkpoints, name):
 def test_features_do_not_depend_on_batches_or_runs(checkpoints, name):
     backbone = of.load_backbone(checkpoints[name], "cpu")
     pixels = clips_for(backbone, 3)
-    together, again = embed(backbone, pixels), embed(backbone, pixels)
+    together = embed(backbone, pixels)
+    again = embed(backbone, pixels)
     for array, values in embed(backbone, pixels[1:2]).items():
         assert torch.equal(together[array], again[array])
         torch.testing.assert_close(together[array][1:2], values, atol=1e-5, rtol=0)

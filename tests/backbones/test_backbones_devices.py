@@ -130,7 +130,9 @@ def test_tf32_is_set_and_then_restored(caller, precision):
 
 def test_threads_of_other_precisions_do_not_mix():
     """TF32 is a switch of the whole process."""
-    entered, leave, before = threading.Event(), threading.Event(), formats()
+    entered = threading.Event()
+    leave = threading.Event()
+    before = formats()
 
     def first() -> str:
         with devices.arithmetic("cuda:0", "tf32"):

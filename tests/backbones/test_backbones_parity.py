@@ -149,7 +149,8 @@ def test_features_equal_those_of_transformers(tmp_path, case):
     model = getattr(transformers, model_name).from_pretrained(tmp_path).eval()
     arrays = [spec.name for spec in of.load_backbone(f"x={tmp_path}", "cpu").arrays]
     backbone = of.load_backbone(f"x={tmp_path}", "cpu", arrays=[*arrays, "tokens"])
-    steps, frames = backbone.clip.preprocessing, backbone.clip.sampling.frames
+    steps = backbone.clip.preprocessing
+    frames = backbone.clip.sampling.frames
     if model_name.startswith("DINOv3"):  # torchvision processors are tested elsewhere
         pixels = kit.pictures(2, frames, 3, *steps.crop)
     else:

@@ -127,7 +127,8 @@ def bilinear(picture: np.ndarray, height: int, width: int) -> np.ndarray:
 @each_size
 def test_author_preprocessing_squashes_before_the_processor(tmp_path, size, config):
     folder = checkpoint(tmp_path, config)
-    frames, rule = noise(1, *size), read_preprocessing(folder, "author")
+    frames = noise(1, *size)
+    rule = read_preprocessing(folder, "author")
     ours = resize_and_crop(torch.from_numpy(frames), rule)
     switches = {"do_rescale": False, "do_normalize": False}
     if config is VIVIT:
@@ -146,7 +147,8 @@ def test_the_clip_rule_equals_torchvision(size):
     rule = preprocess.CLIP_TORCHVISION.at(32)
     frames = noise(1, *size)
     height, width = size
-    short, long = 32, int(32 * max(size) / min(size))
+    short = 32
+    long = int(32 * max(size) / min(size))
     new = (long, short) if height <= width else (short, long)
     resized = Image.fromarray(frames[0]).resize(new, Image.Resampling.BICUBIC)
     left, top = (round((side - 32) / 2.0) for side in resized.size)

@@ -32,7 +32,9 @@ def test_sound_is_embedded_as_by_transformers(copy):
     assert isinstance(backbone.clip, SoundReader)
     rate = backbone.clip.sampling.rate
     size = round(rate * backbone.clip.sampling.window)
-    long, short, tail = 9 * size + size // 3, size // 3, size // 4
+    long = 9 * size + size // 3
+    short = size // 3
+    tail = size // 4
     starts = [[*range(0, 9 * size, size), long - size], [0], [0, tail]]
     sounds = [kit.noise(samples, samples) for samples in (long, short, size + tail)]
     together = hear(backbone, *sounds)
@@ -63,7 +65,8 @@ def test_spectrograms_equal_transformers_bit_for_bit():
     settings = {"truncation": "rand_trunc", "frequency_min": 50}
     reference = transformers.ClapFeatureExtractor(**settings)
     ours = _make_extractor(json.dumps(settings))
-    rate, key = reference.sampling_rate, reference.model_input_names[0]
+    rate = reference.sampling_rate
+    key = reference.model_input_names[0]
     sound = kit.noise(10 * rate)
     for window in (sound, 5 * sound, 1e-4 * sound, sound[: rate // 3], 0 * sound):
         with threadpool_limits(1):  # their last bits depend on the number of threads

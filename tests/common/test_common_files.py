@@ -151,13 +151,15 @@ def test_only_one_of_two_writers_creates_a_file(tmp_path, overwrite):
 
 
 def test_a_description_is_never_beside_another_file(tmp_path, monkeypatch):
-    table, about = tmp_path / "x.csv", tmp_path / "x.json"
+    table = tmp_path / "x.csv"
+    about = tmp_path / "x.json"
     files.write_files({table: "old", about: "of old"})
 
     def cut(*_: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    old, new = {"x.csv": "old", "x.json": "of old"}, {table: "new", about: "of new"}
+    old = {"x.csv": "old", "x.json": "of old"}
+    new = {table: "new", about: "of new"}
     for name, left in (("fsync", old), ("replace", {"x.csv": "old"})):
         with monkeypatch.context() as system:
             system.setattr(os, name, cut)
@@ -169,7 +171,8 @@ def test_a_description_is_never_beside_another_file(tmp_path, monkeypatch):
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_all_files_of_a_set_come_from_one_writer(tmp_path, overwrite):
-    table, about = tmp_path / "x.csv", tmp_path / "x.json"
+    table = tmp_path / "x.csv"
+    about = tmp_path / "x.json"
     start = threading.Barrier(3)
 
     def write(number: int) -> bool:

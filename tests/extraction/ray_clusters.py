@@ -32,7 +32,8 @@ def children(pid: int) -> dict[int, str]:
 
 def descendants(pid: int) -> dict[int, str]:
     """Return all descendants of a process, with their names."""
-    all_stats, pids = stats(), {pid}
+    all_stats = stats()
+    pids = {pid}
     while more := {child for child, fields in all_stats.items() if int(fields[2]) in pids} - pids:
         pids |= more
     return {child: all_stats[child][0] for child in pids - {pid}}
@@ -68,7 +69,8 @@ def stuck() -> Backbone:
 
 def _before_each_batch(act: Callable[[int], object]) -> Backbone:
     """Return a backbone that acts before each batch, given the number of clips so far."""
-    backbone, sizes = load_backbone("tiny-xclip", "cpu"), list[int]()
+    backbone = load_backbone("tiny-xclip", "cpu")
+    sizes = list[int]()
 
     def encode(pixels: Any, present: Any, names: Any) -> Any:
         sizes.append(len(pixels))

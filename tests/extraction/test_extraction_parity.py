@@ -27,9 +27,11 @@ def test_a_store_holds_the_features_of_its_frames(films, tmp_path, name):
     backbone = of.load_backbone(weights, "cpu", arrays=[*names, "tokens"])
     of.extract(clips("clip0.mp4", "clip5.mp4"), films, backbone, tmp_path)
     store = of.open_store(tmp_path / f"{name}.zarr")
-    count, preprocessing = backbone.clip.sampling.frames, backbone.clip.preprocessing
+    count = backbone.clip.sampling.frames
+    preprocessing = backbone.clip.preprocessing
     for clip in ("clip0", "clip5"):
-        oracle, row = everything(films / f"{clip}.mp4"), store[clip]
+        oracle = everything(films / f"{clip}.mp4")
+        row = store[clip]
         numbers = [int(i * len(oracle) / count) for i in range(count)]
         assert row["frame_index"].tolist() == numbers
         np.testing.assert_allclose(row["frame_time"], np.array(numbers) / 24, atol=1e-3)

@@ -172,6 +172,7 @@ def test_a_signal_ends_the_run(cluster, manifest, films, whole_store, tmp_path, 
     store = of.open_store(tmp_path / "tiny.zarr")
     assert store.status.tolist() == [1] * 32 + [0] * 38
     of.extract(manifest, films, SLOW, tmp_path)
-    left, right = of.open_store(store.path), of.open_store(whole_store)
+    left = of.open_store(store.path)
+    right = of.open_store(whole_store)
     for name in left.arrays:
         np.testing.assert_array_equal(left.read(name), right.read(name))

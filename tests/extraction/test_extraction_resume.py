@@ -55,7 +55,8 @@ def test_an_interrupted_run_resumes_to_the_same_store(
     clips = [of.extract(manifest, films, tiny, tmp_path, **option).clips for option in options]
     assert clips == ([6, 8] if blocks == 3 else [14, 0])
     assert len(list((store / "blocks").iterdir())) == blocks
-    left, right = of.open_store(store), of.open_store(whole_store)
+    left = of.open_store(store)
+    right = of.open_store(whole_store)
     for name in left.arrays:
         np.testing.assert_array_equal(left.read(name), right.read(name))  # equal batches
     if blocks == 3:

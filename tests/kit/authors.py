@@ -94,10 +94,13 @@ def annotated_clips(chance: np.random.Generator, scale: int = 1) -> list[Row]:
     without = range(first, first + size)
     others = [at for at, label in enumerate(labels) if label != "Sure" and at not in without]
     for row, at in zip((row for row in without if labels[row] == "Sure"), others, strict=False):
-        labels[row], labels[at] = labels[at], labels[row]
+        moved = labels[row]
+        labels[row] = labels[at]
+        labels[at] = moved
     rows: list[Row] = []
     for idx, label in enumerate(labels):
-        film, scene = FILMS[idx // size], idx % size + 1
+        film = FILMS[idx // size]
+        scene = idx % size + 1
         video = idx % 24 != 1  # one clip in 24 names no file
         clip = f"{film}scene-{scene:03d}.ss-{4 * scene:04d}.es-{4 * scene + 3:04d}"
         suffix = ("avi", "mkv", "mp4")[idx // (4 * size)]
@@ -183,11 +186,13 @@ def released_runs(split: list[Row]) -> dict[str, dict[str, list[str]]]:
 
 def write_mobygaze(folder: Path, chance: np.random.Generator) -> None:
     """Write two annotators' segments of each film, end to end, cut at different times."""
-    lines, names = [MOBYGAZE_HEADER], {"Clothes": "Clothing", "Type of plan": "Type of shot"}
+    lines = [MOBYGAZE_HEADER]
+    names = {"Clothes": "Clothing", "Type of plan": "Type of shot"}
     spelled = [" ".join(names.get(name, name).split()) for name in (*VISUAL, *HEARD)]
     for number, (film, title, rate, seconds) in enumerate(MOBYGAZE):
         for annotator, length in zip(("annotator1", "annotator2"), seconds, strict=True):
-            frame, last = 0, int(length * float(rate))
+            frame = 0
+            last = int(length * float(rate))
             while frame < last:
                 level = int(chance.choice(4, p=[0.4, 0.3, 0.1, 0.2]))
                 label = ("Easy Negative", "Hard Negative", "Not Sure", "Sure")[level]
@@ -276,7 +281,8 @@ def make_dataset(
             for level, names in zip(labels.levels, labels.concepts, strict=True)
         ]
     )
-    chance, stores = np.random.default_rng(3), {}
+    chance = np.random.default_rng(3)
+    stores = {}
     for (name, (arrays, backbone)), width in zip(STORES.items(), widths, strict=True):
         recipe = Recipe(
             name=name,

@@ -97,7 +97,8 @@ def write_pictures(
         odd = stream.height % 2 or stream.width % 2
         # x264 halves the colours of even sizes only.
         stream.pix_fmt = "yuv444p" if odd and codec == "libx264" else "yuv420p"
-        stream.gop_size, stream.max_b_frames = gop, b_frames
+        stream.gop_size = gop
+        stream.max_b_frames = b_frames
         stream.codec_context.thread_count = 1
         if variable_rate:
             stream.codec_context.time_base = Fraction(1, 1000)
@@ -107,7 +108,8 @@ def write_pictures(
         for number, rgb in enumerate(chain([first], pictures)):
             frame = av.VideoFrame.from_ndarray(rgb, format="rgb24")
             if variable_rate:
-                frame.pts, frame.time_base = tick * 1000 // rate, Fraction(1, 1000)
+                frame.pts = tick * 1000 // rate
+                frame.time_base = Fraction(1, 1000)
                 tick += 1 + number % 3
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
@@ -150,17 +152,20 @@ def copy_packets(
     Start from keyframe number `key`. The clock is 0 at the time of frame number `zero`.
     """
     with av.open(path, "w", **options) as target:
-        copy, end = None, 0
+        copy = None
+        end = 0
         for film in films:
             with av.open(film) as source:
                 stream: Any = getattr(source.streams, kind)[0]
                 copy = copy or target.add_stream_from_template(stream)
-                keys, shift = -1, end - round(zero / 24 / stream.time_base)
+                keys = -1
+                shift = end - round(zero / 24 / stream.time_base)
                 shift -= stream.start_time * (kind == "audio")
                 for packet in source.demux(stream):
                     keys += packet.is_keyframe
                     if packet.dts is not None and keys >= key:
-                        packet.pts, packet.dts = packet.pts + shift, packet.dts + shift
+                        packet.pts = packet.pts + shift
+                        packet.dts = packet.dts + shift
                         end = max(end, packet.pts + packet.duration)
                         packet.stream = copy
                         target.mux(packet)
@@ -209,7 +214,8 @@ def write_sound(
     with av.open(path, "w", **settings) as container:
         film: Any = container.add_stream("mpeg4", rate=24) if pictures else None
         if film:
-            film.width, film.height = 64, 48
+            film.width = 64
+            film.height = 48
         streams: list[Any] = []
         for number, samples in enumerate(tracks):
             layout = "mono" if samples.ndim == 1 else "stereo"
@@ -225,13 +231,15 @@ def write_sound(
             for first in range(0, len(samples), 1024):
                 plain = samples[first : first + 1024].reshape(1, -1).astype(np.float32)
                 frame = av.AudioFrame.from_ndarray(plain, format="flt", layout=layout)
-                frame.sample_rate, frame.pts = rate, first
+                frame.sample_rate = rate
+                frame.pts = first
                 frame.time_base = Fraction(1, rate)
                 frames += converter.resample(frame)
             for packet in chain(*map(stream.encode, [*frames, None])):
                 seconds = float(packet.pts * packet.time_base)
                 shift = round(sum(by for at, by in later if seconds >= at) / packet.time_base)
-                packet.pts, packet.dts = packet.pts + shift, packet.dts + shift
+                packet.pts = packet.pts + shift
+                packet.dts = packet.dts + shift
                 container.mux(packet)
         container.mux(film.encode() if film else [])
     return path
@@ -241,12 +249,14 @@ def ffmpeg_cut(
     path: Path, rate: int, start: float | None = None, end: float | None = None
 ) -> np.ndarray:
     """Return a span of a file's mono sound, or all of it, decoded and cut by FFmpeg."""
-    graph, pieces = av.filter.Graph(), list[np.ndarray]()
+    graph = av.filter.Graph()
+    pieces = list[np.ndarray]()
     shape = f"sample_fmts=flt:channel_layouts=mono:sample_rates={rate}"
     span = f"start_sample={round((start or 0) * rate)}:end_sample={round((end or 99) * rate)}"
     with av.open(path) as container:
         source = container.streams.audio[0]
-        into, cutter = graph.add_abuffer(template=source), graph.add("atrim", span)
+        into = graph.add_abuffer(template=source)
+        cutter = graph.add("atrim", span)
         ends = graph.add("aformat", shape), cutter, graph.add("abuffersink")
         graph.link_nodes(into, *ends).configure()
         with contextlib.suppress(av.EOFError):  # frames after the span are not included

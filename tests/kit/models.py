@@ -28,7 +28,9 @@ Sizes = Mapping[str, Any]
 CAPTION_WORDS = (
     "a an the on of in and man woman men women person riding holding sitting road motorcycle"
 )
-SPACE, LOW_LINE = "\u0120", "\u2581"  # a space in byte-level vocabularies, and in SigLIP's
+# a space in byte-level vocabularies, and in SigLIP's
+SPACE = "\u0120"
+LOW_LINE = "\u2581"
 SENTENCE_TOKENS = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>")
 ROBERTA_TOKENS = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
 END = "<|endoftext|>"
@@ -64,7 +66,8 @@ def write_network(
 
 
 def write_clip(folder: Path, seed: int, vision: Sizes, dim: int) -> None:
-    text, size = tiny.clip_text_config(), vision.get("image_size", 224)
+    text = tiny.clip_text_config()
+    size = vision.get("image_size", 224)
     # As in the published checkpoints, which are older than current configurations.
     processor = {"feature_extractor_type": "CLIPFeatureExtractor", "do_resize": True, "size": size,
                  "resample": 3, "do_center_crop": True, "crop_size": size, "do_normalize": True,

@@ -23,7 +23,9 @@ from obygaze_features.store import ArraySpec, Done, Recipe, StoreWriter
 
 LEVELS = {"EN": "Easy Negative", "HN": "Hard Negative", "NS": "Not Sure", "S": "Sure"}
 CONCEPTS = ("Look", "Body", "Posture")
-FILMS, SCENES = 5, 40  # the fewest films for intervals, and clips of each
+# the fewest films for intervals, and clips of each
+FILMS = 5
+SCENES = 40
 RECIPE = Recipe(
     name="toy",
     backbone={"name": "tiny", "revision": "1", "weights_sha256": "0" * 64, "config": {}},

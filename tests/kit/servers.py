@@ -79,12 +79,15 @@ def serve(folder: Path) -> Iterator[Served]:
                 return self.answer(path, 404, b"not found", {})
             with file.open("rb") as content:
                 size = content.seek(0, 2)
-                first, last, status = 0, size - 1, 200
+                first = 0
+                last = size - 1
+                status = 200
                 asked = RANGE.fullmatch(self.headers.get("Range", ""))
                 if asked and served.ranges:
                     status = 206
                     if asked[1]:
-                        first, last = int(asked[1]), min(int(asked[2] or last), last)
+                        first = int(asked[1])
+                        last = min(int(asked[2] or last), last)
                     else:
                         first = max(0, size - int(asked[2]))
                     if first > last:
@@ -133,7 +136,9 @@ def serve(folder: Path) -> Iterator[Served]:
 @contextlib.contextmanager
 def at_a_time(served: Served) -> Iterator[list[int]]:
     """Slow a server down, and yield the numbers of concurrent requests."""
-    concurrent, under_way, refuse = [], [], served.refuse
+    concurrent = []
+    under_way = []
+    refuse = served.refuse
 
     def wait(path: str) -> None:
         under_way.append(path)

@@ -208,7 +208,8 @@ def compressed(layout: dict[str, Any]) -> dict[str, Any]:
 
 def compress(path: Path) -> None:
     """Compress the chunks of a final store."""
-    store, group = open_store(path), zarr.open_group(path, mode="r+", use_consolidated=False)
+    store = open_store(path)
+    group = zarr.open_group(path, mode="r+", use_consolidated=False)
     for spec in store.specs:
         values = store.read(spec.name, missing="nan")
         layout = fmt.array_layout(

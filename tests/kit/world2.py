@@ -31,7 +31,9 @@ CONCEPTS = (
 )  # fmt: skip
 FILMS = ("2001", "A+", "tide, ebb", "=x", "1984")
 ANNOTATORS = ("anna", "bo")
-SCENES, SECONDS, FRAMES = 24, 10.0, 4
+SCENES = 24
+SECONDS = 10.0
+FRAMES = 4
 TIMED = replace(
     RECIPE, arrays=(*RECIPE.arrays, ArraySpec("frame_time", (FRAMES,), "float64", "s", padded=True))
 )

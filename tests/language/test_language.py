@@ -52,7 +52,8 @@ def pretrained(kind: type, folder: Path) -> tuple[Any, Any]:
 def token_probabilities(folder: Path, text: str) -> list[float]:
     """Return the probability of each token and of the end, one step after another."""
     model, tokenizer = pretrained(GPT2LMHeadModel, folder)
-    ids, probabilities = [tokenizer.bos_token_id], []
+    ids = [tokenizer.bos_token_id]
+    probabilities = []
     for token in [*tokenizer(text)["input_ids"], tokenizer.eos_token_id]:
         with torch.no_grad():
             logits = model(torch.tensor([ids])).logits[0, -1]
@@ -87,7 +88,8 @@ def test_mean_probabilities_equal_transformers(gpt2, monkeypatch):
     alone = [model.mean_probabilities([text])[0] for text in texts]
     assert np.divide(alone, together) == close(1, eps=1e-5)
     # One of 64 positions is the start token; longer captions have no probability.
-    longest, longer = " ".join(["a"] * 63), " ".join(["a"] * 64)
+    longest = " ".join(["a"] * 63)
+    longer = " ".join(["a"] * 64)
     first, second, _ = model.mean_probabilities([longer, longest, "a"])
     assert first is None
     assert second / np.mean(token_probabilities(gpt2, longest)) == close(1, eps=1e-5)

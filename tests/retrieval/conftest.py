@@ -13,7 +13,8 @@ from obygaze_features.manifests import Item, Items
 from obygaze_features.store import ArraySpec, Done, Failed, Recipe, Status, Store, StoreWriter
 from tests.kit.store import fill
 
-WIDTH, FRAMES = 32, 4
+WIDTH = 32
+FRAMES = 4
 TOY: Mapping[str, Any] = {
     "name": "toy", "family": "toy", "revision": None, "weights_sha256": "ab" * 32, "config": {},
 }  # fmt: skip
@@ -23,7 +24,9 @@ ARRAYS = (
     ArraySpec("tokens", (2 * FRAMES, WIDTH), "float16", "two vectors a frame", padded=True),
     ArraySpec("frame_time", (FRAMES,), "float64", "seconds", padded=True),
 )
-FAILED, PADDED, ZERO = 5, 2, 7
+FAILED = 5
+PADDED = 2
+ZERO = 7
 """The rows that failed, that ends early, and whose vector is zero."""
 
 

@@ -26,7 +26,8 @@ def maps_by_differences(name: str, folder: Path, pixels: torch.Tensor) -> tuple[
     model = KINDS[name].from_pretrained(folder).double().eval()
     texts = text_features(folder, KINDS[name].__name__, TEXTS)
     patches = slice(0, 16) if name == "tiny-siglip" else slice(1, 17)
-    push, seen = torch.zeros(32, dtype=torch.double), {}
+    push = torch.zeros(32, dtype=torch.double)
+    seen = {}
 
     def add_push(layer: Any, inputs: Any, output: torch.Tensor) -> torch.Tensor:
         seen["activations"] = output.clone()

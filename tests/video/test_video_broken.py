@@ -83,12 +83,14 @@ def test_garbage_in_the_middle_costs_the_frames_that_need_it(tmp_path, name):
     oracle = everything(path)
     with av.open(path) as container:
         places = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
-    data, chance = bytearray(path.read_bytes()), np.random.default_rng(0)
+    data = bytearray(path.read_bytes())
+    chance = np.random.default_rng(0)
     for offset, size in places[26:33]:  # all but their first few bytes
         data[offset + 4 : offset + size] = chance.bytes(size - 4)
     path.write_bytes(data)
     index = index_file(path)
-    decoded, messages = set(), {}
+    decoded = set()
+    messages = {}
     for number in range(72):
         with contextlib.suppress(VideoError):
             rgb = decode_frames(path, [number], index=index).rgb

@@ -24,7 +24,8 @@ def any_film(dice: random.Random) -> dict[str, Any]:
     """Draw a film of some kind, length, rotation and keyframe interval."""
     name = dice.choice([*KINDS])
     film = {"codec": "libx264", "options": {}, "width": dice.choice([160, 176])} | KINDS[name]
-    codec, is_loose = film["codec"], name.endswith(LOOSE)
+    codec = film["codec"]
+    is_loose = name.endswith(LOOSE)
     if codec == "libx264":
         wishes = [film["options"].get("x264-params", "open-gop=0")]
         wishes += dice.sample(X264, dice.randint(0, 3))
@@ -51,7 +52,8 @@ def is_right(path: Path, dice: random.Random, film: dict[str, Any]) -> bool:
     assert len(index) == len(oracle) == round(film["seconds"] * 24)
     for _ in range(4):
         start, end = sorted(dice.uniform(-0.1, index.times[-1] + 0.2) for _ in range(2))
-        start, end = dice.choice([None, start]), dice.choice([None, end])
+        start = dice.choice([None, start])
+        end = dice.choice([None, end])
         sampling = Sampling(dice.choice([1, 4, 8, 32]), dice.choice([None, None, 1, 5]))
         try:
             span = index.span(path, start, end)
@@ -70,7 +72,8 @@ def gives_frames(path: Path, dice: random.Random, film: dict[str, Any]) -> bool:
     """Return True if a damaged film gives frames, which need not be correct."""
     data = bytearray(path.read_bytes())
     for _ in range(dice.randint(1, 4)):
-        offset, size = dice.randrange(len(data)), dice.choice([1, 20, 400, 3000])
+        offset = dice.randrange(len(data))
+        size = dice.choice([1, 20, 400, 3000])
         piece = data[offset : offset + size]
         kind = dice.choice(["random", "zeros", "cut", "twice"])
         new = {"random": dice.randbytes(len(piece)), "zeros": bytes(len(piece)), "cut": b""}
@@ -88,7 +91,8 @@ def gives_frames(path: Path, dice: random.Random, film: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("check", [is_right, gives_frames])
 def test_300_films_at_random_give_their_frames_or_an_error(check, tmp_path, capsys):
     seed = random.randrange(10**6)
-    dice, count = random.Random(seed), 0
+    dice = random.Random(seed)
+    count = 0
     for turn in range(300):
         film = any_film(dice)
         path = tmp_path / film.pop("name")

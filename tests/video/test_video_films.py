@@ -23,8 +23,10 @@ ROWS = [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.night) fo
 
 @pytest.mark.parametrize("name", ROWS)
 def test_every_frame_has_its_number(tmp_path, name):
-    path, rotation = write(tmp_path / name), KINDS[name].get("rotation", 0)
-    oracle, ticks = upright(everything(path), rotation), []
+    path = write(tmp_path / name)
+    rotation = KINDS[name].get("rotation", 0)
+    oracle = upright(everything(path), rotation)
+    ticks = []
     index = index_file(path, tick=lambda: ticks.append(1))
     assert len(index) == 72
     assert len(ticks) >= 72  # every packet is a heartbeat
@@ -50,7 +52,8 @@ def test_every_frame_has_its_number(tmp_path, name):
 
 def test_only_needed_pieces_are_read_and_a_changed_film_refused(tmp_path):
     """A film may be damaged outside the part that is read."""
-    path, ticks = write(tmp_path / "x264.mp4", seconds=15), []
+    path = write(tmp_path / "x264.mp4", seconds=15)
+    ticks = []
     index = index_file(path)
     decode_frames(path, [350], index=index, tick=lambda: ticks.append(1))
     assert len(ticks) <= 12
@@ -73,10 +76,12 @@ def by_the_clock(times: list[float], frames: int, rate: float) -> list[int]:
 @pytest.mark.parametrize("seed", range(40))
 def test_sampling_by_rate_follows_the_clock(seed):
     dice = np.random.default_rng(seed)
-    n, fps = int(dice.integers(1, 400)), float(dice.choice([10, 23.976, 24, 25, 29.97, 60]))
+    n = int(dice.integers(1, 400))
+    fps = float(dice.choice([10, 23.976, 24, 25, 29.97, 60]))
     steps = dice.choice([1, 1, 2, 5], n) if seed % 2 else np.ones(n)
     times = np.cumsum(steps) / fps + float(dice.uniform(0, 100))
-    frames, rate = int(dice.integers(2, 20)), float(dice.choice([0.5, 1, 2, 3]))
+    frames = int(dice.integers(2, 20))
+    rate = float(dice.choice([0.5, 1, 2, 3]))
     picked = Sampling(frames, rate=rate).pick(times)
     assert picked.tolist() == by_the_clock(times.tolist(), frames, rate)
     assert len(picked) <= frames
@@ -99,7 +104,8 @@ def test_a_span_has_the_frames_shown_in_it(tmp_path, name):
     path = write(tmp_path / name)
     index = index_file(path)
     for start, end in [(None, None), (0, 1), (1, 2), (0.51, 2.04), (1.5, 4.2), (1.5, None)]:
-        low, high = -1 if start is None else start, 99 if end is None else end
+        low = -1 if start is None else start
+        high = 99 if end is None else end
         inside = (index.times >= low - 1e-6) & (index.times < high - 1e-6)
         span = index.span(path, start, end)
         assert list(span) == np.flatnonzero(inside).tolist()

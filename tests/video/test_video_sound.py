@@ -24,7 +24,8 @@ def cut(path: Path, start: float | None, end: float | None, rate: int = RATE, **
 
 def part(signal: np.ndarray, start: float | None, end: float | None, rate: int = RATE):
     """Return the samples of a span, with silence after the signal's end."""
-    first, last = round((start or 0) * rate), len(signal) if end is None else round(end * rate)
+    first = round((start or 0) * rate)
+    last = len(signal) if end is None else round(end * rate)
     return np.pad(signal, (0, max(0, last - len(signal))))[first:last].astype(np.float32)
 
 
@@ -38,7 +39,8 @@ def part(signal: np.ndarray, start: float | None, end: float | None, rate: int =
 ])  # fmt: skip
 def test_a_span_has_the_samples_written_there(tmp_path, name, codec, rate):
     """FFmpeg cuts the same samples. AAC, MP3 and Opus encoders prepend some samples."""
-    seconds, is_lossless = np.arange(5 * rate) / rate, codec in ("pcm_s16le", "flac")
+    seconds = np.arange(5 * rate) / rate
+    is_lossless = codec in ("pcm_s16le", "flac")
     sweep = 0.4 * np.sin(2 * np.pi * (300 * seconds + 120 * seconds**2))
     fading = sweep * np.minimum(1, 4 * (5 - seconds))  # the AAC decoder invents noise at an edge
     signal = np.round(fading * 32_768) / 32_768
@@ -51,7 +53,8 @@ def test_a_span_has_the_samples_written_there(tmp_path, name, codec, rate):
             samples = samples[: len(cut_by_ffmpeg)]
             near = (0 if own_rate == rate else 1e-6) if is_lossless else 1e-3
             np.testing.assert_allclose(samples[:-32], cut_by_ffmpeg[:-32], atol=near)
-        written, middle = part(signal, start, end, rate), slice(2_000, -2_000)
+        written = part(signal, start, end, rate)
+        middle = slice(2_000, -2_000)
         heard = cut(path, start, end, rate)
         if is_lossless:
             np.testing.assert_array_equal(heard, written)
@@ -63,7 +66,8 @@ def test_a_span_has_the_samples_written_there(tmp_path, name, codec, rate):
 def test_late_starts_and_gaps_are_silent(tmp_path):
     """Matroska counts milliseconds, but is exact after a gap of whole frames."""
     for name, codec, gap in (("late.mp4", "flac", 36_000), ("late.mkv", "pcm_s16le", 36 * 1024)):
-        signal, before = NOISE[: 4608 * 60], 4608 * 20
+        signal = NOISE[: 4608 * 60]
+        before = 4608 * 20
         later = [(0, 1.5), (before / RATE, gap / RATE)]
         path = write_sound(tmp_path / name, codec, signal, pictures=11, later=later)
         silences = np.zeros(72_000), np.zeros(gap)
@@ -101,7 +105,8 @@ def write_wave(path: Path, stereo: np.ndarray) -> Path:
 
 
 def test_tracks_are_chosen_and_channels_count_alike(tmp_path):
-    quiet, loud = NOISE[:RATE] / 4, NOISE[:RATE].astype(np.float32)
+    quiet = NOISE[:RATE] / 4
+    loud = NOISE[:RATE].astype(np.float32)
     path = write_sound(tmp_path / "two.mkv", "flac", quiet, loud, pictures=1)
     default, second = (decode_sound(path, 0, 1, RATE, track=track) for track in (None, 2))
     assert (default[1], second[1]) == ("1 of 2 (fra)", "2 of 2 (deu)")
@@ -118,7 +123,8 @@ def test_tracks_are_chosen_and_channels_count_alike(tmp_path):
 @pytest.mark.night
 def test_long_sound_takes_the_memory_of_what_is_returned(tmp_path):
     """The file's rate and channels do not matter."""
-    path, seen = write_wave(tmp_path / "long.wav", np.zeros(100 * RATE * 2, np.float32)), []
+    path = write_wave(tmp_path / "long.wav", np.zeros(100 * RATE * 2, np.float32))
+    seen = []
     tracemalloc.start()
     try:
         used = tracemalloc.get_traced_memory
@@ -153,7 +159,8 @@ def test_a_truncated_file_is_read_to_its_break(tmp_path, name, codec):
 
 def test_unusable_sound_is_named(tmp_path):
     """Damage matters where sound is read, but not in the first packets, which measure frames."""
-    packets, lossless = write_sound(tmp_path / "packets.mkv", "flac", NOISE), tmp_path / "x.m4a"
+    packets = write_sound(tmp_path / "packets.mkv", "flac", NOISE)
+    lossless = tmp_path / "x.m4a"
     with av.open(packets) as container:
         first = bytes(next(container.demux(audio=0)))
     packets.write_bytes(packets.read_bytes().replace(first, bytes(len(first))))
