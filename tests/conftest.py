@@ -200,10 +200,15 @@ def experiment(world: World) -> Experiment:
     from obygaze_models.experiments.experiment import Experiment
 
     return Experiment(
-        name="Sure against Hard Negatives", manifest=world.manifest, store=world.store,
-        split="ten", protocol="leak-free", positives=("S",), train_negatives=("HN",),
+        name="Sure against Hard Negatives",
+        manifest=world.manifest,
+        store=world.store,
+        split="ten",
+        protocol="leak-free",
+        positives=("S",),
+        train_negatives=("HN",),
         test_negatives=(("EN",), ("EN", "HN")),
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="session")

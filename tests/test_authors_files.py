@@ -121,8 +121,9 @@ def test_the_paper_protocol_and_labels_have_the_counts_of_the_tutorial(obygaze12
 def test_a_reproduction_has_the_published_counts(authors, tmp_path):
     dataset = make_dataset(tmp_path, authors, widths=(8, 8, 8))
     stores = {"vivit": dataset.stores["vivit"]}
-    done = om.reproduce(["table2", "fig2"], dataset.manifest, stores, tmp_path / "out",
-                        protocols=["released"])  # fmt: skip
+    done = om.reproduce(
+        ["table2", "fig2"], dataset.manifest, stores, tmp_path / "out", protocols=["released"]
+    )
 
     def values(name, title, line):
         means = {}

@@ -508,10 +508,14 @@ def test_scores_of_each_balance_are_those_on_the_page(tmp_path: Path) -> None:
     balances = ("undersample", "weights", "none")
     for balance, f1, auroc in zip(balances, stated[:3], stated[3:], strict=True):
         experiment = om.Experiment(
-            name=balance, manifest=example_path("minutes"), store=example_path("words.zarr"),
-            balance=balance, positives=("S",), train_negatives=("EN", "HN"),
+            name=balance,
+            manifest=example_path("minutes"),
+            store=example_path("words.zarr"),
+            balance=balance,
+            positives=("S",),
+            train_negatives=("EN", "HN"),
             estimators=("logistic",),
-        )  # fmt: skip
+        )
         [scores] = om.run_experiment(experiment, tmp_path / balance).model_scores
         assert (scores.within["f1"].value, scores.within["auroc"].value) == pytest.approx(
             (f1, auroc), abs=0.005

@@ -25,8 +25,10 @@ def build_site() -> Path:
     options = ["-q", "-W", "--keep-going", "-j", "auto", "-d", folder / "doctrees"]
     build = subprocess.run(
         [sys.executable, "-m", "sphinx", *options, ROOT / "docs", folder / "html"],
-        cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     assert build.returncode == 0, build.stdout + build.stderr
     return folder / "html"
 

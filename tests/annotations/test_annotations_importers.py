@@ -41,10 +41,16 @@ def test_every_row_of_mobygaze_is_imported(tmp_path):
         return float(round((int(row[column]) + frames) / Fraction(row["framerate"]), 6))
 
     expected = [
-        (row["imdb_key"], row["annotator"], time(row, "start_frame", 0), time(row, "end_frame", 1),
-         codes[row["label"]], "why" if "why" in row["comment"] else "")
+        (
+            row["imdb_key"],
+            row["annotator"],
+            time(row, "start_frame", 0),
+            time(row, "end_frame", 1),
+            codes[row["label"]],
+            "why" if "why" in row["comment"] else "",
+        )
         for row in rows
-    ]  # fmt: skip
+    ]
     actual = [(s.film, s.annotator, s.start, s.end, s.level, s.comment) for s in result.segments]
     assert actual == sorted(expected)
     assert result.films["tt0467406"] == Film("Juno (2007)")  # as everywhere

@@ -46,20 +46,6 @@ def seconds(frame, rate):
     return round(float(frame / rate), 6)
 
 
-@pytest.mark.parametrize(("short", "level"), [(0, "S"), (1, "EN")])
-@pytest.mark.parametrize("length", [5, 35, 300])
-def test_the_threshold_is_exact_to_a_frame(short, level, length):
-    rate = Fraction(24000, 1001)
-    for begin in range(7, 5000, 997):
-        end = begin + length
-        last = begin + length // 5 - short
-        marks = [((begin, last), "S", {"Look"})] if last > begin else []
-        timelines = timelines_of([*marks, ((end, end + 1), "EN", set())], rate)
-        clip = grid([(seconds(begin, rate), seconds(end, rate))])
-        [labels] = of.project(timelines, clip).label_sets
-        assert labels.levels == [level]
-
-
 RATES = st.sampled_from([Fraction(24000, 1001), Fraction(24), Fraction(25), Fraction(30000, 1001)])
 FRAMES = st.integers(0, 400)
 SPANS = st.tuples(FRAMES, st.integers(1, 120)).map(lambda span: (span[0], span[0] + span[1]))

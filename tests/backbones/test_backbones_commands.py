@@ -92,9 +92,14 @@ def serve_hub(tmp_path: Path) -> Iterator[Callable[[Path], Served]]:
         def list_files() -> None:
             files = [file for file in (small / "main").rglob("*") if file.is_file()]
             rows = [
-                {"type": "file", "oid": "0", "size": file.stat().st_size,
-                 "path": str(file.relative_to(small / "main"))} for file in files
-            ]  # fmt: skip
+                {
+                    "type": "file",
+                    "oid": "0",
+                    "size": file.stat().st_size,
+                    "path": str(file.relative_to(small / "main")),
+                }
+                for file in files
+            ]
             write(about_it / "tree" / COMMIT, json.dumps(rows))
 
         def refuse(path: str) -> tuple[int, dict[str, str]] | None:

@@ -45,10 +45,13 @@ def run_until(
     """Send a signal to a command that has written a block; return its exit code, its last lines
     and what was seen before."""
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         # Background processes of a shell ignore Ctrl-C, and their children inherit this.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as process:  # fmt: skip
+    ) as process:
         end = time.monotonic() + 600
         while not block.exists() and process.poll() is None and time.monotonic() < end:
             time.sleep(0.01)

@@ -25,9 +25,12 @@ runpy.run_module("benchmarks.gpu", run_name="__main__")
 def test_the_benchmark_runs_on_a_cpu():
     environment = {gpu.SMALL: "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     run = subprocess.run(
-        [sys.executable, "-c", GUARDED], capture_output=True, text=True, env=environment,
+        [sys.executable, "-c", GUARDED],
+        capture_output=True,
+        text=True,
+        env=environment,
         cwd=Path(__file__).resolve().parents[2],
-    )  # fmt: skip
+    )
     assert run.returncode == 0, run.stdout + run.stderr
     first, *figures = run.stdout.splitlines()
     assert first.startswith("cpu, torch ")

@@ -177,9 +177,12 @@ def test_at_a_rate_only_arrays_of_frames_are_filled(films, seen, tmp_path):
     specs = [ArraySpec(name, (3,), "float32", name) for name in ("native", "max", "cls")]
     preprocessing = of.Backbone.from_torch(small_net(), transform=shrink).clip.preprocessing
     reader = FrameReader(
-        Sampling(2), preprocessing, tuple(specs), mean_colours,
+        Sampling(2),
+        preprocessing,
+        tuple(specs),
+        mean_colours,
         embed_frames=lambda pixels: pixels.mean((2, 3)),
-    )  # fmt: skip
+    )
     lab = of.Backbone(nn.Identity(), clip=reader, name="lab")
     fast = {"sampling": "24 fps"}
     with pytest.raises(UsageError, match=r"^lab has no array 'cls'; it has native, max, frames$"):

@@ -48,9 +48,17 @@ def test_tasks_follow_the_machines(nodes, device, plan):
 def test_impossible_runs_are_refused_in_one_line(obygaze, manifest, films, tmp_path, monkeypatch):
     manifest.save(tmp_path / "manifest")
     run = partial(
-        obygaze, "features", "extract", tmp_path / "manifest", "--videos", films,
-        "--backbone", "tiny-xclip", "-o", tmp_path / "stores",
-    )  # fmt: skip
+        obygaze,
+        "features",
+        "extract",
+        tmp_path / "manifest",
+        "--videos",
+        films,
+        "--backbone",
+        "tiny-xclip",
+        "-o",
+        tmp_path / "stores",
+    )
     for options, code, facts in (
         ("--ray auto --part 1/2", 2, "leave out --part or --ray"),
         ("--ray 127.0.0.1", 1, "cannot connect to 127.0.0.1 "),

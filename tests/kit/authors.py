@@ -126,8 +126,9 @@ def concept_list(label: str, chance: np.random.Generator) -> str:
 
 
 def visual_names(concepts: str) -> list[str]:
-    return [name.strip() for name in json.loads(concepts.replace("'", '"'))
-            if name.strip() in VISUAL]  # fmt: skip
+    return [
+        name.strip() for name in json.loads(concepts.replace("'", '"')) if name.strip() in VISUAL
+    ]
 
 
 def split_rows(rows: list[Row], classes: dict[str, str], chance: np.random.Generator) -> list[Row]:
@@ -139,8 +140,9 @@ def split_rows(rows: list[Row], classes: dict[str, str], chance: np.random.Gener
         folds = chance.permutation(np.arange(len(usable)) % 10).tolist()
         for row, fold in zip(usable, folds, strict=True):
             reason = str(visual_names(row["concepts"]))
-            split.append(row | {"": row["idx"], "label": classes[label], "reason": reason,
-                                "fold": str(fold)})  # fmt: skip
+            split.append(
+                row | {"": row["idx"], "label": classes[label], "reason": reason, "fold": str(fold)}
+            )
     return sorted(split, key=lambda row: int(row["idx"]))
 
 
@@ -159,9 +161,10 @@ def write_split(path: Path, split: list[Row]) -> None:
 
 def ids_of(split: list[Row], folds: set[str], label: str | None = None) -> list[str]:
     return sorted(
-        row["id"] for row in split
+        row["id"]
+        for row in split
         if row["video_name"] and row["fold"] in folds and label in (None, row["label"])
-    )  # fmt: skip
+    )
 
 
 def released_runs(split: list[Row]) -> dict[str, dict[str, list[str]]]:
@@ -286,12 +289,16 @@ def make_dataset(
     for (name, (arrays, backbone)), width in zip(STORES.items(), widths, strict=True):
         recipe = Recipe(
             name=name,
-            backbone={"name": backbone, "revision": "1", "weights_sha256": "0" * 64,
-                      "config": {"synthetic": "made-up features"}},
+            backbone={
+                "name": backbone,
+                "revision": "1",
+                "weights_sha256": "0" * 64,
+                "config": {"synthetic": "made-up features"},
+            },
             preprocessing={"mode": mode},
             precision="float32",
             arrays=tuple(ArraySpec(array, (width,), "float32", "made up") for array in arrays),
-        )  # fmt: skip
+        )
         values = {}
         for array in arrays:
             directions = chance.normal(size=(visible.shape[1], width))

@@ -46,9 +46,14 @@ def write_checkpoint(name: str, folder: Path, *, seed: int = 0) -> Path:
 
 
 def write_network(
-    folder: Path, seed: int, kind: str, model: str, sizes: Sizes, processor: Sizes | None = None,
+    folder: Path,
+    seed: int,
+    kind: str,
+    model: str,
+    sizes: Sizes,
+    processor: Sizes | None = None,
     normal: Sequence[str] = (),
-) -> Any:  # fmt: skip
+) -> Any:
     """Write a transformers model and return its config; weights named in `normal` are not zero."""
     import transformers
 

@@ -160,9 +160,11 @@ def open_tab() -> Iterator[Tab]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         browser = subprocess.Popen(
             ["bash", "-c", numbered, "bash", chromium, *FLAGS, f"--user-data-dir={profile}"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             pass_fds=(commands[0], answers[1]),
-        )  # fmt: skip
+        )
         os.close(commands[0])
         os.close(answers[1])
         try:

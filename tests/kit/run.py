@@ -96,9 +96,15 @@ def make_world(
 
 
 def labelled(
-    ids: Sequence[str], levels: Sequence[str], concepts: Any = None, *, folds: Any = (),
-    scheme: Sequence[str | Concept] = (), seconds: float = 0, synthetic: str = "",
-) -> Manifest:  # fmt: skip
+    ids: Sequence[str],
+    levels: Sequence[str],
+    concepts: Any = None,
+    *,
+    folds: Any = (),
+    scheme: Sequence[str | Concept] = (),
+    seconds: float = 0,
+    synthetic: str = "",
+) -> Manifest:
     """Return clips such as tt0-007, in film tt0, with labels and, given `folds`, a split named ten.
 
     Clips are separate files or, if they have a length in `seconds`, spans of the film's file.

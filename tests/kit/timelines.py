@@ -70,8 +70,10 @@ CV_ENTRY_ML CVE_VALUE | CVE_ID | EXT_REF
 CVE_VALUE | LANG_REF | DESCRIPTION
 CONSTRAINT | STEREOTYPE | DESCRIPTION
 """
-ELEMENTS = {line.split()[0]: [part.split() for part in line.split(" ", 1)[1].split("|")]
-            for line in SCHEMA.replace("\\\n", "").strip().splitlines()}  # fmt: skip
+ELEMENTS = {
+    line.split()[0]: [part.split() for part in line.split(" ", 1)[1].split("|")]
+    for line in SCHEMA.replace("\\\n", "").strip().splitlines()
+}
 
 
 def check_schema(root: ElementTree.Element) -> None:

@@ -54,11 +54,14 @@ def make_world2(
     ids = [f"s{number}-{scene:02}" for number, scene in spans]
     items = [
         Item(
-            clip, film=films[number % len(films)] if films else "", media=f"reel {number}.mp4",
-            start=scene * SECONDS, end=(scene + 1) * SECONDS,
+            clip,
+            film=films[number % len(films)] if films else "",
+            media=f"reel {number}.mp4",
+            start=scene * SECONDS,
+            end=(scene + 1) * SECONDS,
         )
         for clip, (number, scene) in zip(ids, spans, strict=True)
-    ]  # fmt: skip
+    ]
     codes = [list(levels)[row % len(levels)] for row in range(len(ids))]
     shows = chance.random((len(ids), len(CONCEPTS))) < 0.5
     names = [[c.name for c, there in zip(CONCEPTS, row, strict=True) if there] for row in shows]

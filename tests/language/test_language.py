@@ -136,8 +136,14 @@ def copy(encoder, tmp_path) -> Path:
 
 
 def without_words(path: Path) -> bytes:
-    return save({name: tensor for name, tensor in load_file(path).items()
-                 if not name.endswith("word_embeddings.weight")}, {"format": "pt"})  # fmt: skip
+    return save(
+        {
+            name: tensor
+            for name, tensor in load_file(path).items()
+            if not name.endswith("word_embeddings.weight")
+        },
+        {"format": "pt"},
+    )
 
 
 @pytest.mark.parametrize(("file", "change", "facts"), [

@@ -148,9 +148,12 @@ def test_pictures_beyond_the_memory_limit_are_not_damaged(tmp_path, name):
     )
     for limit, is_enough in ((2**24, False), (2**28, True)):
         result = subprocess.run(
-            [sys.executable, "-c", code, str(limit)], env={"PYTHONPATH": ":".join(sys.path)},
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            [sys.executable, "-c", code, str(limit)],
+            env={"PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         output = result.stdout + result.stderr
         assert ("'shape': (4, 1080, 1920, 3)" in output) == is_enough
         assert ("emory" in output, "damaged" in output) == (not is_enough, False), output

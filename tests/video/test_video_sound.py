@@ -84,8 +84,9 @@ def test_rate_and_channels_may_change_midway(tmp_path):
     first = write_sound(tmp_path / "first.ts", "aac", tone, rate=48_000)
     twice = np.stack([tone[: 3 * 44_100]] * 2, 1)  # at a lower pitch
     joined = tmp_path / "both.ts"
-    copy_packets([first, write_sound(tmp_path / "2.ts", "aac", twice, rate=44_100)], joined,
-                 kind="audio")  # fmt: skip
+    copy_packets(
+        [first, write_sound(tmp_path / "2.ts", "aac", twice, rate=44_100)], joined, kind="audio"
+    )
     joint = len(cut(first, None, None)) / RATE
     for rate in (16_000, 48_000):
         spans = [cut(path, joint - 0.1, joint, rate) for path in (first, joined)]
