@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import shutil
+import sys
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -115,6 +117,8 @@ def _number(value: float) -> str:
 def align(columns: Mapping[str, Sequence[str]], *, left: Collection[str]) -> str:
     """Format columns for a terminal, under a header and a rule; those in `left` are left-aligned.
 
+    Columns that do not fit the terminal are in further tables, beside the first texts.
+
     Examples
     --------
     >>> print(align({"film": ["Juno", "Up"], "clips": ["74", "9"]}, left=["film"]))
@@ -123,12 +127,36 @@ def align(columns: Mapping[str, Sequence[str]], *, left: Collection[str]) -> str
     Juno     74
     Up        9
     """
-    padded = []
+    padded = {}
     for name, cells in columns.items():
         width = max(map(len, [name, *cells]))
         justify = str.ljust if name in left else str.rjust
-        padded.append([justify(cell, width) for cell in (name, "-" * width, *cells)])
-    return "\n".join("  ".join(line).rstrip() for line in zip(*padded, strict=True))
+        padded[name] = [justify(cell, width) for cell in (name, "-" * width, *cells)]
+    widths = {name: len(lines[0]) for name, lines in padded.items()}
+    tables = []
+    for names in _groups(widths, left):
+        rows = zip(*map(padded.__getitem__, names), strict=True)
+        tables.append("\n".join("  ".join(row).rstrip() for row in rows))
+    return "\n\n".join(tables)
+
+
+def _groups(widths: Mapping[str, int], left: Collection[str]) -> list[list[str]]:
+    """Return the columns of tables that fit a terminal; each begins with the first texts."""
+    columns = terminal_columns()
+    first = [*itertools.takewhile(left.__contains__, widths)]
+    groups = [first.copy()]
+    for name in [*widths][len(first) :]:
+        if sum(widths[own] + 2 for own in [*groups[-1], name]) > columns + 2:
+            groups.append(first.copy())
+        groups[-1].append(name)
+    return groups
+
+
+def terminal_columns() -> int:
+    """Return the width of the terminal; without a terminal, lines may have any length."""
+    if sys.stdout.isatty():
+        return shutil.get_terminal_size().columns
+    return sys.maxsize
 
 
 def fill(text: str) -> str:

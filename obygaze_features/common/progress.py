@@ -10,6 +10,9 @@ from typing import Any, TypeVar
 LOG_EVERY_S = 30.0
 """Seconds between bars if there is no terminal; work that takes less time then shows no bar."""
 
+FORMAT = "{desc} {percentage:3.0f}% |{bar}| {rate_fmt}, {remaining} left{postfix}"
+"""What a bar shows; what is left of the line is the bar itself."""
+
 T = TypeVar("T")
 
 
@@ -43,4 +46,4 @@ def _bar(values: Iterable[Any] | None, label: str, total: int | None, **options:
         options["leave"] = False
     else:
         options |= {"mininterval": LOG_EVERY_S, "delay": LOG_EVERY_S}
-    return tqdm(values, label, total, dynamic_ncols=True, **options)
+    return tqdm(values, label, total, dynamic_ncols=True, bar_format=FORMAT, **options)

@@ -14,7 +14,8 @@ const level_of = (clip) => label_of(clip)[0];
 const clock = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 19).replace(/^0/, "");
 
 // As in reports: higher levels stand out more.
-const colour = (number) => `l${1 + (levels.length > 5 ? number % 6 : Math.ceil(4 * number / (levels.length - 1 || 1)))}`;
+const shade = (number) => (levels.length > 5 ? number % 6 : Math.ceil(4 * number / (levels.length - 1 || 1)));
+const colour = (number) => `l${1 + shade(number)}`;
 
 // Use the browser's storage, which some browsers refuse to files.
 const attempt = (use) => { try { use(localStorage); } catch { find("lost").hidden = false; } };
@@ -28,7 +29,8 @@ function show(number) {
   find("film").textContent = film || media;
   find("time").textContent = start === null ? id : `${clock(start)} – ${clock(end)} (${id})`;
   find("position").textContent = `${at + 1} of ${all.length}, ${all.filter(Boolean).length} labelled`;
-  find("picture").replaceChildren(Object.hasOwn(pictures, id) ? make("img", { src: `data:image/jpeg;base64,${pictures[id]}`, alt: id }) : "no picture");
+  const picture = () => make("img", { src: `data:image/jpeg;base64,${pictures[id]}`, alt: id });
+  find("picture").replaceChildren(Object.hasOwn(pictures, id) ? picture() : "no picture");
   find("place").value = at + 1;
   for (const { button, group, name } of buttons) {
     button.ariaPressed = group === "levels" ? name !== "" && name === level : ticked.includes(name);
@@ -65,7 +67,8 @@ function save() {
 
 async function read() {
   for (const line of (await find("load").files[0].text()).split(/\r?\n/)) {
-    const cells = [...line.matchAll(/"((?:[^"]|"")*)"|[^",]+/g)].map(([text, quoted]) => quoted?.replaceAll('""', '"') ?? text);
+    const found = [...line.matchAll(/"((?:[^"]|"")*)"|[^",]+/g)];
+    const cells = found.map(([text, quoted]) => quoted?.replaceAll('""', '"') ?? text);
     const [id, level, ticked = ""] = cells.map((cell) => cell.replace(/^'(?='*[=+\-@\t\r])/, ""));
     if (levels.includes(level)) labels.set(id, [level, concepts.filter((name) => ticked.split("|").includes(name))]);
   }
@@ -73,14 +76,19 @@ async function read() {
   show(at);
 }
 
-levels.forEach((name, number) => add_button("levels", number < 9 ? `${number + 1}` : "", name, colour(number), (_, ticked) => [name, ticked], 1));
+levels.forEach((name, number) => {
+  add_button("levels", number < 9 ? `${number + 1}` : "", name, colour(number), (_, ticked) => [name, ticked], 1);
+});
 add_button("levels", "0", "", "", (_, ticked) => ["", ticked], 1);
-concepts.forEach((name, number) => add_button("concepts", "abcdefghijklmnopqrstuvwxyz".charAt(number), name, "", (level, ticked) => (
-  [level, concepts.filter((other) => ticked.includes(other) !== (other === name))]
-), 0));
+concepts.forEach((name, number) => {
+  const toggle = (ticked) => concepts.filter((other) => ticked.includes(other) !== (other === name));
+  const letter = "abcdefghijklmnopqrstuvwxyz".charAt(number);
+  add_button("concepts", letter, name, "", (level, ticked) => [level, toggle(ticked)], 0);
+});
 find("back").onclick = () => show(at - 1);
 find("next").onclick = () => show(at + 1);
-keys.set("arrowleft", find("back").onclick).set("backspace", find("back").onclick).set("arrowright", find("next").onclick);
+keys.set("arrowleft", find("back").onclick).set("backspace", find("back").onclick);
+keys.set("arrowright", find("next").onclick);
 find("save").onclick = save;
 find("load").onchange = read;
 Object.assign(find("place"), { max: clips.length, oninput: ({ target }) => show(target.value - 1) });
@@ -90,7 +98,8 @@ addEventListener("keydown", (event) => {
   // Digits need Shift on French keyboards, so their place counts, not their sign.
   const digit = event.key.length === 1 && event.code.match(/^(?:Digit|Numpad)(\d)$/)?.[1];
   const press = keys.get(digit || event.key.toLowerCase());
-  const is_taken = event.ctrlKey || event.metaKey || event.altKey || (event.target.type === "range" && event.key.startsWith("Arrow"));
+  const moves = event.target.type === "range" && event.key.startsWith("Arrow");
+  const is_taken = event.ctrlKey || event.metaKey || event.altKey || moves;
   if (!press || is_taken || (event.repeat && event.key.length === 1)) return;
   event.preventDefault();
   press();

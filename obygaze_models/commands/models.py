@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from obygaze_features.common.cli import (
     show,
 )
 from obygaze_features.common.figures import check_figure_path, save_figure
+from obygaze_features.common.printer import terminal_columns
 from obygaze_models.commands._shared import echo_warnings, path_option
 from obygaze_models.commands.explain import explain, moments
 from obygaze_models.commands.predict import evaluate, predict, train
@@ -169,7 +171,8 @@ def run(
     if as_json:
         echo_json(to_builtins(done.header) | {"scores": records(done.scores())})
     else:
-        echo(headline(done), bold=True)
+        for line in headline(done).splitlines():
+            echo(textwrap.fill(line, terminal_columns()), bold=True)
         echo(f"Wrote {done.folder}")
         echo(f"\n{describe_run(done)}")
     echo_warnings(done.warnings)

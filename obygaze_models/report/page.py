@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,8 @@ def report(
         data=script_json(data),
         unplayed=data["videos"]["missing"],
         number=number,
+        percent=partial(number, form="%"),
+        whole=partial(number, form=","),
         bare=bare,
         format=tick,
         format_time=format_time,

@@ -16,7 +16,8 @@ function show_clip(clip) {
   find("after").disabled = place >= around.length - 1;
   find("place").textContent = `${place + 1} of ${around.length}`;
   find("clip-title").replaceChildren(named(film_of(clip).title), `, ${scene(clip)}`);
-  const parts = [video(clip) ?? picture(clip), labels_table(clip), why_list(clip), make("p", { class: "note" }, data.ids[clip])];
+  const id = make("p", { class: "note" }, data.ids[clip]);
+  const parts = [video(clip) ?? picture(clip), labels_table(clip), why_list(clip), id];
   find("clip-body").replaceChildren(...parts.filter(Boolean));
   find("clip-title").focus();
   write_address();
@@ -28,7 +29,8 @@ function step(by) {
 }
 
 function labels_table(clip) {
-  const row = (name, ...cells) => make("tr", {}, make("th", { scope: "row" }, named(name)), cells.map((cell) => make("td", {}, cell)));
+  const row = (name, ...cells) =>
+    make("tr", {}, make("th", { scope: "row" }, named(name)), cells.map((cell) => make("td", {}, cell)));
   const all = (votes ? [...sets, ...data.annotators] : sets).filter((own) => own.level[clip] !== null);
   const rows = all.map((own) => {
     const level = data.levels[own.level[clip]];
@@ -51,7 +53,8 @@ function why_list(clip) {
 
 function picture(clip) {
   const id = data.ids[clip];
-  return Object.hasOwn(data.pictures, id) ? make("img", { src: `data:image/jpeg;base64,${data.pictures[id]}`, alt: "" }) : null;
+  if (!Object.hasOwn(data.pictures, id)) return null;
+  return make("img", { src: `data:image/jpeg;base64,${data.pictures[id]}`, alt: "" });
 }
 
 // The video of a clip's film at the clip's time, or null if the page has no such video.
@@ -63,7 +66,7 @@ function video(clip) {
   const part = start === null ? "" : `#t=${start}${end === null ? "" : `,${end}`}`;
   const note = make("p", { class: "note" });
   const error = () => {
-    note.textContent = `This browser cannot play the file, or it has moved. Local files only play on pages opened from this computer.`;
+    note.textContent = "This browser cannot play the file. Local files only play on pages opened from this computer.";
   };
   return make("div", {}, make("video", { src: `${of[key]}${part}`, controls: "", preload: "metadata", error }), note);
 }

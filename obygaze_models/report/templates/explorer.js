@@ -69,8 +69,9 @@ function columns() {
     own.push([view.test, (clip) => number(label(clip))], ["prediction", (clip) => number(predicted(clip))]);
     own.push(["difference", (clip) => number(tested(clip) ? predicted(clip) - label(clip) : null)]);
   } else if (view) {
-    own.push([`probability of ${view.classes[view.shown]}`, (clip) => [`${number(predicted(clip))} `,
-      make("span", { class: "chance", "aria-hidden": "true" }, make("i", { style: `width: ${100 * predicted(clip)}%` }))]]);
+    const bar = (value) => make("span", { class: "chance" }, make("i", { style: `width: ${100 * value}%` }));
+    const cell = (value) => [`${number(value)} `, bar(value)];
+    own.push([`probability of ${view.classes[view.shown]}`, (clip) => cell(predicted(clip))]);
   }
   if (view?.why) own.push(["what weighs most", (clip) => reasons(clip).slice(0, 3).join(", ")]);
   return own;
@@ -152,11 +153,15 @@ for (const name of ["concept", "level", "which", "order"]) find(`choose-${name}`
 find("choose-film").addEventListener("change", draw);
 find("choose-view")?.addEventListener("change", choose_view);
 find("choose-class")?.addEventListener("change", ({ target }) => { view.shown = Number(target.value); draw(); });
-find("zoom").addEventListener("input", ({ target }) => { document.querySelector("#lanes .wide").style.width = `${target.value}%`; });
+find("zoom").addEventListener("input", () => {
+  find("lanes").querySelector(".wide").style.width = `${find("zoom").value}%`;
+});
 find("save").addEventListener("click", save_table);
 find("show-more").addEventListener("click", () => { showing += 50; draw_rows(); });
 addEventListener("hashchange", read_address);
-addEventListener("beforeprint", () => { for (const closed of document.querySelectorAll("details[data-print]")) closed.open = true; });
+addEventListener("beforeprint", () => {
+  for (const closed of document.querySelectorAll("details[data-print]")) closed.open = true;
+});
 find("app").hidden = false;
 choose_view();
 is_reading = false;

@@ -12,7 +12,8 @@ for (const button of document.querySelectorAll("th > button")) {
     const body = head.closest("table").tBodies[0];
     const sign = head.ariaSort === "descending" ? 1 : -1;
     const key = ({ cells }) => Number(cells[place].querySelector("data")?.value ?? NaN);
-    const order = (a, b) => (place ? key(a) - key(b) : b.textContent.localeCompare(a.textContent, "en", { numeric: true }));
+    const by_name = (a, b) => b.textContent.localeCompare(a.textContent, "en", { numeric: true });
+    const order = (a, b) => (place ? key(a) - key(b) : by_name(a, b));
     body.append(...[...body.rows].sort((a, b) => sign * (order(a, b) || 0)));
     for (const other of head.parentElement.cells) other.removeAttribute("aria-sort");
     head.ariaSort = sign < 0 ? "descending" : "ascending";

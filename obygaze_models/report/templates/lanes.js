@@ -8,26 +8,29 @@ function draw_lanes(clips) {
   let [names, tracks] = [];
   const add = (name, height, label, marks) => {
     names.append(make("span", { style: `height: ${height}px`, title: name }, named(name)));
-    tracks.append(make("svg", {
-      viewBox: `0 0 ${last} ${height}`, preserveAspectRatio: "none", height, width: "100%", role: "img", "aria-label": label,
-    }, marks));
+    const box = { viewBox: `0 0 ${last} ${height}`, preserveAspectRatio: "none", height, width: "100%" };
+    tracks.append(make("svg", { ...box, role: "img", "aria-label": label }, marks));
   };
   const block = ([start, end], height, name, title = null, part = 1) => make("rect", {
     class: name, x: start, width: Math.max(end - start, last / 2000), y: height * (1 - part), height: height * part,
   }, title && make("title", {}, title));
-  const line = (points, name) => make("polyline", { points: points.map((point) => point.join()).join(" "), class: name });
+  const line = (points, name) => make("polyline", { points: points.join(" "), class: name });
   const half = line([[0, 22], [last, 22]], "half");
   const of_clips = (draw) => clips.map((clip, place) => draw(clip, spans[place]));
   const start = (box) => {
     [names, tracks] = [make("div", { class: "names", "aria-hidden": "true" }), make("div", { class: "wide" })];
     const label = "Lanes over time; scroll sideways when wide";
-    box.replaceChildren(names, make("div", { class: "tracks", tabindex: "0", role: "group", "aria-label": label }, tracks));
+    const scroll = make("div", { class: "tracks", tabindex: "0", role: "group", "aria-label": label }, tracks);
+    box.replaceChildren(names, scroll);
   };
 
   start(find("lanes"));
   for (const lane of more.segments ?? []) {
-    add(`${lane.name}, segments`, 18, `Segments of ${lane.name}: ${lane.of.length}`, lane.of.map(([from, to, level, ...words]) =>
-      block([from, to], 18, data.levels[level].colour, [data.levels[level].name, ...words].filter(Boolean).join("; "))));
+    const marks = lane.of.map(([from, to, rank, ...words]) => {
+      const { name, colour } = data.levels[rank];
+      return block([from, to], 18, colour, [name, ...words].filter(Boolean).join("; "));
+    });
+    add(`${lane.name}, segments`, 18, `Segments of ${lane.name}: ${marks.length}`, marks);
   }
   for (const own of view?.range ? [] : sets) {
     add(own.name, 18, `${own.name}: levels over time`, of_clips((clip, span) =>
@@ -54,7 +57,8 @@ function draw_lanes(clips) {
     add("frames", 44, `Probabilities of frames: ${more.frames.length}`,
       [more.frames.map(([from, to, p]) => block([from, to], 44, "model", null, p)), half]);
   }
-  if (more.moments) add("moments", 16, `Moments: ${more.moments.length}`, more.moments.map((span) => block(span, 16, "wrong")));
+  const moments = (more.moments ?? []).map((span) => block(span, 16, "wrong"));
+  if (more.moments) add("moments", 16, `Moments: ${moments.length}`, moments);
   if (timed) tracks.append(time_axis(last));
   names.append(make("span"));
   tracks.style.width = `${find("zoom").value}%`;
@@ -65,12 +69,12 @@ function draw_lanes(clips) {
     if (place >= 0) open_clip(clips[place], clips);
   });
 
-  const shown = data.concepts.map((name, concept) => [name, concept, clips.filter((clip) => data.shows[clip].includes(concept))]);
-  find("concept-lanes").hidden = !shown.some(([,, marked]) => marked.length);
   start(find("concept-lanes").lastElementChild);
-  for (const [name,, marked] of shown.filter(([,, marked]) => marked.length)) {
-    add(name, 12, `${name}: ${marked.length} marked`, marked.map((clip) => block(spans[clips.indexOf(clip)], 12, "both")));
+  for (const [concept, name] of data.concepts.entries()) {
+    const marked = spans.filter((_, place) => data.shows[clips[place]].includes(concept));
+    if (marked.length) add(name, 12, `${name}: ${marked.length} marked`, marked.map((span) => block(span, 12, "both")));
   }
+  find("concept-lanes").hidden = !names.childElementCount;
 }
 
 function time_axis(last) {
