@@ -166,7 +166,6 @@ def run(
         loaded,
         output or Path("runs", experiment.stem),
         overwrite=overwrite,
-        log=lambda line: echo(line, err=True),
     )
     if as_json:
         echo_json(to_builtins(done.header) | {"scores": records(done.scores())})

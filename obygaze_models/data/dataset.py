@@ -163,10 +163,8 @@ class ClipDataset:
     def select(self, rows: Sequence[int] | Array) -> ClipDataset:
         """Return the selected clips; `rows` has row numbers, or a boolean for each clip."""
         chosen = np.arange(len(self))[[*rows]]
-        columns: dict[str, Any] = {}
-        for name in ("ids", "levels"):
-            cells = getattr(self, name)
-            columns[name] = [cells[row] for row in chosen.tolist()]
+        columns: dict[str, Any] = {"ids": self.ids_at(chosen)}
+        columns["levels"] = [self.levels[row] for row in chosen.tolist()]
         for name in ("X", "groups", "concepts", "folds", "frames"):
             if (array := getattr(self, name)) is not None:
                 columns[name] = array[chosen]
@@ -178,7 +176,7 @@ class ClipDataset:
         items = self.record.manifest.items
         if np.isnan(items.starts).all():
             raise ExperimentError("the clips have no times, so gap has no effect. Leave it out")
-        rows = np.array([items.row(clip) for clip in self.ids], dtype=np.int64)
+        rows = items.find(self.ids)
         return meet_in_time(items, rows, rows[tested], gap)
 
     def with_tasks(self, tasks: Iterable[Task]) -> ClipDataset:
@@ -369,8 +367,7 @@ def label_clips(
     """Return a dataset of labelled clips, whose feature vectors are the rows of `features`."""
     manifest = record.manifest
     truth = record.label_set
-    cells = manifest.items.column(groups)
-    own_cells = [cells[manifest.items.row(clip)] for clip in ids]
+    cells = np.array(manifest.items.column(groups), dtype=np.str_)
     concepts = np.zeros((len(ids), len(concept_names)), dtype=bool)
     for row, clip in enumerate(ids):
         concepts[row] = [name in truth.concepts_of[clip] for name in concept_names]
@@ -378,7 +375,7 @@ def label_clips(
         ids=list(ids),
         X=features,
         levels=[truth.level_of[clip] for clip in ids],
-        groups=np.array(own_cells, dtype=np.str_),
+        groups=cells[manifest.items.find(ids)],
         concepts=concepts,
         concept_names=concept_names,
         folds=np.array([fold_of.get(clip, -1) for clip in ids], dtype=np.int64),

@@ -19,6 +19,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import pandas as pd
 from sklearn.model_selection import BaseCrossValidator, check_cv
 from sklearn.utils import check_random_state, column_or_1d, indexable
 from sklearn.utils._param_validation import (
@@ -251,11 +252,8 @@ class LeaveFilmOut(DrawnSplitter):
                 'film, group clips by file (groups = "media"), or use another protocol (in Python, '
                 "such as cv=5)"
             )
-        enough = names != ""
-        for code in np.unique(clips.y[labelled]):
-            sizes = np.bincount(codes[clips.y == code], minlength=len(names))
-            enough &= sizes >= self.min_clips
-        eligible = np.flatnonzero(enough).tolist()
+        sizes = pd.crosstab(codes[labelled], clips.y[labelled])
+        eligible = sizes.index[(sizes >= self.min_clips).all(axis=1)].tolist()
         if len(eligible) < 2:
             raise ExperimentError(
                 f"leave-film-out needs two films or other groups with {self.min_clips} or more "

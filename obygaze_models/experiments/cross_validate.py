@@ -12,7 +12,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -72,7 +72,6 @@ from obygaze_models.scoring.metrics import Array
 
 IDENTITY = "identity.txt"
 """The file with the digest of what the fits depend on; see `Plan.identity`."""
-Log = Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,8 +172,8 @@ def cross_validate(
         options={"cv": repr(cv)},
     )
     if output is None:
-        return compute_run(plan, log=_tell, n_jobs=n_jobs)
-    return keep_run(plan, output, overwrite=overwrite, log=_tell, n_jobs=n_jobs)
+        return compute_run(plan, n_jobs=n_jobs)
+    return keep_run(plan, output, overwrite=overwrite, n_jobs=n_jobs)
 
 
 def _by_name(models: Any) -> Mapping[str, Any]:
@@ -220,7 +219,6 @@ def compute_run(
     plan: Plan,
     folder: Path | None = None,
     *,
-    log: Log = lambda _: None,
     n_jobs: int = 1,
 ) -> Run:
     """Make the fits of a plan and test them; return the run in memory.
@@ -230,7 +228,6 @@ def compute_run(
     clock = time.monotonic()
     started = datetime.now(UTC).isoformat(timespec="seconds")
     total = plan.check_fits()
-    log(f"{counted(total, 'fit')} of {counted(len(plan.models), 'model')}")
     make = joblib.delayed(partial(make_fit, plan, folder))
     work = joblib.Parallel(n_jobs=n_jobs, return_as="generator")(map(make, plan.fits()))
     tested: list[TestedFit] = []
@@ -462,7 +459,6 @@ def keep_run(
     output: str | Path,
     *,
     overwrite: bool = False,
-    log: Log = lambda _: None,
     n_jobs: int = 1,
 ) -> Run:
     """Make the fits of a plan, and write a run folder; resume if it was interrupted."""
@@ -471,11 +467,11 @@ def keep_run(
     busy = OutputExists(f"another process is writing {output}. Wait, or choose another output")
     with only_process(output.with_name(f".{folder.name}.lock"), busy):
         check_output(output, overwrite=overwrite)
-        _begin(folder, plan.identity(), log, restart=overwrite)
+        _begin(folder, plan.identity(), restart=overwrite)
         try:
-            run = compute_run(plan, folder, log=log, n_jobs=n_jobs)
+            run = compute_run(plan, folder, n_jobs=n_jobs)
         except KeyboardInterrupt:
-            log(f"Fits are kept in {folder}. To resume, delete any old run and omit --overwrite.")
+            _tell(f"Fits are kept in {folder}. To resume, delete any old run and omit --overwrite.")
             raise
         except ExperimentError:
             if not [*folder.glob(f"models/*/*/{MODEL}")]:
@@ -486,13 +482,13 @@ def keep_run(
     return load_run(output)
 
 
-def _begin(folder: Path, identity: str, log: Log, *, restart: bool) -> None:
+def _begin(folder: Path, identity: str, *, restart: bool) -> None:
     """Keep the models of an interrupted run with the same identity; otherwise start again."""
     if is_resumable(folder, IDENTITY, OURS.fullmatch):
         if (folder / IDENTITY).read_text() == identity and not restart:
             fits = len([*folder.glob(f"models/*/*/{MODEL}")])
-            log(f"Resuming: {counted(fits, 'finished fit')} in {folder}.")
+            _tell(f"Resuming: {counted(fits, 'finished fit')} in {folder}.")
             return
-        log(f"Starting again: {folder} has other settings, data or versions, or is overwritten.")
+        _tell(f"Starting again: {folder} has other settings, data or versions, or is overwritten.")
     with new_folder(folder, overwrite=True, marker=IDENTITY, allow_missing=True) as new:
         write_text(new / IDENTITY, identity)

@@ -25,7 +25,7 @@ from obygaze_models.data.splitters import Splitter
 from obygaze_models.data.stores import open_stores
 from obygaze_models.data.tasks import Task
 from obygaze_models.estimators.classes import check_frames
-from obygaze_models.experiments.cross_validate import Log, keep_run, tabulate_tests
+from obygaze_models.experiments.cross_validate import keep_run, tabulate_tests
 from obygaze_models.experiments.experiment import Experiment, find_protocol, load_experiment
 from obygaze_models.experiments.plan import Plan, Tasks
 from obygaze_models.results.run import Run
@@ -46,7 +46,6 @@ def run_experiment(
     output: str | Path,
     *,
     overwrite: bool = False,
-    log: Log = lambda _: None,
 ) -> Run:
     """Train and test the models of an experiment, and write a run folder.
 
@@ -62,11 +61,9 @@ def run_experiment(
         The run folder. It appears only when it is complete.
     overwrite
         Replace an earlier run at `output`, and discard the fits of an interrupted one.
-    log
-        A function that is called with lines about the number of fits, and about resuming.
     """
     plan = make_plan(experiment)
-    return keep_run(plan, output, overwrite=overwrite, log=log)
+    return keep_run(plan, output, overwrite=overwrite)
 
 
 def make_plan(experiment: Experiment | str | Path) -> Plan:
@@ -217,7 +214,7 @@ def _grouping(experiment: Experiment, manifest: Manifest) -> str:
         return experiment.groups
     items = manifest.items
     labelled = manifest.labels(experiment.labels).ids
-    has_films = any(items.films[items.row(clip)] for clip in labelled)
+    has_films = any(items.films[row] for row in items.find(labelled))
     return "film" if has_films else ""
 
 

@@ -318,8 +318,7 @@ def open_for(
                 f"{wanted.get(key)!r} for the model. Use a store extracted with the same settings "
                 "(several stores in the same order)"
             )
-    for clip in ids or ():
-        opened.items.row(clip)  # raises an error for an unknown clip
+    opened.items.find(ids or ())  # raises an error for an unknown clip
     return opened
 
 

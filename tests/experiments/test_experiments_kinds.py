@@ -86,32 +86,6 @@ def test_numbers_are_predicted_film_by_film_as_scikit_learn_does(rated, run):
     assert run.main_metric == "spearman"
 
 
-def test_numbers_are_predicted_from_several_stores(rated, tmp_path):
-    stores = [rated[0] / "toy.zarr"] * 2
-    run = om.run_experiment(numbers(rated[0], store=stores), tmp_path / "run")
-    scores = run.scores().query("metric == 'r2' and group == '' and over == 'within'")
-    assert scores["mean"].between(0.7, 1).all()
-
-
-def test_a_run_of_numbers_is_read_checked_compared_and_written(rated, run, obygaze, tmp_path):
-    again = om.load_run(run.folder)
-    pd.testing.assert_frame_equal(
-        again.predictions, run.predictions, check_like=True, check_exact=True
-    )
-    compared = om.compare(again)
-    assert compared.metric == "spearman"
-    obygaze("models", "predict", run.folder, "-o", tmp_path / "p.csv", code=0)
-    rows = csv_rows(tmp_path / "p.csv")
-    assert len(rows) == 2 * (CLIPS - 6)
-    assert float(rows[0]["label"]) == close(rated[1]["valence"][rows[0]["id"]])
-    page = tmp_path / "page.html"
-    obygaze("report", run.folder, "-o", page, code=0)
-    assert "How much valence does a clip have?" in page.read_text(encoding="utf-8")
-    printed = obygaze("models", "run", write_toml(rated[0], tmp_path), "-o", tmp_path / "r", code=0)
-    assert "mean of the film" in printed.stdout
-    assert "obygaze report" not in printed.stdout
-
-
 def test_each_score_counts_the_films_that_it_is_a_mean_of(rated, tmp_path):
     """A constant has no rank correlation, so one film is missing from one model's Spearman."""
     folder, truth, X = rated

@@ -1,15 +1,12 @@
 """Scores of numbers against scikit-learn and scipy, also weighted."""
 
 import numpy as np
-import pytest
 from scipy import stats
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.linear_model import Ridge
 from sklearn.metrics import mean_absolute_error, r2_score
 
 import obygaze_models as om
 from obygaze_models.scoring.intervals import ScoredClips, estimate_scores, score_groups
-from obygaze_models.scoring.metrics import CLASSES, column_titles, score, weighted_scores
+from obygaze_models.scoring.metrics import column_titles, score, weighted_scores
 from obygaze_models.scoring.number_scores import NUMBER
 from tests.kit.floats import close
 
@@ -72,59 +69,3 @@ def test_correlations_across_films_are_of_clips_that_the_same_fit_rated():
     parts = [stats.spearmanr(labels[fold == n], values[fold == n]).statistic for n in range(3)]
     assert scores["spearman"] == close(np.mean(parts))
     assert scores["r2"] == close(r2_score(labels, values))
-
-
-FILMS, FILM_CLIPS = 10, 24
-
-
-def draw_without_effect(kind, chance):
-    """Return independent features and labels, and the film of each clip."""
-    film = np.repeat(np.arange(2 * FILMS), FILM_CLIPS)
-    X = chance.normal(size=(len(film), 4))
-    if kind == NUMBER:
-        return film, X, chance.normal(size=len(X))
-    return film, X, chance.integers(0, 2, len(X))
-
-
-def fit_and_predict(kind, X, labels, train):
-    if kind == NUMBER:
-        return Ridge().fit(X[train], labels[train]).predict(X)
-    return LinearDiscriminantAnalysis().fit(X[train], labels[train]).predict_proba(X)[:, 1]
-
-
-def estimates_without_effect(kind, in_turn, chance):
-    """Return the scores of ten films, trained on ten others or by leaving out each in turn."""
-    film, X, labels = draw_without_effect(kind, chance)
-    if in_turn:
-        folds = [(film[:240] != left_out, film[:240] == left_out) for left_out in range(FILMS)]
-        X, labels, film = X[:240], labels[:240], film[:240]
-    else:
-        folds = [(film < FILMS, film >= FILMS)]
-    rows, values = [], []
-    for train, test in folds:
-        rows.append(np.flatnonzero(test))
-        values.append(fit_and_predict(kind, X, labels, train)[test])
-    tested = np.concatenate(rows)
-    ids, films = tested.astype(str).tolist(), film[tested].astype(str).tolist()
-    clips = ScoredClips(
-        ids, labels[tested], np.concatenate(values), films, kind=kind,
-        fits=film[tested] if in_turn else None,
-    )  # fmt: skip
-    return estimate_scores(score_groups(clips)).within
-
-
-@pytest.mark.night
-@pytest.mark.parametrize(("kind", "metrics"), [
-    (NUMBER, ["spearman", "pearson"]), (CLASSES, ["auroc"]),
-])  # fmt: skip
-@pytest.mark.parametrize("in_turn", [False, True])
-def test_intervals_cover_chance_in_93_to_97_percent_without_effect(kind, metrics, in_turn):
-    chance, draws = np.random.default_rng(1), 1200
-    level = 0.5 if kind == CLASSES else 0.0
-    hits = dict.fromkeys(metrics, 0)
-    for _ in range(draws):
-        estimates = estimates_without_effect(kind, in_turn, chance)
-        for key in hits:
-            low, high = estimates[key].interval
-            hits[key] += low <= level <= high
-    assert all(0.93 <= count / draws <= 0.97 for count in hits.values()), hits
