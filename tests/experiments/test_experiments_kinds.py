@@ -14,8 +14,6 @@ import obygaze_models as om
 from obygaze_features import Manifest
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import with_numbers
-from obygaze_models.results.summary import describe_run
-from tests.kit.files import csv_rows
 from tests.kit.floats import close
 from tests.kit.intervals import cross_validated_interval
 from tests.kit.run import write_experiment, write_store
@@ -86,6 +84,13 @@ def test_numbers_are_predicted_film_by_film_as_scikit_learn_does(rated, run):
     assert run.main_metric == "spearman"
 
 
+def test_numbers_are_predicted_from_several_stores(rated, tmp_path):
+    stores = [rated[0] / "toy.zarr"] * 2
+    run = om.run_experiment(numbers(rated[0], store=stores), tmp_path / "run")
+    scores = run.scores().query("metric == 'r2' and group == '' and over == 'within'")
+    assert scores["mean"].between(0.7, 1).all()
+
+
 def test_each_score_counts_the_films_that_it_is_a_mean_of(rated, tmp_path):
     """A constant has no rank correlation, so one film is missing from one model's Spearman."""
     folder, truth, X = rated
@@ -97,8 +102,6 @@ def test_each_score_counts_the_films_that_it_is_a_mean_of(rated, tmp_path):
     films = scores.query("group == '' and over == 'within'").set_index(["model", "metric"])["films"]
     assert films["flat"][["spearman", "pearson", "r2", "mae"]].tolist() == [5, 5, 6, 6]
     assert {*films["ridge"]} == {6}
-    row = next(line for line in describe_run(run).splitlines() if " flat " in line)
-    assert row.split()[-2:] == ["5", "-"]
     compared = om.compare(run)
     row, across = compared.rows
     assert (row["over"], across["over"], across["difference"]) == ("within", "across", None)
@@ -128,8 +131,6 @@ def test_a_saved_model_of_numbers_predicts_and_is_evaluated(rated, obygaze, tmp_
     assert asked.table["value"].to_numpy() == close(model.predict(X), eps=1e-4)
     words = ("predict", tmp_path / "m", folder / "toy.zarr", "-o", tmp_path / "p.csv")
     assert "by class" not in obygaze("models", *words, code=0).stdout
-    [first, *_] = csv_rows(tmp_path / "p.csv")
-    assert float(first["value"]) == pytest.approx(asked.table["value"][0], abs=1e-6)
     scored = om.evaluate(tmp_path / "m", folder / "toy.zarr", folder / "manifest")
     use = truth.index[np.arange(CLIPS) % 40 != 39]
     predicted = dict(zip(asked.table["id"], asked.table["value"], strict=True))

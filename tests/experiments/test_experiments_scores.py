@@ -20,7 +20,7 @@ from obygaze_models.scoring import metrics
 from obygaze_models.scoring.metrics import score, weighted_scores
 from obygaze_models.studies.mediaeval.runs import format_run, read_run_file, trec_average_precision
 from tests.conftest import run_obygaze
-from tests.kit.files import csv_rows, refused
+from tests.kit.files import csv_rows
 from tests.kit.floats import close
 from tests.kit.intervals import (
     cross_validated_interval,
@@ -260,10 +260,6 @@ def test_scores_are_given_for_each_value_of_a_column_of_the_clips(world, make_ru
         assert row["mean"] == close(np.mean(films))
         assert (row["clips"], row["films"]) == ((tested["place"] == value).sum(), len(films))
         assert (row[["low", "high"]].isna().all()) == (value != "outside")
-    run_obygaze("models", "predict", run.folder, "-o", tmp_path / "p.csv", code=0)
-    sheet = run_obygaze("models", "predict", run.folder, "-o", tmp_path / "p.xlsx")
-    refused(sheet, "must end in .csv", code=2)
-    assert {row["model"] for row in csv_rows(tmp_path / "p.csv")} == {"logistic"}
 
 
 def test_models_are_compared_within_and_across_runs(run, good, noisy):

@@ -15,7 +15,7 @@ from obygaze_features.errors import AnnotationError, ExperimentError
 from obygaze_features.manifests import Item, Items
 from obygaze_models.data.tasks import make_task
 from obygaze_models.explain.attributions import explain_clips
-from obygaze_models.explain.moments import format_times
+from obygaze_models.explain.moments import format_times, moment_shares
 from obygaze_models.results.frames import run_frames
 from obygaze_models.saved import predict as predicting
 from obygaze_models.saved.about import Features
@@ -178,11 +178,10 @@ def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
     assert named["moments"].read_text() == format_times(moments)
     assert named["frames"].read_text() == format_times(frames)
     [row] = [line for line in result.output.splitlines() if line.startswith(FILM)]
-    in_moments, total = ((table["end"] - table["start"]).sum() for table in (moments, frames))
-    above = (frames["probability"] >= frames["threshold"]).mean()
-    limit = frames["threshold"].mean()
-    shares = [f"{share:.3f}" for share in (in_moments / total, above, limit)]
-    assert row.split() == [FILM, str(len(moments)), *shares]
+    [shares] = moment_shares(frames, moments).round(3).to_dict("records")
+    columns = ("covered", "above", "threshold")
+    numbers = [f"{shares[name]:.3f}" for name in columns]
+    assert row.split() == [FILM, str(len(moments)), *numbers]
     middles = (frames["start"] + frames["end"]) / 2
     np.testing.assert_allclose(frames["loudness"], -20 - 9 * np.cos(middles), atol=0.1)
     [path] = (tmp_path / "elan").iterdir()
@@ -242,24 +241,20 @@ def test_bad_input_is_one_line(lab, obygaze, tmp_path):
 
 
 @pytest.mark.parametrize("model", ["tree", "linear", "mlp"])
-def test_clips_in_blocks_are_predicted_and_explained_the_same(model, saved, world, monkeypatch):
-    folder, clips = saved[0] / model, [world.ids[5], world.ids[0]]
-    loaded = om.load_model(folder)
-    unblocked = om.predict(loaded, world.store), explain_clips(loaded, world.store, clips)
+def test_clips_are_predicted_in_blocks(model, saved, world, monkeypatch):
     monkeypatch.setattr(predicting, "BLOCK_VALUES", 3 * world.features.shape[1])
-    parts = om.predict(folder, world.store), explain_clips(folder, world.store, clips)
-    tables = [predictions.table for predictions in (parts[0], unblocked[0])]
-    for column in ("id", "prediction", "seen"):
-        assert tables[0][column].tolist() == tables[1][column].tolist()
-    assert tables[0]["id"].tolist() == world.ids
-    assert np.allclose(parts[0].values, unblocked[0].values, rtol=0, atol=1e-12)
-    direct = saved[1][model].predict_proba(world.features)
-    assert np.allclose(parts[0].values, direct, rtol=0, atol=1e-6)
-    for actual, expected_clip in zip(*(results[1] for results in (parts, unblocked)), strict=True):
-        assert actual["explanation"] == expected_clip["explanation"]
-        names, cosines = zip(*(clip.values() for clip in actual["nearest"]), strict=True)
-        assert list(names) == [clip["id"] for clip in expected_clip["nearest"]]
-        unit = world.features / np.linalg.norm(world.features, axis=1)[:, None]
-        row = world.ids.index(actual["id"])
-        expected = np.sort(np.delete(unit @ unit[row], row))[::-1][:5]
-        assert np.allclose(cosines, expected, atol=1e-5)
+    predictions = om.predict(saved[0] / model, world.store)
+    assert predictions.table["id"].tolist() == world.ids
+    expected = saved[1][model].predict_proba(world.features)
+    np.testing.assert_allclose(predictions.values, expected, rtol=0, atol=1e-6)
+
+
+def test_the_most_similar_clips_are_listed(saved, world):
+    [clip] = explain_clips(saved[0] / "mlp", world.store, world.ids[5:6])
+    unit = world.features / np.linalg.norm(world.features, axis=1)[:, None]
+    cosines = unit @ unit[5]
+    cosines[5] = -1
+    nearest = np.argsort(-cosines)[:5]
+    assert [match["id"] for match in clip["nearest"]] == [world.ids[row] for row in nearest]
+    listed = [match["cosine"] for match in clip["nearest"]]
+    np.testing.assert_allclose(listed, cosines[nearest], atol=1e-5)
