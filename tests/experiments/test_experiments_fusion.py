@@ -124,6 +124,11 @@ def test_scales_come_from_training_clips_alone(senses, fused, tmp_path):
     )
 
 
+def test_stores_of_one_name_are_numbered(marked):
+    data = om.load_dataset(marked.manifest, [marked.store] * 2)
+    assert dict(data.stores) == {"toy": 8, "toy-2": 8}
+
+
 def test_every_model_of_features_is_fused(marked, tmp_path):
     rows = dict(zip(marked.ids, np.random.default_rng(1).normal(size=(200, 8)), strict=True))
     stores = [marked.store, tmp_path / "noise.zarr"]
