@@ -22,6 +22,7 @@ from obygaze_models.scoring.annotators import compare_with_annotators
 from tests.conftest import run_obygaze
 from tests.kit.floats import close
 from tests.kit.run import write_experiment, write_store
+from tests.kit.world2 import make_world2
 
 
 def words(text):
@@ -232,3 +233,32 @@ def test_the_curve_at_all_films_equals_the_run(experiment, world, tmp_path):
     printed = run_obygaze("models", "curve", toml, "--films", "2", "--json", code=0).stdout
     [row] = json.loads(printed)
     assert (row["model"], row["films"], row["mean"]) == ("majority", 2, 0.5)
+
+
+def test_a_class_of_a_single_fold_cannot_train_and_validate(world, experiment, tmp_path):
+    manifest = Manifest.load(world.manifest)
+    early = world.clips("S", folds=range(9))
+    labels = manifest.labels().where(lambda clip: clip not in early)
+    manifest.with_parts(labels, manifest.split("ten")).save(tmp_path / "m")
+    asked = structs.replace(experiment, manifest=tmp_path / "m", estimators=("mlp",))
+    with pytest.raises(ExperimentError, match=r"the training set has no clips of .*S\. Label at"):
+        om.train_model(asked)
+
+
+def test_clips_that_an_annotator_left_out_do_not_count(tmp_path):
+    world = make_world2(tmp_path)
+    manifest = Manifest.load(world.manifest)
+    bo = manifest.labels("bo").where(lambda clip: clip not in world.ids[:30])
+    manifest.with_parts(bo).save(tmp_path / "few")
+    run = om.run_experiment(
+        om.Experiment(
+            name="few",
+            manifest=tmp_path / "few",
+            store=world.store,
+            concepts=["smoke, fire"],
+            estimators=["majority"],
+        ),
+        tmp_path / "run",
+    )
+    [comparison] = compare_with_each(run).values()
+    assert comparison.clips == len(world.ids) - 30
