@@ -33,6 +33,7 @@ def test_arrays_are_as_announced_and_chosen_by_name(checkpoints, name):
     default = of.load_backbone(checkpoints[name], "cpu")
     assert [spec.name for spec in default.arrays] == [name for name in arrays if name != "tokens"]
     assert default.clip.sampling == CHECKPOINTS[name].sampling
+    assert repr(default).startswith(f"Backbone('{name}', cpu, float32, native")
     backbone = of.load_backbone(checkpoints[name], "cpu", arrays=arrays)
     pixels = clips_for(backbone)
     values = embed(backbone, pixels)
