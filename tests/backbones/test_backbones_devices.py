@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -189,6 +190,16 @@ def test_memory_errors_are_recognised_by_their_messages():
     assert devices.is_out_of_memory(MemoryError())
     for message in (MEMORY + NOT_MEMORY).splitlines():
         assert devices.is_out_of_memory(RuntimeError(message)) is (message in MEMORY), message
+
+
+def test_memory_is_freed_on_its_own_gpu(monkeypatch):
+    """On another one, PyTorch would open a context of half a gigabyte."""
+    cuda = MagicMock()
+    monkeypatch.setattr(torch, "cuda", cuda)
+    devices.free_memory("cuda:1")
+    cuda.device.assert_called_once_with("cuda:1")
+    inside = [name for name, *_ in cuda.mock_calls][1:]
+    assert inside == ["device().__enter__", "empty_cache", "device().__exit__"]
 
 
 V2 = "sys/fs/cgroup"

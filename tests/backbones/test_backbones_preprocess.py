@@ -1,6 +1,8 @@
 """Preprocessing against transformers' PIL processors and against plain arithmetic."""
 
+import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from obygaze_features.backbones.preprocess import normalise, read_preprocessing,
 from obygaze_features.backbones.random_checkpoints import video_processor
 from obygaze_features.errors import BackboneError, UsageError
 from tests.backbones.conftest import processed
+from tests.kit.files import write
 from tests.kit.models import SMALL_VISION, write_dino
 
 SHAPE = {"size": {"shortest_edge": 48}, "crop_size": {"height": 32, "width": 40}}
@@ -175,3 +178,12 @@ def test_an_unknown_configuration_is_refused(tmp_path, changes, facts):
         read_preprocessing(checkpoint(tmp_path, **changes))
     with pytest.raises(UsageError, match="use standard or author"):
         read_preprocessing(tmp_path, "authors")
+
+
+def test_the_files_of_weights_are_in_the_record(tmp_path):
+    file = write(tmp_path / "net.onnx", "numbers")
+    own = of.Backbone.from_torch(torch.nn.Flatten(), frames=2, size=4)
+    about = of.load_backbone(replace(own, weights=(file,)), "cpu").about
+    assert about["weights_sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    with pytest.raises(BackboneError, match="must be a tuple of files .gone is not"):
+        replace(own, weights=("gone",))
