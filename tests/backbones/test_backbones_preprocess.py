@@ -185,5 +185,5 @@ def test_the_files_of_weights_are_in_the_record(tmp_path):
     own = of.Backbone.from_torch(torch.nn.Flatten(), frames=2, size=4)
     about = of.load_backbone(replace(own, weights=(file,)), "cpu").about
     assert about["weights_sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
-    with pytest.raises(BackboneError, match="must be a tuple of files .gone is not"):
+    with pytest.raises(BackboneError, match=r"must be a tuple of files .gone is not"):
         replace(own, weights=("gone",))
