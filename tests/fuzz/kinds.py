@@ -1,5 +1,6 @@
 """What is fuzzed: how files are damaged and forged, and the commands that read each kind."""
 
+import copy
 import hashlib
 import json
 import random
@@ -84,74 +85,66 @@ def mutate(files: Files, dice: random.Random) -> Files:
     """Return a copy of the files with one to three changes in one file."""
     files = dict(files)
     name = dice.choice(sorted(files))
-    ways: list[Callable[[bytes, random.Random], bytes]] = [change_bytes]
-    if name.endswith(TEXTS):
-        ways += [insert_piece] * 2
-    if name.endswith((".json", ".jsonl")):
-        ways += [change_json] * 8
-    if b"train_negatives = " in files[name]:
-        ways += [change_toml] * 8
-    if name.endswith(".csv"):
-        ways += [change_table] * 6
-    if name.endswith((".wav", ".mp4", ".mkv", ".ogg")):
-        ways += [change_number] * 8
-    if name.endswith(".wav"):
-        ways += [forge_wav] * 4
-    if name.endswith(".list.mp4"):
-        ways += [lambda data, dice: dice.choice(LISTS)] * 8
-    if name.endswith(".safetensors"):
-        ways += [forge_arrays] * 10
     if dice.random() < 0.02:
         del files[name]
         return files
+    ways: list[Callable[[bytes, random.Random], bytes]] = [change_bytes]
+    for ends, way, times in WAYS:
+        if name.endswith(ends):
+            ways += [way] * times
+    if b"train_negatives = " in files[name]:
+        ways += [change_toml] * 8
     for _ in range(dice.choice((1, 1, 1, 2, 3))):
         files[name] = dice.choice(ways)(files[name], dice)
     return files
 
 
 def change_bytes(data: bytes, dice: random.Random) -> bytes:
+    """Drop, insert, replace or repeat some bytes."""
     at = dice.randrange(len(data) + 1)
-    way = dice.randrange(5)
-    if way == 0 and at < len(data):
-        return data[:at] + bytes([data[at] ^ 1 << dice.randrange(8)]) + data[at + 1 :]
-    if way == 1:
-        return data[:at]
-    if way == 2:
-        return data[:at] + data[at + dice.choice((1, 8, 100)) :]
-    if way == 3:
-        return data[:at] + dice.randbytes(dice.choice((1, 4, 16))) + data[at + 16 :]
-    return data[:at] + data[max(0, at - 50) :]
+    new = dice.choice((b"", dice.randbytes(1), dice.randbytes(16), data[max(0, at - 50) : at]))
+    return data[:at] + new + data[at + dice.choice((0, 1, 8, 100, len(data))) :]
+
+
+def choose_list(data: bytes, dice: random.Random) -> bytes:
+    return dice.choice(LISTS)
 
 
 def change_number(data: bytes, dice: random.Random) -> bytes:
     """Change a number of two, four or eight bytes in any order, after one of the marks."""
     mark = dice.choice([mark for mark in MARKS if mark in data] or [b""])
     places = [match.end() for match in re.finditer(re.escape(mark), data)]
-    at, size = dice.choice(places[:20]) + dice.randrange(40), dice.choice((2, 4, 8))
-    number = dice.choice((*NUMBERS, dice.getrandbits(8 * size))) % 2 ** (8 * size)
-    return data[:at] + number.to_bytes(size, dice.choice(("big", "little"))) + data[at + size :]
+    at = dice.choice(places[:20]) + dice.randrange(40)
+    size = dice.choice((2, 4, 8))
+    number = dice.choice((*NUMBERS, dice.getrandbits(64))) % 2 ** (8 * size)
+    order = dice.choice(("big", "little"))
+    return data[:at] + number.to_bytes(size, order) + data[at + size :]
+
+
+#: Encodings, numbers of channels, rates, sizes of a frame and of a sample, of a WAV.
+ENCODINGS = (1, 1, 1, 2, 3, 6, 7, 17, 80, 85, 353, 65_534)
+CHANNELS = (0, 1, 2, 6, 255, 65_535)
+RATES = (0, 1, 7, 999, 1000, 11_025, 192_000, 10**6, 10**6 + 1, 2**31, 2**32 - 1)
+FRAMES = (0, 1, 2, 4, 65_535)
+BITS = (0, 1, 8, 16, 24, 64, 255)
 
 
 def forge_wav(data: bytes, dice: random.Random) -> bytes:
     """Return a WAV with any encoding, channels, rate and lengths, consistent or not."""
-    rate = dice.choice((0, 1, 7, 999, 1000, 11_025, 192_000, 10**6, 10**6 + 1, 2**31, 2**32 - 1))
-    channels, bits = dice.choice((0, 1, 2, 6, 255, 65_535)), dice.choice((0, 1, 8, 16, 24, 64, 255))
-    encoding = dice.choice((1, 1, 1, 2, 3, 6, 7, 17, 80, 85, 353, 65_534, dice.randrange(65_536)))
-    frame = dice.choice((0, 1, 2, channels * bits // 8 % 65_536, 65_535))
+    rate = dice.choice(RATES)
+    channels = dice.choice(CHANNELS)
+    bits = dice.choice(BITS)
+    frame = dice.choice((*FRAMES, channels * bits // 8 % 2**16))
+    numbers = (dice.choice(ENCODINGS), channels, rate, rate * frame % 2**32, frame, bits)
     size = dice.choice((0, 1, len(data) - 44, 2**31, 2**32 - 1))
-    form = struct.pack("<HHIIHH", encoding, channels, rate, rate * frame % 2**32, frame, bits)
-    return (
-        b"RIFF\xff\xff\xff\xffWAVEfmt \x10\0\0\0"
-        + form
-        + b"data"
-        + struct.pack("<I", size)
-        + data[44:]
-    )
+    head = struct.pack("<HHIIHH4sI", *numbers, b"data", size)
+    return b"RIFF\xff\xff\xff\xffWAVEfmt \x10\0\0\0" + head + data[44:]
 
 
 def insert_piece(data: bytes, dice: random.Random) -> bytes:
     at = dice.randrange(len(data) + 1)
-    return data[:at] + dice.choice(PIECES) + data[at + dice.choice((0, 0, 1, 5)) :]
+    rest = data[at + dice.choice((0, 0, 1, 5)) :]
+    return data[:at] + dice.choice(PIECES) + rest
 
 
 def change_table(data: bytes, dice: random.Random) -> bytes:
@@ -163,9 +156,12 @@ def change_table(data: bytes, dice: random.Random) -> bytes:
     elif way == 1:
         row.append(b"x")
     else:
-        value = dice.choice(VALUES)
-        row[dice.randrange(len(row))] = dice.choice((str(value).encode(), dice.choice(PIECES)))
+        row[dice.randrange(len(row))] = dice.choice((*map(to_bytes, VALUES), *PIECES))
     return b"\n".join(map(b",".join, rows))
+
+
+def to_bytes(value: object) -> bytes:
+    return str(value).encode()
 
 
 def change_toml(data: bytes, dice: random.Random) -> bytes:
@@ -180,18 +176,19 @@ def change_toml(data: bytes, dice: random.Random) -> bytes:
 
 
 def change_json(data: bytes, dice: random.Random) -> bytes:
-    head, line, tail = b"", data, b""
-    if (lines := data.splitlines(keepends=True)) and parse_json(lines[0]) is not None:
-        at = dice.randrange(len(lines))
-        head, line, tail = b"".join(lines[:at]), lines[at], b"".join(lines[at + 1 :])
-    value = parse_json(line)
+    """Change a value of a JSON document, or in one of its lines."""
+    lines = [data]
+    if data and parse_json(data.splitlines()[0]) is not None:
+        lines = data.splitlines(keepends=True)
+    at = dice.randrange(len(lines))
+    value = parse_json(lines[at])
     if value is None:
         return change_bytes(data, dice)
+    changed = json.dumps(change_value(value, dice), ensure_ascii=dice.random() < 0.5)
     if dice.random() < 0.02:
         changed = "[" * 50_000
-    else:
-        changed = json.dumps(change_value(value, dice), ensure_ascii=dice.random() < 0.5)
-    return head + changed.encode("utf-8", "surrogatepass") + b"\n" + tail
+    lines[at] = changed.encode("utf-8", "surrogatepass") + b"\n"
+    return b"".join(lines)
 
 
 def parse_json(data: bytes) -> Any:
@@ -208,23 +205,29 @@ def change_value(value: Any, dice: random.Random) -> Any:
     # Short paths are few, and determine the meaning of the rest.
     paths.sort(key=len)
     path = dice.choice(paths[: max(1, int(len(paths) * dice.random()))])
-    value = parent = json.loads(json.dumps(value))
-    for key in path[:-1]:
-        parent = parent[key]
-    key, way = path[-1], dice.randrange(7)
+    way = dice.randrange(7)
     if way == 0:
-        del parent[key]
-    elif way == 1:
-        parent[key] = [parent[key]]
-    elif way == 2:
-        parent[key] = str(parent[key])
-    elif way == 3:
-        donor = value
-        for step in dice.choice(paths):
-            donor = donor[step]
-        parent[key] = json.loads(json.dumps(donor))
+        return with_value(value, path)
+    own = at_path(value, path)
+    donor = at_path(value, dice.choice(paths))
+    new = (None, [own], str(own), donor)[way] if way < 4 else dice.choice(VALUES)
+    return with_value(value, path, new)
+
+
+def at_path(value: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        value = value[key]
+    return value
+
+
+def with_value(value: Any, path: tuple[Any, ...], *new: Any) -> Any:
+    """Return a copy with a new value at a path, or without what is there."""
+    value = copy.deepcopy(value)
+    parent = at_path(value, path[:-1])
+    if new:
+        [parent[path[-1]]] = new
     else:
-        parent[key] = dice.choice(VALUES)
+        del parent[path[-1]]
     return value
 
 
@@ -243,21 +246,24 @@ def forge_array(array: Any, dice: random.Random) -> Any:
     way = dice.randrange(5)
     array = array.copy()
     if way == 0 and array.size:
-        numbers = [10**9, -(10**9), -1, 10**4]
-        if array.dtype.kind == "f":
-            numbers.append(float("nan"))
-        at, number = dice.randrange(array.size), dice.choice(numbers)
-        array.flat[at] = np.array(number).astype(array.dtype)  # one that the type cannot hold wraps
+        number = np.array(dice.choice((10**9, -(10**9), -1, 10**4)))
+        # One that the type cannot hold wraps.
+        array.flat[dice.randrange(array.size)] = number.astype(array.dtype)
     elif way == 1:
         array = array.astype(dice.choice(("float32", "float64", "int64", "int32", "uint8", "bool")))
     elif way == 2 and array.ndim and array.size:
-        rows = dice.choice((0, 1, array.shape[0] - 1, array.shape[0] + 1, 20_000))
-        array = np.resize(array, (rows, *array.shape[1:]))
+        rows = len(array)
+        array = np.resize(
+            array, (dice.choice((0, 1, rows - 1, rows + 1, 20_000)), *array.shape[1:])
+        )
     elif way == 3:
-        array = dice.choice((array.T, array.reshape(-1), array[..., None]))
+        array = dice.choice((array.T, array.reshape(-1), array[..., None], array * np.nan))
     else:
-        array = np.zeros(dice.choice(((0, 10**9), (20_000, 1), (1, 20_000), ())), array.dtype)
+        array = np.zeros(dice.choice(SHAPES), array.dtype)
     return np.ascontiguousarray(array)
+
+
+SHAPES: tuple[tuple[int, ...], ...] = ((0, 10**9), (20_000, 1), (1, 20_000), ())
 
 
 def forge_arrays(data: bytes, dice: random.Random) -> bytes:
@@ -269,6 +275,18 @@ def forge_arrays(data: bytes, dice: random.Random) -> bytes:
         return data
     name = dice.choice(sorted(arrays))
     return safetensors.numpy.save(arrays | {name: forge_array(arrays[name], dice)})
+
+
+#: The ends of files' names, how such files are changed, and how often beside other ways.
+WAYS = (
+    (TEXTS, insert_piece, 2),
+    ((".json", ".jsonl"), change_json, 8),
+    (".csv", change_table, 6),
+    ((".wav", ".mp4", ".mkv", ".ogg"), change_number, 8),
+    (".wav", forge_wav, 4),
+    (".list.mp4", choose_list, 8),
+    (".safetensors", forge_arrays, 10),
+)
 
 
 @dataclass(frozen=True)
@@ -476,18 +494,20 @@ def make_data(folder: Path) -> Path:
 
 def write_sounds(data: Path) -> None:
     """Write three seconds of sound in several formats, with clips, spans and a list."""
-    folder, noise = data / "sound", np.random.default_rng(6).normal(0, 0.1, 48_000)
+    folder = data / "sound"
+    noise = np.random.default_rng(6).normal(0, 0.1, 48_000)
     folder.mkdir()
     write_sound(folder / "tone.wav", "pcm_s16le", noise[:24_000], rate=8000)
-    write_sound(folder / "film.mp4", "aac", noise, rate=16_000, pictures=3,
-                options={"movflags": "faststart"})  # fmt: skip
+    fast = {"movflags": "faststart"}
+    write_sound(folder / "film.mp4", "aac", noise, rate=16_000, pictures=3, options=fast)
     write_sound(folder / "film.mkv", "flac", noise, rate=16_000, pictures=3)
     write_sound(folder / "song.ogg", "libopus", noise, rate=16_000)
     (folder / "x.list.mp4").write_bytes(LISTS[0])
-    names = [path.name for path in sorted(folder.iterdir())]
-    items = [Item(name.replace(".", "-"), media=name) for name in names]
-    spans = [replace(item, id=f"{item.id}-2", start=1.25, end=2.5) for item in items]
-    Manifest("sounds", Items.of([*items, *spans])).save(data / "sounds")
+    items = []
+    for path in sorted(folder.iterdir()):
+        whole = Item(path.name.replace(".", "-"), media=path.name)
+        items += [whole, replace(whole, id=f"{whole.id}-2", start=1.25, end=2.5)]
+    Manifest("sounds", Items.of(items)).save(data / "sounds")
 
 
 def write_subtitles(data: Path) -> None:
@@ -512,7 +532,8 @@ def save_models(data: Path) -> None:
     """Save a model of each estimator in `SAVED`, trained on ``final.zarr``."""
     store = open_store(data / "final.zarr")
     dice = np.random.default_rng(0)
-    concepts, y = dice.integers(0, 2, (40, 3)), np.arange(40) % 2
+    concepts = dice.integers(0, 2, (40, 3))
+    y = np.arange(40) % 2
     for name in SAVED:
         if name == "pipeline":
             model = make_pipeline(StandardScaler(), LogisticRegression())
@@ -522,13 +543,12 @@ def save_models(data: Path) -> None:
         array = "frames" if reads == "frames" else "native"
         shape = next(spec.shape for spec in store.specs if spec.name == array)
         X = dice.normal(size=(40, *shape)).astype(np.float32)
-        model.fit(X, y, **({"concepts": concepts} if "concepts" in keywords(model.fit) else {}))
-        features = Features(
-            backbone=store.attributes["backbone"],
-            preprocessing=store.attributes["preprocessing"],
-            array=array,
-            shape=list(shape),
-        )
+        if "concepts" in keywords(model.fit):
+            model.fit(X, y, concepts=concepts)
+        else:
+            model.fit(X, y)
+        made_by = {name: store.attributes[name] for name in ("backbone", "preprocessing")}
+        features = Features(**made_by, array=array, shape=list(shape))
         task = make_task(obygaze_scheme(), positives=["S"], negatives=["EN"])
         about = About(model=name, estimator=name, task=task, reads=reads, features=features)
         save_model(Model(model, about), data / "saved" / name)

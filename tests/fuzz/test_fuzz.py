@@ -163,10 +163,8 @@ def problems_of(command: str, outcomes: Counter[str]) -> Iterator[str]:
     is_refused = result.exit_code in (1, 2) and not isinstance(error, Planned)
     outcomes["refused" if is_refused else "accepted"] += 1
     if error is not None and not isinstance(error, SystemExit | Planned):
-        frames = traceback.extract_tb(error.__traceback__)
-        ours = [f for f in frames if "obygaze_" in f.filename and "site-packages" not in f.filename]
-        at = " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in ours[:-4:-1])
-        yield f"traceback: {type(error).__name__}: {error!s:.80} ({at})"
+        lines = traceback.format_exception(error)
+        yield "traceback: " + "".join(lines[-4:])
     elif result.exit_code not in (0, 1, 2, 3):
         yield f"exit code {result.exit_code}"
     message = result.stderr.partition("Error: ")[2].rstrip("\n")
@@ -188,19 +186,21 @@ def unreadable(out: Path) -> Iterator[str]:
 
 def mutated(kind_name: str, numbers: range, data: Path) -> Iterator[tuple[str, Files]]:
     kind = KINDS[kind_name]
-    original = read_files(data / kind.name)
-    changed = {path for path in original if path.startswith(kind.only)}
+    fixed = read_files(data / kind.name)
+    names = sorted(name for name in fixed if name.startswith(kind.only))
+    changing = {name: fixed.pop(name) for name in names}
     for number in numbers:
         dice = random.Random(f"{kind_name} {number}")
-        files = kinds.mutate({path: original[path] for path in sorted(changed)}, dice)
-        yield f"{number}", files | {path: original[path] for path in original.keys() - changed}
+        yield f"{number}", fixed | kinds.mutate(changing, dice)
 
 
 def fuzz(
     kind_name: str, inputs: Iterable[tuple[str, Files]], data: Path, folder: Path, asked: list
 ) -> tuple[Counter[str], list[str]]:
     """Run the commands of a kind on each input; return how they ended and what failed."""
-    kind, outcomes, failures = KINDS[kind_name], Counter[str](), []
+    kind = KINDS[kind_name]
+    outcomes = Counter[str]()
+    failures = []
     for label, files in inputs:
         kind.seal(files)
         trial = folder / "trial"
@@ -253,21 +253,18 @@ NAMING = {
 
 def forged(kind_name: str, data: Path) -> Iterator[tuple[str, Files]]:
     """Yield inputs in which one JSON field with a name contains the name of a program."""
-    original, seen = read_files(data / KINDS[kind_name].name), set[tuple[str, ...]]()
-    for file in original:
+    original = read_files(data / KINDS[kind_name].name)
+    seen = set[tuple[str, ...]]()
+    for file, text in original.items():
         if file and not file.endswith((".json", ".jsonl")):
             continue
-        text = original[file]
         is_lines = re.search(rb"\n(\{|[0-9a-f]{64}\Z)", text)  # or one, and its digest
         first, mark, rest = text.partition(b"\n") if is_lines else (text, b"", b"")
         for path in kinds.paths_in(kinds.parse_json(first)):
             place = tuple(key for key in path if isinstance(key, str))
             if path[-1] in NAMING and place not in seen:
                 seen.add(place)
-                content = node = json.loads(first)
-                for key in path[:-1]:
-                    node = node[key]
-                node[path[-1]] = "lab_code:Model"
+                content = kinds.with_value(json.loads(first), path, "lab_code:Model")
                 changed = json.dumps(content).encode() + mark + rest
                 yield f"{file} {path}", original | {file: changed}
     assert seen
@@ -277,8 +274,9 @@ def forged(kind_name: str, data: Path) -> Iterator[tuple[str, Files]]:
 def test_a_file_names_no_code(kind, data, tmp_path, monkeypatch, asked):
     (tmp_path / "lab_code.py").write_text("class Model: pass\n")
     monkeypatch.syspath_prepend(tmp_path)
-    more = (FINALISE,) if "open store" in kind else ()
-    monkeypatch.setitem(KINDS, kind, replace(KINDS[kind], commands=KINDS[kind].commands + more))
+    if "open store" in kind:
+        finalised = replace(KINDS[kind], commands=(*KINDS[kind].commands, FINALISE))
+        monkeypatch.setitem(KINDS, kind, finalised)
     _, failures = fuzz(kind, forged(kind, data), data, tmp_path, asked)
     assert not failures, "\n".join(failures)
 

@@ -66,7 +66,8 @@ def offer_table(demo: Path, folder: Path) -> None:
 def offer_ranking(demo: Path, folder: Path) -> None:
     """Write the predictions of a run as a trec_eval run file, with the truth and our score."""
     table = om.load_run(demo / "runs/level").predictions
-    ids, scores = table["id"].tolist(), table["probability"].to_numpy()
+    ids = table["id"].tolist()
+    scores = table["probability"].to_numpy()
     positives = set(table.loc[table["label"] == 1, "id"])
     (folder / "level.run").write_text(format_run("level", ids, scores, "demo"))
     truth = (f"level 0 {name} {int(name in positives)}\n" for name in ids)

@@ -15,17 +15,7 @@ import numpy as np
 
 STORES = ("pictures", "words")
 Pair = tuple[str, bool]
-READERS: dict[str, Callable[[Path, str], Iterator[Pair]]] = {}
-
-
-def reader(name: str) -> Callable[..., Callable[[Path, str], Iterator[Pair]]]:
-    """Register a function that yields the values that it read, and whether they equal ours."""
-
-    def register(read: Callable[[Path, str], Iterator[Pair]]) -> Callable[..., Iterator[Pair]]:
-        READERS[name] = read
-        return read
-
-    return register
+"""What was read, and whether it equals ours."""
 
 
 def same(values: object, expected: np.ndarray) -> bool:
@@ -53,47 +43,40 @@ def compare_group(
     """Compare each array that `read` returns, and the ids decoded from their bytes."""
     for name, expected in expected_arrays(folder, store):
         yield f"{label}/{name}", same(read(name), expected)
-    rows = np.asarray(read("ids"))
-    ids = [bytes(row).rstrip(b"\0").decode() for row in rows]
+    ids = [bytes(row).rstrip(b"\0").decode() for row in np.asarray(read("ids"))]
     yield f"{label}/ids", ids == expected_ids(folder, store)
 
 
-@reader("zarr")
 def read_zarr(folder: Path, url: str) -> Iterator[Pair]:
     """Read folders and zip files, and over HTTP, with zarr-python."""
     import zarr
 
     for name in STORES:
         path = folder / "stores" / name
-        group = zarr.open_group(f"{path}.zarr", mode="r")
-        yield from compare_group(folder, name, f"{name}.zarr", lambda a, g=group: g[a][:])
-        packed = zarr.open_group(zarr.storage.ZipStore(f"{path}.zip", mode="r"), mode="r")
-        yield from compare_group(folder, name, f"{name}.zip", lambda a, g=packed: g[a][:])
-        served = zarr.open_group(f"{url}/{name}.zarr", mode="r")
-        yield from compare_group(folder, name, f"{url}/{name}", lambda a, g=served: g[a][:])
+        packed = zarr.storage.ZipStore(f"{path}.zip", mode="r")
+        for source in (f"{path}.zarr", packed, f"{url}/{name}.zarr"):
+            group = zarr.open_group(source, mode="r")
+            yield from compare_group(folder, name, str(source), lambda a, g=group: g[a][:])
 
 
-@reader("tensorstore")
 def read_tensorstore(folder: Path, url: str) -> Iterator[Pair]:
     """Read folders, and over HTTP, with tensorstore."""
     import tensorstore
 
-    def open_array(kvstore: dict[str, str]) -> object:
-        return tensorstore.open({"driver": "zarr3", "kvstore": kvstore}).result().read().result()
+    def reader(**kvstore: str) -> Callable[[str], object]:
+        def read(array: str) -> object:
+            spec = {"driver": "zarr3", "kvstore": kvstore | {"path": f"{kvstore['path']}/{array}"}}
+            return tensorstore.open(spec).result().read().result()
+
+        return read
 
     for name in STORES:
         path = f"{folder}/stores/{name}.zarr"
-        yield from compare_group(
-            folder, name, path, lambda a, p=path: open_array({"driver": "file", "path": f"{p}/{a}"})
-        )
-        served = f"/{name}.zarr"
-        yield from compare_group(
-            folder, name, f"{url}{served}",
-            lambda a, p=served: open_array({"driver": "http", "base_url": url, "path": f"{p}/{a}"}),
-        )  # fmt: skip
+        yield from compare_group(folder, name, path, reader(driver="file", path=path))
+        served = reader(driver="http", base_url=url, path=f"/{name}.zarr")
+        yield from compare_group(folder, name, f"{url}/{name}", served)
 
 
-@reader("xarray and dask")
 def read_xarray(folder: Path, _: str) -> Iterator[Pair]:
     """Read with xarray, both eagerly and in dask chunks."""
     import xarray
@@ -106,7 +89,6 @@ def read_xarray(folder: Path, _: str) -> Iterator[Pair]:
             yield from compare_group(folder, name, label, lambda a, d=dataset: d[a].values)
 
 
-@reader("datasets")
 def read_datasets(folder: Path, _: str) -> Iterator[Pair]:
     """Load a folder in the same way as the Hub: the vectors of all rows that are done."""
     import datasets
@@ -125,7 +107,6 @@ def read_datasets(folder: Path, _: str) -> Iterator[Pair]:
                 yield f"{name}: {array}", same(values, expected)
 
 
-@reader("h5py")
 def read_hdf5(folder: Path, _: str) -> Iterator[Pair]:
     """Read the HDF5 export with h5py."""
     import h5py
@@ -138,28 +119,22 @@ def read_hdf5(folder: Path, _: str) -> Iterator[Pair]:
 
 def compare_table(folder: Path, label: str, rows: list[list[object]]) -> Iterator[Pair]:
     """Compare the predictions of a run, with numbers identical to the last bit."""
-    header, *expected = json.loads((folder / "expected" / "predictions.json").read_text())
-    last = len(header) - 1
-    texts = [[str(cell) for cell in row[:last]] for row in rows]
-    yield f"{label}: texts", texts == [row[:last] for row in expected]
-    yield (
-        f"{label}: {header[last]}",
-        [row[last] for row in rows] == [float(r[last]) for r in expected],
-    )
+    _, *expected = json.loads((folder / "expected" / "predictions.json").read_text())
+    texts = [[*map(str, row[:-1])] for row in rows]
+    yield f"{label}: texts", texts == [row[:-1] for row in expected]
+    numbers = [row[-1] for row in rows]
+    yield f"{label}: numbers", numbers == [float(row[-1]) for row in expected]
 
 
-@reader("pandas")
 def read_pandas(folder: Path, _: str) -> Iterator[Pair]:
     """Read the predictions of a run with pandas."""
     import pandas
 
-    frame = pandas.read_csv(folder / "predictions.csv", dtype={"id": str, "test": str})
-    exact = pandas.read_csv(folder / "predictions.csv", float_precision="round_trip")
-    frame[frame.columns[-1]] = exact[frame.columns[-1]]
+    texts = {"id": str, "test": str}
+    frame = pandas.read_csv(folder / "predictions.csv", dtype=texts, float_precision="round_trip")
     yield from compare_table(folder, "predictions.csv", frame.astype(object).values.tolist())
 
 
-@reader("polars")
 def read_polars(folder: Path, _: str) -> Iterator[Pair]:
     """Read the predictions of a run with polars."""
     import polars
@@ -168,7 +143,6 @@ def read_polars(folder: Path, _: str) -> Iterator[Pair]:
     yield from compare_table(folder, "predictions.csv", rows)
 
 
-@reader("duckdb")
 def read_duckdb(folder: Path, _: str) -> Iterator[Pair]:
     """Read the predictions of a run with SQL."""
     import duckdb
@@ -183,43 +157,40 @@ def compare_elan(
     """Compare the tiers of each ELAN file: start and end in milliseconds, and value."""
     files = json.loads((folder / "expected" / "elan.json").read_text())
     for name, tiers in files.items():
-        found = {tier: sorted(notes) for tier, notes in read(folder / "elan" / name).items()}
-        yield name, all(found.get(tier) == sorted(notes) for tier, notes in tiers.items())
+        found = read(folder / "elan" / name)
+        for tier, notes in tiers.items():
+            yield f"{name}: {tier}", sorted(found.get(tier, [])) == sorted(notes)
 
 
-@reader("pympi")
 def read_pympi(folder: Path, _: str) -> Iterator[Pair]:
     """Read ELAN files with pympi."""
     from pympi.Elan import Eaf
 
     def read(path: Path) -> dict[str, list[list[object]]]:
         eaf = Eaf(str(path))
-        names = [
-            name
-            for name in eaf.get_tier_names()
-            if not eaf.get_parameters_for_tier(name).get("PARENT_REF")
-        ]
-        return {n: [list(note[:3]) for note in eaf.get_annotation_data_for_tier(n)] for n in names}
+        tiers = {}
+        for name in eaf.get_tier_names():
+            if not eaf.get_parameters_for_tier(name).get("PARENT_REF"):
+                tiers[name] = [list(note[:3]) for note in eaf.get_annotation_data_for_tier(name)]
+        return tiers
 
     yield from compare_elan(folder, read)
 
 
-@reader("speach")
 def read_speach(folder: Path, _: str) -> Iterator[Pair]:
     """Read ELAN files with speach."""
     from speach import elan
 
     def read(path: Path) -> dict[str, list[list[object]]]:
-        document = elan.read_eaf(str(path))
-        return {
-            tier.name: [[n.from_ts.value, n.to_ts.value, n.value] for n in tier]
-            for tier in document if tier.parent is None
-        }  # fmt: skip
+        tiers = {}
+        for tier in elan.read_eaf(str(path)):
+            if tier.parent is None:
+                tiers[tier.name] = [[n.from_ts.value, n.to_ts.value, n.value] for n in tier]
+        return tiers
 
     yield from compare_elan(folder, read)
 
 
-@reader("ir_measures")
 def read_ranking(folder: Path, _: str) -> Iterator[Pair]:
     """Read and score a trec_eval run file; average precision must agree to a millionth."""
     import ir_measures
@@ -232,7 +203,6 @@ def read_ranking(folder: Path, _: str) -> Iterator[Pair]:
     yield "level.run: average precision", abs(score - expected["ap"]) < 1e-6
 
 
-@reader("huggingface_hub")
 def read_cards(folder: Path, _: str) -> Iterator[Pair]:
     """Read the card of each store in the same way as the Hub: tags and licence."""
     from huggingface_hub import DatasetCard
@@ -246,9 +216,20 @@ def read_cards(folder: Path, _: str) -> Iterator[Pair]:
         yield f"{name}: licence", (stated or "").lower() == facts["licence"].lower()
 
 
-def say(line: str) -> None:
-    """Write a line of the table."""
-    sys.stdout.write(line + "\n")
+READERS: dict[str, Callable[[Path, str], Iterator[Pair]]] = {
+    "zarr": read_zarr,
+    "tensorstore": read_tensorstore,
+    "xarray and dask": read_xarray,
+    "datasets": read_datasets,
+    "h5py": read_hdf5,
+    "pandas": read_pandas,
+    "polars": read_polars,
+    "duckdb": read_duckdb,
+    "pympi": read_pympi,
+    "speach": read_speach,
+    "ir_measures": read_ranking,
+    "huggingface_hub": read_cards,
+}
 
 
 def main(folder: Path, url: str, names: list[str]) -> int:
@@ -259,13 +240,13 @@ def main(folder: Path, url: str, names: list[str]) -> int:
         try:
             pairs = list(READERS[name](folder, url))
         except Exception as error:  # the other readers still run
-            say(f"{name:20} failed: {type(error).__name__}: {error}")
+            sys.stdout.write(f"{name:20} failed: {type(error).__name__}: {error}\n")
             failed = True
             continue
         wrong = [what for what, equal in pairs if not equal]
         counts = f"{len(pairs):4} compared, {len(pairs) - len(wrong):4} equal"
-        say(f"{name:20} {counts}  {', '.join(wrong[:5])}")
-        failed |= bool(wrong) or not pairs
+        sys.stdout.write(f"{name:20} {counts}  {', '.join(wrong[:5])}\n")
+        failed = failed or bool(wrong) or not pairs
     return int(failed)
 
 
