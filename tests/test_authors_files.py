@@ -141,7 +141,7 @@ def test_a_reproduction_has_the_published_counts(authors, tmp_path):
     for fact in ("54 of the 105 test clips", "67 of the 105 test clips", "26 of the 75 test clips"):
         assert any(fact in text for text in leaks), leaks
     share = values("fig2", "Levels", "share of clips")
-    assert [round(share[code], 2) for code in ("EN", "HN")] == [0.52, 0.16]
+    assert [round(share[code], 2) for code in ("EN", "S")] == [0.52, 0.16]
     concepts = values("fig2", "Levels", "concepts a clip")
     assert [round(concepts[code], 2) for code in ("HN", "NS", "S")] == [1.26, 1.71, 2.6]
 

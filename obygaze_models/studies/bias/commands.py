@@ -121,7 +121,9 @@ def eat(
     default=100,
     help="Leave out words that occur fewer times than this.",
 )
-@path_option("--lexicon", help="Your own words and groups, in a JSON file.  [default: the paper's]")
+@path_option(
+    "--lexicon", help="Your own words and groups, in a JSON file.  [default: those of Wolfe et al.]"
+)
 @_with_outputs
 def captions(captions: Path, minimum: int, lexicon: Path | None) -> Measured:
     """Count emotion words per 1000 CAPTIONS for groups of images.

@@ -32,7 +32,8 @@ class Backbone(NamedTuple):
     names
         The names and families that stores record. The first is the name in obygaze.
     config
-        The settings of the paper's checkpoint. A store with other settings has another checkpoint.
+        The settings of the paper's checkpoint. A store with other settings has another checkpoint;
+        other weights with the same settings are not noticed.
     mode
         The preprocessing of the authors' code; "" if all modes are the same.
     """
@@ -179,7 +180,7 @@ class ReproductionContext:
     Attributes
     ----------
     stores
-        The open stores, by slot (see `obygaze_models.studies.reproduce.published.BACKBONES`).
+        The open stores, by slot (see `BACKBONES`).
     has_papers_clips
         True if the clips are the paper's, so that its numbers can be compared with ours.
     has_released_splits

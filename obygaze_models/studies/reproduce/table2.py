@@ -211,7 +211,7 @@ def _ours(runs: Runs, source: str, model: str, metric: str) -> Values:
 
 
 def _paper(context: ReproductionContext, row: Row, metric: str) -> Line:
-    """Return the paper's numbers for a row; none if our clips or checkpoint are not the paper's."""
+    """Return the paper's numbers for a row; none if our features or clips are not the paper's."""
     values: Values = {}
     if context.is_published(row.slot):
         values = published_row(row.paper, metric)
