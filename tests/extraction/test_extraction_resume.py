@@ -16,6 +16,7 @@ import torch
 import obygaze_features as of
 from obygaze_features.errors import BackboneError, StoreError, UsageError
 from obygaze_features.extraction import Options
+from obygaze_features.extraction.forward import Batch
 from obygaze_features.extraction.job import plan_job
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import StoreWriter
@@ -64,6 +65,23 @@ def test_an_interrupted_run_resumes_to_the_same_store(
     assert of.verify(store) == []
 
 
+@pytest.mark.night
+def test_batches_do_not_span_groups_of_32_rows(films, tiny, tmp_path, monkeypatch):
+    """A block may be larger. One clip of the first group has no file."""
+
+    def embed(pixels, present, names):
+        sizes.append(len(pixels))
+        return tiny.clip.encode(pixels, present, names)
+
+    sizes: list[int] = []
+    monkeypatch.setattr(store_format, "BLOCKS", 1)
+    items = [*rows(40)]
+    items[5] = replace(items[5], media="absent.mp4")
+    manifest = Manifest("made-up", Items.of(items))
+    assert of.extract(manifest, films, with_clip(tiny, encode=embed), tmp_path, batch=8).done == 39
+    assert sizes == [1, 8, 8, 8, 7, 8]  # first the store's probe
+
+
 @pytest.mark.parametrize(("block", "done"), [
     (0, range(32, 64)), pytest.param(2, range(64), marks=pytest.mark.night),
 ])  # fmt: skip
@@ -102,6 +120,26 @@ def test_stores_of_a_run_share_blocks(manifest, films, tiny, whole_store, tmp_pa
         np.testing.assert_array_equal(
             store.read("native"), of.open_store(whole_store).read("native")
         )
+
+
+@pytest.mark.parametrize(("times", "done"), [
+    (1, 16), pytest.param(9, 8, marks=pytest.mark.night),
+])  # fmt: skip
+def test_an_interrupted_wait_keeps_its_batch(films, tiny, tmp_path, monkeypatch, times, done):
+    """Earlier batches are kept even if the wait never ends."""
+
+    def wait(batch):
+        waits.append(batch.count)
+        if 3 <= len(waits) < 3 + times:  # the probe, the first batch, the second
+            raise KeyboardInterrupt
+        return original(batch)
+
+    waits: list[int] = []
+    original = Batch.rows
+    monkeypatch.setattr(Batch, "rows", wait)
+    with pytest.raises(KeyboardInterrupt):
+        of.extract(rows(24), films, tiny, tmp_path, batch=8)
+    assert (of.open_store(tmp_path / "tiny.zarr").status == 1).sum() == done
 
 
 def test_a_batch_that_does_not_fit_is_halved_until_it_does(films, tiny, whole_store, tmp_path):

@@ -38,8 +38,8 @@ from obygaze_models.commands._shared import echo_warnings, path_option
     "--protocol",
     "protocols",
     multiple=True,
-    help="How to split the clips of table2, table5, fig3 and fig5: released, leak-free or paper; by "
-    "default in all three ways (fig5: in the first).",
+    help="How to split the clips of table2, table5, fig3 and fig5: released, leak-free or paper; "
+    "by default in all three ways (fig5: in the first).",
 )
 @output_options("The folder.  [default: reproduction/TARGET]", required=False)
 @json_option
