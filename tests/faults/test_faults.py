@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import forkserver
@@ -27,7 +27,7 @@ from obygaze_features.errors import StoreError
 from obygaze_features.extraction.decoder import WORKER
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.manifests.manifest import check
-from obygaze_features.store import open_store
+from obygaze_features.store import Store, open_store
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.transfer import pack
 from obygaze_features.store.verify import verify
@@ -74,10 +74,14 @@ def has_right_rows(path: Path) -> bool:
     except StoreError:
         return not (path / "zarr.json").exists() and not list(path.glob("blocks/*"))
     expected = open_store(path.parents[1] / "data" / "extracted.zarr")
-    done = [store.ids[row] for row in np.flatnonzero(store.status == 1)]
-    return not verify(path) and all(
-        np.array_equal(store.read(name, done), expected.read(name, done)) for name in store.arrays
-    )
+    return not verify(path) and have_same_rows(store, expected, store.done_ids())
+
+
+def have_same_rows(store: Store, expected: Store, ids: Sequence[str]) -> bool:
+    for name in store.arrays:
+        if not np.array_equal(store.read(name, ids), expected.read(name, ids)):
+            return False
+    return True
 
 
 def is_readable(path: Path) -> bool:
@@ -87,9 +91,8 @@ def is_readable(path: Path) -> bool:
 
 def keeps_intact_rows(path: Path) -> bool:
     """A store that still has all rows but the first, which may be damaged."""
-    store, expected = open_store(path), open_store(path.parents[1] / "data" / "open.zarr")
-    ids = expected.ids[1:]
-    return all(np.array_equal(store.read(n, ids), expected.read(n, ids)) for n in store.arrays)
+    expected = open_store(path.parents[1] / "data" / "open.zarr")
+    return have_same_rows(open_store(path), expected, expected.ids[1:])
 
 
 def is_split_without_origin(path: Path) -> bool:
@@ -274,11 +277,10 @@ def run_together(server, commands: list[str], out: Path, folder: Path) -> list[t
     """Run commands at the same time; return the exit code and the output of each."""
     logs = [folder / f"log{number}" for number in range(len(commands))]
     with ThreadPoolExecutor(len(commands)) as pool:
-        runs = [
-            pool.submit(server, command.split(), out, -1, 0, log)
-            for command, log in zip(commands, logs, strict=True)
-        ]
-    return [(run.result(), log.read_text()) for run, log in zip(runs, logs, strict=True)]
+        codes = pool.map(
+            lambda command, log: server(command.split(), out, -1, 0, log), commands, logs
+        )
+    return [(code, log.read_text()) for code, log in zip(codes, logs, strict=True)]
 
 
 @pytest.mark.parametrize("rounds", [
@@ -308,7 +310,8 @@ def test_an_import_has_no_rows_of_an_interrupted_one(moments, data, server, tmp_
     manifest.save(tmp_path / "manifest")
     for number in (1, 2):
         np.save(tmp_path / f"{number}.npy", np.full((20_000, 2), number, np.float32))
-    out, log = tmp_path / "out", tmp_path / "log"
+    out = tmp_path / "out"
+    log = tmp_path / "log"
 
     def bring(number: int, point: int = -1, mode: int = 0, moment: float = 0) -> int | None:
         command = (
@@ -329,13 +332,13 @@ def test_an_import_has_no_rows_of_an_interrupted_one(moments, data, server, tmp_
                 assert bring(1, max(1, round(points * part)), MODES["killed"]) == -signal.SIGKILL
             else:
                 assert bring(1, moment=seconds * part) in (0, 130)
-            code, text = bring(2), log.read_text()
+            code = bring(2)
             rows = np.unique(open_store(out / "x.zarr").read()).tolist()
             if code == 0:
                 assert rows == [2]
             else:
-                assert (code, text.count("Error: "), rows) == (1, 1, [1])
-                assert "already exists" in text
+                assert (code, rows) == (1, [1])
+                assert "already exists" in log.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -345,30 +348,28 @@ def data(
     from tests.kit.models import write_checkpoint
 
     folder = tmp_path_factory.mktemp("faults")
-    golden, data = copy_data(folder / "golden"), folder / "data"
+    golden = copy_data(folder / "golden")
+    data = folder / "data"
     data.mkdir()
     toys.a_store(data / "open.zarr", 6)
     toys.a_store(data / "more.zarr", 5, film="tt2")
     for name, film in (("final", "tt1"), ("other", "tt3")):
         finalise(toys.a_store(data / f"{name}.zarr", 6, film=film))
     for state in ("open", "final"):
-        damaged = Path(shutil.copytree(data / f"{state}.zarr", data / f"damaged-{state}.zarr"))
+        damaged = data / f"damaged-{state}.zarr"
+        shutil.copytree(data / f"{state}.zarr", damaged)
         toys.flip_bit(damaged / "native/c/0/0", 0)
-    shutil.copytree(golden / "manifest", data / "manifest")
-    shutil.copytree(golden / "xclip.zarr", data / "xclip.zarr")
-    shutil.copytree(golden / "timelines", data / "timelines")
+    for name in ("manifest", "xclip.zarr", "timelines", "eight"):
+        shutil.copytree(golden / name, data / name)
     experiment = (golden / "golden.toml").read_text().partition("estimators")[0]
     (data / "one.toml").write_text(experiment + 'estimators = ["film-prior"]\n')
     draw_photos(data)
-    texts = [
-        Item(f"{film}-{n}", "text", film, text=f"{film} {n}") for film in FILMS for n in "1234"
-    ]
+    texts = [Item(f"{film}-{n}", "text", film, text=n) for film in FILMS for n in "1234"]
     Manifest("texts", Items.of(texts)).save(data / "texts")
     run_obygaze("manifests", "import", "csv", data / "images.csv", "-o", data / "photos", code=0)
     pack(data / "final.zarr", data / "packed.zip")
     for name in ("tiny-clip", "tiny-clap", "tiny-xclip"):
         write_checkpoint(name, data / name)
-    shutil.copytree(golden / "eight", data / "eight")
     shutil.copy(golden / "segments.csv", data)
     run_obygaze("stores", "export", golden / "final.zarr", "-o", data / "theirs.h5", code=0)
     (data / "three.toml").write_text(experiment + 'estimators = ["mlp", "svm", "pcbm-tree"]\n')
@@ -384,8 +385,11 @@ class Trial:
     """A scenario in its own folder, with its initial state and expected result."""
 
     def __init__(self, name: str, data: Path, folder: Path, run: Callable[..., int | None]) -> None:
-        self.scenario, self.data, self.folder, self._run = ALL[name], data, folder, run
-        self.out, self.log = data.parent / "out", folder / "log"
+        self.scenario = ALL[name]
+        self.data = data
+        self._run = run
+        self.out = data.parent / "out"
+        self.log = folder / "log"
         words = {"data": data, "out": self.out, "url": (data / "url").read_text()}
         self.arguments = self.scenario.command.format(**words).split()
         self.old = self._begin()
@@ -413,13 +417,13 @@ class Trial:
         path = self.out / self.scenario.output
         if not path.is_dir():
             return {"": path.read_bytes()} if path.is_file() else None
-        contents = {
-            name: data for name, data in toys.contents(path).items()
-            if name not in TIMED and "/." not in f"/{name}"
-        }  # fmt: skip
-        for name in [name for name in contents if name.endswith("run.json")]:
-            values = json.loads(contents[name])
-            contents[name] = json.dumps(values | {"started": "", "seconds": 0}).encode()
+        contents = {}
+        for name, data in toys.contents(path).items():
+            if name.endswith("run.json"):
+                values = json.loads(data) | {"started": "", "seconds": 0}
+                contents[name] = json.dumps(values).encode()
+            elif name not in TIMED and "/." not in f"/{name}":
+                contents[name] = data
         return contents
 
     def problem_at(self, point: int, mode: str, moment: float = 0) -> str:
@@ -431,7 +435,9 @@ class Trial:
             if not output.exists():  # do what the message says
                 aside.rename(output)
         text = self.log.read_text()
-        codes = *CODES.get(mode, (0, 1)), *([] if mode == "killed" else [self.scenario.code])
+        codes = CODES.get(mode, (0, 1))
+        if mode != "killed":
+            codes += (self.scenario.code,)
         if self.scenario.may_crash and code == -signal.SIGSEGV:
             code = 1
         if code not in codes:
@@ -484,34 +490,33 @@ def decoding_processes(folder: Path) -> list[str]:
 
 
 def differing(state: dict[str, bytes] | None, new: dict[str, bytes] | None) -> list[str]:
-    state, new = state or {}, new or {}
-    return [name for name in {**state, **new} if state.get(name) != new.get(name)][:8]
+    changed = (state or {}).items() ^ (new or {}).items()
+    return sorted({name for name, _ in changed})[:8]
 
 
-def points_to_try(scenario: Scenario) -> int:
-    return 10**9 if scenario.at_every_call else 30
-
-
-ROWS = [
-    *(pytest.param(name, points_to_try(scenario), marks=pytest.mark.faults)
-      for name, scenario in SCENARIOS.items()),
-    *(pytest.param(name, 3, marks=pytest.mark.night) for name in SCENARIOS
-      if not name.startswith(("extract", "models run"))),
-]  # fmt: skip
+ROWS = []
+for name, scenario in SCENARIOS.items():
+    most = 10**9 if scenario.at_every_call else 30
+    ROWS.append(pytest.param(name, most, marks=pytest.mark.faults))
+    if name not in ("extract", "models run"):
+        ROWS.append(pytest.param(name, 3, marks=pytest.mark.night))
 
 
 @pytest.mark.parametrize(("name", "most"), ROWS)
 def test_a_fault_at_a_call_leaves_nothing_half_done(name, most, data, server, tmp_path, capsys):
     """Try each mode at up to `most` system calls, spread evenly over the command."""
     trial = Trial(name, data, tmp_path, server)
-    spread = np.unique(np.linspace(1, trial.points, min(most, trial.points)).round().astype(int))
-    points = [(point, mode) for mode in MODES for point in spread.tolist()]
-    found = [(trial.problem_at(*at), at) for at in points]
-    problems = [f"{mode} at call {point}: {problem}" for problem, (point, mode) in found if problem]
-    with capsys.disabled():
-        counts = f"{len(points)} faults in {trial.points} system calls, {len(problems)} wrong"
-        sys.stdout.write(f"\n{name}: {counts}\n")
+    spread = np.linspace(1, trial.points, min(most, trial.points)).round().astype(int).tolist()
+    problems = []
+    for mode in MODES:
+        for point in spread:
+            if problem := trial.problem_at(point, mode):
+                problems.append(f"{mode} at call {point}: {problem}")
     tried = {f"{mode} at": len(spread) for mode in MODES}
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\n{name}: {len(spread)} of {trial.points} calls, {len(problems)} wrong\n"
+        )
     keep_counts("faults", name, **{"system calls": trial.points}, **tried, wrong=len(problems))
     assert not problems, "\n".join(problems)
 
@@ -521,11 +526,12 @@ def test_a_fault_at_a_call_leaves_nothing_half_done(name, most, data, server, tm
 def test_a_long_command_can_be_interrupted_at_any_moment(name, data, server, tmp_path, capsys):
     trial = Trial(name, data, tmp_path, server)
     dice = random.Random(os.environ.get("FAULTS_SEED", "") + name)
-    moments = [dice.uniform(0.02, trial.seconds) for _ in range(MOMENTS)]
-    found = [(trial.problem_at(-1, "Ctrl-C", moment), moment) for moment in moments]
-    problems = [f"after {moment:.3f} s: {problem}" for problem, moment in found if problem]
+    problems = []
+    for _ in range(MOMENTS):
+        moment = dice.uniform(0.02, trial.seconds)
+        if problem := trial.problem_at(-1, "Ctrl-C", moment):
+            problems.append(f"after {moment:.3f} s: {problem}")
     with capsys.disabled():
-        counts = f"{MOMENTS} moments in {trial.seconds:.1f} s, {len(problems)} wrong"
-        sys.stdout.write(f"\n{name}: {counts}\n")
+        sys.stdout.write(f"\n{name}: {MOMENTS} moments, {len(problems)} wrong\n")
     keep_counts("interrupts", name, moments=MOMENTS, wrong=len(problems))
     assert not problems, "\n".join(problems)
