@@ -72,7 +72,7 @@ SHOTS: dict[str, tuple[int, int, str, str, list[str]]] = {
     ),
     "scholars-report-top": (
         1200, 760, "", REST,
-        [".facts", ".results", ".limits", "section[aria-labelledby=people]"],
+        ["h1", ".cells", ".results", "section[aria-labelledby=people]"],
     ),
     "scholars-report-explorer": (
         1200, 700, "#film=Night_Bus",

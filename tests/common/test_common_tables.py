@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from obygaze_features.common.printer import align_rows
 from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.errors import ManifestError
 
@@ -54,3 +55,15 @@ def test_line_numbers_hold_after_wide_or_blank_rows(tmp_path):
     table = read_table(path)
     assert table.columns == {"a": ["1", "3"], "b": ["2", "4"]}
     assert str(table.problem(1, "odd")) == f"{path}, line 7: odd"
+
+
+def test_tables_fit_a_terminal(monkeypatch):
+    rows = [{"test": "a vs b", "model": "mlp"} | {f"score {n}": n / 7 for n in range(12)}] * 2
+    whole = align_rows(rows).splitlines()
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = align_rows(rows).splitlines()
+    assert max(map(len, lines)) <= 80 < len(whole[0])
+    heads = [line.split("  ")[0] for line in lines]
+    assert heads == (["test", "------", "a vs b", "a vs b", ""] * 2)[:-1]
+    assert " ".join(lines).count("0.143") == 2
