@@ -13,10 +13,11 @@ GRAVE = ("synthetic", "leak")
 
 def alarms(runs: Sequence[Run]) -> list[str]:
     """Return what the scores are not about, and the warnings about void scores and leaks."""
-    limits = [run.limit for run in runs if run.is_mixed]
-    warnings = [warning for run in runs for warning in run.warnings]
-    grave = [str(warning) for warning in warnings if warning.code in GRAVE]
-    return list(dict.fromkeys([*limits, *grave]))
+    texts = []
+    for run in runs:
+        texts.append(run.limit)
+        texts += [str(warning) for warning in run.warnings if warning.code in GRAVE]
+    return [*dict.fromkeys(filter(None, texts))]
 
 
 def cautions(runs: Sequence[Run]) -> dict[str, str]:

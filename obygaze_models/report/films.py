@@ -122,7 +122,7 @@ def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Fil
 
     ends = [*np.arange(0.0, 0.88 * longest, 3600.0).tolist(), longest]
     most = max(share or 0.0 for row in rows for share in row.shares)
-    score_axis = axis_of([Estimate(row.place) for row in rows], [0.5], guess=0.5, ticks=5)
+    score_axis = axis_of([Estimate(row.place) for row in rows], 0.5, ticks=5)
     heights = []
     if len(rows) > MAX_ROWS:
         places = pd.Series([row.place for row in rows if row.place is not None])

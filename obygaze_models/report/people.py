@@ -76,24 +76,10 @@ class People:
         return len(self.names) > MAX_LANES
 
     @property
-    def dots(self) -> Sequence[str]:
-        """The CSS class of each annotator's dot."""
-        if self.is_many:
-            return ["many"] * len(self.names)
-        return ["one", "two", "three", "both"]
-
-    @property
     def ramp(self) -> list[str]:
         """The CSS classes of how many annotators marked a clip, from none to all."""
         everyone = len(self.names)
         return [f"both v{round(10 * votes / everyone)}" for votes in range(everyone + 1)]
-
-    @property
-    def steps(self) -> Sequence[str]:
-        """The CSS classes of `Marked.counts`."""
-        if len(self.names) == 2:
-            return ["one", "both", "two"]
-        return self.ramp[1:]
 
     @cached_property
     def shared(self) -> NDArray[np.bool_]:

@@ -156,6 +156,11 @@ class Tested:
         return self.run.main_metric
 
     @property
+    def score(self) -> float:
+        """The score; 0 if it is undefined."""
+        return self.scores.estimate(self.metric).value or 0.0
+
+    @property
     def entrant(self) -> Entrant:
         """The model, to be compared with others."""
         tables = {self.task.key: self.table}
@@ -260,7 +265,7 @@ def results(entries: Sequence[Tested], labels: Labels) -> list[Results]:
     for metric, questions in by_metric.items():
         guess = CHANCE.get(metric, 0.0)
         scored = [row.estimate for question in questions for row in question.rows]
-        tables.append(Results(metric, axis_of(scored, [guess], guess=guess, ticks=8), questions))
+        tables.append(Results(metric, axis_of(scored, guess, ticks=8), questions))
     return tables
 
 
@@ -278,7 +283,7 @@ def _rows(entries: Sequence[Tested]) -> Iterator[Row]:
     A subset is without the clips whose features are all zero, if there are any.
     """
     if entries[0].kind == "concepts":
-        entries = sorted(entries, key=_score_of, reverse=True)
+        entries = sorted(entries, key=lambda each: each.score, reverse=True)
     for entry in entries:
         same = [each for each in entries if (each.reads, each.task) == (entry.reads, entry.task)]
         yield score_row(entry, entry.scores, _note(entry, same))
@@ -300,10 +305,6 @@ def _note(entry: Tested, same: Sequence[Tested]) -> str:
     if [other.model for other in same].count(entry.model) > 1:
         parts.append(entry.run.name)
     return ", ".join(parts)
-
-
-def _score_of(entry: Tested) -> float:
-    return entry.scores.estimate(entry.metric).value or 0.0
 
 
 def score_row(entry: Tested, scores: ModelScores, note: str = "") -> Row:
@@ -343,18 +344,12 @@ def _differences(entries: Sequence[Tested]) -> Iterator[tuple[tuple[str, str], E
             yield (main.reads, other.reads), scores[main.metric].difference
 
 
-def axis_of(
-    estimates: Sequence[Estimate],
-    others: Sequence[float],
-    *,
-    guess: float,
-    ticks: int,
-) -> Axis:
-    """Return an axis for some estimates and other values, from at least -1 to at most 1.
+def axis_of(estimates: Sequence[Estimate], guess: float, *, ticks: int) -> Axis:
+    """Return an axis for some estimates and a guess, from at least -1 to at most 1.
 
     Ticks are 0.1 or 0.2 apart if there are then at most `ticks` intervals, or else 0.5 apart.
     """
-    values = [*others]
+    values = [guess]
     for estimate in estimates:
         if estimate.value is not None:
             values += [estimate.value, *(estimate.interval or ())]

@@ -15,8 +15,11 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-// A name or a title, in any script and direction.
-const named = (text) => make("bdi", { title: text }, text);
+// A name or a title, in any script and direction; in heads, at most 16 letters.
+function named(text, most = Infinity) {
+  const letters = [...text];
+  return make("bdi", { title: text }, letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : text);
+}
 const square = (level) => make("i", { class: `square ${level.colour}` });
 const decimals = (value) => value.toFixed(2).replace("-", "−");
 

@@ -58,7 +58,7 @@ function filter() {
 
 // The columns of the list: a head, and what a cell has of a clip.
 function columns() {
-  const own = (view?.range ? [] : sets).map(({ name, level, shows }) => [named(name), (clip) => {
+  const own = (view?.range ? [] : sets).map(({ name, level, shows }) => [named(name, 16), (clip) => {
     const rank = data.levels[level[clip]];
     return rank ? [square(rank), make("span", { class: "hidden" }, rank.name), ` ${concepts_of(shows[clip])}`] : "–";
   }]);
