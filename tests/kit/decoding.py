@@ -23,7 +23,7 @@ def decode_frames(
     numbers: Sequence[int] | np.ndarray,
     *,
     index: FrameIndex | None = None,
-    tick: Callable[[], object] = lambda: None,
+    tick: Callable[[], None] = lambda: None,
 ) -> Frames:
     """Decode the frames with these numbers, from 0; each is returned once, in ascending order.
 
