@@ -67,7 +67,7 @@ FIRST_SCREEN = (1200, 900, "", "section[aria-labelledby=explorer]", [])
 SHOTS: dict[str, tuple[int, int, str, str, list[str]]] = {
     "readme": (1200, 1100, "", "section[aria-labelledby=explorer]", []),
     "real-report-beside": (
-        1200, 480, "",
+        1200, 330, "",
         "main > :not(section[aria-labelledby=differ])", [],
     ),
     "scholars-report-top": (
