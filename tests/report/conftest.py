@@ -8,6 +8,7 @@ from pathlib import Path
 
 import krippendorff
 import numpy as np
+import pandas as pd
 import pytest
 from msgspec import structs
 
@@ -15,6 +16,7 @@ import obygaze_models as om
 from obygaze_features.manifests import Manifest
 from tests.experiments.conftest import no_waiting  # noqa: F401
 from tests.kit.page import open_tab
+from tests.kit.run import labelled, write_store
 from tests.kit.world2 import make_world2
 
 EXAMPLE = Path(__file__).parents[2] / "examples/mobygaze"
@@ -88,6 +90,25 @@ def make_example(folder, films, concepts):
         changes = {"manifest": folder / "minutes", "concepts": experiment.concepts[:concepts]}
         om.run_experiment(structs.replace(experiment, **changes), run)
     return om.report(runs, folder / "page.html")
+
+
+def predicted(folder, *, films, signal, seed=1, name="given"):
+    """Run an experiment with given predictions, which are higher for Sure by `signal`."""
+    ids = [f"tt{film:03}-{scene:03}" for film in range(films) for scene in range(30)]
+    is_sure = np.arange(len(ids)) % 3 == 0
+    places = {"manifest": folder / "manifest", "store": folder / "x.zarr"}
+    if not places["store"].exists():
+        folds = [row // 30 for row in range(len(ids))]
+        manifest = labelled(ids, np.where(is_sure, "S", "EN").tolist(), folds=folds)
+        manifest.save(places["manifest"])
+        write_store(places["store"], manifest, dict.fromkeys(ids, np.ones(8, np.float32)))
+    p = 0.25 + 0.5 * np.random.default_rng(seed).random(len(ids)) + signal * is_sure
+    table = pd.DataFrame({"id": ids, "model": "given", "probability": p.clip(0, 1)})
+    table.to_csv(folder / "p.csv", index=False)
+    classes = {"positives": ["S"], "train_negatives": ["EN"], "estimators": []}
+    files = [folder / "p.csv"]
+    experiment = om.Experiment(name=name, split="ten", predictions=files, **classes, **places)
+    return om.run_experiment(experiment, folder / f"{name} {seed}")
 
 
 @pytest.fixture(scope="session")

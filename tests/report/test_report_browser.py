@@ -2,12 +2,10 @@
 
 import csv
 import io
-from dataclasses import replace
 
 import pytest
 
 import obygaze_models as om
-from obygaze_features.manifests import Manifest
 from tests.kit.world2 import make_world2
 from tests.report.conftest import Page, axe, make_example
 
@@ -59,19 +57,6 @@ def test_the_page_is_quiet_and_accessible(tab, example, pages2):
             tab.open(path, width=width)
             assert tab.run(WIDTH) <= width
         assert axe(tab) == []
-
-
-def test_a_page_of_numbers_lists_its_clips(tab, world2, run_world2, tmp_path):
-    manifest = Manifest.load(world2.manifest)
-    moods = [str(number % 7) for number in range(len(manifest))]
-    items = replace(manifest.items, extra={"mood": moods})
-    replace(manifest, items=items).save(tmp_path / "rated")
-    options = {"manifest": tmp_path / "rated", "column": "mood", "estimators": ("ridge",)}
-    run = run_world2(tmp_path / "run", **options)
-    tab.prefer()
-    tab.open(om.report(run, tmp_path / "page.html"))
-    assert len(listed(tab)) == 24
-    assert tab.logged == []
 
 
 def test_the_page_is_as_short_as_its_design(tab, tmp_path):

@@ -5,7 +5,6 @@ from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 from sklearn.metrics import r2_score
@@ -14,40 +13,14 @@ import obygaze_models as om
 from obygaze_features.common.figures import COLOURS
 from obygaze_features.manifests import Manifest
 from obygaze_features.page.html import document
-from tests.kit.run import labelled, write_store
-from tests.report.conftest import Page
+from tests.report.conftest import Page, predicted
 
-SCENES = 30
 TITLES = {
     "above": "the model tells Sure and Easy Negative clips apart better than a guess",
     "unclear": "the model does not clearly tell Sure and Easy Negative clips apart",
     "below": "the model tells Sure and Easy Negative clips apart worse than a guess",
     "few": "Too few films to say whether frames can tell Sure and Easy Negative clips apart",
 }
-
-
-def predicted(folder, *, films, signal, seed=1):
-    """Run an experiment with given predictions, which are higher for Sure by `signal`."""
-    ids = [f"tt{film:03}-{scene:03}" for film in range(films) for scene in range(SCENES)]
-    levels = ["S" if row % 3 == 0 else "EN" for row in range(len(ids))]
-    manifest = labelled(ids, levels, folds=[row // SCENES for row in range(len(ids))])
-    manifest.save(folder / "manifest")
-    write_store(folder / "x.zarr", manifest, dict.fromkeys(ids, np.ones(8, np.float32)))
-    chance = np.random.default_rng(seed)
-    p = chance.random(len(ids)) * 0.5 + 0.25 + signal * (np.array(levels) == "S")
-    table = pd.DataFrame({"id": ids, "model": "given", "probability": p.clip(0, 1)})
-    table.to_csv(folder / "p.csv", index=False)
-    places = {"manifest": folder / "manifest", "store": folder / "x.zarr"}
-    experiment = om.Experiment(
-        name="given",
-        split="ten",
-        positives=["S"],
-        train_negatives=["EN"],
-        predictions=[folder / "p.csv"],
-        estimators=[],
-        **places,
-    )
-    return om.run_experiment(experiment, folder / "run")
 
 
 @pytest.mark.parametrize(
