@@ -80,6 +80,8 @@ class Row:
     @property
     def guesses(self) -> dict[str, Scores]:
         """The scores of each kind of guess for the question that leads."""
+        if self.is_subset:  # the guesses are of all clips
+            return {}
         return self.entry.run.tests[self.entry.task.key].guesses[self.scores.lead]
 
     @property
