@@ -48,8 +48,7 @@ PRODUCTS = {
     "tutorials/videos": ("mine/thumbnails", "mine/report.html"),
     "tutorials/notebook": ("mine/notebook.html",),
     "tutorials/scholars": (
-        "way/nine.html", "way/films.html", "way/night-bus.png",
-        "way/report.html",
+        "way/nine.html", "way/films.html", "way/report.html",
     ),
     "tutorials/senses": ("senses/adds.png",),
     "how-to/bias": (

@@ -252,35 +252,6 @@ def export(timelines: Path, manifest: Path | None, output: Path) -> None:
 
 @annotation_commands.command()
 @folder_argument("timelines")
-@folder_argument("manifest")
-@click.argument("film")
-@output_options("The figure: .svg, .pdf or .png.")
-def figure(timelines: Path, manifest: Path, film: str, output: Path, overwrite: bool) -> None:
-    """Draw a film's timelines, projected labels and merged labels.
-
-    FILM is a film's id or title. Like the paper's figure 4, the figure shows each annotator's
-    segments, with the clips' levels below them, and then the merged levels. The higher the level,
-    the taller the bar. Needs matplotlib: pip install 'obygaze[report]'.
-
-    \b
-    Example:
-      obygaze annotations figure timelines/mine manifests/mine Juno -o juno.svg
-    """
-    from obygaze_features.annotations.figures import film_figure
-    from obygaze_features.common.figures import save_figure
-    from obygaze_features.items.films import match_films
-
-    segments = of.Timelines.load(timelines)
-    clips = of.Manifest.load(manifest)
-    known = segments.by_film.keys() & clips.items.spans_by_film
-    titles = {name: title for name, title in segments.titles.items() if name in known}
-    found, *_ = match_films(film, titles)
-    save_figure(film_figure(segments, clips, found), output, overwrite=overwrite)
-    echo(f"Wrote {output}")
-
-
-@annotation_commands.command()
-@folder_argument("timelines")
 @click.option(
     "--grid",
     required=True,

@@ -10,7 +10,7 @@ import re
 import textwrap
 import unicodedata
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
@@ -18,15 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from obygaze_features.common.elan import clean
 from obygaze_features.common.files import refuse_to_overwrite, require_suffix, write_bytes
-from obygaze_features.common.formatting import format_time
 from obygaze_features.common.package import need
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Bar = tuple[float, float, int]
-"""A bar on a time axis: its start, its end and its level's rank."""
 
 SUFFIXES = {
     ".pdf": ("Subject", "CreationDate", "Creator", "Producer"),
@@ -47,15 +42,6 @@ LEVELS = {"EN": "l1", "HN": "l3", "NS": "l4", "S": "l5"}
 """The names of the colours of ObyGaze12's levels."""
 _STEPS = {1: "5", 2: "15", 3: "135", 4: "1345", 5: "12345"}
 """The indices of the ramp's colours, by the number of levels."""
-
-EDGE = 6.0
-"""The margin between a figure's edge and its text, in points."""
-DIVIDER = 0.4
-"""The width of the edges of bars on a time axis, in points."""
-LONG = 1 / 150
-"""The share of a time axis above which a bar is long."""
-NAMES = 0.39
-"""The share of the width that the names of rows may take."""
 
 _STYLE = Path(__file__).with_name("figures.mplstyle")
 
@@ -118,42 +104,6 @@ def level_colours(codes: Sequence[str]) -> list[str]:
     return [LIGHT[name] for name in level_colour_names(codes)]
 
 
-def draw_level_bars(axes: Axes, y: float, bars: Sequence[Bar], levels: Mapping[str, str]) -> None:
-    """Draw a row of bars around `y`, with taller bars for higher levels. Call `show_time` first.
-
-    `levels` maps codes to names, in ascending order. Long bars have an edge that sets them apart.
-    Short ones have an edge of their own colour, so that they are visible, and are drawn on top.
-    """
-    from matplotlib.patches import Rectangle
-
-    colours = level_colours(list(levels))
-    _, last = axes.get_xlim()
-    for start, end, rank in sorted(bars, key=lambda bar: bar[0] - bar[1]):
-        edge = colours[rank]
-        if end - start > LONG * last:
-            edge = PAPER
-        height = 0.8 * (rank + 1) / len(colours)
-        # `axes.bar` takes five times as long.
-        bar = Rectangle((start, y - 0.4), end - start, height, facecolor=colours[rank])
-        bar.set(edgecolor=edge, linewidth=DIVIDER)
-        axes.add_patch(bar)
-
-
-def show_time(axes: Axes, end: float, width: float) -> None:
-    """Make the x axis a time axis from 0 to `end` seconds, labelled as h:mm:ss.
-
-    `width` is the figure's width in inches.
-    """
-    from matplotlib.ticker import FuncFormatter, MultipleLocator
-
-    axes.set_xlim(0, end)
-    steps = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1200, 1800)
-    ticks = min(8, int(72 * (1 - NAMES) * width / 46))
-    step = next((step for step in steps if end <= ticks * step), 3600)
-    axes.xaxis.set_major_locator(MultipleLocator(step))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: format_time(seconds)))
-
-
 def text_width(text: str, size: float) -> float:
     """Estimate the width of a text in points."""
     wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
@@ -165,38 +115,6 @@ def wrap(text: str, width: float, size: float, lines: int = 2) -> list[str]:
     text = plain(text)
     letters = len(text) * width / (text_width(text, size) or 1)
     return textwrap.wrap(text, max(int(letters), 4), max_lines=lines, placeholder="…")
-
-
-def name_rows(axes: Axes, names: Sequence[str], width: float) -> None:
-    """Label the rows at 0, -1, -2, ... of a figure with one column and this width in inches."""
-    labels = ["\n".join(wrap(name, NAMES * 72 * width, 9.5)) for name in names]
-    axes.set_yticks([-row for row in range(len(names))], labels, linespacing=0.95)
-    axes.set_ylim(0.6 - max(1, len(names)), 0.6)
-
-
-def caption(figure: Figure, title: str, text: str, levels: Mapping[str, str]) -> None:
-    """Add a title and a legend of levels above all axes, a text below, and a description."""
-    from matplotlib.patches import Patch
-
-    describe(figure, title, text)
-    points = 72 * figure.get_figwidth()
-    width = points - 2 * EDGE
-    names = list(map(plain, levels.values()))
-    widest = max(text_width(name, 9.4) for name in names)
-    colours = zip(names, level_colours(list(levels)), strict=True)
-    handles = [Patch(facecolor=colour, label=name) for name, colour in colours]
-    figure.legend(
-        handles=handles,
-        title="\n".join(wrap(title, width, 13.5, 4)),
-        title_fontproperties={"size": 12, "weight": "bold"},
-        ncols=max(1, int(width / (widest + 45))),
-        loc="outside upper left",
-        alignment="left",
-        borderpad=0,
-        borderaxespad=EDGE / 9.4,
-    )
-    below = "\n".join(wrap(text, width, 8, 5))
-    figure.supxlabel(below, fontsize=8, color=SOFT, x=EDGE / points, ha="left")
 
 
 def describe(figure: Figure, title: str, *lines: str) -> None:

@@ -1,4 +1,4 @@
-"""ELAN files: files of other programs are read, and hostile files are refused in one line."""
+"""ELAN files: ours are read by others and by us, others' are read, and hostile ones refused."""
 
 import re
 from dataclasses import asdict, replace
@@ -11,10 +11,14 @@ from pympi.Elan import Eaf
 
 import obygaze_features as of
 from obygaze_features.annotations import Film, Segment
+
+# Files of films that a property draws, without a folder and a command for each.
 from obygaze_features.annotations.export_elan import elan_files
+
+# Files as another program may write them: with any tiers, media and pick-lists.
 from obygaze_features.common.elan import MAX_BYTES, Annotation, Document, Tier, to_eaf
 from obygaze_features.errors import AnnotationError
-from obygaze_features.manifests import Concept, LabelScheme, Level
+from obygaze_features.manifests import Concept, Item, Items, LabelScheme, LabelSet, Level
 from tests.kit.files import refused, write
 from tests.kit.second import SCHEME, darkness
 from tests.kit.timelines import check_schema
@@ -54,7 +58,6 @@ def test_a_file_written_by_pympi_is_read(tmp_path):
         Segment("Juno_2007", "Bob", 2, 9, "EN"),
     )
     assert result.films == {"Juno_2007": Film("Juno 2007", name="Juno 2007")}
-    assert {remark.done for remark in result.remarks} == {"left out"}
     tiers = [re.findall("tier '(.+?)'", remark.where)[0] for remark in result.remarks]
     assert sorted(tiers) == ["Bob", "Bob colour", "Cleo", "shots"]
 
@@ -64,18 +67,20 @@ def eaf_of(*names, **options):
     return to_eaf(Document([Tier(name, "x", [annotation], **options) for name in names]))
 
 
-@pytest.mark.parametrize(("files", "sources", "annotators"), [
+#: The tiers of each file, what is read, and who that is.
+NAMED = [
     # Tier names that do not belong to anybody.
     ({"Jane/Gilda.eaf": ["gaze"], "Omar/Gilda.eaf": ["gaze"]}, [""], ["Jane", "Omar"]),
     ({"Jane/Gilda.eaf": ["annotator1"]}, [""], ["Jane"]),
     ({"Jane/Gilda.eaf": ["annotator1"]}, ["Jane"], ["annotator1"]),
     # Two people's tiers in a file belong to them, although each film has a folder.
-    ({"1/Gilda.eaf": ["Jane", "Omar"], "2/Laura.eaf": ["Jane", "Omar"]}, [""],
-     ["Jane", "Omar"]),
-    # Folders and files one by one.
-    ({"Jane/Gilda.eaf": ["annotator1"], "Omar/Gilda.eaf": ["annotator1"]},
-     ["Jane", "Omar/Gilda.eaf"], ["Jane", "Omar"]),
-])  # fmt: skip
+    ({"1/G.eaf": ["Jane", "Omar"], "2/L.eaf": ["Jane", "Omar"]}, [""], ["Jane", "Omar"]),
+    # A folder and a file.
+    ({"A/G.eaf": ["default"], "B/G.eaf": ["default"]}, ["A", "B/G.eaf"], ["A", "B"]),
+]
+
+
+@pytest.mark.parametrize(("files", "sources", "annotators"), NAMED)
 def test_annotators_are_named_by_tiers_or_files(tmp_path, files, sources, annotators):
     for path, tiers in files.items():
         write(tmp_path / path, eaf_of(*tiers))
@@ -90,13 +95,11 @@ def test_participants_are_no_annotators_and_a_broken_file_stops_no_other(tmp_pat
     write(tmp_path / "in/juno.eaf", dans.replace("<TIER ", '<TIER PARTICIPANT="Juno" '))
     write(tmp_path / "in/Eve/juno.eaf", eaf_of())
     write(tmp_path / "in/bad.eaf", "")
-    obygaze("annotations", "import", "elan", tmp_path / "in", "-o", tmp_path / "t", code=3)
+    command = ("annotations", "import", "elan", tmp_path / "in", "-o", tmp_path / "t")
+    obygaze(*command, "--film-name", "other", code=3)
     outcome = of.Timelines.load(tmp_path / "t")
-    assert outcome.annotators == ["Dan"]
-    assert {(r.where, r.done) for r in outcome.remarks} == {
-        ("Eve/juno.eaf", "left out"), ("bad.eaf", "left out"),
-    }  # fmt: skip
-    assert of.Timelines.from_elan(tmp_path / "in", film="other").segments[0].film == "other"
+    assert (outcome.annotators, [*outcome.films]) == (["Dan"], ["other"])
+    assert {remark.where for remark in outcome.remarks} == {"Eve/juno.eaf", "bad.eaf"}
 
 
 MILLISECONDS = st.integers(0, 200_000).map(lambda value: value / 1000)
@@ -134,9 +137,11 @@ def timelines(draw):
     return of.Timelines("t", segments, films=films, scheme=scheme, source=source, **about)
 
 
-def put(folder, timelines):
-    for name, text in elan_files(timelines).items():
+def put(folder, *made):
+    """Write the ELAN files of timelines, with or without a manifest; return the folder."""
+    for name, text in elan_files(*made).items():
         write(folder / name, text, end="")
+    return folder
 
 
 @given(timelines())
@@ -144,15 +149,12 @@ def put(folder, timelines):
 def test_timelines_survive_an_elan_round_trip(tmp_path, drawn):
     for path in tmp_path.glob("*.eaf"):
         path.unlink()
-    put(tmp_path, drawn)
-    assert asdict(of.Timelines.from_elan(tmp_path)) == asdict(drawn)
+    assert asdict(of.Timelines.from_elan(put(tmp_path, drawn))) == asdict(drawn)
 
 
-def test_a_dataset_and_its_scheme_survive_elan(tmp_path):
+def test_a_dataset_and_its_scheme_survive_another_program(tmp_path):
     original = darkness()
-    put(tmp_path, original)
-    # Another program reads the files, and we read the files that it saves.
-    for path in tmp_path.glob("*.eaf"):
+    for path in put(tmp_path, original).iterdir():
         check_schema(ElementTree.parse(path).getroot())
         read = Eaf(str(path))
         for name, entries in (("levels", SCHEME.levels), ("concepts", SCHEME.concepts)):
@@ -165,23 +167,14 @@ def test_a_dataset_and_its_scheme_survive_elan(tmp_path):
     assert of.Timelines.from_elan(tmp_path, levels=renamed).scheme.name == "mine"
 
 
-def test_a_manifest_keeps_the_citation_of_its_timelines():
-    original = darkness()
-    assert of.project(original, 10).manifest.citation == original.citation
-
-
 def test_files_of_several_datasets_are_read_together(tmp_path):
     original = darkness()
-    put(tmp_path, original)
-    put(tmp_path, replace(original.of_films(["M"]), name="other", citation="C. (2025)"))
-    back = of.Timelines.from_elan(tmp_path)
-    assert len(back.segments) == len(original.segments)
-    assert back.citation == f"{original.citation}; C. (2025)"
-
     more = SCHEME.with_concepts([Concept("fog")])
-    put(tmp_path, replace(original.of_films(["M"]), scheme=more))
-    back = of.Timelines.from_elan(tmp_path)
-    assert (back.name, back.scheme) == (original.name, more)
+    another = replace(original.of_films(["M"]), scheme=more, name="other", citation="C. (2025)")
+    put(tmp_path, original)
+    back = of.Timelines.from_elan(put(tmp_path, another))
+    assert (back.name, back.scheme, back.films) == ("elan", more, original.films)
+    assert back.citation == f"{original.citation}; C. (2025)"
     # Files with other levels are not read with the levels of the first file.
     put(tmp_path, of.Timelines("moods", [Segment("a", "ann", 0, 1, "t")], scheme=MOOD))
     with pytest.raises(AnnotationError, match=r"a\.eaf has different levels"):
@@ -229,14 +222,14 @@ def test_the_video_of_a_file_names_the_film_and_its_origin(tmp_path):
     assert back.segments == (cut, Segment("f", "a", 0.400417, 1.4, "S"))
 
 
-def test_pick_lists_are_proposed_as_levels(tmp_path, obygaze):
+def test_pick_lists_are_proposed_as_levels(tmp_path):
     texts = ["none", "very $low"]
     tiers = [Tier(name, "x", [Annotation(0, 1000, name)]) for name in texts]
     new = to_eaf(Document(tiers), {"levels": dict.fromkeys(texts, "")})
-    for text in (new, re.sub(r"_ML|\s*<CVE_VALUE.*?>|</CVE_VALUE>\s*", "", new)):
-        path = write(tmp_path / "f.eaf", text)
-        command = ("annotations", "import", "elan", path, "-o", tmp_path / "t")
-        refused(obygaze(*command), "'levels' (--levels 'none,very $low')")
+    old = re.sub(r"_ML|\s*<CVE_VALUE.*?>|</CVE_VALUE>\s*", "", new)
+    for text in (new, old):
+        with pytest.raises(AnnotationError, match=r"'levels' \(--levels 'none,very \$low'\)"):
+            of.Timelines.from_elan(write(tmp_path / "f.eaf", text))
 
 
 EAF = to_eaf(Document([Tier("a", "segment", [Annotation(0, 1000, "Sure", {"comment": "why"})])]))
@@ -259,9 +252,7 @@ def test_broken_elan_files_are_refused_in_one_line(tmp_path, obygaze, data, mess
     refused(result, f"Error: {tmp_path / 'f.eaf'}", message)
 
 
-def test_a_missing_file_and_an_empty_folder_are_refused(tmp_path):
-    with pytest.raises(AnnotationError, match=r"f\.eaf cannot be read: No such file"):
-        of.Timelines.from_elan(tmp_path / "f.eaf")
+def test_an_empty_folder_is_refused(tmp_path):
     with pytest.raises(AnnotationError, match=r"no \.eaf files in"):
         of.Timelines.from_elan(tmp_path)
 
@@ -279,3 +270,69 @@ def test_cyclic_and_orphan_tiers_are_read(tmp_path):
     assert notes == [("A", 0.005, ""), ("A", 0.01, "x"), ("C", 0.005, "")]
     [remark] = result.remarks
     assert remark.where.endswith(f"annotation {lost}")
+
+
+def labels(name, ids, levels):
+    return LabelSet(name, ids, levels, [()] * len(ids), about={"origin": "annotator"})
+
+
+def test_overlaps_and_where_annotators_differ_are_tiers_of_their_own(tmp_path):
+    segments = [
+        Segment("juno", "ann", 0, 10.0004, "EN"),
+        Segment("juno", "ann", 5, 20, "S", ("Look", "Body"), "=cmd|'calc'!A0"),
+        Segment("juno", "bob", 0, 30, "HN", (), "Été\r\n«x» <&>\x0b"),
+    ]
+    marked = of.Timelines("mine", segments, films={"juno": Film("Juno — 2007")})
+    clips = [
+        Item("juno-1", film="juno", media="x y#1.MP4", start=0.0, end=10.0),
+        Item("juno-2", film="juno", media="x y#1.MP4", start=10.0, end=20.5),
+    ]
+    ann = labels("ann", ["juno-1", "juno-2"], ["EN", "S"])
+    manifest = of.Manifest("m", Items.of(clips)).with_parts(ann, labels("bob", ["juno-1"], ["HN"]))
+    path = put(tmp_path, marked, manifest) / "Juno — 2007.eaf"
+    check_schema(ElementTree.parse(path).getroot())
+
+    read = Eaf(str(path))
+    marks = {name: read.get_annotation_data_for_tier(name) for name in read.get_tier_names()}
+    sure = (5000, 20000)
+    assert marks == {
+        "ann": [(0, 10000, "Easy Negative")],
+        "ann (2)": [(*sure, "Sure")],
+        "ann (2), concepts": [(*sure, "Look", "Sure"), (*sure, "Body", "Sure")],
+        "ann (2), comment": [(*sure, "=cmd|'calc'!A0", "Sure")],
+        "bob": [(0, 30000, "Hard Negative")],
+        "bob, comment": [(0, 30000, "Été\r\n«x» <&>\ufffd", "Hard Negative")],
+        "to discuss": [(0, 10000, "ann: Easy Negative / bob: Hard Negative")],
+    }
+    [linked] = read.get_linked_files()
+    assert linked["RELATIVE_MEDIA_URL"] == "./x y#1.MP4"  # ELAN does not decode %20
+
+    # What differs is not read back; nor are tiers that earlier versions wrote.
+    for kind in ("to discuss", "label of a clip"):
+        write(path, path.read_text().replace('="to discuss"', f'="{kind}"'))
+        back = of.Timelines.from_elan(path)
+        assert [s.start for s in back.segments] == [0, 5, 0]
+        assert (back.annotators, back.remarks) == (["ann", "bob"], ())
+
+
+def test_file_names_are_valid_on_every_system():
+    titles = ["映" * 90, "映" * 90, "Am\u00e9lie", "Ame\u0301lie", "con", "Com1.two", "console"]
+    films = {f"f{number}": Film(title) for number, title in enumerate(titles)}
+    marked = [Segment(film, "ann", 0, 1, "S") for film in films]
+    long, second, *files = elan_files(of.Timelines("t", marked, films=films))
+    assert long != second
+    assert max(len(name.encode()) for name in (long, second)) <= 200 < len(titles[0].encode())
+    expected = ["Am\u00e9lie.eaf", "Am\u00e9lie-2.eaf", "_con.eaf", "_Com1.two.eaf", "console.eaf"]
+    assert files == expected
+
+
+def test_elan_files_are_never_replaced(tmp_path, obygaze):
+    darkness().save(tmp_path / "t")
+    out = tmp_path / "out"
+    command = ("annotations", "export", tmp_path / "t", "-o", out)
+    obygaze(*command, code=0)
+    (out / "1984.eaf").unlink()
+    film = write(out / "Kite & Wind.eaf", "edited")
+    refused(obygaze(*command), f"{film} already exists; choose another folder")
+    assert not (out / "1984.eaf").exists()
+    assert film.read_text() == "edited\n"

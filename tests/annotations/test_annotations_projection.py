@@ -11,33 +11,35 @@ from hypothesis import strategies as st
 
 import obygaze_features as of
 from obygaze_features.annotations import Film, Segment
-from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
 from obygaze_features.manifests import Concept, Item, Items, LabelScheme, LabelSet, Level
 from tests.kit.files import write
-from tests.kit.timelines import FIRST, SECOND, grid, pairs, segments, worked
+from tests.kit.timelines import FIRST, SECOND, grid, segments, worked
 
 LEVELS = ("EN", "HN", "NS", "S")
 CONCEPTS = ("Look", "Body", "Posture")
 
 
+def pairs(labels):
+    """Return the level and concepts of each clip, in the order of the clips."""
+    return list(zip(labels.levels, map(set, labels.concepts), strict=True))
+
+
 def test_the_papers_example_projects_as_published():
     result = of.project(worked(), grid())
     ann, bea = result.label_sets
-    assert pairs(ann) == [
-        ("EN", set()), ("S", {"Body"}), ("NS", {"Look", "Posture"}), ("EN", set()), ("EN", set()),
-    ]  # fmt: skip
+    looking = ("NS", {"Look", "Posture"})
+    assert pairs(ann) == [("EN", set()), ("S", {"Body"}), looking, ("EN", set()), ("EN", set())]
     assert ann.ratio == ["", "0.5", "0.38", "", ""]
     assert bea.ratio == ["", "0.2", "1", "", "1"]
     assert result.remarks == []
     assert ann.about["grid"] == {"name": "grid", "digest": grid().digest}
     assert (ann.about["annotator"], ann.about["timelines"]["sha256"]) == ("one", worked().sha256)
 
-    merged = merge_labels([ann, bea], result.grid)
-    assert pairs(merged) == [
-        ("EN", set()), ("S", {"Body", "Look"}), ("NS", {"Clothing", "Look", "Posture"}),
-        ("EN", set()), ("HN", {"Posture"}),
-    ]  # fmt: skip
+    merged = result.merge_labels()
+    assert merged.levels == ["EN", "S", "NS", "EN", "HN"]
+    concepts = [set(), {"Body", "Look"}, {"Clothing", "Look", "Posture"}, set(), {"Posture"}]
+    assert [*map(set, merged.concepts)] == concepts
     assert merged.ratio == ["", "0.5", "1", "", "1"]
     assert merged.about["of"] == {labels.name: labels.about for labels in (ann, bea)}
 
@@ -52,13 +54,6 @@ SPANS = st.tuples(FRAMES, st.integers(1, 120)).map(lambda span: (span[0], span[0
 MARK = st.tuples(SPANS, st.sampled_from(LEVELS), st.sets(st.sampled_from(CONCEPTS)))
 MARKS = st.lists(MARK, max_size=8)
 THRESHOLDS = st.sampled_from([Fraction(n, 20) for n in (1, 2, 3, 4, 5, 6, 8, 10, 15, 20)])
-
-
-def timelines_of(marks, rate):
-    spans = [
-        (*(seconds(frame, rate) for frame in span), level, *names) for span, level, names in marks
-    ]
-    return of.Timelines("drawn", segments("one", spans))
 
 
 def by_hand(clip, marks, threshold):
@@ -80,8 +75,12 @@ def test_projection_equals_exact_fractions(marks, clips, threshold, rate):
     """Clips may overlap or leave gaps. Frames and seconds must agree."""
     marks = [*marks, ((0, 1), "EN", set())]
     spans = [tuple(seconds(frame, rate) for frame in clip) for clip in clips]
-    drawn = timelines_of(marks, rate)
-    [labels] = of.project(drawn, grid(spans), threshold=float(threshold)).label_sets
+    drawn = [
+        (seconds(start, rate), seconds(end, rate), level, *names)
+        for (start, end), level, names in marks
+    ]
+    timelines = of.Timelines("drawn", segments("one", drawn))
+    [labels] = of.project(timelines, grid(spans), threshold=float(threshold)).label_sets
     expected = [by_hand(clip, marks, threshold) for clip in clips]
     assert pairs(labels) == [(level, names) for level, names, _ in expected]
     for text, (_, _, ratio) in zip(labels.ratio, expected, strict=True):
@@ -106,22 +105,22 @@ def rank_by_hand(rule, ranks, k):
 @given(st.lists(VOTE, min_size=2, max_size=9), st.integers(1, 9))
 def test_each_rule_merges_a_clip_as_by_hand(rule, votes, k):
     k = min(k, len(votes))
-    clip = of.Manifest("m", Items.of([Item("a", film="f")]))
     sets = []
     for number, vote in enumerate(votes):
         level, names = vote or ("", ())
         count = int(vote is not None)
         sets.append(LabelSet(f"p{number}", ["a"] * count, [level] * count, [tuple(names)] * count))
+    clip = of.Manifest("m", Items.of([Item("a", film="f")]))
+    projected = replace(of.project(worked(), grid()), label_sets=sets, grid=clip)
     full = f"at-least-{k}" if rule == "at-least" else rule
-    merged = merge_labels(sets, clip, rule=full)
-    assert vars(merge_labels(sets[::-1], clip, rule=full)) == vars(merged)
+    merged = projected.merge_labels(rule=full)
+    assert vars(replace(projected, label_sets=sets[::-1]).merge_labels(rule=full)) == vars(merged)
 
     ranks = sorted(LEVELS.index(vote[0]) for vote in votes if vote)
     rank = rank_by_hand(rule, ranks, k)
     assert merged.levels == ([] if rank is None else [LEVELS[rank]])
-    assert (merged.about["merged_by"], merged.about["undecided"]) == (
-        full, bool(ranks) and rank is None,
-    )  # fmt: skip
+    assert merged.about["merged_by"] == full
+    assert merged.about["undecided"] == (bool(ranks) and rank is None)
     if rank is None:
         return
     allowed = range(rank, rank + 1 if rule in ("highest", "majority") else len(LEVELS))
@@ -131,17 +130,16 @@ def test_each_rule_merges_a_clip_as_by_hand(rule, votes, k):
     assert {*merged.concepts[0]} == kept
 
 
-@pytest.mark.parametrize(("rule", "fact"), [
-    ("at-least-0", "at-least-K"), ("at-least-3", "only 2 annotators"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rule", "fact"), [("at-least-0", "at-least-K"), ("at-least-3", "only 2 annotators")]
+)
 def test_impossible_rules_are_refused(rule, fact):
-    result = of.project(worked(), grid())
     with pytest.raises(UsageError, match=fact):
-        merge_labels(result.label_sets, result.grid, rule=rule)
+        of.project(worked(), grid()).merge_labels(rule=rule)
 
 
 def test_names_in_any_script_stay_beside_their_ids(tmp_path):
-    names = ["ליאור", "Łukasz", "Søren", "Иван", "Zoë"]
+    names = ["ליאור", "Łukasz", "Иван", "Zoë"]
     rows = [f"film,{name},0,60,S" for name in names]
     rows.append(f"film,{unicodedata.normalize('NFD', 'Zoë')},60,90,S")  # as a Mac writes it
     table = write(tmp_path / "marks.csv", "film,annotator,start,end,level", *rows)
@@ -149,13 +147,6 @@ def test_names_in_any_script_stay_beside_their_ids(tmp_path):
     manifest = of.Manifest.load(tmp_path / "m")
     assert {manifest.labels(own).display_name for own in manifest.annotators} == {*names}
     assert {own.isascii() for own in manifest.annotators} == {True}
-
-
-def test_segments_outside_all_clips_are_left_out():
-    late = worked().segments + tuple(segments("one", [(420, 430, "S", "Look")]))
-    [remark] = of.project(of.Timelines("worked", late), grid()).remarks
-    assert (remark.annotator, remark.done) == ("one", "left out")
-    assert remark.where == "worked (0:07:00 to 0:07:10)"
 
 
 @pytest.mark.parametrize(("start", "level"), [(10.000006, "EN"), (10, "S")])
@@ -181,16 +172,9 @@ def test_the_grids_scheme_must_have_the_same_levels():
     assert result.grid.scheme.concept_names[:2] == ("Gaze", "Body")
 
 
-def test_films_that_would_share_an_id_are_refused():
-    marked = of.Timelines("worked", segments("one", FIRST, "A_B"))
-    two = [*grid(film="A_B"), *(replace(item, film="A B", id=f"x{item.id}") for item in grid())]
-    with pytest.raises(ManifestError, match="'A_B' and 'A B'"):
-        of.project(marked, of.Manifest("grid", Items.of(two)))
-
-
-def ends_at(end, film="film"):
-    only = Segment(film, "one", 0.0, end, "EN")
-    return of.Timelines("short", [only], films={film: Film(end=end)})
+def ends_at(end):
+    only = Segment("film", "one", 0.0, end, "EN")
+    return of.Timelines("short", [only], films={"film": Film(end=end)})
 
 
 def test_cells_have_the_length_asked_for():
@@ -198,10 +182,7 @@ def test_cells_have_the_length_asked_for():
     assert result.remarks == []
     expected = [("film-0001", 0, 60), ("film-0002", 60, 120), ("film-0003", 120, 150.5)]
     assert [(item.id, item.start, item.end) for item in result.grid] == expected
-    assert len(of.project(ends_at(120.000001), "60").grid) == 2  # no clip of a microsecond
-
-
-def test_a_film_without_an_end_ends_with_its_last_segment():
+    # A film without an end ends with its last segment.
     result = of.project(worked(), "100")
     assert result.grid.items.ends[-1] == 420
     [remark] = result.remarks
@@ -221,44 +202,44 @@ def test_clips_cover_the_film_from_0_to_the_end(end, step):
 
 def test_a_manifest_with_spans_is_a_grid(tmp_path):
     items = [
-        Item("a", film="film", start=0.0, end=100.0),
-        Item("b", media="film.mkv", start=100.0, end=200.0),
+        Item("a", film="Kite & Wind", media="k.mkv", start=0.0, end=100.0),
+        Item("b", media="Kite & Wind.mkv", start=100.0, end=200.0),
         Item("c", film="film"),
     ]
     of.Manifest("mine", Items.of(items)).save(tmp_path / "mine")
-    result = of.project(worked(), tmp_path / "mine")
+    marks = [
+        *segments("one", SECOND, "Kite_Wind"),
+        *segments("one", [(420, 430, "S")], "Kite_Wind"),
+    ]
+    timelines = of.Timelines("t", [*marks, *segments("one", FIRST, "other")])
+    result = of.project(timelines, tmp_path / "mine")
     assert (result.grid.folder, result.grid.ids) == (tmp_path / "mine", ["a", "b", "c"])
-    remark, *_ = result.remarks
-    assert (remark.film, remark.what) == ("film", "has no span")
-    assert [labels.ids for labels in result.label_sets] == [["a", "b"]] * 2
+    assert [labels.ids for labels in result.label_sets] == [["a", "b"]]
+    assert {(remark.film, remark.what) for remark in result.remarks} == {
+        ("film", "has no span"),
+        ("other", "has no spans in the grid"),
+        ("Kite_Wind", "is in no clip"),
+    }
+    assert result.remarks[-1].where == "t (0:07:00 to 0:07:10)"
 
 
-def test_a_film_of_a_manifest_has_the_id_that_importers_give_it():
-    named = of.Timelines("t", [Segment("Kite_Wind", "one", 0, 60, "S")])
-    kite = Item("k", film="Kite & Wind", media="Kite & Wind.mp4", start=0.0, end=60.0)
-    [labels] = of.project(named, of.Manifest("kite", Items.of([kite]))).label_sets
-    assert labels.level_of == {"k": "S"}
+def test_films_that_would_share_an_id_are_refused():
+    marked = of.Timelines("worked", segments("one", FIRST, "A_B"))
+    two = [*grid(film="A_B"), *(replace(item, film="A B", id=f"x{item.id}") for item in grid())]
+    with pytest.raises(ManifestError, match="'A_B' and 'A B'"):
+        of.project(marked, of.Manifest("grid", Items.of(two)))
 
 
-def test_films_missing_in_the_grid_are_named():
-    pair = segments("one", FIRST) + segments("one", SECOND, "other")
-    result = of.project(of.Timelines("two films", pair), grid([(0, 100)]))
-    remark, *_ = result.remarks
-    assert (remark.film, remark.done) == ("other", "left out")
-    assert result.label_sets[0].ids == ["film-0"]
+IMPOSSIBLE = [
+    (worked(), "0", "the clips of a grid of 0 s are too short"),
+    (worked(), "0.00001", "the clips of a grid of 1e-05 s are too short"),
+    (worked(), "-60", "-60 is not a grid"),
+    (worked(), grid(film="FILM"), "no clips with spans .*It has FILM; the timelines have film"),
+    (of.Timelines("empty", []), "60", "have no segments"),
+]
 
 
-@pytest.mark.parametrize(("cells", "fact"), [
-    ("0", "the clips of a grid of 0 s are too short"),
-    ("0.00001", "the clips of a grid of 1e-05 s are too short"),
-    ("-60", "-60 is not a grid"),
-    (grid(film="FILM"), "no clips with spans of any film .*It has FILM; the timelines have film"),
-])  # fmt: skip
-def test_invalid_grids_are_refused_in_one_line(cells, fact):
+@pytest.mark.parametrize(("timelines", "cells", "fact"), IMPOSSIBLE)
+def test_invalid_grids_are_refused(timelines, cells, fact):
     with pytest.raises((AnnotationError, UsageError), match=fact):
-        of.project(worked(), cells)
-
-
-def test_timelines_without_segments_have_no_grid():
-    with pytest.raises(AnnotationError, match="have no segments"):
-        of.project(of.Timelines("empty", []), "60")
+        of.project(timelines, cells)

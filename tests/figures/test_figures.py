@@ -1,7 +1,6 @@
 """Figures: the artists' data against the input numbers, files, colours and legible text."""
 
 import re
-from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 
@@ -15,8 +14,6 @@ from matplotlib.transforms import Bbox
 from sklearn.tree import DecisionTreeClassifier, export_text
 
 import obygaze_features as of
-from obygaze_features.annotations import Film
-from obygaze_features.annotations.figures import film_figure
 from obygaze_features.common import figures as common
 from obygaze_models.estimators.trees import as_tree
 from obygaze_models.figures import dots as plots
@@ -24,7 +21,7 @@ from obygaze_models.figures.dots import Dot, Series
 from obygaze_models.studies.reproduce.concepts import DEPTH, first_nodes, levels_figure
 from tests.kit.files import texts, title
 from tests.kit.floats import close
-from tests.kit.timelines import FIRST, SECOND, segments
+from tests.kit.timelines import FIRST, segments
 
 CLASSES = plots.level_series({"EN": "Easy Negative", "S": "Sure"})
 LONG = "Expression of emotion"
@@ -158,32 +155,20 @@ def test_a_level_has_one_colour():
     assert common.level_colours(["S", "EN+HN"]) == common.level_colours(["EN", "HN", "S"])[::-2]
 
 
-FILMS = {
-    "a": "Dr. Strangelove or: How I Learned to Stop Worrying and Love the Bomb (1964)",
-    "b": "<b>$E$verything You Always Wanted to Know About Sex (1972)",
-}
+FILM = "<b>$E$verything You Always Wanted to Know About Sex (1972)"
 
 
-def annotated() -> Iterator[Figure]:
-    """Return figures of two films by two annotators, and of the moments in one film."""
-    marked = []
-    for film in FILMS:
-        for name, ranges in (("annotator1", FIRST), ("annotator2", SECOND)):
-            marked += segments(name, [*ranges, (300, 7200, "EN", LONG)], film)
-    films = {film: Film(name) for film, name in FILMS.items()}
-    names = {"annotator1": "Zoé B", "annotator2": "annotator2 of the second campaign"}
-    timelines = of.Timelines("two-films", marked, films=films, names=names)
-    projected = of.project(timelines, 60)
-    manifest = projected.manifest.with_parts(projected.merge_labels())
-    yield film_figure(timelines, manifest, "a")
-    yield levels_figure(manifest, FILMS["b"])
+def annotated() -> Figure:
+    """Return the figure of the levels that an annotator marked in a film."""
+    marked = segments("annotator1", [*FIRST, (300, 7200, "EN", LONG)])
+    return levels_figure(of.project(of.Timelines("films", marked), 60).manifest, FILM)
 
 
 @pytest.mark.night
 @pytest.mark.parametrize("width", [3.3, 6.5, 11.0])
 def test_no_text_is_cut_off_or_overlaps(width, monkeypatch) -> None:
     with rc_context({"figure.figsize": (width, 4)}):
-        figures = [*kinds(), *annotated()]
+        figures = [*kinds(), annotated()]
     assert width < 6 or figures[-1].get_figheight() <= 9  # on a page
     drawn: list[Text] = []
     shown = set()
@@ -204,4 +189,4 @@ def test_no_text_is_cut_off_or_overlaps(width, monkeypatch) -> None:
             lower = min(first.height, second.height)
             apart = both is None or both.width < 1 or both.height < 0.3 * lower
             assert apart, (word, neighbour)
-    assert {"Zoé B", "<b>$E$ve"} <= shown, "as they were written"
+    assert "<b>$E$ve" in shown, "as it was written"

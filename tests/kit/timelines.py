@@ -7,7 +7,7 @@ from itertools import chain
 from xml.etree import ElementTree
 
 from obygaze_features.annotations import Segment, Timelines
-from obygaze_features.manifests import Item, Items, LabelSet, Manifest, obygaze_scheme
+from obygaze_features.manifests import Item, Items, Manifest, obygaze_scheme
 
 SCHEME = obygaze_scheme()
 Span = tuple[float | str, ...]
@@ -40,11 +40,6 @@ def grid(clips: Sequence[tuple[float, float]] = CLIPS, film: str = "film") -> Ma
 
 def worked() -> Timelines:
     return Timelines("worked", segments("one", FIRST) + segments("two", SECOND))
-
-
-def pairs(labels: LabelSet) -> list[tuple[str, set[str]]]:
-    """Return the level and concepts of each clip, in the order of the clips."""
-    return list(zip(labels.levels, map(set, labels.concepts), strict=True))
 
 
 #: Rules of ELAN's schema: children in order | required attributes | optional attributes.
