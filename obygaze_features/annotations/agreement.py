@@ -32,7 +32,6 @@ from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.common.files import new_folder, write_text
 from obygaze_features.common.formatting import join_some
 from obygaze_features.common.grouping import group_by
-from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import format_rows
 from obygaze_features.errors import UsageError
 from obygaze_features.items.films import film_titles
@@ -92,14 +91,6 @@ class Agreement:
         del means["distance"]
         return means
 
-    @property
-    def published(self) -> Row | None:
-        """The means that the paper reports, for its clips and levels."""
-        if self.distances.name != "paper" or not self.votes.manifest.has_papers_clips:
-            return None
-        means: Row = reference_json("published.json")["agreement"]
-        return means
-
     def to_json(self) -> Row:
         """Return the result as JSON."""
         distances = {"name": self.distances.name, "matrix": self.distances.matrix.tolist()}
@@ -107,7 +98,6 @@ class Agreement:
             "manifest": self.votes.manifest.name,
             "annotators": self.votes.names,
             "means": self.means,
-            "published": self.published,
             **{table: getattr(self, table) for table in TABLES},
             "distances": distances,
             "remarks": list(map(asdict, self.remarks)),

@@ -423,7 +423,6 @@ def _agreement_shown(found: Agreement) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "manifest": found.votes.manifest.name,
         "means": found.means,
-        "published": found.published,
         "all_concepts": len(concepts),
         "all_films": len(found.films),
         "levels": found.levels,

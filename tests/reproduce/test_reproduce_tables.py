@@ -391,7 +391,6 @@ def test_published_numbers_are_those_of_the_paper():
         "shares": {"EN": 0.52, "S": 0.16},
         "concepts_per_clip": {"HN": 1.26, "NS": 1.71, "S": 2.6},
     }
-    assert shipped["agreement"] == {"gamma": 0.42, "pairs": 23, "gamma_without_not_sure": 0.69}
 
 
 SLIPS = [
