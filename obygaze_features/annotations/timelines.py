@@ -175,7 +175,7 @@ class Timelines:
         return rows
 
     @staticmethod
-    def from_mobygaze(source: Path | str | None = None, films: Films = None) -> Timelines:
+    def from_mobygaze(source: Path | str, films: Films = None) -> Timelines:
         """Read MObyGaze's segments of 20 films.
 
         Frames are converted to seconds with each row's own frame rate; the end frame is part of the
@@ -184,7 +184,7 @@ class Timelines:
         Parameters
         ----------
         source
-            ``mobygaze_dataframe.csv`` (default: downloaded).
+            ``mobygaze_dataframe.csv``.
         films
             Titles and lengths of the films by IMDb key, or the path of a table with them.
         """

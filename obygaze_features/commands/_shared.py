@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import click
 
-from obygaze_features.common.cli import PATH, echo
+from obygaze_features.common.cli import echo
 from obygaze_features.common.formatting import join_some
 from obygaze_features.common.grouping import group_by
 
@@ -16,10 +16,6 @@ device_option = click.option(
     "--device",
     help="cpu, cuda, cuda:1 or mps; default: a GPU if there is one.",
 )
-
-
-source_argument = click.argument("source", type=PATH, required=False)
-"""The argument SOURCE; a public file is downloaded if `source` is None."""
 
 
 def echo_failures(failures: Mapping[str, str]) -> None:

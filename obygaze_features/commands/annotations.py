@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import obygaze_features as of
-from obygaze_features.commands._shared import source_argument
 from obygaze_features.common.cli import (
     PATH,
     HeadedGroup,
@@ -115,15 +114,15 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool) -> None:
 
 
 @import_.command()
-@source_argument
+@click.argument("source", type=PATH)
 @film_table_option
 @output_options("The timelines' folder.")
-def mobygaze(source: Path | None, films: Path | None, output: Path, overwrite: bool) -> None:
+def mobygaze(source: Path, films: Path | None, output: Path, overwrite: bool) -> None:
     """Read MObyGaze's segments of 20 films.
 
-    SOURCE is mobygaze_dataframe.csv, which is downloaded if you leave it out. Frames are converted
-    to seconds with each row's own frame rate; the end frame is part of the segment. Exits with
-    code 3 if rows were left out.
+    SOURCE is mobygaze_dataframe.csv from https://github.com/husky-helen/MObyGaze. Frames are
+    converted to seconds with each row's own frame rate; the end frame is part of the segment. Exits
+    with code 3 if rows were left out.
 
     \b
     Example:

@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 import obygaze_features as of
-from obygaze_features.commands._shared import source_argument
 from obygaze_features.common.cli import (
     PATH,
     HeadedGroup,
@@ -70,7 +69,7 @@ def _save(manifest: of.Manifest, output: Path, *, overwrite: bool) -> None:
 
 
 @import_.command()
-@source_argument
+@click.argument("source", type=PATH)
 @click.option(
     "--splits",
     type=PATH,
@@ -79,14 +78,13 @@ def _save(manifest: of.Manifest, output: Path, *, overwrite: bool) -> None:
     "or both.",
 )
 @output_options("The manifest's folder.", default=Path("manifests", "obygaze12"))
-def obygaze12(source: Path | None, splits: Path | None, output: Path, overwrite: bool) -> None:
+def obygaze12(source: Path, splits: Path | None, output: Path, overwrite: bool) -> None:
     """Read the annotations of the ObyGaze12 paper.
 
-    SOURCE is ObyGaze12_thresh_02.csv from the authors' repository, whose folder LinearProbing has
-    the splits. Without SOURCE, the file is downloaded from there. There are three label sets: raw,
-    as annotated; and paper (the default) and released, with visual concepts only. A clip without
-    visual concepts is an Easy Negative in paper; released leaves it out, unless it was annotated as
-    an Easy Negative.
+    SOURCE is ObyGaze12_thresh_02.csv from https://github.com/husky-helen/ObyGaze12, whose folder
+    LinearProbing has the splits. There are three label sets: raw, as annotated; and paper (the
+    default) and released, with visual concepts only. A clip without visual concepts is an Easy
+    Negative in paper; released leaves it out, unless it was annotated as an Easy Negative.
 
     \b
     Example:

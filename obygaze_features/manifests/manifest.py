@@ -249,19 +249,19 @@ class Manifest:
         return replace(self, items=items, folder=None, _parts=parts)
 
     @staticmethod
-    def from_obygaze12(source: Path | str | None = None, *, rule: str = "paper") -> Manifest:
+    def from_obygaze12(source: Path | str) -> Manifest:
         """Read the annotations of the ObyGaze12 paper.
+
+        The label sets are ``paper`` (the default), ``released`` and ``raw``.
 
         Parameters
         ----------
         source
-            ``ObyGaze12_thresh_02.csv`` or a similar file (default: downloaded).
-        rule
-            The name of the default label set, which is one of `RULES`.
+            ``ObyGaze12_thresh_02.csv`` or a similar file.
         """
         from obygaze_features.manifests.importers.obygaze12 import import_manifest
 
-        return import_manifest(source, rule=rule)
+        return import_manifest(source)
 
     @staticmethod
     def from_accede(source: Path | str) -> Manifest:

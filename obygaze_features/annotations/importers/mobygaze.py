@@ -13,7 +13,7 @@ from obygaze_features.common.formatting import shorten
 from obygaze_features.common.tables import read_mapped_table
 from obygaze_features.errors import ManifestError
 from obygaze_features.items.films import known_titles
-from obygaze_features.manifests.importers.reading import parse_list, published, source_or_download
+from obygaze_features.manifests.importers.reading import parse_list, published
 from obygaze_features.manifests.labels import SEPARATOR, split_concepts
 
 REQUIRED = ("annotator", "concepts", "start_frame", "end_frame", "framerate")
@@ -21,10 +21,9 @@ RENAMED = {"level": "label", "film": "imdb_key"}
 _NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,12})?", re.ASCII)
 
 
-def import_timelines(source: Path | str | None, films: Films) -> Timelines:
+def import_timelines(source: Path | str, films: Films) -> Timelines:
     """Read MObyGaze's segments of 20 films."""
-    with source_or_download("mobygaze", source) as path:
-        table = read_mapped_table(path, dict.fromkeys(RENAMED, ()), RENAMED, required=REQUIRED)
+    table = read_mapped_table(Path(source), dict.fromkeys(RENAMED, ()), RENAMED, required=REQUIRED)
     known = known_titles()
     titles = dict(zip(table["film"], table.get("movie_title"), strict=True))
     titled = {film: Film(known.get(film, title)) for film, title in titles.items() if film}

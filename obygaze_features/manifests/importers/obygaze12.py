@@ -15,7 +15,7 @@ from obygaze_features.common.names import unknown_name
 from obygaze_features.common.tables import read_table
 from obygaze_features.errors import ManifestError
 from obygaze_features.items.items import Items
-from obygaze_features.manifests.importers.reading import parse_list, published, source_or_download
+from obygaze_features.manifests.importers.reading import parse_list, published
 from obygaze_features.manifests.labels import LabelScheme, LabelSet, map_column, obygaze_scheme
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.splits import Run, RunSet, Split
@@ -34,10 +34,9 @@ TRAINED = ("02_EN_S", "02_HN_S")
 CLASSES = {"Easy Neg": "EN", "Hard Neg": "HN", "Sure": "S", "S": "S", "EN_HN": "EN_HN"}
 
 
-def import_manifest(source: Path | str | None, rule: str) -> Manifest:
+def import_manifest(source: Path | str) -> Manifest:
     """Read the annotations of the ObyGaze12 paper."""
-    with source_or_download("obygaze12", source) as path:
-        table = read_table(path, delimiter=";", required=REQUIRED)
+    table = read_table(Path(source), delimiter=";", required=REQUIRED)
     columns = {}
     for name, cells in table.columns.items():
         if name not in OF_LABELS:
@@ -54,7 +53,7 @@ def import_manifest(source: Path | str | None, rule: str) -> Manifest:
         **published("obygaze12"),
         items=Items.from_table(replace(table, columns=columns)),
         scheme=scheme,
-        default_labels=rule,
+        default_labels="paper",
     ).with_parts(*[_apply_rule(name, raw, scheme) for name in RULES])
 
 

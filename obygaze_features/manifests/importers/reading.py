@@ -1,13 +1,9 @@
-"""Helpers for importers: list literals, times, clips from file names, pinned downloads."""
+"""Helpers for importers: list literals, times, films of files, published data."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import re
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 from obygaze_features.common.formatting import MAX_TIME_S, shorten
@@ -16,7 +12,6 @@ from obygaze_features.errors import ManifestError
 from obygaze_features.items.items import format_seconds, name_film
 from obygaze_features.items.media import MEDIA_SUFFIXES, item_of_file, relative_path
 
-MAX_DOWNLOAD_BYTES = 256 * 2**20
 _CLOCK = re.compile(r"(?:(\d{1,4}):)?(\d{1,4}):([0-5]?\d(?:\.\d*)?)", re.ASCII)
 _SECONDS = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?", re.ASCII)
 _STRING = r"'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\""
@@ -98,42 +93,3 @@ def film_of_file(name: str) -> str:
         return name
     item = item_of_file(path)
     return name_film(item.film, item.media)
-
-
-@contextlib.contextmanager
-def source_or_download(dataset: str, source: Path | str | None) -> Iterator[Path]:
-    """Yield the path of the source, or of the downloaded public file if `source` is None."""
-    if source is not None:
-        yield Path(source)
-        return
-    about = reference_json("sources.json")[dataset]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, Path(about["file"]).name)
-        path.write_bytes(download_pinned(about["url"], sha256=about["sha256"]))
-        yield path
-
-
-def download_pinned(url: str, *, sha256: str) -> bytes:
-    """Return the contents of a public file; raise an error if the checksum differs.
-
-    The address must start with http or https, so that no local file can be read.
-    """
-    if not url.startswith(("https://", "http://")):
-        raise ManifestError(f"{url} is not an http address")
-    import http.client  # imported here, because these imports would slow down every command
-    import urllib.request
-
-    try:
-        with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310 (checked above)
-            data: bytes = answer.read(MAX_DOWNLOAD_BYTES + 1)
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise ManifestError(
-            f"{url} cannot be downloaded ({error}); download the file by other means and pass its "
-            "path as SOURCE"
-        ) from None
-    digest = hashlib.sha256(data).hexdigest()
-    if digest != sha256:
-        raise ManifestError(
-            f"{url} is not the expected file (SHA-256 {digest}, not {sha256}); pass a SOURCE"
-        )
-    return data
