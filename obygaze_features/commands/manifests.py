@@ -329,16 +329,17 @@ def check(manifest: Path, videos: Path | None, as_json: bool) -> None:
 @click.option(
     "--elan",
     type=PATH,
+    required=True,
     metavar="FILE",
-    help="Write an ELAN template (.etf) with the levels and concepts to choose from.",
+    help="The template (.etf).",
 )
 @levels_option
 @overwrite_option
-def thesaurus(elan: Path | None, levels: str | None, overwrite: bool) -> None:
-    """Explain the levels and concepts of ObyGaze or of your own scheme.
+def thesaurus(elan: Path, levels: str | None, overwrite: bool) -> None:
+    """Write an ELAN template with the levels and concepts of ObyGaze or of your own scheme.
 
-    To annotate your own film, create a new ELAN file from the template, and read your annotations
-    with `obygaze annotations import elan`.
+    To annotate your own film, create a new ELAN file from the template: ELAN then offers the levels
+    and concepts, with their meanings. Read your annotations with `obygaze annotations import elan`.
 
     \b
     Example:
@@ -347,12 +348,8 @@ def thesaurus(elan: Path | None, levels: str | None, overwrite: bool) -> None:
     from obygaze_features.annotations.export_elan import elan_template
     from obygaze_features.common.files import require_suffix, write_files
     from obygaze_features.manifests.labels import choose_scheme
-    from obygaze_features.manifests.thesaurus import thesaurus_rows
 
     scheme = choose_scheme(levels) or of.obygaze_scheme()
-    if elan is None:
-        show(thesaurus_rows(scheme))
-        return
     require_suffix(elan, ".etf")
     write_files({elan: elan_template(scheme)}, overwrite=overwrite)
     echo(f"Wrote {elan}")

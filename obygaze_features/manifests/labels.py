@@ -234,7 +234,7 @@ def _with_codes(entries: Any) -> Any:
 def obygaze_scheme() -> LabelScheme:
     """Return the scheme of the ObyGaze12 paper: four levels, eight visual concepts, four others.
 
-    It includes the definitions and examples that `obygaze manifests thesaurus` prints.
+    It includes the definitions and examples of the thesaurus.
 
     Examples
     --------
