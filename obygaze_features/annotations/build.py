@@ -12,7 +12,7 @@ from typing import Any
 from obygaze_features.annotations.remarks import CUT, KEPT, LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Film, Films, Segment, Timelines
 from obygaze_features.common.formatting import MAX_TIME_S, format_time, join_some, shorten
-from obygaze_features.common.names import composed, did_you_mean, unknown_name
+from obygaze_features.common.names import composed, unknown_name
 from obygaze_features.common.tables import read_mapped_table
 from obygaze_features.errors import AnnotationError, errors_as
 from obygaze_features.items.items import id_problem, safe_id, safe_ids
@@ -85,7 +85,7 @@ def build_timelines(
     annotator_ids = _ids("annotator", found)
     unread = sorted(known.keys() - film_ids.values())
     if unread:
-        problem = f"no rows for {join_some(unread)}{did_you_mean(unread, film_ids.values())}"
+        problem = f"no rows for {join_some(unread)}"
         remarks.append(Remark("films", "", "", problem, "not used"))
 
     sound = []

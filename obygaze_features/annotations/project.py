@@ -7,11 +7,10 @@ without such a segment gets the lowest level.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,7 +124,16 @@ def project(
                 remarks.append(Remark(where, film, annotator, "is in no clip", LEFT_OUT))
         if (projection.level >= 0).any():
             name = timelines.names.get(annotator, annotator)
-            label_sets.append(projection.labels(annotator, {**about, "annotator": name}))
+            labels = labels_in_rows(
+                annotator,
+                clips.items,
+                scheme,
+                projection.level,
+                projection.concepts,
+                projection.ratio,
+                {**about, "annotator": name},
+            )
+            label_sets.append(labels)
     return ProjectedLabels(label_sets, replace(clips, scheme=scheme), remarks)
 
 
@@ -170,9 +178,3 @@ class _Projection:
             self.ratio[won] = np.fmax(self.ratio[won], (shared / lengths)[wins])
             self.concepts[won] |= concept_marks([segment.concepts], self.scheme)
         return in_no_clip
-
-    def labels(self, name: str, about: Mapping[str, Any]) -> LabelSet:
-        """Return a label set of all clips in the films that were added."""
-        return labels_in_rows(
-            name, self.items, self.scheme, self.level, self.concepts, self.ratio, about
-        )

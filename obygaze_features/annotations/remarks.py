@@ -11,10 +11,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.formatting import shorten
 from obygaze_features.common.grouping import group_by
 from obygaze_features.common.tables import format_table, read_table
-from obygaze_features.items.items import id_problem
 
 LEFT_OUT = "left out"
 CUT = "cut"
@@ -47,13 +45,9 @@ def remark_rows(remarks: Sequence[Remark]) -> list[dict[str, Any]]:
     kinds = group_by(left_out_first, lambda remark: (remark.what, remark.done))
     rows = []
     for (what, done), same in kinds.items():
-        row: dict[str, Any] = {"times": len(same), "done": done, "first": same[0].where}
-        for column in ("film", "annotator"):
-            name = getattr(same[0], column)
-            if name and id_problem(name):  # the names in a row that was left out may be anything
-                name = shorten(name)
-            row[column] = name
-        rows.append({**row, "remark": what})
+        first = same[0]
+        row = {"times": len(same), "done": done, "first": first.where, "film": first.film}
+        rows.append({**row, "annotator": first.annotator, "remark": what})
     return rows[:MAX_KINDS_SHOWN]
 
 
