@@ -1,4 +1,4 @@
-"""Manifests in Python, with paths as `str` or `Path`."""
+"""Parts and selections of manifests in Python."""
 
 from dataclasses import replace
 
