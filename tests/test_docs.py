@@ -421,7 +421,7 @@ def test_reproduction_tutorial_runs(authors: Path, page: Page, tmp_path: Path) -
         path.rename(Path("stores", f"{name}.zarr"))
     page.run(read("tutorials/reproduce"))
     for name in ("fig2", "table5"):
-        assert Path("reproduction", name, f"{name}.tex").is_file()
+        assert Path("reproduction", name, f"{name}.csv").is_file()
 
 
 def calls_of(script: str) -> list[list[str]]:

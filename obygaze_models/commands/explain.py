@@ -52,7 +52,7 @@ def explain(
     A linear bottleneck shows each concept's contribution to the logit. The contributions and the
     intercept add up to the logit. A tree shows its questions on the clip's concepts, step by step.
     Other models, such as networks, give no reasons, and there are none for a clip whose features
-    are all zero. With a single store, the five most similar clips are listed.
+    are all zero.
 
     \b
     Example:

@@ -13,7 +13,6 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from sklearn import config_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import SVC, LinearSVC
@@ -116,11 +115,7 @@ def fit_svm(
     # Steps with few clips are fast, so fewer than 1,000 clips get as many steps as 1,000 clips.
     steps = STEPS_PER_CLIP * max(len(X), 1_000)
     model = SVC(kernel="precomputed", C=C, max_iter=steps)
-    with (
-        warnings.catch_warnings(),
-        # The callers have checked the arrays. Checks would take a fifth of the time.
-        config_context(assume_finite=True, skip_parameter_validation=True),
-    ):
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(products, y, weights)
 

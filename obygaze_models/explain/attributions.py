@@ -1,4 +1,4 @@
-"""Explanations of predictions: the contributions of concepts, and the most similar clips."""
+"""Explanations of predictions: the contributions of concepts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 from scipy.special import logit as log_odds
 
 from obygaze_features.errors import ExperimentError
-from obygaze_features.store.nearest import find_nearest
 from obygaze_models.data.stores import Stores
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck
 from obygaze_models.estimators.concepts import RandomDirections
@@ -21,9 +20,6 @@ from obygaze_models.saved.about import seen_in_training
 from obygaze_models.saved.model import Model, as_model, prediction_errors
 from obygaze_models.saved.predict import open_for, predict_features, read_input
 from obygaze_models.scoring.metrics import Array
-
-NEAREST = 5
-"""The number of most similar clips that are listed for a clip."""
 
 
 @dataclass(frozen=True)
@@ -190,11 +186,10 @@ def explain_clips(
     Returns
     -------
     list of dict
-        For each clip, its ``id``, its ``explanation``, the ``nearest`` clips from `find_nearest`,
-        and ``seen`` from `seen_in_training`. An explanation has the predicted ``label``, the
-        ``probabilities`` of the classes, and ``why``: the `Attribution` of the clip, or None for
-        other models, such as networks. If a clip's features are all zero, ``why`` is None and
-        ``nearest`` is empty. For several stores, ``nearest`` is always empty.
+        For each clip, its ``id``, its ``explanation``, and ``seen`` from `seen_in_training`. An
+        explanation has the predicted ``label``, the ``probabilities`` of the classes, and ``why``:
+        the `Attribution` of the clip, or None for other models, such as networks, and if a clip's
+        features are all zero.
     """
     model = as_model(model)
     about = model.about
@@ -205,7 +200,6 @@ def explain_clips(
         )
     ids = list(dict.fromkeys(ids))
     opened = open_for(about, store, ids)
-    array = about.needs.array
     have, features = read_input(about, opened, ids)
     if missing := [clip for clip in ids if clip not in have]:
         raise ExperimentError(f"{opened.where} has no features for {missing[0]}. Omit this clip")
@@ -217,24 +211,12 @@ def explain_clips(
     explained = []
     for row, (clip, vector) in enumerate(zip(ids, features, strict=True)):
         why = None
-        nearest = []
-        if np.nan_to_num(vector).any():
-            why = attribution and attribution.of_clip(row)
-            if len(opened.stores) == 1:
-                for match in find_nearest(
-                    opened.stores,
-                    vector,
-                    array=array,
-                    exclude=clip,
-                    top=NEAREST,
-                ):
-                    nearest.append({"id": match.id, "cosine": match.cosine})
+        if attribution is not None and np.nan_to_num(vector).any():
+            why = attribution.of_clip(row)
         explanation = {
             "label": titles[shares[row].argmax()],
             "probabilities": dict(zip(titles, shares[row].tolist(), strict=True)),
             "why": why,
         }
-        explained.append(
-            {"id": clip, "explanation": explanation, "nearest": nearest, "seen": seen[row]}
-        )
+        explained.append({"id": clip, "explanation": explanation, "seen": seen[row]})
     return explained

@@ -7,14 +7,7 @@ from pathlib import Path
 import click
 
 import obygaze_models as om
-from obygaze_features.common.cli import (
-    echo,
-    echo_json,
-    exit_if,
-    json_option,
-    output_options,
-    read_pairs,
-)
+from obygaze_features.common.cli import echo, exit_if, output_options, read_pairs
 from obygaze_models.commands._shared import echo_warnings, path_option
 
 
@@ -42,7 +35,6 @@ from obygaze_models.commands._shared import echo_warnings, path_option
     "by default in all three ways (fig5: in the first).",
 )
 @output_options("The folder.  [default: reproduction/TARGET]", required=False)
-@json_option
 def reproduce(
     target: str,
     manifest: Path,
@@ -50,24 +42,18 @@ def reproduce(
     protocols: tuple[str, ...],
     output: Path | None,
     overwrite: bool,
-    as_json: bool,
 ) -> None:
     """Reproduce the paper's tables and figures.
 
     TARGET is fig2, fig3, fig5, fig6, table2, table4, table5 or all. Writes a folder with each table
-    as text, CSV and LaTeX, figures as SVG and PDF, the run folders, and reports of these runs.
-    Prints the path of each table's text. For a single table, the leak-free part is printed as well,
-    or the whole table if it has no such part. For tables 2 and 5, a comparison of released and
-    leak-free results is printed instead, if both were made. The exit code is 3 if a table has no
-    new numbers, for example because a store is missing.
+    as text and CSV, figures as SVG and PDF, and the run folders. Prints the path of each table's
+    text. The exit code is 3 if a table has no new numbers, for example because a store is missing.
 
     \b
     Example:
       obygaze reproduce table4 --manifest manifests/obygaze12 \\
         --store xclip-kinetics=stores/xclip-kinetics.zarr
     """
-    from obygaze_models.studies.reproduce.render import leak_free_part, to_frame, to_text
-
     reproduction = om.reproduce(
         target,
         manifest,
@@ -77,19 +63,13 @@ def reproduce(
         overwrite=overwrite,
         log=lambda line: echo(line, err=True),
     )
-    tables = reproduction.tables
-    if as_json:
-        echo_json({table.name: to_frame(table).to_dict("records") for table in tables})
-    else:
-        for table in tables:
-            echo(f"{reproduction.folder / table.name}.txt: {table.title}", bold=True)
-        if target != "all" and tables[-1].has_results:
-            echo("\n" + to_text(leak_free_part(tables[-1])).removesuffix("\n"))
+    for table in reproduction.tables:
+        echo(f"{reproduction.folder / table.name}.txt: {table.title}")
 
     for need, parts in reproduction.missing.items():
         echo(f"MISSING: {need} ({'; '.join(parts)})", fg="yellow", bold=True, err=True)
     cautions = []
-    for table in tables:
+    for table in reproduction.tables:
         cautions += [note for note in table.notes if note.code != "note"]
     echo_warnings(cautions)
     exit_if(reproduction.empty)

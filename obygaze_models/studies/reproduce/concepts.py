@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from obygaze_features.common.figures import SERIES, SOFT
-from obygaze_features.common.formatting import format_number
 from obygaze_features.common.grouping import group_by
 from obygaze_features.common.package import reference_json
 from obygaze_features.manifests.manifest import Manifest
@@ -34,8 +33,8 @@ _METHODS = {
     "paper": "negatives of some folds, C chosen on validation",
 }
 """The method by which each protocol trains the vectors."""
-DEPTH = 4
-"""The number of levels of a tree to show."""
+LEVELS = 3
+"""The number of levels of questions of a tree to show."""
 TREE_COLUMNS = ["threshold", "share of S where not above", "share of S where above"]
 
 
@@ -181,10 +180,9 @@ def plan_trees(context: ReproductionContext) -> Iterator[Part]:
 
 
 def make_figure5(context: ReproductionContext, runs: Runs) -> Artifacts:
-    """Tabulate and draw the trees for both readings and both training sets."""
+    """Tabulate the trees for both readings and both training sets."""
     setting = context.settings[0]
     blocks = []
-    figures = {}
     for (folder, run), reading in product(runs.items(), READINGS):
         level = folder.rpartition("-")[2]
         name = f"{HEADS['tree'][1]}, {reading}"
@@ -194,69 +192,28 @@ def make_figure5(context: ReproductionContext, runs: Runs) -> Artifacts:
         concepts = list(map(str, model.bank_.get_feature_names_out()))
         title = f"{level} against S, {READINGS[reading]['title']}"
         lines = []
-        rows = []
-        for node in first_nodes(head, concepts):
-            place = ".".join(node.steps)
-            rows.append((f"{place} {node.condition}", [Dot(head.value[node.number, 1])]))
-            if node.question:
-                below, above = (
-                    head.value[side[node.number], 1] for side in (head.left, head.right)
-                )
-                numbers = map(float, (head.threshold[node.number], below, above))
-                values = dict(zip(TREE_COLUMNS, numbers, strict=True))
-                lines.append(Line(f"{node.path}{node.question}", "ours", values))
+        for node, question in first_questions(head, concepts):
+            shares = [head.value[side[node], 1] for side in (head.left, head.right)]
+            numbers = map(float, (head.threshold[node], *shares))
+            values = dict(zip(TREE_COLUMNS, numbers, strict=True))
+            lines.append(Line(question, "ours", values))
         about = f"{title}; {setting.key}, run {saved['fit']}"
         blocks.append(Block(about, setting.protocol, "threshold", lines))
-        figures[f"fig5-{reading}-{level}"] = dot_plot(
-            rows,
-            [Series("Sure")],
-            title=f"{title}; {setting.key} protocol{context.title_suffix}",
-            axis="share of Sure clips among the training clips that reach the node",
-            description="The first questions of the tree, and the share of Sure training clips.",
-            limits=(0, 1),
-        )
-    return Artifacts([Table(TREE_COLUMNS, blocks)], figures, {"setting": setting.title})
+    return Artifacts([Table(TREE_COLUMNS, blocks)], facts={"setting": setting.title})
 
 
-class Node(NamedTuple):
-    """A tree's node.
-
-    `steps` are the turns from the root, 1 for "not above" and 2 for "above". `condition` is the
-    last of them, and `path` has all. `question` is the concept that the node asks about; "" if its
-    children are not shown.
-    """
-
-    number: int
-    steps: str
-    condition: str
-    path: str
-    question: str
-
-
-def first_nodes(
+def first_questions(
     head: TreeArrays,
     concepts: Sequence[str],
-    number: int = 0,
-    steps: str = "",
-    condition: str = "all clips",
+    node: int = 0,
     path: str = "",
-) -> Iterator[Node]:
-    """Yield the nodes of the first levels in preorder; "not above" comes before "above"."""
-    if head.left[number] == -1 or len(steps) == DEPTH - 1:
-        yield Node(number, steps, condition, path, "")
+    levels: int = LEVELS,
+) -> Iterator[tuple[int, str]]:
+    """Yield the node and the path of each question in the first levels, in preorder."""
+    if head.left[node] == -1 or not levels:
         return
-    concept = concepts[head.feature[number]]
-    limit = format_number(head.threshold[number], ".3g")
-    yield Node(number, steps, condition, path, concept)
-    for step, side, sign, children in (
-        ("1", "not above", "≤", head.left),
-        ("2", "above", ">", head.right),
-    ):
-        yield from first_nodes(
-            head,
-            concepts,
-            int(children[number]),
-            steps + step,
-            f"{concept} {sign} {limit}",
-            f"{path}{concept} {side}: ",
-        )
+    question = path + concepts[head.feature[node]]
+    yield node, question
+    for side, children in (("not above", head.left), ("above", head.right)):
+        child = int(children[node])
+        yield from first_questions(head, concepts, child, f"{question} {side}: ", levels - 1)

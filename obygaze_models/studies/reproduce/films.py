@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
-from sklearn import config_context
 from sklearn.linear_model import LogisticRegression
 
 from obygaze_features.common.package import reference_json
@@ -39,6 +38,8 @@ from obygaze_models.studies.reproduce.context import (
 )
 from obygaze_models.studies.reproduce.render import Artifacts, Block, Line, Numbers, Table, Value
 
+PENALTY = 1.0
+"""The ridge penalty on the coefficients of factors; the intercept has no penalty."""
 TOLERANCE = 1e-10
 """The solver stops if no slope of the mean loss is above this."""
 ENDS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
@@ -180,7 +181,6 @@ def error_factors(
     wrong: Array,
     levels: Sequence[str],
     *,
-    penalty: float = 1.0,
     draws: int = 500,
     cross_validated: bool = False,
 ) -> list[FilmFactors]:
@@ -194,8 +194,6 @@ def error_factors(
         True for each clip that the model got wrong.
     levels
         The codes of the levels, in order. Levels without clips are left out.
-    penalty
-        The ridge penalty on the coefficients; the intercept has no penalty.
     draws
         The number of bootstrap samples for the intervals of single films.
     cross_validated
@@ -210,13 +208,13 @@ def error_factors(
     films = clips["film"].tolist()
     column, count = group_columns(films)
     without_one = weigh_groups(count)[1:, column]
-    results = [_film(None, wrong, factors, names, without_one, penalty, cross_validated)]
+    results = [_film(None, wrong, factors, names, without_one, cross_validated)]
     chance = np.random.default_rng(0)
     for film in sorted({*films} - {""}):
         rows = clips["film"].to_numpy() == film
         size = int(rows.sum())
         drawn = chance.multinomial(size, np.full(size, 1 / size), size=draws)
-        results.append(_film(film, wrong[rows], factors[rows], names, drawn, penalty))
+        results.append(_film(film, wrong[rows], factors[rows], names, drawn))
     return results
 
 
@@ -226,7 +224,6 @@ def _film(
     factors: Array,
     names: Sequence[str],
     drawn: Array,
-    penalty: float,
     cross_validated: bool = False,
 ) -> FilmFactors:
     """Return the factors of a film, or of all films.
@@ -245,7 +242,7 @@ def _film(
     has_others = drawn[:, ~wrong].sum(axis=1) > 0
     usable = has_errors & has_others
     weights = np.vstack([np.ones((1, clips)), drawn[usable]])
-    fitted = _fit(factors[:, varies].astype(float), wrong, weights, penalty)
+    fitted = _fit(factors[:, varies].astype(float), wrong, weights)
 
     described = dict.fromkeys(names, Dot(None))
     for place, values in zip(np.flatnonzero(varies).tolist(), fitted.T, strict=True):
@@ -259,11 +256,7 @@ def _film(
     return FilmFactors(film, clips, errors, described)
 
 
-def _fit(X: Array, y: Array, weights: Array, penalty: float) -> Array:
-    """Return the coefficients of a ridge logistic regression for each row of weights, [B, F].
-
-    The intercept has no penalty.
-    """
-    model = LogisticRegression(C=1 / penalty, solver="newton-cholesky", tol=TOLERANCE)
-    with config_context(skip_parameter_validation=True, assume_finite=True):
-        return np.array([model.fit(X, y, row).coef_[0] for row in weights])
+def _fit(X: Array, y: Array, weights: Array) -> Array:
+    """Return the coefficients of a ridge logistic regression for each row of weights, [B, F]."""
+    model = LogisticRegression(C=1 / PENALTY, solver="newton-cholesky", tol=TOLERANCE)
+    return np.array([model.fit(X, y, row).coef_[0] for row in weights])

@@ -1,9 +1,9 @@
-"""Reproduced tables as data, and their formats: text, CSV and LaTeX."""
+"""Reproduced tables as data, and their formats: text and CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pandas import DataFrame
@@ -176,31 +176,6 @@ def to_text(table: Table) -> str:
     if table.notes:
         parts.append("Before you compare\n" + "\n".join(f"- {note}" for note in table.notes))
     return "\n\n".join(parts) + "\n"
-
-
-def to_latex(table: Table) -> str:
-    """Format the table as a LaTeX tabular with booktabs. The notes are comments above it."""
-    # Each text must be a single line, because a line break would end the comment.
-    texts = [table.title, *map(str, table.notes)]
-    lines = [f"% {' '.join(text.split())}" for text in texts]
-    layout = "ll" + "r" * len(table.columns)
-    body = _cells(table).to_latex(
-        escape=True,
-        multirow=False,
-        index_names=False,
-        column_format=layout,
-    )
-    return "\n".join([*lines, body])
-
-
-FORMS: dict[str, Callable[[Table], str]] = {"txt": to_text, "csv": to_csv, "tex": to_latex}
-"""The function that formats a table, by the suffix of its file."""
-
-
-def leak_free_part(table: Table) -> Table:
-    """Return the leak-free blocks, or all if there are none, with no notes but the alarms."""
-    blocks = [block for block in table.blocks if block.protocol == "leak-free"]
-    return replace(table, blocks=blocks or table.blocks, notes=table.alarms)
 
 
 def _cells(table: Table) -> DataFrame:

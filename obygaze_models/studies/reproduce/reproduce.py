@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +14,6 @@ from joblib import Parallel, delayed
 
 from obygaze_features.common.figures import save_figure
 from obygaze_features.common.files import new_folder, to_json, write_text
-from obygaze_features.common.grouping import group_by
 from obygaze_features.common.names import as_list, unknown_name
 from obygaze_features.common.package import need, obygaze_version, reference_json, usable_cores
 from obygaze_features.errors import ExperimentError
@@ -38,7 +37,7 @@ from obygaze_models.studies.reproduce.context import (
     made_easy,
 )
 from obygaze_models.studies.reproduce.films import make_figure6, make_table4, plan_films
-from obygaze_models.studies.reproduce.render import FORMS, Artifacts, Table
+from obygaze_models.studies.reproduce.render import Artifacts, Table, to_csv, to_text
 from obygaze_models.studies.reproduce.table2 import make_table, plan_table
 
 MARKER = "reproduction.json"
@@ -111,7 +110,7 @@ def reproduce(
     overwrite: bool = False,
     log: Callable[[str], None] = lambda _: None,
 ) -> Reproduction:
-    """Make the paper's tables (as text, CSV and LaTeX) and figures (as SVG and PDF).
+    """Make the paper's tables (as text and CSV) and figures (as SVG and PDF).
 
     Parameters
     ----------
@@ -130,7 +129,7 @@ def reproduce(
     overwrite
         Replace an earlier reproduction at `output`.
     log
-        A function that is called with the name of each run, target or page before it is made.
+        A function that is called with the name of each run or target before it is made.
     """
     names = list(dict.fromkeys(as_list(targets)))
     if "all" in names:
@@ -167,7 +166,6 @@ def reproduce(
         for name in names:
             log(name)
             tables += _make(name, context, needs[name], runs, folder)
-        _write_pages(runs.values(), folder, log)
         about = {"what": names, "protocols": list(protocols), "obygaze": obygaze_version()}
         write_text(folder / MARKER, to_json(about))
     return Reproduction(output, tables, missing)
@@ -229,8 +227,8 @@ def _make(
         table = replace(table, name=name + table.name, title=target.title)
         notes = [*_notes(table, context, needs, artifacts.facts), *table.notes, *warnings]
         table = replace(table, notes=unique_warnings(notes))
-        for suffix, to_form in FORMS.items():
-            write_text(folder / f"{table.name}.{suffix}", to_form(table))
+        write_text(folder / f"{table.name}.txt", to_text(table))
+        write_text(folder / f"{table.name}.csv", to_csv(table))
         tables.append(table)
     for key, figure in artifacts.figures.items():
         for suffix in ("svg", "pdf"):
@@ -260,13 +258,3 @@ def _notes(
         missing=needs.missing,
     )
     return [RunWarning("note", "", line) for line in rendered.splitlines() if line]
-
-
-def _write_pages(runs: Iterable[Run], folder: Path, log: Callable[[str], None]) -> None:
-    """Write a report page for each label set."""
-    from obygaze_models.report.page import report
-
-    for (_, labels), of_labels in group_by(runs, lambda run: run.header.manifest.label_key).items():
-        name = f"report-{labels}.html"
-        log(name)
-        report(of_labels, folder / name)
