@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError, UsageError
-from obygaze_features.manifests import Item, Items, obygaze_scheme
-from obygaze_models.data.tasks import make_task
+from obygaze_features.manifests import Item, Items
+
+# The means of models, shares and files behind the command, of frames drawn here.
 from obygaze_models.explain.moments import average_frames, format_times, moment_shares
 from tests.kit.floats import close
 
@@ -25,19 +26,21 @@ def predict(clips, threshold=0.5, seen=None):
     for row, columns in enumerate(clips.values()):
         for part, values in zip(table, columns, strict=True):
             part[row, : len(values)] = values
-    task = make_task(obygaze_scheme(), positives=["S"], negatives=["EN"])
-    about = om.About(estimator="frame-mil", task=task)
-    seen = seen or ["no"] * len(clips)
-    unknown = np.full_like(table[0], np.nan)
-    thresholds = np.full(len(clips), threshold)
-    return om.FramePredictions(about, list(clips), *table, thresholds, seen, [], unknown)
-
-
-def find(clips, items, *, threshold=None, min_length=0, close_gaps=0, seen=None):
-    frames = om.frame_table(predict(clips, seen=seen), items)
-    return om.find_moments(
-        frames, threshold=threshold, min_length=min_length, close_gaps=close_gaps
+    return om.FramePredictions(
+        about=om.About(),
+        ids=list(clips),
+        times=table[0],
+        probabilities=table[1],
+        threshold=np.full(len(clips), threshold),
+        seen=seen or ["no"] * len(clips),
+        warnings=[],
+        loudness=np.full_like(table[0], np.nan),
     )
+
+
+def find(clips, items, *, seen=None, **options):
+    frames = om.frame_table(predict(clips, seen=seen), items)
+    return om.find_moments(frames, **{"min_length": 0, "close_gaps": 0} | options)
 
 
 def spans(moments):
@@ -79,14 +82,15 @@ def test_a_clip_without_a_position_has_its_own_axis():
 
 
 def test_a_file_of_a_whole_film_starts_at_zero():
-    clips, item = {"a": ([1, 3], [0.9, 0.1])}, Item("b", film="f", media="b.mp4")
-    lone, one_of_two = (Item("a", film=film, media="a.mp4") for film in ("", "f"))
+    lone = Item("a", media="a.mp4")
+    one_of_two = Item("a", film="f", media="a.mp4")
+    other = Item("b", film="f", media="b.mp4")
     for items, film, time_in in (
-        (Items.of([lone, item]), "a", "film"),
-        (Items.of([one_of_two]), "f", "film"),
-        (Items.of([one_of_two, item]), "f", "clip"),
+        ([lone, other], "a", "film"),
+        ([one_of_two], "f", "film"),
+        ([one_of_two, other], "f", "clip"),
     ):
-        [moment] = find(clips, items).to_dict("records")
+        [moment] = find({"a": ([1, 3], [0.9, 0.1])}, Items.of(items)).to_dict("records")
         assert (moment["film"], moment["time_in"]) == (film, time_in)
         assert (moment["start"], moment["end"]) == (0, 2)
 
@@ -95,8 +99,9 @@ def test_a_file_of_a_whole_film_starts_at_zero():
 def test_gaps_are_closed_where_frames_come_near_the_threshold(between, joined):
     """The film's median is 0.1, so half of the way to the threshold is 0.3."""
     values = [0.1] * 30
-    values[8:13] = 0.9, between, between, between, 0.9
-    clips, items = {"a": (np.arange(30) + 0.5, values)}, in_film(("a", 0.0, 30.0))
+    values[8:13] = [0.9, between, between, between, 0.9]
+    clips = {"a": (np.arange(30) + 0.5, values)}
+    items = in_film(("a", 0.0, 30.0))
     expected = [(8, 13)] if joined else [(8, 9), (12, 13)]
     assert spans(find(clips, items, close_gaps=5)) == expected
     assert spans(find(clips, items, close_gaps=3)) == [(8, 9), (12, 13)]
@@ -134,7 +139,10 @@ CLIPS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 12), FRAMES), min_s
 @given(CLIPS, st.integers(0, 40), st.integers(0, 40))
 def test_moments_equal_a_walk_in_steps_of_5_ms(clips, shortest, gap):
     """The walk knows each step's frame, and closes a gap by the frames of its steps."""
-    rows, frames, walk, spans_of = [], {}, {}, []
+    rows = []
+    frames = {}
+    walk = {}
+    spans_of = []
     start = 0
     for number, (pause, length, drawn) in enumerate(clips):
         name = f"clip{number}"
@@ -186,20 +194,20 @@ def test_tables_keep_every_digit_and_no_formula():
     assert len(moments) == 3
 
 
-ONE = {"a": ([12], [0.9])}
 TWO_FILES = Items.of([Item(n, film="f", media=f"{n}.mkv", start=0.0, end=4.0) for n in "ab"])
 SLIPS = [
-    (lambda: find({"a": ([2], [0.8]), "b": ([2], [0.4])}, TWO_FILES), ExperimentError,
-     r"film f: .* different files, .*\(a.mkv, b.mkv\)"),
-    (lambda: find({"a": ([12, 14], [NAN, NAN])}, FILM), ExperimentError,
-     "no frame of 1 clip has"),
-    (lambda: find({"a": ([1, 2], [0.5, 0.5])}, FILM), ExperimentError,
-     r"clip a: the frames \(at 1 to 2 s\) are outside"),
-    (lambda: find(ONE, FILM, threshold=1.1), UsageError, "got 1.1"),
-]  # fmt: skip
+    (TWO_FILES, {"a": ([2], [0.8]), "b": ([2], [0.4])}, r"film f: .* files, .*\(a.mkv, b.mkv\)"),
+    (FILM, {"a": ([12, 14], [NAN, NAN])}, "no frame of 1 clip has"),
+    (FILM, {"a": ([1, 2], [0.5, 0.5])}, r"clip a: the frames \(at 1 to 2 s\) are outside"),
+]
 
 
-@pytest.mark.parametrize(("slip", "error", "message"), SLIPS)
-def test_user_errors_are_one_line(slip, error, message):
-    with pytest.raises(error, match=message):
-        slip()
+@pytest.mark.parametrize(("items", "clips", "message"), SLIPS)
+def test_frames_without_a_place_are_refused(items, clips, message):
+    with pytest.raises(ExperimentError, match=message):
+        find(clips, items)
+
+
+def test_a_threshold_is_a_probability():
+    with pytest.raises(UsageError, match=r"got 1[.]1"):
+        find({"a": ([12], [0.9])}, FILM, threshold=1.1)
