@@ -61,7 +61,7 @@ COURSES = (("tutorials/real",), ("tutorials/videos", "tutorials/notebook"),
            ("tutorials/scholars",), ("tutorials/senses",), ("how-to/bias",))  # fmt: skip
 #: Pictures of a report: width, height, the end of the address, the omitted parts, and the
 #: numbered parts. `FIRST_SCREEN` applies to each report.
-REST = "nav, nav ~ section, footer"
+REST = "section[aria-labelledby=people] ~ *"
 FIRST_SCREEN = (1200, 900, "", "section[aria-labelledby=explorer]", [])
 SHOTS: dict[str, tuple[int, int, str, str, list[str]]] = {
     "readme": (1200, 1100, "", "section[aria-labelledby=explorer]", []),

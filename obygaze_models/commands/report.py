@@ -32,11 +32,6 @@ from obygaze_models.commands._shared import path_option
     help="A folder of pictures (ID.jpg) to embed; needs -o. Do not share a page with pictures.",
 )
 @path_option(
-    "--frames",
-    help="Probabilities of frames (frames.csv from obygaze models moments), drawn by film.",
-)
-@path_option("--moments", help="The moments found in the frames of --frames (moments.csv).")
-@path_option(
     "--timelines",
     metavar="FOLDER",
     help="Timelines from obygaze annotations import. Each annotator's segments are in a lane.",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from obygaze_features.common.formatting import format_number, format_time
 from obygaze_models.explain.parts import mean_parts, name_log_odds, questions
 from obygaze_models.report.people import People
 from obygaze_models.report.scores import Tested
@@ -46,10 +47,9 @@ def explorer_data(
     marked = shown["level"].isin(labels.positives).groupby(shown["film"]).mean()
     levels = []
     for code, name in labels.levels.items():
-        levels.append({"code": code, "name": name, "colour": labels.colours[code]})
-    numbers = _cells(clips["number"])
-    if clips["start"].notna().all():
-        numbers = [None] * len(clips)
+        levels.append({"name": name, "colour": labels.colours[code]})
+    scenes = ids.where(clips["number"].isna(), "scene " + clips["number"].astype(str))
+    times = clips["start"].round().map(format_time, na_action="ignore").astype(object)
     votes = None
     if people is not None and people.is_many:
         votes = {"of": people.votes.tolist(), "level": labels.top, "ramp": people.ramp}
@@ -64,7 +64,7 @@ def explorer_data(
         "concepts": labels.concepts,
         "ids": ids.tolist(),
         "film": clips["film"].factorize()[0].tolist(),
-        "number": numbers,
+        "scene": times.where(clips["start"].notna(), scenes).tolist(),
         "start": _cells(clips["start"].round(2)),
         "end": _cells(clips["end"].round(2)),
         **_marks(labels, clips["level"], clips["concepts"]),
@@ -94,28 +94,31 @@ def _marks(labels: Labels, levels: pd.Series, concepts: pd.Series) -> dict[str, 
 def _view(entry: Tested, ids: pd.Series) -> dict[str, Any]:
     """Return a model's mean prediction for each clip that it was tested on.
 
-    Probabilities, of each class or of the second of two, are in thousandths. Numbers are as they
-    are, with the lowest and the highest, ``range``.
+    ``p`` has the numbers, with the lowest and the highest, ``range``, or the probabilities of the
+    last class; ``off`` has how far they, or the probabilities of the labels, are from the labels.
     """
     means = entry.means
     means = means[means["id"].isin(ids)]
-    columns = np.atleast_2d(values_of(means).T)
+    labels = means["label"].to_numpy()
+    p = values_of(means)
+    off = np.abs(p.T - labels)
+    if p.ndim == 2:
+        off = 1 - p[np.arange(len(p)), labels]
+        p = p[:, -1]
     view: dict[str, Any] = {
         "run": entry.run.name,
         "model": entry.model,
         "test": entry.task.title,
         "at": ids.reset_index().set_index("id")["index"][means["id"]].tolist(),
-        "label": means["label"].tolist(),
+        "label": labels.tolist(),
+        "p": p.round(3).tolist(),
+        "off": off.round(3).tolist(),
+        "classes": [kind.words for kind in entry.task.classes],
     }
     if entry.task.target.is_numeric:
-        both = means[["label", "called"]].to_numpy(float).round(3)
-        extent = [both.min(), both.max()]
-        return view | {"p": [both[:, 1].tolist()], "range": extent, "classes": []}
-    view |= {
-        "classes": [kind.words for kind in entry.task.classes],
-        "called": means["called"].tolist(),
-        "p": np.rint(1000 * columns).astype(int).tolist(),
-    }
+        both = np.stack([labels, p])
+        return view | {"range": [both.min(), both.max()]}
+    view["called"] = means["called"].tolist()
     reasons = entry.run.reasons
     learned = entry.run.trained_on(entry.task.key)
     own = reasons[(reasons["model"] == entry.model) & (reasons["task"] == learned)]
@@ -131,12 +134,13 @@ def _reasons(entry: Tested, reasons: pd.DataFrame, ids: list[str]) -> dict[str, 
         names = [kind.words for kind in entry.task.classes]
         parts = []
         for own in mean_parts(reasons, ids):
-            parts.append([[name, round(part, 3)] for name, part in own])
-        return {"of": name_log_odds(names), "parts": parts}
+            parts.append([f"{name} {format_number(part, '+.2f')}" for name, part in own])
+        return {"of": f"Parts that add up to the {name_log_odds(names)}", "reasons": parts}
     first = steps.groupby("id")["fit"].transform("min")
     by_clip: dict[str, list[str]] = {}
     for step in steps[steps["fit"] == first].itertuples(index=False):
         sign = ">" if step.above else "≤"
         text = f"{step.concept} {step.value:.3g} {sign} {step.threshold:.3g}"
         by_clip.setdefault(str(step.id), []).append(text)
-    return {"of": "a tree", "steps": [by_clip.get(clip, []) for clip in ids]}
+    texts = [by_clip.get(clip, []) for clip in ids]
+    return {"of": "The questions of one of the trees", "reasons": texts}

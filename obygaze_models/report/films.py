@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -49,8 +49,8 @@ class FilmRow:
         The share of clips with the counted levels in the page's labels.
     shares
         Each annotator's share of clips with these levels, or else `top` alone.
-    same, alpha
-        The share of clips with equal levels, and the annotators' alpha.
+    alpha
+        The annotators' alpha.
     tested
         The numbers of tested clips of each class, the last class first; for numbers, of all.
     scores
@@ -65,7 +65,6 @@ class FilmRow:
     strip: Html
     top: float
     shares: Sequence[float | None]
-    same: float | None = None
     alpha: float | None = None
     tested: Sequence[int] = ()
     scores: Mapping[str, float | None] = field(default_factory=dict)
@@ -81,12 +80,14 @@ class FilmRow:
 class Films:
     """The rows of all films, highest first, with their axes.
 
-    `lanes` are the names of the lanes from the top. `heights` has, if there are many films, the
-    height from 0 of each dot in a plot of all films that have a place.
+    `lanes` are the names of the lanes from the top, and `colours` the colours in them. `heights`
+    has, if there are many films, the height from 0 of each dot in a plot of all films that have a
+    place.
     """
 
     rows: Sequence[FilmRow]
     lanes: Sequence[str]
+    colours: Collection[str]
     axis: Axis
     is_timed: bool
     share_axis: Axis
@@ -113,14 +114,14 @@ def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Fil
         row = FilmRow(film, labels.titles[film], drawn, top, [top], place=top)
         if people is not None:
             row.shares = people.share(own)
-            row.same, row.alpha = people.agreement(own)
+            row.alpha = people.agreement(own)
         if entry is not None:
             _score(row, entry, clips, spans[film], longest)
         rows.append(row)
     rows.sort(key=lambda row: row.top, reverse=True)
     rows.sort(key=lambda row: -2.0 if row.place is None else row.place, reverse=True)
 
-    ends = [*np.arange(0.0, 0.88 * longest, 3600.0).tolist(), longest]
+    ends = [*np.arange(0.0, 0.8 * longest, 3600.0).tolist(), longest]
     most = max(share or 0.0 for row in rows for share in row.shares)
     score_axis = axis_of([Estimate(row.place) for row in rows], 0.5, ticks=5)
     heights = []
@@ -131,6 +132,7 @@ def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Fil
     return Films(
         rows,
         [lane.name for lane in lanes if lane.name],
+        {colour for lane in lanes for colour in lane.colours},
         Axis(0.0, longest, ends),
         is_timed(labels.clips),
         Axis(-0.05, most + 0.1, [0.0, most]),

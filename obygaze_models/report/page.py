@@ -11,7 +11,6 @@ from typing import Any
 from obygaze_features.annotations.agreement_measures import confusion
 from obygaze_features.common.files import refuse_to_overwrite, require_suffix, write_text
 from obygaze_features.common.formatting import counted, format_number, format_time
-from obygaze_features.common.grouping import group_by
 from obygaze_features.common.package import need
 from obygaze_features.page.html import Html, document, number, read_thumbnails, script_json
 from obygaze_models.report.cautions import alarms, cautions
@@ -22,16 +21,14 @@ from obygaze_models.report.people import (
     People,
     compare_people,
     concept_table,
-    concepts_by_film,
     level_table,
     people_of,
 )
 from obygaze_models.report.scores import Tested, headline, results, tested, verdicts
 from obygaze_models.report.sources import Labels, Origin, citation, meanings, open_sources
-from obygaze_models.report.timelines import film_lanes, video_data
+from obygaze_models.report.timelines import film_segments, video_data
 from obygaze_models.results.annotators import compare_with_each
 from obygaze_models.results.run import Run
-from obygaze_models.scoring.metrics import METRICS
 
 SCRIPTS = ("data.js", "lanes.js", "clip.js", "explorer.js", "films.js")
 
@@ -42,8 +39,6 @@ def report(
     *,
     title: str | None = None,
     thumbnails: str | Path | None = None,
-    frames: str | Path | None = None,
-    moments: str | Path | None = None,
     timelines: str | Path | None = None,
     videos: str | Path | None = None,
     overwrite: bool = False,
@@ -63,9 +58,6 @@ def report(
         The page's title. By default, the name of the only run, or a description of the content.
     thumbnails
         A folder of pictures (ID.jpg) to embed. Do not share a page with pictures.
-    frames, moments
-        CSV files of ``obygaze models moments``, shown in the lanes of each film. Moments need
-        frames.
     timelines
         A folder of annotators' segments, shown in the lanes of each film.
     videos
@@ -92,7 +84,7 @@ def report(
     data = explorer_data(labels, people, entries, main)
     ids = labels.clips["id"]
     data["pictures"] = {} if thumbnails is None else read_thumbnails(Path(thumbnails), ids)
-    data["lanes"] = film_lanes(labels, frames, moments, timelines or labels.timelines)
+    data["segments"] = film_segments(labels, timelines or labels.timelines)
     data["videos"] = video_data(labels, videos, output)
     title = title or _title(labels, runs)
     values = _annotated(labels, people, main) | {"entries": entries, "main": main, "runs": runs}
@@ -152,16 +144,14 @@ def _title(labels: Labels, runs: Sequence[Run]) -> str:
 
 def _annotated(labels: Labels, people: People | None, main: Tested | None) -> dict[str, Any]:
     """Return the values about films, annotators and concepts."""
-    films = films_of(labels, people, main)
     concepts = concept_table(labels, people)
     names = [row.name for row in concepts.rows]
     values: dict[str, Any] = {
         "labels": labels,
         "unit": labels.unit,
         "people": people,
-        "films": films,
+        "films": films_of(labels, people, main),
         "concepts": concepts,
-        "concept_shares": concepts_by_film(labels, names) if films else {},
         "meanings": meanings(labels, names),
         "citation": citation(labels),
         "confusion": [],
@@ -187,15 +177,12 @@ def _learned(labels: Labels, main: Tested, entries: Sequence[Tested]) -> dict[st
     """Return the values about models."""
     run = main.run
     tables = results(entries, labels)
-    rows = [row for table in tables for question in table.questions for row in question.rows]
-    leads = [row for row in rows if row.entry is main]
+    leads = [row for table in tables for row in table.rows if row.entry is main]
     values: dict[str, Any] = {
         "results": tables,
         "finding": leads[0],
         "full": leads[1] if len(leads) > 1 else None,
         "is_apart": not (run.header.also_trained or run.clips["leaked"].any()),
-        "by_test": group_by(entries, lambda entry: entry.task.title),
-        "metrics": METRICS,
         "verdicts": verdicts(main),
     }
     compared = compare_with_each(run).get(main.task.key)

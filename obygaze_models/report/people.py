@@ -110,12 +110,9 @@ class People:
         films = [meetings(own, size) for own in np.split(codes, ends[:-1], axis=1)]
         return estimate_alpha(np.array(films))
 
-    def agreement(self, clips: slice) -> tuple[float | None, float | None]:
-        """Return the share of equal levels of two annotators, and alpha, in some clips."""
-        counts = meetings(self.codes[:, clips], len(self.labels.levels))
-        if not counts.any():
-            return None, None
-        return float(counts.trace() / counts.sum()), alpha(counts)
+    def agreement(self, clips: slice) -> float | None:
+        """Return the alpha of the levels of some clips."""
+        return alpha(meetings(self.codes[:, clips], len(self.labels.levels)))
 
     def marked(self, marks: NDArray[np.bool_]) -> tuple[list[int], Alpha]:
         """Return the counts of marked clips, and the alpha of the `marks` [annotators, clips]."""
@@ -137,13 +134,13 @@ class People:
     def same(self) -> tuple[float | None, float | None, Alpha]:
         """The share of equal levels of two annotators, that share by chance, and alpha."""
         size = len(self.labels.levels)
-        share, _ = self.agreement(slice(None))
-        if share is None:
-            return None, None, Alpha(None)
-        margins = meetings(self.codes, size).sum(axis=0)
+        counts = meetings(self.codes, size)
+        margins = counts.sum(axis=0)
         total = margins.sum()
+        if not total:
+            return None, None, Alpha(None)
         chance = (margins * (margins - 1)).sum() / (total * (total - 1))
-        return share, float(chance), self.alpha(self.codes, size)
+        return float(counts.trace() / total), float(chance), self.alpha(self.codes, size)
 
     def share(self, clips: slice) -> list[float | None]:
         """Return the share of each annotator's clips at the levels that the page counts."""
@@ -222,10 +219,3 @@ def _marks(concepts: pd.Series, names: Sequence[str]) -> pd.DataFrame:
     for name in names:
         columns[name] = [isinstance(own, tuple) and name in own for own in concepts]
     return pd.DataFrame(columns, index=concepts.index)
-
-
-def concepts_by_film(labels: Labels, names: Sequence[str]) -> dict[str, list[float]]:
-    """Return the share of each film's clips that have each concept, by the film's title."""
-    marks = _marks(labels.clips["concepts"], names)
-    shares = marks.groupby(labels.clips["title"], sort=False).mean()
-    return dict(zip(labels.titles.values(), shares.to_numpy().tolist(), strict=True))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
+from obygaze_features.common.formatting import counted
 from obygaze_features.common.grouping import group_by
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.tasks import Task
@@ -17,7 +18,7 @@ from obygaze_models.report.sources import Labels
 from obygaze_models.results.compare import SIGNIFICANT, Entrant, paired_scores, shared_clips
 from obygaze_models.results.run import Run
 from obygaze_models.results.scores import ModelScores, average_over_fits
-from obygaze_models.scoring.intervals import WITHIN, Estimate, holm, shortage
+from obygaze_models.scoring.intervals import OVER, WITHIN, Estimate, holm, shortage
 from obygaze_models.scoring.metrics import METRICS, Array, Scores
 from obygaze_models.scoring.number_scores import none_if_nan
 
@@ -121,16 +122,36 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The questions that are scored by one metric, and the axis of their scores."""
+    """The questions that are scored by one metric."""
 
     metric: str
-    axis: Axis
     questions: Sequence[Question]
+
+    @property
+    def axis(self) -> Axis:
+        """The axis of the scores."""
+        scored = [row.estimate for row in self.rows]
+        return axis_of(scored, CHANCE.get(self.metric, 0.0), ticks=8)
 
     @property
     def title(self) -> str:
         """The metric's name."""
         return METRICS[self.metric].title
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of all questions."""
+        return [row for question in self.questions for row in question.rows]
+
+    @property
+    def overs(self) -> list[str]:
+        """The two questions, within and across groups, that any row has a score for."""
+        shown = []
+        for over in OVER:
+            estimates = [row.scores.estimate(row.entry.metric, over) for row in self.rows]
+            if any(estimate.value is not None for estimate in estimates):
+                shown.append(over)
+        return shown
 
     @property
     def form(self) -> str:
@@ -247,10 +268,8 @@ def results(entries: Sequence[Tested], labels: Labels) -> list[Results]:
     ranked = sorted(entries, key=lambda each: (order.index(each.kind), each.run is not main.run))
     asked = group_by(ranked, lambda each: (each.metric, each.kind, tuple(_answers(each))))
     by_metric: dict[str, list[Question]] = {}
-    rows: list[Row] = []
     for (metric, kind, answers), same in asked.items():
         own = [*_rows(same)]
-        rows += own
         differences = {}
         if kind != "concepts":
             differences = dict(_differences(same))
@@ -260,14 +279,11 @@ def results(entries: Sequence[Tested], labels: Labels) -> list[Results]:
             untested = [name for code, name in labels.levels.items() if code not in known]
         question = Question(kind, answers, own, differences, untested)
         by_metric.setdefault(metric, []).append(question)
+    tables = [Results(metric, questions) for metric, questions in by_metric.items()]
+    rows = [row for table in tables for row in table.rows]
     corrected = holm([row.p_value for row in rows])
     for row, p_value in zip(rows, corrected.tolist(), strict=True):
         row.p_value = none_if_nan(p_value)
-    tables = []
-    for metric, questions in by_metric.items():
-        guess = CHANCE.get(metric, 0.0)
-        scored = [row.estimate for question in questions for row in question.rows]
-        tables.append(Results(metric, axis_of(scored, guess, ticks=8), questions))
     return tables
 
 
@@ -305,7 +321,8 @@ def _note(entry: Tested, same: Sequence[Tested]) -> str:
     if trained != entry.task.key:
         parts.append(f"trained on {entry.run.task(trained).title}")
     if [other.model for other in same].count(entry.model) > 1:
-        parts.append(entry.run.name)
+        times = counted(len(entry.scores.by_fit), "time")
+        parts.append(f"{entry.run.name} (trained {times})")
     return ", ".join(parts)
 
 
@@ -364,11 +381,12 @@ def axis_of(estimates: Sequence[Estimate], guess: float, *, ticks: int) -> Axis:
     return Axis(low / 10, high / 10, marks, guess)
 
 
-def verdicts(entry: Tested) -> list[tuple[str, list[int]]] | None:
-    """Count a model's verdicts on the clips of each class; None unless there are two classes."""
+def verdicts(entry: Tested) -> list[list[int]] | None:
+    """Count the clips of each class by the model's verdict; None unless there are two classes."""
     if not entry.task.is_binary:
         return None
     counts = pd.crosstab(entry.means["label"], entry.means["called"])
-    counts = counts.reindex(index=[1, 0], columns=[1, 0], fill_value=0)
-    names = [kind.words for kind in reversed(entry.task.classes)]
-    return [*zip(names, counts.to_numpy().tolist(), strict=True)]
+    rows: list[list[int]] = (
+        counts.reindex(index=[1, 0], columns=[1, 0], fill_value=0).to_numpy().tolist()
+    )
+    return rows

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-extensions",
-    "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
-    "--disable-dev-shm-usage", "--remote-debugging-pipe",
-]  # fmt: skip
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --no-first-run --disable-extensions --hide-scrollbars "
+    "--disable-background-networking --disable-component-update --disable-dev-shm-usage "
+    "--remote-debugging-pipe"
+)
 KEYS = {"Backspace": 8, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowRight": 39}
 TIMEOUT_S = 900.0
 
@@ -56,7 +56,7 @@ class Tab:
         self.requested.clear()
         address = page if isinstance(page, str) else page.as_uri()
         # With only a new fragment, the browser would not load the file again.
-        for url in ["about:blank"] * bool(fragment) + [address + fragment]:
+        for url in ("about:blank", address + fragment):
             self._loaded = False
             self._call("Page.navigate", {"url": url})
             while not self._loaded:
@@ -78,15 +78,12 @@ class Tab:
     def press(self, *keys: str) -> None:
         """Press keys on the focused element, as a user would."""
         for key in keys:
-            about = {
-                "key": key,
-                "code": key,
-                "windowsVirtualKeyCode": KEYS.get(key) or ord(key.upper()),
-            }
-            enter = {"type": "keyDown", "text": "\r"}
-            down = enter if key == "Enter" else {"type": "rawKeyDown"}
-            self._call("Input.dispatchKeyEvent", {**down, **about})
-            self._call("Input.dispatchKeyEvent", {"type": "keyUp", **about})
+            code = KEYS.get(key) or ord(key.upper())
+            about = {"key": key, "code": key, "windowsVirtualKeyCode": code}
+            if key == "Enter":
+                about["text"] = "\r"
+            for kind in ("keyDown", "keyUp"):
+                self._call("Input.dispatchKeyEvent", {"type": kind, **about})
 
     def click(self, selector: str) -> None:
         """Click in the middle of an element with a real pointer."""
@@ -127,8 +124,7 @@ class Tab:
 
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
-            ready, _, _ = select.select([self._read], [], [], TIMEOUT_S)
-            assert ready, "the browser does not answer"
+            assert select.select([self._read], [], [], TIMEOUT_S)[0], "the browser does not answer"
             part = os.read(self._read, 1 << 20)
             assert part, "the browser has ended"
             self._buffer += part
@@ -156,12 +152,11 @@ def open_tab() -> Iterator[Tab]:
     commands = os.pipe()
     answers = os.pipe()
     # A shell gives the pipes the numbers that the browser expects; 8 and 9 keep them apart.
-    numbered = f'exec 8<&{commands[0]} 9>&{answers[1]}; exec "$@" 3<&8 4>&9'
+    pipes = f"exec 8<&{commands[0]} 9>&{answers[1]}"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         browser = subprocess.Popen(
-            ["bash", "-c", numbered, "bash", chromium, *FLAGS, f"--user-data-dir={profile}"],
+            ["bash", "-c", f"{pipes}; exec {chromium} {FLAGS} --user-data-dir={profile} 3<&8 4>&9"],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=(commands[0], answers[1]),
         )
@@ -171,9 +166,5 @@ def open_tab() -> Iterator[Tab]:
             yield Tab(commands[1], answers[0])
         finally:
             os.close(commands[1])  # ends it
-            try:
-                browser.wait(10)
-            except subprocess.TimeoutExpired:
-                browser.kill()
-                browser.wait()
+            browser.wait(60)
             os.close(answers[0])

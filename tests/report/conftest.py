@@ -21,18 +21,17 @@ from tests.kit.world2 import make_world2
 
 EXAMPLE = Path(__file__).parents[2] / "examples/mobygaze"
 BANK = {"name": "pcbm-logistic", "negatives": "b", "bank__C": 0.1}
-TREE = BANK | {"name": "pcbm-tree"}
-EIGHT = (
-    "tt0097576", "tt0110912", "tt0119822", "tt0120338", "tt0375679", "tt0467406", "tt1045658",
-    "tt2267998",
-)  # fmt: skip
+EIGHT = [f"tt{n:07}" for n in (97576, 110912, 119822, 120338, 375679, 467406, 1045658, 2267998)]
 MODEL = re.compile(r" (logistic|pcbm-\S+|ridge)\b.*")
 """A row's model, after its heading."""
 SURE = {"positives": ("A+",), "train_negatives": ("A",)}
-PAIR = ("smoke, fire", "red vs blue")
 WORLD2 = {
-    "levels": SURE | {"estimators": (BANK, TREE)},
-    "concepts": {"concepts": PAIR, "negatives": "b", "estimators": (BANK,)},
+    "levels": SURE | {"estimators": (BANK, BANK | {"name": "pcbm-tree"})},
+    "concepts": {
+        "concepts": ("smoke, fire", "red vs blue"),
+        "negatives": "b",
+        "estimators": (BANK,),
+    },
     "classes": {"levels": ("very-high", "A", "A+")},
 }
 
@@ -44,11 +43,11 @@ class Page:
         self.html = Path(path).read_text(encoding="utf-8")
         body = re.sub(r"<(script|style)\b.*?</\1>", "", self.html, flags=re.S)
         self.text = plain(body)
-        rows = re.findall(r"<tr\b.*?</tr>", body, re.S)
+        self.title = plain(re.search(r"<h1>.*?</h1>", body, re.S)[0])
         self.rows = []
-        for row in rows:
+        for row in re.findall(r"<tr\b.*?</tr>", body, re.S):
             cells = [*map(plain, re.findall(r"<t[dh]\b.*?</t[dh]>", row, re.S))]
-            self.rows.append([MODEL.sub("", cells[0]), *cells[1:]] if cells else [])
+            self.rows.append([MODEL.sub("", cells[0]), *cells[1:]] if cells else [""])
 
     @property
     def data(self):
@@ -57,13 +56,17 @@ class Page:
 
     def row(self, name, number=0, cells=None):
         """Return the cells beside a heading; `number` counts the rows with it and `cells`."""
-        rows = [row[1:] for row in self.rows if row and row[0] == name]
+        rows = [row[1:] for row in self.rows if row[0] == name]
         return [row for row in rows if cells in (None, len(row))][number]
 
 
 def nominal_alpha(*raters):
     """Krippendorff's alpha of raters' numbers, by another package."""
     return krippendorff.alpha(np.array(raters, float), level_of_measurement="nominal")
+
+
+def shown(value):
+    return f"{value:.2f}".replace("-", "−")
 
 
 def plain(html):
@@ -115,11 +118,6 @@ def predicted(folder, *, films, signal, seed=1, name="given"):
 def example(tmp_path_factory):
     """The page of eight of the shipped example's films, and of two of its six concepts."""
     return make_example(tmp_path_factory.mktemp("example"), EIGHT, 2)
-
-
-@pytest.fixture(scope="session")
-def example_runs(example):
-    return example.parent
 
 
 @pytest.fixture(scope="session")

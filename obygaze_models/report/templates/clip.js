@@ -14,8 +14,7 @@ function show_clip(clip) {
   const place = around.indexOf(clip);
   find("before").disabled = place <= 0;
   find("after").disabled = place >= around.length - 1;
-  find("place").textContent = `${place + 1} of ${around.length}`;
-  find("clip-title").replaceChildren(named(film_of(clip).title), `, ${scene(clip)}`);
+  find("clip-title").replaceChildren(named(film_of(clip).title), `, ${data.scene[clip]}`);
   const id = make("p", { class: "note" }, data.ids[clip]);
   const parts = [video(clip) ?? picture(clip), labels_table(clip), why_list(clip), id];
   find("clip-body").replaceChildren(...parts.filter(Boolean));
@@ -31,14 +30,14 @@ function step(by) {
 function labels_table(clip) {
   const row = (name, ...cells) =>
     make("tr", {}, make("th", { scope: "row" }, named(name)), cells.map((cell) => make("td", {}, cell)));
-  const all = (votes ? [...sets, ...data.annotators] : sets).filter((own) => own.level[clip] !== null);
+  const all = [labels, ...data.annotators].filter((own) => own.level[clip] !== null);
   const rows = all.map((own) => {
     const level = data.levels[own.level[clip]];
     return row(own.name, [square(level), level.name], concepts_of(own.shows[clip]));
   });
   if (view?.range && tested(clip)) rows.push(row(view.test, decimals(label_of(clip)), ""));
   if (view) {
-    const value = tested(clip) ? `${view.classes[view.shown] ?? ""} ${decimals(predicted(clip))}` : "not tested";
+    const value = tested(clip) ? `${view.what} ${decimals(predicted(clip))}` : "not tested";
     rows.push(row(view.model, value, wrong(clip) ? "differs from the label" : ""));
   }
   return make("table", {}, make("tbody", {}, rows));
@@ -47,8 +46,7 @@ function labels_table(clip) {
 function why_list(clip) {
   const parts = reasons(clip);
   if (!parts.length) return null;
-  const head = view.why.steps ? "The questions of one of the trees" : `Parts that add up to the ${view.why.of}`;
-  return make("div", {}, make("h3", {}, head), make("ul", {}, parts.map((part) => make("li", {}, part))));
+  return make("div", {}, make("h3", {}, view.why.of), make("ul", {}, parts.map((part) => make("li", {}, part))));
 }
 
 function picture(clip) {
@@ -74,7 +72,6 @@ function video(clip) {
 find("before").addEventListener("click", () => step(-1));
 find("after").addEventListener("click", () => step(1));
 find("close").addEventListener("click", () => dialog.close());
-dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
 dialog.addEventListener("close", () => {
   opened = -1;
   find("clip-body").replaceChildren(); // stop the film

@@ -1,11 +1,15 @@
-// The lanes of a film on a time axis. A range input widens them, and the browser scrolls.
+// The lanes of a film on a time axis.
 function draw_lanes(clips) {
   const { id, timed } = film_of(clips[0]);
   const spans = clips.map((clip, place) => (timed ? [data.start[clip], data.end[clip]] : [place, place + 1]));
-  const more = data.lanes[id] ?? {};
-  const ends = [...spans, ...(more.frames ?? []), ...(more.segments ?? []).flatMap((lane) => lane.of)];
+  const segments = data.segments[id] ?? [];
+  const ends = [...spans, ...segments.flatMap((lane) => lane.of)];
   const last = ends.reduce((most, [, end]) => Math.max(most, end), 1);
-  let [names, tracks] = [];
+  const names = make("div", { class: "names", "aria-hidden": "true" });
+  const tracks = make("div", { class: "wide" });
+  const scroll = { class: "tracks", tabindex: "0", role: "group", "aria-label": "Lanes over time" };
+  find("lanes").replaceChildren(names, make("div", scroll, tracks));
+
   const add = (name, height, label, marks) => {
     names.append(make("span", { style: `height: ${height}px`, title: name }, named(name)));
     const box = { viewBox: `0 0 ${last} ${height}`, preserveAspectRatio: "none", height, width: "100%" };
@@ -15,17 +19,9 @@ function draw_lanes(clips) {
     class: name, x: start, width: Math.max(end - start, last / 2000), y: height * (1 - part), height: height * part,
   }, title && make("title", {}, title));
   const line = (points, name) => make("polyline", { points: points.join(" "), class: name });
-  const half = line([[0, 22], [last, 22]], "half");
   const of_clips = (draw) => clips.map((clip, place) => draw(clip, spans[place]));
-  const start = (box) => {
-    [names, tracks] = [make("div", { class: "names", "aria-hidden": "true" }), make("div", { class: "wide" })];
-    const label = "Lanes over time; scroll sideways when wide";
-    const scroll = make("div", { class: "tracks", tabindex: "0", role: "group", "aria-label": label }, tracks);
-    box.replaceChildren(names, scroll);
-  };
 
-  start(find("lanes"));
-  for (const lane of more.segments ?? []) {
+  for (const lane of segments) {
     const marks = lane.of.map(([from, to, rank, ...words]) => {
       const { name, colour } = data.levels[rank];
       return block([from, to], 18, colour, [name, ...words].filter(Boolean).join("; "));
@@ -41,40 +37,32 @@ function draw_lanes(clips) {
       (votes[clip] < 0 ? null : block(span, 18, data.votes.ramp[votes[clip]], sentence(clip)))));
   }
   if (view?.range) {
-    const points = clips.filter(tested).map((clip) => {
-      const [from, to] = spans[clips.indexOf(clip)];
-      return [(from + to) / 2, 44 * (1 - share(predicted(clip)))];
+    const points = clips.flatMap((clip, place) => {
+      const [from, to] = spans[place];
+      return tested(clip) ? [[(from + to) / 2, 44 * (1 - share(predicted(clip)))]] : [];
     });
     add(view.test, 44, `${view.test} (bars) and its prediction (line) over time`, [of_clips((clip, span) =>
       (tested(clip) ? block(span, 44, "l3", sentence(clip), share(label_of(clip))) : null)), line(points, "line")]);
   } else if (view) {
-    add("the model", 44, `Probability of ${view.classes[view.shown]} over time`, [of_clips((clip, span) => {
+    add("the model", 44, `Probability of ${view.what} over time`, [of_clips((clip, span) => {
       if (!tested(clip)) return null;
       return block(span, 44, predicted(clip) > 0.5 ? "model" : "model low", sentence(clip), predicted(clip));
-    }), half]);
+    }), line([[0, 22], [last, 22]], "half")]);
   }
-  if (more.frames) {
-    add("frames", 44, `Probabilities of frames: ${more.frames.length}`,
-      [more.frames.map(([from, to, p]) => block([from, to], 44, "model", null, p)), half]);
-  }
-  const moments = (more.moments ?? []).map((span) => block(span, 16, "wrong"));
-  if (more.moments) add("moments", 16, `Moments: ${moments.length}`, moments);
   if (timed) tracks.append(time_axis(last));
   names.append(make("span"));
-  tracks.style.width = `${find("zoom").value}%`;
   tracks.addEventListener("click", (event) => { // open the clip below the pointer
     const box = event.currentTarget.getBoundingClientRect();
     const time = (last * (event.clientX - box.left)) / box.width;
     const place = spans.findIndex(([from, to]) => from <= time && time < to);
     if (place >= 0) open_clip(clips[place], clips);
   });
+}
 
-  start(find("concept-lanes").lastElementChild);
-  for (const [concept, name] of data.concepts.entries()) {
-    const marked = spans.filter((_, place) => data.shows[clips[place]].includes(concept));
-    if (marked.length) add(name, 12, `${name}: ${marked.length} marked`, marked.map((span) => block(span, 12, "both")));
-  }
-  find("concept-lanes").hidden = !names.childElementCount;
+function clock(seconds) {
+  const minutes = Math.floor(Math.round(seconds) / 60);
+  const parts = [minutes % 60, Math.round(seconds) % 60].map((part) => String(part).padStart(2, "0"));
+  return [Math.floor(minutes / 60), ...parts].join(":");
 }
 
 function time_axis(last) {
