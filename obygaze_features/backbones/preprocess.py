@@ -7,7 +7,7 @@ with those of the PIL processors of transformers.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -217,16 +217,10 @@ def normalise(pixels: Tensor, preprocessing: Preprocessing, out: Tensor | None =
         return values.copy_(pixels)
     mean = _per_channel(tuple(preprocessing.mean), values.device)
     std = _per_channel(tuple(preprocessing.std), values.device)
-    parts: Iterable[tuple[Tensor, Tensor]] = [(pixels, values)]
-    if values.device.type == "cpu":
-        # Normalise frame by frame, because a frame fits the processor's cache, but a clip does not.
-        frame = (-1, *pixels.shape[-3:])
-        parts = zip(pixels.reshape(frame), values.view(frame), strict=True)
-    for source, target in parts:
-        target.copy_(source).mul_(preprocessing.scale)
-        if preprocessing.offset:  # only ViViT has one; others save a pass over the pixels
-            target.sub_(preprocessing.offset)
-        target.sub_(mean).div_(std)
+    values.copy_(pixels).mul_(preprocessing.scale)
+    if preprocessing.offset:  # only ViViT has one; others save a pass over the pixels
+        values.sub_(preprocessing.offset)
+    values.sub_(mean).div_(std)
     return values
 
 

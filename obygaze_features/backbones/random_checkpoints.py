@@ -5,7 +5,7 @@ With them, you can try the software without a download. Their features have no m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ TINY_XCLIP = {
 }
 WORDS = "engineer picture person doctor photo image woman happy angry the and man sad an of a"
 """The words of small vocabularies, longest first so that merges of shorter words do no harm."""
+MAX_TOKENS = 77
+"""The number of tokens that the text towers of CLIP read."""
 _START_END = ("<|startoftext|>", "<|endoftext|>")
 
 
@@ -45,73 +47,62 @@ def write_xclip(
     dim: int = 32,
 ) -> None:
     """Write an X-CLIP checkpoint with a vision tower of the given sizes and a small text tower."""
-    need("transformers", extra="extract")
-    from transformers import XCLIPConfig, XCLIPModel
-
-    config = XCLIPConfig(
-        text_config=clip_text_config(),
-        vision_config=dict(vision),
-        projection_dim=dim,
-        prompt_num_attention_heads=2,
-        synthetic=RANDOM_WEIGHTS_NOTE,
-    )
-    processor = video_processor(config.vision_config.image_size)
-    write_model(folder, lambda: XCLIPModel(config), processor, seed)
-    write_clip_tokenizer(folder, config.text_config.max_position_embeddings)
+    sizes = {
+        "text_config": clip_text_config(),
+        "vision_config": dict(vision),
+        "projection_dim": dim,
+        "prompt_num_attention_heads": 2,
+    }
+    processor = video_processor(vision.get("image_size", 224))
+    write_network(folder, seed, "XCLIP", "Model", sizes, processor)
+    write_clip_tokenizer(folder)
 
 
 def write_vivit(folder: Path, seed: int, sizes: Mapping[str, Any] = TINY_VIVIT) -> None:
     """Write a ViViT checkpoint with a classifier, as in published checkpoints."""
-    need("transformers", extra="extract")
-    from transformers import VivitConfig, VivitForVideoClassification
-
-    config = VivitConfig(**sizes, synthetic=RANDOM_WEIGHTS_NOTE)
+    side = sizes.get("image_size", 224)
     processor = {
-        **video_processor(config.image_size),
+        **video_processor(side),
         "image_processor_type": "VivitImageProcessor",
-        "size": {"shortest_edge": config.image_size * 256 // 224},
+        "size": {"shortest_edge": side * 256 // 224},
         "rescale_factor": 1 / 127.5,
         "offset": True,
         "image_mean": [0.5, 0.5, 0.5],
         "image_std": [0.5, 0.5, 0.5],
     }
-
-    def make() -> Any:
-        model = VivitForVideoClassification(config)
-        # By default, these weights are zeros, which would make all positions look the same.
-        embeddings = model.vivit.embeddings
-        for weights in (embeddings.position_embeddings, embeddings.cls_token):
-            weights.normal_(std=config.initializer_range)
-        return model
-
-    write_model(folder, make, processor, seed)
+    # By default, these weights are zeros, which would make all positions look the same.
+    normal = ("position_embeddings", "cls_token")
+    write_network(folder, seed, "Vivit", "ForVideoClassification", sizes, processor, normal)
 
 
 def write_clap(folder: Path, seed: int) -> None:
     """Write a CLAP checkpoint that takes windows of one second."""
-    need("transformers", extra="extract")
-    from transformers import ClapConfig, ClapModel
-
     text = clip_text_config()
     text["max_position_embeddings"] += text["pad_token_id"] + 1
     audio = {
-        "num_mel_bins": 16, "spec_size": 64, "window_size": 4, "depths": [1, 1], "hidden_size": 32,
-        "num_attention_heads": [2, 2], "patch_embeds_hidden_size": 16,
-    }  # fmt: skip
-    config = ClapConfig(
-        text_config=text,
-        audio_config=audio,
-        projection_dim=32,
-        synthetic=RANDOM_WEIGHTS_NOTE,
-    )
+        "num_mel_bins": 16,
+        "spec_size": 64,
+        "window_size": 4,
+        "depths": [1, 1],
+        "hidden_size": 32,
+        "num_attention_heads": [2, 2],
+        "patch_embeds_hidden_size": 16,
+    }
     extractor = {
-        "feature_extractor_type": "ClapFeatureExtractor", "sampling_rate": 16_000,
-        "feature_size": 16, "fft_window_size": 256, "hop_length": 80, "max_length_s": 1,
-        "frequency_min": 50, "frequency_max": 8000, "truncation": "rand_trunc",
+        "feature_extractor_type": "ClapFeatureExtractor",
+        "sampling_rate": 16_000,
+        "feature_size": 16,
+        "fft_window_size": 256,
+        "hop_length": 80,
+        "max_length_s": 1,
+        "frequency_min": 50,
+        "frequency_max": 8000,
+        "truncation": "rand_trunc",
         "padding": "repeatpad",
-    }  # fmt: skip
-    write_model(folder, lambda: ClapModel(config), extractor, seed)
-    write_clip_tokenizer(folder, clip_text_config()["max_position_embeddings"])
+    }
+    sizes = {"text_config": text, "audio_config": audio, "projection_dim": 32}
+    write_network(folder, seed, "Clap", "Model", sizes, extractor)
+    write_clip_tokenizer(folder)
 
 
 def video_processor(size: int) -> dict[str, Any]:
@@ -131,27 +122,38 @@ def video_processor(size: int) -> dict[str, Any]:
     }
 
 
-def write_model(
+def write_network(
     folder: Path,
-    make: Callable[[], Any],
-    processor: Mapping[str, Any] | None,
     seed: int,
+    kind: str,
+    model: str,
+    sizes: Mapping[str, Any],
+    processor: Mapping[str, Any] | None = None,
+    normal: Sequence[str] = (),
 ) -> None:
-    """Write a transformers model with random weights, and its processor if it has one.
+    """Write a network of transformers with random weights, and its processor if it has one.
 
-    NumPy draws the weights, because the last bits of torch's random numbers depend on the CPU.
+    Its classes are ``{kind}Config`` and ``{kind}{model}``. Weights named in `normal`, which
+    transformers sets to zero, are random, too. NumPy draws the weights, because the last bits of
+    torch's random numbers depend on the CPU.
     """
     torch = need("torch", extra="extract")
+    transformers = need("transformers", extra="extract")
+    config = getattr(transformers, f"{kind}Config")(**sizes, synthetic=RANDOM_WEIGHTS_NOTE)
     with torch.random.fork_rng(devices=[]), torch.no_grad(), quiet():
         torch.manual_seed(seed)
-        model = make()
+        network = getattr(transformers, f"{kind}{model}")(config)
+        for part in normal:
+            for name, weights in network.named_parameters():
+                if part in name:
+                    weights.normal_(std=config.initializer_range)
         random = np.random.default_rng(seed)
-        for weights in filter(torch.numel, model.parameters()):
+        for weights in filter(torch.numel, network.parameters()):
             spread = float(f"{weights.std(correction=0):.1e}")
             if spread:
                 values = spread * random.standard_normal(weights.shape)
                 weights.copy_(torch.from_numpy(values))
-        model.save_pretrained(folder)
+        network.save_pretrained(folder)
     if processor:
         write_text(folder / "preprocessor_config.json", to_json(processor))
 
@@ -173,11 +175,11 @@ def clip_vocabulary() -> dict[str, int]:
     return {token: number for number, token in enumerate(dict.fromkeys(tokens))}
 
 
-def write_clip_tokenizer(folder: Path, max_tokens: int) -> None:
+def write_clip_tokenizer(folder: Path) -> None:
     """Write the tokenizer of `clip_vocabulary`, in the files that published checkpoints have."""
     start, end = _START_END
     special = {"bos_token": start, "eos_token": end, "unk_token": end, "pad_token": end}
-    config = {"tokenizer_class": "CLIPTokenizer", "model_max_length": max_tokens, **special}
+    config = {"tokenizer_class": "CLIPTokenizer", "model_max_length": MAX_TOKENS, **special}
     merges = ["#version: 0.2"]
     for left, right in _clip_merges():
         merges.append(f"{left} {right}")
@@ -195,7 +197,7 @@ def clip_text_config() -> dict[str, Any]:
     return {
         **SMALL,
         "vocab_size": len(vocabulary),
-        "max_position_embeddings": 77,
+        "max_position_embeddings": MAX_TOKENS,
         "bos_token_id": start,
         "eos_token_id": end,
         "pad_token_id": end,

@@ -26,6 +26,47 @@ FRAMES_PER_GPU_STEP = 64
 """The frames per pass. A pass never spans clips, so a clip's result does not depend on others."""
 
 
+def upload(inputs: Sequence[Tensor], device: str) -> list[Tensor]:
+    """Copy inputs to a device. Copies of bytes from pinned memory need no wait."""
+    on_gpu = device.startswith("cuda")
+    return [values.to(device, non_blocking=on_gpu) for values in inputs]
+
+
+def pad_clips(
+    reader: FrameReader | SoundReader,
+    inputs: Sequence[Tensor],
+    device: str,
+) -> tuple[Tensor, Tensor]:
+    """Return clips as one batch ``[B,T,...]`` on a device, and its mask ``[B,T]``."""
+    import torch
+
+    from obygaze_features.backbones.preprocess import normalise
+
+    clips = upload(inputs, device)
+    shape = (len(clips), reader.sampling.frames)
+    batch = torch.empty(*shape, *clips[0].shape[1:], device=device)
+    if reader.counts_only:  # a mask on the device would cause a wait
+        device = "cpu"
+    present = torch.zeros(shape, dtype=torch.bool, device=device)
+    for row, clip in enumerate(clips):
+        count = len(clip)
+        if count > shape[1]:
+            raise BackboneError(f"{count} frames per clip, but at most {shape[1]} fit")
+        if isinstance(reader, FrameReader):
+            normalise(clip, reader.preprocessing, batch[row, :count])
+        else:
+            batch[row, :count] = clip
+        if not reader.counts_only:  # otherwise, nobody reads padding
+            batch[row, count:] = 0
+        present[row, :count] = True
+    return batch, present
+
+
+def clip_recipe(reader: FrameReader | SoundReader) -> dict[str, Any]:
+    """Return the settings that a store records for a reader of clips."""
+    return {"sampling": reader.sampling.words, **reader.preprocessing.attributes()}
+
+
 @dataclass(frozen=True)
 class FrameReader:
     """A reader of the frames of clips.
@@ -58,6 +99,8 @@ class FrameReader:
     encode: Callable[[Tensor, Tensor, frozenset[str]], Mapping[str, Tensor]]
     embed_frames: Callable[[Tensor], Tensor] | None = None
     counts_only: bool = False
+    batch = pad_clips
+    recipe = clip_recipe
 
     @property
     def sampled(self) -> tuple[ArraySpec, ...]:
@@ -70,14 +113,6 @@ class FrameReader:
             ArraySpec("frame_index", count, "int32", number, padded),
             ArraySpec("frame_time", count, "float64", time, padded),
         )
-
-    def recipe(self) -> dict[str, Any]:
-        """Return the settings that a store records."""
-        return {"sampling": self.sampling.words, **self.preprocessing.attributes()}
-
-    def batch(self, inputs: Sequence[Tensor], device: str) -> tuple[Tensor, Tensor]:
-        """Return the arguments of `encode` for resized clips ``[T,3,h,w]``."""
-        return pad_clips(self, inputs, device)
 
     def resample(self, sampling: Sampling | None, track: int | None, name: str) -> FrameReader:
         """Return the same reader, but with frames sampled at a rate, up to a maximum number.
@@ -143,6 +178,8 @@ class SoundReader:
     arrays: tuple[ArraySpec, ...]
     encode: Callable[[Tensor, Tensor, frozenset[str]], Mapping[str, Tensor]]
     counts_only: bool = False
+    batch = pad_clips
+    recipe = clip_recipe
 
     @property
     def sampled(self) -> tuple[ArraySpec, ...]:
@@ -154,14 +191,6 @@ class SoundReader:
             ArraySpec("loudness", count, "float32", level, padded=True),
             ArraySpec("frame_time", count, "float64", time, padded=True),
         )
-
-    def recipe(self) -> dict[str, Any]:
-        """Return the settings that a store records."""
-        return {"sampling": self.sampling.words, **self.preprocessing.attributes()}
-
-    def batch(self, inputs: Sequence[Tensor], device: str) -> tuple[Tensor, Tensor]:
-        """Return the arguments of `encode` for the windows ``[W,...]`` of clips."""
-        return pad_clips(self, inputs, device)
 
     def resample(self, sampling: Sampling | None, track: int | None, name: str) -> SoundReader:
         """Return the same reader, but with another track or maximum number of windows."""
@@ -264,39 +293,3 @@ class TextReader:
 
 
 Reader = FrameReader | SoundReader | ImageReader | TextReader
-
-
-def pad_clips(
-    reader: FrameReader | SoundReader,
-    inputs: Sequence[Tensor],
-    device: str,
-) -> tuple[Tensor, Tensor]:
-    """Return clips as one batch ``[B,T,...]`` on a device, and its mask ``[B,T]``."""
-    import torch
-
-    from obygaze_features.backbones.preprocess import normalise
-
-    clips = upload(inputs, device)
-    shape = (len(clips), reader.sampling.frames)
-    batch = torch.empty(*shape, *clips[0].shape[1:], device=device)
-    if reader.counts_only:  # a mask on the device would cause a wait
-        device = "cpu"
-    present = torch.zeros(shape, dtype=torch.bool, device=device)
-    for row, clip in enumerate(clips):
-        count = len(clip)
-        if count > shape[1]:
-            raise BackboneError(f"{count} frames per clip, but at most {shape[1]} fit")
-        if isinstance(reader, FrameReader):
-            normalise(clip, reader.preprocessing, batch[row, :count])
-        else:
-            batch[row, :count] = clip
-        if not reader.counts_only:  # otherwise, nobody reads padding
-            batch[row, count:] = 0
-        present[row, :count] = True
-    return batch, present
-
-
-def upload(inputs: Sequence[Tensor], device: str) -> list[Tensor]:
-    """Copy inputs to a device. Copies of bytes from pinned memory need no wait."""
-    on_gpu = device.startswith("cuda")
-    return [values.to(device, non_blocking=on_gpu) for values in inputs]

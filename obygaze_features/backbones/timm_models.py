@@ -12,31 +12,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import torch
-
-from obygaze_features.backbones.backbone import RANDOM_WEIGHTS_NOTE, Backbone
+from obygaze_features.backbones.backbone import Backbone
 from obygaze_features.backbones.preprocess import AUTHOR_SQUASH, CLIP_TORCHVISION
 from obygaze_features.common.plugins import one_line
 from obygaze_features.errors import BackboneError
-
-RANDOM = ".random"
-"""The suffix of a model's name that requests untrained weights."""
 
 
 def load_timm(spec: str, mode: str) -> Backbone:
     """Load ``timm:NAME``; ``@LAYER`` uses the output of a layer.
 
     The weights are timm's default for NAME, or the weights with a tag (``NAME.TAG``).
-    ``NAME.random`` has untrained weights, which are the same each time.
     """
-    model, _, layer = spec.removeprefix("timm:").partition("@")
-    name = model.removesuffix(RANDOM)
-    is_trained = name == model
+    name, _, layer = spec.removeprefix("timm:").partition("@")
     try:
         timm: Any = importlib.import_module("timm")
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            net = timm.create_model(name, pretrained=is_trained, num_classes=0)
+        net = timm.create_model(name, pretrained=True, num_classes=0)
         config = timm.data.resolve_model_data_config(net)
     except Exception as problem:  # errors of timm, the hub or the network
         raise BackboneError(
@@ -47,9 +37,7 @@ def load_timm(spec: str, mode: str) -> Backbone:
     if mode == "author":
         steps = replace(steps, squash=AUTHOR_SQUASH, mode=mode)
     backbone = Backbone.from_torch(net, frames=32, transform=steps, layer=layer or None)
-    if is_trained:
-        return replace(backbone, licence=net.pretrained_cfg.get("license") or "")
-    return replace(backbone, config={**backbone.config, "synthetic": RANDOM_WEIGHTS_NOTE})
+    return replace(backbone, licence=net.pretrained_cfg.get("license") or "")
 
 
 def _timm_steps(spec: str, config: Mapping[str, Any]) -> dict[str, Any]:

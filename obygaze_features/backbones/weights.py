@@ -53,15 +53,11 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
 def _shard_names(index: Path) -> list[str]:
     """Return the files listed in an index of weights, which must all be in its folder."""
     content = read_json(index, BackboneError)
-    try:
+    with translate(BackboneError, index, "is not an index of weights; download it again"):
         names = sorted(set(content["weight_map"].values()))
         if names and all(Path(name).name == name for name in names):
             return names
-    except (AttributeError, KeyError, TypeError):
-        pass
-    raise BackboneError(
-        f"{index} is not an index of weights: it has no weight_map of file names; download it again"
-    )
+        raise ValueError
 
 
 def load_network(folder: Path, model: str, **options: Any) -> tuple[Any, dict[str, Any]]:

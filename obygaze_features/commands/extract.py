@@ -27,7 +27,7 @@ from obygaze_features.common.cli import (
     show,
 )
 from obygaze_features.common.formatting import counted
-from obygaze_features.errors import UsageError, VideoError
+from obygaze_features.errors import VideoError
 
 
 @click.command()
@@ -112,18 +112,12 @@ from obygaze_features.errors import UsageError, VideoError
     help="An older store: copy the rows of unchanged clips, and compute the rest. Repeatable.",
 )
 @click.option("--retry-failed", is_flag=True, help="Retry items that failed before.")
-@click.option(
-    "--dry-run",
-    is_flag=True,
-    help="Only report what is left to do, and its size (not with --reuse).",
-)
 @json_option
 def extract(
     manifest: Path,
     media: Path | None,
     specs: tuple[str, ...],
     output: Path,
-    dry_run: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -155,14 +149,6 @@ def extract(
       obygaze features extract manifests/mine --videos films --backbone xclip-kinetics
     """
     loaded = of.Manifest.load(manifest)
-    if dry_run and options["reuse"]:
-        raise UsageError("--dry-run does not count what --reuse would copy; leave one out")
-    if dry_run:
-        from obygaze_features.extraction import Options
-        from obygaze_features.extraction.estimate import estimate
-
-        show(estimate(loaded, media, specs, output, Options(**options)), as_json)
-        return
     # Ray prints what happens to machines.
     with _messages(), contextlib.redirect_stdout(sys.stderr):
         summary = of.extract(loaded, media, specs, output, **options)

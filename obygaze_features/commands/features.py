@@ -256,8 +256,8 @@ def backbones(names: tuple[str, ...], download: bool, as_json: bool) -> None:
 
     NAME is a name from the list; with --download, also a model for `obygaze features
     caption-scores`, or OWNER/NAME on the Hugging Face Hub. Other commands also take any other
-    checkpoint of a listed family, as NAME=FOLDER or OWNER/NAME, and timm:NAME (timm:NAME.random is
-    untrained, timm:NAME@LAYER uses the output of a layer). HF_HOME sets the folder of downloads.
+    checkpoint of a listed family, as NAME=FOLDER or OWNER/NAME, and timm:NAME (timm:NAME@LAYER
+    uses the output of a layer). HF_HOME sets the folder of downloads.
 
     \b
     Example:

@@ -67,38 +67,34 @@ def write_synthetic_dataset(
     with new_folder(folder, overwrite=overwrite, marker=SYNTHETIC, allow_missing=True) as new:
         write_text(new / SYNTHETIC, "Drawn by obygaze features demo; nothing was filmed.\n")
         videos = new / "videos"
-        for at in range(len(titles) or films):
-            film = f"tt{at + 1:07d}"
-            shift = 0
-            if titles:
-                film = safe_id(titles[at])
-                shift = at
+        for at, title in enumerate(titles or [f"tt{n + 1:07d}" for n in range(films)]):
+            film = safe_id(title)
+            shift = at if titles else 0
             drawn: list[tuple[str, int]] = []
             for scene in range(scenes):
                 number = at * scenes + scene
                 level = _LEVELS[(scene + shift) % len(_LEVELS)]
                 drawn.append((level, number))
-                media = f"{film}_scene_{scene + 1}.mp4"
                 concepts = range(number, number + _CONCEPTS[level])
                 row: dict[str, object] = {
                     "id": f"{film}-{scene + 1:03d}",
                     "film": film,
-                    "media": media,
+                    "media": f"{film}_scene_{scene + 1}.mp4",
                     "level": level,
                     "concepts": [names[n % len(names)] for n in concepts],
                     "heard": "voice" if has_voice(number) else "tone",
                 }
                 if titles:
-                    row["media"] = f"{titles[at]}.mp4"
+                    row["media"] = f"{title}.mp4"
                     row["start"] = scene * seconds
                     row["end"] = (scene + 1) * seconds
                 else:
-                    _write_clip(videos / film / media, drawn[-1:], seconds)
+                    _write_clip(videos / film / str(row["media"]), drawn[-1:], seconds)
                 row["synthetic"] = "drawn by a program"
                 rows.append(row)
             if titles:
-                _write_clip(videos / f"{titles[at]}.mp4", drawn, seconds)
-                write_text(videos / f"{titles[at]}.srt", _subtitles(drawn, seconds))
+                _write_clip(videos / f"{title}.mp4", drawn, seconds)
+                write_text(videos / f"{title}.srt", _subtitles(drawn, seconds))
         write_text(new / "annotations.csv", format_rows(rows))
     return folder / "annotations.csv"
 

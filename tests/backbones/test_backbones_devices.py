@@ -6,7 +6,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import replace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -15,9 +14,13 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import obygaze_features as of
+
+# What a GPU is told can be seen only here, on a machine without one.
 from obygaze_features.backbones import devices
 from obygaze_features.common.package import usable_cores
 from obygaze_features.errors import BackboneError
+from tests.kit.files import write
+from tests.kit.models import with_clip
 
 
 @pytest.fixture
@@ -37,26 +40,18 @@ def test_a_cuda_device_has_a_number():
 
 
 @pytest.mark.usefixtures("two_gpus")
-@pytest.mark.parametrize("problem", [
-    RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously"),
-    RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable\n..."),
-    torch.cuda.DeferredCudaCallError("CUDA call failed lazily at initialization"),
-], ids=["full", "exclusive", "initialization"])  # fmt: skip
-def test_a_gpu_that_cannot_compute_is_one_line(monkeypatch, problem):
+def test_a_gpu_that_cannot_compute_is_one_line(monkeypatch):
     """The GPU is visible and holds tensors; only a kernel shows that it does not work."""
 
     def fail(*_: Any) -> Any:
-        raise problem
+        raise RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronous")
 
     monkeypatch.setattr(torch.Tensor, "__matmul__", fail)
-    for device in (None, "cuda:1"):
-        with FakeTensorMode(), pytest.raises(BackboneError) as caught:
-            of.load_backbone("tiny-xclip", device)
-        message = str(caught.value)
-        for fact in ("'cuda:1' cannot be used", f"({str(problem).splitlines()[0]})"):
-            assert fact in message
-        assert "--device cpu" in message
-        assert "\n" not in message
+    with FakeTensorMode(), pytest.raises(BackboneError) as caught:
+        of.load_backbone("tiny-xclip", None)
+    for fact in ("'cuda:1' cannot be used (CUDA error: out of memory)", "--device cpu"):
+        assert fact in str(caught.value)
+    assert "\n" not in str(caught.value)
     # The same is true if even its number cannot be read.
     monkeypatch.setattr(torch.cuda, "current_device", fail)
     with pytest.raises(BackboneError, match="--device cpu"):
@@ -86,27 +81,20 @@ CALLERS = {
     "old": lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
     "new": lambda: [setattr(switch, "fp32_precision", "tf32") for switch in TF32_SWITCHES],
     "single": lambda: setattr(torch.backends, "fp32_precision", "tf32"),
-    "medium": lambda: torch.set_float32_matmul_precision("medium"),
     "trials": lambda: setattr(torch.backends.cudnn, "benchmark", True),
 }
 """What a caller has set before."""
 
 
 def all_switches() -> list[Any]:
-    """Return the values of the old and new switches that callers can read."""
-    read = [
+    """Return the values of the switches that callers can read."""
+    values = [formats(), torch.backends.cudnn.benchmark, torch.backends.cuda.cudnn_sdp_enabled()]
+    for read in (
         lambda: torch.backends.cuda.matmul.allow_tf32,
-        lambda: torch.backends.cudnn.allow_tf32,
         torch.get_float32_matmul_precision,
-        formats,
-        lambda: torch.backends.mkldnn.matmul.fp32_precision,
-        lambda: torch.backends.cudnn.benchmark,
-        torch.backends.cuda.cudnn_sdp_enabled,
-    ]
-    values = []
-    for read_switch in read:
+    ):
         try:
-            values.append(read_switch())
+            values.append(read())
         except RuntimeError as problem:
             values.append(type(problem))
     return values
@@ -114,7 +102,7 @@ def all_switches() -> list[Any]:
 
 @pytest.mark.usefixtures("restored")
 @pytest.mark.parametrize("caller", CALLERS)
-@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
 @pytest.mark.filterwarnings("ignore:.*CUDA is not available")
 def test_tf32_is_set_and_then_restored(caller, precision):
     CALLERS[caller]()
@@ -133,7 +121,6 @@ def test_threads_of_other_precisions_do_not_mix():
     """TF32 is a switch of the whole process."""
     entered = threading.Event()
     leave = threading.Event()
-    before = formats()
 
     def first() -> str:
         with devices.arithmetic("cuda:0", "tf32"):
@@ -151,7 +138,6 @@ def test_threads_of_other_precisions_do_not_mix():
         assert not wait(futures[1:], 0.2).done  # it waits for the first
         leave.set()
         assert [future.result(10) for future in futures] == ["tf32", "ieee"]
-    assert formats() == before
 
 
 def test_a_gpu_computes_in_the_backbones_precision(checkpoints):
@@ -161,22 +147,17 @@ def test_a_gpu_computes_in_the_backbones_precision(checkpoints):
     arrays = {spec.name: torch.zeros(1, *spec.shape) for spec in backbone.arrays}
     seen = []
     encode = lambda *_: seen.extend(formats()) or arrays  # noqa: E731
-    clip = replace(backbone.clip, encode=encode)
-    replace(backbone, device="cuda:1").compute(clip, (pixels, pixels), 1)
+    fake = with_clip(backbone, encode=encode).with_changes(device="cuda:1")
+    fake.compute(fake.clip, (pixels, pixels), 1)
     assert seen == ["tf32"] * 3
 
 
 MEMORY = """\
 CUDA out of memory. Tried to allocate 2.00 GiB.
-CUDA error: out of memory
 CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`
-CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`
-cuDNN error: CUDNN_STATUS_ALLOC_FAILED
 cuDNN error: CUDNN_STATUS_NOT_INITIALIZED
 cuDNN error: CUDNN_STATUS_INTERNAL_ERROR
-MPS backend out of memory (MPS allocated: 9 GB)
 [enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory
-[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: not enough memory
 """
 NOT_MEMORY = """\
 CUDA error: an illegal memory access was encountered
@@ -186,7 +167,6 @@ cuDNN error: CUDNN_STATUS_BAD_PARAM
 
 
 def test_memory_errors_are_recognised_by_their_messages():
-    assert devices.is_out_of_memory(torch.OutOfMemoryError())
     assert devices.is_out_of_memory(MemoryError())
     for message in (MEMORY + NOT_MEMORY).splitlines():
         assert devices.is_out_of_memory(RuntimeError(message)) is (message in MEMORY), message
@@ -202,24 +182,19 @@ def test_memory_is_freed_on_its_own_gpu(monkeypatch):
     assert inside == ["device().__enter__", "empty_cache", "device().__exit__"]
 
 
-V2 = "sys/fs/cgroup"
-QUOTAS = {
-    "none": (128, {}),
-    "container": (4, {"proc/self/cgroup": "0::/", f"{V2}/cpu.max": "450000 100000"}),
-    # The tightest limit of a group and its parents, as nested by Slurm and systemd.
-    "nested": (8, {"proc/self/cgroup": "0::/slurm/job_7/step_0",
-                   f"{V2}/slurm/job_7/step_0/cpu.max": "max 100000",
-                   f"{V2}/slurm/job_7/cpu.max": "800000 100000",
-                   f"{V2}/slurm/cpu.max": "6400000 100000"}),
-}  # fmt: skip
+# The tightest limit of a group and its parents, as nested by Slurm and systemd.
+NESTED = {
+    "proc/self/cgroup": "0::/slurm/job_7/step_0",
+    "sys/fs/cgroup/slurm/job_7/step_0/cpu.max": "max 100000",
+    "sys/fs/cgroup/slurm/job_7/cpu.max": "850000 100000",
+    "sys/fs/cgroup/slurm/cpu.max": "6400000 100000",
+}
 
 
-@pytest.mark.parametrize("case", QUOTAS)
-def test_quota_and_affinity_limit_the_cores(tmp_path, monkeypatch, case):
-    cores, files = QUOTAS[case]
+@pytest.mark.parametrize(("cores", "files"), [(128, {}), (8, NESTED)])
+def test_quota_and_affinity_limit_the_cores(tmp_path, monkeypatch, cores, files):
     for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(f"{text}\n")
+        write(tmp_path / name, text)
     for affinity in (range(128), {3, 5}):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, s=affinity: set(s), raising=False)
         assert usable_cores(tmp_path) == min(cores, len(affinity))
@@ -228,12 +203,11 @@ def test_quota_and_affinity_limit_the_cores(tmp_path, monkeypatch, case):
 def test_a_gpu_has_its_share_of_the_cores(monkeypatch):
     for cores, gpus, device, workers in (
         (16, 0, "cpu", 15),
-        (16, 1, "cuda:0", 15),
         (16, 4, "cuda:2", 3),
         (2, 4, "cuda:0", 1),
         (128, 2, "cuda:1", 32),
     ):
-        monkeypatch.setattr("obygaze_features.backbones.devices.usable_cores", lambda n=cores: n)
+        monkeypatch.setattr(devices, "usable_cores", lambda n=cores: n)
         monkeypatch.setattr(torch.cuda, "device_count", lambda n=gpus: n)
         assert devices.default_workers(device) == workers
 
@@ -252,9 +226,9 @@ for _ in range(20):
     torch.ones(2**24)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
-    pages = {}
-    for mode in ("keep", "default"):
-        command = [sys.executable, "-c", code, mode]
-        run = subprocess.run(command, capture_output=True, text=True, check=True)
-        pages[mode] = int(run.stdout)
-    assert pages["keep"] < pages["default"] / 2
+    command = [sys.executable, "-c", code]
+    kept, default = (
+        int(subprocess.run([*command, mode], capture_output=True, text=True, check=True).stdout)
+        for mode in ("keep", "default")
+    )
+    assert kept < default / 2

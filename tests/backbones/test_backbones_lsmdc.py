@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from obygaze_features.backbones import load_backbone
+import obygaze_features as of
 from obygaze_features.sampling import Sampling
 from tests.backbones.conftest import embed, pictures, run
 from tests.kit.floats import close
@@ -12,7 +12,7 @@ from tests.kit.floats import close
 def test_outputs_equal_the_authors(authors):
     golden = authors / "golden/xclip_lsmdc"
     all_arrays = ["native", "max", "mean", "frames", "frames_temporal", "tokens"]
-    backbone = load_backbone(f"lsmdc={golden / 'pytorch_model.bin.0'}", "cpu", arrays=all_arrays)
+    backbone = of.load_backbone(f"lsmdc={golden / 'pytorch_model.bin.0'}", "cpu", arrays=all_arrays)
     assert backbone.clip.sampling == Sampling(12, rate=1)
     with np.load(golden / "expected.npz", allow_pickle=False) as file:
         expected = {name: torch.from_numpy(file[name]) for name in file.files}
@@ -32,7 +32,7 @@ def test_outputs_equal_the_authors(authors):
 
 
 def test_padding_does_not_matter_but_position_does(checkpoints):
-    backbone = load_backbone(str(checkpoints["tiny-xclip-lsmdc"]), "cpu")
+    backbone = of.load_backbone(str(checkpoints["tiny-xclip-lsmdc"]), "cpu")
     pixels = pictures(1, 12, 3, 32, 32)
     present = torch.zeros(1, 12, dtype=torch.bool)
     present[0, :1] = True  # a clip of under two seconds

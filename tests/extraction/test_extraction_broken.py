@@ -15,8 +15,9 @@ import pytest
 
 import obygaze_features as of
 from obygaze_features.errors import UsageError, VideoError
-from obygaze_features.extraction.decoder import Decoder, Decoders
-from obygaze_features.extraction.job import Options
+
+# How many items wait is nowhere to be seen from outside.
+from obygaze_features.extraction.decoder import Decoders
 from obygaze_features.manifests import Item, Items, Manifest
 from tests.extraction.ray_clusters import children
 from tests.kit.files import touch, write
@@ -40,14 +41,13 @@ def rename_codec(path: Path) -> None:
 BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty.mp4": (Path.touch, "empty.mp4 is empty"),
     "missing.mp4": (lambda path: None, "no file matches missing.*"),
-    "words.mp4": (lambda path: path.write_bytes(b"no film " * 1000),
-                  "words.mp4 cannot be decoded: Invalid data found when processing input"),
+    "words.mp4": (lambda path: path.write_bytes(b"no film " * 1000), "words.mp4 cannot be decoded"),
     "garbage.mkv": (put_garbage, "garbage.mkv is damaged: "),
     "nonsense.mp4": (put_garbage, "nonsense.mp4 cannot be decoded at frame"),
     "codec.mp4": (rename_codec, "codec.mp4 cannot be decoded: FFmpeg does not know its codec"),
     "fifo.mp4": (os.mkfifo, "fifo.mp4 is not a file"),
     "folder.mp4": (Path.mkdir, "no file matches folder.*"),
-}  # fmt: skip
+}
 
 
 def test_broken_files_are_named_and_the_rest_extracted(tiny, tmp_path, monkeypatch):
@@ -132,22 +132,21 @@ def test_a_dead_decoder_loses_no_clip(films, tiny, tmp_path, send):
     assert (summary.done, summary.failed) == (20, {})
 
 
-def test_a_file_that_kills_two_decoders_fails(monkeypatch, tmp_path):
+def test_a_file_that_kills_two_decoders_fails(films, tiny, tmp_path, monkeypatch):
     """A decoder dies at every request."""
-    touch(tmp_path / "obygaze_features", "__init__.py", "video/__init__.py")
+    fake = tmp_path / "fake"
+    touch(fake / "obygaze_features", "__init__.py", "video/__init__.py")
     write(
-        tmp_path / "obygaze_features/video/worker.py",
+        fake / "obygaze_features/video/worker.py",
         "import os, socket, sys",
         "channel = socket.socket(fileno=int(sys.argv[1]))",
         "channel.sendall(b'ready\\n')",
         "channel.recv(1)",
         "os.kill(os.getpid(), 9)",
     )
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    decoder = Decoder(stall_timeout=10)
-    answer = next(decoder.answers({"path": "a.mp4"}))
-    decoder.discard()
-    assert answer["error"] == "cannot be decoded: the decoder died (SIGKILL)"
+    monkeypatch.setattr(sys, "path", [str(fake), *sys.path])
+    failed = of.extract(rows(1), films, tiny, tmp_path).failed["unreadable"]
+    assert [*failed.values()] == ["clip0.mp4 cannot be decoded: the decoder died (SIGKILL)"]
 
 
 def test_no_clip_fails_when_decoders_cannot_start(films, tiny, tmp_path, monkeypatch):
@@ -169,39 +168,22 @@ MIXED = Manifest("mixed", Items.of([*ONE, *TEXT]))
 #: A mistake: manifest, change to the backbone, options; the error and its facts.
 SLIPS = {
     "option": (ONE, None, {"limits": 2}, UsageError, "option 'limits'; did you mean limit"),
+    "number": (ONE, None, {"batch": 0}, UsageError, "batch must be above 0 .got 0"),
+    "no number": (ONE, None, {"stall_timeout": float("nan")}, UsageError, "above 0 .got nan"),
     "ray": (ONE, None, {"ray": "auto"}, UsageError, "pass backbones by name"),
     "track": (ONE, None, {"audio_track": 2}, UsageError, "needs an audio backbone"),
     "store": (ONE, None, {"arrays": ["other:max"]}, UsageError, "unknown store other.* from tiny"),
-    "film": (ONE, None, {"films": ("c",)}, UsageError, "unknown film 'c'"),
-    "nothing": (ONE, lambda tiny: [], {}, UsageError, "no backbone"),
     "network": (ONE, lambda tiny: tiny.module, {}, UsageError, "makes one .got ModuleDict"),
     "function": (ONE, lambda tiny: fail, {}, ValueError, "no network"),
     "rate": (ONE, None, {"sampling": "2"}, UsageError, "such as '2 fps'.* .got 2"),
-    "rate of clips": (ONE, None, {"sampling": "2 fps"}, UsageError,
-                      "tiny takes whole clips.* into spans"),
-    "rate of sound": (ONE, lambda tiny: "tiny-clap", {"sampling": "2 fps"}, UsageError,
-                      "tiny-clap: .* windows of 1 s of sound; extract it without --sampling"),
-    "sound of a picture": (PICTURE, lambda tiny: "tiny-clap", {}, UsageError, "clap does not re"),
-    "unnamed": (ONE, lambda tiny: [tiny.with_changes(name="")], {}, UsageError, "a valid store"),
+    "rate of clips": (ONE, None, {"sampling": "2 fps"}, UsageError, "takes whole clips"),
+    "rate of sound": (ONE, lambda tiny: "tiny-clap", {"sampling": "2 fps"}, UsageError, "of sound"),
     "one name": (ONE, lambda tiny: [tiny, tiny], {}, UsageError, "two backbones .* 'tiny'"),
-    "for images": (ONE, lambda tiny: tiny.for_images_and_texts(), {}, UsageError,
-                   "tiny is for images or texts, not for clips.* manifests subtitles"),
     "pictures": (PICTURE, lambda tiny: "words", {}, UsageError, "words.* images"),
-    "texts": (TEXT, lambda tiny: tiny.with_changes(text=None), {}, UsageError,
-              "does not read texts"),
+    "texts": (ONE, lambda tiny: "words", {}, UsageError, "words is for images or texts"),
     "kinds": (MIXED, None, {}, UsageError, "text is of kind 'text'"),
     "folder": (clips("other.mp4"), None, {}, VideoError, "has no files of .* .missing: 1."),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", [
-    "limit", "frames", "audio_track", "batch", "workers", "stall_timeout",
-])  # fmt: skip
-def test_numbers_out_of_range_are_refused(name):
-    for number in (0, -1, float("nan")):
-        with pytest.raises(UsageError, match=rf"^{name} .*got {number!r}"):
-            Options(**{name: number})
-    assert getattr(Options(**{name: 1}), name) == 1
+}
 
 
 def test_clips_need_a_folder(tiny, tmp_path):
@@ -218,8 +200,7 @@ def test_user_errors_are_refused_before_anything_is_written(films, tiny, tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("ahead", [0, 3])
-def test_a_limited_number_of_items_waits(ahead):
+def test_a_limited_number_of_items_waits():
     begun = []
 
     def tasks():
@@ -228,7 +209,6 @@ def test_a_limited_number_of_items_waits(ahead):
             yield task
 
     with Decoders(2, 60) as decoders:
-        results = decoders.map(lambda decoder, task: task * 10, tasks(), ahead=ahead)
-        for task, result in results:
+        for task, result in decoders.map(lambda decoder, task: task * 10, tasks(), ahead=3):
             assert result == task * 10
-            assert len(begun) == min(20, task + 2 + ahead)
+            assert len(begun) == min(20, task + 5)

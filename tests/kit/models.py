@@ -3,6 +3,7 @@
 The package itself ships `tiny-xclip`, `tiny-vivit` and `tiny-clap`.
 """
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,106 +14,81 @@ import numpy as np
 
 from obygaze_features.backbones import KnownCheckpoint, known_checkpoints, xclip_lsmdc
 from obygaze_features.backbones import random_checkpoints as tiny
-from obygaze_features.backbones.backbone import RANDOM_WEIGHTS_NOTE
-from obygaze_features.backbones.random_checkpoints import (
-    SMALL,
-    SMALL_VISION,
-    video_processor,
-    write_model,
-)
-from obygaze_features.backbones.weights import write_random_weights
-from obygaze_features.common.files import to_json, write_text
+from obygaze_features.backbones.random_checkpoints import SMALL, SMALL_VISION, write_network
 from obygaze_features.sampling import Sampling
+from tests.kit.files import write
 
 Sizes = Mapping[str, Any]
 CAPTION_WORDS = (
     "a an the on of in and man woman men women person riding holding sitting road motorcycle"
 )
-# a space in byte-level vocabularies, and in SigLIP's
 SPACE = "\u0120"
-LOW_LINE = "\u2581"
-SENTENCE_TOKENS = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>")
+"""A space in byte-level vocabularies."""
 ROBERTA_TOKENS = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
 END = "<|endoftext|>"
 MAX_TOKENS = 64
-"""The number of tokens that small text towers, language models and sentence encoders read."""
+"""The number of tokens that small language models and sentence encoders read."""
+CLIP_PIXELS = {
+    "image_mean": [0.48145466, 0.4578275, 0.40821073],
+    "image_std": [0.26862954, 0.26130258, 0.27577711],
+}
 
 
 def write_checkpoint(name: str, folder: Path, *, seed: int = 0) -> Path:
-    write = CHECKPOINTS[name].write
-    assert write
-    write_random_weights(write, folder, seed=seed)
+    folder.mkdir(parents=True)
+    CHECKPOINTS[name].write(folder, seed)
     return folder
 
 
-def write_network(
-    folder: Path,
-    seed: int,
-    kind: str,
-    model: str,
-    sizes: Sizes,
-    processor: Sizes | None = None,
-    normal: Sequence[str] = (),
-) -> Any:
-    """Write a transformers model and return its config; weights named in `normal` are not zero."""
-    import transformers
-
-    config = getattr(transformers, f"{kind}Config")(**sizes, synthetic=RANDOM_WEIGHTS_NOTE)
-
-    def make() -> Any:
-        network = getattr(transformers, f"{kind}{model}")(config)
-        for name, weights in network.named_parameters():
-            if any(part in name for part in normal):
-                weights.normal_(std=config.initializer_range)
-        return network
-
-    write_model(folder, make, processor, seed)
-    return config
-
-
 def write_clip(folder: Path, seed: int, vision: Sizes, dim: int) -> None:
-    text = tiny.clip_text_config()
     size = vision.get("image_size", 224)
     # As in the published checkpoints, which are older than current configurations.
-    processor = {"feature_extractor_type": "CLIPFeatureExtractor", "do_resize": True, "size": size,
-                 "resample": 3, "do_center_crop": True, "crop_size": size, "do_normalize": True,
-                 "image_mean": [0.48145466, 0.4578275, 0.40821073],
-                 "image_std": [0.26862954, 0.26130258, 0.27577711]}  # fmt: skip
-    sizes = {"text_config": text, "vision_config": dict(vision), "projection_dim": dim}
-    config = write_network(folder, seed, "CLIP", "Model", sizes, processor)
-    tiny.write_clip_tokenizer(folder, config.text_config.max_position_embeddings)
+    processor = {
+        "feature_extractor_type": "CLIPFeatureExtractor",
+        "size": size,
+        "resample": 3,
+        "crop_size": size,
+        **CLIP_PIXELS,
+    }
+    sizes = {"text_config": tiny.clip_text_config(), "vision_config": dict(vision)}
+    write_network(folder, seed, "CLIP", "Model", {**sizes, "projection_dim": dim}, processor)
+    tiny.write_clip_tokenizer(folder)
 
 
 def write_siglip(folder: Path, seed: int, vision: Sizes) -> None:
-    merges = word_merges(f"{LOW_LINE}{word}" for word in tiny.WORDS.split())
-    letters = [LOW_LINE, *map(chr, range(ord("a"), ord("z") + 1))]
-    tokens = [*SENTENCE_TOKENS, *(f"<0x{byte:02X}>" for byte in range(256)), *letters]
-    vocabulary = number_tokens(tokens, merges)
-    text = {**SMALL, "vocab_size": len(vocabulary), "max_position_embeddings": MAX_TOKENS,
-            "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2,
-            "projection_size": vision.get("hidden_size", 768)}  # fmt: skip
+    """Write a SigLIP, whose texts are padded; the tokenizer is CLIP's."""
     side = vision.get("image_size", 224)
-    processor = {"image_processor_type": "SiglipImageProcessor", "do_resize": True,
-                 "size": {"height": side, "width": side}, "resample": 3, "do_rescale": True,
-                 "rescale_factor": 1 / 255, "do_normalize": True, "image_mean": [0.5] * 3,
-                 "image_std": [0.5] * 3}  # fmt: skip
+    text = {**tiny.clip_text_config(), "projection_size": vision.get("hidden_size", 768)}
+    processor = {
+        "image_processor_type": "SiglipImageProcessor",
+        "size": {"height": side, "width": side},
+        "resample": 3,
+        "image_mean": [0.5] * 3,
+        "image_std": [0.5] * 3,
+    }
     sizes = {"text_config": text, "vision_config": dict(vision)}
     write_network(folder, seed, "Siglip", "Model", sizes, processor)
-    write_sentence_tokenizer(folder, vocabulary, merges)
+    tiny.write_clip_tokenizer(folder)
 
 
 def write_dino(folder: Path, seed: int, sizes: Sizes, kind: str = "Dinov2") -> None:
     """Write a DINOv2, a DINOv2 with registers (``Dinov2WithRegisters``), or a DINOv3."""
     # DINOv2's processor crops to fewer pixels than the network was trained with.
     side = 32 if sizes["image_size"] == 48 else sizes["image_size"]
-    processor = video_processor(side) | {
-        "image_processor_type": "BitImageProcessor", "do_convert_rgb": True, "resample": 3,
-        "size": {"shortest_edge": side * 256 // 224},
-    }  # fmt: skip
+    processor = tiny.video_processor(side)
     if kind == "DINOv3ViT":
-        processor |= {"image_processor_type": "DINOv3ViTImageProcessorFast", "resample": 2,
-                      "size": {"height": side, "width": side}, "do_center_crop": None,
-                      "crop_size": None}  # fmt: skip
+        processor |= {
+            "image_processor_type": "DINOv3ViTImageProcessorFast",
+            "size": {"height": side, "width": side},
+            "do_center_crop": None,
+            "crop_size": None,
+        }
+    else:
+        processor |= {
+            "image_processor_type": "BitImageProcessor",
+            "resample": 3,
+            "size": {"shortest_edge": side * 256 // 224},
+        }
     write_network(folder, seed, kind, "Model", sizes, processor)
 
 
@@ -132,12 +108,8 @@ def write_xclip_lsmdc(folder: Path, seed: int, sizes: Mapping[str, int]) -> None
             continue
         values = torch.from_numpy(random.standard_normal(weights.shape, np.float32))
         is_matrix = weights.ndim > 1 and "embedding" not in name
-        if xclip_lsmdc.POSITIONS in name:
-            values *= 0.05
-        elif weights.ndim > 1:
-            values *= 0.5 / math.sqrt(weights[0].numel())
-        else:
-            values *= 0.5 / math.sqrt(len(weights))
+        spread = 0.5 / math.sqrt(weights[0].numel() if weights.ndim > 1 else len(weights))
+        values *= 0.05 if xclip_lsmdc.POSITIONS in name else spread
         # Published checkpoints have CLIP's matrices in float16.
         state[name] = values.half() if name.startswith(xclip_lsmdc.VISION) and is_matrix else values
     state[xclip_lsmdc.FRAME_WEIGHTS] = torch.eye(12)
@@ -147,16 +119,23 @@ def write_xclip_lsmdc(folder: Path, seed: int, sizes: Mapping[str, int]) -> None
 def write_tokens(folder: Path, seed: int, model: str, sizes: Sizes) -> None:
     """Write a network that returns the tokens of clips, with or without a classifier."""
     kind = next(kind for kind in TOKENS if model.startswith(kind))
-    write_network(folder, seed, kind, model.removeprefix(kind), sizes, video_processor(32))
+    write_network(folder, seed, kind, model.removeprefix(kind), sizes, tiny.video_processor(32))
 
 
 def write_gpt2(folder: Path, seed: int) -> None:
     special = {"bos_token": END, "eos_token": END, "unk_token": END}
     count = write_byte_tokenizer(folder, "GPT2Tokenizer", special, after=(END,))
     # A larger range than for training, so that tokens differ in probability.
-    sizes = {"n_positions": MAX_TOKENS, "n_embd": 32, "n_layer": 2, "n_head": 2,
-             "vocab_size": count, "bos_token_id": count - 1, "eos_token_id": count - 1,
-             "initializer_range": 0.2}  # fmt: skip
+    sizes = {
+        "n_positions": MAX_TOKENS,
+        "n_embd": 32,
+        "n_layer": 2,
+        "n_head": 2,
+        "vocab_size": count,
+        "bos_token_id": count - 1,
+        "eos_token_id": count - 1,
+        "initializer_range": 0.2,
+    }
     write_network(folder, seed, "GPT2", "LMHeadModel", sizes)
 
 
@@ -167,77 +146,59 @@ def write_sentence_encoder(folder: Path, seed: int) -> None:
     *before, mask = ROBERTA_TOKENS.values()
     count = write_byte_tokenizer(folder, "RobertaTokenizer", special, before=before, after=(mask,))
     # Positions other than those of tokens: the padding's, and the one before it.
-    sizes = {**SMALL, "vocab_size": count, "type_vocab_size": 1, "initializer_range": 0.2,
-             "max_position_embeddings": MAX_TOKENS + 2, "pad_token_id": 1, "bos_token_id": 0,
-             "eos_token_id": 2}  # fmt: skip
+    sizes = {
+        **SMALL,
+        "vocab_size": count,
+        "type_vocab_size": 1,
+        "initializer_range": 0.2,
+        "max_position_embeddings": MAX_TOKENS + 2,
+        "pad_token_id": 1,
+        "bos_token_id": 0,
+        "eos_token_id": 2,
+    }
     write_network(folder, seed, "Roberta", "Model", sizes)
     modules = [
         {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for n, (path, kind) in enumerate((("", "Transformer"), ("1_Pooling", "Pooling")))
     ]
-    pooling = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True,
-               "pooling_mode_cls_token": False, "pooling_mode_max_tokens": False}  # fmt: skip
-    write_text(folder / "modules.json", to_json(modules))
-    write_text(folder / "1_Pooling" / "config.json", to_json(pooling))
+    pooling = {
+        "word_embedding_dimension": 32,
+        "pooling_mode_mean_tokens": True,
+        "pooling_mode_cls_token": False,
+        "pooling_mode_max_tokens": False,
+    }
+    write(folder / "modules.json", json.dumps(modules))
+    write(folder / "1_Pooling/config.json", json.dumps(pooling))
     length = {"max_seq_length": MAX_TOKENS, "do_lower_case": False}
-    write_text(folder / "sentence_bert_config.json", to_json(length))
-
-
-Merges = list[tuple[str, str]]
-
-
-def word_merges(words: Any) -> Merges:
-    return list(dict.fromkeys((word[:n], word[n]) for word in words for n in range(1, len(word))))
-
-
-def number_tokens(
-    tokens: Sequence[str], merges: Merges, after: Sequence[str] = ()
-) -> dict[str, int]:
-    """Return a vocabulary of tokens, merge results and additional tokens."""
-    vocabulary = dict.fromkeys([*tokens, *(left + right for left, right in merges), *after])
-    return {token: number for number, token in enumerate(vocabulary)}
+    write(folder / "sentence_bert_config.json", json.dumps(length))
 
 
 def write_byte_tokenizer(
     folder: Path, kind: str, special: Sizes, *, before: Sequence[str] = (), after: Sequence[str]
 ) -> int:
     """Write bytes and the merges that form words; return the number of tokens."""
-    merges = word_merges(pre + word for word in CAPTION_WORDS.split() for pre in ("", SPACE))
-    vocabulary = number_tokens([*before, *tiny.byte_letters()], merges, after)
-    lines = ["#version: 0.2", *(" ".join(pair) for pair in merges)]
+    words = [pre + word for word in CAPTION_WORDS.split() for pre in ("", SPACE)]
+    merges = dict.fromkeys((word[:n], word[n]) for word in words for n in range(1, len(word)))
+    tokens = [*before, *tiny.byte_letters(), *map("".join, merges), *after]
+    vocabulary = {token: number for number, token in enumerate(dict.fromkeys(tokens))}
     config = {"model_max_length": MAX_TOKENS, "tokenizer_class": kind, **special}
-    write_text(folder / "vocab.json", to_json(vocabulary))
-    write_text(folder / "merges.txt", "\n".join(lines) + "\n")
-    write_text(folder / "tokenizer_config.json", to_json(config))
+    write(folder / "vocab.json", json.dumps(vocabulary))
+    write(folder / "merges.txt", "#version: 0.2", *map(" ".join, merges))
+    write(folder / "tokenizer_config.json", json.dumps(config))
     return len(vocabulary)
 
 
-def write_sentence_tokenizer(folder: Path, vocabulary: dict[str, int], merges: Merges) -> None:
-    """Write a small vocabulary with a byte fallback, like SigLIP 2 (from Gemma)."""
-    from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
-
-    tokenizer = Tokenizer(
-        models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
-    )
-    tokenizer.normalizer = normalizers.Replace(" ", LOW_LINE)
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="$A:0 <eos>:0", special_tokens=[("<eos>", 1)]
-    )
-    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in SENTENCE_TOKENS])
-    special = {f"{token.strip('<>')}_token": token for token in SENTENCE_TOKENS}
-    config = {"tokenizer_class": "GemmaTokenizer", "model_max_length": MAX_TOKENS, **special,
-              "model_input_names": ["input_ids"], "padding_side": "right", "add_bos_token": False,
-              "add_eos_token": True}  # fmt: skip
-    write_text(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
-    write_text(folder / "special_tokens_map.json", to_json(special))
-    write_text(folder / "tokenizer_config.json", to_json(config))
-
-
 TINY_VIDEO = {**SMALL_VISION, "num_frames": 8, "num_labels": 5}
-VJEPA2 = {"crop_size": 32, "frames_per_clip": 8, "mlp_ratio": 2, "pred_hidden_size": 32,
-          "pred_num_attention_heads": 2, "pred_num_hidden_layers": 1, "pred_num_mask_tokens": 1,
-          "num_pooler_layers": 1}  # fmt: skip
+VJEPA2 = {
+    "crop_size": 32,
+    "frames_per_clip": 8,
+    "mlp_ratio": 2,
+    "pred_hidden_size": 32,
+    "pred_num_attention_heads": 2,
+    "pred_num_hidden_layers": 1,
+    "pred_num_mask_tokens": 1,
+    "num_pooler_layers": 1,
+}
 PRISM = {"tubelet_size": [1, 8, 8], "num_spatial_layers": 1, "num_temporal_layers": 1}
 TOKENS = {
     "VideoMAE": TINY_VIDEO,
@@ -270,16 +231,16 @@ _WRITERS: dict[str, tuple[Any, ...]] = {
 }
 
 
-def _card(name: str, write: Any, sizes: Sequence[Any]) -> KnownCheckpoint:
+def _card(name: str, writer: Any, sizes: Sequence[Any]) -> KnownCheckpoint:
     sampling = Sampling(12, 1.0) if name == "tiny-xclip-lsmdc" else Sampling(32)
-    if write is write_tokens:
+    if writer is write_tokens:
         sampling = Sampling(8)
     return KnownCheckpoint(
-        name, "", sampling, write=lambda folder, seed: write(folder, seed, *sizes)
+        name, "", sampling, write=lambda folder, seed: writer(folder, seed, *sizes)
     )
 
 
-CHECKPOINTS = {name: card for name, card in known_checkpoints().items() if card.write}
+CHECKPOINTS: dict[str, Any] = {n: card for n, card in known_checkpoints().items() if card.write}
 CHECKPOINTS |= {name: _card(name, *row) for name, row in _WRITERS.items()}
 TINY = tuple(name for name in CHECKPOINTS if name.startswith("tiny-"))
 
