@@ -144,8 +144,9 @@ def test_pictures_are_read_upright_in_colour(tmp_path):
     summary = of.extract(manifest_of(*items), tmp_path, net, tmp_path / "s", batch=1)
     store = of.open_store(summary.stores[0])
     for item in items:
-        expected = ImageOps.exif_transpose(Image.open(tmp_path / item.media)).convert("RGB")
-        pixels = torch.from_numpy(np.array(expected)).permute(2, 0, 1)
+        with Image.open(tmp_path / item.media) as file:
+            expected = np.array(ImageOps.exif_transpose(file).convert("RGB"))
+        pixels = torch.from_numpy(expected).permute(2, 0, 1)
         np.testing.assert_array_equal(store[item.id]["native"], shrink(pixels).flatten())
 
 

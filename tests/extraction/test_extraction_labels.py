@@ -5,8 +5,6 @@ import json
 import pytest
 from PIL import Image
 
-from obygaze_features.extraction import Options
-from obygaze_features.extraction.thumbnails import write_label_page
 from obygaze_features.manifests import Concept, Item, Items, LabelScheme, Level, Manifest
 from tests.kit.files import csv_rows, refused
 from tests.kit.films import write_clip
@@ -41,13 +39,18 @@ def world(tmp_path):
     return tmp_path
 
 
-def page_of(world, *, levels=None, manifest=None, **options):
-    manifest = manifest or Manifest.load(world / "mine")
-    page = world / "labels.html"
-    write_label_page(
-        manifest, world / "pictures", page, Options(**options), levels=levels, overwrite=True
-    )
-    return page
+@pytest.fixture
+def page_of(world, obygaze):
+    """Write the page of a manifest; the first or last clip has no picture."""
+
+    def write(*options, levels="none,some,much", manifest="mine"):
+        page = world / "labels.html"
+        draw = ("features", "thumbnails", world / manifest, "--videos", world, "--overwrite")
+        draw += ("-o", world / "pictures", "--page", page, *options)
+        obygaze(*draw, *(["--levels", levels] if levels else []), code=3)
+        return page
+
+    return write
 
 
 def saved(tab, path):
@@ -62,8 +65,8 @@ def pressed(tab):
     return tab.texts("[aria-pressed=true] bdi")
 
 
-def test_600_spans_are_labelled_by_keys(tab, world, obygaze):
-    page = page_of(world, levels=("none", "some", "much"))
+def test_600_spans_are_labelled_by_keys(tab, world, page_of, obygaze):
+    page = page_of()
     tab.prefer()
     tab.open(page)
     assert [url.split("/")[-1] for url in tab.requested if url.startswith("file:")] == [page.name]
@@ -85,10 +88,11 @@ def test_600_spans_are_labelled_by_keys(tab, world, obygaze):
     assert tab.logged == []
 
 
-def test_keys_go_back_correct_and_remove(tab, world):
-    tab.open(page_of(world, levels=("none", "some", "much")))
+def test_keys_go_back_correct_and_remove(tab, page_of):
+    page = page_of()
+    tab.open(page)
     tab.run("localStorage.clear()")
-    tab.open(world / "labels.html")
+    tab.open(page)
     tab.press("2", "3", "Backspace")
     assert (tab.text("#position"), pressed(tab)) == ("2 of 600, 2 labelled", ["much"])
     tab.press("1", "ArrowLeft")
@@ -110,33 +114,28 @@ def load(tab, text):
     )
 
 
-def test_labels_are_kept_and_loaded(tab, world, tmp_path):
-    page = page_of(world, levels=("none", "some", "much"))
+def test_labels_are_kept_and_loaded(tab, page_of, tmp_path):
+    page = page_of()
     tab.open(page)
     tab.run("localStorage.clear()")
     tab.open(page)
     tab.press("2", "3")
     tab.open(page)
     assert tab.text("#position") == "3 of 600, 2 labelled"  # the first without a label
-    tab.open(page_of(world, levels=("no", "yes")))  # other levels are other labels
+    tab.open(page_of(levels="no,yes"))  # other levels are other labels
     assert tab.text("#position") == "1 of 600, 0 labelled"
 
-    tab.open(page_of(world, levels=("none", "some", "much"), films=("Titanic",)))
+    tab.open(page_of("--film", "Titanic"))
     assert tab.text("#position") == "1 of 300, 0 labelled"
-    load(
-        tab,
-        'id,level,concepts\r\nTitanic-0s,none,\r\n"Titanic-10s","much",""\r\nTitanic-20s,x,\r\n',
-    )
+    rows = ("id,level,concepts", "Titanic-0s,none,", '"Titanic-10s","much",""', "Titanic-20s,x,")
+    load(tab, "\r\n".join(rows))
     assert tab.text("#position") == "1 of 300, 2 labelled"
     rows = csv_rows(saved(tab, tmp_path / "t"))
     assert [row["id"] for row in rows] == ["Titanic-0s", "Titanic-10s"]
 
 
-def test_a_browser_without_storage_says_so(tab, world):
-    page = page_of(world, levels=("none", "some"))
-    html = page.read_text(encoding="utf-8")
-    assert "connect-src" not in html
-    tab.open(page)
+def test_a_browser_without_storage_says_so(tab, page_of):
+    tab.open(page_of())
     assert tab.run("find('lost').hidden")
     tab.run("Object.defineProperty(window, 'localStorage', {get() { throw new Error() }}); 0")
     tab.press("1")
@@ -144,7 +143,7 @@ def test_a_browser_without_storage_says_so(tab, world):
     assert not tab.run("find('lost').hidden")
 
 
-def test_hostile_names_are_shown_verbatim_and_read_back(tab, world, obygaze):
+def test_hostile_names_are_shown_verbatim_and_read_back(tab, world, page_of, obygaze):
     hostile = HOSTILE.replace("|", "/")
     levels = ("=1+1", hostile, "-1", 'a,"b"', "__proto__")
     concepts = (f"</script>{hostile}", "+1", "constructor")
@@ -157,7 +156,7 @@ def test_hostile_names_are_shown_verbatim_and_read_back(tab, world, obygaze):
     Manifest(HOSTILE, items, scheme).save(world / "hostile")
     for name in ids[1:]:
         Image.new("RGB", (48, 27)).save(world / f"pictures/{name}.jpg")
-    tab.open(page_of(world, manifest=Manifest.load(world / "hostile")))
+    tab.open(page_of(levels=None, manifest="hostile"))
     assert (tab.text("#film"), tab.text("#picture")) == (film, "no picture")
     assert tab.texts("#levels bdi") == [*levels, "no label"]
     assert tab.texts("main img, iframe, main script:not([type])") == []
@@ -175,8 +174,8 @@ def test_hostile_names_are_shown_verbatim_and_read_back(tab, world, obygaze):
     assert tab.logged == []
 
 
-def test_the_page_is_accessible_and_fits_a_phone(tab, world):
-    page = page_of(world)  # ObyGaze12's levels and concepts
+def test_the_page_is_accessible_and_fits_a_phone(tab, page_of):
+    page = page_of(levels=None)  # ObyGaze12's levels and concepts
     for scheme in ("light", "dark"):
         tab.prefer(prefers_color_scheme=scheme)
         tab.open(page)
@@ -199,7 +198,9 @@ def test_the_command_writes_pictures_and_the_page(tmp_path, obygaze):
     draw = ("features", "thumbnails", tmp_path / "mine", "--videos", films)
     draw += ("-o", tmp_path / "pictures", "--levels", "calm,tense", "--page")
     assert json.loads(obygaze(*draw, page, "--json", code=0).stdout)["made"] == 3
-    assert '"tense"' in page.read_text(encoding="utf-8")
+    html = page.read_text(encoding="utf-8")
+    assert '"tense"' in html
+    assert "connect-src" not in html
     with Image.open(tmp_path / "pictures/Juno-1s.jpg") as picture:
         assert picture.size == (480, 270)
     refused(obygaze(*draw, page), "labels.html")
