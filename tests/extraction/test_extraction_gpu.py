@@ -1,41 +1,11 @@
 """GPUs: what they compute, and the benchmark, which must also run on a CPU."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
 import obygaze_features as of
-from benchmarks import gpu
 from obygaze_features.extraction.probe import embed_probe
-from tests.kit.models import CHECKPOINTS, TINY, Checkpoints
-
-#: The benchmark needs no packages that a borrowed machine lacks.
-GUARDED = """
-import runpy, sys
-lacking = ["click", "h5py", "matplotlib", "pandas", "scipy", "sklearn"]
-sys.modules.update(dict.fromkeys(lacking))
-runpy.run_module("benchmarks.gpu", run_name="__main__")
-"""
-
-
-@pytest.mark.night
-def test_the_benchmark_runs_on_a_cpu():
-    environment = {gpu.SMALL: "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    run = subprocess.run(
-        [sys.executable, "-c", GUARDED],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=Path(__file__).resolve().parents[2],
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    first, *figures = run.stdout.splitlines()
-    assert first.startswith("cpu, torch ")
-    assert len(figures) == 3 * len(gpu.NETWORKS)
-    assert {f"{gpu.FULL.networks}-{name}" for name in gpu.NETWORKS} <= set(CHECKPOINTS)
+from tests.kit.models import TINY, Checkpoints
 
 
 @pytest.mark.gpu
