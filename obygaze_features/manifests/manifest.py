@@ -264,7 +264,7 @@ class Manifest:
         return import_manifest(source)
 
     @staticmethod
-    def from_accede(source: Path | str) -> Manifest:
+    def from_accede(source: Path | str, *, threshold: float = 0.15) -> Manifest:
         """Read LIRIS-ACCEDE's violence, valence and arousal.
 
         The text files are named ``MEDIAEVALsets.txt`` or ``ACCEDEsets.txt``, and likewise with
@@ -274,10 +274,14 @@ class Manifest:
         ----------
         source
             The folder of the text files.
+        threshold
+            If no ``affect`` file has classes, clips get them from their mean ratings in
+            ``ranking``, which range from 1 to 5: scores (rating - 3) / 2 below ``-threshold`` are
+            negative or calm, and scores above ``threshold`` are positive or active.
         """
         from obygaze_features.manifests.importers.accede import import_manifest
 
-        return import_manifest(source)
+        return import_manifest(source, threshold)
 
     @staticmethod
     def from_folder(

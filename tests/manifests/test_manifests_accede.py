@@ -5,13 +5,17 @@ from dataclasses import replace
 import pytest
 
 import obygaze_features as of
-from obygaze_features.errors import ManifestError
+from obygaze_features.errors import ManifestError, UsageError
+from obygaze_features.manifests.manifest import check
 from tests.kit.files import refused, write
 
 SETS = "id name set|0 A0.mp4 1|1 A1.mp4 2|2 A2.mp4 0|3 A3.mp4 0"
 VIOLENCE = "id name violenceClass|0 A0.mp4 1|1 A1.mp4 0|2 A2.mp4 0"
 AFFECT = "id name valenceClass arousalClass|0 A0.mp4 -1 1|1 A1.mp4 0 -1|3 A3.mp4 1 0"
-RANKING = "id name valenceRank valenceValue|0 A0.mp4 1 1.5|1 A1.mp4 2 3.4|2 A2.mp4 3 2.6"
+RANKING = (
+    "id name valenceRank arousalRank valenceValue arousalValue valenceVariance arousalVariance"
+    "|0 A0.mp4 1 9 1.5 3.2 0.1 0.2|1 A1.mp4 2 8 3.4 2.9 0.1 0.2|2 A2.mp4 3 7 2.6 4.5 0.1 0.2"
+)
 
 
 @pytest.fixture
@@ -25,7 +29,7 @@ def write_files(tmp_path):
     return write_files
 
 
-def test_three_label_sets_have_their_own_levels(write_files, tmp_path, obygaze):
+def test_three_label_sets_have_their_own_levels(write_files, tmp_path):
     folder = write_files(MEDIAEVALsets=SETS, MEDIAEVALviolence=VIOLENCE, MEDIAEVALaffect=AFFECT)
     of.Manifest.from_accede(folder).save(tmp_path / "m")
     read = of.Manifest.load(tmp_path / "m")
@@ -41,6 +45,10 @@ def test_three_label_sets_have_their_own_levels(write_files, tmp_path, obygaze):
     assert read.select(levels=["Positive"], labels="valence").ids == ["A3"]
     with pytest.raises(ManifestError, match="unknown level 'Positive'"):
         read.select(levels=["Positive"], labels="violence")
+    table = tmp_path / "m/labels/valence.csv"
+    table.write_text(table.read_text().replace("neutral", "violent"))
+    [problem] = check(tmp_path / "m")
+    assert "valence.csv, line 3: unknown level 'violent'" in problem
 
 
 def test_the_official_sets_are_folds_ending_with_test(write_files):
@@ -61,6 +69,22 @@ def test_ranks_and_values_are_kept_beside_the_classes(write_files):
     assert manifest.split_names == []
 
 
+def test_ratings_become_classes_where_nobody_gave_them(write_files):
+    """Valence 1.5, 3.4, 2.6 and arousal 3.2, 2.9, 4.5 are -.75, .2, -.2 and .1, -.05, .75."""
+    folder = write_files(ACCEDEranking=RANKING)
+    manifest = of.Manifest.from_accede(folder)
+    assert manifest.labels("valence").levels == ["negative", "positive", "negative"]
+    assert manifest.labels("arousal").levels == ["neutral", "neutral", "active"]
+    assert "cut at -0.15 and 0.15" in manifest.labels("valence").about["rule"]
+    wider = of.Manifest.from_accede(folder, threshold=0.25).labels("valence")
+    assert wider.levels == ["negative", "neutral", "neutral"]
+    with pytest.raises(UsageError, match="below 1"):
+        of.Manifest.from_accede(folder, threshold=1)
+    write_files(ACCEDEranking=RANKING.replace("2.6", "5.1"))
+    with pytest.raises(ManifestError, match=r"A2.mp4: valenceValue must be a number from 1 to 5"):
+        of.Manifest.from_accede(folder)
+
+
 def test_the_mediaeval_file_wins_over_accedes(write_files):
     changed = VIOLENCE.replace("A1.mp4 0", "A1.mp4 1")
     write_files(ACCEDEviolence=VIOLENCE, MEDIAEVALviolence=changed)
@@ -79,7 +103,11 @@ def test_label_sets_of_two_schemes_are_refused(write_files, tmp_path, obygaze):
     refused(obygaze("annotations", "merge", *pair), "of accede have schemes with different")
     refused(obygaze("annotations", "agreement", *pair), "valence, violence: made by a rule", code=2)
     own = ("--labels", "others", "--labels", "valence")
-    obygaze("annotations", "merge", tmp_path / "m", *own, code=0)
+    assert obygaze("annotations", "merge", tmp_path / "m", *own).exit_code == 0
     merged = of.Manifest.load(tmp_path / "m")
     assert merged.labels("merged").levels == ["positive"] * 3
     assert merged.label_scheme("merged") == merged.label_scheme("valence")
+    assert check(tmp_path / "m") == []
+    path = write(tmp_path / "m/labels/valence.json", '{"label_scheme": "x"}')
+    [problem] = check(tmp_path / "m")
+    assert problem.startswith(f"{path}: ")

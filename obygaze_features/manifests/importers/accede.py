@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from obygaze_features.common.tables import read_table
-from obygaze_features.errors import ManifestError
+from obygaze_features.errors import ManifestError, UsageError, translate
 from obygaze_features.items.items import Item, Items, media_stem
 from obygaze_features.manifests.labels import LabelScheme, LabelSet, Level, map_column, read_ids
 from obygaze_features.manifests.manifest import Manifest
@@ -31,8 +31,10 @@ class _Rows(NamedTuple):
     files: str
 
 
-def import_manifest(source: Path | str) -> Manifest:
+def import_manifest(source: Path | str, threshold: float) -> Manifest:
     """Read LIRIS-ACCEDE's violence, valence and arousal."""
+    if not 0 <= threshold < 1:
+        raise UsageError(f"threshold must be from 0 to below 1 (got {threshold})")
     folder = Path(source)
     sets = _read(folder, "sets", set=SETS)
     affect = _read(folder, "affect", valenceClass=VALENCE, arousalClass=AROUSAL)
@@ -45,6 +47,8 @@ def import_manifest(source: Path | str) -> Manifest:
             "MEDIAEVALviolence.txt or MEDIAEVALaffect.txt (or ACCEDE's files of these kinds)"
         )
 
+    if not affect.rows:
+        affect = _classes_of_ratings(ranking, threshold)
     labels = []
     scheme = VALENCE
     if violence.rows:
@@ -79,6 +83,23 @@ def _read(folder: Path, kind: str, **schemes: LabelScheme) -> _Rows:
             rows |= dict(zip(read_ids(table, "name"), table.rows(), strict=True))
             files.append(path.name)
     return _Rows(rows, " and ".join(files))
+
+
+def _classes_of_ratings(ranking: _Rows, threshold: float) -> _Rows:
+    """Divide mean ratings, from 1 to 5, into classes: their scores from -1 to 1 are cut twice."""
+    rows: dict[str, dict[str, str]] = {}
+    for clip, cells in ranking.rows.items():
+        rows[clip] = {}
+        for name, scheme in (("valence", VALENCE), ("arousal", AROUSAL)):
+            where = f"{ranking.files}, {clip}: {name}Value"
+            with translate(ManifestError, where, "must be a number from 1 to 5"):
+                score = (float(cells[f"{name}Value"]) - 3) / 2
+                if not -1 <= score <= 1:
+                    raise ValueError
+            place = 1 + (score > threshold) - (score < -threshold)
+            rows[clip][f"{name}Class"] = scheme.codes[place]
+    rule = f"(value - 3) / 2 in {ranking.files}, cut at -{threshold:g} and {threshold:g}"
+    return _Rows(rows, rule)
 
 
 def _labels(
