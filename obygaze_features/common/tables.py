@@ -261,26 +261,15 @@ def _find_columns(
 
 def format_table(columns: Mapping[str, Sequence[str]]) -> str:
     """Format a table as CSV with commas and Unix line endings."""
-    rows = zip(*columns.values(), strict=True)
-    lines = [",".join(columns), *map(",".join, rows)]
-    text = "\n".join([*lines, ""])
-
-    has_separators = text.count(",") > (len(columns) - 1) * len(lines)
-    has_ends = text.count("\n") > len(lines)
-    has_quotes = '"' in text or "\r" in text
-    if len(columns) > 1 and not has_separators and not has_ends and not has_quotes:
-        return text
-
     # The csv module does not quote a lone carriage return, but reads it as the end of a line.
-    quoted = io.StringIO()
-    writer = csv.writer(
-        quoted,
-        lineterminator="\n",
-        quoting=csv.QUOTE_ALL if "\r" in text else csv.QUOTE_MINIMAL,
-    )
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    return quoted.getvalue()
+    for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL):
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n", quoting=quoting)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+        if "\r" not in text.getvalue():
+            break
+    return text.getvalue()
 
 
 def map_cells(function: Callable[[K], V], cells: Sequence[K]) -> list[V]:

@@ -41,7 +41,7 @@ from obygaze_features.store.format import ArraySpec, Status
 from obygaze_features.store.metadata import DamagedFile, check_attributes, read_checksums
 from obygaze_features.store.parquet import write_parquet
 from obygaze_features.store.shards import ShardLayout, write_shard
-from obygaze_features.store.store import PART_BYTES, Store, StoreLike, open_store
+from obygaze_features.store.store import Store, StoreLike, open_store
 from obygaze_features.store.writer import append_to_log, finish_moves, write_arrays, write_checksums
 
 TEXTS = ("name", "licence", "citation")
@@ -203,6 +203,7 @@ def _write_shards(folder: Path, store: Store, spec: ArraySpec) -> dict[str, str]
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             chunks = _read_chunks(store, spec, layout, first, done)
             checksums[name] = write_shard(folder / name, chunks, layout)
+            store.forget()
     return checksums
 
 
@@ -214,17 +215,14 @@ def _read_chunks(
     done: NDArray[np.bool_],
 ) -> Iterator[NDArray[Any] | None]:
     """Yield the chunks of a shard from row `first` on; None for a chunk without done rows."""
-    step = max(1, PART_BYTES // layout.chunk_bytes) * layout.chunk_rows
-    step = min(step, layout.shard_rows)
-    for start in range(0, len(done), step):
-        part = done[start : start + step]
-        present = np.flatnonzero(part)
-        rows = np.full((step, *spec.shape), spec.fill, spec.dtype)
+    for start in range(0, len(done), layout.chunk_rows):
+        present = np.flatnonzero(done[start : start + layout.chunk_rows])
+        if not present.size:
+            yield None
+            continue
+        rows = np.full(layout.chunk_shape, spec.fill, spec.dtype)
         rows[present] = store.read_rows(spec.name, first + start + present)
-        store.forget()
-        for chunk in range(0, len(part), layout.chunk_rows):
-            within = slice(chunk, chunk + layout.chunk_rows)
-            yield rows[within] if part[within].any() else None
+        yield rows
 
 
 def _readme(store: Store) -> str:

@@ -232,8 +232,7 @@ class BlockRecord:
     def to_bytes(self) -> bytes:
         """Return the content of the record's file, which ends with a checksum of the rest."""
         values = {**vars(self), "sha256": self._seal()}
-        line = json.dumps(values, ensure_ascii=False).encode()
-        return msgspec.json.format(line, indent=1) + b"\n"  # formatted like json.dumps, but faster
+        return json.dumps(values, ensure_ascii=False, indent=1).encode() + b"\n"
 
     @classmethod
     def from_json(cls, values: Any) -> BlockRecord:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 PART_BYTES = 32 * 2**20
 """The approximate number of bytes of rows to read at a time when reading a whole store."""
 
-IDS_FILE = f"{fmt.IDS}/c/0/0"
 Missing = Literal["raise", "nan", "drop"]
 
 
@@ -141,9 +140,14 @@ class Store:
     @cached_property
     def row_of(self) -> dict[str, int]:
         """The row number of each id, in the order of the rows."""
-        with translate(DamagedFile, StoreFile(self.location, IDS_FILE)):
-            ids = fmt.decode_ids(self._sorted_ids[0])
-        return dict(zip(ids, range(len(self)), strict=True))
+        file = StoreFile(self.location, f"{fmt.IDS}/c/0/0")
+        table = read_bytes_array(file, len(self))
+        with translate(DamagedFile, file):
+            ids = fmt.decode_ids(table.view(f"S{table.shape[1]}").ravel())
+        row_of = dict(zip(ids, range(len(self)), strict=True))
+        if len(row_of) < len(self) or "" in row_of:
+            raise DamagedFile(file, "it has an empty or a duplicate id")
+        return row_of
 
     @cached_property
     def ids(self) -> list[str]:
@@ -292,10 +296,6 @@ class Store:
         stored = self.stored(array)
         if ids is not None:
             ids = as_list(ids)
-        if ids and len(ids) == 1 and self.location.is_local:  # fast enough for loops
-            row = self.row_of.get(ids[0], -1)
-            if row >= 0 and self.status.item(row) == Status.DONE:
-                return self._row_reader.read_row(stored, row)[None]
         rows = self.find_rows(ids)
         if missing == "raise":
             self._require_done(rows, ids)
@@ -320,12 +320,7 @@ class Store:
         """Return the row number of each id (default: all); -1 for ids that are not in the store."""
         if ids is None:
             return np.arange(len(self))
-        stored, order = self._sorted_ids
-        # Stored ids are plain ASCII. Other characters are escaped, so that they match no stored id.
-        wanted = np.array([ascii(id_)[1:-1] for id_ in as_list(ids)], "S")
-        found = np.searchsorted(stored, wanted, sorter=order)
-        rows: Rows = order.take(found, mode="clip")
-        return np.where(stored[rows] == wanted, rows, -1)
+        return np.array([self.row_of.get(id_, -1) for id_ in as_list(ids)], np.intp)
 
     def done_ids(self, ids: Iterable[str] | None = None) -> list[str]:
         """Return the ids whose rows are done, in the order of `ids` (default: all ids)."""
@@ -390,21 +385,6 @@ class Store:
         return StoreDataset(partial(self.read, array), ids)
 
     # Internals
-
-    @cached_property
-    def _sorted_ids(self) -> tuple[NDArray[np.bytes_], Rows]:
-        """The ids in UTF-8, and the row numbers in the order of the sorted ids.
-
-        For a million ids, this takes a fraction of the time and memory of `ids` or `row_of`.
-        """
-        file = StoreFile(self.location, IDS_FILE)
-        table = read_bytes_array(file, len(self))
-        ids = table.view(f"S{table.shape[1]}").ravel()
-        order = np.argsort(ids, kind="stable")  # fast if the ids are sorted
-        in_order = ids[order]
-        if not in_order[0] or (in_order[1:] == in_order[:-1]).any():
-            raise DamagedFile(file, "it has an empty or a duplicate id")
-        return ids, order
 
     @cached_property
     def _row_reader(self) -> RowReader:

@@ -291,15 +291,14 @@ def check_row(store: Store, row: Outcome) -> Outcome:
         if computed.shape != spec.shape:
             raise StoreError(f"{spec.name} needs the shape {spec.shape} (got {computed.shape})")
 
-        value = computed
-        if computed.dtype != spec.dtype:
-            with np.errstate(over="ignore", invalid="ignore"):
-                value = computed.astype(spec.dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            value = computed.astype(spec.dtype, copy=False)
         values[spec.name] = value
 
         content = spec.without_padding(value)
         is_exact = value.dtype.kind == "f" or np.array_equal(value, computed)
-        if not is_exact or not content.size or not _is_storable(content, spec):
+        is_storable = np.isfinite(content) & (content != spec.fill)
+        if not is_exact or not content.size or not is_storable.all():
             return Failed(
                 Status.NOT_FINITE,
                 f"{spec.name} has a value that cannot be stored as {spec.dtype}",
@@ -311,16 +310,6 @@ def check_row(store: Store, row: Outcome) -> Outcome:
     if len(filled) > 1:
         return Failed(Status.NOT_FINITE, "some frames have no features", row.source)
     return Done(values, row.source)
-
-
-def _is_storable(content: NDArray[Any], spec: ArraySpec) -> bool:
-    """Return True if the content of a row has no infinities and no fill values."""
-    if spec.dtype == "float16":
-        # Thirty times faster than isfinite: values from 0x7C00 up mean infinity or NaN.
-        return int((content.view(np.uint16) & 0x7FFF).max()) < 0x7C00
-    if content.dtype.kind == "f":
-        return bool(np.isfinite(content).all())
-    return bool((content != spec.fill).all())
 
 
 def _stage(
