@@ -1,13 +1,12 @@
 """Stores over HTTP and S3 with 20 ms per request, compared with obstore on the same ranges.
 
-Servers are on loopback (S3: moto), behind a proxy that delays requests.
+A file server is on loopback, also for S3, behind a proxy that delays requests.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import tempfile
 import threading
 import time
@@ -27,8 +26,7 @@ from obygaze_features.store import format as fmt
 from obygaze_features.store import open_store
 from obygaze_features.store.files import Part
 from obygaze_features.store.remote import Remote
-from obygaze_features.store.transfer import push
-from tests.kit.servers import serve
+from tests.kit.servers import s3_at, serve
 
 CLIPS, FRAMES, DIM = 4000, 16, 512
 SHARD_BYTES = 2**20
@@ -43,11 +41,9 @@ def measure() -> Iterator[Result]:
     ids = [f"tt{row // 100:07d}-{row % 100:03d}" for row in range(CLIPS)]
     with tempfile.TemporaryDirectory() as name, patch.object(fmt, "SHARD_BYTES", SHARD_BYTES):
         folder = Path(name)
-        make_store(folder / "s.zarr", ids, {"frames": frames})
-        with serve(folder) as served, _Proxy(served.url) as proxy:
-            yield _reads("HTTP", f"{proxy.url}/s.zarr", ids)
-        with _s3():
-            push(open_store(folder / "s.zarr"), "s3://lab/s.zarr")
+        make_store(folder / "lab/s.zarr", ids, {"frames": frames})
+        with serve(folder) as served, _Proxy(served.url) as proxy, s3_at(proxy.url):
+            yield _reads("HTTP", f"{proxy.url}/lab/s.zarr", ids)
             yield _reads("S3", "s3://lab/s.zarr", ids)
 
 
@@ -142,25 +138,3 @@ class _Proxy:
             writer.write(data)
             await writer.drain()
         writer.close()
-
-
-@contextlib.contextmanager
-def _s3() -> Iterator[None]:
-    import boto3  # type: ignore[import-untyped]
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    address = "http://{}:{}".format(*server.get_host_and_port())
-    with _Proxy(address) as proxy:
-        settings = {
-            "AWS_ENDPOINT_URL": proxy.url,
-            "AWS_ACCESS_KEY_ID": "key",
-            "AWS_SECRET_ACCESS_KEY": "secret",
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_CONFIG_FILE": os.devnull,
-        }
-        with patch.dict(os.environ, settings):
-            boto3.client("s3", endpoint_url=address).create_bucket(Bucket="lab")
-            yield
-    server.stop()

@@ -16,7 +16,6 @@ from .store import merge as merge
 from .store import open_store as open_store
 from .store import subset as subset
 from .store.diff import diff as diff
-from .store.export_hdf5 import export as export
 from .store.finalise import finalise as finalise
 from .store.finalise import set_texts as set_texts
 from .store.imports import import_features as import_features

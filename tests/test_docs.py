@@ -34,7 +34,7 @@ from tests.conftest import forget_package, run_obygaze
 from tests.kit.authors import make_dataset
 from tests.kit.commands import contexts
 from tests.kit.models import write_gpt2, write_sentence_encoder
-from tests.kit.servers import bucket, serve
+from tests.kit.servers import serve
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -249,11 +249,11 @@ def test_sharing_pages_run(tour: Page, tmp_path: Path, monkeypatch: pytest.Monke
     tour.console("$ obygaze stores finalise tour/stores/tiny-xclip.zarr")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     text = read("how-to/share")
-    with serve(tmp_path) as served, bucket("lab-features"):
+    with serve(tmp_path) as served:
         printed = tour.run(text.replace("https://lab.example", served.url))
     assert printed.splitlines() == [
         "(2, 8, 32)", "('frame', 'feature') tt0000001", "torch.Size([8, 8, 32]) 8",
-        "torch.Size([4, 8, 32]) 4", "(12, 32) final", "3 32", "(8, 32)", "[0.1, 0.9]",
+        "torch.Size([4, 8, 32]) 4", "(12, 32) final", "3 32", "[0.1, 0.9]",
         "True []", "8",
     ]  # fmt: skip
     arguments = "import features --manifest tour/manifest -o recipe.zarr --recipe made.toml"

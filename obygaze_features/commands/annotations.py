@@ -14,7 +14,6 @@ import click
 import obygaze_features as of
 from obygaze_features.common.cli import (
     PATH,
-    HeadedGroup,
     column_option,
     echo,
     exit_if,
@@ -48,7 +47,7 @@ film_table_option = click.option(
 )
 
 
-@click.group("annotations", cls=HeadedGroup, daily=["import", "project", "merge", "agreement"])
+@click.group("annotations")
 def annotation_commands() -> None:
     """Turn annotators' timelines into clip labels.
 
@@ -240,9 +239,8 @@ def export(timelines: Path, manifest: Path | None, output: Path) -> None:
       obygaze annotations export timelines/mobygaze -o for-elan
     """
     from obygaze_features.annotations.export_elan import elan_files
-    from obygaze_features.common.files import require_folder_name, write_files
+    from obygaze_features.common.files import write_files
 
-    require_folder_name(output)
     clips = None if manifest is None else of.Manifest.load(manifest)
     files = elan_files(of.Timelines.load(timelines), clips)
     write_files({output / name: text for name, text in files.items()})

@@ -12,7 +12,6 @@ from obygaze_features.commands._shared import device_option, echo_failures
 from obygaze_features.commands.extract import extract
 from obygaze_features.common.cli import (
     PATH,
-    HeadedGroup,
     echo,
     exit_if,
     film_option,
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from obygaze_features.backbones import KnownCheckpoint
 
 
-@click.group(cls=HeadedGroup, daily=["demo", "backbones", "extract"])
+@click.group()
 def features() -> None:
     """Turn clips, images and texts into feature stores.
 

@@ -11,7 +11,6 @@ import click
 import obygaze_features as of
 from obygaze_features.common.cli import (
     PATH,
-    HeadedGroup,
     column_option,
     echo,
     exit_if,
@@ -35,7 +34,7 @@ annotator_option = click.option(
 )
 
 
-@click.group(cls=HeadedGroup, daily=["import", "label", "split", "show"])
+@click.group()
 def manifests() -> None:
     """Manage lists of clips with their labels and splits.
 

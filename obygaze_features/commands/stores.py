@@ -13,7 +13,6 @@ import obygaze_features as of
 from obygaze_features.common.cli import (
     ADDRESS,
     PATH,
-    HeadedGroup,
     echo,
     exit_if,
     film_option,
@@ -24,11 +23,11 @@ from obygaze_features.common.cli import (
     show,
 )
 from obygaze_features.common.formatting import counted, join_some
-from obygaze_features.errors import OutputExists, StoreError, UsageError
+from obygaze_features.errors import OutputExists, StoreError
 from obygaze_features.store.format import PARQUET
 
 
-@click.group(cls=HeadedGroup, daily=["info", "finalise", "push", "pull", "search"])
+@click.group()
 def stores() -> None:
     """Inspect, verify, finalise, share and search feature stores.
 
@@ -215,30 +214,13 @@ def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
 
 
 @stores.command()
-@click.argument("store", type=ADDRESS)
-@output_options("The file: NAME.h5 or NAME.hdf5.")
-@json_option
-def export(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> None:
-    """Write a store as HDF5, for programs that cannot read Zarr.
-
-    \b
-    Example:
-      obygaze stores export stores/xclip.zarr -o xclip.h5
-    """
-    path = of.export(store, output, overwrite=overwrite)
-    show({"path": path, "size": path.stat().st_size}, as_json)
-
-
-@stores.command()
 @folder_argument("store")
 @click.argument("target", type=ADDRESS)
 @json_option
 def push(store: Path, target: Path | str, as_json: bool) -> None:
-    """Send a finalised STORE to a zip file, S3 or the Hub.
+    """Send a finalised STORE to a zip file or the Hub.
 
-    TARGET is NAME.zip or a URL (s3:// or hf://). On S3, the copy keeps the store's name unless the
-    URL ends in NAME.zarr. Every checksum is verified first. If a push is interrupted, run the same
-    command again; on S3, files that have arrived are not sent again.
+    TARGET is NAME.zip or hf://datasets/OWNER/NAME. Every checksum is verified first.
 
     \b
     Example:
@@ -287,9 +269,8 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
 def import_(source: Path, manifest: Path, output: Path, as_json: bool, **options: Any) -> None:
     """Make a store from features computed by other software.
 
-    SOURCE is a matrix (.npy or .safetensors, with --ids), a Parquet or HDF5 file with ids, a
-    .safetensors file with a tensor for each id, or a folder of files FILM/STEM.npy or
-    FILM/STEM.pth. Exits with code 3 if rows failed.
+    SOURCE is a matrix (.npy, with --ids), a Parquet or HDF5 file with ids, or a folder of files
+    FILM/STEM.npy or FILM/STEM.pth. Exits with code 3 if rows failed.
 
     \b
     Example:
@@ -316,47 +297,23 @@ def import_(source: Path, manifest: Path, output: Path, as_json: bool, **options
 @film_option("Only clips of these films.")
 @click.option("--top", type=click.IntRange(1), default=10, help="The maximum number of clips.")
 @click.option("--backbone", metavar="[NAME=]PATH", help="The checkpoint that made the stores.")
-@click.option("--thumbnails", type=PATH, metavar="FOLDER", help="Pictures (ID.jpg) for the page.")
-@output_options("A page with the matches (.html).", required=False)
 @json_option
-def search(
-    stores_: tuple[Path | str, ...],
-    thumbnails: Path | None,
-    output: Path | None,
-    overwrite: bool,
-    as_json: bool,
-    **query: Any,
-) -> None:
+def search(stores_: tuple[Path | str, ...], as_json: bool, **query: Any) -> None:
     """Find the clips nearest to a text, a clip or a picture, by cosine.
 
     \b
     Example:
       obygaze stores search stores/xclip-kinetics.zarr --text "a woman seen through a window"
     """
-    from obygaze_features.retrieval.search import match_rows, write_page
-
-    if thumbnails is not None and output is None:
-        raise UsageError("--thumbnails needs a page: -o PAGE.html")
+    from obygaze_features.retrieval.search import match_rows
 
     opened = [of.open_store(address) for address in stores_]
     matches = match_rows(of.search(opened, **query), opened)
-    notes = []
     for store in opened:
         if synthetic := store.attributes["backbone"].get("config", {}).get("synthetic"):
             note = f"Matches mean nothing: the backbone of {store.where} has {synthetic}."
             echo(f"WARNING: {note}", fg="yellow", bold=True, err=True)
-            notes.append(note)
-
-    if output is not None:
-        write_page(
-            matches,
-            output,
-            title=f"Clips like {query['like'] or query['image'] or query['text']}",
-            notes=notes,
-            thumbnails=thumbnails,
-            overwrite=overwrite,
-        )
-    show({"page": output, "matches": matches}, as_json)
+    show({"matches": matches}, as_json)
 
 
 def _measure(store: of.Store) -> dict[str, Any]:

@@ -172,30 +172,6 @@ levels_option = click.option(
 """The option ``--levels``, for your own levels."""
 
 
-class HeadedGroup(click.Group):
-    """A group whose help first lists the commands that are used every day.
-
-    Parameters
-    ----------
-    daily
-        The names of these commands. The others are listed under "Now and then".
-    """
-
-    def __init__(self, *args: Any, daily: Sequence[str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.daily = daily
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands under two headings."""
-        others = [name for name in self.list_commands(ctx) if name not in self.daily]
-
-        for heading, names in (("Every day", self.daily), ("Now and then", others)):
-            with formatter.section(heading):
-                formatter.write_dl(
-                    [(name, self.commands[name].get_short_help_str(80)) for name in names]
-                )
-
-
 class RootGroup(click.Group):
     """The top-level group, which imports a command when it is called.
 

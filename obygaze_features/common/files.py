@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.common.formatting import join_some
-from obygaze_features.common.names import find_closest
 from obygaze_features.errors import ObygazeError, OutputExists, UsageError, translate
 
 VIDEO_SUFFIXES = frozenset([
@@ -34,11 +33,6 @@ VIDEO_SUFFIXES = frozenset([
 ASIDE = ".replaced"
 #: The file that marks a synthetic data set, so that a new one replaces no other folder.
 SYNTHETIC = "SYNTHETIC.txt"
-#: Suffixes that folders must not have, so that they do not look like files.
-FILE_SUFFIXES = {
-    ".csv", ".eaf", ".h5", ".htm", ".html", ".jpg", ".json", ".npy", ".pdf",
-    ".png", ".svg", ".toml", ".tsv", ".txt", ".xlsx", ".zip",
-}  # fmt: skip
 #: The permissions of a final store's files.
 READ_ONLY = 0o444
 
@@ -60,12 +54,6 @@ def require_suffix(path: Path, *suffixes: str) -> None:
     """Raise `UsageError` unless a file's name ends in one of these suffixes."""
     if path.suffix.lower() not in suffixes:
         raise UsageError(f"{path}: the file's name must end in {' or '.join(suffixes)}")
-
-
-def require_folder_name(path: Path) -> None:
-    """Raise `UsageError` if a folder has a file's suffix."""
-    if path.suffix.lower() in FILE_SUFFIXES:
-        raise UsageError(f"{path}: the output is a folder; call it {path.with_suffix('')}")
 
 
 def disk_errors(path: Path, error: type[ObygazeError]) -> AbstractContextManager[None]:
@@ -116,11 +104,8 @@ def require_folder(path: Path, wish: str, error: type[ObygazeError]) -> None:
 
 
 def describe_absent(path: Path, wish: str) -> str:
-    """Return the message that a path does not exist, with a similar path as a suggestion."""
+    """Return the message that a path does not exist."""
     hint = f"pass {wish}"
-    near = find_closest(path.name, [sibling.name for sibling in path.absolute().parent.glob("*")])
-    if near:
-        hint = f"did you mean {path.parent / near}?"
     for aside in path.parent.glob(f".{glob.escape(path.name)}.*{ASIDE}"):
         hint = f"a killed command left it as {aside}; rename that to restore it"
     return f"{path} does not exist; {hint}"
@@ -268,7 +253,6 @@ def new_folder(
 
 def check_new_folder(path: Path, *, overwrite: bool = False, marker: str | None = None) -> None:
     """Raise the errors with which `new_folder` would begin; create the parent folder."""
-    require_folder_name(path)
     refuse_to_overwrite(path, overwrite=overwrite)
     is_ours = path.is_dir() and not path.is_symlink()
     if marker:

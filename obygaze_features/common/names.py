@@ -62,25 +62,6 @@ def find_closest(typed: str, names: Iterable[str]) -> str | None:
     return by_key.get("".join(near))
 
 
-def did_you_mean(unknown: Iterable[str], names: Iterable[str]) -> str:
-    """Return a suggestion of existing names for unknown ones, or "".
-
-    Examples
-    --------
-    >>> did_you_mean(["juno", "Leon"], ["Juno", "Brazil"])
-    '; did you mean Juno?'
-    """
-    names = list(names)
-    matches = []
-    for name in unknown:
-        near = find_closest(name, names)
-        if near:
-            matches.append(near)
-    if not matches:
-        return ""
-    return f"; did you mean {join_some(matches)}?"
-
-
 def unknown_name(kind: str, name: str, names: Iterable[str]) -> str:
     """Return the message that `name` does not exist, with the closest name or up to 30 names.
 
@@ -92,10 +73,11 @@ def unknown_name(kind: str, name: str, names: Iterable[str]) -> str:
     "unknown array 'x'; choose from native, frames"
     """
     names = list(names)
-    remedy = did_you_mean([name], names)
-    if not remedy:
-        remedy = f"; choose from {join_some(names, 30)}"
-    return f"unknown {kind} {shorten(name)}{remedy}"
+    remedy = f"choose from {join_some(names, 30)}"
+    near = find_closest(name, names)
+    if near:
+        remedy = f"did you mean {near}?"
+    return f"unknown {kind} {shorten(name)}; {remedy}"
 
 
 def file_names(names: Iterable[str], suffix: str) -> list[str]:

@@ -13,7 +13,6 @@ from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.backbones.devices import describe_device
 from obygaze_features.backbones.load import resample
 from obygaze_features.backbones.readers import SoundReader
-from obygaze_features.common.files import require_folder_name
 from obygaze_features.common.names import as_list, unknown_name
 from obygaze_features.errors import ObygazeError, OutputExists, UsageError
 from obygaze_features.extraction.job import (
@@ -81,7 +80,6 @@ def extract(
     if media is not None:
         media = Path(media)
     output = Path(output)
-    require_folder_name(output)
     if isinstance(backbones, str) or not isinstance(backbones, Sequence):
         backbones = [backbones]
     engine: Callable[..., None] = run_local

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from obygaze_features.backbones.devices import default_workers
 from obygaze_features.common.files import (
-    require_folder_name,
     require_suffix,
     write_bytes,
     write_files,
@@ -62,7 +61,6 @@ def write_thumbnails(
     width
         The maximum width of a thumbnail in pixels; smaller frames keep their size.
     """
-    require_folder_name(folder)
     check_items(manifest)
     need("PIL.Image", extra="extract")
     media = MediaFolder(videos.resolve())

@@ -11,7 +11,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -73,14 +73,6 @@ class Items:
     starts: np.ndarray
     ends: np.ndarray
     extra: Mapping[str, list[str]] = field(default_factory=dict)
-    check: InitVar[bool] = True
-
-    def __post_init__(self, check: bool) -> None:
-        if check:
-            problem = min(self.problems(), default=None)
-            if problem:
-                row, message = problem
-                raise ManifestError(f"item {row + 1}: {message}")
 
     def __repr__(self) -> str:
         return f"Items({join_some(self.ids, 3)})"
@@ -106,12 +98,12 @@ class Items:
 
     @classmethod
     def of(cls, items: Iterable[Item], extra: Mapping[str, list[str]] | None = None) -> Items:
-        """Make columns from a sequence of items."""
+        """Make columns from a sequence of items; raise `ManifestError` if one is invalid."""
         columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
         for item in items:
             for name, cells in columns.items():
                 cells.append(getattr(item, name))
-        return cls(
+        made = cls(
             ids=columns["id"],
             kinds=columns["kind"],
             films=columns["film"],
@@ -121,6 +113,11 @@ class Items:
             ends=np.array(columns["end"], float),
             extra=extra or {},
         )
+        problem = min(made.problems(), default=None)
+        if problem:
+            row, message = problem
+            raise ManifestError(f"item {row + 1}: {message}")
+        return made
 
     @classmethod
     def from_table(cls, table: Table) -> Items:
@@ -135,7 +132,6 @@ class Items:
             starts=_read_seconds(table, "start"),
             ends=_read_seconds(table, "end"),
             extra=extra,
-            check=False,
         )
         problem = min(items.problems(), default=None)
         if problem:
@@ -236,7 +232,6 @@ class Items:
             **pick_rows(vars(self), index.tolist()),
             starts=self.starts[index],
             ends=self.ends[index],
-            check=False,
         )
 
     @cached_property

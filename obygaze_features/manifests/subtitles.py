@@ -93,7 +93,6 @@ def with_subtitles(manifest: Manifest, source: Path | str, *, shift: float = 0.0
         media=[""] * len(items),
         texts=texts,
         extra={name: cells for name, cells in items.extra.items() if name != WITHHELD},
-        check=False,
     )
     return replace(
         manifest,

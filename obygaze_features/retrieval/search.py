@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from importlib.resources import files
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from obygaze_features.common.files import new_file, require_suffix
-from obygaze_features.common.formatting import counted, format_time, shorten
-from obygaze_features.errors import BackboneError, UsageError, translate
+from obygaze_features.common.formatting import counted, shorten
+from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.items.films import distinct_titles, film_titles, find_films
-from obygaze_features.page.html import Html, document, html, read_thumbnails
 from obygaze_features.store import Store, StoreLike, open_store
 from obygaze_features.store.nearest import Match, find_nearest, has_frames
 
 if TYPE_CHECKING:
     from obygaze_features.backbones import Backbone
-
-_CARD = '<li>{}<p><span class="likeness">{}</span>{}<br><code>{}</code></p></li>\n'
 
 
 def film_titles_of(stores: Sequence[Store]) -> dict[str, str]:
@@ -105,7 +100,7 @@ def search(
     if like is not None:
         query = _read_example(opened, like, array)
     elif vector is not None:
-        query = _as_numbers(vector)
+        query = vector
     else:
         query = _embed(first, text, image, backbone)
     return find_nearest(
@@ -139,64 +134,6 @@ def match_rows(matches: Sequence[Match], stores: Sequence[Store]) -> list[dict[s
     return rows
 
 
-def write_page(
-    rows: Sequence[Mapping[str, Any]],
-    output: Path,
-    *,
-    title: str,
-    notes: Sequence[str] = (),
-    thumbnails: Path | None = None,
-    overwrite: bool = False,
-) -> None:
-    """Write matches as a page: a grid of pictures with film, time and similarity.
-
-    Parameters
-    ----------
-    rows
-        The matches, from `match_rows`.
-    output
-        The page, ``NAME.html``.
-    title
-        The heading of the page.
-    notes
-        Sentences about what the matches mean.
-    thumbnails
-        A folder of pictures ``ID.jpg``. A page with pictures must not be shared.
-    overwrite
-        Replace an existing page.
-    """
-    require_suffix(output, ".html")
-    pictures: Mapping[str, str] = {}
-    if thumbnails is not None:
-        pictures = read_thumbnails(thumbnails, [row["id"] for row in rows])
-
-    cards = []
-    for row in rows:
-        image = html('<div class="none"></div>')
-        if row["id"] in pictures:
-            image = html('<img alt="" src="data:image/jpeg;base64,{}">', pictures[row["id"]])
-        time = row.get("time", row["start"])
-        place = [row["title"] or row["id"]]
-        if time is not None:
-            place.append(format_time(round(time)))
-        cosine = format(row["cosine"], ".2f")
-        cards.append(html(_CARD, image, cosine, ", ".join(place), row["id"]))
-
-    sentences = [*notes]
-    if pictures:
-        sentences.append("Do not share this page: it contains pictures of films.")
-    template = (files("obygaze_features.retrieval") / "search.html").read_text(encoding="utf-8")
-    body = html(
-        template,
-        title=title,
-        count=counted(len(rows), "clip"),
-        note=" ".join(sentences),
-        cards=Html("".join(cards)),
-    )
-    with new_file(output, overwrite=overwrite) as new:
-        new.write_text(document(title, body), encoding="utf-8")
-
-
 def _read_example(stores: Sequence[Store], id_: str, array: str) -> Any:
     """Return the vector of a clip, or the mean vector of its frames."""
     store = next((store for store in stores if id_ in store), stores[0])
@@ -205,14 +142,6 @@ def _read_example(stores: Sequence[Store], id_: str, array: str) -> Any:
     if values.ndim > 1:
         values = np.nanmean(values, axis=0)
     return values
-
-
-def _as_numbers(values: Any) -> NDArray[np.float64]:
-    with translate(
-        UsageError, "the vector", "is not a list of numbers", foreign=(TypeError, ValueError)
-    ):
-        vector = np.asarray(values, np.float64)
-    return vector[0] if vector.ndim == 2 and len(vector) == 1 else vector
 
 
 def _embed(store: Store, text: str | None, image: Path | str | None, backbone: str | None) -> Any:
@@ -240,18 +169,12 @@ def _embed(store: Store, text: str | None, image: Path | str | None, backbone: s
 def _load_backbone(store: Store, kind: str, backbone: str | None) -> Backbone:
     """Load the backbone of a store to embed a text or an image; raise if its weights differ."""
     from obygaze_features.backbones import load_backbone
-    from obygaze_features.backbones.registry import families, known_checkpoints
+    from obygaze_features.backbones.registry import known_checkpoints
 
     about = store.attributes["backbone"]
     name = str(about["name"])
     family = str(about.get("family"))
     digest = about["weights_sha256"]
-    silent = [own.name for own in families() if not own.embeds_texts]
-    if kind == "text" and family in silent:
-        raise UsageError(
-            f"{store.where}: its backbone {name} cannot encode text; search by a clip (--like ID), "
-            "a picture (--image) or, in Python, a vector"
-        )
     give = "pass the backbone that made the store: --backbone NAME=FOLDER or NAME=module:make"
     # Stores may come from anybody, so they may name only known checkpoints, never code.
     known = known_checkpoints()

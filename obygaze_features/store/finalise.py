@@ -26,6 +26,7 @@ from obygaze_features.common.files import (
     make_read_only,
     new_folder,
     require_plain_file,
+    sha256_of,
     sha256_of_text,
     to_json,
     write_text,
@@ -130,7 +131,11 @@ def _write(store: Store, name: str, text: str) -> None:
 
 
 def _write_final(folder: Path, store: Store) -> None:
-    _write_metadata(folder, store)
+    others = {}
+    with contextlib.suppress(MissingExtra):
+        write_parquet(folder / fmt.PARQUET, store)
+        others[fmt.PARQUET_DIGEST] = sha256_of(folder / fmt.PARQUET)
+    _write_metadata(folder, store, others)
     checksums: dict[str, str] = {}
     for spec in store.specs:
         checksums |= _write_shards(folder, store, spec)
@@ -139,8 +144,6 @@ def _write_final(folder: Path, store: Store) -> None:
         if (store.path / name).exists():
             shutil.copyfile(store.path / name, folder / name)
     _consolidate(folder)
-    with contextlib.suppress(MissingExtra):
-        write_parquet(folder / fmt.PARQUET, store)
     columns: dict[str, Any] = {
         "id": store.ids,
         "status": map_cells(str, store.status.tolist()),
@@ -155,10 +158,10 @@ def _write_final(folder: Path, store: Store) -> None:
             make_read_only(file)
 
 
-def _write_metadata(folder: Path, store: Store) -> None:
+def _write_metadata(folder: Path, store: Store, others: Mapping[str, str]) -> None:
     """Write the Zarr metadata, the ids and the status array of a final store.
 
-    Raises `StoreError` if the table of items was changed.
+    Raises `StoreError` if the table of items was changed. `others` are attributes of the group.
     """
     # These tell xarray which arrays are coordinates rather than features.
     coordinates = [*fmt.COORDINATES, fmt.IDS, fmt.STATUS]
@@ -171,6 +174,7 @@ def _write_metadata(folder: Path, store: Store) -> None:
         store.ids,
         read_probe(store),
         coordinates=" ".join(coordinates),
+        **others,
     )
     columns = {
         "id": np.array(store.ids, object),

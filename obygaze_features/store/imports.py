@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -74,7 +74,6 @@ def import_features(
     ids: Path | str | Iterable[str] | None = None,
     recipe: Path | str | None = None,
     backbone: str | None = None,
-    columns: Sequence[str] = (),
     overwrite: bool = False,
 ) -> Store:
     """Make a store for a manifest's items from features in another format.
@@ -83,10 +82,9 @@ def import_features(
     ----------
     source
         A DataFrame with the ids as its index, an array or a ``.npy`` file (with `ids`), an HDF5 or
-        Parquet file with ids, a safetensors file (with `ids`, or with a tensor for each id), or a
-        folder with one file per item (``FILM/STEM.pth`` or ``.npy``). Pass ``{array: source}`` to
-        import several arrays. In Parquet, each column of lists is an array; without lists, all
-        columns of numbers are the array's columns.
+        Parquet file with ids, or a folder with one file per item (``FILM/STEM.pth`` or ``.npy``).
+        Pass ``{array: source}`` to import several arrays. In Parquet, each column of lists is an
+        array; without lists, all columns of numbers are the array's columns.
     manifest
         The items; the store has a row for each.
     output
@@ -99,8 +97,6 @@ def import_features(
         A TOML file that describes how the features were made.
     backbone
         The name of the backbone, if the recipe does not state it.
-    columns
-        The column names of every array (default: those of the source).
     overwrite
         Replace an existing store at `output`.
 
@@ -118,8 +114,8 @@ def import_features(
     for name, rows in sources.items():
         first = _read_first(rows, items)
         dtype = str(first.dtype)
-        names = tuple(columns or rows.columns)
-        specs.append(ArraySpec(name, first.shape, dtype, "imported", rows.padded, names))
+        columns = tuple(rows.columns)
+        specs.append(ArraySpec(name, first.shape, dtype, "imported", columns=columns))
     stated = replace(stated, name=output.stem, arrays=tuple(specs))
 
     row_bytes = sum(spec.row_bytes for spec in specs) or 1
@@ -176,12 +172,6 @@ def _read_item(
             return Failed(Status.MISSING, str(problem))
         except (ObygazeError, OSError) as problem:
             return Failed(Status.UNREADABLE, f"{spec.name}: {problem}"[:MAX_REASON])
-        if (spec.without_padding(row) == spec.fill).any():
-            raise StoreError(
-                sources[spec.name].path,
-                f": {id_} has the integer -1 in {spec.name}, which marks what is missing. "
-                "Import floats: X.astype(np.float32)",
-            )
         values[spec.name] = row
     return Done(values, source=None)
 

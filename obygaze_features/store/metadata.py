@@ -113,8 +113,7 @@ def read_attributes(location: Location) -> dict[str, Any]:
             require_folder(location.path, "a feature store", StoreError)
         raise StoreError(
             location.where,
-            "is not a feature store: it has no zarr.json; check the address, or run an interrupted "
-            "push again",
+            "is not a feature store: it has no zarr.json; check the address",
         ) from None
     ours = _decode(file, data, _Group).attributes.get(fmt.ATTRIBUTES)
     if not isinstance(ours, dict) or ours.get("format_version") != fmt.FORMAT_VERSION:
@@ -200,6 +199,21 @@ def read_checksums(location: Location) -> dict[str, str]:
     """Return the SHA-256 of each file listed in a store's ``checksums.json``."""
     file = StoreFile(location, fmt.CHECKSUMS)
     return _decode(file, _read(file), dict[str, str])
+
+
+def read_files(location: Location) -> dict[str, str]:
+    """Return the SHA-256 of each file of a store except the log.
+
+    That of ``native.parquet``, if it is there, is an attribute of the group, because versions up to
+    0.4 refuse its name in ``checksums.json``.
+    """
+    files = read_checksums(location)
+    group = StoreFile(location, "zarr.json")
+    with contextlib.suppress(StoreError):  # `verify` reports a damaged zarr.json
+        sha256 = _decode(group, _read(group), _Group).attributes.get(fmt.PARQUET_DIGEST)
+        if sha256 and location.read_parts([(fmt.PARQUET, 0, 1)], missing_ok=True) != [None]:
+            files[fmt.PARQUET] = sha256
+    return files
 
 
 def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any]) -> ShardLayout:

@@ -7,24 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.package import usable_cores
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import UsageError
 from obygaze_features.store.format import Status, frame_count, token_times
 from obygaze_features.store.rows import Rows
 from obygaze_features.store.store import Store
 
-PART_BYTES = 4 * 2**20
-"""The bytes of rows (as float32) that a thread compares at a time."""
-REMOTE_PART_BYTES = 64 * 2**20
-"""The bytes of rows (as float32) that are read at a time from a server."""
+PART_BYTES = 64 * 2**20
+"""The bytes of rows (as float32) that are compared at a time."""
 
 
 @dataclass(frozen=True)
@@ -141,28 +137,15 @@ def _score(
     by_frame = has_frames(store, array)
     cosines = np.empty(len(rows), np.float32)
     frames = np.full(len(rows), -1)
-
-    # Reading takes longer than arithmetic, so each thread reads; only one reads from a server.
-    threads = 1
-    part_bytes = REMOTE_PART_BYTES
-    if store.location.is_local:
-        threads = min(4, usable_cores())
-        part_bytes = PART_BYTES
-    step = max(1, part_bytes // (4 * math.prod(store.stored(array).spec.shape)))
-
-    def score(start: int) -> None:
+    step = max(1, PART_BYTES // (4 * math.prod(store.stored(array).spec.shape)))
+    for start in progress(range(0, len(rows), step), f"Searching {array}", unit="part"):
         part = slice(start, start + step)
         cosine = _cosines(store.read_rows(array, rows[part]), direction)
         if by_frame:
             frames[part] = cosine.argmax(1)
             cosine = cosine.max(1)
         cosines[part] = cosine
-
-    parts = range(0, len(rows), step)
-    with ThreadPoolExecutor(threads) as pool:
-        scored = progress(pool.map(score, parts), f"Searching {array}", total=len(parts))
-        for _ in scored:
-            store.forget()
+        store.forget()
     return cosines, frames
 
 

@@ -1,4 +1,4 @@
-"""Read and upload the files of a store behind a URL, with fsspec.
+"""Read the files of a store behind a URL, with fsspec.
 
 Credentials come from the usual places: for S3, ``AWS_ACCESS_KEY_ID`` and ``~/.aws``; for a web
 server, the URL (``https://USER:PASSWORD@HOST/...``); for the Hub, ``HF_TOKEN`` or the login that
@@ -14,7 +14,7 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from http.client import responses
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -125,11 +125,11 @@ class Remote(Location):
 
     def fetch(self, names: Sequence[str], folder: Path) -> None:
         """Download files into a folder, several at a time."""
-        self._transfer(self.connect().get, "Fetching", names, folder)
-
-    def send(self, names: Sequence[str], folder: Path) -> None:
-        """Upload files from a folder, several at a time."""
-        self._transfer(self.connect().put, "Sending", names, folder)
+        with one_line_errors(self.where):
+            for start in progress(range(0, len(names), AT_ONCE), "Fetching", unit="batch"):
+                batch = names[start : start + AT_ONCE]
+                targets = [str(folder / name) for name in batch]
+                self.connect().get(rpath=list(map(self.path, batch)), lpath=targets)
 
     def identify(self) -> object:
         """Return the list of checksums, which identifies the store; None if there is no list."""
@@ -187,20 +187,6 @@ class Remote(Location):
                 with one_line_errors(where):
                     raise answer
         return answers
-
-    def _transfer(
-        self,
-        move: Callable[..., Any],
-        verb: str,
-        names: Sequence[str],
-        folder: Path,
-    ) -> None:
-        """Get or put files in batches of `AT_ONCE`."""
-        with one_line_errors(self.where):
-            for start in progress(range(0, len(names), AT_ONCE), verb, unit="batch"):
-                batch = names[start : start + AT_ONCE]
-                here = [str(folder / name) for name in batch]
-                move(rpath=list(map(self.path, batch)), lpath=here)
 
 
 def hub_repository(address: str) -> str:

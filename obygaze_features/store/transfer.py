@@ -1,11 +1,9 @@
-"""Transfer final stores as a whole: to zip files, S3 and the Hugging Face Hub, or from any address.
+"""Transfer final stores as a whole: to zip files and the Hugging Face Hub, or from any address.
 
 Every file except the log is verified by its checksum before it is sent and after it is fetched.
-Repeating an interrupted pull, or push to S3, keeps the files that have arrived. A pull collects
-them in a hidden folder. A push to S3 begins with ``checksums.json``, which identifies the store,
-and ends with the group's ``zarr.json``, so that a partial store cannot be opened. A push to the Hub
-is a single commit. Zip files are not compressed, so that they can be mapped. Equal stores give
-equal zip files, except for their logs.
+Repeating an interrupted pull keeps the files that have arrived, which are in a hidden folder. A
+push to the Hub is a single commit. Zip files are not compressed, so that they can be mapped. Equal
+stores give equal zip files, except for their logs.
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ import contextlib
 import shutil
 import stat
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +31,8 @@ from obygaze_features.common.redaction import redact_url
 from obygaze_features.common.resume import is_resumable, only_process
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.files import Folder, Location, is_url, require_store_name
-from obygaze_features.store.metadata import read_checksums
+from obygaze_features.store.files import Folder, Location, require_store_name
+from obygaze_features.store.metadata import read_checksums, read_files
 from obygaze_features.store.remote import Remote, hub_repository, one_line_errors
 from obygaze_features.store.store import Store, StoreLike, open_store
 from obygaze_features.store.verify import compare_files, compare_list
@@ -63,7 +62,7 @@ def pack(store: StoreLike, output: Path | str) -> dict[str, Any]:
 
 
 def push(store: StoreLike, output: Path | str) -> dict[str, Any]:
-    """Upload a final store; a second push sends only what is missing.
+    """Upload a final store to the Hugging Face Hub; a second push sends only what is missing.
 
     Returns the address, the number of files, their size, and how many were sent this time. Files in
     the store's folder that do not belong to the store are left out.
@@ -73,34 +72,26 @@ def push(store: StoreLike, output: Path | str) -> dict[str, Any]:
     store
         The store to push, or its folder. The checksum of each file is verified first.
     output
-        A URL such as ``s3://bucket/lab``, where the store keeps its name (to rename it, end the URL
-        in ``NAME.zarr``), or ``hf://datasets/OWNER/NAME``, a dataset on the Hugging Face Hub.
-        Raises `StoreError` if there is other content.
+        A dataset on the Hub, ``hf://datasets/OWNER/NAME``, which may not exist yet. Raises
+        `StoreError` if it has other content.
     """
     store = open_store(store)
     where = str(output).rstrip("/")
-    if not is_url(where) or where.startswith("http"):
+    if not where.startswith("hf://"):
         raise UsageError(
-            f"{redact_url(where)}: cannot push there; push to s3:// or hf://datasets/OWNER/NAME, "
-            "pack a NAME.zip, or copy the store: obygaze stores pull STORE -o NAME.zarr"
+            f"{redact_url(where)}: cannot push there; push to hf://datasets/OWNER/NAME, pack a "
+            "NAME.zip, or copy the store: obygaze stores pull STORE -o NAME.zarr"
         )
-    is_for_hub = where.startswith("hf://")
-    if not is_for_hub and not where.endswith(".zarr"):
-        where = f"{where}/{store.path.resolve().name}"
     there = Remote(where)
     sizes = _list_files(store)
-    sizes_there = _list_dataset(there) if is_for_hub else _list_bucket(there)
+    sizes_there = _list_dataset(there)
     if sizes_there and there.identify() != store.location.read(fmt.CHECKSUMS):
         raise StoreError(
             f"{there.where} holds another store or other files; choose an empty target"
         )
 
     unsent = [name for name, size in sizes.items() if sizes_there.get(name) != size]
-    if not is_for_hub:
-        names = list(sizes)
-        for part in (names[:1], names[1:-1], names[-1:]):
-            there.send([name for name in part if name in unsent], store.path)
-    elif unsent:
+    if unsent:
         with one_line_errors(there.where):
             need("huggingface_hub", extra="remote").HfApi().upload_folder(
                 **_dataset(there),
@@ -117,21 +108,20 @@ def push(store: StoreLike, output: Path | str) -> dict[str, Any]:
 
 
 def _list_files(store: Store) -> dict[str, int]:
-    """Return the sizes of a final store's files, after verifying them.
-
-    The list of checksums, which identifies the store, comes first, and ``zarr.json`` last.
-    """
+    """Return the sizes of a final store's files, after verifying them."""
     _require_listed(store)
     require_plain_file(store.path / fmt.LOG, StoreError)
-    damage = compare_files(store.location)
+    files = read_files(store.location)
+    damage = compare_files(store.location, files)
     if damage:
         name, reason = next(iter(damage.items()))
         raise StoreError(
             f"{store.location.join(name)} cannot be copied: {reason}; "
             f"run: obygaze stores verify {store.path}"
         )
-    listed = sorted(read_checksums(store.location), key="zarr.json".__eq__)
-    paths = {name: store.path / name for name in (fmt.CHECKSUMS, fmt.LOG, *listed)}
+    # The last file is that of older versions, so that equal stores give equal zip files.
+    names = (fmt.CHECKSUMS, fmt.LOG, *sorted(files, key="zarr.json".__eq__))
+    paths = {name: store.path / name for name in names}
     return {name: path.stat().st_size for name, path in paths.items() if path.is_file()}
 
 
@@ -146,19 +136,6 @@ def _require_listed(store: Store) -> None:
     wrong = list(compare_list(store).values())
     if wrong:
         raise StoreError(f"{store.where}: {wrong[0]}")
-
-
-def _list_bucket(there: Remote) -> dict[str, int]:
-    """Return the sizes of the files in the folder of a bucket."""
-    root = there.path("").rstrip("/")
-    try:
-        with one_line_errors(there.where):
-            found = there.connect().find(root, detail=True)
-    except FileNotFoundError:
-        raise StoreError(
-            f"{there.where}: the bucket does not exist; check its name, or create it"
-        ) from None
-    return {path.removeprefix(f"{root}/"): info["size"] for path, info in found.items()}
 
 
 def _list_dataset(there: Remote) -> dict[str, int]:
@@ -206,13 +183,14 @@ def pull(store: StoreLike, output: Path | str, *, overwrite: bool = False) -> St
         new_folder(output, overwrite=overwrite, marker=fmt.CHECKSUMS, allow_missing=True) as final,
     ):
         _prepare(folder, location.read(fmt.CHECKSUMS))
+        files = read_files(location)
         try:
-            _fetch(location, folder)
+            _fetch(location, folder, files)
         except StoreError:
             if location.is_local:  # reading the source again costs little
                 shutil.rmtree(folder, ignore_errors=True)
             raise
-        for name in (*read_checksums(location), fmt.CHECKSUMS):
+        for name in (*files, fmt.CHECKSUMS):
             make_read_only(folder / name)
         lock.unlink(missing_ok=True)  # before the store is there, so that a kill leaves no file
         final.rmdir()
@@ -225,7 +203,7 @@ def _prepare(folder: Path, listed: bytes) -> None:
 
     The folder is kept if its list of checksums equals `listed`.
     """
-    names = {fmt.CHECKSUMS, fmt.LOG}
+    names = {fmt.CHECKSUMS, fmt.LOG, fmt.PARQUET}
     with contextlib.suppress(StoreError):
         names |= read_checksums(Folder(folder)).keys()
     is_ours = is_resumable(folder, fmt.CHECKSUMS, names.__contains__)
@@ -236,9 +214,9 @@ def _prepare(folder: Path, listed: bytes) -> None:
         write_bytes(new / fmt.CHECKSUMS, listed)
 
 
-def _fetch(location: Location, folder: Path) -> None:
-    """Fetch the files that are missing or damaged."""
-    wrong = list(compare_files(Folder(folder)))
+def _fetch(location: Location, folder: Path, files: Mapping[str, str]) -> None:
+    """Fetch the files that are missing or damaged; `files` has the SHA-256 of each."""
+    wrong = list(compare_files(Folder(folder), files))
     for name in wrong:
         (folder / name).unlink(missing_ok=True)
     try:
@@ -249,7 +227,7 @@ def _fetch(location: Location, folder: Path) -> None:
             f"lacks files that {fmt.CHECKSUMS} lists; to see which, run: obygaze stores verify "
             f"{location.where}",
         ) from None
-    damaged = list(compare_files(Folder(folder)))
+    damaged = list(compare_files(Folder(folder), files))
     if damaged:
         raise StoreError(
             f"{location.join(damaged[0])} does not match its checksum; tell the owner of the store "

@@ -21,7 +21,7 @@ from obygaze_features.store import format as fmt
 from obygaze_features.store.combine import NO_SOURCE, Plan, write_plan
 from obygaze_features.store.files import Location, sha256_at
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
-from obygaze_features.store.metadata import DamagedFile, read_checksums
+from obygaze_features.store.metadata import DamagedFile, read_checksums, read_files
 from obygaze_features.store.rows import Rows, group_places
 from obygaze_features.store.shards import ShardLayout
 from obygaze_features.store.store import Store, StoreLike, location_of, open_store
@@ -50,7 +50,10 @@ def verify(store: StoreLike) -> list[Damage]:
     if isinstance(store, Store):
         store = store.location.address
     location = location_of(store)
-    reasons = compare_files(location)
+    try:
+        reasons = compare_files(location, read_files(location))
+    except DamagedFile as problem:
+        reasons = {problem.file: problem.reason}
     rows: list[Damage] = []
     try:
         opened = Store(location)
@@ -58,23 +61,19 @@ def verify(store: StoreLike) -> list[Damage]:
             reasons = compare_list(opened) | reasons
         rows = [*_check_records(opened), *_check_shards(opened, reasons)]
     except StoreError as problem:
-        is_damage = reasons or isinstance(problem, DamagedFile)
-        if not is_damage or reasons.get(fmt.CHECKSUMS) == _MISSING:
+        if not reasons and isinstance(problem, DamagedFile):
+            reasons = {problem.file: problem.reason}
+        elif not reasons or reasons.get(fmt.CHECKSUMS) == _MISSING:
             raise
-        reasons = {getattr(problem, "file", "zarr.json"): problem.reason} | reasons
     named = {entry.file for entry in rows}
     return [Damage(name, (), why) for name, why in reasons.items() if name not in named] + rows
 
 
-def compare_files(location: Location) -> dict[str, str]:
-    """Return the damage to files that a store's list of checksums names, by file."""
+def compare_files(location: Location, files: Mapping[str, str]) -> dict[str, str]:
+    """Return the damage to files by name; `files` has their SHA-256."""
     reasons = {}
-    try:
-        checksums = read_checksums(location)
-    except DamagedFile as problem:
-        return {problem.file: problem.reason}
-    for name in progress(checksums, "Verifying", unit="file"):
-        reason = compare_file(location, name, checksums[name])
+    for name in progress(files, "Verifying", unit="file"):
+        reason = compare_file(location, name, files[name])
         if reason:
             reasons[name] = reason
     return reasons
@@ -157,11 +156,11 @@ def _ids(store: Store, rows: Iterable[int]) -> tuple[str, ...]:
 def compare_list(store: Store) -> dict[str, str]:
     """Return what is wrong with the list of a final store's files, by file name.
 
-    The probe, the coordinates, the Parquet file and an older store's second card are optional.
+    The probe, the coordinates and an older store's second card are optional.
     """
     names = {"zarr.json", fmt.ITEMS, fmt.ROWS, fmt.CARD, f"{fmt.IDS}/c/0/0", f"{fmt.STATUS}/c/0"}
     names |= {f"{name}/zarr.json" for name in (*store.arrays, fmt.IDS, fmt.STATUS)}
-    optional = {fmt.PARQUET, "croissant.json", f"{fmt.PROBE}/zarr.json"}
+    optional = {"croissant.json", f"{fmt.PROBE}/zarr.json"}
     for name in fmt.COORDINATES:
         optional |= {f"{name}/zarr.json", f"{name}/c/0"}
 

@@ -437,14 +437,14 @@ def write_arrays(
 
 
 def write_checksums(folder: Path, computed: Mapping[str, str]) -> None:
-    """Write the SHA-256 of every file except the log, which may grow, to ``checksums.json``.
+    """Write the SHA-256 of the files to ``checksums.json``, except the log and the Parquet file.
 
     `computed` holds the checksums that are already known, by file name.
     """
     checksums = dict(computed)
     for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
-        if path.is_file() and name not in (fmt.LOG, fmt.CHECKSUMS, *checksums):
+        if path.is_file() and name not in (fmt.LOG, fmt.CHECKSUMS, fmt.PARQUET, *checksums):
             checksums[name] = sha256_of(path)
     write_text(folder / fmt.CHECKSUMS, to_json(dict(sorted(checksums.items()))))
 

@@ -18,7 +18,7 @@ from obygaze_features.common.cli import (
     overwrite_option,
     show,
 )
-from obygaze_features.common.files import require_folder_name, write_files
+from obygaze_features.common.files import write_files
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import echo_warnings, path_option
 
@@ -123,8 +123,6 @@ def moments(
 
     if frames and frames.resolve() == output.resolve():
         raise UsageError("-o and --frames must be different files")
-    if elan:
-        require_folder_name(elan)
 
     opened = of.open_store(store)
     if (model / HEADER).is_file():

@@ -12,7 +12,6 @@ from msgspec import to_builtins
 import obygaze_models as om
 from obygaze_features.common.cli import (
     PATH,
-    HeadedGroup,
     echo,
     echo_json,
     exit_if,
@@ -29,7 +28,7 @@ from obygaze_models.commands.explain import explain, moments
 from obygaze_models.commands.predict import evaluate, predict, train
 
 
-@click.group(cls=HeadedGroup, daily=["example", "run", "compare", "list", "train", "predict"])
+@click.group()
 def models() -> None:
     """Train and evaluate models on stores, on a CPU.
 

@@ -64,7 +64,7 @@ class Sources:
             shared.intersection_update(store.items.extra)
         taken = items.take(list(map(items.row, self.ids)))
         extra = {name: taken.extra[name] for name in sorted(shared)}
-        return replace(taken, extra=extra, check=False)
+        return replace(taken, extra=extra)
 
     def done_ids(self, ids: Sequence[str] | None = None) -> list[str]:
         """Return the clips among `ids` (default: all) whose features all stores have."""

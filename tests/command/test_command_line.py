@@ -20,8 +20,6 @@ from obygaze_features.common.cli import RootGroup, echo
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_models.experiments.experiment import Experiment
 from tests.kit.commands import contexts
-from tests.kit.files import refused
-from tests.kit.timelines import worked
 
 ROOT = Path(__file__).parents[2]
 Obygaze = Callable[..., Result]
@@ -140,23 +138,6 @@ def test_a_locale_without_accents_is_named(tmp_path: Path) -> None:
 def test_a_command_ends_with_its_code_and_one_line(name: str) -> None:
     result = CliRunner().invoke(root, ["end", name])
     assert (result.exit_code, result.stderr) == ENDS[name][1:]
-
-
-def test_no_folder_is_named_like_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obygaze: Obygaze
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    worked().save(Path("timelines"))
-    obygaze("annotations", "project", "timelines", "--grid", "60", "-o", "manifest")
-    Path("films").mkdir()
-    for command in (
-        "annotations export timelines -o out.eaf",
-        "annotations project timelines --grid 60 -o out.csv",
-        "features extract manifest --videos films --backbone tiny-xclip -o out.zip",
-        "models moments mil store.zarr -o moments.csv --elan out.csv",
-    ):
-        refused(obygaze(*command.split()), "Error: out.", " folder", "; call it out\n", code=2)
-        assert not list(tmp_path.glob("out*"))
 
 
 def test_every_command_prints_through_one_function(capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,7 +69,6 @@ WORKS = (
     "stores pull part.zip -o again.zarr",
     "stores set again.zarr --licence MIT",
     "stores verify again.zarr",
-    "stores export again.zarr -o again.h5",
     "annotations agreement lab/minutes -o agreement",
     "models run lab/level.toml -o runs/level",
     "models run lab/level.toml -o runs/level --overwrite",

@@ -58,7 +58,6 @@ def test_manifests_and_stores_need_no_extra(world: World, tmp_path: Path) -> Non
         f"stores subset {world.store} --film tt0 -o {subset}",
         f"stores finalise {subset}",
         f"stores push {subset} {subset}.zip",
-        f"stores export {subset} -o {subset}.h5",
         "doctor",
         "features backbones",
     ]

@@ -5,9 +5,8 @@ from functools import partial
 
 import pytest
 
-from obygaze_features.errors import ObygazeError
-from obygaze_features.store.transfer import pull
-from obygaze_models.experiments.run import run_experiment
+import obygaze_features as of
+import obygaze_models as om
 from tests.kit.files import write
 
 
@@ -41,7 +40,7 @@ def try_beside(stranger, path, act):
     try:
         act()
         message = ""
-    except ObygazeError as problem:
+    except of.ObygazeError as problem:
         message = str(problem)
     kinds = path.is_symlink(), (path / "thesis.docx" if path.is_dir() else path).read_text()
     assert kinds == (stranger is make_link, "precious\n")
@@ -53,7 +52,7 @@ def try_beside(stranger, path, act):
 @pytest.mark.parametrize("name", [".x.zarr.pulling", ".x.zarr.pulling.lock"])
 def test_a_pull_names_a_foreign_file(name, stranger, final_store, tmp_path):
     path = tmp_path / "here" / name
-    message = try_beside(stranger, path, partial(pull, final_store, path.with_name("x.zarr")))
+    message = try_beside(stranger, path, partial(of.pull, final_store, path.with_name("x.zarr")))
     assert str(path) in message
 
 
@@ -62,6 +61,6 @@ def test_a_pull_names_a_foreign_file(name, stranger, final_store, tmp_path):
 @pytest.mark.parametrize("stranger", STRANGERS)
 def test_a_run_names_a_foreign_folder(stranger, overwrite, experiment, tmp_path):
     path = tmp_path / "here" / "run.partial"
-    run = partial(run_experiment, experiment, path.with_suffix(""), overwrite=overwrite)
+    run = partial(om.run_experiment, experiment, path.with_suffix(""), overwrite=overwrite)
     message = try_beside(stranger, path, run)
     assert message.startswith(f"{path} ")

@@ -16,12 +16,8 @@ import numpy as np
 import pytest
 import zarr
 
+import obygaze_features as of
 from obygaze_features.errors import StoreError
-from obygaze_features.store import open_store
-from obygaze_features.store.finalise import finalise
-from obygaze_features.store.transfer import pack, pull
-from obygaze_features.store.verify import repair, verify
-from obygaze_features.store.writer import append_to_log
 from tests.kit.store import a_store, files_of
 
 SHARD = "native/c/0/0"
@@ -30,11 +26,11 @@ Spoil = Callable[[Path], None]
 
 @pytest.fixture
 def archive(final_store, tmp_path):
-    return pack(final_store, tmp_path / "toy.zip")["path"]
+    return of.pack(final_store, tmp_path / "toy.zip")["path"]
 
 
 def test_archives_are_reproducible_and_readable_by_zip_tools(archive, final_store, tmp_path):
-    store = open_store(final_store)
+    store = of.open_store(final_store)
     with zarr.storage.ZipStore(archive, mode="r") as opened:
         group = zarr.open_group(opened, mode="r")
         np.testing.assert_array_equal(group["native"][:], store.read("native", missing="nan"))
@@ -47,7 +43,7 @@ def test_archives_are_reproducible_and_readable_by_zip_tools(archive, final_stor
             assert info.external_attr >> 16 == stat.S_IFREG | 0o444
     more = Path(shutil.copytree(final_store, tmp_path / "toy.zarr"))
     (more / ".DS_Store").write_text("x")
-    pack(more, tmp_path / "more.zip")
+    of.pack(more, tmp_path / "more.zip")
     assert (tmp_path / "more.zip").read_bytes() == archive.read_bytes()
 
 
@@ -99,31 +95,27 @@ STRANGE = {
 @pytest.mark.parametrize("spoil", STRANGE.values(), ids=STRANGE)
 def test_only_files_of_the_store_are_unpacked(spoil, archive, final_store, tmp_path):
     spoil(archive)
-    again = pull(archive, tmp_path / "here/again.zarr").path
+    again = of.pull(archive, tmp_path / "here/again.zarr").path
     assert files_of(again) == files_of(final_store)
     assert {path.name for path in tmp_path.rglob("*") if "evil" in path.name} == set()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "toy.zip"]
 
 
 HOSTILE = {
-    "twice": (add(SHARD), "does not match its checksum"),
-    "compressed": (lambda archive: write_zip(archive, read_zip(archive), zipfile.ZIP_DEFLATED),
-                   "zarr.json does not match its checksum .*, or is compressed"),
-    "cut": (lambda archive: os.truncate(archive, archive.stat().st_size - 9),
-            "is not a zip file, or is cut short"),
-    "other shard": (replace(SHARD, lambda data: data[:-1] + b"?"),
-                    f"{SHARD} does not match its checksum"),
-    "lost file": (replace("rows.csv", lambda data: None),
-                  "lacks files that checksums.json lists"),
-}  # fmt: skip
+    "does not match its checksum": add(SHARD),
+    "or is compressed": lambda archive: write_zip(archive, read_zip(archive), zipfile.ZIP_DEFLATED),
+    "or is cut short": lambda archive: os.truncate(archive, archive.stat().st_size - 9),
+    f"{SHARD} does not match": replace(SHARD, lambda data: data[:-1] + b"?"),
+    "lacks files that checksums.json lists": replace("rows.csv", lambda data: None),
+}
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-@pytest.mark.parametrize(("spoil", "fact"), HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize(("fact", "spoil"), HOSTILE.items(), ids=HOSTILE)
 def test_hostile_archives_are_refused_and_leave_nothing(spoil, fact, archive, tmp_path):
     spoil(archive)
     with pytest.raises(StoreError, match=rf"toy\.zip.*({fact})") as problem:
-        pull(archive, tmp_path / "again.zarr")
+        of.pull(archive, tmp_path / "again.zarr")
     assert "pulling" not in str(problem.value)  # and no temporary folder
     assert "\n" not in str(problem.value)
     assert [path.name for path in tmp_path.iterdir()] == ["toy.zip"]
@@ -146,9 +138,9 @@ def edit_list(store: Path, name: str, digest: str | None) -> None:
 def refused(fact: str, store: Path, *ways: str) -> None:
     output = store.parent / "output"
     calls = {
-        "pack": lambda: pack(store, output / "toy.zip"),
-        "pull": lambda: pull(store, output / "toy.zarr"),
-        "unpack": lambda: pull(
+        "pack": lambda: of.pack(store, output / "toy.zip"),
+        "pull": lambda: of.pull(store, output / "toy.zarr"),
+        "unpack": lambda: of.pull(
             write_zip(store.parent / "toy.zip", files_of(store)), output / "toy.zarr"
         ),
     }
@@ -160,21 +152,19 @@ def refused(fact: str, store: Path, *ways: str) -> None:
         assert {path.name for path in output.glob("*")} <= {".toy.zarr.pulling"}, way
 
 
-@pytest.mark.parametrize(
-    "name", ["native/c/0/0", "rows.csv", "README.md", "status/c/0", "ids/zarr.json"]
-)
+@pytest.mark.parametrize("name", ["native/c/0/0", "rows.csv", "ids/zarr.json"])
 def test_an_unlisted_file_is_refused(name, store):
     edit_list(store, name, None)
-    [entry] = verify(store)
+    [entry] = of.verify(store)
     assert entry.file == name
     assert repr(name) in entry.why
     refused(f"see '{name}'", store, "pack")
     (store / name).unlink()
-    assert [entry.file for entry in verify(store)].count(name) == 1
+    assert [entry.file for entry in of.verify(store)].count(name) == 1
     refused(f"see '{name}'|it is missing", store, "unpack", "pull")
 
 
-INSIDE = ("evil", "native/c/1/0", "native/evil", "probe/evil")
+INSIDE = ("native/c/1/0", "probe/evil")
 ELSEWHERE = ("../secret", "/tmp/secret", "a/../../secret", ".hidden", "a\\b", "a\0b", "")
 
 
@@ -186,7 +176,7 @@ def test_a_listed_but_missing_file_is_refused(name, store, tmp_path):
         (store / name).parent.mkdir(parents=True, exist_ok=True)
         (store / name).write_bytes(b"x")
         refused(f"see '{name}'", store, "unpack")
-    [reason] = [entry.why for entry in verify(store) if entry.file == name]
+    [reason] = [entry.why for entry in of.verify(store) if entry.file == name]
     listed = "checksums.json does not list exactly this store's files"
     assert (listed if name in INSIDE else "a store cannot have a file with this name") in reason
     fact = "a store cannot have a file with this name|does not list exactly this store's files"
@@ -199,18 +189,17 @@ def test_a_link_instead_of_the_log_is_not_followed(store, tmp_path):
     (store / "log.jsonl").unlink()
     (store / "log.jsonl").symlink_to(tmp_path / "secret")
     for send in (
-        lambda: pack(store, tmp_path / "toy.zip"),
-        lambda: pull(store, tmp_path / "copy.zarr"),
+        lambda: of.pack(store, tmp_path / "toy.zip"),
+        lambda: of.pull(store, tmp_path / "copy.zarr"),
     ):
         with pytest.raises(StoreError, match=r"log\.jsonl .*is a link"):
             send()
-    repair(store, reopen=True)  # which begins a log of its own
+    of.repair(store, reopen=True)  # which begins a log of its own
     assert not (store / "log.jsonl").is_symlink()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["secret", "toy.zarr"]
     unfinished = a_store(tmp_path / "open.zarr")
     (unfinished / "log.jsonl").unlink()
     (unfinished / "log.jsonl").symlink_to(tmp_path / "secret")
-    for write in (lambda: finalise(unfinished), lambda: append_to_log(unfinished, "extracted")):
-        with pytest.raises(StoreError, match=r"log\.jsonl is a link"):
-            write()
+    with pytest.raises(StoreError, match=r"log\.jsonl is a link"):
+        of.finalise(unfinished)
     assert (tmp_path / "secret").read_text() == "key"

@@ -1,13 +1,11 @@
-"""Imports of DataFrames, arrays in memory, Parquet and safetensors."""
+"""Imports of DataFrames, arrays in memory, and Parquet."""
 
 import numpy as np
 import pandas as pd
 import pytest
-from safetensors.numpy import save_file
 
 import obygaze_features as of
 from obygaze_features.errors import StoreError, UsageError
-from obygaze_features.store import sources
 from tests.kit.store import numbers, plain_manifest
 
 pytestmark = pytest.mark.filterwarnings("ignore::obygaze_features.store.imports.FailedRows")
@@ -42,7 +40,7 @@ def test_a_frame_or_an_array_in_memory_becomes_a_store(tmp_path):
     check(bring(FRAME.reset_index(), tmp_path), columns=NAMES)
     check(bring(FRAME.set_axis(range(D), axis=1).assign(film="x"), tmp_path))
     check(bring(ROWS[ORDER], tmp_path, ids=IDS))
-    check(bring(ROWS[ORDER], tmp_path, ids=FRAME.index, columns=NAMES), columns=NAMES)
+    check(bring(ROWS[ORDER], tmp_path, ids=FRAME.index))
     cubes = ROWS.reshape(N, 2, 3)
     store = bring({"native": FRAME, "frames": cubes[ORDER]}, tmp_path, ids=IDS)
     np.testing.assert_array_equal(store.read("frames", IDS), cubes[ORDER])
@@ -66,58 +64,36 @@ def test_parquet_has_a_list_or_a_column_per_feature(tmp_path, index):
     np.testing.assert_array_equal(again.read("wide", IDS), WIDE[ORDER])
 
 
-def test_safetensors_have_a_tensor_per_array_or_per_id(tmp_path):
-    path = tmp_path / "x.safetensors"
-    save_file({"native": ROWS[ORDER], "half": ROWS[ORDER].astype("float16")}, path)
-    store = bring(path, tmp_path, ids=IDS)
-    check(store)
-    check(store, ROWS.astype("float16"), "half")
-    # As a network returns them, one at a time.
-    save_file({name: ROWS[[row]] for name, row in zip(IDS, ORDER, strict=True)}, path)
-    check(bring(path, tmp_path))
-    check(bring({"max": path}, tmp_path), array="max")
-    tensors = {"tt000": ROWS[0], "tt001": ROWS[1][:2], "tt002": ROWS[2].astype("float64")}
-    save_file(tensors, path)
-    failures = bring(path, tmp_path).failures
-    assert "(2,)" in failures["tt001"]
-    assert "float64" in failures["tt002"]
-
-
-def parquet(**columns):
-    def write(path):
-        pd.DataFrame(columns).to_parquet(path.with_suffix(".parquet"))
-        return path.with_suffix(".parquet")
-
-    return write
-
-
-def text(suffix):
-    def write(path):
-        path.with_suffix(suffix).write_text("no")
-        return path.with_suffix(suffix)
-
-    return write
-
-
-@pytest.mark.parametrize(("write", "ids", "fact"), [
-    (lambda _: ROWS, None, r"native has no ids; pass .*ids="),
-    (lambda _: ROWS, IDS, r"native needs 2 or more axes .*ids: 39; shape: \(40, 6\)"),
-    (lambda _: FRAME["a"], IDS, r"2 or more axes .*shape: \(39,\)"),
-    (lambda _: FRAME.astype(str), None, r"2 or more axes .*shape: \(39, 0\)"),
-    (lambda _: FRAME.set_axis(["x"] * 39), None, "has several rows for 'x'"),
-    (lambda _: FRAME.reset_index(drop=True), None, "its id has no row"),
-    (lambda _: FRAME.astype(complex), None, "got complex128"),
-    (parquet(id=["tt000", "tt001"], x=[[1.0, 2.0], [1.0]]), None, "x.parquet .*same shape"),
-    (parquet(id=["tt000", "tt001"], x=[[1.0, 2.0], None]), None, "x.parquet .*same shape"),
-    (parquet(id=["tt000"], x=["word"]), None, r"x.parquet needs 2 or more axes"),
-    (parquet(id=["tt000"], x=[[1.0] * 21]), None, r"x.parquet .*it has 22 values; save them as"),
-    (text(".parquet"), None, "x.parquet cannot be read"),
-    (text(".safetensors"), None, "x.safetensors cannot be read"),
-    (text(".pkl"), IDS, "x.pkl: import .npy, .parquet, .safetensors"),
-])  # fmt: skip
-def test_what_cannot_be_read_says_what_to_do(tmp_path, monkeypatch, write, ids, fact):
-    pytest.importorskip("pyarrow")
-    monkeypatch.setattr(sources, "MAX_VALUES", 21)
+@pytest.mark.parametrize(
+    ("source", "ids", "fact"),
+    [
+        (ROWS, None, r"native has no ids; pass .*ids="),
+        (ROWS, IDS, r"native needs 2 or more axes .*ids: 39; shape: \(40, 6\)"),
+        (FRAME["a"], IDS, r"2 or more axes .*shape: \(39,\)"),
+        (FRAME.astype(str), None, r"2 or more axes .*shape: \(39, 0\)"),
+        (FRAME.set_axis(["x"] * 39), None, "has several rows for 'x'"),
+        (FRAME.reset_index(drop=True), None, "its id has no row"),
+        (FRAME.astype(complex), None, "got complex128"),
+        ("x.pkl", IDS, "x.pkl: import .npy, .parquet"),
+    ],
+)
+def test_what_cannot_be_read_says_what_to_do(tmp_path, source, ids, fact):
     with pytest.raises((StoreError, UsageError), match=fact):
-        bring(write(tmp_path / "x"), tmp_path, ids=ids)
+        bring(source, tmp_path, ids=ids)
     assert not (tmp_path / "made.zarr").exists()
+
+
+@pytest.mark.parametrize(
+    ("columns", "fact"),
+    [
+        ({"id": ["tt000", "tt001"], "x": [[1.0, 2.0], [1.0]]}, "same shape"),
+        ({"id": ["tt000", "tt001"], "x": [[1.0, 2.0], None]}, "same shape"),
+        ({"id": ["tt000"], "x": [[1.0] * 21]}, "it has 22 values; save them as"),
+    ],
+)
+def test_parquet_has_rows_of_one_length(tmp_path, monkeypatch, columns, fact):
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr("obygaze_features.store.sources.MAX_VALUES", 21)
+    pd.DataFrame(columns).to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(StoreError, match=rf"x\.parquet .*{fact}"):
+        bring(tmp_path / "x.parquet", tmp_path)

@@ -36,7 +36,7 @@ from tests.golden.workspace import copy_data, draw_photos
 from tests.kit.films import write_sound
 from tests.kit.models import write_checkpoint
 from tests.kit.run import to_toml
-from tests.kit.store import files_of
+from tests.kit.store import files_of, write_hdf5
 
 Files = dict[str, bytes]
 
@@ -350,7 +350,7 @@ def sha256(data: bytes) -> str:
 
 STORE = (
     "stores info {x}", "stores verify {x}", "stores diff {x} {data}/final.zarr",
-    "stores export {x} -o {out}/x.h5", "stores subset {x} --film tt0000002 -o {out}/x.zarr",
+    "stores subset {x} --film tt0000002 -o {out}/x.zarr",
     "stores search {x} --text mirror",
 )  # fmt: skip
 SENSES = " ".join(f"{{data}}/senses/{name}.zarr" for name in ALONE)
@@ -480,10 +480,10 @@ def make_data(folder: Path) -> Path:
     for command in (
         "models run {data}/golden.toml -o {data}/run",
         "annotations export {data}/timelines -o {data}/elan",
-        "stores export {data}/final.zarr -o {data}/theirs.h5",
     ):
         with patch.object(running, "publish_folder", keep_and_publish):
             run_obygaze(*command.format(data=data).split(), code=0)
+    write_hdf5(data / "final.zarr", data / "theirs.h5")
     write_subtitles(data)
     draw_photos(data)
     run_obygaze("manifests", "import", "csv", data / "images.csv", "-o", data / "photos", code=0)

@@ -23,7 +23,7 @@ STORES = {"pictures": "stores/efficientnet-lite0.zarr", "words": "mobygaze/words
 
 
 def offer_store(folder: Path, name: str) -> dict[str, dict[str, object]]:
-    """Write a store's expected values, and the store as a zip file and HDF5.
+    """Write a store's expected values, and the store as a zip file.
 
     Return each array's type, shape and digest, for readers without NumPy.
     """
@@ -39,7 +39,6 @@ def offer_store(folder: Path, name: str) -> dict[str, dict[str, object]]:
         digests[array] = {"dtype": values.dtype.name, "shape": values.shape, "sha256": digest}
     (expected / "ids.json").write_text(json.dumps(ids))
     of.pack(store, folder / "stores" / f"{name}.zip")
-    of.export(store, folder / f"{name}.h5")
     return digests
 
 

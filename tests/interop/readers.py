@@ -107,16 +107,6 @@ def read_datasets(folder: Path, _: str) -> Iterator[Pair]:
                 yield f"{name}: {array}", same(values, expected)
 
 
-def read_hdf5(folder: Path, _: str) -> Iterator[Pair]:
-    """Read the HDF5 export with h5py."""
-    import h5py
-
-    for name in STORES:
-        with h5py.File(folder / f"{name}.h5") as file:
-            for array, expected in expected_arrays(folder, name):
-                yield f"{name}.h5/{array}", same(file[array][:], expected)
-
-
 def compare_table(folder: Path, label: str, rows: list[list[object]]) -> Iterator[Pair]:
     """Compare the predictions of a run, with numbers identical to the last bit."""
     _, *expected = json.loads((folder / "expected" / "predictions.json").read_text())
@@ -221,7 +211,6 @@ READERS: dict[str, Callable[[Path, str], Iterator[Pair]]] = {
     "tensorstore": read_tensorstore,
     "xarray and dask": read_xarray,
     "datasets": read_datasets,
-    "h5py": read_hdf5,
     "pandas": read_pandas,
     "polars": read_polars,
     "duckdb": read_duckdb,

@@ -1,4 +1,4 @@
-"""Servers on loopback: file servers that misbehave on demand, S3, and proxies."""
+"""File servers on loopback that misbehave on demand, also for clients of S3."""
 
 import contextlib
 import os
@@ -166,29 +166,3 @@ def s3_at(url: str) -> Iterator[None]:
         s3fs.S3FileSystem.clear_instance_cache()
         yield
     s3fs.S3FileSystem.clear_instance_cache()
-
-
-@contextlib.contextmanager
-def bucket(name: str) -> Iterator[Callable[[str, Path], None]]:
-    """Serve S3 with one bucket, at the address in the environment.
-
-    Yield a function that uploads a folder under a key.
-    """
-    import boto3  # type: ignore[import-untyped]
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    with s3_at(f"http://{host}:{port}"), contextlib.closing(boto3.client("s3")) as client:
-        client.create_bucket(Bucket=name)
-
-        def put(key: str, folder: Path) -> None:
-            for file in folder.rglob("*"):
-                if file.is_file():
-                    client.upload_file(str(file), name, f"{key}/{file.relative_to(folder)}")
-
-        try:
-            yield put
-        finally:
-            server.stop()

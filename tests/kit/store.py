@@ -1,5 +1,6 @@
-"""Small feature stores of made-up numbers, open, final and compressed."""
+"""Small feature stores of made-up numbers, open and final."""
 
+import csv
 import os
 import pickle
 import shutil
@@ -10,9 +11,8 @@ from typing import Any
 
 import numpy as np
 import zarr
-from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 
-from obygaze_features.common.tables import format_table
+import obygaze_features as of
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import (
     ArraySpec,
@@ -25,13 +25,10 @@ from obygaze_features.store import (
     open_store,
 )
 from obygaze_features.store import format as fmt
-from obygaze_features.store.diff import diff
-from obygaze_features.store.finalise import _consolidate, finalise
-from obygaze_features.store.writer import write_checksums
 
 ARRAYS = (
     ArraySpec("native", (5,), "float32", "five numbers"),
-    ArraySpec("frames", (2, 3), "float16", "two frames of three numbers"),
+    ArraySpec("frames", (2, 3), "float16", "two frames of three numbers", padded=True),
     ArraySpec("frame_index", (2,), "int32", "numbers of the frames"),
 )
 RECIPE = Recipe(
@@ -44,14 +41,14 @@ RECIPE = Recipe(
 BLOCK_ROWS = 4
 FAILED = 6
 """The row that fails in every toy store that has it."""
-STATES = ("open", "final", "compressed")
+STATES = ("open", "final")
 
 
-def a_manifest(n: int = 18, film: str = "tt1", **fields: Any) -> Manifest:
+def a_manifest(n: int = 18, film: str = "tt1") -> Manifest:
     items = [Item(f"{film}-{row:03}", film=film, media=f"{film}_{row}.mp4") for row in range(n)]
     extra = {"note": [f"note, {row}" for row in range(n)]}
-    about: dict[str, Any] = {"licence": "CC0-1.0", "citation": "Somebody (2026). Made-up clips."}
-    return Manifest("made-up", Items.of(items, extra), **{**about, **fields})
+    citation = "Somebody (2026). Made-up clips."
+    return Manifest("made-up", Items.of(items, extra), licence="CC0-1.0", citation=citation)
 
 
 def a_row(row: int, film: str = "tt1") -> Done | Failed:
@@ -59,9 +56,11 @@ def a_row(row: int, film: str = "tt1") -> Done | Failed:
     if row == FAILED:
         return Failed(Status.UNREADABLE, 'cannot be decoded: "moov", not found', "cd" * 32)
     random = np.random.default_rng([row, *film.encode()])
+    frames = random.normal(size=(2, 3))
+    frames[2 - row % 2 :] = np.nan  # every other row has one frame
     values = {
         "native": random.normal(size=5),
-        "frames": random.normal(size=(2, 3)),
+        "frames": frames,
         "frame_index": random.integers(0, 3000, 2),
     }
     return Done(values, f"{row:064x}")
@@ -125,12 +124,6 @@ def contents(path: Path) -> dict[str, bytes]:
     return {name: data for name, data in files_of(path).items() if name != "log.jsonl"}
 
 
-def age(path: Path, seconds: float = 3600) -> None:
-    """Make a file look unchanged for an hour."""
-    then = path.stat().st_mtime - seconds
-    os.utime(path, (then, then))
-
-
 def flip_bit(file: Path, offset: int, bit: int = 0) -> None:
     content = bytearray(file.read_bytes())
     content[offset] ^= 1 << bit
@@ -182,53 +175,37 @@ def final_state(
     attributes = store.attributes | {"state": "final"}
     group = zarr.create_group(path, attributes={fmt.ATTRIBUTES: attributes})
     for spec in store.specs:
-        layout = fmt.array_layout(spec, len(store), shard_rows, chunk_rows)
-        if compress:
-            layout = compressed(layout)
+        layout = fmt.array_layout(spec, len(store), shard_rows, chunk_rows, compressed=compress)
         group.create_array(**layout)[:] = store.read(spec.name, missing="nan")
     ids = np.array(store.ids, np.bytes_).view(np.uint8).reshape(len(store), -1)
     group.create_array(**fmt.small_layout(fmt.IDS, ids.shape))[:] = ids
     group.create_array(**fmt.small_layout(fmt.STATUS, (len(store),)))[:] = store.status
     (path / fmt.ITEMS).write_bytes((source / fmt.ITEMS).read_bytes())
-    columns = {
-        "id": store.ids,
-        "status": [str(code) for code in store.status.tolist()],
-        "source": store.rows_table["source"],
-        "reason": [store.failures.get(item_id, "") for item_id in store.ids],
-    }
-    (path / fmt.ROWS).write_text(format_table(columns), encoding="utf-8")
+    with (path / fmt.ROWS).open("w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["id", "status", "source", "reason"])
+        columns = store.rows_table["source"], store.rows_table["reason"]
+        table.writerows(zip(store.ids, store.status.tolist(), *columns, strict=True))
     return path
 
 
-def compressed(layout: dict[str, Any]) -> dict[str, Any]:
-    """Return the layout of an array with compressed chunks, as versions up to 0.3 wrote it."""
-    codecs = (BytesCodec(endian="little"), ZstdCodec(level=3), Crc32cCodec())
-    return layout | {"serializer": replace(layout["serializer"], codecs=codecs)}
-
-
-def compress(path: Path) -> None:
-    """Compress the chunks of a final store."""
-    store = open_store(path)
-    group = zarr.open_group(path, mode="r+", use_consolidated=False)
-    for spec in store.specs:
-        values = store.read(spec.name, missing="nan")
-        layout = fmt.array_layout(
-            spec, len(store), *fmt.final_rows(spec, len(store)), beside=store.specs
-        )
-        group.create_array(**compressed(layout), overwrite=True)[:] = values
-    _consolidate(path)
-    write_checksums(path, {})
-
-
 def in_all_states(folder: Path, values: Mapping[str, np.ndarray], **options: Any) -> Path:
-    """Write ``open.zarr``, and the same store as ``final.zarr`` and ``compressed.zarr``."""
-    open_state(folder / "open.zarr", values, **options)
-    for state in STATES[1:]:
-        path = shutil.copytree(folder / "open.zarr", folder / f"{state}.zarr")
-        finalise(path, allow_incomplete=True)
-        if state == "compressed":
-            compress(path)
+    """Write ``open.zarr``, and the same store as ``final.zarr``."""
+    source = open_state(folder / "open.zarr", values, **options)
+    final = shutil.copytree(source, folder / "final.zarr")
+    of.finalise(final, allow_incomplete=True)
     return folder
+
+
+def write_hdf5(store: Path, output: Path) -> None:
+    """Write the rows of a store that are done, as other programs do."""
+    import h5py
+
+    opened = open_store(store)
+    with h5py.File(output, "w") as file:
+        file["ids"] = opened.done_ids()
+        for name in opened.arrays:
+            file.create_dataset(name, data=opened.read(name, missing="drop"), fletcher32=True)
 
 
 def assert_alike(there: Store, here: Store) -> None:
@@ -239,7 +216,7 @@ def assert_alike(there: Store, here: Store) -> None:
     for name in here.arrays:
         rows = here.read(name, missing="nan")
         np.testing.assert_array_equal(there.read(name, missing="nan"), rows)
-    assert diff(there, here)["identical"]
+    assert of.diff(there, here)["identical"]
     assert pickle.loads(pickle.dumps(there)).ids == here.ids
 
 

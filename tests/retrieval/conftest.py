@@ -11,13 +11,11 @@ import pytest
 import obygaze_features as of
 from obygaze_features.manifests import Item, Items
 from obygaze_features.store import ArraySpec, Done, Failed, Recipe, Status, Store, StoreWriter
-from tests.kit.store import fill
+from tests.kit.store import RECIPE, fill
 
 WIDTH = 32
 FRAMES = 4
-TOY: Mapping[str, Any] = {
-    "name": "toy", "family": "toy", "revision": None, "weights_sha256": "ab" * 32, "config": {},
-}  # fmt: skip
+TOY: Mapping[str, Any] = {**RECIPE.backbone, "family": "toy", "config": {}}
 ARRAYS = (
     ArraySpec("native", (WIDTH,), "float32", "a vector"),
     ArraySpec("frames", (FRAMES, WIDTH), "float16", "a vector a frame", padded=True),

@@ -1,9 +1,6 @@
 """`of.search` and `obygaze stores search`, against NumPy and transformers."""
 
-import base64
-import html
 import json
-import re
 
 import numpy as np
 import pytest
@@ -12,18 +9,14 @@ import transformers
 from PIL import Image
 
 import obygaze_features as of
-from obygaze_features.common.formatting import format_time
 from obygaze_features.errors import BackboneError, ObygazeError, UsageError
 from obygaze_features.manifests import Item, Items
-from obygaze_features.store import nearest as nearest_module
-from obygaze_features.store.format import ArraySpec
-from obygaze_features.store.transfer import pack
+from obygaze_features.store import ArraySpec
 from obygaze_models.data.stores import read_frame_times
 from tests.backbones.conftest import on_each, tensor
 from tests.backbones.test_backbones_parity import MODELS, text_features
 from tests.kit.files import refused
 from tests.kit.models import write_checkpoint
-from tests.kit.store import compress
 from tests.retrieval.conftest import FAILED, PADDED, TOY, WIDTH, ZERO, make_search_store
 
 
@@ -46,18 +39,15 @@ def query():
     return np.random.default_rng(9).standard_normal(WIDTH)
 
 
-@pytest.fixture(scope="module", params=["open", "final", "compressed", "zip"])
+@pytest.fixture(scope="module", params=["open", "final", "zip"])
 def any_store(request, source, tmp_path_factory):
     store = of.open_store(source.path)
     if request.param == "open":
         return store
     folder = tmp_path_factory.mktemp(request.param)
     copy = of.subset(store, folder / "copy.zarr", ids=store.ids)
-    of.finalise(copy, allow_incomplete=True)
-    if request.param == "compressed":
-        compress(copy.path)
-        copy.refresh()
-    return pack(copy.path, folder / "copy.zip")["path"] if request.param == "zip" else copy
+    copy = of.finalise(copy, allow_incomplete=True)
+    return of.pack(copy, folder / "copy.zip")["path"] if request.param == "zip" else copy
 
 
 def test_vector_search_equals_brute_force(source, any_store, query, monkeypatch):
@@ -67,7 +57,7 @@ def test_vector_search_equals_brute_force(source, any_store, query, monkeypatch)
     np.testing.assert_allclose([match.cosine for match in matches], cosines, atol=1e-6)
     assert {match.film for match in matches} == {"tt1", "tt2", "tt3"}
     assert matches[0].frame is matches[0].time is None
-    monkeypatch.setattr(nearest_module, "PART_BYTES", 1)
+    monkeypatch.setattr("obygaze_features.store.nearest.PART_BYTES", 1)
     assert [match.id for match in of.search(any_store, vector=query, top=7)] == ids[:7]
     # Rows that are not done, or without a direction, do not match.
     assert {*source.ids} - {*ids} == {source.ids[FAILED], source.ids[ZERO], *source.ids[32:]}
@@ -159,19 +149,21 @@ def test_equal_clips_keep_the_order_of_rows(source, store, seed):
 ONES = [1] * WIDTH
 
 
-@pytest.mark.parametrize(("arguments", "facts"), [
-    ({}, "exactly one"),
-    ({"like": "tt1-03"}, r"unknown id 'tt1-03'; did you mean tt1-003\?"),
-    ({"like": "tt3-005"}, "tt3-005 failed: cannot be decoded"),
-    ({"vector": [0] * WIDTH}, "no direction"),
-    ({"vector": [1, 2]}, r"vectors of length 32 \(got shape \(2,\)\)"),
-    ({"vector": ["a"] * WIDTH}, "not a list of numbers"),
-    ({"vector": ONES, "array": "natve"}, "no array natve; choose from native"),
-    ({"vector": ONES, "array": "native", "frames": True}, "leave out --frames"),
-    ({"vector": ONES, "films": ["tt9"]}, "unknown film 'tt9'"),
-    ({"text": " "}, "is empty"),
-    ({"image": "still.png", "text": "x"}, "exactly one"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "facts"),
+    [
+        ({}, "exactly one"),
+        ({"like": "tt1-03"}, r"unknown id 'tt1-03'; did you mean tt1-003\?"),
+        ({"like": "tt3-005"}, "tt3-005 failed: cannot be decoded"),
+        ({"vector": [0] * WIDTH}, "no direction"),
+        ({"vector": [1, 2]}, r"vectors of length 32 \(got shape \(2,\)\)"),
+        ({"vector": ONES, "array": "natve"}, "no array natve; choose from native"),
+        ({"vector": ONES, "array": "native", "frames": True}, "leave out --frames"),
+        ({"vector": ONES, "films": ["tt9"]}, "unknown film 'tt9'"),
+        ({"text": " "}, "is empty"),
+        ({"image": "still.png", "text": "x"}, "exactly one"),
+    ],
+)
 def test_bad_input_is_one_line(arguments, facts, store):
     with pytest.raises(ObygazeError, match=facts) as caught:
         of.search(store, **arguments)
@@ -212,9 +204,8 @@ def test_text_search_equals_transformers(checkpoints, tmp_path, name):
 
 def test_picture_search_equals_transformers(checkpoints, obygaze, tmp_path):
     checkpoint = checkpoints["tiny-clip"]
-    source = make_search_store(
-        tmp_path / "s.zarr", backbone=of.load_backbone(checkpoint, "cpu").about
-    )
+    about = of.load_backbone(checkpoint, "cpu").about
+    source = make_search_store(tmp_path / "s.zarr", backbone=about)
     pixels = np.random.default_rng(1).integers(0, 256, (50, 70, 3), dtype=np.uint8)
     picture = Image.fromarray(pixels)
     picture.save(tmp_path / "still.png")
@@ -236,98 +227,38 @@ def test_picture_search_equals_transformers(checkpoints, obygaze, tmp_path):
     refused(obygaze("stores", "search", clips, *still), "tiny-vivit does not read images", code=2)
 
 
-@pytest.mark.parametrize(("about", "remedy"), [
-    ({"name": "ours"}, "unknown backbone"),
-    ({"family": "shutil:rmtree"}, "unknown backbone"),
-    ({"name": "standard"}, "unknown backbone"),  # a folder that is there
-    ({"name": "lab/model"}, "unknown backbone"),  # of the Hub
-    ({"name": "shutil:rmtree", "family": "shutil:rmtree"}, "unknown backbone"),
-    ({"name": "vivit", "family": "vivit"}, "backbone vivit cannot encode text; .*--like"),
-])  # fmt: skip
-def test_a_stores_metadata_loads_no_code_or_download(tmp_path, monkeypatch, about, remedy):
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"name": "ours"},
+        {"family": "shutil:rmtree"},
+        {"name": "standard"},  # a folder that is there
+        {"name": "lab/model"},  # of the Hub
+        {"name": "shutil:rmtree", "family": "shutil:rmtree"},
+    ],
+)
+def test_a_stores_metadata_loads_no_code_or_download(tmp_path, monkeypatch, about):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "standard").mkdir()
     monkeypatch.setattr("obygaze_features.backbones.load_backbone", lambda *_: pytest.fail("loads"))
     source = make_search_store(tmp_path / "s.zarr", backbone={**TOY, "name": "x", **about})
-    with pytest.raises(ObygazeError, match=remedy):
+    with pytest.raises(BackboneError, match="unknown backbone"):
         of.search(source.path, text=TEXT)
-    assert (tmp_path / "standard").is_dir()
 
 
-JPEG = b"\xff\xd8\xff\xe0 not much of a picture"
-
-
-def text_of(page):
-    return html.unescape(re.sub(r"<(?:style>.*?</style|[^>]*)>", "", page, flags=re.S))
-
-
-def test_random_weights_give_one_warning_also_on_the_page(obygaze, tmp_path):
+def test_random_weights_give_a_warning(obygaze, tmp_path):
     note = "random weights, trained on nothing"
     backbone = {**TOY, "config": {"synthetic": note}}
     path = make_search_store(tmp_path / "s.zarr", backbone=backbone).path
-    page = tmp_path / "p.html"
-    result = obygaze("stores", "search", path, "--like", "tt1-003", "-o", page, code=0)
+    result = obygaze("stores", "search", path, "--like", "tt1-003", code=0)
     warning = f"Matches mean nothing: the backbone of {path} has {note}."
     assert result.stderr == f"WARNING: {warning}\n"
-    assert warning in text_of(page.read_text(encoding="utf-8"))
 
 
 def test_the_command_gives_the_python_result(obygaze, source):
     search = ("stores", "search", source.path, "--like", "tt1-003")
-    lines = obygaze(*search, "--top", 3, code=0).stdout.splitlines()
-    matches = of.search(source.path, like="tt1-003", top=3)
-    assert [line.split()[0] for line in lines[2:]] == [match.id for match in matches]
-
     asked = ("--film", "tt1,tt3", "--frames", "--top", 4, "--json")
     rows = json.loads(obygaze(*search, *asked, code=0).stdout)["matches"]
     matches = of.search(source.path, like="tt1-003", films=["tt1", "tt3"], frames=True, top=4)
     assert [(row["id"], row["time"]) for row in rows] == [(m.id, m.time) for m in matches]
     assert [row["cosine"] for row in rows] == [match.cosine for match in matches]
-
-
-@pytest.mark.parametrize("frames", [[], ["--frames"]])
-def test_the_page_shows_each_match(obygaze, tmp_path, frames):
-    title = "</title><script>alert('&')</script>"
-    film = {"film": "f", "media": "f.mp4"}
-    spans = [Item(f"f-{n}", start=60.0 * n, end=60.0 * n + 60, **film) for n in range(9)]
-    items = Items.of(spans, {"movie_title": [title] * 9})
-    made = make_search_store(tmp_path / "s.zarr", 9, items=items, partial=False)
-    thumbnails = tmp_path / "thumbs"
-    thumbnails.mkdir()
-    for item_id in made.ids[:4]:
-        (thumbnails / f"{item_id}.jpg").write_bytes(JPEG)
-
-    page = tmp_path / "page.html"
-    command = ("stores", "search", made.path, "--like", "f-3", *frames, "-o", page)
-    obygaze(*command, "--thumbnails", thumbnails, code=0)
-    assert "already exists" in obygaze(*command, code=1).stderr
-    text = page.read_text(encoding="utf-8")
-    assert "default-src 'none'" in text
-    assert "<script" not in text
-    assert "Do not share this page" in text
-    assert not re.findall(r"https?://|url\(", text)
-
-    picture = f'src="data:image/jpeg;base64,{base64.b64encode(JPEG).decode()}"'
-    cards = re.findall("<li>.*?</li>", text, re.S)
-    matches = of.search(made.path, like="f-3", frames=bool(frames))
-    for match, card in zip(matches, cards, strict=True):
-        time = match.time if frames else 60 * int(match.id[2:])
-        for fact in (f"{title}, {format_time(round(time))}", match.id, f"{match.cosine:.2f}"):
-            assert fact in text_of(card)
-        assert (picture in card) == (match.id in made.ids[:4])
-
-
-@pytest.mark.parametrize(
-    ("options", "fact"),
-    [
-        (["-o", "x.csv"], "x.csv: the file's name must end in .html"),
-        (["--thumbnails", "t"], "-o PAGE.html"),
-        (["-o", "x.html", "--thumbnails", "t"], "t has no picture"),
-    ],
-)
-def test_invalid_options_are_refused_in_one_line(
-    obygaze, source, tmp_path, monkeypatch, options, fact
-):
-    monkeypatch.chdir(tmp_path)
-    command = ("stores", "search", source.path, "--like", "tt1-000", *options)
-    refused(obygaze(*command), fact, code=2)

@@ -6,23 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from obygaze_features.store.finalise import finalise
+import obygaze_features as of
 from tests.kit import store as toys
 
 
 @pytest.fixture(scope="session")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of one store of 18 rows as ``open.zarr``, ``final.zarr``, ``compressed.zarr``.
-
-    Row 6 failed.
-    """
+    """A folder of one store of 18 rows as ``open.zarr`` and ``final.zarr``; row 6 failed."""
     folder = tmp_path_factory.mktemp("sound")
-    toys.a_store(folder / "open.zarr")
-    for state in toys.STATES[1:]:
-        path = shutil.copytree(folder / "open.zarr", folder / f"{state}.zarr")
-        finalise(path)
-        if state == "compressed":
-            toys.compress(path)
+    path = toys.a_store(folder / "open.zarr")
+    of.finalise(shutil.copytree(path, folder / "final.zarr"))
     return folder
 
 

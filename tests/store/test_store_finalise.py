@@ -1,7 +1,6 @@
 """Finalising: the same rows in few files, with a card that other software understands."""
 
 import hashlib
-import importlib.util
 import json
 import sys
 
@@ -9,35 +8,30 @@ import numpy as np
 import pytest
 import zarr
 
+import obygaze_features as of
 from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.store import ArraySpec, open_store
+from obygaze_features.store import ArraySpec
+
+# The sizes of shards and chunks are those of large stores.
 from obygaze_features.store import format as fmt
-from obygaze_features.store import parquet as parquets
-from obygaze_features.store.diff import diff
-from obygaze_features.store.finalise import finalise, set_texts
-from obygaze_features.store.verify import repair, verify
 from tests.kit import store as toys
 from tests.kit.files import csv_rows
-
-#: Not in the small installation.
-PARQUET = ["native.parquet"] * (importlib.util.find_spec("pyarrow") is not None)
-#: The module; the package has a function of that name.
-finalising = importlib.import_module("obygaze_features.store.finalise")
 
 
 def test_a_final_store_has_exactly_these_files(final, sound):
     names = set(toys.contents(final))
     coordinates = ("status", "id", "film")
-    assert names == {
-        "zarr.json", "items.csv", "rows.csv", "README.md", "checksums.json", *PARQUET,
-        *(f"{name}/zarr.json" for name in ("ids", *coordinates, "native", "frames", "frame_index")),
-        *(f"{name}/c/0" for name in coordinates),
-        *(f"{name}/c/0/0" for name in ("ids", "native", "frame_index")), "frames/c/0/0/0",
-        *(name for name in names if name.startswith("probe/")),
-    }  # fmt: skip
+    expected = {"zarr.json", "items.csv", "rows.csv", "README.md", "checksums.json"}
+    expected |= {f"{name}/zarr.json" for name in ("ids", *coordinates)}
+    expected |= {f"{name}/zarr.json" for name in ("native", "frames", "frame_index")}
+    expected |= {f"{name}/c/0" for name in coordinates}
+    expected |= {f"{name}/c/0/0" for name in ("ids", "native", "frame_index")} | {"frames/c/0/0/0"}
+    expected |= {name for name in names if name.startswith("probe/")}
+    assert names - {"native.parquet"} == expected
+
     sums = json.loads((final / "checksums.json").read_text())
-    assert set(sums) == names - {"checksums.json"}
+    assert set(sums) == expected - {"checksums.json"}
     for name, sha256 in sums.items():
         assert hashlib.sha256((final / name).read_bytes()).hexdigest() == sha256
     files = [file for file in (sound / "final.zarr").rglob("*") if file.is_file()]
@@ -47,29 +41,27 @@ def test_a_final_store_has_exactly_these_files(final, sound):
     assert rows[6]["reason"] == 'cannot be decoded: "moov", not found'
 
 
-@pytest.mark.parametrize(("shape", "dtype", "n", "rows"), [
-    ((512,), "float32", 10**6, (131072, 32)),  # 64 KiB a chunk, 256 MiB a shard
-    ((32, 512), "float16", 10**6, (8192, 1)),
-    ((4096,), "float32", 10**6, (16384, 4)),  # 16 KiB a row is just small enough
-    ((3137, 768), "float16", 10**6, (55, 1)),
-    ((512,), "float32", 5, (8, 8)),
-    ((512,), "float32", 2000, (2016, 32)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shape", "dtype", "n", "rows"),
+    [
+        ((512,), "float32", 10**6, (131072, 32)),  # 64 KiB a chunk, 256 MiB a shard
+        ((32, 512), "float16", 10**6, (8192, 1)),
+        ((4096,), "float32", 10**6, (16384, 4)),  # 16 KiB a row is just small enough
+        ((3137, 768), "float16", 10**6, (55, 1)),
+        ((512,), "float32", 2000, (2016, 32)),
+    ],
+)
 def test_shards_and_chunks_have_practical_sizes(shape, dtype, n, rows):
     assert fmt.final_rows(ArraySpec("x", shape, dtype, ""), n) == rows
 
 
-@pytest.mark.parametrize("compress", [False, True])
-def test_obygaze_and_plain_zarr_read_the_same_rows(tmp_path, monkeypatch, compress):
+def test_obygaze_and_plain_zarr_read_the_same_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(fmt, "SHARD_BYTES", 200)
     monkeypatch.setattr(fmt, "CHUNK_BYTES", 40)
-    path, second = (toys.a_store(tmp_path / f"{name}.zarr", block_rows=3) for name in ("a", "b"))
-    finalise(path)
-    if compress:
-        toys.compress(path)
-    before, store = open_store(second), open_store(path)
-    group = zarr.open_group(path, mode="r")
-    assert len(list((path / "native/c").iterdir())) == 2
+    before = of.open_store(toys.a_store(tmp_path / "a.zarr", block_rows=3))
+    store = of.finalise(toys.a_store(tmp_path / "b.zarr", block_rows=3))
+    group = zarr.open_group(store.path, mode="r")
+    assert len(list((store.path / "native/c").iterdir())) == 2
     for spec in before.specs:
         values = before.read(spec.name, missing="nan")
         np.testing.assert_array_equal(store.read(spec.name, missing="nan"), values)
@@ -78,41 +70,33 @@ def test_obygaze_and_plain_zarr_read_the_same_rows(tmp_path, monkeypatch, compre
         np.testing.assert_array_equal(group["probe"][spec.name][0], probe)
     assert group["status"][:].tolist() == store.status.tolist()
     assert [bytes(row).rstrip(b"\0").decode() for row in group["ids"][:]] == store.ids
-    assert (store.info(), store.rows_table) == (
-        before.info() | {"state": "final"},
-        before.rows_table,
-    )
-    assert verify(store) == []
+    assert store.rows_table == before.rows_table
+    assert store.info() | {"name": "toy", "state": "open"} == before.info()
+    assert of.verify(store) == []
 
 
 def test_finalise_needs_all_blocks_by_default(tmp_path):
     path = toys.a_store(tmp_path / "toy.zarr", blocks=[0, 3])
     with pytest.raises(StoreError, match="lacks 10 of 18 rows"):
-        finalise(path)
-    finalise(path, allow_incomplete=True)
-    assert open_store(path).status.tolist() == [1] * 4 + [0] * 8 + [1] * 4 + [0] * 2
+        of.finalise(path)
+    of.finalise(path, allow_incomplete=True)
+    assert of.open_store(path).status.tolist() == [1] * 4 + [0] * 8 + [1] * 4 + [0] * 2
     assert np.isnan(zarr.open_array(path / "native", mode="r")[4:12]).all()
-    assert verify(path) == []
+    assert of.verify(path) == []
     with pytest.raises(StoreError, match=f"repair {path} --reopen"):
         toys.resume(path)
-    nothing = toys.a_store(tmp_path / "nothing.zarr", blocks=[])
-    finalise(nothing, allow_incomplete=True)
-    assert verify(nothing) == []
-    assert open_store(nothing).status.tolist() == [0] * 18
 
 
 @pytest.mark.parametrize(
     ("licence", "expected"),
     [("CC-BY-4.0", ("cc-by-4.0", None)), ('ask: "us" # now', ("other", 'ask: "us" # now'))],
 )
-def test_the_hub_reads_the_cards_licence_and_tags(tmp_path, licence, expected):
+def test_the_hub_reads_the_cards_licence_and_tags(final, licence, expected):
     hub = pytest.importorskip("huggingface_hub")  # not in the small installation
-    path = toys.a_store(tmp_path / "toy.zarr", 4)
-    finalise(path)
-    set_texts(open_store(path), {"licence": licence})
-    data = hub.DatasetCard.load(path / "README.md").data
+    of.set_texts(final, {"licence": licence})
+    data = hub.DatasetCard.load(final / "README.md").data
     assert (data.license, data.to_dict().get("license_name")) == expected
-    assert {"zarr", open_store(path).info()["backbone"]["name"]} <= {*data.tags}
+    assert {"zarr", "toy"} <= {*data.tags}
 
 
 def test_the_card_is_complete_and_its_code_runs(sound, monkeypatch):
@@ -127,64 +111,45 @@ def test_the_card_is_complete_and_its_code_runs(sound, monkeypatch):
     assert (named["rows"].shape, len(named["ids"])) == ((18, 5), 18)
 
 
-@pytest.mark.parametrize("state", toys.STATES[:2])
-@pytest.mark.parametrize("written", range(5))
-def test_texts_can_be_set_after_a_kill(copy, monkeypatch, state, written):
-    """Also to other texts."""
-    path = copy(state)
-    writes = 3 if state == "open" else 4
-    write = [finalising.write_text] * written
-    with monkeypatch.context() as patch:
-        patch.setattr(finalising, "write_text", lambda *args: write.pop()(*args))
-        if written < writes:
-            with pytest.raises(IndexError):
-                set_texts(open_store(path), {"licence": "CC-BY-4.0", "name": "first"})
-    assert len(open_store(path).read("native", missing="drop")) == 17
-    if state == "final":
-        assert bool(verify(path)) == (0 < written < writes)
-    assert set_texts(open_store(path), {"licence": "MIT"}).attributes["licence"] == "MIT"
-    assert verify(path) == []
-
-
-@pytest.mark.parametrize("state", toys.STATES[:2])
+@pytest.mark.parametrize("state", toys.STATES)
 def test_set_changes_only_licence_and_citation(obygaze, copy, state):
     path = copy(state)
     before = copy(state, "before.zarr")
     result = obygaze("stores", "set", path, "--licence", "CC-BY-4.0", "--citation", "Doe (2026)")
     assert result.stdout == "licence   CC-BY-4.0\ncitation  Doe (2026)\nname      toy\n"
-    assert verify(path) == []
-    store = open_store(path)
-    assert (store.is_final, store.attributes["licence"]) == (state == "final", "CC-BY-4.0")
-    changes = diff(store, open_store(before))
+    assert of.verify(path) == []
+    changes = of.diff(path, before)
     assert [row["attribute"] for row in changes["attributes"]] == ["licence", "citation"]
     assert all(rows["n"] == rows["equal"] == 17 for rows in changes["rows"].values())
     assert zarr.open_group(path, mode="r").attrs["obygaze"]["citation"] == "Doe (2026)"
-    if store.is_final:
+    if state == "final":
         card = (path / "README.md").read_text()
         assert "- licence: CC-BY-4.0\n- citation: Doe (2026)\n" in card
         assert all(f.stat().st_mode & 0o222 == 0 for f in path.rglob("*") if f.is_file())
-    assert set_texts(finalise(store), {"licence": ""}).attributes["licence"] == ""
-    assert "- licence: not stated" in (path / "README.md").read_text()
-    assert verify(path) == []
-    group = (path / "zarr.json").read_text()  # damage is not given a new checksum
-    (path / "zarr.json").chmod(0o644)
+
+
+def test_set_gives_damage_no_new_checksum(path):
+    group = (path / "zarr.json").read_text()
     (path / "zarr.json").write_text(group.replace("CC0-1.0", "CC0") + " ")
     with pytest.raises(StoreError, match=r"zarr\.json: it was changed"):
-        set_texts(open_store(path), {"licence": "CC0"})
+        of.set_texts(path, {"licence": "CC0"})
 
 
 def test_parquet_has_the_items_and_vectors_of_all_rows(tmp_path, monkeypatch):
     parquet = pytest.importorskip("pyarrow.parquet")
-    values = {"native": toys.numbers(7, (3,), "float32"), "half": toys.numbers(7, (2,), "float16"),
-              "whole": toys.numbers(7, (1,), "int32"), "frames": toys.numbers(7, (2, 3), "float16"),
-              "frame_index": toys.numbers(7, (2,), "int32")}  # fmt: skip
+    values = {
+        "native": toys.numbers(7, (3,), "float32"),
+        "half": toys.numbers(7, (2,), "float16"),
+        "whole": toys.numbers(7, (1,), "int32"),
+        "frames": toys.numbers(7, (2, 3), "float16"),
+        "frame_index": toys.numbers(7, (2,), "int32"),
+    }
     items = [Item(f"a-{row}", "clip", "a", "a.mp4", start=row, end=row + 0.5) for row in range(6)]
     manifest = Manifest("m", Items.of([*items, Item("whole", media="b.mp4")]))
     monkeypatch.setattr(toys, "plain_manifest", lambda _: manifest)
-    monkeypatch.setattr(parquets, "PART_BYTES", 3 * 21)
-    for name in ("a", "b"):
-        path = toys.open_state(tmp_path / name / "s.zarr", values, failed={0, 4})
-        finalise(path)
+    monkeypatch.setattr("obygaze_features.store.parquet.PART_BYTES", 3 * 21)
+    path = toys.open_state(tmp_path / "s.zarr", values, failed={0, 4})
+    of.finalise(path)
     file = parquet.ParquetFile(path / "native.parquet")
     assert [file.metadata.row_group(group).num_rows for group in range(3)] == [3, 3, 1]
     rows = file.read().to_pydict()
@@ -199,19 +164,33 @@ def test_parquet_has_the_items_and_vectors_of_all_rows(tmp_path, monkeypatch):
         np.testing.assert_array_equal(lists, expected)
     kinds = [str(kind.value_type) for kind in file.schema_arrow.types[4:]]
     assert kinds == ["float", "halffloat", "int32"]
-    assert toys.contents(path) == toys.contents(tmp_path / "a/s.zarr")
-    # A damaged one is written anew.
-    toys.flip_bit(path / "native.parquet", 100)
-    assert [entry.file for entry in verify(path)] == ["native.parquet"]
-    repair(path)
-    assert toys.contents(finalise(path).path) == toys.contents(tmp_path / "a/s.zarr")
 
 
-def test_a_final_store_needs_no_parquet(obygaze, tmp_path, monkeypatch):
+def test_a_damaged_parquet_file_is_found_and_written_anew(final):
+    pytest.importorskip("pyarrow.parquet")
+    before = toys.contents(final)
+    toys.flip_bit(final / "native.parquet", 100)
+    assert [entry.file for entry in of.verify(final)] == ["native.parquet"]
+    with pytest.raises(StoreError, match=r"native\.parquet cannot be copied: it was changed"):
+        of.pack(final, final.with_name("x.zip"))
+    of.repair(final)
+    assert toys.contents(of.finalise(final).path) == before
+
+
+def test_a_store_is_whole_without_its_parquet_file(final, tmp_path):
+    """Version 0.4 copies only the files of its list, in which this file is not."""
+    assert "native.parquet" not in json.loads((final / "checksums.json").read_text())
+    copied = of.pull(final, tmp_path / "copy.zarr")
+    assert toys.contents(copied.path) == toys.contents(final)
+    (final / "native.parquet").unlink(missing_ok=True)
+    assert of.verify(final) == []
+    assert of.verify(of.pull(final, tmp_path / "again.zarr")) == []
+
+
+def test_a_final_store_needs_no_parquet(obygaze, path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    path = toys.a_store(tmp_path / "toy.zarr")
     result = obygaze("stores", "finalise", path, code=0)
     assert "no native.parquet" in result.stderr
     assert "obygaze[remote]" in result.stderr
     assert "configs" not in (path / "README.md").read_text()
-    assert verify(path) == []
+    assert of.verify(path) == []

@@ -13,9 +13,9 @@ import obygaze_features as of
 from obygaze_features.errors import StoreError, StoreUnreadable, UsageError
 from obygaze_features.manifests import Item, Items
 from obygaze_features.store import Done, Failed, Status, StoreWriter
+
+# Its steps are interrupted.
 from obygaze_features.store import writer as writing
-from obygaze_features.store.finalise import finalise
-from obygaze_features.store.verify import verify
 from tests.kit.store import plain_recipe
 
 ITEMS = Items.of([Item(f"tt{row}") for row in range(4)])
@@ -44,8 +44,8 @@ def native(path) -> list[float]:
     return of.open_store(path).read("native", missing="nan")[:, 0].tolist()
 
 
-@pytest.mark.parametrize("part", ["0/4", "5/4", "1", "a/b", f"1/{10**20}", f"1/{'9' * 5000}"])
-def test_a_part_is_two_small_numbers(part):
+@pytest.mark.parametrize("part", ["0/4", "5/4", "1"])
+def test_a_part_is_two_numbers(part):
     with pytest.raises(UsageError, match="a part must be I/N"):
         writing.is_in_part(np.arange(4), part)
 
@@ -59,7 +59,7 @@ def test_writers_of_one_block_keep_each_others_rows(tmp_path):
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda r, w=writers: w[r].write_rows({r: row(r)}), range(16)))
         assert native(path) == [*range(16)]
-        assert verify(path) == []
+        assert of.verify(path) == []
 
 
 def test_a_writer_sees_the_rows_of_another_before_it_writes(path):
@@ -79,7 +79,7 @@ def test_a_store_with_links_is_not_written(path, tmp_path, link):
     if folder.exists():
         folder.rename(tmp_path / "moved")
     folder.symlink_to(private)
-    for change in (resume, lambda path: finalise(path, allow_incomplete=True)):
+    for change in (resume, lambda path: of.finalise(path, allow_incomplete=True)):
         with pytest.raises(StoreError, match=f"{link} is a link"):
             change(path).write_rows({0: row(1)})
     assert not list(private.iterdir())
@@ -108,7 +108,7 @@ def test_committed_shards_are_read_and_moved_from_staging(path):
     staged = path / f"staging/000000.native.{sha256[:16]}"
     os.replace(path / "native/c/0/0", staged)
     assert native(path)[:2] == [1, 2]
-    assert verify(path) == []
+    assert of.verify(path) == []
     resume(path)
     assert not staged.exists()
     assert native(path)[:2] == [1, 2]
@@ -117,12 +117,12 @@ def test_committed_shards_are_read_and_moved_from_staging(path):
 def test_a_finalised_store_refuses_its_writer(path):
     resume(path).write_rows({0: row(1), 1: row(2)})
     writer = resume(path)
-    finalise(path, allow_incomplete=True)
+    of.finalise(path, allow_incomplete=True)
     with pytest.raises(StoreUnreadable, match="has been replaced since it was opened"):
         writer.write_rows({2: row(3), 3: row(4)})
     assert of.open_store(path).status.tolist() == [1, 1, 0, 0]
     assert native(path)[:2] == [1, 2]
-    assert verify(path) == []
+    assert of.verify(path) == []
 
 
 @pytest.mark.parametrize("step", ["write_shard", "write_bytes", "move_shards"])
@@ -136,9 +136,9 @@ def test_a_retry_that_is_killed_loses_nothing(path, monkeypatch, step):
     for _ in range(2):  # before and after the next process opens the store for writing
         assert of.open_store(path).status.tolist() == [1, 1 if step == "move_shards" else 3, 0, 0]
         assert native(path)[0] == 1
-        assert verify(path) == []
+        assert of.verify(path) == []
         resume(path)
     resume(path).write_rows({0: row(9), 1: row(2)})
     assert native(path)[:2] == [1, 2]  # finished work is not repeated
     assert of.open_store(path).failures == {}
-    assert verify(path) == []
+    assert of.verify(path) == []
