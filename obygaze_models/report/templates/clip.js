@@ -1,7 +1,7 @@
 // The dialog of a clip: its picture or film, its labels, and the reasons for the prediction.
 const dialog = find("clip");
 let around = []; // the clips that the arrows step through
-let opened = -1;
+let opened = -1; // the clip that is shown
 
 function open_clip(clip, clips) {
   around = clips;
@@ -19,7 +19,6 @@ function show_clip(clip) {
   const parts = [video(clip) ?? picture(clip), labels_table(clip), why_list(clip), id];
   find("clip-body").replaceChildren(...parts.filter(Boolean));
   find("clip-title").focus();
-  write_address();
 }
 
 function step(by) {
@@ -72,11 +71,7 @@ function video(clip) {
 find("before").addEventListener("click", () => step(-1));
 find("after").addEventListener("click", () => step(1));
 find("close").addEventListener("click", () => dialog.close());
-dialog.addEventListener("close", () => {
-  opened = -1;
-  find("clip-body").replaceChildren(); // stop the film
-  write_address();
-});
+dialog.addEventListener("close", () => find("clip-body").replaceChildren()); // stop the film
 dialog.addEventListener("keydown", (event) => {
   if (!event.target.matches("video")) step({ ArrowRight: 1, ArrowLeft: -1 }[event.key]);
 });

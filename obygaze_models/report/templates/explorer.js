@@ -72,31 +72,24 @@ function draw_rows() {
   const heads = [data.unit, ...shown.map(([name]) => name)];
   find("heads").replaceChildren(...heads.map((words) => make("th", { scope: "col" }, words)));
   find("rows").replaceChildren(...listed.slice(0, showing).map((clip) => {
-    const click = (event) => { event.preventDefault(); open_clip(clip, listed); };
-    const link = make("a", { href: `#${new URLSearchParams({ clip: data.ids[clip] })}`, click }, data.scene[clip]);
+    const link = make("a", { href: `#${new URLSearchParams({ clip: data.ids[clip] })}` }, data.scene[clip]);
     return make("tr", {}, make("th", { scope: "row" }, link), shown.map(([, cell]) => make("td", {}, cell(clip))));
   }));
   find("show-more").hidden = showing >= listed.length;
 }
 
 // Links use ids, #film=... and #clip=..., so that they work after the page is made again.
-function write_address() {
-  const names = new URLSearchParams({ film: data.films[chosen("film")].id });
-  if (opened >= 0) names.set("clip", data.ids[opened]);
-  try {
-    history.replaceState(null, "", `#${names}`);
-  } catch { /* an embedded page has no address of its own */ }
-}
-
-function read_address() {
-  const names = new URLSearchParams(location.hash.slice(1));
+function follow(hash) {
+  const names = new URLSearchParams(hash.slice(1));
   const clip = data.ids.indexOf(names.get("clip"));
   const film = clip >= 0 ? data.film[clip] : data.films.findIndex(({ id }) => id === names.get("film"));
   if (film < 0) return;
-  find("choose-film").value = film;
-  draw();
-  find("explorer").scrollIntoView();
-  if (clip >= 0) open_clip(clip, listed.includes(clip) ? listed : film_clips());
+  if (film !== Number(chosen("film"))) {
+    find("choose-film").value = film;
+    draw();
+  }
+  if (clip < 0) find("explorer").scrollIntoView();
+  else open_clip(clip, listed.includes(clip) ? listed : film_clips());
 }
 
 const titles = data.films.map(({ title }, film) => [film, title]);
@@ -105,14 +98,20 @@ find("choose-film").value = data.first;
 offer("view", data.views.map(({ run, model, test }, number) => [number, [run, model, test].join(" · ")]));
 find("choose-view").value = data.view;
 offer("concept", [["", "any"], ...data.concepts.map((name, concept) => [concept, name])]);
-find("choose-film").addEventListener("change", () => { draw(); write_address(); });
+find("choose-film").addEventListener("change", draw);
 find("choose-view").addEventListener("change", choose_view);
 for (const name of ["concept", "order"]) find(`choose-${name}`).addEventListener("change", list);
 find("show-more").addEventListener("click", () => { showing += 50; draw_rows(); });
-addEventListener("hashchange", read_address);
+addEventListener("hashchange", () => follow(location.hash));
+addEventListener("click", (event) => {
+  const link = event.target.closest("a[href^='#']");
+  if (!link) return;
+  event.preventDefault(); // an embedded page has no address of its own
+  follow(link.hash);
+});
 addEventListener("beforeprint", () => {
   for (const closed of document.querySelectorAll("details")) closed.open = true;
 });
 find("app").hidden = false;
 choose_view();
-read_address();
+follow(location.hash);
