@@ -40,7 +40,11 @@ TIMED = replace(
 
 
 def make_world2(
-    folder: Path, *, films: Sequence[str] = FILMS, levels: dict[str, str] = LEVELS
+    folder: Path,
+    *,
+    films: Sequence[str] = FILMS,
+    levels: dict[str, str] = LEVELS,
+    people: Sequence[str] = ANNOTATORS,
 ) -> World:
     """Write clips of five files or more, with the labels of two annotators and their merge.
 
@@ -68,7 +72,7 @@ def make_world2(
     doubted = [code if row % 7 else list(levels)[1] for row, code in enumerate(codes)]
     sets = [
         LabelSet(name, ids, own, [*map(tuple, names)], about={"annotator": name})
-        for name, own in zip(ANNOTATORS, (codes, doubted), strict=True)
+        for name, own in zip(people, (codes, doubted), strict=True)
     ]
     scheme = LabelScheme("loudness", tuple(Level(*level) for level in levels.items()), CONCEPTS)
     manifest = Manifest("harbour", Items.of(items), scheme, source="a test", licence="CC0")
