@@ -15,7 +15,6 @@ from .estimators.mlp import MLPProbe as MLPProbe
 from .estimators.registry import make_estimator as make_estimator
 from .estimators.svm import LinearSVMProbe as LinearSVMProbe
 from .experiments.cross_validate import cross_validate as cross_validate
-from .experiments.curve import learning_curve as learning_curve
 from .experiments.experiment import Experiment as Experiment
 from .experiments.experiment import load_experiment as load_experiment
 from .experiments.learner import Learner as Learner

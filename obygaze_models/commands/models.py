@@ -17,11 +17,9 @@ from obygaze_features.common.cli import (
     exit_if,
     folder_argument,
     json_option,
-    output_options,
     overwrite_option,
     show,
 )
-from obygaze_features.common.figures import check_figure_path, save_figure
 from obygaze_features.common.printer import terminal_columns
 from obygaze_models.commands._shared import echo_warnings, path_option
 from obygaze_models.commands.explain import explain, moments
@@ -237,15 +235,12 @@ def list_models(folder: Path | None, as_json: bool) -> None:
     metavar="COLUMN",
     help="Compare separately for each value of a column of clips.csv, such as film.",
 )
-@output_options("A figure: .svg, .pdf or .png.", required=False)
 @json_option
 def compare(
     runs: tuple[Path, ...],
     models: tuple[str, ...],
     metric: str | None,
     by: str | None,
-    output: Path | None,
-    overwrite: bool,
     as_json: bool,
 ) -> None:
     """Compare models with the same classes, of one or more RUNs.
@@ -262,43 +257,12 @@ def compare(
     """
     from obygaze_models.results.scores import records
 
-    if output:
-        check_figure_path(output, overwrite=overwrite)
     compared = om.compare(*runs, models=models, metric=metric, by=by)
     if as_json:
         echo_json(records(compared.table))
     else:
         echo(str(compared))
-    if output:
-        save_figure(compared.figure(), output, overwrite=overwrite)
-        echo(f"Wrote {output}", err=True)
     echo_warnings(compared.warnings)
-
-
-@models.command()
-@folder_argument("experiment")
-@click.option(
-    "--films",
-    "sizes",
-    type=int,
-    multiple=True,
-    help="A number of films to train on; repeatable.  [default: 2, 5, 10, 15]",
-)
-@json_option
-def curve(experiment: Path, sizes: tuple[int, ...], as_json: bool) -> None:
-    """Score an EXPERIMENT with fewer annotated films.
-
-    For each number of films, films are drawn at random from each training set. Each model is
-    trained on the clips of these films and tested as in a run. A score is the mean over the tested
-    films and five draws, with its 95% interval.
-
-    \b
-    Example:
-      obygaze models curve mobygaze/level.toml
-    """
-    from obygaze_models.results.scores import records
-
-    show(records(om.learning_curve(experiment, sizes or None)), as_json)
 
 
 for command in (train, evaluate, predict, moments, explain):

@@ -13,7 +13,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import permutations
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
@@ -110,6 +110,9 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         validate_parameter_constraints(OPTIONS, vars(self), type(self).__name__)
+        state = self.random_state
+        if not isinstance(state, Integral):  # all models get the same folds
+            self.random_state = check_random_state(state).randint(2**31)
 
     @abstractmethod
     def parts(self, clips: Clips) -> Iterator[Parts]:
@@ -118,11 +121,8 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
     def folds(self, clips: Clips, tests: Mapping[str, Array]) -> Iterator[Fold]:
         """Yield the rows of each fit; `tests` has the class of each clip in each test set."""
         balance = getattr(self, "balance", "")
-        start: Any = self.random_state
-        if not isinstance(start, Integral):
-            start = check_random_state(start).randint(2**31)
-        for index, own in enumerate(replace(self, random_state=start).parts(clips)):
-            seed = draw_seeds(start, index + 1)[index]
+        for index, own in enumerate(self.parts(clips)):
+            seed = draw_seeds(self.random_state, index + 1)[index]
             sets = {}
             for test, codes in tests.items():
                 mask = own.test[test] if isinstance(own.test, Mapping) else own.test

@@ -55,16 +55,11 @@ class Sources:
 
     @cached_property
     def items(self) -> Items:
-        """The items of the clips in all stores, with the columns that all stores have."""
+        """The items of the clips in all stores, as the first store lists them."""
         items = self.stores[0].items
         if len(self.stores) == 1:
             return items
-        shared = set(items.extra)
-        for store in self.stores:
-            shared.intersection_update(store.items.extra)
-        taken = items.take(list(map(items.row, self.ids)))
-        extra = {name: taken.extra[name] for name in sorted(shared)}
-        return replace(taken, extra=extra)
+        return items.take([*map(items.row, self.ids)])
 
     def done_ids(self, ids: Sequence[str] | None = None) -> list[str]:
         """Return the clips among `ids` (default: all) whose features all stores have."""
@@ -194,12 +189,9 @@ def read_frames(sources: Sources, ids: Sequence[str], array: str) -> tuple[list[
         raise ExperimentError(
             f"{store.where}: array {array!r} is NaN in every clip ({len(have)}). Extract it again"
         )
-    # In place, because indexing would make a copy.
-    for row, source in enumerate(np.flatnonzero(present).tolist()):
-        if row != source:
-            frames[row] = frames[source]
-    have = list(itertools.compress(have, present.tolist()))
-    return have, frames[: len(have)]
+    if not present.all():
+        frames = frames[present]
+    return [*itertools.compress(have, present)], frames
 
 
 def read_frame_times(

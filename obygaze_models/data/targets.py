@@ -19,7 +19,6 @@ from obygaze_models.scoring.metrics import (
     Scores,
     baselines,
     predicted_classes,
-    ranking_keys,
 )
 from obygaze_models.scoring.number_scores import NUMBER, score_constant
 
@@ -115,12 +114,6 @@ class Target:
             if len(labels_of):
                 scores[name] = score_constant(labels, float(labels_of.mean()))
         return scores
-
-    def ranking_scores(self, *, several: bool) -> list[str]:
-        """Return the keys of the scores that can rank models, for two classes or for several."""
-        if self.is_numeric:
-            return ranking_keys("numeric")
-        return ranking_keys("multiclass" if several else "binary")
 
 
 TARGETS = {

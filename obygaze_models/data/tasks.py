@@ -168,15 +168,20 @@ class Task(msgspec.Struct, frozen=True):
         enough = len(self.classes) if least is None else least
         return missing if len(self.classes) - len(missing) < enough else []
 
+    @property
+    def use(self) -> str:
+        """The use of metrics: ``binary``, ``multiclass`` or ``numeric``."""
+        if self.target.is_numeric:
+            return "numeric"
+        return "binary" if self.is_binary else "multiclass"
+
     def default_score(self) -> str:
         """Return the score that ranks models by default.
 
         For two classes, it is AUROC, because F1 can be high even for a model that predicts positive
         for all clips.
         """
-        if self.target.is_numeric:
-            return "spearman"
-        return "auroc" if self.is_binary else "f1_macro"
+        return {"numeric": "spearman", "binary": "auroc", "multiclass": "f1_macro"}[self.use]
 
 
 def two_classes(

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
-from numbers import Integral
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ import joblib
 import msgspec
 import numpy as np
 import pandas as pd
-from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils import check_consistent_length
 from threadpoolctl import threadpool_limits
 
 from obygaze_features.common.files import (
@@ -48,7 +47,7 @@ from obygaze_models.data.splitters import PROTOCOLS, AnySplitter, LeaveFilmOut, 
 from obygaze_models.data.tasks import Task, official_measure
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.fit import fit_fold, predict_rows, rows_of
-from obygaze_models.experiments.learner import Learner, require_names
+from obygaze_models.experiments.learner import Learner
 from obygaze_models.experiments.plan import Plan, PlannedFit
 from obygaze_models.experiments.warnings import run_warnings
 from obygaze_models.explain.attributions import attribute, bank_of
@@ -139,19 +138,15 @@ def cross_validate(
     """
     if not isinstance(data, ClipDataset):
         raise ExperimentError("data is no dataset. Pass om.dataset(X, y, groups)")
-    models = _by_name(models)
+    if not isinstance(models, Mapping):
+        models = {"": models}
     learners = {}
     for model, learner in models.items():
-        learners[model] = learner if isinstance(learner, Learner) else Learner(learner)
-        for task in data.labels:
-            learners[model].require_target(task)
-    cv = as_splitter(cv)
-    for model, learner in learners.items():
-        if learner.threshold and not cv.validates:
-            raise ExperimentError(
-                f"{model} chooses its threshold on validation clips, but {cv} keeps none. Use "
-                "om.LeaveFilmOut()"
-            )
+        if not isinstance(learner, Learner):
+            learner = Learner(learner)
+        learners[model or type(learner.estimator).__name__] = learner
+    if not isinstance(cv, Splitter):
+        cv = LeaveFilmOut() if cv is None else AnySplitter(cv=cv)
     if not data.labels:
         raise ExperimentError("the dataset has no task. Pass positives and negatives, or levels")
     tasks: dict[Task, Sequence[Task]] = {task: [task] for task in data.labels}
@@ -176,31 +171,8 @@ def cross_validate(
     return keep_run(plan, output, overwrite=overwrite, n_jobs=n_jobs)
 
 
-def _by_name(models: Any) -> Mapping[str, Any]:
-    """Return models by name; a single one is named by its class."""
-    named: Mapping[str, Any] = models
-    if not isinstance(models, Mapping):
-        estimator = models
-        if isinstance(models, Learner):
-            estimator = models.estimator
-        named = {type(estimator).__name__: models}
-    require_names(named)
-    return named
-
-
 def _tell(line: str) -> None:
     sys.stderr.write(f"{line}\n")
-
-
-def as_splitter(cv: Any) -> Splitter:
-    """Return a splitter that draws the same folds for all models."""
-    cv = LeaveFilmOut() if cv is None else cv
-    if not isinstance(cv, Splitter):
-        return AnySplitter(cv=cv)
-    state: Any = cv.random_state
-    if isinstance(state, Integral):
-        return cv
-    return replace(cv, random_state=check_random_state(state).randint(2**31))
 
 
 def _label_tests(data: ClipDataset, tests: Mapping[str, Array]) -> dict[Task, Array]:
@@ -248,7 +220,7 @@ def compute_run(
 
     tables = {
         "clips": plan.clips.assign(leaked=plan.clips["id"].isin(_joined(tested, "leaked"))),
-        "fits": pd.DataFrame([fit.row for fit in tested], columns=[*FITS]),
+        "fits": pd.DataFrame([*map(attrgetter("row"), tested)], columns=[*FITS]),
         "predictions": pd.concat(predictions, ignore_index=True),
     }
     reasons = _joined(tested, "reasons")

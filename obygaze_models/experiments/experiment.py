@@ -9,21 +9,17 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 from msgspec.structs import force_setattr
-from sklearn.base import is_regressor
 
 from obygaze_features.common.files import read_toml
 from obygaze_features.common.names import unknown_name
 from obygaze_features.errors import ExperimentError, errors_as, translate
 from obygaze_features.manifests import LabelScheme
 from obygaze_features.store.files import is_url
-from obygaze_models.data.folds import BALANCE
+from obygaze_models.data.folds import BALANCE, Balance
 from obygaze_models.data.splitters import PROTOCOLS, DrawnSplitter, Splitter
-from obygaze_models.data.targets import TARGETS
 from obygaze_models.data.tasks import Task, make_task, number_task, require_own_keys
 from obygaze_models.estimators.registry import make_estimator
-from obygaze_models.experiments.learner import Learner, require_names
-from obygaze_models.scoring.metrics import CLASSES
-from obygaze_models.scoring.number_scores import NUMBER
+from obygaze_models.experiments.learner import Learner
 
 Text = Annotated[str, Meta(min_length=1)]
 Texts = Annotated[tuple[Text, ...], Meta(min_length=1)]
@@ -58,7 +54,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     split: str | None = None
     groups: Text | None = None
     gap: Annotated[float, Meta(ge=0)] = 0.0
-    balance: Literal["undersample", "weights", "none"] | None = None
+    balance: Balance | None = None
     estimators: tuple[Text | dict[str, Any], ...] = ("mlp",)
     predictions: tuple[Text, ...] = ()
     score: Text | None = None
@@ -66,12 +62,6 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     seeds: tuple[Seed, ...] = ()
 
     def __post_init__(self) -> None:
-        for entry in self.estimators if isinstance(self.estimators, list | tuple) else ():
-            if hasattr(entry, "fit"):
-                raise ExperimentError(
-                    f"{self.name!r}: an experiment names estimators, so that it can be written to "
-                    f"a file. Pass {type(entry).__name__} objects to om.cross_validate"
-                )
         for key in msgspec.structs.fields(self):
             try:
                 plain = msgspec.to_builtins(getattr(self, key.name), enc_hook=_as_text)
@@ -100,24 +90,15 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             return f"set exactly one of {', '.join(kinds)} (got {', '.join(given) or 'none'})"
         if self.negatives and not self.concepts:
             return "negatives needs concepts. Use train_negatives, or an estimator's negatives"
-        target = TARGETS[NUMBER if self.column else CLASSES]
-        scores = target.ranking_scores(several=len(self.levels) > 2)
-        if self.score and self.score not in scores:
-            return unknown_name("score", self.score, scores)
         if not (self.estimators or self.predictions):
             return "there are no estimators and no predictions. Add an estimator"
         name = self.protocol_name
         kind = type(self.splitter())
         if (self.balance or self.gap) and not issubclass(kind, DrawnSplitter):
             return f"the protocol {name} fixes the training clips. Remove balance and gap"
-        is_pair = not self.column and len(self.levels) <= 2
-        if kind.two_classes and not is_pair:
+        if kind.two_classes and (self.column or self.levels):
             return f"the protocol {name} is for two classes. Use leave-film-out"
-        for name, learner in self.models().items():
-            if is_regressor(learner.estimator) != bool(self.column):
-                return f"{name} does not predict {'numbers' if self.column else 'classes'}"
-            if learner.threshold and not is_pair:
-                return f"threshold needs two classes. Leave it out of {name}"
+        self.models()  # raises an error that names the estimator
         return ""
 
     def models(self) -> dict[str, Learner]:
@@ -125,7 +106,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
         They have the class weights that the balance asks for.
         """
-        models = []
+        models: dict[str, Learner] = {}
         for entry in self.estimators:
             options = {"name": entry} if isinstance(entry, str) else dict(entry)
             name = str(options.pop("name", ""))
@@ -140,10 +121,10 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 parameters = learner.estimator.get_params(deep=True)
                 own = {*WEIGHTS} & (parameters.keys() - options)
                 learner.estimator.set_params(**dict.fromkeys(own, "balanced"))
-            models.append((listed, learner))
-        with errors_as(ExperimentError, repr(self.name)):
-            require_names([listed for listed, _ in models])
-        return dict(models)
+            if listed in models:
+                raise ExperimentError(f'{self.name!r}: two models are called {listed}. Set "as"')
+            models[listed] = learner
+        return models
 
     @property
     def protocol_name(self) -> str:
@@ -217,7 +198,8 @@ def _as_text(value: Any) -> str:
     """Convert a path to text with slashes."""
     if isinstance(value, PurePath):
         return value.as_posix()
-    raise msgspec.ValidationError(f"{type(value).__name__} cannot be a value of an experiment")
+    kind = type(value).__name__
+    raise msgspec.ValidationError(f"an experiment has names, no {kind}; see om.cross_validate")
 
 
 def load_experiment(path: str | Path, *, predictions: Sequence[str | Path] = ()) -> Experiment:

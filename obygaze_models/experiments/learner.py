@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sklearn.base import is_regressor
 
-from obygaze_features.common.formatting import shorten
 from obygaze_features.errors import ExperimentError
+from obygaze_models.data.splitters import Splitter
 from obygaze_models.data.tasks import Task
 from obygaze_models.estimators.baselines import GUESSES
 from obygaze_models.estimators.classes import keywords, reads_of
@@ -20,10 +20,6 @@ from obygaze_models.estimators.registry import (
     plugin_errors,
     require_estimator,
 )
-
-NAME = re.compile(r"[^\W_].*")
-MAX_NAME_BYTES = 200
-"""The maximum length of a model's folder name. File systems allow 255 bytes."""
 
 
 @dataclass(frozen=True)
@@ -52,18 +48,6 @@ class Learner:
         require_estimator(self.estimator)
         if not self.name:
             object.__setattr__(self, "name", class_path(type(self.estimator)))
-
-    def require_target(self, task: Task) -> None:
-        """Raise `ExperimentError` if the estimator cannot learn a task."""
-        is_numeric = task.target.is_numeric
-        if is_regressor(self.estimator) == is_numeric:
-            return
-        if is_numeric:
-            raise ExperimentError(
-                f"{self.name} does not predict numbers. If {task.key} has classes, pass them as "
-                "integers or text, not as floats"
-            )
-        raise ExperimentError(f"{self.name} does not predict classes. Use a classifier")
 
     @property
     def reads(self) -> str:
@@ -99,20 +83,19 @@ def folder_name(text: str) -> str:
     return re.sub(r"[^\w+.]+", "-", text)
 
 
-def require_names(names: Iterable[str]) -> None:
-    """Raise `ExperimentError` unless each model of a run can have a folder of its own."""
-    folders = set()
-    for name in names:
-        folder = folder_name(str(name)).casefold()
-        if folder in folders:
-            raise ExperimentError(
-                f"two models have (nearly) the same name, {name!r}. Rename one (in an experiment: "
-                'set "as")'
-            )
-        is_name = isinstance(name, str) and NAME.fullmatch(name)
-        if not is_name or len(folder.encode()) > MAX_NAME_BYTES:
-            raise ExperimentError(
-                f"{shorten(str(name))} cannot be the name of a model in a run. Start with a letter "
-                f"or digit, and use at most {MAX_NAME_BYTES} bytes"
-            )
-        folders.add(folder)
+def require_usable(models: Mapping[Any, Learner], tasks: Collection[Task], cv: Splitter) -> None:
+    """Raise `ExperimentError` unless models can be listed by name, and can learn the tasks."""
+    for name, learner in models.items():
+        if not isinstance(name, str) or not name.strip() or not name.isprintable():
+            raise ExperimentError(f"{name!r} cannot be the name of a model. Use a line of text")
+        for task in tasks:
+            if is_regressor(learner.estimator) != task.target.is_numeric:
+                raise ExperimentError(
+                    f"{name} cannot predict {task.key}: classifiers predict classes (in arrays: "
+                    "integers or text), and regressors numbers (floats). Use another model"
+                )
+            if learner.threshold and not (cv.validates and task.is_binary):
+                raise ExperimentError(
+                    f"{name}: threshold needs two classes, and a protocol that keeps validation "
+                    f"clips, such as leave-film-out (got {cv}). Leave it out"
+                )

@@ -23,8 +23,9 @@ from obygaze_models.data.folds import Fold
 from obygaze_models.data.splitters import Clips, Splitter
 from obygaze_models.data.tasks import Task, levels_of
 from obygaze_models.estimators.registry import plugin_versions
-from obygaze_models.experiments.learner import Learner, folder_name
+from obygaze_models.experiments.learner import Learner, folder_name, require_usable
 from obygaze_models.results.run import CONCEPTS_OF, LABEL_OF, annotated_clips
+from obygaze_models.results.scores import records
 from obygaze_models.scoring.metrics import Array
 
 Tasks = Mapping[Task, Sequence[Task]]
@@ -72,6 +73,9 @@ class Plan:
     outside: Callable[[Plan], Iterable[pd.DataFrame]] = lambda _: ()
     options: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require_usable(self.models, self.tasks, self.cv)
 
     @property
     def tests(self) -> list[Task]:
@@ -133,11 +137,12 @@ class Plan:
     def fits(self) -> Iterator[PlannedFit]:
         """Yield all planned fits: of each task, each model on each of its folds."""
         folders = file_names([folder_name(task.key) for task in self.tasks], "")
+        homes = file_names(map(folder_name, self.models), "")
         for task, folder in zip(self.tasks, folders, strict=True):
-            for model, learner in self.models.items():
+            for (model, learner), home in zip(self.models.items(), homes, strict=True):
                 validate = learner.uses_validation
                 for fold in self.folds(task, validate=validate):
-                    place = f"models/{folder_name(model)}/{folder}-{fold.index}"
+                    place = f"models/{home}/{folder}-{fold.index}"
                     usable, skips = self.usable(task, fold, validate=validate)
                     yield PlannedFit(model, learner, task, usable, place, skips)
 
@@ -182,23 +187,14 @@ class Plan:
 
         The training clips are those of the largest fit.
         """
-        rows: dict[Any, dict[str, Any]] = {}
-        for planned in self.fits():
-            fold = planned.fold
-            row = rows.setdefault(
-                (planned.model, planned.task),
-                {
-                    "model": planned.model,
-                    "task": planned.task.key,
-                    "fits": 0,
-                    "training_clips": 0,
-                    "skipped": "",
-                },
-            )
-            row["fits"] += bool(fold.tests)
-            row["training_clips"] = max(row["training_clips"], len(fold.train))
-            row["skipped"] = max(row["skipped"], "; ".join(planned.skips))
-        return [*rows.values()]
+        names = ["model", "task", "fits", "training_clips", "skipped"]
+        rows = []
+        for fit in self.fits():
+            size = len(fit.fold.train)
+            rows.append((fit.model, fit.task.key, bool(fit.fold.tests), size, "; ".join(fit.skips)))
+        by_task = pd.DataFrame(rows, columns=names).groupby(names[:2], sort=False)
+        table = by_task.agg({"fits": "sum", "training_clips": "max", "skipped": "max"})
+        return records(table.reset_index())
 
     def versions(self) -> dict[str, str]:
         """Return the versions of Python, of the main packages, and of plug-ins."""

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from obygaze_features.common.formatting import counted
+from obygaze_features.common.names import unknown_name
 from obygaze_features.common.plugins import one_line
 from obygaze_features.common.redaction import redact_url
 from obygaze_features.errors import ExperimentError, translate
@@ -30,6 +31,7 @@ from obygaze_models.experiments.experiment import Experiment, find_protocol, loa
 from obygaze_models.experiments.plan import Plan, Tasks
 from obygaze_models.results.run import Run
 from obygaze_models.results.scores import split_by
+from obygaze_models.scoring.metrics import METRICS, column_titles
 
 CLIPS = "clips"
 """The value of `split` for new folds of clips, which mix films."""
@@ -73,6 +75,10 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
     if experiment.column:
         manifest = with_numbers(manifest, experiment.column)
     tasks = experiment.tasks(manifest.label_scheme(experiment.labels))
+    columns = column_titles(next(iter(tasks)).use)
+    ranking = [key for key in columns if not METRICS[key].lower_is_better]
+    if experiment.score and experiment.score not in ranking:
+        raise ExperimentError(unknown_name("score", experiment.score, ranking))
     models = experiment.models()
     kind = find_protocol(experiment.protocol_name)
     if hasattr(kind, "divide"):
@@ -258,10 +264,7 @@ def _predicted(
     """Yield a table of the predictions of a model from elsewhere for each fold and test set."""
     columns = task.target.columns(task.class_keys)
     by_fit = table["fit"].notna().any()
-    folds = [*plan.folds(task, validate=False)]
-    if by_fit and table["fit"].nunique() > len(folds):
-        folds = [*plan.folds(task, validate=True)]
-    for fold in folds:
+    for fold in plan.folds(task, validate=False):
         fold, _ = plan.usable(task, fold, validate=False)
         part = table[table["fit"] == fold.index] if by_fit else table
         ids = plan.data.ids_at(fold.test_rows)

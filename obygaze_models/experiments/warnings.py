@@ -80,11 +80,10 @@ def _look_alikes(plan: Plan) -> Iterator[RunWarning]:
     many clips.
     """
     data = plan.data
-    if data.X.shape[1] < MIN_FEATURES:
-        return
     config = data.record.attributes["backbone"].get("config", {})
     rows = np.flatnonzero(data.X.any(axis=1) & (data.groups != ""))
-    if config.get("synthetic") or not 0 < len(rows) <= MAX_COMPARED:
+    too_narrow = data.X.shape[1] < MIN_FEATURES
+    if too_narrow or config.get("synthetic") or not 0 < len(rows) <= MAX_COMPARED:
         return
     groups = data.groups[rows]
     X = normalize(data.X[rows].astype(np.float32))

@@ -8,7 +8,7 @@ import pandas as pd
 from obygaze_features.manifests.labels import SEPARATOR, obygaze_scheme
 from obygaze_models.data.targets import UNUSED
 from obygaze_models.results.run import CONCEPTS_OF, LABEL_OF, Run
-from obygaze_models.results.scores import average_over_fits, is_cross_validated, split_by
+from obygaze_models.results.scores import average_over_fits, split_by
 from obygaze_models.scoring.annotators import AnnotatorComparison, compare_with_annotators
 
 
@@ -39,17 +39,19 @@ def compare_with_each(run: Run) -> dict[str, AnnotatorComparison]:
             codes = task.codes(levels.tolist(), shows, is_obygaze=is_obygaze)
             votes[name] = np.where(levels == "", UNUSED, codes)
 
-        by_model = split_by(own, "model")
         called = {}
-        for model, fits in by_model.items():
+        for model, fits in split_by(own, "model").items():
             mean = average_over_fits(fits).set_index("id")["called"]
             called[model] = clips["id"].map(mean).to_numpy(float)
+        crossed = False
+        for scores in run.model_scores:
+            crossed |= scores.test == test and scores.folds > 1
         comparison = compare_with_annotators(
             votes,
             called,
             [""] * len(clips) if run.is_mixed else clips["group"].tolist(),
             len(task.classes),
-            cross_validated=any(map(is_cross_validated, by_model.values())),
+            cross_validated=crossed,
         )
         if comparison is not None:
             compared[test] = comparison

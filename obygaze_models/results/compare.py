@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -28,9 +28,6 @@ from obygaze_models.scoring.intervals import (
     score_groups,
 )
 from obygaze_models.scoring.metrics import METRICS
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SIGNIFICANT = 0.05
 SETTINGS = (
@@ -94,29 +91,6 @@ class Comparisons:
         rows = pd.DataFrame(self.rows).drop(columns=["metric", "reference"]).rename(columns=names)
         parts = [*self.limits, align_rows(records(rows)), fill(self.legend)]
         return "\n\n".join(parts)
-
-    def figure(self) -> Figure:
-        """Draw the differences and their intervals."""
-        from obygaze_models.figures.dots import Dot, Series, dot_plot
-
-        title = METRICS[self.metric].title
-        rows: list[tuple[str, list[Dot]]] = []
-        by_place = group_by(self.rows, lambda row: (row["test"], row.get("value", "")))
-        for place, same in by_place.items():
-            rows.append((", ".join(filter(None, place)), []))
-            for row in same:
-                if row["difference"] is not None:
-                    dot = Dot(row["difference"], row["low"], row["high"])
-                    rows.append((f"{row['model']}, {row['over']}", [dot]))
-        return dot_plot(
-            rows,
-            [Series("difference")],
-            title=f"Differences in {title}",
-            axis=f"{title}, model minus {self.rows[0]['reference']}, with 95% intervals",
-            description=str(self),
-            lines={"no difference": 0.0},
-            form="+.2f",
-        )
 
 
 def compare(

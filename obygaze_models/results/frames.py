@@ -13,8 +13,7 @@ def run_frames(
     run: Run,
     store: Stores,
     *,
-    model: str | None = None,
-    task: str | None = None,
+    model: str = "",
 ) -> FramePredictions:
     """Predict each frame of a run's test clips with the models that were tested on them.
 
@@ -22,13 +21,12 @@ def run_frames(
     ----------
     run, store
         A run on disk, and the store with the frames.
-    model, task
-        The model's name in the run, and its task, if several models read frames.
+    model
+        The model's name in the run, if several models read frames.
     """
     fits = run.fits[(run.fits["reads"] == "frames") & (run.fits["folder"] != "")]
-    for column, name in {"model": model, "task": task}.items():
-        if name is not None:
-            fits = fits[fits[column] == name]
+    if model:
+        fits = fits[fits["model"] == model]
     if len(fits[["model", "task"]].drop_duplicates()) != 1 or run.folder is None:
         raise ExperimentError(
             f"{run.place}: frames need one task of one saved model that reads frames, such as "

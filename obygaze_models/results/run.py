@@ -317,21 +317,13 @@ class Run:
             sets[test] = TestSet(*counts, guesses)
         return sets
 
-    def scores(self, by: str | None = None) -> pd.DataFrame:
+    def scores(self) -> pd.DataFrame:
         """Return the scores as a table.
 
         The columns are ``model``, ``test``, ``metric``, ``group``, ``mean``, ``low``, ``high``,
-        ``clips``, ``films``, ``over`` and ``effective``; see `scores_table`. If `by` is a column of
-        `clips`, such as "film", only the rows without a group are there, on the clips of each value
-        of that column, with the value in a further column, ``value``.
+        ``clips``, ``films``, ``over`` and ``effective``; see `scores_table`.
         """
-        if by is None:
-            return scores_table(self.model_scores)
-        parts = []
-        for value, own in self.predictions.groupby(self.predictions["id"].map(self.column(by))):
-            scores = scores_table(self.score(own))
-            parts.append(scores[scores["group"] == ""].assign(value=value))
-        return pd.concat(parts, ignore_index=True)
+        return scores_table(self.model_scores)
 
     @property
     def models(self) -> list[str]:

@@ -142,15 +142,6 @@ def average_over_fits(table: pd.DataFrame) -> pd.DataFrame:
     return means.assign(called=target.called(values_of(means))).reset_index()
 
 
-def is_cross_validated(table: pd.DataFrame) -> bool:
-    """Return True if no single fit tested all clips in a model's table of predictions.
-
-    In that case, fits are trained on clips that other fits test.
-    """
-    by_fit = table.groupby("fit")["id"].nunique()
-    return bool(by_fit.max() < table["id"].nunique())
-
-
 def scored_clips(
     table: pd.DataFrame,
     group_of: Mapping[str, str],

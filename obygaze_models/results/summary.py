@@ -105,7 +105,7 @@ def describe_run(run: Run) -> str:
 
 def _scores(run: Run) -> list[Row]:
     """Return a row for each model on each test set and question, and for each kind of guess."""
-    titles = column_titles(dict.fromkeys(run.model_scores[0].metrics))
+    titles = column_titles(run.header.tasks[-1].use)
     main = METRICS[run.main_metric].title
     rows: list[Row] = []
     for test, own in run.tests.items():

@@ -186,12 +186,6 @@ class GroupScores:
     left_out: list[str]
     across: Mapping[str, Array]
 
-    @property
-    def scored(self) -> int:
-        """The number of clips of the groups that have a row."""
-        groups = np.asarray(self.clips.groups)[self.clips.rounds[0]]
-        return int(np.isin(groups, self.values.index.to_numpy(dtype=str)).sum())
-
     def by_name(self) -> dict[str, Scores]:
         """Return the scores of each group, with None for undefined scores."""
         values = self.values.astype(object).where(self.values.notna(), None)
@@ -367,10 +361,11 @@ def estimate_scores(scored: GroupScores, *, least: float = 0.0, folds: int = 0) 
     folds = folds or clips.folds
     effective = clips.effective_groups
     counts = [0] if clips.is_mixed else clips.class_counts
+    alone = np.isin(np.asarray(clips.groups)[clips.rounds[0]], scored.values.index.astype(str))
     within = {}
     for key in scored.values.columns.tolist():
         estimate = estimate_mean(scored.values[key].to_numpy(), cross_validated=folds > 1)
-        estimate = replace(estimate, clips=scored.scored)
+        estimate = replace(estimate, clips=int(alone.sum()))
         within[key] = restrict(estimate, key, counts, least=least)
     across = {}
     for key, values in scored.across.items():

@@ -12,14 +12,13 @@ the two can differ widely.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.errors import ExperimentError
 from obygaze_models.scoring.number_scores import NUMBER, none_if_nan, ratio, score_values
 
 Array = NDArray[Any]
@@ -105,27 +104,12 @@ METRICS = {
 """All metrics by key, in the order of columns."""
 
 
-def ranking_keys(use: str) -> list[str]:
-    """Return the keys of the ``binary``, ``multiclass`` or ``numeric`` scores to maximise."""
-    keys = []
-    for key, metric in METRICS.items():
-        if getattr(metric, use) and not metric.lower_is_better:
-            keys.append(key)
-    return keys
-
-
-def column_titles(scores: Mapping[str, Any]) -> dict[str, str]:
+def column_titles(use: str) -> dict[str, str]:
     """Return the titles of a score table's columns by key.
 
-    The keys of the scores show whether there are more than two classes.
+    `use` is ``binary``, ``multiclass`` or ``numeric``; see `Metric`.
     """
-    keys = []
-    for key, metric in METRICS.items():
-        # Runs made before a metric was added have no scores for it.
-        of_classes = metric.binary if "f1" in scores else metric.multiclass
-        if key in scores and (metric.numeric or of_classes):
-            keys.append(key)
-    return {key: METRICS[key].title for key in keys}
+    return {key: metric.title for key, metric in METRICS.items() if getattr(metric, use)}
 
 
 def predicted_classes(probabilities: Array) -> Array:
@@ -174,15 +158,6 @@ def auroc(labels: Array, scores: Array) -> float | None:
     """Return the area under the ROC curve of 0/1 labels, or None if a class is missing."""
     values = ranking_scores(labels, scores, np.ones((1, len(labels))))
     return none_if_nan(values["auroc"][0])
-
-
-def average_precision(labels: Array, scores: Array) -> float | None:
-    """Return the mean precision at the ranks of positive clips, or None if no clip is positive.
-
-    Clips with the same score share a rank.
-    """
-    values = ranking_scores(labels, scores, np.ones((1, len(labels))))
-    return none_if_nan(values["average_precision"][0])
 
 
 def trec_ranks(ids: Sequence[str], scores: Array) -> Array:
@@ -335,9 +310,10 @@ def baselines(share: float) -> dict[str, Scores]:
 
 
 def _guess_scores(share: float, *, called_positive: float) -> Scores:
-    """Return the scores of predicting positive with the same probability for each clip."""
-    if not 0 < share < 1:
-        raise ExperimentError(f"the share of positives must be above 0 and below 1 (got {share})")
+    """Return the scores of predicting positive with the same probability for each clip.
+
+    The share of positives is above 0 and below 1.
+    """
     positive = _harmonic_mean(share, called_positive)
     negative = _harmonic_mean(1 - share, 1 - called_positive)
     return {

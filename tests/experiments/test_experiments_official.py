@@ -9,23 +9,21 @@ import numpy as np
 import pandas as pd
 import pytest
 from msgspec import structs
-from sklearn.metrics import accuracy_score, average_precision_score
+from sklearn.metrics import accuracy_score
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.splits import Split
 from obygaze_models.experiments.run import make_plan
 from obygaze_models.studies.mediaeval import runs
 from tests.conftest import run_obygaze
-from tests.kit.files import csv_rows, refused, write
+from tests.kit.files import refused, write
 from tests.kit.floats import close
 from tests.kit.run import RECIPE, write_experiment, write_store
 
 COUNT = 150
 VIOLENCE = {"positives": ("1",), "train_negatives": ("0",)}
 VALENCE = {"levels": ("-1", "0", "1"), "labels": "valence", "estimators": ("logistic",)}
-LEVELS = ("negative", "neutral", "positive")
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +38,10 @@ def benchmark(tmp_path_factory):
         "violence": {"violenceClass": violent},
         "affect": {"valenceClass": valence, "arousalClass": valence[::-1]},
     }
+    names = [f"ACCEDE{row:05}.mp4" for row in range(COUNT)]
     for kind, values in columns.items():
-        rows = zip(range(COUNT), *values.values(), strict=True)
-        lines = ["\t".join((str(row), f"ACCEDE{row:05}.mp4", *map(str, cells)))
-                 for row, *cells in rows]  # fmt: skip
-        write(folder / f"MEDIAEVAL{kind}.txt", "\t".join(("id", "name", *values)), *lines)
+        table = pd.DataFrame({"id": range(COUNT), "name": names, **values})
+        table.to_csv(folder / f"MEDIAEVAL{kind}.txt", sep="\t", index=False)
     manifest = Manifest.from_accede(folder)
     places = {"manifest": folder / "manifest", "store": folder / "toy.zarr"}
     manifest.save(places["manifest"])
@@ -84,24 +81,20 @@ def score_run(path, manifest, *options):
 
 
 def test_classes_are_scored_by_accuracy(benchmark, tmp_path):
-    toml = benchmark.write(tmp_path / "valence.toml", **VALENCE)
-    result = run_obygaze("models", "run", toml, "-o", tmp_path / "run", code=0)
-    run = om.load_run(tmp_path / "run")
+    run = benchmark.run(tmp_path / "run", **VALENCE)
     assert run.header.measure == "accuracy"
-    rows = csv_rows(tmp_path / "run/predictions.csv")
-    column = "probability_level:{}".format
-    predicted = [max(LEVELS, key=lambda name: float(row[column(name)])) for row in rows]
-    truth = [LEVELS[1 + benchmark.valence[int(row["id"][-5:])]] for row in rows]
-    accuracy = accuracy_score(truth, predicted)
+    table = run.predictions.set_index("id")
+    predicted = table.filter(like="probability").to_numpy().argmax(axis=1)
+    accuracy = accuracy_score(table["label"], predicted)
     assert run.model_scores[0].estimate("accuracy").value == accuracy
-    assert f"{accuracy:.2f}" in result.output
-    model, table = tmp_path / "run/models/logistic/negative-neutral-positive-0", tmp_path / "s.csv"
-    run_obygaze("models", "predict", model, benchmark.store, "-o", table, code=0)
-    scored = score_run(table, benchmark.manifest, "--labels", "valence", "--json")
+    [model] = run.saved
+    own = tmp_path / "s.csv"
+    run_obygaze("models", "predict", model["folder"], benchmark.store, "-o", own, code=0)
+    scored = score_run(own, benchmark.manifest, "--labels", "valence", "--json")
     scored = json.loads(scored.output)
     assert (scored["value"], scored["measure"]) == (accuracy, "accuracy")
     assert (scored["clips"], len(scored["outside"])) == (50, 100)
-    refused(write_run(model, benchmark, tmp_path / "r"), "a run file needs labels scored by")
+    refused(write_run(model["folder"], benchmark, tmp_path / "r"), "a run file needs labels scored")
 
 
 def test_a_model_for_use_has_not_seen_the_test_set(benchmark, violence, tmp_path):
@@ -120,11 +113,6 @@ def test_a_model_for_use_has_not_seen_the_test_set(benchmark, violence, tmp_path
     assert scored["value"] == pytest.approx(expected, abs=1e-12)
     assert (scored["clips"], scored["missing"], scored["outside"]) == (50, [], [])
     assert scored["tag"] == "mlp-external-data"
-    table = om.evaluate(tmp_path / "mlp", benchmark.store, benchmark.manifest)
-    [row] = table[(table["on"] == "unseen clips") & (table["by"] == "the model")].to_dict("records")
-    own = violence.predictions[violence.predictions["model"] == "mlp"]
-    exact = average_precision_score(own["label"], own["probability"])
-    assert (row["clips"], row["average_precision"]) == (50, pytest.approx(exact, abs=1e-12))
 
 
 def test_unofficial_tests_are_flagged(benchmark, mlp, tmp_path):
@@ -133,10 +121,8 @@ def test_unofficial_tests_are_flagged(benchmark, mlp, tmp_path):
     part, store = manifest.select(ids=manifest.ids[:149]), tmp_path / "few.zarr"
     write_store(store, part, dict.fromkeys(part.ids, np.ones(8, np.float32)), recipe)
     run = benchmark.run(tmp_path / "runs", store=store, **VIOLENCE)
-    [warning] = [warning for warning in run.warnings if warning.code == "no-features"]
-    assert warning.text.startswith("1 labelled clip has no features and cannot take part: ACC")
-    model = run.folder / "models/logistic/non-violent-vs-violent-0"
-    written = runs.write_run(model, store, manifest, tmp_path / "run")
+    [model] = run.saved
+    written = runs.write_run(model["folder"], store, manifest, tmp_path / "run")
     assert (written["missing"], written["tag"]) == (["ACCEDE00149"], "logistic-own-data")
     assert written["trained_on"] == 0
     task = {"positives": ["positive"], "train_negatives": ["negative"], "labels": "valence"}
@@ -148,10 +134,9 @@ def test_unofficial_tests_are_flagged(benchmark, mlp, tmp_path):
     assert (fit["trained"] + fit["validated"], run.clips["leaked"].sum()) == (100, 0)
     # Ranking training clips is not a test.
     sets = manifest.split("official")
-    turned = Split("official", sets.ids, [2 - fold for fold in sets.folds])
+    turned = replace(sets, folds=[2 - fold for fold in sets.folds])
     manifest.with_parts(turned).save(tmp_path / "manifest")
     result = write_run(mlp, benchmark, tmp_path / "no", manifest=tmp_path / "manifest")
-    assert result.exit_code == 0, result.output
     assert "so this ranking is not a fair test" in result.stderr
     assert re.search(r"trained on +50\n", result.stdout)
     with pytest.raises(ExperimentError, match=r'split = "official" \(splits of accede: dev'):
@@ -160,8 +145,7 @@ def test_unofficial_tests_are_flagged(benchmark, mlp, tmp_path):
 
 def test_clips_that_a_run_omits_count_against_it(benchmark, tmp_path):
     positives = [row for row in range(2, COUNT, 3) if benchmark.violent[row]]
-    rows = ((positives[0], 0.5), (0, 0.9))
-    lines = [f"1 Q0 ACCEDE{row:05}.mp4 1 {score} ours" for row, score in rows]
+    lines = [f"1 Q0 ACCEDE{positives[0]:05}.mp4 1 0.5 ours", "1 Q0 ACCEDE00000.mp4 1 0.9 ours"]
     write(tmp_path / "run", *lines)
     scored = json.loads(score_run(tmp_path / "run", benchmark.manifest, "--json").output)
     assert scored["value"] == close(1 / 2 / len(positives))
@@ -174,7 +158,6 @@ CLASSES = ("--labels", "arousal")
 BROKEN = [
     ("1 Q0 ACCEDE00002 1 0.5 t\n1 Q0 ACCEDE00002.mp4 2 0.4 t\n", (), "line 2: duplicate clip"),
     ("1 Q0 ACCEDE99999 1 0.5 t\n", (), "line 1: unknown clip 'ACCEDE99999'"),
-    ("1 Q0 a 1 nan t\n", (), "line 1: a line of a run file has six columns"),
     ("1 Q0 a 1 0.5\n", (), "line 1: a line of a run file has six columns"),
     ("1 Q0 a 1 0.5 t\n2 Q0 b 1 0.5 t\n", (), "run.csv: a run file needs lines of one topic"),
     ("id,prediction\nACCEDE00002,unsure\n", CLASSES, "line 2: unknown level 'unsure'; choose"),
@@ -274,9 +257,15 @@ def test_concepts_are_detected_and_reported(coded, task, tmp_path):
     partial = manifest.with_parts(replace(labels, name="few", concepts=concepts))
     partial.save(tmp_path / "m")
     changed = structs.replace(
-        task(), manifest=tmp_path / "m", positives=(), train_negatives=(), labels="few",
-        concepts=("Look", "Posture", "Body"), split="02_EN_HN_S", protocol="leak-free",
-    )  # fmt: skip
+        task(),
+        manifest=tmp_path / "m",
+        positives=(),
+        train_negatives=(),
+        labels="few",
+        concepts=("Look", "Posture", "Body"),
+        split="02_EN_HN_S",
+        protocol="leak-free",
+    )
     run = om.run_experiment(changed, tmp_path / "run")
     assert {scores.test: [*scores.by_fit] for scores in run.model_scores} == {
         "Look vs EN": list(range(9)),

@@ -26,7 +26,7 @@ from obygaze_models.data.stores import Stores, open_stores
 from obygaze_models.data.tasks import measure_of, official_measure
 from obygaze_models.experiments.learner import folder_name
 from obygaze_models.saved.predict import predict
-from obygaze_models.scoring.metrics import TREC, average_precision, trec_ranks
+from obygaze_models.scoring.metrics import TREC, ranking_scores, trec_ranks
 
 COLUMNS = ("topic", "Q0", "id", "rank", "score", "tag")
 
@@ -135,7 +135,7 @@ def trec_average_precision(
 ) -> float | None:
     """Return the average precision as trec_eval computes it; None if there are no positive clips.
 
-    Positive clips that are not among `ids` lower the average precision. In `average_precision`,
+    Positive clips that are not among `ids` lower the average precision. In `ranking_scores`,
     clips with the same score share a rank, so the two results can differ widely if many scores are
     equal.
 
@@ -155,7 +155,8 @@ def trec_average_precision(
     if not positives:
         return None
     labels = np.isin(ids, [*positives])
-    precision = average_precision(labels, trec_ranks(ids, scores)) or 0.0
+    found = ranking_scores(labels, trec_ranks(ids, scores), np.ones((1, len(labels))))
+    precision = float(np.nan_to_num(found["average_precision"][0]))
     return precision * int(labels.sum()) / len(positives)
 
 

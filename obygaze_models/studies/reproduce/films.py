@@ -19,7 +19,7 @@ from obygaze_features.items.films import film_titles
 from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_models.data.splitters import FILM_CLIPS
 from obygaze_models.figures.dots import Dot, Series, dot_plot
-from obygaze_models.results.scores import average_over_fits, is_cross_validated, split_by
+from obygaze_models.results.scores import average_over_fits, split_by
 from obygaze_models.scoring.intervals import (
     LEVEL,
     estimate_weighted,
@@ -131,7 +131,7 @@ def make_figure6(context: ReproductionContext, runs: Runs) -> Artifacts:
         run.clips.set_index("id").loc[predictions["id"]],
         (predictions["called"] != predictions["label"]).to_numpy(),
         context.manifest.scheme.codes,
-        cross_validated=is_cross_validated(of_fits),
+        cross_validated=True,
     )
     titles = film_titles(context.manifest.items)
     lines = []
