@@ -135,7 +135,7 @@ def _reasons(entry: Tested, reasons: pd.DataFrame, ids: list[str]) -> dict[str, 
         parts = []
         for own in mean_parts(reasons, ids):
             parts.append([f"{name} {format_number(part, '+.2f')}" for name, part in own])
-        return {"of": f"Parts that add up to the {name_log_odds(names)}", "reasons": parts}
+        return {"of": "Parts that add up to the " + name_log_odds(names), "reasons": parts}
     first = steps.groupby("id")["fit"].transform("min")
     by_clip: dict[str, list[str]] = {}
     for step in steps[steps["fit"] == first].itertuples(index=False):

@@ -321,8 +321,7 @@ def _note(entry: Tested, same: Sequence[Tested]) -> str:
     if trained != entry.task.key:
         parts.append(f"trained on {entry.run.task(trained).title}")
     if [other.model for other in same].count(entry.model) > 1:
-        times = counted(len(entry.scores.by_fit), "time")
-        parts.append(f"{entry.run.name} (trained {times})")
+        parts += [entry.run.name, "trained " + counted(len(entry.scores.by_fit), "time")]
     return ", ".join(parts)
 
 

@@ -158,7 +158,7 @@ def test_annotators_are_counted_and_compared(page, example, levels, ranks, clips
     left_out = [nominal_alpha(*ranks[:, films != film]) for film in films.unique()]
     pseudo = FILMS * whole - (FILMS - 1) * np.array(left_out)
     half = stats.t.ppf(0.975, FILMS - 1) * pseudo.std(ddof=1) / np.sqrt(FILMS)
-    assert f"alpha {shown(whole)} {shown(whole - half)} to {shown(whole + half)};" in text
+    assert f"alpha {shown(whole)} ({shown(whole - half)} to {shown(whole + half)});" in text
 
 
 def test_films_have_their_numbers(page, ranks, clips, tables):
