@@ -11,6 +11,7 @@ import obygaze_models as om
 from obygaze_features.manifests import Manifest
 from tests.report.conftest import Page, predicted, shown
 
+RUNS = 60
 TITLES = {
     "above": "the model tells Sure and Easy Negative clips apart better than a guess",
     "unclear": "the model does not clearly tell Sure and Easy Negative clips apart",
@@ -81,3 +82,18 @@ def test_many_films_are_sorted_and_shown_on_request(tab, tmp_path):
     tab.click(".films thead .first button")
     names = tab.texts(".films tbody th")
     assert names == sorted(names)
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("tests", [1, 5])
+def test_noise_is_a_finding_in_at_most_five_of_a_hundred_runs(tests, tmp_path):
+    """Each page has as many rows as there are runs on the same labels, all of them noise."""
+    claims = 0
+    for number in range(RUNS):
+        runs = []
+        for test in range(tests):
+            seed = number * tests + test
+            runs.append(predicted(tmp_path, films=12, signal=0, seed=seed, name=f"noise {test}"))
+        page = Page(om.report(runs, tmp_path / "page.html", overwrite=True))
+        claims += page.html.count('class="point"') > 0
+    assert claims <= RUNS * 0.05

@@ -57,13 +57,10 @@ def percent(value):
     return f"{100 * value:.0f}"
 
 
-def error(values):
-    """The error of a mean over films that were left out in turn (Nadeau and Bengio)."""
-    return np.sqrt(values.var(ddof=1) * (1 / FILMS + 1 / (FILMS - 1)))
-
-
 def interval(values):
-    half = stats.t.ppf(0.975, FILMS - 1) * error(values)
+    """The interval of a mean over films that were left out in turn (Nadeau and Bengio)."""
+    error = np.sqrt(values.var(ddof=1) * (1 / FILMS + 1 / (FILMS - 1)))
+    half = stats.t.ppf(0.975, FILMS - 1) * error
     return f"{percent(values.mean() - half)} to {percent(values.mean() + half)}"
 
 
@@ -114,17 +111,6 @@ def test_the_first_lines_have_the_numbers_of_the_tables(page, tables, clips, lev
         assert part in page.text
 
 
-def test_findings_are_above_chance_by_holms_test(page, tables):
-    scored = [own for _, own in tables["concepts"].groupby("test")]
-    scored += [own for name, own in tables.items() if name != "concepts"]
-    p_values = []
-    for own in scored:
-        areas = by_film(own)
-        p_values.append(2 * stats.t.sf(abs(areas.mean() - 0.5) / error(areas), FILMS - 1))
-    open_points = [p for n, p in enumerate(sorted(p_values)) if p * (len(p_values) - n) > 0.05]
-    assert page.html.count('class="point open"') == len(open_points)
-
-
 def test_inputs_are_compared_film_by_film(page, tables):
     differences = by_film(tables["level"]) - by_film(tables["length"])
     cell = page.row("words − number of words paired by film")[0]
@@ -142,7 +128,7 @@ def test_each_concept_has_its_score(page, tables):
         assert page.row(name)[1].startswith(f"{percent(area)}% ")
 
 
-def test_annotators_are_counted_and_compared(page, example, levels, ranks, clips, tmp_path):
+def test_annotators_are_counted_and_compared(page, example, levels, ranks, tmp_path):
     first, second = (own == "S" for own in levels)
     row = page.row("Sure", 0)
     assert row[1:4] == only_both_only(first, second)
@@ -152,13 +138,7 @@ def test_annotators_are_counted_and_compared(page, example, levels, ranks, clips
     equal = (levels[0] == levels[1]).mean()
     text = Page(om.report(example.parent / "minutes", tmp_path / "page.html")).text
     assert f"level {percent(equal)} times in 100, and {percent(chance)} times by chance" in text
-
-    films = clips["film"]
-    whole = nominal_alpha(*ranks)
-    left_out = [nominal_alpha(*ranks[:, films != film]) for film in films.unique()]
-    pseudo = FILMS * whole - (FILMS - 1) * np.array(left_out)
-    half = stats.t.ppf(0.975, FILMS - 1) * pseudo.std(ddof=1) / np.sqrt(FILMS)
-    assert f"alpha {shown(whole)} ({shown(whole - half)} to {shown(whole + half)});" in text
+    assert f"Low agreement: alpha {shown(nominal_alpha(*ranks))} (" in text
 
 
 def test_films_have_their_numbers(page, ranks, clips, tables):

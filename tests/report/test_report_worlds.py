@@ -32,29 +32,25 @@ def test_a_page_has_the_names_of_its_own_world(pages2, name):
     assert page.data["concepts"] == sorted(concept.name for concept in CONCEPTS)
     assert [level["name"] for level in page.data["levels"]] == [*LEVELS.values()]
     assert [own["name"] for own in page.data["annotators"]] == [*ANNOTATORS]
-    for view in page.data["views"]:
-        why = view.get("why", {"of": ""})
-        if not why["of"].startswith("Parts"):
+    views = page.data["views"]
+    if name != "concepts":
+        assert sum(row[0] == "frames" for row in page.rows) == len(views)
+    for view in views:
+        if view["model"] != "pcbm-logistic":
             continue
-        for texts, p in zip(why["reasons"], view["p"], strict=True):
+        for texts, p in zip(view["why"]["reasons"], view["p"], strict=True):
             parts = [float(text.split()[-1].replace("−", "-")) for text in texts]
             assert p == pytest.approx(1 / (1 + exp(-sum(parts))), abs=0.01)
 
 
-def test_every_model_has_a_row(pages2):
-    page = Page(pages2["levels"])
-    assert sum(row[0] == "frames" for row in page.rows) == len(page.data["views"]) == 2
-
-
 def with_labels(sets, size=40, films=6, names=None):
     """Return a manifest of clips of some films with these labels, one level a character."""
-    names = names or {name: name for name in sets}
     ids = [f"tt{row % films}-{row:03}" for row in range(size)]
     manifest = labelled(ids, [list(PAPER)[row % 4] for row in range(size)])
-    own = [
-        LabelSet(name, ids, [*levels], [()] * size, about={"annotator": names[name]})
-        for name, levels in sets.items()
-    ]
+    own = []
+    for name, levels in sets.items():
+        about = {"annotator": names[name] if names else name}
+        own.append(LabelSet(name, ids, [*levels], [()] * size, about=about))
     return manifest.with_parts(*own)
 
 
@@ -151,16 +147,12 @@ def test_a_manifest_on_another_machine_is_not_opened(run2, world2, tmp_path, mon
     assert ", ".join(ANNOTATORS) in page.text
 
 
-def make_large(path):
-    with path.open("wb") as file:
-        file.write(b"\xff\xd8\xff")
-        file.truncate(3 << 30)
-
-
-@pytest.mark.parametrize("make", [lambda path: path.symlink_to("/dev/zero"), make_large])
-def test_thumbnails_are_small_plain_files(run2, tmp_path, make):
-    pictures = tmp_path / "pictures"
-    pictures.mkdir()
-    make(pictures / "s0-01.jpg")
+def test_thumbnails_are_small_plain_files(run2, tmp_path):
+    picture = tmp_path / "s0-01.jpg"
+    picture.write_bytes(b"\xff\xd8\xff" + bytes(10**6))
     with pytest.raises(ObygazeError, match="s0-01"):
-        om.report(run2, tmp_path / "page.html", thumbnails=pictures)
+        om.report(run2, tmp_path / "page.html", thumbnails=tmp_path)
+    picture.unlink()
+    picture.symlink_to("/dev/zero")
+    with pytest.raises(ObygazeError, match="s0-01"):
+        om.report(run2, tmp_path / "page.html", thumbnails=tmp_path)
