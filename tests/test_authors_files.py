@@ -1,5 +1,7 @@
 """The authors' own files against their published counts; only these tests need them."""
 
+import ast
+import csv
 import html
 import json
 import os
@@ -16,15 +18,6 @@ from pympi.Elan import Eaf
 
 import obygaze_features as of
 import obygaze_models as om
-from obygaze_features.annotations.export_elan import elan_files
-from obygaze_features.common.tables import read_table
-from obygaze_features.manifests.audit import audit
-from obygaze_features.manifests.importers.reading import parse_list
-from obygaze_features.manifests.statistics import statistics
-from obygaze_features.manifests.subtitles import with_subtitles
-from obygaze_models.data.splitters import Clips
-from obygaze_models.studies.reproduce.context import made_easy
-from obygaze_models.studies.reproduce.protocols import PapersText
 from tests.kit.authors import make_dataset, save_released
 from tests.kit.files import csv_rows
 from tests.kit.floats import close
@@ -40,21 +33,28 @@ def obygaze12(authors, tmp_path_factory):
     return save_released(tmp_path_factory.mktemp("authors") / "obygaze12", authors)
 
 
-def test_levels_and_concepts_match_the_paper(obygaze12):
-    for rule, counts in {
-        "paper": [1003, 309, 292, 310],
-        "released": [453, 309, 292, 310],
-        "raw": [453, 711, 397, 353],
-    }.items():
-        assert [row["clips"] for row in statistics(obygaze12, rule)["levels"]] == counts
-    levels = statistics(obygaze12)["levels"]
+def count_levels(manifest, rule):
+    return [manifest.labels(rule).levels.count(level) for level in LEVELS]
+
+
+def test_levels_and_concepts_match_the_paper(obygaze12, obygaze):
+    assert count_levels(obygaze12, "paper") == [1003, 309, 292, 310]
+    assert count_levels(obygaze12, "released") == [453, 309, 292, 310]
+    assert count_levels(obygaze12, "raw") == [453, 711, 397, 353]
+    shown = obygaze("manifests", "show", obygaze12.folder, "--json", code=0)
+    levels = json.loads(shown.stdout)["levels"]
     assert [row["level"] for row in levels] == list(LEVELS)
     assert [f"{row['share']:.1%}" for row in levels] == ["52.4%", "16.1%", "15.3%", "16.2%"]
     means = [f"{row['concepts_per_clip']:.4f}" for row in levels]
     assert means == ["0.0000", "1.2557", "1.7089", "2.6032"]
-    fewer = statistics(obygaze12.select(ids=obygaze12.split("02_EN_HN_S").ids), "released")
-    assert [row["clips"] for row in fewer["levels"]] == [436, 304, 0, 308]
+    fewer = obygaze12.select(ids=obygaze12.split("02_EN_HN_S").ids)
+    assert count_levels(fewer, "released") == [436, 304, 0, 308]
     assert sum(not name for name in obygaze12.items.media) == 75
+    # As the tutorial says, 550 clips with concepts that are not visual become Easy Negatives.
+    paper = obygaze12.labels("paper").level_of
+    raw = obygaze12.labels("raw").level_of
+    made_easy = Counter(level for clip, level in raw.items() if paper[clip] == "EN" != level)
+    assert made_easy == {"HN": 402, "NS": 105, "S": 43}
 
 
 def test_runs_match_the_released_ones_id_by_id(obygaze12, authors):
@@ -71,50 +71,49 @@ def test_runs_match_the_released_ones_id_by_id(obygaze12, authors):
         assert sorted(with_media & set(obygaze12.split(name).fold(9))) == sorted(ids)
 
 
-def test_splits_leak_as_published(obygaze12):
-    sizes = {name: len(obygaze12.split(name)) for name in obygaze12.split_names}
-    assert sizes == {
-        "02_EN_S": 744, "02_HN_S": 612, "02_ENHN_S": 1048, "02_EN_HN_S": 1048,
-        "movieset_ENHN_S": 997, "movieset_HN_S": 589,
-    }  # fmt: skip
+SIZES = {
+    "02_EN_S": 744,
+    "02_HN_S": 612,
+    "02_ENHN_S": 1048,
+    "02_EN_HN_S": 1048,
+    "movieset_ENHN_S": 997,
+    "movieset_HN_S": 589,
+}
+#: Training and test splits; the clips that are tested, that leak, and that the least and the most
+#: of a run trained on; and the leaks that are Sure.
+LEAKS = [
+    ("02_HN_S", "02_ENHN_S", (105, 54, 31, 40), 26),
+    ("02_EN_S", "02_ENHN_S", (105, 67, 31, 51), 29),
+    ("02_HN_S", "02_EN_S", (75, 26, 12, 19), 26),
+    ("02_EN_S", "02_EN_S", (75, 0, 0, 0), 0),
+]
+
+
+def test_splits_leak_as_published(obygaze12, obygaze):
+    assert {name: len(obygaze12.split(name)) for name in obygaze12.split_names} == SIZES
     assert obygaze12.split("movieset_ENHN_S").classes.count("S") == 302
-    keys = ("tested", "leaked", "least_in_a_run", "most_in_a_run")
-    for train, test, sure, *counts in [
-        ("02_HN_S", "02_ENHN_S", 26, 105, 54, 31, 40),
-        ("02_EN_S", "02_ENHN_S", 29, 105, 67, 31, 51),
-        ("02_HN_S", "02_EN_S", 26, 75, 26, 12, 19),
-        ("02_EN_S", "02_EN_S", 0, 75, 0, 0, 0),
-    ]:
-        [row] = audit(obygaze12, train=[train], test=[test])
-        assert [row[key] for key in keys] == counts
+    for train, test, counts, sure in LEAKS:
+        names = ("--train", train, "--test", test)
+        [row] = json.loads(obygaze("manifests", "audit", obygaze12.folder, *names, "--json").stdout)
+        keys = ("tested", "leaked", "least_in_a_run", "most_in_a_run")
+        assert tuple(row[key] for key in keys) == counts
         assert row["leaked_by_class"]["S"] == sure
-
-
-@pytest.mark.night
-def test_mobygaze_comes_back_from_elan_in_every_field(authors, tmp_path):
-    timelines = of.Timelines.from_mobygaze(authors / "mobygaze/mobygaze_dataframe.csv")
-    for name, text in elan_files(timelines).items():
-        (tmp_path / name).write_text(text, encoding="utf-8", newline="")
-    back = of.Timelines.from_elan(tmp_path)
-    assert (len(timelines.segments), len(timelines.films)) == (6072, 20)
-    assert asdict(back) == asdict(timelines)
-    juno = Eaf(str(tmp_path / "Juno (2007).eaf"))
-    assert ("obygaze citation", timelines.citation) in juno.properties
-
-
-def test_the_paper_protocol_and_labels_have_the_counts_of_the_tutorial(obygaze12):
-    """Eight fits of HN against Sure train on the same 495 clips; 550 labels become EN."""
-    assert made_easy(obygaze12) == {"HN": 402, "NS": 105, "S": 43}
-    labels = obygaze12.labels("paper")
-    fold_of = of.stratified(obygaze12, folds=10).fold_of
-    y = np.array([{"HN": 0, "S": 1}.get(level, -1) for level in labels.levels])
-    clips = Clips(y=y, folds=np.array([fold_of[clip] for clip in labels.ids]), last=9)
-    fits = [fold.train.tolist() for fold in PapersText().folds(clips, {"test": y})]
-    assert (len(fits), len(fits[0])) == (8, 495)
-    assert all(fit == fits[0] for fit in fits)
+    # The tutorial's sizes of films in a test set.
     tested = obygaze12.split("02_ENHN_S").fold(9)
     sizes = Counter(clip.split("-")[0] for clip in tested).values()
     assert (min(sizes), max(sizes)) == (3, 15)
+
+
+@pytest.mark.night
+def test_mobygaze_comes_back_from_elan_in_every_field(authors, tmp_path, obygaze):
+    timelines = of.Timelines.from_mobygaze(authors / "mobygaze/mobygaze_dataframe.csv")
+    timelines.save(tmp_path / "t")
+    obygaze("annotations", "export", tmp_path / "t", "-o", tmp_path / "elan", code=0)
+    back = of.Timelines.from_elan(tmp_path / "elan")
+    assert (len(timelines.segments), len(timelines.films)) == (6072, 20)
+    assert asdict(back) == asdict(timelines)
+    juno = Eaf(str(tmp_path / "elan/Juno (2007).eaf"))
+    assert ("obygaze citation", timelines.citation) in juno.properties
 
 
 @pytest.mark.night
@@ -169,16 +168,18 @@ def test_no_words_of_the_films_are_shipped(authors, obygaze, tmp_path):
     """Neither the 2,000 longest lines of the subtitles nor the annotators' comments; nor on the
     page of the shipped words. The wheel takes its files from the checkout.
     """
-    rows = read_table(authors / "mobygaze/mobygaze_dataframe.csv", delimiter=None)
-    lines = {line.strip() for text in rows["subtitle"] for line in re.split("[.?!]", text)}
-    comments = {word for text in rows["comment"] for word in parse_list(text)}
+    with (authors / "mobygaze/mobygaze_dataframe.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file, delimiter=";"))
+    lines = {line.strip() for row in rows for line in re.split("[.?!]", row["subtitle"])}
+    comments = {word for row in rows for word in ast.literal_eval(row["comment"])}
     telling = sorted(lines, key=len)[-2000:] + [text for text in comments if len(text) > 15]
     files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True)
     paths = [ROOT / name for name in files.stdout.decode().split("\0") if name]
-    minutes = of.Manifest.load(EXAMPLE / "minutes")
     command = [sys.executable, EXAMPLE / "subtitles.py", authors / "mobygaze", tmp_path / "lines"]
     subprocess.run(command, check=True)
-    dump = with_subtitles(minutes, tmp_path / "lines").items.texts
+    words = ("subtitles", EXAMPLE / "minutes", tmp_path / "lines", "-o", tmp_path / "words")
+    obygaze("manifests", *words)
+    dump = of.Manifest.load(tmp_path / "words").items.texts
     spoken = {line.strip() for text in dump for line in re.split("[.?!]", text)}
     telling += sorted(spoken, key=len)[-2000:]
     om.run_experiment(EXAMPLE / "level.toml", tmp_path / "run")

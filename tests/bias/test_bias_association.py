@@ -69,13 +69,10 @@ def test_a_single_item_is_tested_by_partitions_of_the_words():
         assert (single.d, 2 * single.statistic, single.p) == close(expected)
 
 
-@pytest.mark.parametrize(
-    ("x", "y", "p_is", "standard_errors"),
-    [
-        ((3, 1), (12, 18), "exact", 0),
-        ((7, 3), (4, 7), "sampled", 4.5),
-    ],
-)
+COUNTED = [((3, 1), (12, 18), "exact", 0), ((7, 3), (4, 7), "sampled", 4.5)]
+
+
+@pytest.mark.parametrize(("x", "y", "p_is", "standard_errors"), COUNTED)
 def test_partitions_of_two_kinds_of_items_are_hypergeometric(x, y, p_is, standard_errors):
     """X and Y have so many items of the first kind, and of the second."""
     kinds = [[0.3, 0.1], [0.1, 0.7]]
@@ -96,29 +93,18 @@ def test_a_sampled_p_is_never_zero_and_is_reproducible():
     assert associate(x, y, SETS["a"], SETS["b"], Settings(samples=999)) == first
 
 
-def test_the_normal_approximation_has_the_exact_moments():
-    result = associate(**SETS, settings=Settings(p="normal"))
-    first = scores(SETS["x"], SETS["a"], SETS["b"])
-    sums = sums_of_partitions(first, scores(SETS["y"], SETS["a"], SETS["b"]))
-    expected = stats.norm.sf(first.sum(), np.mean(sums), np.std(sums))
-    assert result.p == close(expected)
-    assert (result.p_is, result.partitions) == ("normal", None)
+INVALID = [
+    ({"x": []}, "set X is empty"),
+    ({"a": [[1, 0], [0, 0]]}, "embedding 2 of A is zero"),
+    ({"y": [[1, np.nan]]}, "embedding 1 of Y is .*not finite"),
+    ({"b": [[1, 0, 0]]}, "'X': 2.*'B': 3"),
+]
 
 
-@pytest.mark.parametrize(
-    ("sets", "facts"),
-    [
-        ({"x": []}, ["X", "empty"]),
-        ({"a": [[1, 0], [0, 0]]}, ["A", "embedding 2", "zero"]),
-        ({"y": [[1, np.nan]]}, ["Y", "embedding 1", "not finite"]),
-        ({"b": [[1, 0, 0]]}, ["'X': 2", "'B': 3"]),
-    ],
-)
-def test_invalid_embeddings_are_refused(sets, facts):
-    with pytest.raises(BiasError) as raised:
+@pytest.mark.parametrize(("sets", "fact"), INVALID)
+def test_invalid_embeddings_are_refused(sets, fact):
+    with pytest.raises(BiasError, match=fact):
         associate(**SETS | sets)
-    for fact in facts:
-        assert fact in str(raised.value)
 
 
 def test_rounding_is_no_association():

@@ -91,28 +91,28 @@ def test_a_table_counts_like_a_folder(tmp_path, obygaze):
     assert tips(svg) == drawn
 
 
-def test_groups_without_frequent_words_are_named_and_blank_captions_left_out(tmp_path, obygaze):
-    folder = tmp_path / "captions"
-    write(folder / "ann_HA1_O_1.txt", "happy", "", "  ")
-    result = obygaze("bias", "captions", folder, "--json")
-    assert "rates of happy mean nothing" in result.stderr
-    assert json.loads(result.stdout)["captions"] == 1
+OWN = {
+    "format": "obygaze-lexicon",
+    "format_version": 1,
+    "name": "beach",
+    "words": {"beach": ["sand", "sea"]},
+    "groups": {"condition": {"women": ["f"], "men": []}, "emotion": {"beach": []}},
+}
 
 
 def test_custom_words_and_groups_are_counted(tmp_path, obygaze):
-    own = {
-        "format": "obygaze-lexicon",
-        "format_version": 1,
-        "name": "beach",
-        "words": {"beach": ["sand", "sea"]},
-        "groups": {"condition": {"women": ["f"], "men": []}, "emotion": {"beach": []}},
-    }
-    lexicon = write(tmp_path / "own.json", json.dumps(own))
+    lexicon = write(tmp_path / "own.json", json.dumps(OWN))
     lines = ("image_id,condition,emotion,caption", "1,F,beach,sea and sand", "2,men,beach,sea")
     table = write(tmp_path / "c.csv", *lines)
-    words = ("bias", "captions", table, "--minimum", 1, "--lexicon", lexicon)
-    women, men = json.loads(obygaze(*words, "--json").stdout)["rows"]
+    words = ("bias", "captions", table, "--lexicon", lexicon, "--minimum")
+    women, men = json.loads(obygaze(*words, 1, "--json").stdout)["rows"]
     assert (women["condition"], women["rate"]) == ("women", 2000)
     assert (men["condition"], men["rate"]) == ("men", 1000)
-    write(lexicon, json.dumps(own | {"groups": {}}))
-    refused(obygaze(*words), "line 2: unknown condition")
+    assert "rates of beach mean nothing" in obygaze(*words, 3, code=0).stderr
+    for changes, fact in (
+        ({"groups": {}}, "line 2: unknown condition"),
+        ({"format": "x"}, "`$.format`"),
+        ({"words": {"a": ["blue sea"]}}, "'blue sea' is not a single token"),
+    ):
+        write(lexicon, json.dumps(OWN | changes))
+        refused(obygaze(*words, 1), fact)

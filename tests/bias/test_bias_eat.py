@@ -9,11 +9,13 @@ import pandas as pd
 import pytest
 
 import obygaze_features as of
-from obygaze_features.errors import UsageError
 from obygaze_features.manifests import LabelSet
-from obygaze_models.studies.bias.association import Settings, associate, associate_each
-from obygaze_models.studies.bias.battery import read_battery, run_battery
-from obygaze_models.studies.bias.inputs import open_vectors
+
+# An independent test compares these with their definition.
+from obygaze_models.studies.bias.association import associate, associate_each
+
+# The published numbers, of which a command shows one model's.
+from obygaze_models.studies.bias.battery import read_battery
 from tests.kit.clips import CLIP, STIMULI, write_battery
 from tests.kit.files import csv_rows, refused, texts, tips, write
 from tests.kit.floats import close
@@ -41,10 +43,10 @@ def printed(eat, tmp_path):
     return printed
 
 
-def expected(images, prompts, job, settings=Settings()):  # noqa: B008
+def expected(images, prompts, job):
     women = images.rows(f"{job}-woman")
     men = images.rows(f"{job}-man")
-    return associate(women, men, prompts.rows("objectifying"), prompts.rows(job), settings)
+    return associate(women, men, prompts.rows("objectifying"), prompts.rows(job))
 
 
 def is_result(row, result):
@@ -74,20 +76,6 @@ def test_a_battery_is_printed_tabulated_and_drawn(eat, images, prompts, tmp_path
         assert shown.startswith(f"{row['d']:.2f}")
     assert "published" in texts(svg)
     refused(eat(*words), "eat.csv already exists", "--overwrite")
-
-
-def test_another_models_numbers_and_settings_are_python(images, prompts):
-    battery = read_battery("professions")
-    sources = open_vectors(images.store), open_vectors(prompts.store)
-    settings = Settings(ddof=0, draws=0)
-    result = run_battery(battery, *sources, settings=settings, model="CLIP ViT-L/14")
-    science, business = result.rows
-    is_result(business, expected(images, prompts, "business", settings))
-    assert business["low"] is None
-    assert (business["published_d"], business["published_significant"]) == (0.68, True)
-    assert (science["published_d"], science["published_significant"]) == (-0.07, False)
-    with pytest.raises(UsageError, match="did you mean CLIP ViT-L/14"):
-        run_battery(battery, *sources, model="CLIP ViT-L")
 
 
 def test_all_published_effect_sizes_are_shipped():
@@ -158,23 +146,21 @@ def test_embeddings_of_two_models_are_refused(eat, prompts, tmp_path):
     refused(eat("professions", texts=tmp_path / "other.zarr"), "other.zarr", "different weights")
 
 
-VEC = ("rose 1 0.5 ", "lily -2e-1 3", "ant 0 1")
-PROMPTS = ("text,0,1", '"a doctor, smiling",1,2', "nurse,3,-4")
+VEC = ("rose 1 0.5 ", "lily 0 1", "ant 0.5 1", "wasp 1 -2e-1")
+CSV = ("text,0,1", '"a rose, red",1,0.5', "lily,0,1", "ant,0.5,1", "wasp,1,-0.2")
+FILES = [
+    ("words.vec", VEC, "rose"),
+    ("word2vec.vec", ("4 2", *VEC), "rose"),
+    ("prompts.csv", CSV, "a rose, red"),
+]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
-@pytest.mark.parametrize(
-    ("name", "lines", "vectors"),
-    [
-        ("words.vec", VEC, {"ant": [0, 1], "rose": [1, 0.5]}),
-        ("word2vec.vec", ("3 2", *VEC), {"ant": [0, 1], "rose": [1, 0.5]}),
-        ("prompts.csv", PROMPTS, {"nurse": [3, -4], "a doctor, smiling": [1, 2]}),
-    ],
-)
-def test_embeddings_are_read_from_files(tmp_path, name, lines, vectors, encoding):
+@pytest.mark.parametrize(("name", "lines", "rose"), FILES)
+def test_embeddings_are_read_from_files(printed, tmp_path, name, lines, rose, encoding):
     path = write(tmp_path / name, *lines, encoding=encoding)
-    rows = open_vectors(path).read([*vectors, "tulip"])
-    assert {text: row.tolist() for text, row in rows.items()} == vectors
+    [row] = printed(store=path, x=[rose], y=["lily"], a=["ant"], b=["wasp"])
+    is_result(row, associate([[1, 0.5]], [[0, 1]], [[0.5, 1]], [[1, -0.2]]))
 
 
 def test_items_of_x_are_tested_alone_without_y(printed, prompts, tmp_path):

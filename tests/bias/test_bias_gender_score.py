@@ -1,15 +1,10 @@
 """The gender score against the authors' example, and against plain arithmetic."""
 
 import json
-import math
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
-from obygaze_features.errors import BiasError
-from obygaze_models.studies.bias.gender_score import gender_score
 from tests.kit.files import csv_rows, tips, write
 from tests.kit.floats import close
 
@@ -19,31 +14,6 @@ WOMAN = (0.11249390989542007, 0.5037289261817932)
 SURE = 0.2183
 SCORE_MAN = 0.45320714150193153
 SCORE_WOMAN = 0.39912252800731546
-
-share = st.floats(0, 1)
-
-
-@given(share, st.floats(-0.99, 1), share)
-@example(0.3, 1 + 5e-7, 0.5)  # as 32 bits round it
-def test_the_score_equals_its_formula(probability, similarity, confidence):
-    alpha = (max(0, 1 - similarity) / (1 + similarity)) ** (1 - confidence)
-    actual = float(gender_score(probability, similarity, confidence))
-    assert actual == pytest.approx(probability**alpha, abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    "scores",
-    [
-        (0.5, -1, 0.5),
-        (0.5, 1.1, 0.5),
-        (0.5, 0, -1),
-        (math.nan, 0, 0.5),
-        (np.array([0.1, 7]), 0, 0),
-    ],
-)
-def test_invalid_scores_are_refused(scores):
-    with pytest.raises(BiasError, match="similarity above -1"):
-        gender_score(*scores)
 
 
 @pytest.fixture
@@ -61,6 +31,19 @@ def measure(tmp_path, obygaze):
         return printed, leanings
 
     return measure
+
+
+def test_the_score_equals_its_formula(measure):
+    chance = np.random.default_rng(0)
+    p, confidence = chance.random((2, 50))
+    similarity = chance.uniform(-0.99, 1, 50)
+    p[:2] = confidence[2:4] = (0, 1)
+    similarity[4:6] = (1, 1 + 5e-7)  # as 32 bits round it
+    rows = (f"man,{a},{b},{c}" for a, b, c in zip(p, similarity, confidence, strict=True))
+    printed, _ = measure("group,probability,similarity,confidence", *rows)
+    sim = np.minimum(similarity, 1)
+    expected = p ** (((1 - sim) / (1 + sim)) ** (1 - confidence))
+    assert [row["score"] for row in printed["captions"]] == close(expected.tolist())
 
 
 def test_both_variants_are_scored(measure, tmp_path):
@@ -101,17 +84,18 @@ def test_captions_are_scored_as_they_are(measure):
 
 
 def test_without_groups_the_words_of_captions_decide(measure):
-    printed, leanings = measure(
-        "caption,probability,similarity,confidence",
-        "A man on it.,.5,0,.5",
-        "two girls,.25,0,.5",
-        '"a man, a woman",1,0,.5',
-        *("a dog,1,0,.5", "manhole,1,0,.5", "the womanly art,1,0,.5", "a [MASK],1,0,.5"),
-        "two boys and his bus,.1,0,.5",
-    )
-    groups = [caption["group"] for caption in printed["captions"]]
-    assert groups == ["man", "woman", "both", *["neither"] * 4, "man"]
-    assert leanings["all objects", "said"] == close((0.3, 0.25, 0.3 / 0.55))
+    captions = {
+        "A man on it.": "man",
+        "two girls": "woman",
+        '"a man, a woman"': "both",
+        "a dog": "neither",
+        "manhole": "neither",
+        "the womanly art": "neither",
+        "a [MASK]": "neither",
+        "two boys and his bus": "man",
+    }
+    printed, leanings = measure("caption", *captions)
+    assert [caption["group"] for caption in printed["captions"]] == [*captions.values()]
     assert leanings["all objects", "cooccurrence"] == (2, 1, 2 / 3)
 
 

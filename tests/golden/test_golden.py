@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pandas as pd
 import pytest
 
 import obygaze_features as of
-from obygaze_features.store.verify import verify
 from tests.golden.workspace import DATA, copy_data
 from tests.kit.files import refused
 from tests.kit.floats import close
@@ -96,17 +94,6 @@ def test_a_command_prints_the_golden_json(data, obygaze, name):
     assert_same(load(f"json/{name}.json"), json.loads(result.stdout))
 
 
-def test_a_loop_over_thresholds_gives_the_golden_counts(data):
-    """This loop replaces `annotations sweep`, which printed them."""
-    timelines = of.Timelines.load(data / "timelines")
-    for row in load("json/annotations-sweep.json")["thresholds"]:
-        merged = of.project(timelines, 60, row["threshold"]).merge_labels()
-        assert len(merged) == row["clips"]
-        assert Counter(merged.levels) == Counter(row["levels"])
-        concepts = sum(map(len, merged.concepts)) / len(merged)
-        assert concepts == pytest.approx(row["concepts_per_clip"], abs=TOLERANCE)
-
-
 @pytest.mark.night
 @pytest.mark.parametrize("name", ["table2", "fig3"])
 def test_a_reproduction_has_the_golden_numbers(data, obygaze, name):
@@ -134,7 +121,7 @@ FAILED = 4
 def test_a_golden_store_has_its_rows(data, name, written):
     golden = load("eight.json")
     store = of.open_store(data / name)
-    assert verify(data / name) == []
+    assert of.verify(data / name) == []
     assert list(store.ids) == golden["ids"]
     states = [1] * written + [0] * (8 - written)
     states[FAILED] = 3

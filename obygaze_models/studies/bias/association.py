@@ -37,8 +37,6 @@ class Settings:
     ----------
     ddof
         1 for the standard deviation of a sample, 0 for that of a population.
-    p
-        ``"partitions"``, or ``"normal"`` for a p from a normal distribution.
     samples
         The number of random partitions, if there are more than `EXACT_UP_TO` in all.
     draws
@@ -48,7 +46,6 @@ class Settings:
     """
 
     ddof: Literal[0, 1] = 1
-    p: Literal["partitions", "normal"] = "partitions"
     samples: int = 100_000
     draws: int = 2_000
     seed: int = 0
@@ -61,9 +58,9 @@ class Association:
     Parameters
     ----------
     p_is
-        The method for p: exact (all partitions were counted), sampled or normal.
+        The method for p: exact (all partitions were counted) or sampled.
     partitions
-        The number of counted partitions; None if p is from a normal distribution.
+        The number of counted partitions.
     low, high
         The ends of the 95% bootstrap interval of d; None if `draws` is 0 or a group has a single
         item.
@@ -73,7 +70,7 @@ class Association:
     statistic: float
     p: float
     p_is: str
-    partitions: int | None
+    partitions: int
     low: float | None
     high: float | None
 
@@ -158,20 +155,14 @@ def bootstrap_interval(
     return low, high
 
 
-def _p(first: Array, second: Array, settings: Settings) -> tuple[float, str, int | None]:
+def _p(first: Array, second: Array, settings: Settings) -> tuple[float, str, int]:
     """Return p, its method, and the number of counted partitions.
 
-    T is high exactly when the sum of the first group is high. A normal p has the mean and the
-    deviation of all partitions. A sampled p is (1 + random partitions with at least the observed T)
-    / (1 + samples).
+    T is high exactly when the sum of the first group is high. A sampled p is (1 + random partitions
+    with at least the observed T) / (1 + samples).
     """
     scores = np.concatenate([first, second])
     size = len(first)
-    if settings.p == "normal":
-        deviation = math.sqrt(size * len(second) / (len(scores) - 1) * float(scores.var()))
-        above = float(first.sum() - size * scores.mean())
-        return 0.5 * math.erfc(above / deviation / math.sqrt(2)), "normal", None
-
     partitions = math.comb(len(scores), size)
     method = "exact"
     extra = 0

@@ -17,7 +17,7 @@ from obygaze_features.common.names import as_list, unknown_name
 from obygaze_features.common.package import reference_file
 from obygaze_features.errors import BiasError, UsageError
 from obygaze_models.scoring.metrics import Array
-from obygaze_models.studies.bias.association import Settings, associate, associate_each
+from obygaze_models.studies.bias.association import associate, associate_each
 from obygaze_models.studies.bias.inputs import Vectors, read_struct
 from obygaze_models.studies.bias.measured import Drawing, Measured, Row
 
@@ -128,7 +128,6 @@ def run_battery(
     texts: Vectors | None = None,
     *,
     tables: _Tables = (),
-    settings: Settings = Settings(),  # noqa: B008
     model: str | None = None,
     skip_missing: bool = False,
 ) -> Measured:
@@ -145,8 +144,6 @@ def run_battery(
         The embeddings of X and Y, and those of A and B if stored separately.
     tables
         The columns of manifests; see `manifest_columns`. They are used before the stores' columns.
-    settings
-        The settings of the association tests.
     model
         The model whose published numbers to show; by default, the store's backbone.
     skip_missing
@@ -182,7 +179,7 @@ def run_battery(
                     f"items without an embedding: {len(missing)} (such as {missing[0]!r}). Add "
                     "them, or skip missing items"
                 )
-            rows += _run_test(test, sets, settings, model, len(missing))
+            rows += _run_test(test, sets, model, len(missing))
         except BiasError as problem:
             left_out.append({"left_out_test": test.name, "reason": str(problem)})
 
@@ -237,7 +234,6 @@ def _select_sets(
 def _run_test(
     test: AssociationTest,
     sets: Mapping[str, Mapping[str, Array]],
-    settings: Settings,
     model: str | None,
     missing: int,
 ) -> list[Row]:
@@ -247,10 +243,10 @@ def _run_test(
     sizes["missing"] = missing
     if test.y is None:
         rows = []
-        for item, result in zip(x, associate_each(x, a, b, settings), strict=True):
+        for item, result in zip(x, associate_each(x, a, b), strict=True):
             rows.append({"test": test.name, "item": item, **sizes, "x": 1, **asdict(result)})
         return rows
-    row = {"test": test.name, **sizes, **asdict(associate(x, y, a, b, settings))}
+    row = {"test": test.name, **sizes, **asdict(associate(x, y, a, b))}
     published = test.published.get(model or "")
     if published is not None:
         row |= {"published_d": published.d, "published_significant": published.significant}
