@@ -291,23 +291,28 @@ def find_differences(votes: Votes) -> list[Row]:
         latest_ends = np.maximum.accumulate(items.ends[rows])
         gaps = items.starts[rows][1:] > latest_ends[:-1]
         stretches = np.append(0, np.cumsum(gaps))
-        for clips in differing_runs(votes.codes[:, rows], stretches):
-            own = votes.codes[:, rows[clips]]
-            timed = rows[clips][~np.isnan(items.starts[rows[clips]])]
-            lowest, highest = lowest_and_highest(own)
+        lowest, highest = lowest_and_highest(votes.codes[:, rows])
+        differing = np.flatnonzero(lowest < highest)
+        is_new = (np.diff(differing) > 1) | (np.diff(stretches[differing]) > 0)
+        for run_rows in np.split(differing, 1 + np.flatnonzero(is_new)):
+            if not len(run_rows):
+                continue
+            clips = rows[run_rows]
+            timed = clips[~np.isnan(items.starts[clips])]
             run = {
                 "film": film,
                 "title": titles[film],
-                "first": items.ids[rows[clips[0]]],
-                "last": items.ids[rows[clips[-1]]],
+                "first": items.ids[clips[0]],
+                "last": items.ids[clips[-1]],
                 "clips": len(clips),
                 "seconds": math.fsum(items.ends[timed] - items.starts[timed]),
                 "start": min(items.starts[timed].tolist(), default=None),
                 "end": max(items.ends[timed].tolist(), default=None),
-                "distance": fmean(matrix[lowest, highest].tolist()),
+                "distance": fmean(matrix[lowest[run_rows], highest[run_rows]].tolist()),
             }
-            for name, codes in zip(votes.names, own, strict=True):
-                ranks = without_repeats(codes)
+            for name, codes in zip(votes.names, votes.codes[:, clips], strict=True):
+                # Without absent ranks, and without those that equal the one before.
+                ranks = [rank for rank, _ in groupby(codes[codes != ABSENT].tolist())]
                 run[f"levels_of_{name}"] = list(map(votes.scheme.codes.__getitem__, ranks))
             runs.append(run)
 
@@ -322,23 +327,6 @@ def lowest_and_highest(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the lowest and the highest rank of each clip [annotators, clips]."""
     lowest = np.where(codes == ABSENT, codes.max(initial=0), codes).min(axis=0)
     return lowest, codes.max(axis=0)
-
-
-def differing_runs(codes: np.ndarray, stretches: np.ndarray) -> list[list[int]]:
-    """Return the places of each run of clips on which annotators differ.
-
-    `stretches` has the number of each clip's stretch; a run does not go beyond a stretch.
-    """
-    lowest, highest = lowest_and_highest(codes)
-    places = np.flatnonzero(lowest < highest)
-    is_new = (np.diff(places) > 1) | (np.diff(stretches[places]) > 0)
-    runs = np.split(places, 1 + np.flatnonzero(is_new))
-    return [run.tolist() for run in runs if len(run)]
-
-
-def without_repeats(codes: np.ndarray) -> list[int]:
-    """Return ranks without absent ones, and without those that equal the one before."""
-    return [code for code, _ in groupby(codes[codes != ABSENT].tolist())]
 
 
 def _alpha(counts: np.ndarray, *, is_ordinal: bool = False) -> Row:

@@ -11,10 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from obygaze_features.annotations.agreement import find_differences, read_votes
 from obygaze_features.annotations.importers.elan import (
     ABOUT,
-    DISCUSS_KIND,
     END,
     FILE,
     NAME,
@@ -34,34 +32,20 @@ from obygaze_features.common.elan import (
     to_etf,
 )
 from obygaze_features.common.names import file_names
-from obygaze_features.items.items import format_seconds, safe_id
+from obygaze_features.items.items import format_seconds
 from obygaze_features.manifests.labels import LabelScheme
-from obygaze_features.manifests.manifest import Manifest
 
 
-def elan_files(timelines: Timelines, manifest: Manifest | None = None) -> dict[str, str]:
+def elan_files(timelines: Timelines) -> dict[str, str]:
     """Return each film's ELAN document by file name; files are named after film titles.
 
-    Documents have the same pick-lists as `elan_template`. With a manifest, one more tier marks any
-    stretches where the manifest's annotators differ. The document links to the video that was
-    annotated, or else to the manifest's if all the film's clips name the same one.
+    Documents have the same pick-lists as `elan_template`, and link to the video that was annotated.
     """
     vocabularies = _vocabularies(timelines.scheme)
-    discuss: dict[str, list[Annotation]] = {}
-    media: dict[str, str] = {}
-    if manifest is not None:
-        discuss = _to_discuss(manifest)
-        for film, rows in manifest.items.spans_by_film.items():
-            of_film = set(map(manifest.items.media.__getitem__, rows.tolist()))
-            if len(of_film) == 1:
-                media[film] = of_film.pop()
-
     names = file_names(map(timelines.titles.__getitem__, timelines.by_film), ".eaf")
     files = {}
     for name, film in zip(names, timelines.by_film, strict=True):
         tiers, times = _tiers(timelines, film)
-        if film in discuss:
-            tiers.append(Tier(DISCUSS_KIND, DISCUSS_KIND, discuss[film]))
         about = timelines.films[film]
         properties = {
             TITLE: about.title,
@@ -77,7 +61,7 @@ def elan_files(timelines: Timelines, manifest: Manifest | None = None) -> dict[s
             properties[key] = getattr(timelines, attribute)
         properties = {key: text for key, text in properties.items() if text}
         # The times are those of the video that was annotated.
-        document = Document(tiers, about.media or media.get(film, about.name), properties)
+        document = Document(tiers, about.media or about.name, properties)
         files[name] = to_eaf(document, vocabularies)
     return files
 
@@ -96,23 +80,6 @@ def _tiers(timelines: Timelines, film: str) -> tuple[list[Tier], list[float]]:
         name = timelines.names.get(annotator, annotator)
         tiers.append(Tier(name, SEGMENT_KIND, notes, name))
     return tiers, times
-
-
-def _to_discuss(manifest: Manifest) -> dict[str, list[Annotation]]:
-    """Return annotations for the stretches of each film where annotators differ."""
-    votes = read_votes(manifest)
-    notes: dict[str, list[Annotation]] = {}
-    for run in find_differences(votes):
-        if run["start"] is None:
-            continue
-        texts = []
-        for name in votes.names:
-            levels = ", ".join(map(votes.scheme.name_of.__getitem__, run[f"levels_of_{name}"]))
-            if levels:
-                texts.append(f"{name}: {levels}")
-        note = Annotation(*milliseconds(run["start"], run["end"]), " / ".join(texts))
-        notes.setdefault(safe_id(run["film"]), []).append(note)
-    return notes
 
 
 def _format_exact_times(times: Sequence[float]) -> str:

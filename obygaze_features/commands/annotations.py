@@ -220,19 +220,16 @@ def show_timelines(timelines: Path, films: Sequence[str] | None, as_json: bool) 
 
 @annotation_commands.command()
 @folder_argument("timelines")
-@click.option("--manifest", type=PATH, help="Mark where the annotators of this manifest differ.")
 @output_option("The folder for the files.")
-def export(timelines: Path, manifest: Path | None, output: Path) -> None:
+def export(timelines: Path, output: Path) -> None:
     """Write one ELAN file per film, with one tier per annotator.
 
     Files are named after the films' titles. They can be imported again without loss: each contains
     the levels and concepts to choose from, the data set's name, source, licence and citation, and
-    the exact times of segments that you do not move. With --manifest, the tier "to discuss" shows
-    where annotators differ. Each ELAN file links to the video that was annotated in ELAN, or else
-    to the single video file that the manifest names for the film (such as Juno.mp4). Existing files
-    are never replaced, because people edit them. Overlapping segments of an annotator are written
-    to further tiers, because ELAN does not allow overlaps in a tier. For a spreadsheet, open the
-    segments.csv of the timelines.
+    the exact times of segments that you do not move. Each ELAN file links to the video that was
+    annotated in ELAN. Existing files are never replaced, because people edit them. Overlapping
+    segments of an annotator are written to further tiers, because ELAN does not allow overlaps in a
+    tier. For a spreadsheet, open the segments.csv of the timelines.
 
     \b
     Example:
@@ -241,8 +238,7 @@ def export(timelines: Path, manifest: Path | None, output: Path) -> None:
     from obygaze_features.annotations.export_elan import elan_files
     from obygaze_features.common.files import write_files
 
-    clips = None if manifest is None else of.Manifest.load(manifest)
-    files = elan_files(of.Timelines.load(timelines), clips)
+    files = elan_files(of.Timelines.load(timelines))
     write_files({output / name: text for name, text in files.items()})
     echo(f"{counted(len(files), 'file')} for ELAN, one per film -> {output}")
 

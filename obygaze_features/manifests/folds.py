@@ -148,7 +148,6 @@ def leave_film_out(
     *,
     labels: str | None = None,
     groups: str = "film",
-    name: str | None = None,
 ) -> Split:
     """Make one fold per film, in order of film ids, from all items or from a label set.
 
@@ -162,5 +161,5 @@ def leave_film_out(
     if len(names) < 2:
         raise UsageError(f"leave-{noun}-out needs items of more than one {noun}")
     about = {"method": f"one fold per {noun}", f"{noun}s": names.tolist()}
-    name = name or f"leave-{safe_id(noun)}-out"
+    name = f"leave-{safe_id(noun)}-out"
     return _require_apart(manifest, Split(name, ids, folds.tolist(), about=about))

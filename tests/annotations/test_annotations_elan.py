@@ -18,7 +18,7 @@ from obygaze_features.annotations.export_elan import elan_files
 # Files as another program may write them: with any tiers, media and pick-lists.
 from obygaze_features.common.elan import MAX_BYTES, Annotation, Document, Tier, to_eaf
 from obygaze_features.errors import AnnotationError
-from obygaze_features.manifests import Concept, Item, Items, LabelScheme, LabelSet, Level
+from obygaze_features.manifests import Concept, LabelScheme, Level
 from tests.kit.files import refused, write
 from tests.kit.second import SCHEME, darkness
 from tests.kit.timelines import check_schema
@@ -35,7 +35,6 @@ def test_a_file_written_by_pympi_is_read(tmp_path):
     eaf.add_tier("Bob")
     eaf.add_annotation("Bob", 0, 2000, "a kiss")
     eaf.add_annotation("Bob", 2000, 9000, "")
-    eaf.add_annotation("Bob", 9000, 9500, "nothing")
     notes = {
         "level@Bob": ("S", "Easy Negative"),
         "Bob-concepts": ("Look; Posture", ""),
@@ -59,7 +58,7 @@ def test_a_file_written_by_pympi_is_read(tmp_path):
     )
     assert result.films == {"Juno_2007": Film("Juno 2007", name="Juno 2007")}
     tiers = [re.findall("tier '(.+?)'", remark.where)[0] for remark in result.remarks]
-    assert sorted(tiers) == ["Bob", "Bob colour", "Cleo", "shots"]
+    assert sorted(tiers) == ["Bob colour", "Cleo", "shots"]
 
 
 def eaf_of(*names, **options):
@@ -137,9 +136,9 @@ def timelines(draw):
     return of.Timelines("t", segments, films=films, scheme=scheme, source=source, **about)
 
 
-def put(folder, *made):
-    """Write the ELAN files of timelines, with or without a manifest; return the folder."""
-    for name, text in elan_files(*made).items():
+def put(folder, made):
+    """Write the ELAN files of timelines; return the folder."""
+    for name, text in elan_files(made).items():
         write(folder / name, text, end="")
     return folder
 
@@ -272,56 +271,44 @@ def test_cyclic_and_orphan_tiers_are_read(tmp_path):
     assert remark.where.endswith(f"annotation {lost}")
 
 
-def labels(name, ids, levels):
-    return LabelSet(name, ids, levels, [()] * len(ids), about={"origin": "annotator"})
-
-
-def test_overlaps_and_where_annotators_differ_are_tiers_of_their_own(tmp_path):
+def test_overlapping_segments_are_in_tiers_of_their_own(tmp_path):
     segments = [
         Segment("juno", "ann", 0, 10.0004, "EN"),
         Segment("juno", "ann", 5, 20, "S", ("Look", "Body"), "=cmd|'calc'!A0"),
         Segment("juno", "bob", 0, 30, "HN", (), "Été\r\n«x» <&>\x0b"),
     ]
-    marked = of.Timelines("mine", segments, films={"juno": Film("Juno — 2007")})
-    clips = [
-        Item("juno-1", film="juno", media="x y#1.MP4", start=0.0, end=10.0),
-        Item("juno-2", film="juno", media="x y#1.MP4", start=10.0, end=20.5),
-    ]
-    ann = labels("ann", ["juno-1", "juno-2"], ["EN", "S"])
-    manifest = of.Manifest("m", Items.of(clips)).with_parts(ann, labels("bob", ["juno-1"], ["HN"]))
-    path = put(tmp_path, marked, manifest) / "Juno — 2007.eaf"
+    films = {"juno": Film("Juno — 2007", media="../films/x y#1.MP4")}
+    marked = of.Timelines("mine", segments, films=films)
+    path = put(tmp_path, marked) / "Juno — 2007.eaf"
     check_schema(ElementTree.parse(path).getroot())
-
     read = Eaf(str(path))
-    marks = {name: read.get_annotation_data_for_tier(name) for name in read.get_tier_names()}
     sure = (5000, 20000)
-    assert marks == {
+    assert {name: read.get_annotation_data_for_tier(name) for name in read.get_tier_names()} == {
         "ann": [(0, 10000, "Easy Negative")],
         "ann (2)": [(*sure, "Sure")],
         "ann (2), concepts": [(*sure, "Look", "Sure"), (*sure, "Body", "Sure")],
         "ann (2), comment": [(*sure, "=cmd|'calc'!A0", "Sure")],
         "bob": [(0, 30000, "Hard Negative")],
         "bob, comment": [(0, 30000, "Été\r\n«x» <&>\ufffd", "Hard Negative")],
-        "to discuss": [(0, 10000, "ann: Easy Negative / bob: Hard Negative")],
     }
     [linked] = read.get_linked_files()
     assert linked["RELATIVE_MEDIA_URL"] == "./x y#1.MP4"  # ELAN does not decode %20
 
-    # What differs is not read back; nor are tiers that earlier versions wrote.
-    for kind in ("to discuss", "label of a clip"):
-        write(path, path.read_text().replace('="to discuss"', f'="{kind}"'))
-        back = of.Timelines.from_elan(path)
-        assert [s.start for s in back.segments] == [0, 5, 0]
-        assert (back.annotators, back.remarks) == (["ann", "bob"], ())
+
+@pytest.mark.parametrize("kind", ["to discuss", "label of a clip", "moment"])
+def test_tiers_that_show_results_are_not_imported(tmp_path, kind):
+    mark = Annotation(0, 1000, "Sure")
+    tiers = [Tier("ann", "segment", [mark]), Tier("results", kind, [mark])]
+    back = of.Timelines.from_elan(write(tmp_path / "f.eaf", to_eaf(Document(tiers))))
+    assert (back.annotators, back.remarks) == (["ann"], ())
 
 
 def test_file_names_are_valid_on_every_system():
-    titles = ["映" * 90, "映" * 90, "Am\u00e9lie", "Ame\u0301lie", "con", "Com1.two", "console"]
+    titles = ["映" * 90, "Am\u00e9lie", "Ame\u0301lie", "con", "Com1.two", "console"]
     films = {f"f{number}": Film(title) for number, title in enumerate(titles)}
     marked = [Segment(film, "ann", 0, 1, "S") for film in films]
-    long, second, *files = elan_files(of.Timelines("t", marked, films=films))
-    assert long != second
-    assert max(len(name.encode()) for name in (long, second)) <= 200 < len(titles[0].encode())
+    long, *files = elan_files(of.Timelines("t", marked, films=films))
+    assert len(long.encode()) <= 200
     expected = ["Am\u00e9lie.eaf", "Am\u00e9lie-2.eaf", "_con.eaf", "_Com1.two.eaf", "console.eaf"]
     assert files == expected
 

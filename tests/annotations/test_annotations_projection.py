@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import obygaze_features as of
 from obygaze_features.annotations import Film, Segment
-from obygaze_features.errors import AnnotationError, ManifestError, UsageError
+from obygaze_features.errors import AnnotationError, UsageError
 from obygaze_features.manifests import Concept, Item, Items, LabelScheme, LabelSet, Level
 from tests.kit.files import write
 from tests.kit.timelines import FIRST, SECOND, grid, segments, worked
@@ -221,13 +221,6 @@ def test_a_manifest_with_spans_is_a_grid(tmp_path):
         ("Kite_Wind", "is in no clip"),
     }
     assert result.remarks[-1].where == "t (0:07:00 to 0:07:10)"
-
-
-def test_films_that_would_share_an_id_are_refused():
-    marked = of.Timelines("worked", segments("one", FIRST, "A_B"))
-    two = [*grid(film="A_B"), *(replace(item, film="A B", id=f"x{item.id}") for item in grid())]
-    with pytest.raises(ManifestError, match="'A_B' and 'A B'"):
-        of.project(marked, of.Manifest("grid", Items.of(two)))
 
 
 IMPOSSIBLE = [

@@ -31,11 +31,10 @@ from obygaze_features.manifests.labels import (
     parse_concepts,
 )
 
-#: The kinds of tier that `annotations export` writes; only the first is imported.
+#: The kind of tier that `annotations export` writes.
 SEGMENT_KIND = "segment"
-DISCUSS_KIND = "to discuss"
-#: The kinds of tier that are not imported. The last three hold the results of models.
-NOT_SEGMENTS = ("label of a clip", DISCUSS_KIND, "prediction", "held-out prediction", "moment")
+#: The kinds of tier that are not imported: what versions before 0.5 wrote, and results of models.
+NOT_SEGMENTS = ("label of a clip", "to discuss", "prediction", "held-out prediction", "moment")
 TITLE = "obygaze title"
 END = "obygaze end"
 TIMES = "obygaze times"
