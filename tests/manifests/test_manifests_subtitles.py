@@ -158,11 +158,3 @@ def test_a_shift_that_leaves_no_words_is_refused(films, tmp_path, obygaze):
     for shift in ("nan", "-inf"):
         assert "--shift SECONDS" in obygaze(*command, f"--shift={shift}", code=1).stderr
     assert not (tmp_path / "words").exists()
-
-
-def test_every_written_manifest_of_words_can_be_read(tmp_path):
-    film = of.Manifest("m", Items.of([Item("whole", film=JUNO, media="a.mp4", start=0, end=9999)]))
-    text = "a, " + "a" * 131_073  # more than Python's csv module reads by default
-    source = write(tmp_path / f"{JUNO}.srt", f"00:00:01,000 --> 00:00:02,000\n{text}\n")
-    with_subtitles(film, source).save(tmp_path / "words")
-    assert of.Manifest.load(tmp_path / "words").items.texts == [text]
