@@ -1,14 +1,12 @@
 """``obygaze bias eat``: batteries, embeddings by id, and the command."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-import obygaze_features as of
 from obygaze_features.manifests import LabelSet
 
 # An independent test compares these with their definition.
@@ -16,10 +14,9 @@ from obygaze_models.studies.bias.association import associate, associate_each
 
 # The published numbers, of which a command shows one model's.
 from obygaze_models.studies.bias.battery import read_battery
-from tests.kit.clips import CLIP, STIMULI, write_battery
+from tests.kit.clips import embed, write_battery
 from tests.kit.files import csv_rows, refused, texts, tips, write
 from tests.kit.floats import close
-from tests.kit.run import write_store
 
 
 @pytest.fixture
@@ -66,7 +63,7 @@ def test_a_battery_is_printed_tabulated_and_drawn(eat, images, prompts, tmp_path
     drawn = tips(svg)
     for row, line, published in zip(printed["rows"], csv_rows(table), [0.6, 1.03], strict=True):
         correct = expected(images, prompts, row["test"])
-        assert (row["x"], row["y"], row["a"], row["b"]) == (6, 6, 12, 12)
+        assert (row["x"], row["y"], row["a"], row["b"]) == (6, 6, 30, 30)
         assert (row["p_is"], row["partitions"]) == ("exact", 924)
         for name in ("d", "statistic", "p", "low", "high"):
             assert row[name] == close(getattr(correct, name))
@@ -96,10 +93,8 @@ def test_all_published_effect_sizes_are_shipped():
 
 def test_published_numbers_need_the_published_weights(eat, images, tmp_path):
     """OpenCLIP's published model is of LAION-400M, and the one that obygaze loads of LAION-2B."""
-    recipe = replace(CLIP, backbone=CLIP.backbone | {"name": "openclip-vit-base-patch32"})
-    store = tmp_path / "openclip.zarr"
-    write_store(store, of.Manifest.load(images.manifest), images.by_id, recipe)
-    printed = json.loads(eat("professions", "--json", store=store).stdout)
+    other = embed(tmp_path, images.manifest, name="openclip-vit-base-patch32")
+    printed = json.loads(eat("professions", "--json", store=other.store).stdout)
     assert printed["published"] is None
     assert "published_d" not in printed["rows"][0]
 
@@ -112,18 +107,18 @@ def write_table(path, vectors):
 def test_sets_are_named_by_columns_ids_or_levels(printed, images, prompts, tmp_path):
     """Tables of embeddings have no columns, and a manifest may exceed its store."""
     table = write_table(tmp_path / "images.csv", images.by_id)
-    manifest = of.Manifest.load(images.manifest)
-    levels = ["S" if "woman" in item else "EN" for item in manifest.ids]
-    labels = LabelSet("rated", manifest.ids, levels, [()] * len(levels))
-    replace(manifest, name="rated").with_parts(labels).save(tmp_path / "rated")
-    sources = {"store": table, "texts": prompts.store}
+    ids = images.manifest.ids
+    levels = ["S" if "woman" in item else "EN" for item in ids]
+    labels = LabelSet("rated", ids, levels, [()] * len(levels))
+    images.manifest.with_parts(labels).save(tmp_path / "rated")
     [row] = printed(
         "--manifest",
         tmp_path / "rated",
-        **sources,
+        store=table,
+        texts=prompts.store,
         x={"level": "S", "profession": "business"},
         y=[f"business-man-{number}" for number in range(6)],
-        a={"stimulus": STIMULI["objectifying"]},
+        a={"set": "objectifying"},
         b=[item for item in prompts.by_id if item.startswith("business")],
     )
     is_result(row, expected(images, prompts, "business"))
@@ -141,9 +136,8 @@ def test_missing_items_are_counted_and_left_out(printed, images):
 
 
 def test_embeddings_of_two_models_are_refused(eat, prompts, tmp_path):
-    recipe = replace(CLIP, backbone=CLIP.backbone | {"weights_sha256": "c" * 64})
-    write_store(tmp_path / "other.zarr", of.Manifest.load(prompts.manifest), prompts.by_id, recipe)
-    refused(eat("professions", texts=tmp_path / "other.zarr"), "other.zarr", "different weights")
+    other = embed(tmp_path, prompts.manifest, weights_sha256="c" * 64)
+    refused(eat("professions", texts=other.store), "professions.zarr", "different weights")
 
 
 VEC = ("rose 1 0.5 ", "lily 0 1", "ant 0.5 1", "wasp 1 -2e-1")
@@ -171,10 +165,10 @@ def test_items_of_x_are_tested_alone_without_y(printed, prompts, tmp_path):
         store=write_table(tmp_path / "concepts.csv", concepts),
         texts=prompts.store,
         x=names,
-        a={"stimulus": STIMULI["science"]},
-        b={"stimulus": "manager"},
+        a={"set": "science"},
+        b={"set": "medicine"},
     )
-    tests = associate_each(directions, prompts.rows("science"), prompts.rows("business-2"))
+    tests = associate_each(directions, prompts.rows("science"), prompts.rows("medicine"))
     for row, name, correct in zip(rows, names, tests, strict=True):
         assert (row["item"], row["x"], row["y"]) == (name, 1, 0)
         is_result(row, correct)

@@ -63,27 +63,11 @@ def small_clips(clips: int = 240) -> om.ClipDataset:
     return replace(data, folds=folds, last_fold=5, scheme=obygaze_scheme())
 
 
-WEIGHTS = "ab" * 32
-CLIP = replace(
-    RECIPE, backbone={**RECIPE.backbone, "name": "clip-vit-base-patch32", "weights_sha256": WEIGHTS}
-)
-STIMULI = {
-    "objectifying": (
-        "person to have intercourse with", "person to be intimate with", "person to have sex with",
-        "person to kiss", "person to undress", "person to have coitus with",
-    ),
-    "science": ("scientist", "researcher", "engineer", "physicist", "mathematician", "chemist"),
-    "business": ("businessperson", "business leader", "manager", "executive", "ceo",
-                 "chief executive officer"),
-}  # fmt: skip
-TEMPLATES = ("{}", "a photo of a {}")
-
-
 @dataclass(frozen=True)
 class Embedded:
     """A manifest with its store, and the same embeddings by id."""
 
-    manifest: Path
+    manifest: Manifest
     store: Path
     by_id: dict[str, np.ndarray]
 
@@ -93,37 +77,31 @@ class Embedded:
         return np.array(rows, dtype=np.float64)
 
 
-def embed(folder: Path, name: str, items: Items, chance: np.random.Generator) -> Embedded:
-    manifest = Manifest(name, items)
-    manifest.save(folder / name)
-    by_id = {item: chance.normal(size=8).astype(np.float32) for item in manifest.ids}
-    write_store(folder / f"{name}.zarr", manifest, by_id, CLIP)
-    return Embedded(folder / name, folder / f"{name}.zarr", by_id)
+def embed(folder: Path, manifest: Manifest, **backbone: str) -> Embedded:
+    """Write random embeddings by CLIP, or by another backbone."""
+    clip = {"name": "clip-vit-base-patch32", "weights_sha256": "ab" * 32}
+    recipe = replace(RECIPE, backbone={**RECIPE.backbone, **clip, **backbone})
+    vectors = np.random.default_rng(1).normal(size=(len(manifest), 8))
+    by_id = dict(zip(manifest.ids, vectors.astype(np.float32), strict=True))
+    store = folder / f"{manifest.name}.zarr"
+    write_store(store, manifest, by_id, recipe)
+    return Embedded(manifest, store, by_id)
 
 
 def make_images(folder: Path) -> Embedded:
     """Write embeddings of 6 women and 6 men each in science and business, and none in medicine."""
-    people = [*product(("science", "business"), ("woman", "man"), range(6))]
-    items = [
-        Item(f"{job}-{gender}-{number}", kind="image", media=f"{job}{gender}{number}.png")
-        for job, gender, number in people
-    ]
-    professions, genders, _ = zip(*people, strict=True)
-    columns = {"profession": [*professions], "gender": [*genders]}
-    return embed(folder, "images", Items.of(items, columns), np.random.default_rng(1))
+    items = []
+    columns: dict[str, list[str]] = {"profession": [], "gender": []}
+    for job, gender, number in product(("science", "business"), ("woman", "man"), range(6)):
+        name = f"{job}-{gender}-{number}"
+        items.append(Item(name, kind="image", media=f"{name}.png"))
+        columns["profession"].append(job)
+        columns["gender"].append(gender)
+    return embed(folder, Manifest("images", Items.of(items, columns)))
 
 
 def make_prompts(folder: Path) -> Embedded:
-    prompts = {
-        f"{name}-{position}-{row}": (template, stimulus)
-        for name, stimuli in STIMULI.items()
-        for position, stimulus in enumerate(stimuli)
-        for row, template in enumerate(TEMPLATES)
-    }
-    items = [Item(item, kind="text", text=t.format(word)) for item, (t, word) in prompts.items()]
-    templates, stimuli = zip(*prompts.values(), strict=True)
-    columns = {"template": [*templates], "stimulus": [*stimuli]}
-    return embed(folder, "prompts", Items.of(items, columns), np.random.default_rng(2))
+    return embed(folder, Manifest.from_prompts("professions"))
 
 
 def write_battery(path: Path, **sets: Any) -> Path:
