@@ -216,19 +216,6 @@ def test_pairs_and_concepts_are_compared_as_by_other_packages():
     assert row["alpha"] == close(alpha)
 
 
-def test_the_agreement_of_nine_people_fits_a_screen(tmp_path, obygaze):
-    example = tmp_path / "nine"
-    obygaze("annotations", "example", example, code=0)
-    columns = {"level": "arousal", "concepts": "emotion"}
-    levels = ["none", "low", "high"]
-    films = example / "films.csv"
-    timelines = of.Timelines.from_csv(example / "segments.csv", columns, films, levels=levels)
-    of.project(timelines, 10).save(tmp_path / "m")
-    printed = obygaze("annotations", "agreement", tmp_path / "m", code=0)
-    assert len(printed.output.splitlines()) <= 40
-
-
-#: The JSON of label sets, their origin, and whether that is an annotator; most of version 0.2.
 MADE = [
     ("ruled", {"origin": "rule", "annotator": "by mistake"}, "rule", False),
     ("copied", {"rule": "as in clips.csv"}, "", False),
