@@ -12,11 +12,11 @@ from tests.kit.floats import close
 def rates(obygaze, tmp_path):
     """Write captions by file name; return what the command measures."""
 
-    def measure(captions, *options, minimum=1):
+    def measure(captions, minimum=1):
         for name, lines in captions.items():
             write(tmp_path / "captions" / name, *lines)
-        words = ("--minimum", minimum, *options, "--json")
-        return json.loads(obygaze("bias", "captions", tmp_path / "captions", *words).stdout)
+        words = ("bias", "captions", tmp_path / "captions", "--minimum", minimum, "--json")
+        return json.loads(obygaze(*words).stdout)
 
     return measure
 
@@ -103,16 +103,15 @@ OWN = {
 def test_custom_words_and_groups_are_counted(tmp_path, obygaze):
     lexicon = write(tmp_path / "own.json", json.dumps(OWN))
     lines = ("image_id,condition,emotion,caption", "1,F,beach,sea and sand", "2,men,beach,sea")
-    table = write(tmp_path / "c.csv", *lines)
-    words = ("bias", "captions", table, "--lexicon", lexicon, "--minimum")
-    women, men = json.loads(obygaze(*words, 1, "--json").stdout)["rows"]
+    words = ("bias", "captions", write(tmp_path / "c.csv", *lines), "--lexicon", lexicon)
+    women, men = json.loads(obygaze(*words, "--minimum", 1, "--json").stdout)["rows"]
     assert (women["condition"], women["rate"]) == ("women", 2000)
     assert (men["condition"], men["rate"]) == ("men", 1000)
-    assert "rates of beach mean nothing" in obygaze(*words, 3, code=0).stderr
-    for changes, fact in (
-        ({"groups": {}}, "line 2: unknown condition"),
-        ({"format": "x"}, "`$.format`"),
-        ({"words": {"a": ["blue sea"]}}, "'blue sea' is not a single token"),
+    assert "rates of beach mean nothing" in obygaze(*words, code=0).stderr
+    for key, value, fact in (
+        ("groups", {}, "line 2: unknown condition"),
+        ("format", "x", "`$.format`"),
+        ("words", {"a": ["blue sea"]}, "'blue sea' is not a single token"),
     ):
-        write(lexicon, json.dumps(OWN | changes))
-        refused(obygaze(*words, 1), fact)
+        write(lexicon, json.dumps(OWN | {key: value}))
+        refused(obygaze(*words), fact)

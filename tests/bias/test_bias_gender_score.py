@@ -48,17 +48,16 @@ def test_the_score_equals_its_formula(measure):
 
 def test_both_variants_are_scored(measure, tmp_path):
     printed, leanings = measure(
-        "id,object,confidence,probability_man,similarity_man,probability_woman,similarity_woman",
-        f"a,scooter,{SURE},{MAN[0]},{MAN[1]},{WOMAN[0]},{WOMAN[1]}",
-        "b,scooter,.5,.2,0,.2,0",
-        "c,lipstick,.5,.2,0,.3,0",
+        "object,confidence,probability_man,similarity_man,probability_woman,similarity_woman",
+        f"scooter,{SURE},{MAN[0]},{MAN[1]},{WOMAN[0]},{WOMAN[1]}",
+        "scooter,.5,.2,0,.2,0",
+        "lipstick,.5,.2,0,.3,0",
     )
     first, *_ = printed["captions"]
     assert (first["score_man"], first["score_woman"]) == close((SCORE_MAN, SCORE_WOMAN))
     man = (SCORE_MAN + 0.2) / 2
     woman = (SCORE_WOMAN + 0.2) / 2
-    share = man / (man + woman)
-    assert leanings["scooter", "filled"] == close((man, woman, share))
+    assert leanings["scooter", "filled"] == close((man, woman, man / (man + woman)))
     assert leanings["scooter", "assigned"] == (1, 0, 1), "one is a tie"
     assert leanings["all objects", "assigned"] == (1, 1, 0.5)
     rows = csv_rows(tmp_path / "objects.csv")

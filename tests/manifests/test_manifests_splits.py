@@ -183,11 +183,11 @@ def test_tables_of_a_spreadsheet_and_of_earlier_versions_are_read(tmp_path):
 
 
 def test_audit_counts_equal_a_count_by_hand(manifest, obygaze):
-    a, b, c, d, e, f = of.Manifest.load(manifest).ids
-    left = Split("left", [a, b, c, d], [0, 0, 1, 1], ["EN", "EN", "S", "S"])
-    right = Split("right", [c, d, e, f], [0, 1, 1, 1], ["S", "S", "EN", "S"])
-    for part in (left, right, RunSet("left", [Run("0", [b, d], [a])])):
-        of.Manifest.load(manifest).add(part)
+    loaded = of.Manifest.load(manifest)
+    a, b, c, d, e, f = loaded.ids
+    loaded.add(Split("left", [a, b, c, d], [0, 0, 1, 1], ["EN", "EN", "S", "S"]))
+    loaded.add(Split("right", [c, d, e, f], [0, 1, 1, 1], ["S", "S", "EN", "S"]))
+    loaded.add(RunSet("left", [Run("0", [b, d], [a])]))
     names = ("--train", "left", "--test", "right")
     [row] = json.loads(obygaze("manifests", "audit", manifest, *names, "--json").stdout)
     # d is in the test fold of left, too, but the run trained on it all the same.
