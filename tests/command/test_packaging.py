@@ -105,7 +105,7 @@ def test_versions_match_this_checkout() -> None:
     versions = ("3.11", "3.12", "3.13")
     assert claimed == [f"Programming Language :: Python :: {version}" for version in versions]
     lowest = (ROOT / ".ci/lowest").read_text()
-    assert all(f"\ndemo {version} -c " in lowest for version in versions)
+    assert all(re.search(rf"^(demo|suite) {version}$", lowest, re.M) for version in versions)
     pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
     assert pins["torch"] == "2.13.0"
     # torchvision 0.28 is built for torch 2.13, and each later one for the next.
