@@ -70,11 +70,14 @@ def redirect_links(text: str, base: str, docname: str) -> str:
 def describe_scheme() -> str:
     """Return levels, sub-constructs and concepts of the label scheme, in Markdown."""
     scheme = of.obygaze_scheme()
+    shipped = reference_json("scheme-obygaze.json")
+    notes = {entry["name"]: f". Note: {entry['line']}" for entry in shipped["notes"]}
     lines = ["### Levels", ""]
     for level in scheme.levels:
-        lines += [f"{level.name} ({level.code})", f": {level.about}", ""]
+        about = level.about + notes.get(level.name, "")
+        lines += [f"{level.name} ({level.code})", f": {about}", ""]
     lines += ["### Sub-constructs of objectification", ""]
-    for entry in reference_json("scheme-obygaze.json")["sub_constructs"]["entries"]:
+    for entry in shipped["sub_constructs"]["entries"]:
         lines += [entry["name"], f": {entry['line']}", ""]
     titles = {True: "Concepts of the paper, which can be seen", False: "Further concepts"}
     for concept in sorted(scheme.concepts, key=lambda concept: not concept.visual):
