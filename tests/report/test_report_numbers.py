@@ -106,6 +106,7 @@ def test_the_first_lines_have_the_numbers_of_the_tables(page, tables, clips, lev
         f"Low agreement: alpha {shown(nominal_alpha(first, second))}",
         f"highest in {best} ({percent(areas.max())}%)",
         f"lowest in {worst} ({percent(areas.min())}%)",
+        "Not Sure Sure the model says Sure the model is wrong",
         f"Of the Sure minutes, {percent(speech.mean())}% have Speech",
     ):
         assert part in page.text

@@ -36,6 +36,8 @@ def test_a_page_has_the_names_of_its_own_world(pages2, name):
     if name != "concepts":
         assert sum(row[0] == "frames" for row in page.rows) == len(views)
     for view in views:
+        for off, called, label in zip(view["off"], view["called"], view["label"], strict=True):
+            assert off >= 0.5 or called == label
         if view["model"] != "pcbm-logistic":
             continue
         for texts, p in zip(view["why"]["reasons"], view["p"], strict=True):
@@ -93,6 +95,15 @@ def test_one_annotators_labels_have_a_page_without_agreement(run_world2, tmp_pat
     page = Page(om.report(run, tmp_path / "page.html"))
     assert page.row("Film")[0].startswith("labels, the model")
     assert "agree" not in page.text
+
+
+def test_a_question_without_scores_has_no_column(run2, run_world2, tmp_path):
+    """In the second run, each model is tested on a single film."""
+    protocol = {"name": "leave-film-out", "min_clips": 1}
+    run = run_world2(tmp_path / "run", protocol=protocol, split="", **SURE)
+    assert "across films" not in Page(om.report(run, tmp_path / "page.html")).text
+    page = Page(om.report([run2, run], tmp_path / "both.html"))
+    assert "across films" in page.text
 
 
 @pytest.mark.parametrize("count", [10, 40])
