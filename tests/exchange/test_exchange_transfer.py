@@ -2,9 +2,6 @@
 
 import shutil
 from collections.abc import Iterator
-from functools import partial
-from http import HTTPStatus
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -13,8 +10,8 @@ import obygaze_features as of
 from obygaze_features.errors import OutputExists, StoreError
 
 # Their sizes and pauses are changed, and a shard is read in pieces.
-from obygaze_features.store import files, remote
-from tests.kit.servers import Served, in_a_thread, serve
+from obygaze_features.store import remote
+from tests.kit.servers import Served, serve
 from tests.kit.store import files_of, flip_bit
 
 SHARD = "native/c/0/0"
@@ -64,43 +61,6 @@ def test_a_pulled_store_equals_the_original(server, final_store, tmp_path):
     with pytest.raises(OutputExists, match=r"whole.zarr already exists"):
         of.pull(f"{server.url}/toy.zarr", tmp_path / "whole.zarr")
     assert len(list(tmp_path.iterdir())) == 6
-
-
-class WithoutRanges(SimpleHTTPRequestHandler):
-    """Serve like ``python -m http.server``, which sends whole files."""
-
-    #: 206 claims to send a part, but sends the whole file.
-    status = HTTPStatus.OK
-
-    def send_response(self, code: int, message: str | None = None) -> None:
-        super().send_response(self.status if code == HTTPStatus.OK else code, message)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.mark.night
-@pytest.mark.parametrize("status", [HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT])
-def test_a_server_without_ranges_is_pulled_from_and_not_read(
-    final_store, tmp_path, monkeypatch, status
-):
-    """Otherwise the request after the first piece of a shard would return it, forever."""
-    store = of.open_store(shutil.copytree(final_store, tmp_path / "www/x.zarr"))
-    handler = type("Handler", (WithoutRanges,), {"status": status})
-    served = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=tmp_path / "www"))
-    with in_a_thread(served):
-        url = f"http://127.0.0.1:{served.server_port}/x.zarr"
-        assert files_of(of.pull(url, tmp_path / "x.zarr").path) == files_of(store.path)
-        there = remote.Remote(url)
-        monkeypatch.setattr(files, "PIECE_BYTES", (store.path / SHARD).stat().st_size)
-        # It sends the whole shard, of which no more is read than was asked for.
-        assert len(there.connect().cat_file(there.path(SHARD), start=0, end=10)) == 10
-        for read in (
-            partial(of.open_store(url).read, missing="drop"),
-            partial(files.sha256_at, there, SHARD),
-        ):
-            with pytest.raises(StoreError, match="does not support range requests"):
-                read()
 
 
 def test_files_of_an_interrupted_pull_are_checked_again(

@@ -317,44 +317,6 @@ def test_extractions_of_films_at_once_do_all_rows(rounds, data, server, tmp_path
         assert of.verify(store) == []
 
 
-@pytest.mark.parametrize("moments", at_night_or_in_faults(4, 20))
-def test_an_import_has_no_rows_of_an_interrupted_one(moments, data, server, tmp_path):
-    """Half of these are killed, and half get Ctrl-C."""
-    manifest = toys.plain_manifest(20_000)
-    manifest.save(tmp_path / "manifest")
-    for number in (1, 2):
-        np.save(tmp_path / f"{number}.npy", np.full((20_000, 2), number, np.float32))
-    out = tmp_path / "out"
-    log = tmp_path / "log"
-
-    def bring(number: int, point: int = -1, mode: int = 0, moment: float = 0) -> int | None:
-        command = (
-            f"stores import {tmp_path}/{number}.npy --ids {tmp_path}/manifest/items.csv "
-            f"--manifest {tmp_path}/manifest -o {out}/x.zarr"
-        )
-        return server(command.split(), out, point, mode, log, moment)
-
-    out.mkdir()
-    assert bring(1) == 0
-    points = int(Path(f"{log}.count").read_text())
-    seconds = float(Path(f"{log}.seconds").read_text())
-    for part in np.linspace(0.02, 0.98, moments // 2).tolist():
-        for is_killed in (True, False):
-            shutil.rmtree(out)
-            out.mkdir()
-            if is_killed:
-                assert bring(1, max(1, round(points * part)), MODES["killed"]) == -signal.SIGKILL
-            else:
-                assert bring(1, moment=seconds * part) in (0, 130)
-            code = bring(2)
-            rows = np.unique(of.open_store(out / "x.zarr").read()).tolist()
-            if code == 0:
-                assert rows == [2]
-            else:
-                assert (code, rows) == (1, [1])
-                assert "already exists" in log.read_text()
-
-
 @pytest.fixture(scope="module")
 def data(
     tmp_path_factory: pytest.TempPathFactory, server: Callable[..., int | None]

@@ -6,7 +6,6 @@ import re
 import socket
 import socketserver
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -131,24 +130,6 @@ def serve(folder: Path) -> Iterator[Served]:
     served.url = f"http://127.0.0.1:{server.server_port}"
     with in_a_thread(server):
         yield served
-
-
-@contextlib.contextmanager
-def at_a_time(served: Served) -> Iterator[list[int]]:
-    """Slow a server down, and yield the numbers of concurrent requests."""
-    concurrent = []
-    under_way = []
-    refuse = served.refuse
-
-    def wait(path: str) -> None:
-        under_way.append(path)
-        concurrent.append(len(under_way))
-        time.sleep(0.02)
-        under_way.remove(path)
-
-    served.refuse = wait
-    yield concurrent
-    served.refuse = refuse
 
 
 @contextlib.contextmanager

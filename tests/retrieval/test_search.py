@@ -114,6 +114,8 @@ def test_search_covers_films_of_several_stores(source, store, query, tmp_path):
     assert [match.id for match in matches] == sorted(scores, key=scores.get, reverse=True)[:6]
     assert {match.store for match in matches} == {str(source.path), str(second.path)}
     assert of.search(store, vector=query, films="TT2", top=1)[0].film == "tt2"
+    with pytest.raises(UsageError, match="no stores to search"):
+        of.search([], vector=query)
     backbone = {**TOY, "weights_sha256": "cd" * 32}
     make_search_store(tmp_path / "c.zarr", 8, backbone=backbone, partial=False)
     with pytest.raises(UsageError, match=r"c\.zarr has a different backbone"):
@@ -168,13 +170,6 @@ def test_bad_input_is_one_line(arguments, facts, store):
     with pytest.raises(ObygazeError, match=facts) as caught:
         of.search(store, **arguments)
     assert "\n" not in str(caught.value)
-
-
-def test_no_stores_are_one_line(tmp_path):
-    with pytest.raises(UsageError, match="no stores to search"):
-        of.search([], vector=ONES)
-    with pytest.raises(UsageError, match="no stores to merge"):
-        of.merge([], tmp_path / "all.zarr")
 
 
 TEXT = "a photo of a happy woman"

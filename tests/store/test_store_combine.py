@@ -84,20 +84,10 @@ def test_films_merge_into_one_store_and_split_again(tmp_path):
     assert toys.contents(again.path) == expected
     with pytest.raises(StoreError, match=r"subset\): .* duplicate id 'tt1-000'; item 1"):
         of.merge([merged.path, first], tmp_path / "none.zarr")
-
-
-def test_a_subset_of_all_but_a_film(tmp_path):
-    """Items without a film are kept, and the others in their order."""
-    films = ["tt1", "", "tt2", "tt1", "tt3"]
-    items = Items.of([Item(f"clip-{n}", film=film) for n, film in enumerate(films)])
-    rows = np.arange(10, dtype=np.float32).reshape(5, 2)
-    manifest = Manifest("five", items)
-    store = of.import_features(rows, manifest, tmp_path / "all.zarr", ids=items.ids)
-    part = of.subset(store, tmp_path / "part.zarr", films=["!tt1"])
-    assert part.ids == ["clip-1", "clip-2", "clip-4"]
-    np.testing.assert_array_equal(part.read(), rows[[1, 2, 4]])
-    with pytest.raises(UsageError, match=r"no item of .*all.zarr"):
-        of.subset(store, tmp_path / "none.zarr", ids=[])
+    with pytest.raises(UsageError, match=r"no item of .*both.zarr"):
+        of.subset(merged.path, tmp_path / "none.zarr", ids=[])
+    with pytest.raises(UsageError, match="no stores to merge"):
+        of.merge([], tmp_path / "none.zarr")
 
 
 def test_damage_is_not_copied(tmp_path, path):

@@ -22,15 +22,6 @@ def test_info_of_a_folder_has_a_row_for_each_store(obygaze, copy, tmp_path):
     refused(obygaze("stores", "info", tmp_path), "torn.zarr/blocks/000000.json", code=1)
 
 
-def test_what_a_listed_name_says_stays_in_its_row(obygaze, final):
-    checksums = json.loads((final / "checksums.json").read_text())
-    (final / "checksums.json").chmod(0o644)
-    (final / "checksums.json").write_text(json.dumps({**checksums, "x\nundamaged  yes": "ab" * 32}))
-    lines = obygaze("stores", "verify", final, code=1).stdout.splitlines()
-    assert [line for line in lines if line.startswith("undamaged")] == ["undamaged  no"]
-    refused(obygaze("stores", "push", final, final.with_name("x.zip")), "x\\nundamaged")
-
-
 def test_functions_take_a_store_or_its_address(final, tmp_path):
     ids = of.open_store(final).ids
     for number, store in enumerate([str(final), final, of.open_store(final)]):

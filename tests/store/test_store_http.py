@@ -15,7 +15,7 @@ from obygaze_features.errors import StoreError, StoreUnreadable
 # Its limits are lowered, and its pauses are left out.
 from obygaze_features.store import remote
 from tests.kit import store as toys
-from tests.kit.servers import at_a_time, serve
+from tests.kit.servers import serve
 from tests.kit.store import flip_bit, in_all_states, open_state
 
 N, T, D = 300, 17, 512  # of frames, a row is a chunk
@@ -112,17 +112,6 @@ def test_records_of_an_open_store_are_read_once_and_together(server, stores):
     server.forget()
     assert (store.status == of.open_store(stores / "open.zarr").status).all()
     assert server.requests == []
-
-
-def test_shards_are_read_in_parallel(server, stores):
-    """Each block of the open store is a shard."""
-    store = of.open_store(f"{server.url}/open.zarr")
-    _ = store.status
-    with at_a_time(server) as peak:
-        values = store.read("frames", missing="nan")
-    done = [row for row in range(N) if row not in (7, 9)][: 9 * 32]
-    np.testing.assert_array_equal(values[done[:200]], ROWS[done[:200]])
-    assert 1 < max(peak) <= 8
 
 
 def test_damage_is_named_as_on_disk(url, own):

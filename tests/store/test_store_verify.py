@@ -140,19 +140,6 @@ def test_a_final_store_reopens_to_the_same_store(obygaze, final, sound):
     assert toys.contents(final) == toys.contents(sound / "final.zarr")
 
 
-@pytest.mark.parametrize("name", ["README.md", "probe/native/c/0/0"])
-def test_damage_outside_the_rows_costs_no_row(final, sound, name):
-    flip_bit(final / name, 5)
-    assert [entry.file for entry in of.repair(final)] == [name]
-    assert not of.open_store(final).is_final
-    assert of.open_store(final).status.all()
-    if "probe" in name:
-        assert not (final / "probe").exists()
-    else:
-        of.finalise(final)
-        assert toys.contents(final) == toys.contents(sound / "final.zarr")
-
-
 def test_a_damaged_list_of_checksums_costs_no_row(copy, sound):
     """Nothing covers checksums.json itself, so the error says to pull the store again."""
     path = copy("final")

@@ -2,7 +2,6 @@
 
 import pickle
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -117,15 +116,3 @@ def test_xarray_opens_every_array_of_a_final_store(final):
         np.testing.assert_array_equal(dataset[name], store.read(name, missing="nan"))
     with serve(final.parent) as served:  # over HTTP as well
         assert open_xarray(f"{served.url}/{final.name}").identical(dataset)
-
-
-def test_an_older_final_store_is_joined_and_packed_unchanged(tmp_path):
-    """Older final stores lack coordinates and axes; tests/golden reads them."""
-    golden = Path(__file__).parents[1] / "golden/data"
-    before = of.open_store(golden / "final.zarr")
-    merged = of.finalise(of.merge([golden / "open.zarr", before], tmp_path / "merged.zarr"))
-    assert (merged.done_ids(), of.verify(merged.path)) == (before.done_ids(), [])
-    assert of.diff(merged, before)["rows"]["frames"]["equal"] == len(before.done_ids())
-    packed = of.pack(before.path, tmp_path / "again.zip")["path"]
-    again = of.pull(packed, tmp_path / "again.zarr").path
-    assert toys.contents(again) == toys.contents(before.path)
