@@ -165,32 +165,6 @@ def test_a_description_is_never_beside_another_file(tmp_path, monkeypatch):
         assert {path.name: path.read_text() for path in tmp_path.iterdir()} == left
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_all_files_of_a_set_come_from_one_writer(tmp_path, overwrite):
-    table = tmp_path / "x.csv"
-    about = tmp_path / "x.json"
-    start = threading.Barrier(3)
-
-    def write(number: int) -> bool:
-        pair = {table: str(number), about: str(number)}
-        start.wait()
-        try:
-            files.write_files(pair, overwrite=overwrite)
-        except OutputExists:
-            return False
-        return True
-
-    with ThreadPoolExecutor(3) as pool:
-        for _ in range(30):
-            wrote = list(pool.map(write, range(3)))
-            assert sum(wrote) == (3 if overwrite else 1)
-            assert table.read_text() == about.read_text()
-            assert sorted(tmp_path.iterdir()) == [table, about]
-            table.unlink()
-            about.unlink()
-
-
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_pipes_and_devices_are_not_read_as_json(tmp_path):
     os.mkfifo(tmp_path / "x.json")

@@ -15,7 +15,6 @@ from obygaze_features.store import ArraySpec
 from obygaze_models.data.stores import read_frame_times
 from tests.backbones.conftest import on_each, tensor
 from tests.backbones.test_backbones_parity import MODELS, text_features
-from tests.kit.files import refused
 from tests.kit.models import write_checkpoint
 from tests.retrieval.conftest import FAILED, PADDED, TOY, WIDTH, ZERO, make_search_store
 
@@ -216,10 +215,6 @@ def test_picture_search_equals_transformers(checkpoints, obygaze, tmp_path):
         ids, cosines, _ = brute(source, features.double().numpy(), array)
         # The difference is one byte level, from resizing.
         assert matches == pytest.approx(dict(zip(ids, cosines, strict=True)), abs=2e-3)
-
-    of_clips = of.load_backbone("tiny-vivit", "cpu").about
-    clips = make_search_store(tmp_path / "c.zarr", backbone=of_clips).path
-    refused(obygaze("stores", "search", clips, *still), "tiny-vivit does not read images", code=2)
 
 
 @pytest.mark.parametrize(

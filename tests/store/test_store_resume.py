@@ -14,8 +14,8 @@ from obygaze_features.errors import StoreError, StoreUnreadable, UsageError
 from obygaze_features.manifests import Item, Items
 from obygaze_features.store import Done, Failed, Status, StoreWriter
 
-# Its steps are interrupted.
-from obygaze_features.store import writer as writing
+# The command of an extraction takes a part, after minutes of set-up.
+from obygaze_features.store.writer import is_in_part
 from tests.kit.store import plain_recipe
 
 ITEMS = Items.of([Item(f"tt{row}") for row in range(4)])
@@ -47,7 +47,7 @@ def native(path) -> list[float]:
 @pytest.mark.parametrize("part", ["0/4", "5/4", "1"])
 def test_a_part_is_two_numbers(part):
     with pytest.raises(UsageError, match="a part must be I/N"):
-        writing.is_in_part(np.arange(4), part)
+        is_in_part(np.arange(4), part)
 
 
 def test_writers_of_one_block_keep_each_others_rows(tmp_path):
@@ -85,23 +85,6 @@ def test_a_store_with_links_is_not_written(path, tmp_path, link):
     assert not list(private.iterdir())
 
 
-def test_shards_of_a_killed_run_do_not_enter_the_block(path):
-    resume(path).write_rows({0: row(1), 1: row(1)})
-    (path / "blocks/000000.json").unlink()
-    (path / "staging/.native.0123abcd.partial").write_bytes(b"half")
-    (path / "staging/000000.native.partial").write_bytes(b"half, of an earlier version")
-    (path / "staging/000000.native.0123456789abcdef").write_bytes(b"whole, and of no record")
-    assert of.open_store(path).status.tolist() == [0] * 4
-    resume(path).write_rows({0: BROKEN, 1: row(2)})
-    assert np.isnan(native(path)[0])
-    fresh = StoreWriter.create(path.with_name("fresh.zarr"), ITEMS, RECIPE, block_rows=2)
-    fresh.write_rows({0: BROKEN, 1: row(2)})
-    for name in ("native/c/0", "blocks"):
-        files = {file.name: file.read_bytes() for file in (path / name).iterdir()}
-        expected = (path.with_name("fresh.zarr") / name).iterdir()
-        assert files == {file.name: file.read_bytes() for file in expected}
-
-
 def test_committed_shards_are_read_and_moved_from_staging(path):
     resume(path).write_rows({0: row(1), 1: row(2)})
     sha256 = of.open_store(path).records[0].shards["native"]
@@ -122,23 +105,4 @@ def test_a_finalised_store_refuses_its_writer(path):
         writer.write_rows({2: row(3), 3: row(4)})
     assert of.open_store(path).status.tolist() == [1, 1, 0, 0]
     assert native(path)[:2] == [1, 2]
-    assert of.verify(path) == []
-
-
-@pytest.mark.parametrize("step", ["write_shard", "write_bytes", "move_shards"])
-def test_a_retry_that_is_killed_loses_nothing(path, monkeypatch, step):
-    resume(path).write_rows({0: row(1), 1: BROKEN})
-    writer = resume(path)
-    with monkeypatch.context() as patch:
-        patch.setattr(writing, step, Mock(side_effect=KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            writer.write_rows({1: row(2)})
-    for _ in range(2):  # before and after the next process opens the store for writing
-        assert of.open_store(path).status.tolist() == [1, 1 if step == "move_shards" else 3, 0, 0]
-        assert native(path)[0] == 1
-        assert of.verify(path) == []
-        resume(path)
-    resume(path).write_rows({0: row(9), 1: row(2)})
-    assert native(path)[:2] == [1, 2]  # finished work is not repeated
-    assert of.open_store(path).failures == {}
     assert of.verify(path) == []
