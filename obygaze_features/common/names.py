@@ -9,11 +9,12 @@ from collections.abc import Iterable
 
 from obygaze_features.common.formatting import join_some, shorten
 
+_ZEROS = re.compile(r"(?<!\d)0+(?=\d)")
 _NOT_IN_FILES = re.compile(r'[<>:"/\\|?*]+')
 _KEPT_BY_WINDOWS = re.compile(r"(con|prn|aux|nul|(com|lpt)[1-9¹²³]) *(\.|$)", re.IGNORECASE)
 _MAX_STEM_BYTES = 180
 MAX_NAMES_COMPARED = 1000
-"""The number of names above which a suggestion may differ only in case."""
+"""The number of names above which a suggestion may differ only in case or leading zeros."""
 
 
 def as_list(names: Iterable[str]) -> list[str]:
@@ -53,8 +54,8 @@ def find_closest(typed: str, names: Iterable[str]) -> str | None:
     >>> find_closest("clip-0017", ["clip-017", "clip-018"])
     'clip-017'
     """
-    by_key = {name.casefold(): name for name in names}
-    key = typed.casefold()
+    by_key = {_ZEROS.sub("", name.casefold()): name for name in names}
+    key = _ZEROS.sub("", typed.casefold())
     near = [key]
     if key not in by_key and len(by_key) <= MAX_NAMES_COMPARED:
         near = difflib.get_close_matches(key, by_key, n=1, cutoff=0.66)
