@@ -8,12 +8,15 @@ from PIL import Image
 
 import obygaze_features as of
 from obygaze_features.manifests import Item, Items, Manifest
+from tests.kit.files import refused
 from tests.kit.films import clips, read_frame_number, write_clip
 
 
 def test_parts_and_limits_complete_the_store(command, library):
     assert "5 of 5 clips done in" in command("--limit", 5).stdout
     assert "12 of 12 clips done in" in command("--part", "1/2").stdout
+    for part in ("0/4", "5/4", "1"):
+        refused(command("--part", part), "a part must be I/N", code=2)
     of.finalise(library / "stores/tiny.zarr")
     assert json.loads(command("--json", code=0).stdout)["clips"] == 0
 

@@ -1,6 +1,5 @@
 """Small feature stores of made-up numbers, open and final."""
 
-import csv
 import os
 import pickle
 import shutil
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zarr
 
 import obygaze_features as of
 from obygaze_features.manifests import Item, Items, Manifest
@@ -24,7 +22,6 @@ from obygaze_features.store import (
     StoreWriter,
     open_store,
 )
-from obygaze_features.store import format as fmt
 
 ARRAYS = (
     ArraySpec("native", (5,), "float32", "five numbers"),
@@ -151,9 +148,13 @@ def open_state(
     failed: Collection[int] = (),
     todo: Collection[int] = (),
     block_rows: int = 2,
+    *,
+    padded: bool = False,
 ) -> Path:
     """Write an open store of these values, with `failed` rows and with blocks still `todo`."""
-    specs = [ArraySpec(name, v.shape[1:], str(v.dtype), name) for name, v in values.items()]
+    specs = []
+    for name, rows in values.items():
+        specs.append(ArraySpec(name, rows.shape[1:], str(rows.dtype), name, padded))
     n = len(next(iter(values.values())))
     recipe = plain_recipe(*specs)
     writer = StoreWriter.create(path, plain_manifest(n).items, recipe, block_rows=block_rows)
@@ -164,28 +165,6 @@ def open_state(
         return Done({name: value[row] for name, value in values.items()}, f"{row:064x}")
 
     fill(writer, sorted(set(range(writer.store.blocks)) - set(todo)), compute)
-    return path
-
-
-def final_state(
-    source: Path, path: Path, shard_rows: int, chunk_rows: int, *, compress: bool = False
-) -> Path:
-    """Write the finalised store with Zarr alone, with shards and chunks of any size."""
-    store = open_store(source)
-    attributes = store.attributes | {"state": "final"}
-    group = zarr.create_group(path, attributes={fmt.ATTRIBUTES: attributes})
-    for spec in store.specs:
-        layout = fmt.array_layout(spec, len(store), shard_rows, chunk_rows, compressed=compress)
-        group.create_array(**layout)[:] = store.read(spec.name, missing="nan")
-    ids = np.array(store.ids, np.bytes_).view(np.uint8).reshape(len(store), -1)
-    group.create_array(**fmt.small_layout(fmt.IDS, ids.shape))[:] = ids
-    group.create_array(**fmt.small_layout(fmt.STATUS, (len(store),)))[:] = store.status
-    (path / fmt.ITEMS).write_bytes((source / fmt.ITEMS).read_bytes())
-    with (path / fmt.ROWS).open("w", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["id", "status", "source", "reason"])
-        columns = store.rows_table["source"], store.rows_table["reason"]
-        table.writerows(zip(store.ids, store.status.tolist(), *columns, strict=True))
     return path
 
 

@@ -10,12 +10,9 @@ import numpy as np
 import pytest
 
 import obygaze_features as of
-from obygaze_features.errors import StoreError, StoreUnreadable, UsageError
+from obygaze_features.errors import StoreError, StoreUnreadable
 from obygaze_features.manifests import Item, Items
 from obygaze_features.store import Done, Failed, Status, StoreWriter
-
-# The command of an extraction takes a part, after minutes of set-up.
-from obygaze_features.store.writer import is_in_part
 from tests.kit.store import plain_recipe
 
 ITEMS = Items.of([Item(f"tt{row}") for row in range(4)])
@@ -42,12 +39,6 @@ def resume(path) -> StoreWriter:
 
 def native(path) -> list[float]:
     return of.open_store(path).read("native", missing="nan")[:, 0].tolist()
-
-
-@pytest.mark.parametrize("part", ["0/4", "5/4", "1"])
-def test_a_part_is_two_numbers(part):
-    with pytest.raises(UsageError, match="a part must be I/N"):
-        is_in_part(np.arange(4), part)
 
 
 def test_writers_of_one_block_keep_each_others_rows(tmp_path):
