@@ -261,14 +261,16 @@ def _find_columns(
 
 def format_table(columns: Mapping[str, Sequence[str]]) -> str:
     """Format a table as CSV with commas and Unix line endings."""
-    # The csv module does not quote a lone carriage return, but reads it as the end of a line.
-    for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL):
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n", quoting=quoting)
-        writer.writerow(columns)
-        writer.writerows(zip(*columns.values(), strict=True))
-        if "\r" not in text.getvalue():
-            break
+    quoting = csv.QUOTE_MINIMAL
+    for cells in (columns, *columns.values()):
+        # The csv module does not quote a lone carriage return, but reads it as the end of a line.
+        # Joining refuses cells that are not texts.
+        if "\r" in "".join(cells):
+            quoting = csv.QUOTE_ALL
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n", quoting=quoting)
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
     return text.getvalue()
 
 
