@@ -295,11 +295,12 @@ def format_spreadsheet(columns: Mapping[str, Iterable[str]]) -> str:
 
 def format_rows(
     rows: Iterable[Mapping[str, object]],
+    columns: Iterable[str] = (),
     number: Callable[[float], str] = "{:.6f}".format,
 ) -> str:
-    """Format rows as a spreadsheet table, with a column for each key; None is an empty cell."""
+    """Format rows as a spreadsheet table, with `columns` or all keys; None is an empty cell."""
     rows = list(rows)
-    names = dict.fromkeys(name for row in rows for name in row)
+    names = list(columns) or dict.fromkeys(name for row in rows for name in row)
 
     def cell(value: object) -> str:
         if value is None:
