@@ -261,13 +261,13 @@ def _find_columns(
 
 def format_table(columns: Mapping[str, Sequence[str]]) -> str:
     """Format a table as CSV with commas and Unix line endings."""
-    quoting = csv.QUOTE_MINIMAL
+    has_returns = False
     for cells in (columns, *columns.values()):
         # The csv module does not quote a lone carriage return, but reads it as the end of a line.
         # Joining refuses cells that are not texts.
-        if "\r" in "".join(cells):
-            quoting = csv.QUOTE_ALL
+        has_returns |= "\r" in "".join(cells)
     text = io.StringIO()
+    quoting = csv.QUOTE_ALL if has_returns else csv.QUOTE_MINIMAL
     writer = csv.writer(text, lineterminator="\n", quoting=quoting)
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
