@@ -267,8 +267,11 @@ def format_table(columns: Mapping[str, Sequence[str]]) -> str:
         # Joining refuses cells that are not texts.
         has_returns |= "\r" in "".join(cells)
     text = io.StringIO()
-    quoting = csv.QUOTE_ALL if has_returns else csv.QUOTE_MINIMAL
-    writer = csv.writer(text, lineterminator="\n", quoting=quoting)
+    writer = csv.writer(
+        text,
+        lineterminator="\n",
+        quoting=csv.QUOTE_ALL if has_returns else csv.QUOTE_MINIMAL,
+    )
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
     return text.getvalue()
