@@ -26,16 +26,14 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import settings
 
-from obygaze_features.manifests import Manifest
-from obygaze_features.store.finalise import finalise
-from obygaze_features.store.store import Store
-from obygaze_models.commands.main import main
+import obygaze_features as of
 from tests.kit.authors import SIX_CLIPS, clip_table, save_released
+from tests.kit.commands import main
 from tests.kit.run import World
 from tests.kit.store import a_store
 
 if TYPE_CHECKING:  # a small installation has no scikit-learn
-    from obygaze_models.experiments.experiment import Experiment
+    import obygaze_models as om
 
 for tier, examples in {"test": 10, "night": 100}.items():
     settings.register_profile(tier, deadline=None, max_examples=examples)
@@ -91,16 +89,16 @@ def other_last_bits() -> Generator[None]:
     """Add one unit in the last place to all features, as another processor might."""
     import numpy as np
 
-    read = Store.read
+    read = of.Store.read
 
-    def read_next(store: Store, *names: Any, **options: Any) -> Any:
+    def read_next(store: of.Store, *names: Any, **options: Any) -> Any:
         values = read(store, *names, **options)
         if values.dtype == np.float32:
             np.nextafter(values, np.float32(np.inf), out=values, where=values != 0)
         return values
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Store, "read", read_next)
+        patch.setattr(of.Store, "read", read_next)
         yield
 
 
@@ -195,11 +193,11 @@ checkpoints = kit_fixture("models:Checkpoints")  # read-only
 
 
 @pytest.fixture(scope="session")
-def experiment(world: World) -> Experiment:
+def experiment(world: World) -> om.Experiment:
     """An experiment trained on one pair of levels and tested on two others."""
-    from obygaze_models.experiments.experiment import Experiment
+    import obygaze_models as om
 
-    return Experiment(
+    return om.Experiment(
         name="Sure against Hard Negatives",
         manifest=world.manifest,
         store=world.store,
@@ -215,13 +213,13 @@ def experiment(world: World) -> Experiment:
 def final_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A final store of 18 rows, one of which failed. Do not change it."""
     path = a_store(tmp_path_factory.mktemp("final") / "toy.zarr")
-    finalise(path)
+    of.finalise(path)
     return path
 
 
 @pytest.fixture
 def other_store(tmp_path: Path) -> Path:
-    finalise(a_store(tmp_path / "other.zarr", 5))
+    of.finalise(a_store(tmp_path / "other.zarr", 5))
     return tmp_path / "other.zarr"
 
 
@@ -233,7 +231,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def manifest(source: Path, tmp_path: Path) -> Path:
-    Manifest.from_obygaze12(source).save(tmp_path / "manifest")
+    of.Manifest.from_obygaze12(source).save(tmp_path / "manifest")
     return tmp_path / "manifest"
 
 
