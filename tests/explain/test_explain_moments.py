@@ -95,21 +95,16 @@ def test_a_file_of_a_whole_film_starts_at_zero():
         assert (moment["start"], moment["end"]) == (0, 2)
 
 
-@pytest.mark.parametrize(("between", "joined"), [(0.2, False), (0.4, True)])
-def test_gaps_are_closed_where_frames_come_near_the_threshold(between, joined):
-    """The film's median is 0.1, so half of the way to the threshold is 0.3."""
+def test_shares_count_moments_and_the_frames_that_reach_the_threshold():
+    """The film's median is 0.1, so frames of 0.4 close a gap: half of the way is 0.3."""
     values = [0.1] * 30
-    values[8:13] = [0.9, between, between, between, 0.9]
+    values[8:13] = [0.9, 0.4, 0.4, 0.4, 0.9]
     clips = {"a": (np.arange(30) + 0.5, values)}
     items = in_film(("a", 0.0, 30.0))
-    expected = [(8, 13)] if joined else [(8, 9), (12, 13)]
-    assert spans(find(clips, items, close_gaps=5)) == expected
-    assert spans(find(clips, items, close_gaps=3)) == [(8, 9), (12, 13)]
-    table = om.frame_table(predict(clips), items)
-    [shares] = moment_shares(table, find(clips, items, close_gaps=5)).to_dict("records")
-    covered = 5 / 30 if joined else 2 / 30
+    moments = find(clips, items, close_gaps=5)
+    [shares] = moment_shares(om.frame_table(predict(clips), items), moments).to_dict("records")
     assert shares.pop("film") == "f"
-    assert list(shares.values()) == [len(expected), close(covered), close(2 / 30), 0.5]
+    assert list(shares.values()) == close([1, 5 / 30, 2 / 30, 0.5])
 
 
 def test_each_clip_has_the_threshold_of_its_own_models():
@@ -181,17 +176,14 @@ def test_moments_equal_a_walk_in_steps_of_5_ms(clips, shortest, gap):
 
 
 def test_tables_keep_every_digit_and_no_formula():
-    items = Items.of([Item("a", film="=film", start=10.0, end=20.0), Item("b", film="=film")])
-    values = [1 - 1e-9, 1e-12, 1 - 2e-9]
-    clips = {"a": ([12, 14, 18], values), "b": ([1, 2], [0.2, 0.8])}
-    frames = om.frame_table(predict(clips, seen=["clip", "no"]), items)
-    moments = om.find_moments(frames, min_length=0, close_gaps=0)
-    for table, number in ((frames, "probability"), (moments, "score")):
-        again = list(csv.DictReader(format_times(table).splitlines()))
-        assert {row["film"] for row in again} == {"'=film"}
-        assert [float(row[number]) for row in again] == table[number].tolist()
-        assert [float(row["end"]) for row in again] == table["end"].tolist()
-    assert len(moments) == 3
+    items = Items.of([Item("a", film="=film", start=10.0, end=20.0)])
+    clips = {"a": ([12, 14, 18], [1 - 1e-9, 1e-12, 1 - 2e-9])}
+    moments = find(clips, items, seen=["clip"])
+    again = list(csv.DictReader(format_times(moments).splitlines()))
+    assert {row["film"] for row in again} == {"'=film"}
+    assert [float(row["score"]) for row in again] == moments["score"].tolist()
+    assert [float(row["end"]) for row in again] == moments["end"].tolist()
+    assert len(again) == 2
 
 
 TWO_FILES = Items.of([Item(n, film="f", media=f"{n}.mkv", start=0.0, end=4.0) for n in "ab"])
