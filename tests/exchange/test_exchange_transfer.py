@@ -1,5 +1,6 @@
 """Copies of whole stores: resumed, verified, and never over something else."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,3 +98,33 @@ def test_files_of_an_interrupted_pull_are_checked_again(
     server.folder = tmp_path
     of.pull(f"{server.url}/other.zarr", output)
     assert files_of(output) == files_of(other_store)
+
+
+def make_folder(path: Path, *names: str) -> None:
+    path.mkdir()
+    for name in ("thesis.docx", *names):
+        (path / name).write_text("{}")
+
+
+def make_link(path: Path) -> None:
+    make_folder(path.parent / "elsewhere")
+    path.symlink_to(path.parent / "elsewhere")
+
+
+STRANGERS = {
+    "folder": make_folder,
+    "begun": lambda path: make_folder(path, "checksums.json"),
+    "link": make_link,
+    "file": lambda path: path.write_text("precious"),
+}
+
+
+@pytest.mark.parametrize("make", STRANGERS.values(), ids=STRANGERS)
+@pytest.mark.parametrize("name", [".x.zarr.pulling", ".x.zarr.pulling.lock"])
+def test_a_pull_names_a_foreign_file_and_leaves_it(name, make, final_store, tmp_path):
+    make(tmp_path / name)
+    before = files_of(tmp_path)
+    with pytest.raises(OutputExists, match=re.escape(str(tmp_path / name))):
+        of.pull(final_store, tmp_path / "x.zarr")
+    assert files_of(tmp_path) == before
+    assert (tmp_path / name).is_symlink() == (make is make_link)

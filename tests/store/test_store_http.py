@@ -103,17 +103,6 @@ def test_a_subset_fetches_only_its_chunks(server, url, tmp_path):
     assert sum(sizes) == 3 * CHUNK
 
 
-def test_records_of_an_open_store_are_read_once_and_together(server, stores):
-    store = of.open_store(f"{server.url}/open.zarr")
-    store.read("frames", ["tt040"])
-    paths = [path.partition("zarr/")[2] for path, _ in server.requests]
-    records = [path for path in paths if path.startswith("blocks/")]
-    assert sorted(records) == [f"blocks/{block:06}.json" for block in range(10)]
-    server.forget()
-    assert (store.status == of.open_store(stores / "open.zarr").status).all()
-    assert server.requests == []
-
-
 def test_damage_is_named_as_on_disk(url, own):
     assert of.verify(url) == []
     flip_bit(own / "frames/c/0/0/0", 5 * CHUNK + 5)
