@@ -133,10 +133,12 @@ def metadata(name, **values):
     return f"{name}/zarr.json", lambda header: header.update(values)
 
 
+COLUMNS = {"shape": [5], "dtype": "float32", "meaning": "", "columns": ["a", "b"]}
 FORGED = {
     "newer": (*attribute(format_version=2), "is not in format version 1 of obygaze"),
     "other rows": (*attribute(n=8), "ids/c/0/0: it has the wrong length"),
     "escape": (*attribute(arrays={"../x": {}}), r"matching regex .*\$.arrays"),
+    "columns": (*attribute(arrays={"native": COLUMNS}), r"column names \(2\) do not fit"),
     "array codecs": (*metadata("native", codecs=[]), "native/zarr.json: its content is not valid"),
     "other shape": (*metadata("native", shape=[8, 3]), "native/zarr.json: it does not describe"),
 }
@@ -151,6 +153,9 @@ def test_forged_metadata_is_one_line(path, forged):
     with pytest.raises(StoreError, match=line) as problem:
         read_everything(path)
     assert str(path) in str(problem.value)
+    (path / "checksums.json").write_text("{}")
+    if name == "native/zarr.json":
+        assert [entry.file for entry in of.verify(path)] == [name]
 
 
 def test_a_mismatched_table_of_rows_is_named(final):
