@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -86,9 +86,9 @@ def find_nearest(
         rows = np.flatnonzero(selected)
 
         cosines, frames = _score(store, array, rows, direction)
-        for place in np.argsort(-cosines, kind="stable")[:top].tolist():
-            if cosines[place] > -np.inf:
-                found.append((store, int(rows[place]), float(cosines[place]), int(frames[place])))
+        for best in np.argsort(-cosines, kind="stable")[:top].tolist():
+            if cosines[best] > -np.inf:
+                found.append((store, int(rows[best]), float(cosines[best]), int(frames[best])))
     found.sort(key=lambda match: -match[2])
     return [_match(array, *match) for match in found[:top]]
 
@@ -161,13 +161,13 @@ def _cosines(vectors: NDArray[Any], direction: NDArray[np.float32]) -> NDArray[n
 
 
 def _match(array: str, store: Store, row: int, cosine: float, frame: int) -> Match:
-    place = None
-    time = None
-    if frame >= 0:
-        place = frame
-        if "frame_time" in store.arrays:
-            times = store.read_rows("frame_time", np.array([row]))
-            count = store.stored(array).spec.shape[0]
-            time = float(token_times(times, count)[0, frame])
     cosine = min(1.0, max(-1.0, cosine))  # rounding can make it slightly larger than 1
-    return Match(store.ids[row], store.items.films[row], store.where, cosine, place, time)
+    match = Match(store.ids[row], store.items.films[row], store.where, cosine)
+    if frame < 0:
+        return match
+    time = None
+    if "frame_time" in store.arrays:
+        times = store.read_rows("frame_time", np.array([row]))
+        count = store.stored(array).spec.shape[0]
+        time = float(token_times(times, count)[0, frame])
+    return replace(match, frame=frame, time=time)
