@@ -7,10 +7,11 @@ a limit.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from itertools import combinations, groupby
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -125,13 +126,14 @@ def agreement(manifest: Manifest, names: Sequence[str] = ()) -> Agreement:
     distances = distances_of(votes.scheme)
     codes = votes.scheme.codes
     titles = film_titles(manifest.items)
+    two = list(combinations(range(len(votes.names)), 2))
 
     pair_films = []
     films = []
     for film, rows in votes.compared.items():
         named = {"film": film, "title": titles[film]}
         own = []
-        for a, b in votes.pairs():
+        for a, b in two:
             counts = votes.confusion(a, b, rows)
             if counts.any():
                 about = {**named, **votes.name(a, b), "clips": int(counts.sum())}
@@ -141,7 +143,7 @@ def agreement(manifest: Manifest, names: Sequence[str] = ()) -> Agreement:
 
     pairs = []
     pair_levels = []
-    for a, b in votes.pairs():
+    for a, b in two:
         counts = votes.confusion(a, b)
         clips = int(counts.sum())
         if clips:
@@ -193,10 +195,6 @@ class Votes:
         """The films with a clip that two annotators labelled."""
         shared = (self.codes != ABSENT).sum(axis=0) > 1
         return {film: rows for film, rows in self.films.items() if shared[rows].any()}
-
-    def pairs(self) -> Iterator[tuple[int, int]]:
-        """Yield each two annotators' rows in `codes`."""
-        return combinations(range(len(self.names)), 2)
 
     def name(self, a: int, b: int) -> Row:
         """Return the names of a pair, as the start of a row."""
@@ -316,11 +314,10 @@ def find_differences(votes: Votes) -> list[Row]:
                 run[f"levels_of_{name}"] = list(map(votes.scheme.codes.__getitem__, ranks))
             runs.append(run)
 
-    def key(run: Row) -> tuple[Any, ...]:
-        size = -run["seconds"], -run["clips"], -run["distance"]
-        return *size, run["film"], run["start"] or 0.0, run["first"]
-
-    return sorted(runs, key=key)
+    # Runs of equal size are in the order of films and times.
+    runs.sort(key=lambda run: (run["film"], run["start"] or 0.0, run["first"]))
+    runs.sort(key=itemgetter("seconds", "clips", "distance"), reverse=True)
+    return runs
 
 
 def lowest_and_highest(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -26,8 +26,6 @@ from obygaze_features.manifests.labels import (
     obygaze_scheme,
 )
 
-FILM_COLUMNS = ("film", "title", "end")
-
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
@@ -179,7 +177,9 @@ def read_films(source: Films) -> dict[str, Film]:
         id_of = safe_ids("film", known)
         return {id_of[film]: details for film, details in known.items()}
 
-    table = read_mapped_table(Path(source), dict.fromkeys(FILM_COLUMNS, ()), required=["film"])
+    table = read_mapped_table(
+        Path(source), dict.fromkeys(("film", "title", "end"), ()), required=["film"]
+    )
 
     def read_end(cell: str) -> float | None:
         return parse_time(cell, "end", table.delimiter) if cell.strip() else None

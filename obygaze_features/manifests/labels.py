@@ -119,10 +119,7 @@ class LabelScheme:
         >>> [obygaze_scheme().senses[name] for name in ("Look", "Speech", "Narratology")]
         ['seen', 'said', 'told']
         """
-        senses: dict[str, str] = {}
-        for concept in self.concepts:
-            senses[concept.name] = concept.sense
-        return senses
+        return {concept.name: concept.sense for concept in self.concepts}
 
     @property
     def is_obygaze(self) -> bool:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from click.testing import CliRunner
 
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.importers.obygaze12 import read_released_splits
 from obygaze_features.store import ArraySpec, Recipe
+from obygaze_models.commands.main import main
 from tests.kit.files import write
 from tests.kit.run import write_rows
 
@@ -197,19 +198,19 @@ def write_mobygaze(folder: Path, chance: np.random.Generator) -> None:
             frame = 0
             last = int(length * float(rate))
             while frame < last:
+                row = len(lines) - 1
                 level = int(chance.choice(4, p=[0.4, 0.3, 0.1, 0.2]))
                 label = ("Easy Negative", "Hard Negative", "Not Sure", "Sure")[level]
                 end = min(frame + int(chance.integers(200, 4000)), last)
                 chosen = chance.choice(spelled, size=int(chance.integers(1, 4)), replace=False)
-                cells = (
-                    len(lines) - 1, f"id_{len(lines) - 1}", 40 + number, annotator, label,
-                    chosen.tolist() if level else [], ["why"] if len(lines) % 9 == 0 else [],
-                    frame, end, film, f'"{title}"', rate,
-                    '" ""Quoted""; words."' if len(lines) % 2 else "", frame // 16, end // 16,
-                )  # fmt: skip
-                lines.append(";".join(map(str, cells)))
+                concepts = chosen.tolist() if level else []
+                comment = ["why"] if row % 9 == 8 else []
+                words = '" ""Quoted""; words."' if row % 2 == 0 else ""
+                marked = (row, f"id_{row}", 40 + number, annotator, label, concepts, comment)
+                times = (frame, end, film, f'"{title}"', rate, words, frame // 16, end // 16)
+                lines.append(";".join(map(str, (*marked, *times))))
                 # The next begins after the end, or one frame too early.
-                frame = end if len(lines) % 10 == 0 else end + 1
+                frame = end if row % 10 == 8 else end + 1
     write(folder / "mobygaze_dataframe.csv", *lines)
 
 
@@ -241,15 +242,11 @@ def clip_table(*rows: str) -> bytes:
 
 
 def save_released(folder: Path, authors: Path) -> Manifest:
-    manifest = Manifest.from_obygaze12(authors / "obygaze12/ObyGaze12_thresh_02.csv")
-    manifest.save(folder)
-    splits, runs = read_released_splits(authors / "obygaze12", manifest)
-    saved = Manifest.load(folder)
-    for split in splits:
-        saved.add(split)
-    for run in runs:
-        saved.add(run)
-    return saved
+    """Import the authors' annotations, splits and runs."""
+    source = authors / "obygaze12"
+    command = f"manifests import obygaze12 {source}/ObyGaze12_thresh_02.csv --splits {source}"
+    CliRunner().invoke(main, [*command.split(), "-o", str(folder)], catch_exceptions=False)
+    return Manifest.load(folder)
 
 
 @dataclass(frozen=True)
