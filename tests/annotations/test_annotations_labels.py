@@ -96,11 +96,19 @@ def test_user_errors_are_one_line(obygaze, timelines, spans, tmp_path):
     refused(obygaze("annotations", "merge", spans, *BOTH), "'two' has an invalid ratio")
 
 
-def test_a_projection_keeps_titles_and_the_origin(tmp_path):
-    films = {"a": Film("Flight of A"), "b": Film("")}
-    drawn = [Segment(film, "ann", 0, 90, "S") for film in films]
+def test_a_projection_keeps_titles_names_and_the_origin():
+    films = {"a": Film("Flight of A", name="The A"), "b": Film(name="B/C")}
+    drawn = [Segment(film, "ann", 0, 60, "S") for film in films]
     timelines = of.Timelines("t", drawn, films=films, citation="C. (2025)")
-    of.project(timelines, 60).save(tmp_path / "m")
-    manifest = of.Manifest.load(tmp_path / "m")
+    manifest = of.project(timelines, 60).manifest
     assert manifest.citation == "C. (2025)"
-    assert manifest.items.extra == {"movie_title": ["Flight of A"] * 2 + [""] * 2}
+    assert manifest.items.extra == {"movie_title": ["Flight of A", ""]}
+    assert manifest.items.media == ["The A", "b"]  # as far as videos can have these names
+
+
+def test_the_example_is_imported(tmp_path, obygaze):
+    obygaze("annotations", "example", tmp_path / "nine", code=0)
+    columns = {"level": "arousal", "concepts": "emotion"}
+    table = tmp_path / "nine/segments.csv"
+    timelines = of.Timelines.from_csv(table, columns, levels=["none", "low", "high"])
+    assert (len(timelines.segments), len(timelines.annotators)) == (5152, 9)

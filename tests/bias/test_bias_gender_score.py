@@ -39,8 +39,9 @@ def test_the_score_equals_its_formula(measure):
     similarity = chance.uniform(-0.99, 1, 50)
     p[:2] = confidence[2:4] = (0, 1)
     similarity[4:6] = (1, 1 + 5e-7)  # as 32 bits round it
-    rows = (f"man,{a},{b},{c}" for a, b, c in zip(p, similarity, confidence, strict=True))
-    printed, _ = measure("group,probability,similarity,confidence", *rows)
+    numbers = enumerate(zip(p, similarity, confidence, strict=True))
+    rows = (f"{n},man,{','.join(map(str, row))}" for n, row in numbers)
+    printed, _ = measure("id,group,probability,similarity,confidence", *rows)
     sim = np.minimum(similarity, 1)
     expected = p ** (((1 - sim) / (1 + sim)) ** (1 - confidence))
     assert [row["score"] for row in printed["captions"]] == close(expected.tolist())

@@ -10,7 +10,7 @@ import obygaze_features as of
 from obygaze_features.items.media import locate
 from tests.kit.files import refused, touch, write
 
-FILES = ["S1/ep 1.mp4", "S1/extra/ep 1.mkv", "S2/ep 1.mp4", "alone.mov"]
+FILES = ["S1/ep 1.mp4", "S1/extra/ep 1.mkv", "S2/ep 2.mp4", "alone.mov"]
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_tables_of_file_names_find_their_files(films, tmp_path, header):
     rows = [f"{name},{level}" for name, level in zip(FILES, ["low", "high"] * 2, strict=True)]
     manifest = from_rows(tmp_path, header, *rows, levels=["low", "high"])
     assert located(manifest, films) == dict(zip(manifest.ids, FILES, strict=True))
-    assert manifest.ids == ["S1-ep_1", "S1-extra-ep_1", "S2-ep_1", "alone"]
+    assert manifest.ids == ["S1-ep_1", "S1-extra-ep_1", "S2-ep_2", "alone"]
     assert manifest.labels().levels == ["low", "high", "low", "high"]
     # The items are the same as in the folder, so a store for one fits the other.
     assert set(of.Manifest.from_folder(films)) == set(manifest)
@@ -70,7 +70,7 @@ def test_folders_are_imported_however_deep(films, tmp_path):
         ("alone", "", "alone.mov"),
         ("S1-ep_1", "S1", "ep 1.mp4"),
         ("S1-extra-ep_1", "S1", "extra/ep 1.mkv"),
-        ("S2-ep_1", "S2", "ep 1.mp4"),
+        ("S2-ep_2", "S2", "ep 2.mp4"),
     ]
     assert sorted(located(manifest, films).values()) == sorted(FILES)
     names = ("кино 1.mp4", "фильм 1.mp4", "映画.mp4", "Ma vie/tt0108160_scene_1.avi")
@@ -122,7 +122,7 @@ def test_labels_name_clips_missing_on_either_side(folder, tmp_path, obygaze):
 
 
 MISTAKES = [
-    (["video,label", "ep 1.mp4,S"], "line 2: 'ep 1.mp4' matches S1-ep_1, S1"),
+    (["video,label", "ep 1.mp4,S"], "line 2: 'ep 1.mp4' matches S1-ep_1, S1-extra-ep_1;"),
     (["video,label", "alone,S", "alone.mov,S"], "line 3: duplicate id 'alone'"),
     (["video,label", "alone,tense", "S1/ep 1,calm"], "(to use your own levels"),
     (["video,label", "x.mp4,S"], "no row with a level names an item, such as alone"),

@@ -149,7 +149,8 @@ def test_columns_are_split_and_neighbours_counted(obygaze, tmp_path):
     lines = (f"{file}.mp4,{start},{start + 2},S,{file}" for file in "fgh" for start in (0, 2, 9))
     table = write(tmp_path / "t.csv", "file,start,end,label,series", *lines)
     folder = tmp_path / "m"
-    of.Manifest.from_csv(table).save(folder)
+    imported = obygaze("manifests", "import", "csv", table, "-o", folder)
+    assert "columns kept unchanged: series" in imported.stdout
     split = ("manifests", "split", folder, "--by")
     obygaze(*split, "clips", "--folds", 3, code=0)
     [leak] = json.loads(obygaze("manifests", "audit", folder, "--json").stdout)
