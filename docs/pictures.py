@@ -44,13 +44,12 @@ COLOURS, MAX_CHANGE, AREA = (64, 128, 256), 10, 150
 #: Products of a page that the site shows: figures, folders of stills, and reports, which the site
 #: includes next to their pictures.
 PRODUCTS = {
-    "tutorials/real": ("difference.png", "report.html"),
+    "tutorials/real": ("report.html",),
     "tutorials/videos": ("mine/thumbnails", "mine/report.html"),
     "tutorials/notebook": ("mine/notebook.html",),
     "tutorials/scholars": (
         "way/nine.html", "way/films.html", "way/report.html",
     ),
-    "tutorials/senses": ("senses/adds.png",),
     "how-to/bias": (
         "eat/professions.svg", "captions/rates.svg", "gender/leanings.svg",
         "saliency/maps/groups/O.png",
@@ -58,7 +57,7 @@ PRODUCTS = {
 }  # fmt: skip
 #: Pages that continue in the same folder.
 COURSES = (("tutorials/real",), ("tutorials/videos", "tutorials/notebook"),
-           ("tutorials/scholars",), ("tutorials/senses",), ("how-to/bias",))  # fmt: skip
+           ("tutorials/scholars",), ("how-to/bias",))  # fmt: skip
 #: Pictures of a report: width, height, the end of the address, the omitted parts, and the
 #: numbered parts. `FIRST_SCREEN` applies to each report.
 REST = "section[aria-labelledby=people] ~ *"
