@@ -45,6 +45,12 @@ def test_a_linear_heads_parts_add_up_to_its_logit(clips, output):
             assert part["amount"] == close(part["weight"] * measured[name])
 
 
+def test_a_models_cut_moves_the_intercept(clips):
+    model = logistic_on(clips.bank).fit(clips.X, clips.y)
+    moved = attribute(om.Model(model, om.About(cut=0.25)), clips.X)
+    assert moved.logit - attribute(model, clips.X).logit == close(np.log(3))
+
+
 def test_parts_add_up_in_a_pipeline_whose_head_has_a_temperature(clips):
     last = om.ConceptBottleneck(om.ConceptBank(C=1.0), om.LinearSVMProbe(C=1.0))
     model = make_pipeline(StandardScaler(), last)

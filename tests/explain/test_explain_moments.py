@@ -105,6 +105,8 @@ def test_shares_count_moments_and_the_frames_that_reach_the_threshold():
     [shares] = moment_shares(om.frame_table(predict(clips), items), moments).to_dict("records")
     assert shares.pop("film") == "f"
     assert list(shares.values()) == close([1, 5 / 30, 2 / 30, 0.5])
+    assert spans(find(clips, items, close_gaps=5, min_length=5)) == [(8, 13)]
+    assert spans(find(clips, items, close_gaps=5, min_length=5.1)) == []
 
 
 def test_each_clip_has_the_threshold_of_its_own_models():
