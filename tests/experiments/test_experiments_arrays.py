@@ -276,6 +276,8 @@ def test_more_tests_and_seeds_keep_the_first_fits(arrays, run):
     late = np.arange(len(data)) % SIZE >= SIZE // 2
     with pytest.raises(ExperimentError, match="like the task"):
         om.cross_validate(MODELS["pipeline"], data, tests={"calm vs tense": data.y})
+    with pytest.raises(ExperimentError, match="no clips of tense are tested"):
+        om.cross_validate(MODELS["pipeline"], data, tests={"calm": np.minimum(data.y, 0)})
     tests = {"late": np.where(late, data.y, -1), "all": data.y}
     more = om.cross_validate(MODELS["pipeline"], data, tests=tests, seeds=(0, 7))
     assert more.fits["seed"].nunique() == 2 * len(FILMS)

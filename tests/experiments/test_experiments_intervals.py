@@ -5,8 +5,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
@@ -15,15 +13,10 @@ from obygaze_models.scoring.intervals import (
     MIN_SHARE,
     ScoredClips,
     estimate_differences,
-    estimate_mean,
     estimate_scores,
-    estimate_weighted,
-    holm,
     score_groups,
-    weigh_groups,
 )
 from tests.kit.floats import close
-from tests.kit.intervals import holm_by_closed_tests
 
 SCORERS = {
     "auroc": roc_auc_score,
@@ -145,15 +138,6 @@ def test_fits_that_know_only_the_share_of_positives_score_as_guesses(folds):
     assert om.score(y, share, films, folds=fold).loc["across"].loc["auroc", "mean"] == 0.5
 
 
-@given(st.lists(st.floats(0, 1), min_size=5, max_size=12))
-def test_the_jackknife_of_a_mean_is_its_t_interval(values):
-    weights = weigh_groups(len(values))[:, :-1]
-    estimate = estimate_weighted(weights @ np.array(values) / weights.sum(axis=1))
-    plain = estimate_mean(np.array(values))
-    assert estimate.value == close(plain.value)
-    assert estimate.interval == pytest.approx(plain.interval, abs=1e-9)
-
-
 @pytest.mark.parametrize("positives", [0, 1, 2])
 def test_films_without_two_clips_of_each_class_have_no_score_of_their_own(positives):
     clips = some_clips()
@@ -188,11 +172,3 @@ def test_skewed_scores_of_rare_positives_or_a_fixed_split_have_no_interval(over,
     estimates = getattr(estimate_scores(score_groups(some_clips(size=200, share=share))), over)
     lacking = {key for key, estimate in estimates.items() if estimate.interval is None}
     assert lacking == {"average_precision", "precision", "recall"}
-
-
-def test_holm_equals_closed_tests():
-    chance = np.random.default_rng(3)
-    for size in range(1, 9):
-        p_values = [*chance.random(size).round(1).tolist(), 0.0, 1.0]
-        assert holm(p_values).tolist() == close(holm_by_closed_tests(p_values))
-        assert np.isnan(holm([None, *p_values])[0])

@@ -127,15 +127,3 @@ def test_missing_or_non_numeric_columns_are_named(rated, tmp_path):
         replace(manifest, items=items).save(tmp_path / cell)
         with pytest.raises(ExperimentError, match="valence of tt0-000 is not a number within"):
             om.run_experiment(numbers(folder, manifest=tmp_path / cell), tmp_path / "b")
-
-
-def test_predictions_of_numbers_from_outside_are_scored(rated, run, tmp_path):
-    table = run.predictions
-    own = table[table["model"] == "ridge"]
-    own[["id", "value"]].to_csv(tmp_path / "mine.csv", index=False)
-    experiment = numbers(rated[0], estimators=["ridge"], predictions=[tmp_path / "mine.csv"])
-    scores = om.run_experiment(experiment, tmp_path / "run").model_scores
-    assert scores[0].within == scores[1].within
-    (tmp_path / "mine.csv").write_text("id,value\ntt0-000,nan\n")
-    with pytest.raises(ExperimentError, match=r"finite numbers|test clip"):
-        om.run_experiment(experiment, tmp_path / "other")

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -15,7 +16,6 @@ import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
 from obygaze_models.experiments.run import make_plan
-from obygaze_models.studies.mediaeval import runs
 from tests.conftest import run_obygaze
 from tests.kit.files import refused, write
 from tests.kit.floats import close
@@ -118,15 +118,16 @@ def test_a_model_for_use_has_not_seen_the_test_set(benchmark, violence, tmp_path
 def test_unofficial_tests_are_flagged(benchmark, mlp, tmp_path):
     manifest = Manifest.load(benchmark.manifest)
     recipe = replace(RECIPE, backbone=RECIPE.backbone | {"config": {"synthetic": "random"}})
-    part, store = manifest.select(ids=manifest.ids[:149]), tmp_path / "few.zarr"
-    write_store(store, part, dict.fromkeys(part.ids, np.ones(8, np.float32)), recipe)
-    run = benchmark.run(tmp_path / "runs", store=store, **VIOLENCE)
-    [model] = run.saved
-    written = runs.write_run(model["folder"], store, manifest, tmp_path / "run")
-    assert (written["missing"], written["tag"]) == (["ACCEDE00149"], "logistic-own-data")
-    assert written["trained_on"] == 0
-    task = {"positives": ["positive"], "train_negatives": ["negative"], "labels": "valence"}
+    part = manifest.select(ids=manifest.ids[:149])
+    store = tmp_path / "few.zarr"
+    write_store(store, part, dict.fromkeys(part.ids, np.ones(8)), recipe)
+    [model] = benchmark.run(tmp_path / "few", store=store, **VIOLENCE).saved
+    words = ("mediaeval", "write-run", model["folder"], store, benchmark.manifest)
+    written = run_obygaze(*words, "-o", tmp_path / "run", code=0).output
+    assert "ACCEDE00149" in written
+    assert "logistic-own-data" in written
     majority = {"estimators": ["majority"]}
+    task = {"positives": ["positive"], "train_negatives": ["negative"], "labels": "valence"}
     assert benchmark.run(tmp_path / "other", **majority, **task).header.measure == ""
     # Development is learning and validation together.
     run = benchmark.run(tmp_path / "dev", split="development", **majority, **VIOLENCE)
@@ -250,10 +251,10 @@ def test_leaks_are_counted_run_by_run(golden, task, tmp_path):
 def test_concepts_are_detected_and_reported(coded, task, tmp_path):
     manifest = Manifest.load(coded.manifest)
     labels, fold_of = manifest.labels("paper"), manifest.split("02_EN_HN_S").fold_of
-    concepts = [
-        tuple({*names} - ({"Body"} if fold_of.get(clip, 0) > 2 else {"Body", "Posture"}))
-        for clip, names in labels.concepts_of.items()
-    ]
+    concepts = []
+    for clip, names in labels.concepts_of.items():
+        lacking = {"Body"} if fold_of.get(clip, 0) > 2 else {"Body", "Posture"}
+        concepts.append(tuple({*names} - lacking))
     partial = manifest.with_parts(replace(labels, name="few", concepts=concepts))
     partial.save(tmp_path / "m")
     changed = structs.replace(
@@ -271,7 +272,8 @@ def test_concepts_are_detected_and_reported(coded, task, tmp_path):
         "Look vs EN": list(range(9)),
         "Posture vs EN": list(range(3, 9)),
     }
-    assert [(skip.task, skip.fit, skip.why) for skip in run.header.skipped] == [
-        *(("Posture vs EN", fit, "the validation set has no clips of Posture") for fit in range(3)),
-        *(("Body vs EN", fit, "the training set has no clips of Body") for fit in range(9)),
-    ]
+    why = Counter((skip.task, skip.why) for skip in run.header.skipped)
+    assert why == {
+        ("Posture vs EN", "the validation set has no clips of Posture"): 3,
+        ("Body vs EN", "the training set has no clips of Body"): 9,
+    }

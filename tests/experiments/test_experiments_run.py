@@ -62,15 +62,12 @@ def test_films_without_a_test_are_named_with_the_reason(world, make_run, tmp_pat
     split = manifest.split("ten")
     folds = [9 if clip.startswith("tt0") else fold % 9 for clip, fold in split.fold_of.items()]
     manifest.with_parts(replace(split, folds=folds)).save(tmp_path / "m")
-    [text] = [own.text for own in make_run("tt0", manifest=tmp_path / "m").warnings]
-    assert text == "Tested 1 of 5 films, but not tt1, tt2, tt3 and 1 more (in no tested fold)."
-    few = manifest.select(ids=[clip for clip in world.ids if clip not in world.clips("S")[-1:]])
-    few.save(tmp_path / "few")
+    [warning] = make_run("tt0", manifest=tmp_path / "m").warnings
+    assert warning.text.startswith("Tested 1 of 5 films, but not tt1, tt2, tt3 and 1 more (in no")
+    manifest.select(ids=world.ids[:-1]).save(tmp_path / "few")
     films = {"manifest": tmp_path / "few", "split": None, "protocol": "leave-film-out"}
-    [text] = [own.text for own in make_run("few", **films).warnings if own.code == "films"]
-    assert text == (
-        "Tested 4 of 5 films, but not tt4 (fewer than min_clips = 10 clips of a class)."
-    )
+    [warning] = [own for own in make_run("few", **films).warnings if own.code == "films"]
+    assert "not tt4 (fewer than min_clips = 10 clips of a class)" in warning.text
 
 
 @pytest.mark.parametrize("balance", ["undersample", "none", "weights"])
@@ -95,7 +92,7 @@ MIXED = {
 }
 
 
-def test_films_are_left_out_once_without_validation(world, make_run):
+def test_films_are_left_out_once_without_validation(make_run):
     """Thresholds and the C of an SVM use other films; compare with scikit-learn."""
     run = make_run("mixed", **MIXED)
     numbers = {scores.model: [*scores.by_fit] for scores in run.model_scores}
@@ -106,9 +103,6 @@ def test_films_are_left_out_once_without_validation(world, make_run):
         about = om.load_model(row["folder"]).about
         assert about.seen == {}  # whole films, so clips need not be listed
         assert about.seen_groups == {"film": [f"tt{f}" for f in films if f"tt{f}" != left_out]}
-        predicted = om.predict(row["folder"], world.store, ids=world.ids).table
-        unseen = {clip[:3] for clip in predicted.loc[predicted["seen"] == "no", "id"]}
-        assert unseen == {left_out}
     alone = make_run("alone", **MIXED | {"estimators": ("logistic",)})
     ours = [fit.probabilities for fit in fits_of(run) if fit.model == "logistic"]
     for first, second in zip(ours, fits_of(alone), strict=True):
@@ -145,20 +139,18 @@ def test_a_gap_excludes_neighbours_of_test_clips(spans, make_run):
     changes = {"manifest": spans, "split": "clips", "protocol": None, "test_negatives": ()}
     changes |= {"estimators": ("majority", "logistic")}
     free, apart = (make_run(f"gap {gap}", **changes, gap=gap) for gap in (0, 5))
-    noted = [{warning.code for warning in run.warnings} for run in (free, apart)]
-    assert [("neighbours" in codes) for codes in noted] == [True, False]
+    noted = ["neighbours" in {own.code for own in run.warnings} for run in (free, apart)]
+    assert noted == [True, False]
     clips = apart.clips[apart.clips["used"] == ""].set_index("id")
-    tested = {(fit.model, fit.fit): clips.loc[fit.ids] for fit in fits_of(apart)}
-    for row in apart.saved:
-        own = tested[row["model"], row["fit"]]
+    for row, fit in zip(apart.saved, fits_of(apart), strict=True):
+        own = clips.loc[fit.ids]
         gaps = abs(clips["start"].to_numpy()[:, None] - own["start"].to_numpy()) - 2
         same = clips["media"].to_numpy()[:, None] == own["media"].to_numpy()
         far = clips[~((gaps <= 5) & same).any(axis=1) & (clips["fold"] != row["fit"])]
         validating = far["fold"].value_counts()  # one of the folds
         assert row["drawn_from"] in {len(far) - count for count in validating}
-        starts = {
-            time for times in om.load_model(row["folder"]).about.seen.values() for time, _ in times
-        }
+        seen = om.load_model(row["folder"]).about.seen
+        starts = {start for spans in seen.values() for start, _ in spans}
         assert len(starts) == row["drawn_from" if row["model"] == "majority" else "trained"]
         assert starts <= {*far["start"]}
 
@@ -243,18 +235,14 @@ def test_reasons_add_up_to_the_predictions(marked, make_run, tmp_path):
 def test_names_that_look_like_numbers_stay_text(tmp_path):
     rows = np.arange(60)
     ids = [f"{row:03}" for row in rows]
-    X, y = np.random.default_rng(0).normal(size=(60, 8)), rows % 2
+    X = np.random.default_rng(0).normal(size=(60, 8))
     shows = np.stack([rows % 4 == 1, rows % 4 == 3, rows < 0], axis=1)
-    data = om.dataset(X, y, rows // 20, ids=ids, concepts=shows, concept_names="123")
+    data = om.dataset(X, rows % 2, rows // 20, ids=ids, concepts=shows, concept_names="123")
     model = om.make_estimator("pcbm-logistic", {"bank__C": 0.1})
-    run = om.cross_validate({"1": model}, data, output=tmp_path / "run")
-    again = om.load_run(tmp_path / "run")
-    for table in ("predictions", "clips", "reasons", "fits"):
-        pd.testing.assert_frame_equal(getattr(again, table), getattr(run, table), check_exact=True)
-    assert {*again.predictions["id"]} == {*again.reasons["id"]} == {*ids}
-    assert {*again.clips["film"]} == {*"012"}
-    assert {*again.predictions["model"]} == {*again.reasons["model"]} == {"1"}
-    assert {*again.reasons["concept"]} == {"1", "2", "(intercept)"}
-    warning = next(own for own in run.warnings if own.code == "concepts")
-    assert warning.text.startswith("1 ")
-    assert {*run.header.manifest.senses.values()} == {""}  # nobody said how they are perceived
+    run = om.load_run(om.cross_validate({"1": model}, data, output=tmp_path / "run").folder)
+    assert {*run.predictions["id"]} == {*run.reasons["id"]} == {*ids}
+    assert {*run.clips["film"]} == {*"012"}
+    assert {*run.predictions["model"]} == {*run.reasons["model"]} == {"1"}
+    assert {*run.reasons["concept"]} == {"1", "2", "(intercept)"}
+    [text] = [own.text for own in run.warnings if own.code == "concepts"]
+    assert text.startswith("1 ")
