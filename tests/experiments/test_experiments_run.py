@@ -12,7 +12,6 @@ import obygaze_models as om
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.splitters import Clips
 from tests.kit.floats import close
-from tests.kit.predicted import fits_of
 from tests.kit.run import FILMS, write_store
 
 
@@ -22,8 +21,9 @@ def test_scores_follow_from_the_predictions(make_run):
     assert [*table.columns][-2:] == ["over", "effective"]
     whole = table.query("group == '' and over == 'across' and metric == 'f1'").set_index("test")
     for scores in run.model_scores:
-        fits = [fit for fit in fits_of(run) if fit.test == scores.test]
-        expected = [f1_score(fit.labels, fit.probabilities > 0.5) for fit in fits]
+        expected = []
+        for _, fit in run.predictions[run.predictions["test"] == scores.test].groupby("fit"):
+            expected.append(f1_score(fit["label"], fit["probability"] > 0.5))
         assert [values["f1"] for values in scores.by_fit.values()] == close(expected)
         assert scores.mean_of_fits["f1"] == close(np.mean(expected))
         assert scores.std_of_fits["f1"] == close(np.std(expected))
@@ -53,8 +53,8 @@ def test_missing_labels_folds_and_features_are_named(world, make_run, tmp_path):
     assert {*clips.index[clips["blank"]]} == empty
     texts = {warning.code: warning.text for warning in run.warnings}
     assert f"{no_features}, {failed}; part lacks 2 clips" in texts["no-features"]
-    tested = {clip for fit in fits_of(run) for clip in fit.ids}
-    assert f" {len(empty)} of {len(tested)} tested clips" in texts["zeros"]
+    tested = run.predictions["id"].nunique()
+    assert f" {len(empty)} of {tested} tested clips" in texts["zeros"]
 
 
 def test_films_without_a_test_are_named_with_the_reason(world, make_run, tmp_path):
@@ -104,9 +104,8 @@ def test_films_are_left_out_once_without_validation(make_run):
         assert about.seen == {}  # whole films, so clips need not be listed
         assert about.seen_groups == {"film": [f"tt{f}" for f in films if f"tt{f}" != left_out]}
     alone = make_run("alone", **MIXED | {"estimators": ("logistic",)})
-    ours = [fit.probabilities for fit in fits_of(run) if fit.model == "logistic"]
-    for first, second in zip(ours, fits_of(alone), strict=True):
-        np.testing.assert_array_equal(first, second.probabilities)
+    ours = run.predictions[run.predictions["model"] == "logistic"]
+    assert ours["probability"].tolist() == alone.predictions["probability"].tolist()
 
 
 @pytest.fixture(scope="module")
@@ -128,9 +127,10 @@ def test_groups_of_a_column_work_like_films(spans, make_run):
         run = make_run("directors", **changes | own)
         assert (run.noun, len(run.tested_groups), run.header.also_trained) == ("director", 5, 0)
         assert run.model_scores[0].within["auroc"].groups == 5
-        for row, fit in zip(run.saved, fits_of(run), strict=True):
+        for row in run.saved:
+            tested = run.predictions.loc[run.predictions["fit"] == row["fit"], "id"]
             seen = om.load_model(row["folder"]).about.seen_groups["director"]
-            assert not {run.group_of[clip] for clip in fit.ids} & {*seen}
+            assert not {*tested.map(run.group_of)} & {*seen}
     assert make_run("films-train", split="clips", **changes).header.also_trained == FILMS
 
 
@@ -142,8 +142,8 @@ def test_a_gap_excludes_neighbours_of_test_clips(spans, make_run):
     noted = ["neighbours" in {own.code for own in run.warnings} for run in (free, apart)]
     assert noted == [True, False]
     clips = apart.clips[apart.clips["used"] == ""].set_index("id")
-    for row, fit in zip(apart.saved, fits_of(apart), strict=True):
-        own = clips.loc[fit.ids]
+    for row in apart.saved:
+        own = clips[clips["fold"] == row["fit"]]
         gaps = abs(clips["start"].to_numpy()[:, None] - own["start"].to_numpy()) - 2
         same = clips["media"].to_numpy()[:, None] == own["media"].to_numpy()
         far = clips[~((gaps <= 5) & same).any(axis=1) & (clips["fold"] != row["fit"])]
@@ -153,26 +153,6 @@ def test_a_gap_excludes_neighbours_of_test_clips(spans, make_run):
         starts = {start for spans in seen.values() for start, _ in spans}
         assert len(starts) == row["drawn_from" if row["model"] == "majority" else "trained"]
         assert starts <= {*far["start"]}
-
-
-def test_leaked_clips_are_marked(world, make_run, tmp_path):
-    """Two ids show the same seconds of a file, one in training and one in the test fold."""
-    manifest = Manifest.load(world.manifest)
-    tested, trained = world.clips("S", folds=[9])[0], world.clips("S", folds=[1])[0]
-    same = np.isin(world.ids, [tested, trained])
-    items = replace(
-        manifest.items,
-        media=np.where(same, "same.mp4", manifest.items.media).tolist(),
-        starts=np.where(same, 1.0, np.nan),
-        ends=np.where(same, 2.0, np.nan),
-    )
-    leaky = replace(manifest, items=items)
-    leaky.with_parts(manifest.labels(), manifest.split("ten")).save(tmp_path / "m")
-    write_store(tmp_path / "s.zarr", leaky, world.rows)
-    run = make_run("leaky", manifest=tmp_path / "m", store=tmp_path / "s.zarr", balance="none")
-    assert run.clips.loc[run.clips["leaked"], "id"].tolist() == [tested]
-    assert (run.fits["leaked"] == 1).all()
-    assert (run.warnings[0].code, "1 of the" in run.warnings[0].text) == ("leak", True)
 
 
 def test_clips_are_joined_by_id_whatever_the_order(world, make_run, tmp_path):
