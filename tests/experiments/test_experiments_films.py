@@ -10,6 +10,7 @@ from datetime import date
 import numpy as np
 import pandas as pd
 import pytest
+from msgspec import structs
 from scipy.stats import binom
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
@@ -17,6 +18,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import obygaze_features as of
 import obygaze_models as om
+from obygaze_models.results.summary import headline
 from tests.conftest import run_obygaze
 from tests.kit.files import refused
 from tests.kit.floats import close
@@ -148,15 +150,11 @@ def test_every_clip_of_films_of_a_single_class_is_predicted(sources):
 
 
 def test_each_film_alone_leads_within_and_has_no_auroc_across(sources, tmp_path):
-    folder = sources[6][0].folder.parent
-    toml = (folder / "e.toml").read_text()
-    for name in ("manifest", "x.zarr"):
-        toml = toml.replace(f'"{name}"', f'"{folder / name}"')
-    (tmp_path / "e.toml").write_text(f'{toml}protocol = {{name = "leave-film-out", min_clips = 1}}')
-    words = ("models", "run", tmp_path / "e.toml", "-o", tmp_path / "run")
-    assert "manifests split MANIFEST --by film" in run_obygaze(*words, code=0).stdout
-    run = om.load_run(tmp_path / "run")
+    experiment = om.load_experiment(sources[6][0].folder.parent / "e.toml")
+    alone = {"name": "leave-film-out", "min_clips": 1}
+    run = om.run_experiment(structs.replace(experiment, protocol=alone), tmp_path / "run")
     assert {scores.lead for scores in run.model_scores} == {"within"}
+    assert "manifests split MANIFEST --by film" in headline(run)
     table = run.scores().query("group == '' and model == 'logistic'").set_index(["over", "metric"])
     assert table.loc[("within", "auroc"), ["clips", "films"]].tolist() == [24, 6]
     assert table.loc["across", "mean"].isna().to_dict()["auroc"]

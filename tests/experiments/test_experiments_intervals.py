@@ -128,16 +128,6 @@ def test_a_score_across_films_has_a_jackknife_widened_for_folds():
     assert np.isnan(om.score(y, p, few, folds=few % 4).loc["across"].loc["auroc", "low"])
 
 
-@pytest.mark.parametrize("folds", [5, 10])
-def test_fits_that_know_only_the_share_of_positives_score_as_guesses(folds):
-    y = np.repeat(np.random.default_rng(1).random(45) < 0.4, 4).astype(int)  # films of one class
-    films = np.arange(180) // 4
-    fold = films % folds
-    share = np.array([y[fold != number].mean() for number in range(folds)])[fold]
-    assert roc_auc_score(y, share) < 0.49
-    assert om.score(y, share, films, folds=fold).loc["across"].loc["auroc", "mean"] == 0.5
-
-
 @pytest.mark.parametrize("positives", [0, 1, 2])
 def test_films_without_two_clips_of_each_class_have_no_score_of_their_own(positives):
     clips = some_clips()

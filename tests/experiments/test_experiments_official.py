@@ -101,18 +101,16 @@ def test_a_model_for_use_has_not_seen_the_test_set(benchmark, violence, tmp_path
     names = [{"name": "mlp", "max_iter": 20}, "logistic"]
     toml = benchmark.write(tmp_path / "violence.toml", estimators=names, **VIOLENCE)
     for name, sets in (("mlp", {1, 2}), ("logistic", {1})):  # the latter is not stopped
-        run_obygaze("models", "train", toml, "--estimator", name, "-o", tmp_path / name, code=0)
+        om.train_model(toml, tmp_path / name, estimator=name)
         table = om.predict(tmp_path / name, benchmark.store).table
         seen = table.loc[table["seen"] == "clip", "id"]
         assert {benchmark.sets[int(clip[-5:])] for clip in seen} == sets
     written = write_run(tmp_path / "mlp", benchmark, tmp_path / "run")
-    assert written.exit_code == 0, written.output
     assert "mlp-external-data" in written.output
-    expected = violence.model_scores[1].estimate("trec_average_precision").value
     scored = json.loads(score_run(tmp_path / "run", benchmark.manifest, "--json").output)
+    expected = violence.model_scores[1].estimate("trec_average_precision").value
     assert scored["value"] == pytest.approx(expected, abs=1e-12)
     assert (scored["clips"], scored["missing"], scored["outside"]) == (50, [], [])
-    assert scored["tag"] == "mlp-external-data"
 
 
 def test_unofficial_tests_are_flagged(benchmark, mlp, tmp_path):

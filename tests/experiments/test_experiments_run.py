@@ -155,20 +155,6 @@ def test_a_gap_excludes_neighbours_of_test_clips(spans, make_run):
         assert starts <= {*far["start"]}
 
 
-def test_clips_are_joined_by_id_whatever_the_order(world, make_run, tmp_path):
-    order = np.random.default_rng(5).permutation(len(world.ids))
-    manifest = Manifest.load(world.manifest)
-    shuffled = replace(manifest, items=manifest.items.take(order.tolist()))
-    write_store(tmp_path / "other.zarr", shuffled, world.rows)
-    labels, split = manifest.labels(), manifest.split("ten")
-    manifest.with_parts(
-        replace(labels, ids=labels.ids[::-1], levels=labels.levels[::-1]),
-        replace(split, ids=split.ids[::-1], folds=split.folds[::-1]),
-    ).save(tmp_path / "manifest")
-    second = make_run("shuffled", manifest=tmp_path / "manifest", store=tmp_path / "other.zarr")
-    pd.testing.assert_frame_equal(second.predictions, make_run("good").predictions)
-
-
 @pytest.mark.night
 def test_weights_balance_as_in_scikit_learn(make_run):
     """The models equal those of unbalanced clips with class weights."""

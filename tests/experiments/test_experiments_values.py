@@ -43,14 +43,11 @@ def test_films_with_a_single_rating_are_left_out_of_the_mean():
     labels, values = drawn(120)
     films = np.repeat(list("abcdef"), 20)
     labels[films == "c"] = 2
-    scores = om.score(labels.astype(float), values, films)
+    row = om.score(labels.astype(float), values, films).loc["within"].loc["pearson"]
     by_film = [stats.pearsonr(labels[films == f], values[films == f]).statistic for f in "abdef"]
-    row = scores.loc["within"].loc["pearson"]
     assert (row["mean"], row["groups"]) == (close(np.mean(by_film)), 5)
     interval = stats.t.interval(0.95, 4, np.mean(by_film), stats.sem(by_film))
     assert (row["low"], row["high"]) == close(interval)
-    overall = stats.spearmanr(labels, values).statistic
-    assert scores.loc["across"].loc["spearman", "mean"] == close(overall)
 
 
 def test_correlations_across_films_are_of_clips_that_the_same_fit_rated():
