@@ -9,6 +9,8 @@ from scipy import stats
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
 import obygaze_models as om
+
+# An oracle of films' own scores needs them one by one, which om.score does not return.
 from obygaze_models.scoring.intervals import (
     MIN_SHARE,
     ScoredClips,

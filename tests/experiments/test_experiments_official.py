@@ -15,6 +15,8 @@ from sklearn.metrics import accuracy_score
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
+
+# The authors' lists are compared with the rows of each fold, which a run does not list.
 from obygaze_models.experiments.run import make_plan
 from tests.conftest import run_obygaze
 from tests.kit.files import refused, write

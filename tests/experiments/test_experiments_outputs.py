@@ -15,6 +15,8 @@ import obygaze_models as om
 from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.errors import ExperimentError, UnknownItem
 from obygaze_features.manifests import LabelSet, Manifest
+
+# Kappas are compared with scikit-learn's to the last digit; a page rounds them.
 from obygaze_models.results.annotators import compare_with_each
 from tests.conftest import run_obygaze
 from tests.kit.files import refused

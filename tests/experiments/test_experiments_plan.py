@@ -13,6 +13,8 @@ import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError, ObygazeError
 from obygaze_features.manifests import LabelScheme, Level, Manifest, obygaze_scheme
+
+# Drawn labels go straight to splitters; EveryFold and LeaveFilmOut are public.
 from obygaze_models.data.splitters import Clips, LeakFree, OfficialSets
 from tests.kit.files import write
 

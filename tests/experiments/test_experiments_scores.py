@@ -12,6 +12,8 @@ from sklearn import metrics as theirs
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Manifest
+
+# Scores of weighted clips and of guesses, and trec_eval's, are compared with other libraries.
 from obygaze_models.scoring.metrics import baselines, score, weighted_scores
 from obygaze_models.studies.mediaeval.runs import trec_average_precision
 from tests.conftest import run_obygaze

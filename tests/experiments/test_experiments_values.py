@@ -5,6 +5,8 @@ from scipy import stats
 from sklearn.metrics import mean_absolute_error, r2_score
 
 import obygaze_models as om
+
+# Scores of weighted clips are compared with those of repeated clips.
 from obygaze_models.scoring.metrics import score, weighted_scores
 from tests.kit.floats import close
 

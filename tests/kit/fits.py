@@ -4,6 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import obygaze_models as om
+
+# The rows of a single fit are given, which no public splitter lets a test do.
 from obygaze_models.data.folds import Fold
 from obygaze_models.data.tasks import Class, Task
 from obygaze_models.experiments.fit import fit_fold
