@@ -9,6 +9,7 @@ from sklearn.metrics import average_precision_score
 import obygaze_models as om
 from obygaze_features import open_store
 from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import Manifest
 from obygaze_features.store import ArraySpec, writer
 from tests.conftest import run_obygaze
 from tests.kit.files import refused
@@ -41,6 +42,19 @@ def test_a_dataset_has_the_clips_of_the_task(marked, data):
     assert (look.classes, {*shown.y.tolist()}) == (("no Look", "Look"), {1})
     assert shown.ids == [clip for clip, y in zip(look.ids, look.y, strict=True) if y]
     assert look.select([]).X.shape == (0, 8)
+
+
+@pytest.mark.parametrize(("negatives", "among"), [("a", "EN"), ("b", "EN HN S"), ("c", "HN S")])
+def test_a_concept_has_negatives_of_some_levels(marked, negatives, among):
+    data = om.load_dataset(marked.manifest, marked.store, concept="Look", negatives=negatives)
+    labels = Manifest.load(marked.manifest).labels()
+    expected = {}
+    for clip, level in labels.level_of.items():
+        if "Look" in labels.concepts_of[clip]:
+            expected |= {clip: 1} if level in ("HN", "S") else {}
+        elif level in among.split():
+            expected[clip] = 0
+    assert dict(zip(data.ids, data.y.tolist(), strict=True)) == expected
 
 
 def test_a_random_state_is_a_number_or_numpys(data):

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from msgspec import structs
 from pympi.Elan import Eaf
+from scipy import stats
 from sklearn.metrics import cohen_kappa_score, roc_auc_score
 
 import obygaze_models as om
@@ -95,50 +96,57 @@ def timed(world, tmp_path_factory):
         sets[number] = sets[number].where(lambda clip, left=left: clip not in left)
     here = replace(manifest, items=items)
     merged = replace(merge_labels(sets, here), name="all")
-    here.with_parts(merged, *sets, manifest.split("ten")).save(folder / "m")
+    here.with_parts(merged, *sets).save(folder / "m")
     write_store(folder / "s.zarr", here, world.rows)
     return folder, sets
 
 
 @pytest.fixture(scope="module")
 def annotated(timed, make_run):
-    folder, _ = timed
-    changes = {"labels": "all", "protocol": "split", "test_negatives": ()}
-    return make_run("annotated", manifest=folder / "m", store=folder / "s.zarr", **changes)
+    places = {"manifest": timed[0] / "m", "store": timed[0] / "s.zarr", "labels": "all"}
+    changes = {"protocol": "leave-film-out", "split": None, "test_negatives": ()}
+    return make_run("annotated", **places, **changes)
 
 
 def test_kappas_equal_those_of_scikit_learn(timed, annotated):
     """Each is of the clips that both called, of those that two people labelled."""
-    _, sets = timed
-    [comparison] = compare_with_each(annotated).values()
+    run = annotated
+    [comparison] = compare_with_each(run).values()
     assert comparison.annotators == [*PEOPLE]
-    assert annotated.header.manifest.people == PEOPLE
-    p = annotated.predictions.set_index("id")["probability"]
-    calls = {own.name: pd.Series(own.level_of) for own in sets}
+    assert run.header.manifest.people == PEOPLE
+    p = run.predictions.set_index("id")["probability"]
+    calls = {own.name: pd.Series(own.level_of) for own in timed[1]}
     calls["logistic"] = (p > 0.5).map({True: "S", False: "HN"})
     table = pd.DataFrame(calls).loc[p.index]
     table = table.where(table.isin(["HN", "S"]))
     table = table[table[[*PEOPLE]].notna().sum(axis=1) > 1]
     assert comparison.clips == len(table)
 
-    def kappa(*names):
-        both = table[[*names]].dropna()
-        return cohen_kappa_score(*both.to_numpy().T)
+    def kappas(pairs, film=""):
+        own = table[table.index.str[:3] != film]
+        both = [own[[*pair]].dropna().to_numpy().T for pair in pairs]
+        return [cohen_kappa_score(*pair) for pair in both]
 
     [model] = comparison.models
-    theirs = [kappa(name, "logistic") for name in PEOPLE]
-    assert model.kappas == close(theirs)
-    between = [kappa(*pair) for pair in combinations(PEOPLE, 2)]
-    assert comparison.kappas[0] == [None, close(between[0]), close(between[1])]
-    assert comparison.mean == close(np.mean(between))
-    assert model.difference == close(np.mean(theirs) - np.mean(between))
+    with_model = [(name, "logistic") for name in PEOPLE]
+    among = [*combinations(PEOPLE, 2)]
+    assert model.kappas == close(kappas(with_model))
+    assert comparison.mean == close(np.mean(kappas(among)))
+    value, *without = [
+        np.mean(kappas(with_model, film)) - np.mean(kappas(among, film))
+        for film in ("", "tt0", "tt1", "tt2", "tt3", "tt4")
+    ]
+    assert model.difference == close(value)
+    half = stats.t.ppf(0.975, 4) * (4 * np.var(without) * (1 + 5 / 4)) ** 0.5
+    assert model.interval == close((value - half, value + half))
 
 
 def test_held_out_predictions_are_written_with_their_annotations(annotated, make_run, tmp_path):
+    run = annotated
     output, elan = tmp_path / "p.csv", tmp_path / "elan"
-    run_obygaze("models", "predict", annotated.folder, "-o", output, "--elan", elan, code=0)
+    run_obygaze("models", "predict", run.folder, "-o", output, "--elan", elan, code=0)
     table = pd.read_csv(output, keep_default_na=False).set_index("id")
-    predictions = annotated.predictions.set_index("id")
+    predictions = run.predictions.set_index("id")
     assert {*table.index} == {*predictions.index}
     shares = predictions["probability"].reindex(table.index)
     assert table["probability"].tolist() == close(shares.tolist(), eps=1e-6)
@@ -150,7 +158,7 @@ def test_held_out_predictions_are_written_with_their_annotations(annotated, make
     [tier] = [name for name in document.get_tier_names() if name == "logistic: HN vs S"]
     notes = document.get_annotation_data_for_tier(tier)
     assert len(notes) == sum(clip.startswith("tt0") for clip in table.index)
-    refused(run_obygaze("models", "predict", annotated.folder, "-o", output), "p.csv")
+    refused(run_obygaze("models", "predict", run.folder, "-o", output), "p.csv")
     untimed = run_obygaze("models", "predict", make_run("good").folder, "--elan", tmp_path / "no")
     assert "has a start and an end in a film, which ELAN needs" in untimed.stderr
 
