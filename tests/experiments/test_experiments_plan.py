@@ -77,10 +77,13 @@ def test_user_errors_in_a_file_are_one_line(tmp_path, line, fact):
     assert "\n" not in str(caught.value)
 
 
+CUT = {"name": "logistic", "threshold": "validation"}
+NO_PAIR = {"positives": (), "train_negatives": (), "test_negatives": ()}
 REFUSED = [
     ({"array": "cls"}, "'cls'; choose from native"),
     ({"score": "aurco"}, "unknown score 'aurco'; did you mean auroc?"),
     ({"estimators": ("ridge",)}, "ridge cannot predict HN vs S"),
+    ({"estimators": (CUT,), "levels": ("EN", "HN", "S")} | NO_PAIR, "threshold needs two classes"),
     ({"protocol": "released", "split": None}, "02_HN_S"),
     ({"protocol": {"name": "split", "min_clip": 5}}, "unexpected keyword argument 'min_clip'"),
     ({"groups": "serie", "split": ""}, "unknown column 'serie'; choose from film, media, kind"),
