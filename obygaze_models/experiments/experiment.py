@@ -62,6 +62,12 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     seeds: tuple[Seed, ...] = ()
 
     def __post_init__(self) -> None:
+        for entry in self.estimators if isinstance(self.estimators, list | tuple) else ():
+            if hasattr(entry, "fit"):  # a dataclass would become a table
+                raise ExperimentError(
+                    f"{self.name!r}: an experiment names estimators, so that it can be written to "
+                    f"a file. Pass {type(entry).__name__} objects to om.cross_validate"
+                )
         for key in msgspec.structs.fields(self):
             try:
                 plain = msgspec.to_builtins(getattr(self, key.name), enc_hook=_as_text)
@@ -198,8 +204,7 @@ def _as_text(value: Any) -> str:
     """Convert a path to text with slashes."""
     if isinstance(value, PurePath):
         return value.as_posix()
-    kind = type(value).__name__
-    raise msgspec.ValidationError(f"an experiment has names, no {kind}; see om.cross_validate")
+    raise msgspec.ValidationError(f"{type(value).__name__} cannot be a value of an experiment")
 
 
 def load_experiment(path: str | Path, *, predictions: Sequence[str | Path] = ()) -> Experiment:

@@ -10,7 +10,7 @@ from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import f1_score
 from sklearn.model_selection import (
     GridSearchCV,
@@ -166,10 +166,14 @@ def test_processes_change_nothing(arrays, run):
     assert same(run, om.cross_validate(MODELS, om.dataset(*arrays), n_jobs=2))
 
 
-def test_three_classes_are_predicted_as_in_scikit_learn(arrays):
+def test_numbers_and_three_classes_are_predicted_as_in_scikit_learn(arrays):
     X, _, films = arrays
-    y = np.digitize(X @ np.arange(6.0), [-3, 3])
+    y = X @ np.arange(6.0)
     split = {"groups": films, "cv": GroupKFold(3)}
+    run = om.cross_validate(Ridge(), om.dataset(X, y, films), cv=split["cv"])
+    values = run.predictions.set_index("id").sort_index()["value"]
+    assert values.tolist() == cross_val_predict(Ridge(), X, y, **split).tolist()
+    y = np.digitize(y, [-3, 3])
     run = om.cross_validate(LogisticRegression(), om.dataset(X, y, films), cv=split["cv"])
     table = run.predictions.set_index("id").sort_index().filter(like="probability")
     expected = cross_val_predict(LogisticRegression(), X, y, **split, method="predict_proba")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import obygaze_models as om
@@ -109,6 +109,9 @@ INVALID["protocol"] = [
 
 
 @settings(max_examples=DRAWS)
+@example(TASKS[0], {"predictions": ["theirs.csv"], "estimators": []}, {})
+@example(TASKS[0], {"split": "official", "protocol": "split"}, {})
+@example({"concepts": ["A"]}, {}, {})
 @given(st.sampled_from(TASKS), changes(VALID, 4), st.one_of(st.just({}), changes(INVALID, 1)))
 def test_an_experiment_is_a_line_or_a_run_with_a_page(lab, task, valid, invalid):
     keys = {"name": "labels", "store": "toy.zarr", "estimators": ["logistic"], "split": "three"}

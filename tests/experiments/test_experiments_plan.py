@@ -41,6 +41,8 @@ def test_an_experiment_is_read_from_a_file(tmp_path):
     line = 'estimators = ["mlp", {name = "mlp", as = "narrow", hidden_layer_sizes = [8]}]'
     models = load(tmp_path, line).models()
     assert list(models) == ["mlp", "narrow"]
+    weighted = load(tmp_path, 'balance = "weights"').models()["mlp"].estimator
+    assert weighted.class_weight == "balanced"
     assert models["narrow"].estimator.hidden_layer_sizes == [8]
     concepts = load(tmp_path, task=['concepts = ["Look", "Clothes"]', 'negatives = "c"'])
     assert [name for name, _ in names(concepts)] == [
@@ -84,6 +86,10 @@ REFUSED = [
     ({"score": "aurco"}, "unknown score 'aurco'; did you mean auroc?"),
     ({"estimators": ("ridge",)}, "ridge cannot predict HN vs S"),
     ({"estimators": (CUT,), "levels": ("EN", "HN", "S")} | NO_PAIR, "threshold needs two classes"),
+    ({"levels": ("EN", "HN", "S"), "protocol": "paper"} | NO_PAIR, "for two classes"),
+    ({"concepts": ("all",)} | NO_PAIR, "'levels' has no visual concepts"),
+    ({"estimators": (om.LinearSVMProbe(),)}, "Pass LinearSVMProbe objects to om.cross_validate"),
+    ({"estimators": ({"name": "knn", "negatives": "d"},)}, "Invalid enum value 'd'"),
     ({"protocol": "released", "split": None}, "02_HN_S"),
     ({"protocol": {"name": "split", "min_clip": 5}}, "unexpected keyword argument 'min_clip'"),
     ({"groups": "serie", "split": ""}, "unknown column 'serie'; choose from film, media, kind"),

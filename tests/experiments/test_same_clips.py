@@ -6,7 +6,7 @@ import pytest
 
 import obygaze_features as of
 import obygaze_models as om
-from obygaze_features.errors import ManifestError
+from obygaze_features.errors import ExperimentError, ManifestError
 from obygaze_features.manifests import Item, Items, LabelSet
 from tests.kit.files import refused
 from tests.kit.run import write_store
@@ -66,6 +66,15 @@ def test_a_model_knows_its_clips_by_their_spans(lab):
     write_store(lab / "later.zarr", manifest, {clip: np.ones(8) for clip in manifest.ids})
     seen = om.predict("model", "later.zarr").table["seen"]
     assert seen.tolist() == ["film"] * 3 + ["clip"]
+
+
+def test_a_store_without_the_clips_is_named(lab):
+    manifest = of.Manifest.load("manifest")
+    write_store(
+        lab / "one.zarr", manifest.select(ids=manifest.ids[:1]), {manifest.ids[0]: np.ones(8)}
+    )
+    with pytest.raises(ExperimentError, match="none of the 31 selected clips of clips"):
+        om.load_dataset(manifest.select(ids=manifest.ids[1:]), "one.zarr")
 
 
 def test_stores_that_are_read_together_have_the_same_clips(lab):
