@@ -306,7 +306,7 @@ def test_extending_page_runs(page: Page, tmp_path: Path, monkeypatch: pytest.Mon
     for name, content in example.items():
         assert content in text or name.name == "toy.py", name  # it is for CONTRIBUTING.md
         page.write(str(Path("lab", name)), content)
-    options = "--no-deps --no-build-isolation --no-index --target site lab"
+    options = "--no-deps --no-build-isolation --no-index --target site ./lab"
     pip = [sys.executable, "-m", "pip", "install", "-q", *options.split()]
     subprocess.run(pip, check=True, capture_output=True)
     monkeypatch.syspath_prepend(tmp_path)  # as by PYTHONPATH=.

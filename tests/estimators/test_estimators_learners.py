@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import expit
+from sklearn.model_selection import cross_val_predict
 from sklearn.svm import SVC, LinearSVC
 
 import obygaze_models as om
@@ -180,15 +181,22 @@ def test_the_middle_c_is_taken_in_whatever_order_they_are_given():
             assert om.LinearSVMProbe(C=Cs).fit(X[rows], SURE[rows]).C_ == [1.0]
 
 
-def test_validation_clips_choose_the_temperature():
+def best_temperature(decisions, positive):
+    def log_loss(temperature):
+        return np.logaddexp(0, -np.where(positive, decisions, -decisions) / temperature).mean()
+
+    return minimize_scalar(log_loss, bounds=(0.01, 100), method="bounded").x
+
+
+def test_held_out_clips_choose_the_temperature():
     held = {"X_val": X[150:], "y_val": SURE[150:]}
     model = om.LinearSVMProbe(C=1.0).fit(X[:150], SURE[:150], **held)
     decisions = model.decision_function(X)
     assert model.predict_proba(X)[:, 1] == close(expit(decisions / model.temperature_))
-
-    def log_loss(temperature):
-        margins = np.where(SURE, decisions, -decisions)[150:] / temperature
-        return np.logaddexp(0, -margins).mean()
-
-    best = minimize_scalar(log_loss, bounds=(0.01, 100), method="bounded").x
-    assert model.temperature_ == close(best, eps=1e-3)
+    expected = best_temperature(decisions[150:], SURE[150:])
+    assert model.temperature_ == close(expected, eps=1e-3)
+    # Without validation clips, those of the folds.
+    model = om.LinearSVMProbe(C=(0.5, 1.0)).fit(X, SURE)
+    svm = SVC(kernel="linear", class_weight="balanced", C=model.C_[0])
+    decisions = cross_val_predict(svm, X, SURE, method="decision_function")
+    assert model.temperature_ == close(best_temperature(decisions, SURE), eps=1e-2)
