@@ -186,8 +186,9 @@ def test_no_words_of_the_films_are_shipped(authors, obygaze, tmp_path):
     paths.append(om.report(tmp_path / "run", tmp_path / "page.html"))
     held = "\n".join(path.read_text(errors="replace") for path in paths if path.is_file())
     words = html.unescape(held).split()
+    held = " ".join(words)
     runs = {*zip(words, words[1:], words[2:], words[3:], strict=False)}
     for text in telling:
-        own = tuple(text.split())
-        # A punctuation mark may follow the last word.
-        assert len(own) < 6 or own[1:5] not in runs, text
+        own = text.split()
+        if len(own) < 6 or tuple(own[1:5]) in runs:  # a search of all texts takes long
+            assert " ".join(own) not in held
