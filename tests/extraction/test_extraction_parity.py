@@ -2,46 +2,40 @@
 number from all frames decoded in order; the network and its preprocessing are compared with those
 of transformers elsewhere."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 import obygaze_features as of
-from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.errors import StoreError
+from tests.backbones.conftest import on_each, run
 from tests.kit.films import clips, everything, read_frame_number, write_clip
 from tests.kit.floats import close
-from tests.kit.models import write_checkpoint
+from tests.kit.models import with_clip
 
 
-@pytest.mark.parametrize("name", [
-    "tiny-xclip",
-    pytest.param("tiny-vivit", marks=pytest.mark.night),
-    *(pytest.param(f"tiny-{name}", marks=pytest.mark.night) for name in (
-        "dinov2", "dinov3")),
-])  # fmt: skip
-def test_a_store_holds_the_features_of_its_frames(films, tmp_path, name):
+@on_each(["tiny-xclip", "tiny-vivit", "tiny-dinov2"], always=["tiny-xclip"])
+def test_a_store_holds_the_features_of_its_frames(checkpoints, films, tmp_path, name):
     """clip0 has five frames, fewer than each of these backbones takes."""
-    weights = write_checkpoint(name, tmp_path / name)
-    names = [spec.name for spec in of.load_backbone(weights, "cpu").arrays]
-    backbone = of.load_backbone(weights, "cpu", arrays=[*names, "tokens"])
-    of.extract(clips("clip0.mp4", "clip5.mp4"), films, backbone, tmp_path)
-    store = of.open_store(tmp_path / f"{name}.zarr")
+    backbone = of.load_backbone(checkpoints[name], "cpu")
+    sharper = replace(backbone.clip.preprocessing, filter="bicubic")
+    second = with_clip(backbone, preprocessing=sharper).with_changes(name="sharper")
+    both = [backbone, second]
+    summary = of.extract(clips("clip0.mp4", "clip5.mp4"), films, both, tmp_path)
     count = backbone.clip.sampling.frames
-    preprocessing = backbone.clip.preprocessing
-    for clip in ("clip0", "clip5"):
-        oracle = everything(films / f"{clip}.mp4")
-        row = store[clip]
-        numbers = [int(i * len(oracle) / count) for i in range(count)]
-        assert row["frame_index"].tolist() == numbers
-        np.testing.assert_allclose(row["frame_time"], np.array(numbers) / 24, atol=1e-3)
-        frames = torch.from_numpy(oracle[numbers])
-        pixels = normalise(resize_and_crop(frames, preprocessing), preprocessing)[None]
-        expected = backbone.compute(
-            backbone.clip, (pixels, torch.ones(1, count, dtype=torch.bool)), 1
-        )
-        for array, values in expected.items():
-            assert row[array] == close(values[0], eps=2**-9), array  # some arrays are float16
+    for own, path in zip(both, summary.stores, strict=True):
+        store = of.open_store(path)
+        for clip in ("clip0", "clip5"):
+            oracle = everything(films / f"{clip}.mp4")
+            row = store[clip]
+            numbers = [int(i * len(oracle) / count) for i in range(count)]
+            assert row["frame_index"].tolist() == numbers
+            np.testing.assert_allclose(row["frame_time"], np.array(numbers) / 24, atol=1e-3)
+            pixels = own.clip.preprocessing.apply(torch.from_numpy(oracle[numbers]))[None]
+            for array, values in run(own, pixels, torch.ones(1, count, dtype=torch.bool)).items():
+                assert row[array] == close(values[0], eps=2**-9), array  # some arrays are float16
 
 
 def see_number(frame: torch.Tensor) -> torch.Tensor:

@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 import obygaze_features as of
-from obygaze_features.errors import StoreError, UsageError
-from obygaze_features.extraction.forward import Forward
-from obygaze_features.manifests import Manifest
-from obygaze_features.video.synthetic import write_synthetic_dataset
+from obygaze_features.errors import UsageError
 from tests.kit.films import clips, ffmpeg_cut, write_clip, write_sound
 
 NOISE = np.random.default_rng(8).normal(0, 0.1, 96_000)
@@ -21,16 +18,16 @@ def clap(checkpoints):
 
 
 @pytest.mark.night
-def test_one_pass_extracts_pictures_and_sound(tmp_path, tiny, clap):
+def test_one_pass_extracts_pictures_and_sound(tmp_path, tiny, clap, obygaze):
     """Spans of a film have windows of a second, at the times of a plain loop."""
-    table = write_synthetic_dataset(tmp_path / "data", scenes=2, seconds=2.5, titles=["Night Bus"])
-    manifest = Manifest.from_csv(table)
+    demo = ("features", "demo", tmp_path / "data", "--title", "Night Bus")
+    obygaze(*demo, "--scenes", 2, "--seconds", 2.5, code=0)
+    manifest = of.Manifest.from_csv(tmp_path / "data/annotations.csv")
     videos = tmp_path / "data/videos"
     summary = of.extract(manifest, videos, [tiny, clap], tmp_path / "s")
     assert (summary.done, summary.frames, summary.failed) == (2, 2 * 8, {})
     seen, heard = map(of.open_store, summary.stores)
-    assert heard.arrays == ["native", "frames", "loudness", "frame_time"]
-    assert [of.verify(store.path) for store in (seen, heard)] == [[], []]
+    assert [of.verify(store) for store in (seen, heard)] == [[], []]
     sound = ffmpeg_cut(videos / "Night Bus.mp4", 16_000)
     for item in manifest.items:
         first = round(item.start * 16_000)
@@ -46,15 +43,12 @@ def test_one_pass_extracts_pictures_and_sound(tmp_path, tiny, clap):
         # The pictures are the frames of its span, by their numbers in the film.
         start = round(item.start * 24)
         assert seen[item.id]["frame_index"].tolist() == [start + i * 60 // 8 for i in range(8)]
-    alone = of.open_store(*of.extract(manifest, videos, clap, tmp_path / "alone").stores)
-    assert of.diff(alone, heard)["identical"]
 
 
 def embed_windows(clap, *windows):
     """Return the vector of each window, embedded as a clip of its own."""
     inputs = [clap.clip.preprocessing.inputs(window) for window in windows]
-    rows = Forward(clap, len(inputs)).start("clip", inputs).rows()
-    return np.stack([row["native"] for row in rows])
+    return clap.embed("clip", inputs)["native"].numpy()
 
 
 @pytest.mark.night
@@ -104,18 +98,3 @@ def test_silent_tracks_are_counted(tmp_path, clap):
         write_sound(tmp_path / f"{name}.wav", "pcm_s16le", sound)
     manifest = clips("mute.wav", "dither.wav", "faint.wav")
     assert of.extract(manifest, tmp_path, clap, tmp_path / "s").notes == {"silent sound track": 2}
-
-
-@pytest.mark.night
-def test_another_sound_track_is_another_recipe(tmp_path, tiny, clap):
-    write_sound(tmp_path / "two.mkv", "flac", NOISE, NOISE[::-1], pictures=2)
-    second = write_sound(tmp_path / "second.wav", "pcm_s16le", NOISE[::-1])
-    two = clips("two.mkv")
-    first = of.extract(two, tmp_path, clap, tmp_path / "s")
-    assert first.notes == {"several sound tracks: used track 1 of 2 (fra)": 1}
-    with pytest.raises(StoreError, match="sound track 2"):
-        of.extract(two, tmp_path, clap, tmp_path / "s", audio_track=2)
-    second_track = of.extract(two, tmp_path, [tiny, clap], tmp_path / "other", audio_track=2)
-    row = of.open_store(second_track.stores[-1])["two"]
-    [expected] = embed_windows(clap, ffmpeg_cut(second, 16_000))
-    np.testing.assert_allclose(row["native"], expected, atol=1e-5)

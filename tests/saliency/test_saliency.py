@@ -10,21 +10,20 @@ import torch
 from PIL import Image
 from transformers import CLIPModel, SiglipModel, XCLIPModel
 
-from obygaze_features.backbones.preprocess import normalise, resize_and_crop
-from obygaze_features.errors import UsageError
-from obygaze_features.saliency.maps import grad_cam, load_grad_cam_model
-from tests.backbones.conftest import tensor
+import obygaze_features as of
+from tests.backbones.conftest import on_each, tensor
 from tests.backbones.test_backbones_parity import text_features
 from tests.kit.files import csv_rows, refused
 
-TEXTS = ["a photo of a woman", "an angry person"]
 KINDS = {"tiny-clip": CLIPModel, "tiny-xclip": XCLIPModel, "tiny-siglip": SiglipModel}
 
 
-def maps_by_differences(name: str, folder: Path, pixels: torch.Tensor) -> tuple[Any, Any]:
+def maps_by_differences(
+    name: str, folder: Path, pixels: torch.Tensor, words: list[str]
+) -> tuple[Any, Any]:
     """Return cosines and maps from perturbing the published model in double precision."""
     model = KINDS[name].from_pretrained(folder).double().eval()
-    texts = text_features(folder, KINDS[name].__name__, TEXTS)
+    texts = text_features(folder, KINDS[name].__name__, words)
     patches = slice(0, 16) if name == "tiny-siglip" else slice(1, 17)
     push = torch.zeros(32, dtype=torch.double)
     seen = {}
@@ -59,35 +58,6 @@ def maps_by_differences(name: str, folder: Path, pixels: torch.Tensor) -> tuple[
     return similarity, maps.view(-1, 4, 4)
 
 
-@pytest.mark.parametrize("name", [
-    "tiny-clip",
-    *(pytest.param(f"tiny-{name}", marks=pytest.mark.night) for name in ("xclip", "siglip")),
-])  # fmt: skip
-def test_maps_equal_finite_differences(checkpoints, name):
-    model = load_grad_cam_model(checkpoints[name], "cpu")
-    random = torch.Generator().manual_seed(2)
-    images = torch.randint(0, 256, (2, 3, 32, 32), generator=random, dtype=torch.uint8)
-    texts = model.embed_texts(TEXTS)
-    cosines, maps = grad_cam(model, images, texts)
-    pixels = normalise(images, model.backbone.image.preprocessing).double()
-    similarity, expected = maps_by_differences(name, checkpoints[name], pixels)
-    assert expected.amax((1, 2)).min() > 0
-    np.testing.assert_allclose(maps, expected, atol=2e-5 * float(expected.max()) + 1e-7)
-    np.testing.assert_allclose(cosines, similarity, atol=1e-6)
-    # The images of a batch do not affect each other, and the network keeps no state.
-    for row in range(2):
-        cosine, alone = grad_cam(model, images[row : row + 1], texts[row : row + 1])
-        np.testing.assert_allclose(alone[0], maps[row], atol=1e-6)
-        np.testing.assert_allclose(cosine[0], cosines[row], atol=1e-6)
-    assert not model.layer._forward_hooks
-
-
-@pytest.mark.parametrize(("kind", "medium"), [("vivit", "texts"), ("clap", "images")])
-def test_models_without_texts_or_images_are_refused(checkpoints, kind, medium):
-    with pytest.raises(UsageError, match=f"tiny-{kind} does not read {medium}"):
-        load_grad_cam_model(checkpoints[f"tiny-{kind}"], "cpu")
-
-
 @pytest.fixture
 def library(tmp_path, obygaze) -> Path:
     random = np.random.default_rng(5)
@@ -120,23 +90,33 @@ def draw(obygaze, library, checkpoints):
     return draw
 
 
-def test_maps_are_written_per_image(draw, library, checkpoints):
-    draw(text="a photo of a {emotion} person", code=0)
+@on_each([*KINDS], always=["tiny-clip"])
+def test_maps_equal_finite_differences(draw, library, checkpoints, name):
+    """Each image has a text of its own, and images of a batch do not affect each other."""
+    draw(text="a photo of a {emotion} person", backbone=name, code=0)
     rows = csv_rows(library / "out/images.csv")
-    maps = np.load(library / "out/maps.npy")
-    assert maps.shape == (10, 4, 4)
-    texts = ["a photo of a sad person", "a photo of an angry person"]
-    assert [row["text"] for row in rows[:2]] == texts
-    model = load_grad_cam_model(checkpoints["tiny-clip"], "cpu")
-    for row, values in zip(rows, maps, strict=True):
+    texts = [row["text"] for row in rows]
+    assert texts[:2] == ["a photo of a sad person", "a photo of an angry person"]
+    pictures = []
+    steps = of.load_backbone(checkpoints[name], "cpu").image.preprocessing
+    for row in rows:
         with Image.open(library / f"images/{row['id']}.png") as file:
-            picture = torch.from_numpy(np.array(file))[None]
-        image = resize_and_crop(picture, model.backbone.image.preprocessing)
-        cosines, expected = grad_cam(model, image, model.embed_texts([row["text"]]))
-        np.testing.assert_allclose(values, expected[0], atol=1e-6)
-        assert float(row["similarity"]) == pytest.approx(float(cosines[0]), abs=1e-6)
-        assert float(row["peak"]) == values.max()
+            pictures.append(steps.apply(torch.from_numpy(np.array(file))[None])[0])
+    similarity, expected = maps_by_differences(
+        name, checkpoints[name], torch.stack(pictures).double(), texts
+    )
+    assert expected.amax((1, 2)).min() > 0
+    maps = np.load(library / "out/maps.npy")
+    np.testing.assert_allclose(maps, expected, atol=2e-5 * float(expected.max()) + 1e-7)
+    cosines = [float(row["similarity"]) for row in rows]
+    np.testing.assert_allclose(cosines, similarity, atol=1e-6)
+    assert [float(row["peak"]) for row in rows] == maps.max((1, 2)).tolist()
     assert len(list((library / "out/images").iterdir())) == 10
+
+
+@pytest.mark.parametrize(("name", "kind"), [("tiny-vivit", "texts"), ("tiny-clap", "images")])
+def test_models_without_texts_or_images_are_refused(draw, name, kind):
+    refused(draw(backbone=name), f"{name} does not read {kind}", code=2)
 
 
 def test_maps_are_written_per_group(draw, library):
