@@ -1,7 +1,6 @@
 """Checkpoints that do not fit, the errors that users see, and that none is ever executed."""
 
 import json
-import shutil
 import sys
 import time
 from itertools import product
@@ -169,23 +168,3 @@ def test_a_typing_error_is_one_line(checkpoints, tmp_path, monkeypatch, spec, op
     with pytest.raises(ObygazeError, match=facts) as caught:
         of.load_backbone(spec, "cpu", **options)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.night
-@pytest.mark.parametrize(
-    ("spec", "store", "name", "family"),
-    [
-        # The typed name, the name of the store, and the recorded name and family.
-        ("mine=tiny-vivit", "mine", "tiny-vivit", "vivit"),
-        ("mine=vivit", "mine", "mine", "xclip-lsmdc"),  # a folder before a known checkpoint
-        ("vivit/pytorch_model.bin.0", "vivit", "vivit", "xclip-lsmdc"),
-    ],
-)
-def test_names_come_from_the_user_or_the_folder(
-    checkpoints, tmp_path, monkeypatch, spec, store, name, family
-):
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(checkpoints["tiny-xclip-lsmdc"], "vivit")
-    backbone = of.load_backbone(spec, "cpu")
-    about = backbone.about
-    assert (backbone.name, about["name"], about["family"]) == (store, name, family)

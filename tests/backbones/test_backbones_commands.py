@@ -14,7 +14,6 @@ import pytest
 from obygaze_features.backbones import known_checkpoints
 from tests.backbones.conftest import in_shards
 from tests.kit.files import write
-from tests.kit.models import write_gpt2, write_sentence_encoder
 from tests.kit.servers import Served, serve
 
 
@@ -161,16 +160,6 @@ def test_a_fetched_checkpoint_is_loaded_without_network(serve_hub, copy, tmp_pat
 
 
 @pytest.mark.night
-def test_an_unknown_network_is_refused_before_its_weights_come(serve_hub, copy, tmp_path):
-    folder = copy("tiny-vivit")
-    (folder / "config.json").write_text('{"model_type": "bert"}')
-    hub = serve_hub(folder)
-    refused = prefetch("someone/small", tmp_path / "home", hub.url, ends_with=1)
-    assert "unknown model_type 'bert'; supported types: xclip, vivit" in refused.stderr
-    assert "model.safetensors" not in requested_files(hub)
-
-
-@pytest.mark.night
 @pytest.mark.parametrize(("name", "offline", "facts"), [
     ("someone/gated", "0", "gated"),
     ("someone/else", "0", "Repository Not Found"),
@@ -184,20 +173,3 @@ def test_failed_downloads_are_one_line(serve_hub, tmp_path, name, offline, facts
     for fact in (facts, "is not in the Hub's cache", "--download", "NAME=FOLDER"):
         assert fact in result.stderr
     assert len(result.stderr.splitlines()) == 1
-
-
-@pytest.mark.night
-@pytest.mark.parametrize(("write_model", "call", "files"), [
-    (write_sentence_encoder, "load_sentence_encoder('someone/small', 'cpu').embed(['a man'])",
-     {"modules.json", "1_Pooling/config.json", "sentence_bert_config.json"}),
-    (write_gpt2, "load_language_model('someone/small', 'cpu').mean_probabilities(['a man'])",
-     {"config.json"}),
-])  # fmt: skip
-def test_a_text_model_is_fetched_and_loaded(serve_hub, tmp_path, write_model, call, files):
-    (folder := tmp_path / "model").mkdir()
-    write_model(folder, seed=3)
-    hub = serve_hub(folder)
-    code = f"from obygaze_features.language import *; print({call})"
-    fetched = run_python(code, tmp_path / "home", hub.url)
-    assert files <= requested_files(hub, 1)
-    assert run_python(code, tmp_path / "home", NOWHERE).stdout == fetched.stdout

@@ -8,10 +8,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import obygaze_features as of
-from obygaze_features.backbones import families, known_checkpoints
 from obygaze_features.errors import BackboneError, UsageError
 from tests.backbones.conftest import as_pickle, clips_for, embed, in_shards, on_each
-from tests.kit.models import CHECKPOINTS, TINY, write_checkpoint
+from tests.kit.models import CHECKPOINTS, write_checkpoint
 
 FRAMES = "native max mean frames tokens"
 MIXED = "native max mean frames frames_temporal tokens"
@@ -116,12 +115,3 @@ def test_weights_may_be_in_several_files_or_a_pickle(checkpoints, copy):
     for other in (sharded, of.load_backbone(folder, "cpu")):
         for array, values in embed(other, pixels).items():
             assert torch.equal(values, expected[array])
-
-
-def test_every_known_checkpoint_has_a_source():
-    others = {"words", "efficientnet-lite", "sentences"}  # tested on their own
-    names = {family.name for family in families()} - others
-    assert {name.removeprefix("tiny-") for name in TINY} == names
-    for card in known_checkpoints().values():
-        is_own_file = card.name == "xclip-lsmdc"
-        assert sum(map(bool, (card.repository, card.write, card.package, is_own_file))) == 1

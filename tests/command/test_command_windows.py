@@ -73,7 +73,7 @@ WORKS = (
     "models run lab/level.toml -o runs/level",
     "models run lab/level.toml -o runs/level --overwrite",
     "report runs/level -o page.html",
-    "features demo clips --count 1",
+    "features demo clips --count 2",
     "manifests import csv clips/annotations.csv -o clips/manifest",
     "manifests split clips/manifest --folds 2",
 )
@@ -83,9 +83,14 @@ REFUSED = "features thumbnails clips/manifest --videos clips/videos -o thumbs"
 @pytest.mark.night
 def test_commands_call_nothing_that_windows_lacks(tmp_path: Path) -> None:
     result = subprocess.run(
-        [sys.executable, "-c", PRETEND], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        input="\n".join([*WORKS, REFUSED]), capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        [sys.executable, "-c", PRETEND],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        input="\n".join([*WORKS, REFUSED]),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     *answers, (code, text) = map(json.loads, result.stdout.splitlines())
     assert not [(line, *a) for line, a in zip(WORKS, answers, strict=True) if a[0]]
     assert code == 1

@@ -5,14 +5,12 @@ from importlib import metadata
 import pytest
 import torch
 
-from obygaze_features.commands.doctor import EXTRAS, missing_packages
-
 
 def test_every_extra_is_a_job(obygaze) -> None:
-    extras = set(metadata.metadata("obygaze").get_all("Provides-Extra"))
-    assert set(EXTRAS) - {""} == extras - {"all", "bench", "dev", "docs"}
     about = obygaze("doctor", code=0).stdout
-    assert [title for title in EXTRAS.values() if title not in about] == []
+    extras = set(metadata.metadata("obygaze").get_all("Provides-Extra"))
+    for extra in extras - {"all", "bench", "dev", "docs"}:
+        assert extra in about
     assert torch.__version__ in about
 
 
@@ -26,7 +24,6 @@ def test_missing_and_old_packages_are_named(monkeypatch: pytest.MonkeyPatch, oby
         return changed.get(name) or real(name)
 
     monkeypatch.setattr(metadata, "version", version)
-    assert missing_packages("extract") == ["av>=18", "pillow>=10.1"]
     assert "av>=18, pillow>=10.1" in obygaze("doctor", code=0).stdout
     changed["zarr"] = ""
     obygaze("doctor", code=1)

@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-import pytest
 from PIL import Image
 
 import obygaze_features as of
@@ -31,8 +30,13 @@ def test_a_thumbnail_is_the_middle_frame(tmp_path, obygaze):
     Manifest("made-up", Items.of([*films, span])).save(tmp_path / "m")
     out = tmp_path / "out"
     draw = ("features", "thumbnails", tmp_path / "m", "--videos", tmp_path, "-o", out, "--json")
-    made = json.loads(obygaze(*draw, code=0).stdout)
-    assert made == {"made": 4, "there": 0, "failed": {}}
+    (tmp_path / "warm.avi").rename(tmp_path / "away")
+    made = json.loads(obygaze(*draw, code=3).stdout)
+    assert (made["made"], made["there"], [*made["failed"]]) == (3, 0, ["warm"])
+    (tmp_path / "away").rename(tmp_path / "warm.avi")
+    again = obygaze(*draw, code=0)  # keeps existing ones
+    assert json.loads(again.stdout) == {"made": 1, "there": 3, "failed": {}}
+    assert "under the films' copyright" in again.stderr
     seen = {path.stem: np.asarray(Image.open(path)) for path in out.glob("*.jpg")}
     numbers = {name: read_frame_number(seen[name]) for name in ("cool", "warm", "span")}
     assert numbers == {"cool": 24, "warm": 36, "span": 36}
@@ -40,22 +44,3 @@ def test_a_thumbnail_is_the_middle_frame(tmp_path, obygaze):
     assert cool[2] > cool[0] + 40
     assert warm[0] > warm[2] + 40
     assert seen["upright"].shape == (160, 96, 3)
-
-
-@pytest.mark.night
-def test_existing_thumbnails_are_kept_and_failures_named(library, obygaze):
-    out = library / "out"
-    videos = library / "data/videos"
-    (videos / "tt0000002/tt0000002_scene_1.mp4").write_bytes(b"")
-    (videos / "tt0000002/tt0000002_scene_2.mp4").unlink()
-    out.mkdir()
-    (out / "tt0000001-001.jpg").write_bytes(b"mine")
-    draw = ("features", "thumbnails", library / "manifest", "--videos", videos, "-o", out)
-    result = obygaze(*draw, "--json", code=3)
-    summary = json.loads(result.stdout)
-    assert (summary["made"], summary["there"]) == (9, 1)
-    assert [*summary["failed"]] == ["tt0000002-001", "tt0000002-002"]
-    assert "under the films' copyright" in result.stderr
-    assert (out / "tt0000001-001.jpg").read_bytes() == b"mine"
-    again = obygaze(*draw, "--film", "tt*1", "--json")
-    assert json.loads(again.stdout) == {"made": 0, "there": 4, "failed": {}}

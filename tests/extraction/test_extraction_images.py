@@ -163,13 +163,3 @@ def test_large_pictures_are_refused(towers, tmp_path, monkeypatch):
     monkeypatch.setenv("OBYGAZE_MAX_PIXELS", "1e9")
     with pytest.raises(VideoError, match=r"above 0, .*got '1e9'"):
         of.extract(one, tmp_path, towers, tmp_path / "1e9")
-
-
-def test_an_audio_backbone_embeds_texts(checkpoints, tmp_path):
-    """The probe of its store is a text, too."""
-    clap = of.load_backbone(checkpoints["tiny-clap"], "cpu")
-    words = ["rain on a roof", "a crowd"]
-    store = of.open_store(*of.extract(manifest_of(*texts(*words)), None, clap, tmp_path).stores)
-    expected = clap.embed("text", words)["native"]
-    np.testing.assert_allclose(store.read("native"), expected, atol=1e-5)
-    assert of.diff(store, store)["probes_equal"]

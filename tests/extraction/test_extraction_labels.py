@@ -134,15 +134,6 @@ def test_labels_are_kept_and_loaded(tab, page_of, tmp_path):
     assert [row["id"] for row in rows] == ["Titanic-0s", "Titanic-10s"]
 
 
-def test_a_browser_without_storage_says_so(tab, page_of):
-    tab.open(page_of())
-    assert tab.run("find('lost').hidden")
-    tab.run("Object.defineProperty(window, 'localStorage', {get() { throw new Error() }}); 0")
-    tab.press("1")
-    assert tab.text("#position") == "2 of 600, 1 labelled"
-    assert not tab.run("find('lost').hidden")
-
-
 def test_hostile_names_are_shown_verbatim_and_read_back(tab, world, page_of, obygaze):
     hostile = HOSTILE.replace("|", "/")
     levels = ("=1+1", hostile, "-1", 'a,"b"', "__proto__")

@@ -2,19 +2,22 @@
 
 import heapq
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 import obygaze_features as of
+
+# Decoding and a device are simulated, because their real times differ between machines.
 from obygaze_features.extraction.forward import Batch, Forward
-from obygaze_features.extraction.reader import ItemReader, ReadItem
 from tests.kit.films import rows
 from tests.kit.models import with_clip
 
 WORKERS = 15
 BATCH = 8
+READ = "obygaze_features.extraction.reader.ItemReader.read"
 
 
 class Running(Batch):
@@ -39,13 +42,14 @@ def test_clips_of_unequal_length_waste_no_time(films, tiny, tmp_path, monkeypatc
     lengths = clip_s * np.random.default_rng(3).lognormal(0, 1, len(manifest))
     lengths[:WORKERS] = clip_s  # nothing can be hidden behind the wait for the first batch
     seconds = dict(zip(manifest.ids, lengths.tolist(), strict=True))
-    pixels = torch.zeros(8, 3, 32, 32, dtype=torch.uint8)
-    sampled = tiny.clip.sampling.row([0] * 8, [0.0] * 8)
+    inputs = {"tiny": torch.zeros(8, 3, 32, 32, dtype=torch.uint8)}
+    sampled = {"tiny": tiny.clip.sampling.row([0] * 8, [0.0] * 8)}
     arrays = {spec.name: torch.zeros(BATCH, *spec.shape) for spec in tiny.arrays}
+    empty = {"kind": "clip", "source": None, "failures": {}, "notes": set(), "frames": 8}
 
     def read(reader, decoder, item, names):
         time.sleep(seconds[item.id])
-        return ReadItem(inputs={"tiny": pixels}, sampled={"tiny": sampled})
+        return SimpleNamespace(**empty, inputs=dict(inputs), sampled=sampled)
 
     ends = [0.0]  # as a GPU, which computes batches in order while the loop goes on
 
@@ -60,7 +64,7 @@ def test_clips_of_unequal_length_waste_no_time(films, tiny, tmp_path, monkeypatc
 
     started = Forward.start
     monkeypatch.setattr(Forward, "start", start)
-    monkeypatch.setattr(ItemReader, "read", read)
+    monkeypatch.setattr(READ, read)
     fake = with_clip(tiny, encode=encode)
     least = max(decoding_s(lengths), batch_s * len(manifest) / BATCH)
 

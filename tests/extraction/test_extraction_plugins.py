@@ -13,7 +13,6 @@ from torch.nn.functional import interpolate
 import obygaze_features as of
 from obygaze_features.errors import BackboneError, StoreError, UsageError
 from tests.kit.films import clips, everything
-from tests.kit.models import with_clip
 
 NETS = '''
 import torch
@@ -61,23 +60,6 @@ BROKEN = {
 @pytest.fixture
 def mylab(install):
     return install({"nets.py": NETS, "raising.py": "\nraise KeyError('weights')\n"})
-
-
-@pytest.mark.night
-def test_a_class_extracts_by_its_address(mylab, manifest, films, tmp_path):
-    specs = ["mylab.nets:Colours", "mine=mylab.nets:Colours"]
-    options = {"limit": 6, "arrays": ["native"], "preprocessing": "author"}
-    summary = of.extract(manifest, films, specs, tmp_path, **options)
-    assert (summary.done, summary.failed) == (6, {})
-    assert [path.name for path in summary.stores] == ["Colours.zarr", "mine.zarr"]
-    stores = [of.open_store(path) for path in summary.stores]
-    ids = manifest.ids[:6]
-    np.testing.assert_array_equal(*(store.read("native", ids=ids) for store in stores))
-    for store in stores:
-        assert "max" not in store.arrays
-        about = store.attributes["backbone"]
-        assert (about["package"], about["config"]) == ("mylab 0.1.0", {"mode": "author"})
-        assert about["family"] == "mylab.nets:Colours"
 
 
 @pytest.mark.parametrize("address", BROKEN)
@@ -170,26 +152,6 @@ def test_a_network_must_be_wrapped_and_return_a_tensor():
     assert {spec.name: spec.shape for spec in maps.arrays} == {"native": (3,), "frames": (8, 3)}
 
 
-@pytest.mark.night
-def test_at_a_rate_only_arrays_of_frames_are_filled(films, seen, tmp_path):
-    """A network of single frames embeds frames only, so it has no other arrays."""
-    net = of.Backbone.from_torch(nn.Identity(), transform=shrink, name="lab")
-    native = net.arrays[0]
-    named = [native.named(name, native.shape, name) for name in ("native", "max", "cls")]
-    lab = with_clip(net, arrays=tuple(named))
-    fast = {"sampling": "24 fps"}
-    with pytest.raises(UsageError, match=r"^lab has no array 'cls'; it has native, max, frames$"):
-        of.extract(clips("clip5.mp4"), films, lab, tmp_path, arrays=["native", "lab:cls"], **fast)
-    summary = of.extract(clips("clip5.mp4"), films, lab, tmp_path, **fast)
-    store = of.open_store(summary.stores[0])
-    assert store.arrays == ["native", "max", "frames", "frame_index", "frame_time"]
-    colours = seen.mean((2, 3))
-    row = store["clip5"]
-    np.testing.assert_allclose(row["frames"][: len(seen)], colours, atol=2e-3)
-    np.testing.assert_allclose(row["native"], colours.mean(0), atol=1e-5)
-    np.testing.assert_allclose(row["max"], colours.amax(0), atol=1e-5)
-
-
 def fake_timm() -> SimpleNamespace:
     """Return the part of timm that is used; it is not always installed."""
     config = {
@@ -230,12 +192,3 @@ def test_timms_networks_are_loaded_by_name(films, tmp_path, monkeypatch):
         assert about["licence"] == "apache-2.0"
         # Its first layer's mean is the same.
         np.testing.assert_allclose(store["clip5"]["frames"], expected, atol=0.03)
-
-
-def test_a_missing_network_or_package_of_timm_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "timm", fake_timm())
-    with pytest.raises(BackboneError, match=r"smal cannot be loaded \(no smal here\)\."):
-        of.load_backbone("timm:smal")
-    monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(BackboneError, match="pip install timm"):
-        of.load_backbone("timm:small")

@@ -16,7 +16,6 @@ import torch
 
 import obygaze_features as of
 from obygaze_features.errors import ClusterError
-from obygaze_features.extraction import Options
 
 # A cluster of several kinds of machines is not at hand.
 from obygaze_features.extraction import ray as ray_engine
@@ -70,7 +69,7 @@ def test_a_machine_that_differs_is_named(tmp_path):
         ([tmp_path], "0.0", "must have obygaze 0.0, and"),
     ):
         with pytest.raises(ClusterError, match=facts):
-            ray_engine.run_part((pytest.fail, paths, here, software), Options())
+            ray_engine.run_part((pytest.fail, paths, here, software), None)
 
 
 @pytest.fixture(scope="module")

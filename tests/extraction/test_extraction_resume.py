@@ -14,16 +14,17 @@ import pytest
 import torch
 
 import obygaze_features as of
-from obygaze_features.errors import BackboneError, StoreError, UsageError
+from obygaze_features.errors import BackboneError, StoreError
 
 # Interrupts and disks that fail come at an exact moment.
 from obygaze_features.extraction.forward import Batch
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import StoreWriter
-from obygaze_features.store import format as store_format
 from tests.extraction.test_extraction_broken import decoders_of, linux
 from tests.kit.films import rows
 from tests.kit.models import with_clip
+
+BLOCKS = "obygaze_features.store.format.BLOCKS"
 
 
 @pytest.mark.parametrize("blocks", [3, pytest.param(1, marks=pytest.mark.night)])
@@ -34,7 +35,7 @@ def test_an_interrupted_run_resumes_to_the_same_store(
 
     A block of 96 rows has the features of three blocks of 32, from the same batches.
     """
-    monkeypatch.setattr(store_format, "BLOCKS", blocks)
+    monkeypatch.setattr(BLOCKS, blocks)
     calls: list[int] = []
 
     def interrupted(pixels, present, names):
@@ -50,7 +51,7 @@ def test_an_interrupted_run_resumes_to_the_same_store(
     entry = json.loads((tmp_path / "log.jsonl").read_text())
     assert (entry["done"], entry["failed"]) == (48, {})
     assert of.extract(manifest, films, tiny, tmp_path, limit=56, batch=8).clips == 8
-    monkeypatch.setattr(store_format, "BLOCKS", 2)  # a store keeps its own blocks
+    monkeypatch.setattr(BLOCKS, 2)  # a store keeps its own blocks
     options = [{"batch": 8, "part": f"{n}/2"} for n in (1, 2)]
     clips = [of.extract(manifest, films, tiny, tmp_path, **option).clips for option in options]
     assert clips == ([6, 8] if blocks == 3 else [14, 0])
@@ -73,7 +74,7 @@ def test_batches_do_not_span_groups_of_32_rows(films, tiny, tmp_path, monkeypatc
         sizes.append(len(pixels))
         return tiny.clip.encode(pixels, present, names)
 
-    monkeypatch.setattr(store_format, "BLOCKS", 1)
+    monkeypatch.setattr(BLOCKS, 1)
     items = [*rows(40)]
     items[5] = replace(items[5], media="absent.mp4")
     manifest = Manifest("made-up", Items.of(items))
@@ -94,24 +95,6 @@ def test_a_block_that_cannot_be_written_ends_the_run(manifest, films, tiny, tmp_
     with pytest.raises(StoreError, match="the disk is full"):
         of.extract(manifest, films, tiny, tmp_path)
     assert of.open_store(tmp_path / "tiny.zarr").status.nonzero()[0].tolist() == [*range(32, 64)]
-
-
-@pytest.mark.night
-def test_stores_of_a_run_share_blocks(films, tiny, weights, tmp_path, monkeypatch):
-    """Those with tokens are small. A backbone added to older stores has the largest of theirs."""
-    manifest = rows(70)
-    second, third = (replace(tiny, name=name) for name in ("second", "third"))
-    of.extract(manifest, films, second, tmp_path, limit=1)
-    monkeypatch.setattr(store_format, "BLOCKS", 1)
-    of.extract(manifest, films, third, tmp_path, limit=1)
-    with pytest.raises(UsageError, match="blocks of 32 and of 96 rows"):
-        of.extract(manifest, films, [second, third], tmp_path, part="1/2")
-    stores = of.extract(manifest, films, [second, third, tiny], tmp_path).stores
-    for store, block_rows in zip(map(of.open_store, stores), (32, 96, 96), strict=True):
-        assert (store.block_rows, of.verify(store.path)) == (block_rows, [])
-    tokens = of.load_backbone(f"tokens={weights}", "cpu", arrays=["native", "tokens"])
-    summary = of.extract(rows(40), films, tokens, tmp_path / "tokens", limit=1)
-    assert of.open_store(summary.stores[0]).block_rows == 32
 
 
 @pytest.mark.parametrize(("times", "done"), [(1, 16), pytest.param(9, 8, marks=pytest.mark.night)])

@@ -15,25 +15,6 @@ def manifest_of(*items: Item) -> Manifest:
     return Manifest("made-up", Items.of(items))
 
 
-@pytest.mark.night
-def test_clips_of_a_longer_manifest_are_copied_without_their_files(films, tiny, tmp_path):
-    names = [f"clip{number}.mp4" for number in range(6)]
-    [old] = of.extract(clips(*names[1:5]), films, tiny, tmp_path / "old").stores
-    longer = clips(*names)
-    with pytest.raises(StoreError, match=f"other items; .* --reuse {old}"):
-        of.extract(longer, films, tiny, old.parent)
-    for name in ("clip0.mp4", "clip5.mp4"):
-        (tmp_path / name).symlink_to(films / name)
-    summary = of.extract(longer, tmp_path, tiny, tmp_path / "new", reuse=[old])
-    assert summary.done == 6
-    new = of.open_store(summary.stores[0])
-    assert of.verify(new) == []
-    before = of.open_store(old)
-    assert new.rows_table["source"][1:5] == before.rows_table["source"]
-    for array in before.arrays:
-        np.testing.assert_array_equal(new.read(array, before.ids), before.read(array))
-
-
 def test_clips_that_changed_are_computed(films, tiny, tmp_path):
     """Their file, span or id changed, or they failed before."""
     folder = tmp_path / "films"

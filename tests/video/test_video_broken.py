@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import struct
 
 import av
 import numpy as np
@@ -23,19 +22,6 @@ def test_an_interrupted_download_is_cut_short(tmp_path):
     half.write_bytes(half.read_bytes()[: film.stat().st_size * 2 // 3])
     with pytest.raises(VideoError, match=r"half\.mp4 is cut short \(frames found: .* of 48\)"):
         index_file(half)
-
-
-def test_frames_without_durations_get_times_from_the_rate(tmp_path):
-    path = write(tmp_path / "x264.mp4", b_frames=0)
-    data = path.read_bytes()
-    offset = data.index(b"stts") + 4
-    count, duration = struct.unpack(">2I", data[offset + 8 : offset + 16])
-    assert (count, duration) == (72, 512)
-    path.write_bytes(data[: offset + 12] + bytes(4) + data[offset + 16 :])
-    index = index_file(path)
-    assert len(index) == 72
-    assert (np.diff(index.times) > 0).all()
-    assert numbers(decode_frames(path, [5, 40], index=index).rgb) == [5, 40]
 
 
 @pytest.mark.parametrize("name", ["mpeg2.mkv", "x264.ts"])

@@ -1,4 +1,4 @@
-"""Random films, sound and damaged."""
+"""Random films."""
 
 import random
 import sys
@@ -67,28 +67,8 @@ def is_right(path: Path, dice: random.Random, film: dict[str, Any]) -> bool:
     return index.why_slow is None
 
 
-def gives_frames(path: Path, dice: random.Random, film: dict[str, Any]) -> bool:
-    """Return True if a damaged film gives frames, which need not be correct."""
-    data = bytearray(path.read_bytes())
-    for _ in range(dice.randint(1, 4)):
-        offset = dice.randrange(len(data))
-        size = dice.choice([1, 20, 400, 3000])
-        piece = data[offset : offset + size]
-        kind = dice.choice(["random", "zeros", "cut", "twice"])
-        new = {"random": dice.randbytes(len(piece)), "zeros": bytes(len(piece)), "cut": b""}
-        data[offset : offset + size] = new.get(kind, bytes(piece) * 2)
-    path.write_bytes(data)
-    try:
-        index = index_file(path)
-        decode_frames(path, Sampling(8).pick(index.times), index=index)
-    except VideoError:
-        return False
-    return True
-
-
 @pytest.mark.faults
-@pytest.mark.parametrize("check", [is_right, gives_frames])
-def test_300_films_at_random_give_their_frames_or_an_error(check, tmp_path, capsys):
+def test_300_films_at_random_give_their_frames(tmp_path, capsys):
     seed = random.randrange(10**6)
     dice = random.Random(seed)
     count = 0
@@ -97,10 +77,10 @@ def test_300_films_at_random_give_their_frames_or_an_error(check, tmp_path, caps
         path = tmp_path / film.pop("name")
         try:
             write_clip(path, "S", **film)
-            count += check(path, dice, film)
+            count += is_right(path, dice, film)
         except Exception as problem:
             problem.add_note(f"seed {seed}, film {turn}, {path.name}: {film}")
             raise
     with capsys.disabled():
-        sys.stdout.write(f"\n  seed {seed}: {count} of 300 films {check.__name__}\n")
+        sys.stdout.write(f"\n  seed {seed}: {count} of 300 films in pieces\n")
     assert 10 < count < 290
