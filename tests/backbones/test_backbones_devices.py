@@ -1,8 +1,6 @@
 """Devices, without a GPU: the answers of CUDA are injected."""
 
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -18,7 +16,6 @@ import obygaze_features as of
 from obygaze_features.backbones import devices
 from obygaze_features.errors import BackboneError
 from tests.kit.files import write
-from tests.kit.models import with_clip
 
 
 @pytest.fixture
@@ -68,7 +65,6 @@ def restored() -> Iterator[None]:
     yield
     torch.backends.fp32_precision = "none"
     torch.set_float32_matmul_precision("highest")
-    torch.backends.cudnn.allow_tf32 = True
     torch.backends.cuda.matmul.fp32_precision = "none"
     torch.backends.mkldnn.matmul.fp32_precision = "none"
     torch.backends.cudnn.benchmark = False
@@ -79,7 +75,6 @@ CALLERS = {
     "old": lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
     "new": lambda: [setattr(switch, "fp32_precision", "tf32") for switch in TF32_SWITCHES],
     "single": lambda: setattr(torch.backends, "fp32_precision", "tf32"),
-    "trials": lambda: setattr(torch.backends.cudnn, "benchmark", True),
 }
 """What a caller has set before."""
 
@@ -138,18 +133,6 @@ def test_threads_of_other_precisions_do_not_mix():
         assert [future.result(10) for future in futures] == ["tf32", "ieee"]
 
 
-def test_a_gpu_computes_in_the_backbones_precision(checkpoints):
-    with FakeTensorMode():
-        pixels = torch.zeros(1, 8, 3, 32, 32, device="cuda:1")
-    backbone = of.load_backbone(checkpoints["tiny-vivit"], "cpu", precision="tf32")
-    arrays = {spec.name: torch.zeros(1, *spec.shape) for spec in backbone.arrays}
-    seen = []
-    encode = lambda *_: seen.extend(formats()) or arrays  # noqa: E731
-    fake = with_clip(backbone, encode=encode).with_changes(device="cuda:1")
-    fake.compute(fake.clip, (pixels, pixels), 1)
-    assert seen == ["tf32"] * 3
-
-
 MEMORY = """\
 CUDA out of memory. Tried to allocate 2.00 GiB.
 CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`
@@ -186,37 +169,3 @@ def test_quota_and_affinity_limit_the_cores(tmp_path, monkeypatch, cores, files)
     for affinity in (range(128), {3, 5}):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, s=affinity: set(s), raising=False)
         assert devices.usable_cores(tmp_path) == min(cores, len(affinity))
-
-
-def test_a_gpu_has_its_share_of_the_cores(monkeypatch):
-    for cores, gpus, device, workers in (
-        (16, 0, "cpu", 15),
-        (16, 4, "cuda:2", 3),
-        (2, 4, "cuda:0", 1),
-        (128, 2, "cuda:1", 32),
-    ):
-        monkeypatch.setattr(devices, "usable_cores", lambda n=cores: n)
-        monkeypatch.setattr(torch.cuda, "device_count", lambda n=gpus: n)
-        assert devices.default_workers(device) == workers
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="an option of glibc")
-def test_freed_memory_is_used_again():
-    """A process of its own counts the pages that the system clears for it."""
-    code = """
-import resource, sys, torch
-from obygaze_features.backbones.devices import keep_freed_memory
-if "keep" in sys.argv:
-    keep_freed_memory()
-torch.ones(1)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(20):
-    torch.ones(2**24)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
-    command = [sys.executable, "-c", code]
-    kept, default = (
-        int(subprocess.run([*command, mode], capture_output=True, text=True, check=True).stdout)
-        for mode in ("keep", "default")
-    )
-    assert kept < default / 2

@@ -244,9 +244,6 @@ def test_texts_are_embedded_as_by_transformers(checkpoints, name):
         backbone.embed("text", TEXTS[2:3])["native"], ours[2:3], atol=1e-5, rtol=0
     )
     assert (torch.cdist(ours, ours) + torch.eye(4)).min() > 1e-3
-    half = of.load_backbone(folder, "cpu", precision="bfloat16").embed("text", TEXTS)["native"]
-    assert half.dtype == torch.float32
-    assert 0 < (ours - half).abs().max() < 0.1
 
     # Tokens are counted before they are cut.
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)

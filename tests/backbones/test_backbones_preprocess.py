@@ -176,7 +176,6 @@ def test_the_clip_rule_equals_torchvision(size):
         ({"size": {"shortest_edge": 2**31}}, "impossible sizes"),
         ({"resample": 5}, "unusable setting: 5"),
         ({"do_rescale": False}, "not resize, crop and rescale"),
-        ({"size": {"height": 48, "width": 48}}, "not resize, crop and rescale"),
     ],
 )
 def test_an_unknown_configuration_is_refused(tmp_path, changes, facts):

@@ -27,15 +27,3 @@ def test_missing_and_old_packages_are_named(monkeypatch: pytest.MonkeyPatch, oby
     assert "av>=18, pillow>=10.1" in obygaze("doctor", code=0).stdout
     changed["zarr"] = ""
     obygaze("doctor", code=1)
-
-
-def test_gpus_are_listed_with_what_fails(monkeypatch: pytest.MonkeyPatch, obygaze) -> None:
-    busy = "CUDA error: all CUDA-capable devices are busy or unavailable"
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "NVIDIA H200")
-    monkeypatch.setattr(
-        "obygaze_features.commands.doctor.try_device", {"cuda:0": "", "cuda:1": busy}.get
-    )
-    about = obygaze("doctor").stdout
-    assert "cuda:0 NVIDIA H200" in about
-    assert f"cuda:1 {busy}" in about

@@ -71,14 +71,6 @@ def test_films_are_named_by_id_title_or_pattern(made, tmp_path, names, films):
             assert set(select()) == films
 
 
-@pytest.mark.parametrize("names", [[], ["*", "!*"]])
-def test_no_name_is_no_film(made, tmp_path, names):
-    *others, subset = ways(made, names, tmp_path / "part.zarr")
-    assert [list(select()) for select in others] == [[]] * 3
-    with pytest.raises(UsageError, match="no item"):
-        subset()
-
-
 def test_the_option_takes_the_same_names(obygaze, made):
     folder = made[1].path.parent / "t"
     options = ["--film", "Crazy, Stupid, Love", "--film", "juno,f2"]

@@ -72,10 +72,6 @@ def test_the_command_ignores_a_foreign_cli_module(tmp_path: Path) -> None:
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert (run.returncode, run.stderr) == (0, "")
     assert "import" in run.stdout
-    # Only our two packages are installed at the top level.
-    wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
-    parts = {path for path in wheel["only-include"] if not path.startswith((*wheel["sources"],))}
-    assert parts == {"obygaze_features", "obygaze_models"}
     assert cli.start is point.load()  # python cli.py, in a checkout
 
 
@@ -93,11 +89,6 @@ def test_versions_match_this_checkout() -> None:
     assert claimed == [f"Programming Language :: Python :: {version}" for version in versions]
     lowest = (ROOT / ".ci/lowest").read_text()
     assert all(re.search(rf"^(demo|suite) {version}$", lowest, re.M) for version in versions)
-    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
-    assert pins["torch"] == "2.13.0"
-    # torchvision 0.28 is built for torch 2.13, and each later one for the next.
-    assert pins["torchvision"].split(".")[1] == str(int(pins["torch"].split(".")[1]) + 15)
-    assert "timm" in pins  # it depends on torchvision
 
 
 def test_pickle_and_heavy_rooms_are_never_imported() -> None:

@@ -48,24 +48,6 @@ def run_without_extras(calls: list[list[str]], *, but: str = "") -> list[list[st
     return [json.loads(line) for line in run.stdout.splitlines()]
 
 
-@pytest.mark.night
-def test_manifests_and_stores_need_no_extra(world: World, tmp_path: Path) -> None:
-    subset = tmp_path / "one.zarr"
-    lines = [
-        f"manifests show {world.manifest}",
-        f"stores info {world.store} --json",
-        f"stores verify {world.store}",
-        f"stores subset {world.store} --film tt0 -o {subset}",
-        f"stores finalise {subset}",
-        f"stores push {subset} {subset}.zip",
-        "doctor",
-        "features backbones",
-    ]
-    calls = [line.split() for line in lines]
-    for call, (code, _, errors, problem) in zip(calls, run_without_extras(calls), strict=True):
-        assert code == 0, (call, errors, problem)
-
-
 EXTRAS = {
     "models report": (
         "PIL jinja2 matplotlib pandas safetensors scipy sklearn threadpoolctl torch",

@@ -71,7 +71,6 @@ def test_broken_files_are_named_and_the_rest_extracted(tiny, tmp_path, monkeypat
     for name in good:
         assert np.isfinite(store[Path(name).stem]["native"]).all()
     assert store["one-frame"]["frame_index"].tolist() == [0] * 8
-    assert np.isnan(store.read("native", ids=[*store.failures], missing="nan")).all()
 
 
 def decoders_of(process: int) -> list[int]:
@@ -156,12 +155,7 @@ def test_no_clip_fails_when_decoders_cannot_start(films, tiny, tmp_path, monkeyp
     assert not of.open_store(tmp_path / "tiny.zarr").status.any()
 
 
-def fail(mode):
-    raise ValueError("no network")
-
-
 ONE = rows(1)
-PICTURE = Manifest("picture", Items.of([Item("picture", kind="image", media="p.png")]))
 TEXT = Manifest("text", Items.of([Item("text", kind="text", text="a photo")]))
 MIXED = Manifest("mixed", Items.of([*ONE, *TEXT]))
 
@@ -169,17 +163,13 @@ MIXED = Manifest("mixed", Items.of([*ONE, *TEXT]))
 SLIPS = {
     "option": (ONE, None, {"limits": 2}, UsageError, "option 'limits'; did you mean limit"),
     "number": (ONE, None, {"batch": 0}, UsageError, "batch must be above 0 .got 0"),
-    "no number": (ONE, None, {"stall_timeout": float("nan")}, UsageError, "above 0 .got nan"),
     "ray": (ONE, None, {"ray": "auto"}, UsageError, "pass backbones by name"),
     "track": (ONE, None, {"audio_track": 2}, UsageError, "needs an audio backbone"),
     "store": (ONE, None, {"arrays": ["other:max"]}, UsageError, "unknown store other.* from tiny"),
-    "network": (ONE, lambda tiny: tiny.module, {}, UsageError, "makes one .got ModuleDict"),
-    "function": (ONE, lambda tiny: fail, {}, ValueError, "no network"),
     "rate": (ONE, None, {"sampling": "2"}, UsageError, "such as '2 fps'.* .got 2"),
     "rate of clips": (ONE, None, {"sampling": "2 fps"}, UsageError, "takes whole clips"),
     "rate of sound": (ONE, lambda tiny: "tiny-clap", {"sampling": "2 fps"}, UsageError, "of sound"),
     "one name": (ONE, lambda tiny: [tiny, tiny], {}, UsageError, "two backbones .* 'tiny'"),
-    "pictures": (PICTURE, lambda tiny: "words", {}, UsageError, "words.* images"),
     "texts": (ONE, lambda tiny: "words", {}, UsageError, "words is for images or texts"),
     "kinds": (MIXED, None, {}, UsageError, "text is of kind 'text'"),
     "folder": (clips("other.mp4"), None, {}, VideoError, "has no files of .* .missing: 1."),

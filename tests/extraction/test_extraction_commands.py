@@ -40,7 +40,4 @@ def test_a_thumbnail_is_the_middle_frame(tmp_path, obygaze):
     seen = {path.stem: np.asarray(Image.open(path)) for path in out.glob("*.jpg")}
     numbers = {name: read_frame_number(seen[name]) for name in ("cool", "warm", "span")}
     assert numbers == {"cool": 24, "warm": 36, "span": 36}
-    cool, warm = (seen[name][45:80, 20:140].mean(axis=(0, 1)) for name in ("cool", "warm"))
-    assert cool[2] > cool[0] + 40
-    assert warm[0] > warm[2] + 40
     assert seen["upright"].shape == (160, 96, 3)

@@ -34,7 +34,6 @@ pytestmark = pytest.mark.xdist_group("ray")  # whose clusters share the machine
     ("nodes", "device", "plan"),
     [
         ([(64, 4)], None, (16, 1, 4)),
-        ([(64, 4)], "cpu", (64, 0, 1)),
         # A head may offer no CPU. Without GPUs, tasks fit on the smallest machine.
         ([(0, 0), (4, 0), (16, 0)], None, (4, 0, 5)),
         ([(64, 0), (16, 1), (8, 2)], "cuda", (4, 1, 3)),
@@ -52,7 +51,6 @@ def test_impossible_runs_are_refused_in_one_line(obygaze, manifest, films, tmp_p
     run = partial(obygaze, *command, "--backbone", "tiny-xclip", "-o", tmp_path / "stores")
     for options, code, facts in (
         ("--ray auto --part 1/2", 2, "leave out --part or --ray"),
-        ("--ray local", 1, "cannot connect to local "),
         ("--ray 127.0.0.1:1", 1, "cannot connect to 127.0.0.1:1 "),
     ):
         refused(run(*options.split()), facts, code=code)

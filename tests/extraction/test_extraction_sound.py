@@ -85,16 +85,5 @@ def test_the_number_of_sound_windows_is_an_option(tmp_path, tiny, clap):
     assert full["long"]["frame_time"].tolist() == [n + 0.5 for n in range(67)]
     shared = np.linspace(0, 66, 64, dtype=int)
     np.testing.assert_allclose(full["long"]["frames"][shared], cut["long"]["frames"], atol=1e-3)
-    assert "at most 67" in full.attributes["preprocessing"]["sampling"]
     with pytest.raises(UsageError, match=r"tiny takes frames, so --frames 67 .*add --sampling"):
         of.extract(manifest, tmp_path, [clap, tiny], tmp_path / "t", frames=67)
-
-
-def test_silent_tracks_are_counted(tmp_path, clap):
-    """Some silence has dither in its last bit, and some sound is faint."""
-    dither = np.resize(np.array([0, 1, -1]) / 32768, 16_000).astype(np.float32)
-    faint = np.sin(np.arange(16_000) / 20).astype(np.float32) * 10 / 32768
-    for name, sound in {"mute": 0 * dither, "dither": dither, "faint": faint}.items():
-        write_sound(tmp_path / f"{name}.wav", "pcm_s16le", sound)
-    manifest = clips("mute.wav", "dither.wav", "faint.wav")
-    assert of.extract(manifest, tmp_path, clap, tmp_path / "s").notes == {"silent sound track": 2}

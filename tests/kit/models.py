@@ -103,15 +103,14 @@ def write_xclip_lsmdc(folder: Path, seed: int, sizes: Mapping[str, int]) -> None
         xclip_lsmdc.SYNTHETIC_TENSOR: torch.ones(()),
     }
     for name, weights in network.state_dict().items():
-        if "ln_" in name:
-            state[name] = torch.full_like(weights, float(name.endswith("weight")))
-            continue
         values = torch.from_numpy(random.standard_normal(weights.shape, np.float32))
-        is_matrix = weights.ndim > 1 and "embedding" not in name
-        spread = 0.5 / math.sqrt(weights[0].numel() if weights.ndim > 1 else len(weights))
-        values *= 0.05 if xclip_lsmdc.POSITIONS in name else spread
-        # Published checkpoints have CLIP's matrices in float16.
-        state[name] = values.half() if name.startswith(xclip_lsmdc.VISION) and is_matrix else values
+        size = weights[0].numel() if weights.ndim > 1 else len(weights)
+        values *= 0.5 / math.sqrt(size)
+        if "ln_" in name:
+            values = torch.full_like(weights, float(name.endswith("weight")))
+        elif name.startswith(xclip_lsmdc.VISION) and weights.ndim > 1:
+            values = values.half()  # as CLIP's matrices in published checkpoints
+        state[name] = values
     state[xclip_lsmdc.FRAME_WEIGHTS] = torch.eye(12)
     torch.save(state, folder / "pytorch_model.bin.0")
 

@@ -22,23 +22,19 @@ X264 = ("b-pyramid=none", "ref=5", "slices=3", "weightp=0", "scenecut=0", "cabac
 def any_film(dice: random.Random) -> dict[str, Any]:
     """Draw a film of some kind, length, rotation and keyframe interval."""
     name = dice.choice([*KINDS])
-    film = {"codec": "libx264", "options": {}, "width": dice.choice([160, 176])} | KINDS[name]
+    film = {"codec": "libx264", "options": {}} | KINDS[name]
     codec = film["codec"]
-    is_loose = name.endswith(LOOSE)
     if codec == "libx264":
-        wishes = [film["options"].get("x264-params", "open-gop=0")]
-        wishes += dice.sample(X264, dice.randint(0, 3))
+        wishes = [film["options"].get("x264-params", "open-gop=0"), *dice.sample(X264, 2)]
         film["options"] = film["options"] | {"x264-params": ":".join(wishes)}
-    seconds = dice.choice([1, 2, 3, 7, 30, 60, 100, 150]) / 24
-    # For so few frames, x265 gives times that cannot be written.
-    has_b_frames = codec in WITH_B_FRAMES and not (codec == "libx265" and seconds < 0.2)
-    is_variable = is_loose and codec != "mpeg2video" and dice.random() < 0.3
+    is_loose = name.endswith(LOOSE)
     return film | {
         "name": f"film{Path(name).suffix}",
         "gop": dice.choice([1, 2, 5, 12, 25, 60, 250]),
-        "b_frames": dice.randint(0, 4) if has_b_frames else 0,
-        "seconds": seconds,
-        "variable_rate": is_variable,
+        "b_frames": dice.randint(0, 4) if codec in WITH_B_FRAMES else 0,
+        # For fewer frames, x265 gives times that cannot be written.
+        "seconds": dice.choice([7, 30, 60, 100, 150]) / 24,
+        "variable_rate": is_loose and codec != "mpeg2video" and dice.random() < 0.3,
         "rotation": dice.choice([0, 90, 180, 270]) if is_loose else 0,
         "seed": dice.randrange(100),
     }
