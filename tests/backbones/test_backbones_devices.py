@@ -81,16 +81,7 @@ CALLERS = {
 
 def all_switches() -> list[Any]:
     """Return the values of the switches that callers can read."""
-    values = [formats(), torch.backends.cudnn.benchmark, torch.backends.cuda.cudnn_sdp_enabled()]
-    for read in (
-        lambda: torch.backends.cuda.matmul.allow_tf32,
-        torch.get_float32_matmul_precision,
-    ):
-        try:
-            values.append(read())
-        except RuntimeError as problem:
-            values.append(type(problem))
-    return values
+    return [*formats(), torch.backends.cudnn.benchmark, torch.backends.cuda.cudnn_sdp_enabled()]
 
 
 @pytest.mark.usefixtures("restored")

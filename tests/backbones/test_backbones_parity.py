@@ -77,26 +77,14 @@ def token_arrays(model, pixels, moments, by_patch=False):
     return arrays
 
 
+XCLIP = vision(32, 128, num_frames=8, **MIT)
 DINO = {**WIDTH, "image_size": 48, "patch_size": 14}
 REGISTERS = DINO | {"num_register_tokens": 4}
-
-
-def xclip(patch, side, frames):
-    sizes = vision(patch, side, num_frames=frames, **MIT)
-    return tiny.tiny.write_xclip, [sizes, 32], "XCLIPModel", xclip_arrays
 
 
 def vivit(patch, side, frames, depth):
     sizes = vision(patch, side, num_frames=frames, tubelet_size=[depth, patch, patch])
     return tiny.tiny.write_vivit, [sizes], "VivitForVideoClassification", vivit_arrays
-
-
-def clip(patch, side, dim):
-    return tiny.write_clip, [vision(patch, side), dim], "CLIPModel", image_arrays
-
-
-def siglip(patch, side):
-    return tiny.write_siglip, [vision(patch, side)], "SiglipModel", image_arrays
 
 
 def dino(kind, sizes):
@@ -112,15 +100,12 @@ def video(kind, network, moments):
 
 # Each is the writer, its sizes, the class in transformers, and the arrays that it returns.
 CASES = {
-    "xclip": xclip(32, 128, 8),
+    "xclip": (tiny.tiny.write_xclip, [XCLIP, 32], "XCLIPModel", xclip_arrays),
     "vivit": vivit(8, 24, 8, 2),
-    "clip": clip(16, 48, 32),
-    "xclip-14": xclip(14, 56, 8),
+    "clip": (tiny.write_clip, [vision(16, 48), 32], "CLIPModel", image_arrays),
     "vivit-16": vivit(8, 24, 16, 4),
-    "clip-14": clip(14, 70, 64),
-    "siglip": siglip(16, 48),
     # At 69 pixels there are more than the patches take, as in So400m/14 at 384.
-    "siglip-14": siglip(14, 69),
+    "siglip": (tiny.write_siglip, [vision(14, 69)], "SiglipModel", image_arrays),
     # Their input has 32 pixels, but they were trained with 48.
     "dinov2": dino("Dinov2", DINO),
     "dinov2-with-registers": dino("Dinov2WithRegisters", REGISTERS),

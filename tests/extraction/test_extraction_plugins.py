@@ -95,7 +95,7 @@ def test_networks_of_a_notebook_extract_by_themselves(films, seen, tmp_path):
     eight = {"frames": 8, "transform": shrink, "layout": "BCTHW"}
 
     def our_net():
-        return of.Backbone.from_torch(video, **eight, licence="MIT", paper="https://x.org/p")
+        return of.Backbone.from_torch(video, **eight, licence="MIT")
 
     layer = of.Backbone.from_torch(video, **eight, layer="0", name="layer")
     backbones = [of.Backbone.from_torch(image, transform=shrink), our_net, layer]
@@ -118,8 +118,7 @@ def test_networks_of_a_notebook_extract_by_themselves(films, seen, tmp_path):
     np.testing.assert_allclose(rows["our_net"]["native"], clip, atol=1e-5)
     assert "frames" not in rows["our_net"]
     about = stores["our_net"].attributes["backbone"]
-    keys = ("name", "family", "licence", "citation", "paper")
-    assert [about.get(key) for key in keys] == ["our_net", "own", "MIT", None, "https://x.org/p"]
+    assert about.items() > {"name": "our_net", "family": "own", "licence": "MIT"}.items()
 
     with torch.no_grad():
         video[0].weight += 1

@@ -60,8 +60,6 @@ def test_an_interrupted_run_resumes_to_the_same_store(
     right = of.open_store(whole_store)
     for name in left.arrays:
         np.testing.assert_array_equal(left.read(name), right.read(name))  # equal batches
-    if blocks == 3:
-        assert left.records == right.records
     assert of.verify(store) == []
 
 

@@ -13,7 +13,7 @@ from transformers import CLIPModel, SiglipModel, XCLIPModel
 import obygaze_features as of
 from tests.backbones.conftest import on_each, tensor
 from tests.backbones.test_backbones_parity import text_features
-from tests.kit.files import csv_rows, refused
+from tests.kit.files import csv_rows, refused, write
 
 KINDS = {"tiny-clip": CLIPModel, "tiny-xclip": XCLIPModel, "tiny-siglip": SiglipModel}
 
@@ -67,16 +67,9 @@ def library(tmp_path, obygaze) -> Path:
         pixels = random.integers(0, 256, (48 + n, 64, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(tmp_path / "images" / f"p{n:02}.png")
         rows.append(f"p{n:02},image,p{n:02}.png,{('sad', 'angry')[n % 2]},{('NO', 'O')[n > 6]}")
-    (tmp_path / "images.csv").write_text("\n".join(rows) + "\n")
-    import_table(obygaze, tmp_path)
+    path = write(tmp_path / "images.csv", *rows)
+    obygaze("manifests", "import", "csv", path, "-o", tmp_path / "women", code=0)
     return tmp_path
-
-
-def import_table(obygaze, library: Path, *replacements: tuple[str, str, int]) -> None:
-    path = library / "images.csv"
-    for old, new, count in replacements:
-        path.write_text(path.read_text().replace(old, new, count))
-    obygaze("manifests", "import", "csv", path, "-o", library / "women", "--overwrite", code=0)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Broken and truncated films: one clear line each, and never a wrong frame."""
 
 import contextlib
-import re
 
 import av
 import numpy as np
@@ -56,7 +55,6 @@ def test_garbage_in_the_middle_costs_the_frames_that_need_it(tmp_path, name):
     path.write_bytes(data)
     index = index_file(path)
     decoded = set()
-    messages = {}
     for number in range(72):
         with contextlib.suppress(VideoError):
             rgb = decode_frames(path, [number], index=index).rgb
@@ -67,18 +65,11 @@ def test_garbage_in_the_middle_costs_the_frames_that_need_it(tmp_path, name):
         gone = (index.positions >= 26) & (index.positions <= 32)
         assert not set(np.flatnonzero(gone)) & decoded
         assert set(range(36, 72)) <= decoded
-    for frames in ([0, 27, 60], [0, 31, 40], [0, 13, 30, 34, 71], range(72), [0, 29]):
-        try:
+    number = next(number for number in range(72) if number not in decoded)
+    message = rf"decoded at frame {number} \({number / 24:.3f} s\); it is damaged"
+    for frames in ([0, 31, 40], [0, 13, 30, 34, 71], range(72)):
+        with pytest.raises(VideoError, match=message):
             decode_frames(path, list(frames), index=index)
-        except VideoError as error:
-            messages[tuple(frames)] = str(error)
-    assert len(messages) > 3
-    (message,) = {*messages.values()}
-    first = re.search(r"decoded at frame (\d+) \((.*) s\); it is damaged", message)
-    number = int(first[1])
-    assert set(range(number)) <= decoded
-    assert number not in decoded
-    assert first[2] == f"{number / 24:.3f}"
     if name.endswith(".avi"):
         assert max(decoded) < number
 

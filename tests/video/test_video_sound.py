@@ -11,7 +11,6 @@ from obygaze_features.video.index import index_file
 from obygaze_features.video.sound import decode_sound
 from tests.backbones.conftest import on_each
 from tests.kit.films import copy_packets, ffmpeg_cut, write, write_sound
-from tests.kit.floats import close
 
 RATE = 48_000
 NOISE = np.random.default_rng(3).integers(-20_000, 20_000, 6 * RATE) / 32_768
@@ -95,13 +94,11 @@ def test_rate_and_channels_may_change_midway(tmp_path):
         [first, write_sound(tmp_path / "2.ts", "aac", twice, rate=44_100)], joined, kind="audio"
     )
     joint = len(cut(first, None, None)) / RATE
-    for rate in (16_000, 48_000):
-        spans = [cut(path, joint - 0.1, joint, rate) for path in (first, joined)]
-        np.testing.assert_array_equal(*spans)
-        for start, pitch in ((1.0, 440), (4.0, 440 * 44_100 / RATE)):
-            sound = cut(joined, start, start + 1, rate)
-            assert (len(sound), np.abs(np.fft.rfft(sound)).argmax()) == (rate, round(pitch))
-            assert np.sqrt(2 * np.mean(sound**2)) / 0.4 == close(1, eps=0.02)
+    spans = [cut(path, joint - 0.1, joint, 16_000) for path in (first, joined)]
+    np.testing.assert_array_equal(*spans)
+    for start, pitch in ((1.0, 440), (4.0, 440 * 44_100 / RATE)):
+        sound = cut(joined, start, start + 1, 16_000)
+        assert (len(sound), np.abs(np.fft.rfft(sound)).argmax()) == (16_000, round(pitch))
 
 
 def test_tracks_are_chosen_and_channels_count_alike(tmp_path):
