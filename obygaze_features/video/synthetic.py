@@ -69,7 +69,9 @@ def write_synthetic_dataset(
         videos = new / "videos"
         for at, title in enumerate(titles or [f"tt{n + 1:07d}" for n in range(films)]):
             film = safe_id(title)
-            shift = at if titles else 0
+            shift = 0
+            if titles:
+                shift = at
             drawn: list[tuple[str, int]] = []
             for scene in range(scenes):
                 number = at * scenes + scene

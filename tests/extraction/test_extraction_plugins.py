@@ -191,3 +191,10 @@ def test_timms_networks_are_loaded_by_name(films, tmp_path, monkeypatch):
         assert about["licence"] == "apache-2.0"
         # Its first layer's mean is the same.
         np.testing.assert_allclose(store["clip5"]["frames"], expected, atol=0.03)
+
+
+def test_a_missing_network_or_package_of_timm_is_named(monkeypatch):
+    for timm, facts in ((fake_timm(), r"\(no smal here\)\. .*pip install timm"), (None, "timm")):
+        monkeypatch.setitem(sys.modules, "timm", timm)
+        with pytest.raises(BackboneError, match=rf"smal cannot be loaded .*{facts}"):
+            of.load_backbone("timm:smal")

@@ -1,6 +1,7 @@
 """Broken and truncated films: one clear line each, and never a wrong frame."""
 
 import contextlib
+import struct
 
 import av
 import numpy as np
@@ -21,6 +22,19 @@ def test_an_interrupted_download_is_cut_short(tmp_path):
     half.write_bytes(half.read_bytes()[: film.stat().st_size * 2 // 3])
     with pytest.raises(VideoError, match=r"half\.mp4 is cut short \(frames found: .* of 48\)"):
         index_file(half)
+
+
+def test_frames_without_durations_get_times_from_the_rate(tmp_path):
+    path = write(tmp_path / "x264.mp4", b_frames=0)
+    data = bytearray(path.read_bytes())
+    offset = data.index(b"stts") + 20
+    assert data[offset - 8 : offset] == struct.pack(">2I", 72, 512)
+    data[offset - 4 : offset] = bytes(4)
+    path.write_bytes(data)
+    index = index_file(path)
+    assert len(index) == 72
+    assert (np.diff(index.times) > 0).all()
+    assert numbers(decode_frames(path, [5, 40], index=index).rgb) == [5, 40]
 
 
 @pytest.mark.parametrize("name", ["mpeg2.mkv", "x264.ts"])
