@@ -52,7 +52,6 @@ SLIPS = [
     ("tiny-xclip", processor(crop_size=16), r"crops to \(16, 16\), .* takes \(32, 32\)"),
     ("tiny-clap", processor(truncation="fusion"), "fusion.* Use .*laion/clap-htsat-unfused"),
     ("tiny-clap", processor(feature_size=20), r"\(1, 201, 20\).* network takes \(1, 201, 16\)"),
-    ("tiny-clap", processor(max_length_s=10**5), r"windows of 100000 s at 16000 samples"),
     ("tiny-vivit", list_elsewhere, "is not an index of weights"),
     ("tiny-vivit", config(num_frames=9), r"num_frames must be a multiple .* 2 frames \(got 9\)"),
     ("tiny-vivit", weights("vivit.layernorm.weight"), r"missing .*\(layernorm.weight"),
@@ -128,9 +127,7 @@ def change(folder, settings):
     [
         ("tiny-clap", "audio_config__depths", [10**9, 1]),
         ("tiny-clap", "audio_config__hidden_size", 10**7),
-        ("tiny-xclip", "vision_config__num_hidden_layers", 10**8),
         ("tiny-xclip", "text_config__vocab_size", 10**12),
-        pytest.param("tiny-clap", "audio_config__depths", [1] * 10**6, marks=pytest.mark.night),
     ],
 )
 def test_sizes_beyond_the_weights_are_refused_quickly(copy, name, setting, value):
@@ -157,7 +154,6 @@ def test_a_text_model_that_would_choose_code_is_refused(obygaze, tmp_path):
         ("PATH", {"precision": "half"}, "unknown precision 'half'; use one of float32"),
         ("../mine=PATH", {}, "'../mine' is not a valid store name"),
         ("tiny-vivid", {}, "not a path; .*; did you mean tiny-vivit"),
-        ("mine=nowhere/tiny", {}, "nowhere/tiny is not in the Hub's cache"),
     ],
 )
 def test_a_typing_error_is_one_line(checkpoints, tmp_path, monkeypatch, spec, options, facts):

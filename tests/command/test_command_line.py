@@ -16,7 +16,6 @@ import pytest
 from click.testing import Result
 
 import obygaze_features as of
-from obygaze_features.annotations import Film, Segment
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_models.experiments.experiment import Experiment
 from tests.kit.commands import contexts
@@ -118,23 +117,6 @@ def test_an_interrupt_at_startup_shows_no_traceback(tmp_path: Path) -> None:
     command = [sys.executable, "-c", script, "--help"]
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (result.returncode, result.stdout, result.stderr) == (-signal.SIGINT, "", "")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="file names are UTF-8 elsewhere")
-def test_a_locale_without_accents_is_named(tmp_path: Path) -> None:
-    films = {"f": Film("Am\u00e9lie")}
-    of.Timelines("t", [Segment("f", "a", 0, 10, "S")], films=films).save(tmp_path / "t")
-    own = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(ROOT)}
-    words = ("-m", "obygaze_models.commands.main", "annotations", "export", "t", "-o", "elan")
-    result = subprocess.run(
-        [sys.executable, *words],
-        cwd=tmp_path,
-        env=os.environ | own,
-        capture_output=True,
-        encoding="utf-8",
-    )
-    assert (result.returncode, result.stderr.count("\n")) == (1, 1), result.stderr
-    assert "PYTHONUTF8=1" in result.stderr
 
 
 def test_every_command_prints_through_one_function() -> None:

@@ -1,7 +1,5 @@
 """A film's name means the same in every function, and in ``--film``."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,6 @@ import obygaze_features as of
 from obygaze_features.annotations import Film, Segment
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Item, Items
-from tests.kit.files import refused
 
 TITLES = {
     "tt0110912": "Pulp Fiction",
@@ -54,12 +51,9 @@ def ways(made, names, output):
         ("crazy, stupid,  love", {"f1"}),
         (["!Crazy, Stupid, Love", "!tt0*,!g"], {"f2", "h"}),
         (["*[a]*,JUN*"], {"f2", "tt0467406"}),
-        (["!juno"], {"tt0110912", "f1", "f2", "g", "h"}),
         (["twins"], "matches several films; use an id: g, h"),
-        (["!zoe"], "unknown film 'zoe'"),
         (["f?"], "unknown film 'f\\?'"),
         (["juno,Pulp Fictoin"], "did you mean Pulp Fiction?"),
-        ([" ,"], "unknown film ''"),
     ],
 )
 def test_films_are_named_by_id_title_or_pattern(made, tmp_path, names, films):
@@ -69,11 +63,3 @@ def test_films_are_named_by_id_title_or_pattern(made, tmp_path, names, films):
                 select()
         else:
             assert set(select()) == films
-
-
-def test_the_option_takes_the_same_names(obygaze, made):
-    folder = made[1].path.parent / "t"
-    options = ["--film", "Crazy, Stupid, Love", "--film", "juno,f2"]
-    printed = json.loads(obygaze("annotations", "show", folder, *options, "--json").stdout)
-    assert {row["film"] for row in printed["films"]} == {"f1", "tt0467406", "f2"}
-    refused(obygaze("annotations", "show", folder, "--film", "zoe"), "unknown film", code=2)

@@ -12,12 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import obygaze_features as of
 from obygaze_features.errors import UsageError, VideoError
-
-# How many items wait is nowhere to be seen from outside.
-from obygaze_features.extraction.decoder import Decoders
 from obygaze_features.manifests import Item, Items, Manifest
 from tests.extraction.ray_clusters import children
 from tests.kit.files import touch, write
@@ -176,11 +174,6 @@ SLIPS = {
 }
 
 
-def test_clips_need_a_folder(tiny, tmp_path):
-    with pytest.raises(UsageError, match="the folder of the clips: --videos"):
-        of.extract(ONE, None, tiny, tmp_path)
-
-
 @pytest.mark.parametrize("slip", SLIPS)
 def test_user_errors_are_refused_before_anything_is_written(films, tiny, tmp_path, slip):
     manifest, change, options, error, facts = SLIPS[slip]
@@ -190,15 +183,21 @@ def test_user_errors_are_refused_before_anything_is_written(films, tiny, tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-def test_a_limited_number_of_items_waits():
-    begun = []
+def test_a_limited_number_of_items_waits(films, tmp_path):
+    """Eight per decoder, besides the one that it reads and the one that is embedded."""
+    read = []
+    waiting = []
 
-    def tasks():
-        for task in range(20):
-            begun.append(task)
-            yield task
+    class Slow(torch.nn.Module):
+        def forward(self, pixels):
+            waiting.append(len(read) - len(waiting))
+            time.sleep(0.1)
+            return pixels.mean((2, 3))
 
-    with Decoders(2, 60) as decoders:
-        for task, result in decoders.map(lambda decoder, task: task * 10, tasks(), ahead=3):
-            assert result == task * 10
-            assert len(begun) == min(20, task + 5)
+    def shrink(frame):
+        read.append(1)
+        return frame[:, ::40, ::40]
+
+    slow = of.Backbone.from_torch(Slow(), frames=1, transform=shrink)
+    of.extract(rows(30), films, slow, tmp_path, workers=1, batch=1)
+    assert 8 < max(waiting) <= 12

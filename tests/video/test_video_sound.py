@@ -35,9 +35,6 @@ FILES = {
     "opus.ogg": ("libopus", 48_000),
     "flac.mp4": ("flac", 48_000),
     "pcm.mov": ("pcm_s16le", 48_000),
-    "flac.flac": ("flac", 44_100),
-    "aac.mkv": ("aac", 48_000),
-    "opus.webm": ("libopus", 48_000),
 }
 
 
