@@ -269,8 +269,9 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
 def import_(source: Path, manifest: Path, output: Path, as_json: bool, **options: Any) -> None:
     """Make a store from features computed by other software.
 
-    SOURCE is a matrix (.npy, with --ids), a Parquet or HDF5 file with ids, or a folder of files
-    FILM/STEM.npy or FILM/STEM.pth. Exits with code 3 if rows failed.
+    SOURCE is a matrix (.npy or .safetensors, with --ids), a Parquet or HDF5 file with ids, a
+    .safetensors file with a tensor for each id, or a folder of files FILM/STEM.npy or
+    FILM/STEM.pth. Exits with code 3 if rows failed.
 
     \b
     Example:

@@ -82,9 +82,10 @@ def import_features(
     ----------
     source
         A DataFrame with the ids as its index, an array or a ``.npy`` file (with `ids`), an HDF5 or
-        Parquet file with ids, or a folder with one file per item (``FILM/STEM.pth`` or ``.npy``).
-        Pass ``{array: source}`` to import several arrays. In Parquet, each column of lists is an
-        array; without lists, all columns of numbers are the array's columns.
+        Parquet file with ids, a safetensors file (with `ids`, or with a tensor for each id), or a
+        folder with one file per item (``FILM/STEM.pth`` or ``.npy``). Pass ``{array: source}`` to
+        import several arrays. In Parquet, each column of lists is an array; without lists, all
+        columns of numbers are the array's columns.
     manifest
         The items; the store has a row for each.
     output

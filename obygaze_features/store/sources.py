@@ -87,7 +87,7 @@ def open_sources(
                 sources[name] = _open_folder(path, name, items)
                 continue
         with translate(StoreError, path, "cannot be read ({})"):
-            matrices, names = _read_source(values, name)
+            matrices, names = _read_source(values, name, ids is None)
         names = ids or names
         if names is None:
             raise UsageError(f"{path} has no ids; pass the id of each row (ids=, --ids)")
@@ -135,18 +135,23 @@ def _read_row(path: Path, row_of: Mapping[str, int], matrix: Any, id_: str) -> N
     return np.array(matrix[row_of[id_]])
 
 
-def _read_source(source: Source, name: str) -> tuple[Mapping[str, Any], Any]:
-    """Return arrays by name, and the id of each row or None."""
+def _read_source(source: Source, name: str, by_id: bool) -> tuple[Mapping[str, Any], Any]:
+    """Return arrays by name, and the id of each row or None; `by_id`: an id may name a tensor."""
     if isinstance(source, Path):
         suffix = source.suffix.lower()
         if suffix == ".npy":
             return {name: _map_npy(source, source)}, None
         if suffix in (".h5", ".hdf5"):
             return _open_hdf5(source)
+        if suffix == ".safetensors":
+            tensors = need("safetensors.numpy", extra="models").load_file(source)
+            if by_id:
+                return {name: list(map(_drop_batch, tensors.values()))}, list(tensors)
+            return tensors, None
         if suffix != ".parquet":
             raise UsageError(
-                f"{source}: import .npy, .parquet, .h5 or .hdf5 files or, without ids, an existing "
-                "folder with a file for each item"
+                f"{source}: import .npy, .parquet, .safetensors, .h5 or .hdf5 files or, without "
+                "ids, an existing folder with a file for each item"
             )
         source = _read_parquet(source)
     if hasattr(source, "select_dtypes"):
@@ -208,13 +213,19 @@ def _open_folder(path: Path, name: str, items: Items) -> ArrayRows:
             values = _load_pth(file, where, name)
         else:
             values = np.array(_map_npy(file, where))  # copied, because the file may change
-        if values.ndim > 1 and len(values) == 1:
-            values = values[0]
+        values = _drop_batch(values)
         if not values.ndim or not values.size:
             raise StoreError(where, "holds no row of numbers")
         return values
 
     return ArrayRows(path, read)
+
+
+def _drop_batch(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the row of one item without a first axis of length 1."""
+    if values.ndim > 1 and len(values) == 1:
+        values = values[0]
+    return values
 
 
 def _find_files(path: Path, suffix: str, items: Items) -> dict[str, Path]:

@@ -1,8 +1,9 @@
-"""Imports of DataFrames, arrays in memory, and Parquet."""
+"""Imports of DataFrames, arrays in memory, Parquet and safetensors."""
 
 import numpy as np
 import pandas as pd
 import pytest
+from safetensors.numpy import save_file
 
 import obygaze_features as of
 from obygaze_features.errors import StoreError, UsageError
@@ -62,6 +63,17 @@ def test_parquet_has_a_list_or_a_column_per_feature(tmp_path, index):
     final = of.finalise(store)
     again = of.import_features(final.path / "native.parquet", MANIFEST, tmp_path / "again.zarr")
     np.testing.assert_array_equal(again.read("wide", IDS), WIDE[ORDER])
+
+
+def test_safetensors_have_a_tensor_per_array_or_per_id(tmp_path):
+    path = tmp_path / "x.safetensors"
+    save_file({"native": ROWS[ORDER], "half": ROWS[ORDER].astype("float16")}, path)
+    store = bring(path, tmp_path, ids=IDS)
+    check(store)
+    check(store, ROWS.astype("float16"), "half")
+    # As a network returns them, one at a time.
+    save_file({name: ROWS[[row]] for name, row in zip(IDS, ORDER, strict=True)}, path)
+    check(bring(path, tmp_path))
 
 
 @pytest.mark.parametrize(

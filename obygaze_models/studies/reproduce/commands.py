@@ -47,13 +47,16 @@ def reproduce(
 
     TARGET is fig2, fig3, fig5, fig6, table2, table4, table5 or all. Writes a folder with each table
     as text and CSV, figures as SVG and PDF, and the run folders. Prints the path of each table's
-    text. The exit code is 3 if a table has no new numbers, for example because a store is missing.
+    text, and a single table. The exit code is 3 if a table has no new numbers, for example because
+    a store is missing.
 
     \b
     Example:
       obygaze reproduce table4 --manifest manifests/obygaze12 \\
         --store xclip-kinetics=stores/xclip-kinetics.zarr
     """
+    from obygaze_models.studies.reproduce.render import to_text
+
     reproduction = om.reproduce(
         target,
         manifest,
@@ -64,7 +67,9 @@ def reproduce(
         log=lambda line: echo(line, err=True),
     )
     for table in reproduction.tables:
-        echo(f"{reproduction.folder / table.name}.txt: {table.title}")
+        echo(f"{reproduction.folder / table.name}.txt: {table.title}", bold=True)
+    if target != "all":
+        echo("\n" + to_text(reproduction.tables[-1]).removesuffix("\n"))
 
     for need, parts in reproduction.missing.items():
         echo(f"MISSING: {need} ({'; '.join(parts)})", fg="yellow", bold=True, err=True)
