@@ -15,6 +15,7 @@ from obygaze_features.common.package import need, usable_cores
 from obygaze_features.errors import BackboneError, first_line
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from torch.nn import Module
 
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16")
@@ -26,6 +27,8 @@ TRIM_THRESHOLD = -1
 MMAP_THRESHOLD = -3
 """Options of glibc: the freed bytes from which memory is returned, and those mapped apart."""
 MAX_INT = 2**31 - 1
+QUICK_GELU_ROWS = 64
+"""The tokens in a step of `quick_gelu`."""
 _OUT_OF_MEMORY = re.compile(
     "out of memory|can't allocate memory|not enough memory|CUDNN_STATUS_INTERNAL_ERROR|"
     "(CUBLAS|CUDNN)_STATUS_(ALLOC_FAILED|NOT_INITIALIZED)"
@@ -97,6 +100,24 @@ def move_to_device(module: Module, device: str, name: str) -> None:
     """Move a network to a device, switch it to evaluation mode, and disable gradients."""
     with explain_out_of_memory(name, device):
         module.eval().requires_grad_(False).to(device)
+    if device == "cpu":
+        for layer in module.modules():
+            if type(layer).__name__ == "QuickGELUActivation":
+                layer.forward = quick_gelu
+
+
+def quick_gelu(values: Tensor) -> Tensor:
+    """Compute ``values * sigmoid(1.702 * values)`` in place, step by step in the CPU's cache.
+
+    At once, as in transformers, it takes 3% longer in all of X-CLIP, and three times the memory.
+    """
+    import torch
+
+    if values.requires_grad:  # gradients need the input again
+        return values * torch.sigmoid(1.702 * values)
+    for step in values.view(-1, values.shape[-1]).split(QUICK_GELU_ROWS):
+        step *= torch.sigmoid(1.702 * step)
+    return values
 
 
 _tf32_lock = threading.RLock()
