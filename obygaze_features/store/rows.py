@@ -113,19 +113,34 @@ class RowReader:
 
     def read(self, array: ShardLayout, rows: Rows) -> NDArray[Any]:
         """Read rows of an array, in any order. Each chunk is read and verified once."""
-        values = np.empty((len(rows), *array.spec.shape), array.spec.dtype)
+        values = np.empty((len(rows), *array.spec.shape), array.dtype)
+        copied = values.reshape(-1).view(np.uint8)
+
+        # A run is a number of rows that follow each other in a chunk and among the values.
         order = np.argsort(rows, kind="stable")
         chunks, within = np.divmod(rows[order], array.chunk_rows)
-        numbers = chunks.tolist()
-        contents = self._contents(array, list(dict.fromkeys(numbers)))
+        follows = (np.diff(rows[order]) == 1) & (np.diff(order) == 1) & (within[1:] > 0)
+        firsts = np.flatnonzero(np.append(True, ~follows)[: len(rows)])
+        chunks = chunks[firsts].tolist()
+        contents = self._contents(array, list(dict.fromkeys(chunks)))
 
         previous = None
-        for to, chunk, row in zip(order.tolist(), numbers, within.tolist(), strict=True):
+        targets = np.stack([order[firsts], within[firsts], np.diff(firsts, append=len(rows))])
+        runs = zip(chunks, *(targets * array.spec.row_bytes).tolist(), strict=True)
+        for chunk, to, start, size in runs:
             if chunk != previous:
-                content = np.ndarray(array.chunk_shape, array.dtype, next(contents))
+                content = next(contents)
                 previous = chunk
-            values[to] = content[row]
-        return values
+            copied[to : to + size] = content[start : start + size]
+        return values.astype(array.spec.dtype, copy=False)
+
+    def read_row(self, array: ShardLayout, row: int) -> NDArray[Any]:
+        """Read one row of an array on this machine. This is fast enough for loops."""
+        chunk, within = divmod(row, array.chunk_rows)
+        [content] = self._contents(array, [chunk])
+        values = np.ndarray(array.chunk_shape, array.dtype, content)
+        copy: NDArray[Any] = values[within].astype(array.spec.dtype)
+        return copy
 
     def forget(self) -> None:
         """Release the memory that holds rows, by closing the shards on this machine."""
