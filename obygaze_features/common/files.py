@@ -319,7 +319,7 @@ def sha256_of(path: Path) -> str:
 
 def sha256_of_text(text: str) -> str:
     """Return the SHA-256 of a text in UTF-8 as 64 hexadecimal digits."""
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(bytes(text, "utf-8")).hexdigest()
 
 
 def to_json(value: Any) -> str:
