@@ -9,15 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import sklearn
 from safetensors.numpy import load_file, save_file
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
@@ -27,7 +24,7 @@ from sklearn.svm import SVC, SVR, LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 import obygaze_models as om
-from obygaze_features.errors import ExperimentError, OutputExists
+from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.registry import ESTIMATORS
 from tests.estimators.test_estimators_learners import DATA, LABELS, LEVELS, TRAIN, VALIDATION
 from tests.kit.fits import fit_on
@@ -103,19 +100,6 @@ def test_every_estimator_survives_saving(models, saved):
     assert bank.get_params() == models["bank"].get_params()
 
 
-def test_a_pipeline_is_saved_step_by_step(tmp_path):
-    with sklearn.config_context(enable_metadata_routing=True):
-        scaler = StandardScaler().set_fit_request(sample_weight=False)
-        bank = om.ConceptBank(C=1.0).set_fit_request(concepts=True)
-        head = LogisticRegression().set_fit_request(sample_weight=True)
-        model = make_pipeline(scaler, bank, head)
-        model.fit(X, LEVELS == "S", concepts=DATA.concepts, sample_weight=np.ones(len(X)))
-    om.save_model(om.Model(model, ABOUT), tmp_path / "model")
-    again = om.load_model(tmp_path / "model").estimator
-    assert [name for name, _ in again.steps] == [name for name, _ in model.steps]
-    assert (again.predict_proba(X) == model.predict_proba(X)).all()
-
-
 FOREIGN = [
     make_pipeline(StandardScaler(), make_pipeline("passthrough", PCA(3)), memory="cache"),
     LinearSVC(random_state=0, fit_intercept=False),
@@ -138,13 +122,10 @@ def test_scikit_learn_estimators_can_be_saved(tmp_path, monkeypatch, model):
 
 
 def test_a_tree_with_numeric_classes_is_saved(tmp_path):
-    codes = np.unique(LEVELS, return_inverse=True)[1]
-    model = DecisionTreeClassifier(max_depth=3, random_state=0)
-    for name, fitted in {"tree": model, "last": make_pipeline(StandardScaler(), model)}.items():
-        om.save_model(fitted.fit(X, codes), tmp_path / name)
-        again = om.load_model(tmp_path / name).estimator
-        assert (again.predict(X) == fitted.predict(X)).all()
-        assert (again.predict_proba(X) == fitted.predict_proba(X)).all()
+    model = make_pipeline(StandardScaler(), DecisionTreeClassifier(max_depth=3)).fit(X, DATA.y)
+    om.save_model(model, tmp_path / "model")
+    again = om.load_model(tmp_path / "model").estimator
+    assert (again.predict_proba(X) == model.predict_proba(X)).all()
 
 
 def test_a_class_is_saved_and_loaded_only_where_it_is_trusted(tmp_path):
@@ -163,7 +144,6 @@ def test_a_class_is_saved_and_loaded_only_where_it_is_trusted(tmp_path):
 NOT_SAVED = [
     (object(), "model cannot be saved: a builtins:object cannot be loaded safely"),
     # A forged file could read and write memory, or is too complex to check.
-    (RandomForestClassifier(), "cannot be loaded safely"),
     (SVC(), "cannot be loaded safely"),
     (DecisionTreeClassifier(), "cannot be loaded safely"),  # its classes are texts
     (KNeighborsClassifier(metric=lambda a, b: 0.0), "metric cannot be saved: a builtins:function"),
@@ -343,10 +323,6 @@ def test_arrays_of_any_layout_are_saved(models, tmp_path):
         loaded = om.load_model(tmp_path / f"{number}").estimator.cavs_
         assert (loaded == cavs).all()
         assert loaded.flags.f_contiguous == cavs.flags.f_contiguous
-    with pytest.raises(OutputExists):
-        om.save_model(model, tmp_path / "0")
-    with pytest.raises(ExperimentError, match="nothing does not exist; pass a model"):
-        om.load_model(tmp_path / "nothing")
 
 
 def test_a_loaded_model_predicts_in_one_process(tmp_path):

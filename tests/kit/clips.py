@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.frozen import FrozenEstimator
-from sklearn.tree import DecisionTreeClassifier
 
 import obygaze_models as om
 from obygaze_features.manifests import Item, Items, Manifest, obygaze_scheme
@@ -17,11 +16,6 @@ from obygaze_models.estimators.logistic import LogisticProbe
 from tests.kit.run import RECIPE, write_store
 
 CONCEPTS = ("Look", "Body", "Posture")
-
-
-def tree_on(bank: om.ConceptBank, **options: Any) -> om.ConceptBottleneck:
-    head = DecisionTreeClassifier(**{"max_depth": 10, "random_state": 0} | options)
-    return om.ConceptBottleneck(FrozenEstimator(bank), head)
 
 
 def logistic_on(bank: om.ConceptBank, **options: Any) -> om.ConceptBottleneck:
