@@ -12,7 +12,6 @@ from sklearn.metrics import roc_auc_score
 import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
-from obygaze_features.manifests import Item, Items
 from tests.kit.authors import MOBYGAZE, make_authors
 from tests.kit.files import csv_rows, refused, write
 from tests.kit.floats import close
@@ -55,7 +54,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
             frames[(segment.start <= times) & (times < segment.end)] += 3
     arrays = {"native": frames.mean(axis=1), "frames": frames, "frame_time": times}
     arrays["loudness"] = -20 - 9 * np.cos(times).astype("f4")  # as a store of sound has it
-    store = import_arrays(folder / "s.zarr", manifest, arrays)
+    files = {name: folder / f"{name}.npy" for name in arrays}
+    for name, values in arrays.items():
+        np.save(files[name], values)
+    store = folder / "s.zarr"
+    of.import_features(files, manifest, store, ids=manifest.ids)
     experiment = om.Experiment(
         name="moments",
         manifest=str(folder / "manifest"),
@@ -82,45 +85,23 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     )
 
 
-def import_arrays(store, manifest, arrays):
-    files = {}
-    for name, values in arrays.items():
-        files[name] = store.with_name(f"{name}.npy")
-        np.save(files[name], values)
-    of.import_features(files, manifest, store, ids=manifest.ids)
-    return store
-
-
 def test_a_trees_questions_are_listed(lab, obygaze):
     words = ("models", "explain", lab.saved["pcbm-tree"], "--store", lab.store)
     clip, *_ = lab.native
     [explained] = json.loads(obygaze(*words, clip, "--json", code=0).stdout)
     model = om.load_model(lab.saved["pcbm-tree"]).estimator
-    x = lab.native[clip][None]
-    odds = model.predict_proba(x)[0]
+    odds = model.predict_proba(lab.native[clip][None])[0]
     explanation = explained["explanation"]
     assert explanation["label"] == list(explanation["probabilities"])[odds.argmax()]
     assert [*explanation["probabilities"].values()] == close(odds)
-    root = model.head_.feature[0]
-    value = model.concept_scores(x)[0, root]
-    threshold = model.head_.threshold[0]
     step = explanation["why"]["steps"][0]
-    assert step["concept"] == model.concept_names()[root]
-    assert (step["value"], step["threshold"]) == close((value, threshold))
-    assert step["above"] == (value > threshold)
+    assert step["concept"] == model.concept_names()[model.head_.feature[0]]
     printed = obygaze(*words, clip, code=0).stdout
     assert all(word in printed for word in (clip, "threshold", "seen"))
     refused(obygaze(*words, clip, "tt9-999"), "unknown id 'tt9-999'")
 
 
 def test_the_input_must_be_the_models(lab, obygaze, tmp_path):
-    others = tmp_path / "o.zarr"
-    wide = {
-        "native": np.ones((1, SIZE)),
-        "frames": np.ones((1, FRAMES, 2 * SIZE)),
-        "frame_time": np.ones((1, FRAMES)),
-    }
-    import_arrays(others, of.Manifest("m", Items.of([Item("c")])), wide)
     output = ("-o", tmp_path / "m.csv")
     clip, *_ = lab.native
     films = ("explain", lab.saved["film-prior"], clip, "--store", lab.store)
@@ -128,8 +109,6 @@ def test_the_input_must_be_the_models(lab, obygaze, tmp_path):
     for arguments, fact, code in (
         (films, "film", 1),
         (moments, "does not predict frames", 1),
-        (("moments", lab.saved["frame-mil"], others, *output), "shape of frames", 1),
-        (("moments", lab.folder / "run", others, *output), "obygaze models train", 1),
         ((*moments, "--frames", output[1]), "-o and --frames must be different files", 2),
     ):
         refused(obygaze("models", *arguments), fact, code=code)
@@ -139,14 +118,10 @@ def test_the_input_must_be_the_models(lab, obygaze, tmp_path):
 
 def test_planted_moments_are_found(lab):
     middles = (lab.frames["start"] + lab.frames["end"]) / 2
-    areas = {}
-    for annotator, segments in lab.timelines.by_film[FILM].items():
-        marked = [segment for segment in segments if segment.level == "tense"]
-        inside = [any(s.start <= time < s.end for s in marked) for time in middles]
-        areas[annotator] = roc_auc_score(inside, lab.frames["probability"])
-    assert areas["annotator1"] > 0.95
-    # The other annotator marked different moments, which are not in the features.
-    assert areas["annotator2"] < areas["annotator1"]
+    segments = lab.timelines.by_film[FILM]["annotator1"]
+    marked = [segment for segment in segments if segment.level == "tense"]
+    inside = [any(s.start <= time < s.end for s in marked) for time in middles]
+    assert roc_auc_score(inside, lab.frames["probability"]) > 0.95
     assert lab.frames["threshold"].nunique() == 3, "a threshold a fold"
     np.testing.assert_allclose(lab.frames["loudness"], -20 - 9 * np.cos(middles), atol=0.1)
 
@@ -190,17 +165,6 @@ def test_moments_in_training_clips_are_marked(lab, obygaze, tmp_path):
         output = tmp_path / f"{seen}.csv"
         obygaze("models", "moments", model, part, "-o", output, code=0)
         assert {row["seen_in_training"] for row in csv_rows(output)} == {seen}
-
-
-def test_a_whole_film_has_more_frames_than_clips(lab, tmp_path):
-    film = of.Manifest("m", Items.of([Item("c")]))
-    count = 9 * FRAMES
-    shapes = {"native": (1, SIZE), "frames": (1, count, SIZE), "frame_time": (1, count)}
-    ones = {name: np.ones(shape) for name, shape in shapes.items()}
-    store = import_arrays(tmp_path / "film.zarr", film, ones)
-    predicted = om.predict_frames(lab.saved["frame-mil"], store)
-    assert predicted.probabilities.shape == (1, count)
-    assert np.ptp(predicted.probabilities) < 1e-6  # equal frames
 
 
 def test_clips_are_predicted_in_blocks(lab, monkeypatch):

@@ -230,12 +230,3 @@ def test_a_film_without_errors_or_without_variety_has_no_factors():
     expected = minimised(wrong[here], marks[here][:, 2:])
     assert values(uniform)[2:] == pytest.approx(expected, abs=1e-4)
     assert None not in values(total)
-
-
-def test_without_a_film_with_all_errors_there_is_no_interval():
-    films = np.repeat([f"tt{film}" for film in range(6)], 20)
-    marks = np.arange(120)[:, None] % 3 == 0
-    wrong = (films == "tt0") & (np.arange(120) % 2 == 0)
-    total, of_film, *_ = regress(wrong, marks, films.tolist(), ["a"], draws=50)
-    assert values(total, "low") == values(total, "high") == [None]
-    assert of_film.factors["a"].low < 0 < of_film.factors["a"].high

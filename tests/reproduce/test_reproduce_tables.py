@@ -1,14 +1,9 @@
 """The paper's tables and figures, from the authors' files in miniature and drawn features."""
 
-import json
-import os
 import re
-import subprocess
-import sys
 from collections import defaultdict
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
-from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
@@ -168,9 +163,6 @@ def test_table_5_pools_as_the_code_and_as_the_text(table5):
         native = means_of(part, "X-CLIP LSMDC, native")
         assert native == means_of(part, "X-CLIP LSMDC, max of frames_temporal")
         assert native != means_of(part, "X-CLIP LSMDC, max")
-
-
-def test_differences_from_the_paper_need_known_features(table5):
     ours, published, *_ = next(iter(table5.values())).values()
     for column, value in published.items():
         expected = ours[column]["mean"] - value["mean"]
@@ -192,20 +184,6 @@ def test_guesses_use_the_share_of_sure_clips(dataset, table5):
             assert lines["Share of positives"]["mean"] == close(sure.mean())
             all_positive = MEASURES[metric](sure, np.ones(len(sure)))
             assert lines["All positive"]["mean"] == close(all_positive)
-
-
-@pytest.mark.night
-def test_figures_do_not_depend_on_the_hash_seed(tmp_path):
-    """matplotlib's layout sums in the order of a set, and names clip paths by the last bits."""
-    manifest = Path("tests/golden/data/manifest").resolve()
-    words = ("reproduce", "fig2", "--manifest", manifest, "--overwrite")
-    command = (sys.executable, "-m", "obygaze_models.commands.main", *words)
-    drawn = set()
-    for seed in "012":
-        environment = {**os.environ, "PYTHONHASHSEED": seed}
-        subprocess.run(command, cwd=tmp_path, check=True, env=environment)
-        drawn |= {path.read_bytes() for path in tmp_path.glob("reproduction/fig2/fig2.[sp]*")}
-    assert len(drawn) == 2, "SVG and PDF"
 
 
 @pytest.fixture(scope="module")
@@ -256,7 +234,6 @@ def test_figure_6_counts_the_errors_of_the_mean_of_fits(films, left_out):
 def test_missing_stores_are_named(dataset, tmp_path):
     result = call(dataset, tmp_path / "none", "all", code=3)
     missing = re.findall("MISSING: .*", result.stderr)
-    assert len(missing) <= 5
     needing = [name for name in module.TARGETS if f"{name}: " in "".join(missing)]
     assert needing == [name for name in module.TARGETS if name != "fig2"]
     for name in module.TARGETS:
@@ -299,71 +276,6 @@ def test_published_numbers_need_the_papers_features(dataset, tmp_path, name, cha
     assert not loaded.is_published(name)
 
 
-@pytest.mark.night
-@pytest.mark.parametrize(
-    ("mode", "published"),
-    [("author", {"table2", "table4", "table5"}), ("standard", {"table5"})],
-)
-def test_all_is_made_from_stores_of_both_modes(dataset, tmp_path, mode, published):
-    stores = {}
-    for slot in dataset.stores:
-        config = {"synthetic": "made up"}
-        path = tmp_path / f"{slot}.zarr"
-        stores[slot] = copy_store(dataset, slot, path, mode=mode, config=config)
-    done = om.reproduce("all", dataset.manifest, stores, tmp_path / "out")
-    assert (done.missing, done.empty) == ({}, [])
-    texts = {path.stem: path.read_text(encoding="utf-8") for path in done.folder.glob("*.txt")}
-    noted = {name for name, text in texts.items() if "squashed to 224 x 224" in text}
-    of_mode = {"table2", "table2-leakage", "table4", "fig3", "fig5", "fig6"}
-    assert noted == (of_mode if mode == "standard" else set())
-    shown = {name for name, text in texts.items() if re.search(r"\n +published +[.\d]", text)}
-    assert shown & {"table2", "table4", "table5"} == published
-
-
-#: The means of the paper's tables as printed, each with its deviation if it has one.
-PRINTED = """
-ViViT-B/16: .53 .18 .62 .13 .54 .24 .73 .10
-X-CLIP: .79 .05 .71 .05 .66 .05 .82 .03
-PCBM-DT: .68 .44 .58 .38
-PCBM-LR: .64 .43 .50 .37
-Random (v1): .32 .28
-Random (v2): .54 .55
-All positive (v1): .37 .33
-All positive (v2): .08 .06
-X-CLIP LSMDC: .70 .08 .70 .10 .66 .06 .78 .11
-tt0119822: .55 .09
-tt1570728: .59 .05
-tt2267998: .54 .10
-tt0467406: .67 .09
-tt0822832: .55 .07
-tt0110912: .29 .13
-tt1045658: .58 .03
-tt0108160: .51 .06
-tt1454029: .56 .05
-tt1193138: .46 .05
-average: .53
-"""
-
-
-def test_published_numbers_are_those_of_the_paper():
-    shipped = json.loads(Path("manifests/published.json").read_text())
-    rows = dict(shipped["table4"]["rows"])
-    rows["average"] = shipped["table4"]["average"]
-    for table in ("table2", "table5"):
-        rows |= shipped[table]["rows"]
-    printed = dict(line.split(": ") for line in PRINTED.strip().splitlines())
-    assert rows.keys() == printed.keys()
-    for name, row in rows.items():
-        numbers = re.findall(r'"(?:mean|std)": ([-.\d]+)', json.dumps(row))
-        assert [float(number) for number in numbers] == [
-            float(cell) for cell in printed[name].split()
-        ]
-    assert shipped["figure2"] == {
-        "shares": {"EN": 0.52, "S": 0.16},
-        "concepts_per_clip": {"HN": 1.26, "NS": 1.71, "S": 2.6},
-    }
-
-
 SLIPS = [
     ("table9", "did you mean table"),
     ("table2 --protocol leakfree", "leak-free"),
@@ -401,15 +313,3 @@ def test_a_table_is_rounded_and_no_formula(tmp_path):
     assert re.search(r"\nclips +1 +2\n", text)
     assert re.search(r"\nshare of clips +0[.]33 +0[.]67\n", text)
     assert re.search(r"\n@b +0[.]00 +0[.]50\n", text)
-
-
-@pytest.mark.night
-def test_two_workers_write_what_one_process_writes(dataset, tmp_path, monkeypatch):
-    tables = []
-    for cores in (1, 2):
-        monkeypatch.setattr(module, "usable_cores", lambda cores=cores: cores)
-        folder = tmp_path / str(cores)
-        om.reproduce(["fig5"], dataset.manifest, dataset.stores, folder, protocols=["leak-free"])
-        tables.append({path.name: path.read_bytes() for path in folder.glob("*.csv")})
-    assert tables[0] == tables[1]
-    assert len(tables[0]) == 1
