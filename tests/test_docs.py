@@ -402,15 +402,11 @@ def test_scale_page_runs(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
                 for arguments in calls_of(name):
                     page.call(arguments)
     stores = ("stores/tiny-xclip", "gpus/tiny-xclip", "staged/tiny-xclip", "merged")
-    same_stores(*(f"scale/{name}" for name in stores))
-
-
-def same_stores(*names: str) -> None:
-    stores = [of.open_store(f"{name}.zarr") for name in names]
-    for store in stores:
+    first, *others = (of.open_store(f"scale/{name}.zarr") for name in stores)
+    for store in others:
         assert store.status.tolist() == [1] * 40
         for name in ("native", "frames"):
-            np.testing.assert_array_equal(stores[0].read(name), store.read(name))
+            np.testing.assert_array_equal(first.read(name), store.read(name))
 
 
 PAGES = [
@@ -471,16 +467,6 @@ def test_commands_on_pages_have_their_options() -> None:
                 name = f"{name} {words.pop(0)}"
             with contextlib.suppress(click.exceptions.Exit):  # of --help
                 commands[name].make_context(name, words)
-
-
-@pytest.mark.skipif(os.name == "nt", reason="a shell script")
-def test_the_demo_overwrites_only_a_demo(tmp_path: Path) -> None:
-    (tmp_path / "demo").mkdir()
-    (tmp_path / "demo" / "film.mkv").write_text("precious")
-    run = subprocess.run([ROOT / "examples/demo.sh"], cwd=tmp_path, stderr=subprocess.PIPE)
-    assert run.returncode == 1
-    assert run.stderr.startswith(b"Error: demo exists and is not an earlier demo")
-    assert (tmp_path / "demo" / "film.mkv").exists()
 
 
 @pytest.mark.night

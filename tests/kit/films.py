@@ -16,7 +16,6 @@ import numpy as np
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.video.synthetic import BITS, SQUARE, draw_clip
 
-VP9 = {"deadline": "realtime", "cpu-used": "8"}
 ALTREF = {"deadline": "good", "cpu-used": "5", "auto-alt-ref": "1", "lag-in-frames": "16"}
 #: One thread, because x265 once failed to start its pool on a busy machine.
 QUIET = "log-level=none:pools=none:frame-threads=1"

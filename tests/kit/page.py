@@ -22,7 +22,7 @@ FLAGS = (
     "--disable-background-networking --disable-component-update --disable-dev-shm-usage "
     "--remote-debugging-pipe"
 )
-KEYS = {"Backspace": 8, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowRight": 39}
+KEYS = {"Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowRight": 39}
 TIMEOUT_S = 900.0
 
 
@@ -130,16 +130,15 @@ class Tab:
             self._buffer += part
         line, _, self._buffer = self._buffer.partition(b"\0")
         message: dict[str, Any] = json.loads(line)
-        self._note(message.get("method", ""), message.get("params", {}))
-        return message
-
-    def _note(self, event: str, about: dict[str, Any]) -> None:
+        event = message.get("method", "")
+        about = message.get("params", {})
         if event == "Page.loadEventFired":
             self._loaded = True
         elif event == "Network.requestWillBeSent":
             self.requested.append(about["request"]["url"])
         elif event in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"):
             self.logged.append(f"{event}: {about}")
+        return message
 
 
 @contextmanager
