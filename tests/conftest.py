@@ -27,7 +27,7 @@ from click.testing import CliRunner, Result
 from hypothesis import settings
 
 import obygaze_features as of
-from tests.kit.authors import SIX_CLIPS, clip_table, save_released
+from tests.kit.authors import SIX_CLIPS, clip_table
 from tests.kit.commands import main
 from tests.kit.run import World
 from tests.kit.store import a_store
@@ -188,7 +188,6 @@ def kit_fixture(target: str) -> Any:
 world = kit_fixture("run:make_world")
 images = kit_fixture("clips:make_images")
 prompts = kit_fixture("clips:make_prompts")
-small_authors = kit_fixture("authors:make_authors")
 checkpoints = kit_fixture("models:Checkpoints")  # read-only
 
 
@@ -233,11 +232,6 @@ def source(tmp_path: Path) -> Path:
 def manifest(source: Path, tmp_path: Path) -> Path:
     of.Manifest.from_obygaze12(source).save(tmp_path / "manifest")
     return tmp_path / "manifest"
-
-
-@pytest.fixture(scope="session")
-def released(small_authors: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return save_released(tmp_path_factory.mktemp("released") / "obygaze12", small_authors)
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,5 @@
 """Importers from MObyGaze and from any table to timelines; bad rows are named."""
 
-import csv
-from fractions import Fraction
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -10,7 +7,6 @@ from hypothesis import strategies as st
 import obygaze_features as of
 from obygaze_features.annotations import Film, Remark, Segment
 from obygaze_features.errors import AnnotationError
-from tests.kit.authors import make_authors
 from tests.kit.files import refused, write
 from tests.kit.timelines import worked
 from tests.test_docs import ROOT, Page
@@ -31,24 +27,6 @@ def test_the_how_to_converts_tables_and_back(tmp_path, monkeypatch, obygaze):
     )
     assert first.segments == again.segments == third.segments
     assert again.films == first.films
-
-
-def test_every_row_of_mobygaze_is_imported(tmp_path):
-    path = make_authors(tmp_path) / "mobygaze/mobygaze_dataframe.csv"
-    result = of.Timelines.from_mobygaze(path)
-    codes = {"Easy Negative": "EN", "Hard Negative": "HN", "Not Sure": "NS", "Sure": "S"}
-    expected = []
-    with path.open(newline="") as file:
-        for row in csv.DictReader(file, delimiter=";"):
-            rate = Fraction(row["framerate"])
-            times = (int(row["start_frame"]) / rate, (int(row["end_frame"]) + 1) / rate)
-            start, end = (float(round(time, 6)) for time in times)
-            comment = "why" if "why" in row["comment"] else ""
-            level = codes[row["label"]]
-            expected.append((row["imdb_key"], row["annotator"], start, end, level, comment))
-    actual = [(s.film, s.annotator, s.start, s.end, s.level, s.comment) for s in result.segments]
-    assert actual == sorted(expected)
-    assert result.films["tt0467406"] == Film("Juno (2007)")  # as everywhere
 
 
 def test_bad_rows_are_named_and_the_rest_imported(tmp_path, obygaze):
@@ -166,21 +144,6 @@ def test_times_and_tables_of_spreadsheets_are_read(tmp_path):
     result = of.Timelines.from_csv(source, films=films)
     assert result.segments == (Segment("Ete", "ann", 1.5, 122.5, "S", ("Look", "Body")),)
     assert [remark.done for remark in result.remarks] == ["cut"]
-
-
-def test_show_counts_overlaps_once_and_kinds_of_remarks(tmp_path, obygaze):
-    spans = [(0, 10, "EN"), (5, 20, "S"), (12, 15, "S")]
-    marked = [Segment("juno", "ann", start, end, level) for start, end, level in spans]
-    remarks = [Remark(f"line {n}", "juno", "ann", "overlaps", "kept") for n in range(4)]
-    remarks.append(Remark("line 9", "ju\x1b[31mno", "", "has no level", "left out"))
-    of.Timelines("mine", marked, remarks=remarks).save(tmp_path / "t")
-    printed = obygaze("annotations", "show", tmp_path / "t").stdout
-    assert "\x1b" not in printed
-    rows = [line.split() for line in printed.splitlines()]
-    counted = ["ann", "3", "0:00:10", "0:00:00", "0:00:00", "0:00:15", "0:00:20"]
-    assert counted in [row[2:9] for row in rows]
-    # Lost rows come first.
-    assert [row[:2] for row in rows[-2:]] == [["1", "left"], ["4", "kept"]]
 
 
 def test_edited_timelines_are_read_or_refused(tmp_path, obygaze):

@@ -7,7 +7,6 @@ import pytest
 
 import obygaze_features as of
 from obygaze_features.annotations import Film, Segment
-from obygaze_features.manifests import LabelSet
 from tests.kit.files import contents, refused, write
 from tests.kit.timelines import grid, worked
 
@@ -41,8 +40,7 @@ def test_project_writes_into_the_grid_itself(annotations, timelines, spans, obyg
     three = replace(loaded.scheme, concepts=loaded.scheme.concepts[:3])
     replace(loaded, scheme=three).save(spans, overwrite=True)
     project = ("project", timelines, "--grid", spans)
-    text = annotations(*project)
-    assert ["two", "5", "2", "1", "1", "1"] in [line.split() for line in text.splitlines()]
+    annotations(*project)
     manifest = of.Manifest.load(spans)
     assert (manifest.default_labels, manifest.digest) == (None, loaded.digest)
     assert "Clothing" in manifest.scheme.concept_names  # new concepts join the scheme
@@ -58,17 +56,6 @@ def test_project_writes_into_the_grid_itself(annotations, timelines, spans, obyg
     obygaze("manifests", "check", spans, code=0)
     again = ("merge", spans, "--labels", "merged", "--labels", "two", "--name", "more")
     assert "none merged from another" in annotations(*again, code=2)
-
-
-def test_existing_labels_stay_the_default(annotations, timelines, tmp_path):
-    own = LabelSet("own", grid().ids, ["EN", "S", "EN", "EN", "EN"], [()] * 5)
-    grid().with_parts(own).save(tmp_path / "mine")
-    copy = tmp_path / "copy"
-    annotations("project", timelines, "--grid", tmp_path / "mine", "-o", copy)
-    assert json.loads(annotations("merge", copy, "--json"))["default_labels"] == "own"
-    manifest = of.Manifest.load(copy)
-    assert manifest.label_names == ["merged", "one", "own", "two"]
-    assert manifest.default_labels == "own"
 
 
 def test_merges_are_named_when_their_sources_change(annotations, timelines, tmp_path):
@@ -104,11 +91,3 @@ def test_a_projection_keeps_titles_names_and_the_origin():
     assert manifest.citation == "C. (2025)"
     assert manifest.items.extra == {"movie_title": ["Flight of A", ""]}
     assert manifest.items.media == ["The A", "b"]  # as far as videos can have these names
-
-
-def test_the_example_is_imported(tmp_path, obygaze):
-    obygaze("annotations", "example", tmp_path / "nine", code=0)
-    columns = {"level": "arousal", "concepts": "emotion"}
-    table = tmp_path / "nine/segments.csv"
-    timelines = of.Timelines.from_csv(table, columns, levels=["none", "low", "high"])
-    assert (len(timelines.segments), len(timelines.annotators)) == (5152, 9)

@@ -1,6 +1,5 @@
 """Grids of clips, projection onto them, and merging, by the paper's example and exact fractions."""
 
-import unicodedata
 from dataclasses import replace
 from fractions import Fraction
 
@@ -13,7 +12,6 @@ import obygaze_features as of
 from obygaze_features.annotations import Film, Segment
 from obygaze_features.errors import AnnotationError, UsageError
 from obygaze_features.manifests import Concept, Item, Items, LabelScheme, LabelSet, Level
-from tests.kit.files import write
 from tests.kit.timelines import FIRST, SECOND, grid, segments, worked
 
 LEVELS = ("EN", "HN", "NS", "S")
@@ -135,24 +133,6 @@ def test_impossible_rules_are_refused(rule, fact):
         of.project(worked(), grid()).merge_labels(rule=rule)
 
 
-def test_names_in_any_script_stay_beside_their_ids(tmp_path):
-    zoe = "Zo\u00eb"
-    apart = unicodedata.normalize("NFD", zoe)  # as a Mac writes it
-    rows = [f"film,{name},0,{end},S" for end, name in enumerate(["Иван", zoe, apart], start=60)]
-    table = write(tmp_path / "marks.csv", "film,annotator,start,end,level", *rows)
-    manifest = of.project(of.Timelines.from_csv(table), 60).manifest
-    assert {manifest.labels(own).display_name for own in manifest.annotators} == {"Иван", zoe}
-    assert {own.isascii() for own in manifest.annotators} == {True}
-
-
-@pytest.mark.parametrize(("start", "level"), [(10.000006, "EN"), (10, "S")])
-def test_a_fifth_of_a_tiny_clip_is_less_than_the_slack(start, level):
-    """A long clip over it does not help."""
-    tiny = grid([(0, 100), (10, 10.000005)])
-    beside = of.Timelines("tiny", segments("one", [(start, 60, "S", "Look")]))
-    assert of.project(beside, tiny).label_sets[0].levels == ["S", level]
-
-
 def test_the_grids_scheme_must_have_the_same_levels():
     calm = LabelScheme("mood", (Level("calm", "calm"), Level("tense", "tense")))
     foreign = of.Manifest("other", grid().items, scheme=calm)
@@ -169,18 +149,6 @@ def test_the_grids_scheme_must_have_the_same_levels():
 def ends_at(end):
     only = Segment("film", "one", 0.0, end, "EN")
     return of.Timelines("short", [only], films={"film": Film(end=end)})
-
-
-def test_cells_have_the_length_asked_for():
-    result = of.project(ends_at(150.5), "0:01:00")
-    assert result.remarks == []
-    expected = [("film-0001", 0, 60), ("film-0002", 60, 120), ("film-0003", 120, 150.5)]
-    assert [(item.id, item.start, item.end) for item in result.grid] == expected
-    # A film without an end ends with its last segment.
-    result = of.project(worked(), "100")
-    assert result.grid.items.ends[-1] == 420
-    [remark] = result.remarks
-    assert remark.film == "film"
 
 
 @given(st.integers(2, 10**8), st.integers(10**4, 10**8))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.kit.files import csv_rows, refused, tips, write
+from tests.kit.files import refused, write
 from tests.kit.floats import close
 
 
@@ -67,28 +67,6 @@ def test_the_interval_resamples_images(rates):
     # Of 12 draws with chance 1/2, the middle 95% are 3 to 9.
     assert (apart["rate"], apart["low"], apart["high"]) == (500, 250, 750)
     assert (single["low"], single["high"], single["images"]) == (None, None, 1)
-
-
-TABLE = (
-    "image_id;condition;emotion;intensity;caption",
-    'a;objectified;Angry;high;"A woman, frowning."',
-    "a;O;anger;high;a scowl, a frown",
-    "a;O;AN;high; ",
-    'b;NO;SA;low;"she said ""upset""\nand upset"',
-)
-
-
-def test_a_table_counts_like_a_folder(tmp_path, obygaze):
-    path = write(tmp_path / "captions.csv", *TABLE)
-    table = tmp_path / "rates.csv"
-    svg = tmp_path / "rates.svg"
-    obygaze("bias", "captions", path, "--minimum", 1, "-o", table, "-o", svg, code=0)
-    angry, sad = csv_rows(table)
-    assert (angry["count"], angry["captions"], angry["rate"]) == ("3", "2", "1500.0")
-    # A line break is not a space: "\nand" is a token, and "upset" occurs once.
-    assert (sad["count"], sad["captions"], sad["rate"]) == ("1", "1", "1000.0")
-    drawn = {"angry high, objectified": "1500.00", "sad low, non-objectified": "1000.00"}
-    assert tips(svg) == drawn
 
 
 OWN = {

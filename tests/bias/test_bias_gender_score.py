@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.kit.files import csv_rows, tips, write
+from tests.kit.files import write
 from tests.kit.floats import close
 
 #: Probability and similarity in the authors' example, the object's confidence, and the scores.
@@ -22,8 +22,7 @@ def measure(tmp_path, obygaze):
 
     def measure(*lines):
         table = write(tmp_path / "scores.csv", *lines)
-        outputs = ("-o", tmp_path / "objects.csv", "-o", tmp_path / "objects.svg", "--overwrite")
-        printed = json.loads(obygaze("bias", "gender-score", table, *outputs, "--json").stdout)
+        printed = json.loads(obygaze("bias", "gender-score", table, "--json").stdout)
         leanings = {}
         for row in printed["rows"]:
             numbers = (row["man"], row["woman"], row["to_man"])
@@ -47,7 +46,7 @@ def test_the_score_equals_its_formula(measure):
     assert [row["score"] for row in printed["captions"]] == close(expected.tolist())
 
 
-def test_both_variants_are_scored(measure, tmp_path):
+def test_both_variants_are_scored(measure):
     printed, leanings = measure(
         "object,confidence,probability_man,similarity_man,probability_woman,similarity_woman",
         f"scooter,{SURE},{MAN[0]},{MAN[1]},{WOMAN[0]},{WOMAN[1]}",
@@ -61,10 +60,6 @@ def test_both_variants_are_scored(measure, tmp_path):
     assert leanings["scooter", "filled"] == close((man, woman, man / (man + woman)))
     assert leanings["scooter", "assigned"] == (1, 0, 1), "one is a tie"
     assert leanings["all objects", "assigned"] == (1, 1, 0.5)
-    rows = csv_rows(tmp_path / "objects.csv")
-    assert [(row["object"], row["measure"]) for row in rows] == list(leanings)
-    assert [row["captions"] for row in rows] == ["2", "2", "1", "1", "3", "3"]
-    assert tips(tmp_path / "objects.svg")["lipstick, filled"] == "0.40"
 
 
 def test_captions_are_scored_as_they_are(measure):
@@ -97,10 +92,3 @@ def test_without_groups_the_words_of_captions_decide(measure):
     printed, leanings = measure("caption", *captions)
     assert [caption["group"] for caption in printed["captions"]] == [*captions.values()]
     assert leanings["all objects", "cooccurrence"] == (2, 1, 2 / 3)
-
-
-def test_the_published_example_has_these_shares(measure):
-    captions = ["car,a man"] * 616 + ["car,a woman"] * 217 + ["hat,a thing"]
-    _, leanings = measure("object,caption", *captions)
-    assert leanings["car", "cooccurrence"] == (616, 217, 616 / 833)
-    assert leanings["hat", "cooccurrence"] == (0, 0, None)

@@ -15,22 +15,17 @@ TABLES = [
     ("captions", "t.csv", "image_id,condition,emotion,caption\n,O,HA,x", "line 2: the image_id"),
     ("captions", "f/notes.txt", "x", "notes.txt: no group"),
     ("captions", "f/ann_HA1_O_1.txt", "\n ", "no captions"),
-    ("captions", "f/ann_HA1_O_1.txt", "smile\udcff", "is not UTF-8"),
     ("gender-score", "t.csv", f"{SCORED}\na,man,.5,0,0_1", "confidence must be a number"),
-    ("gender-score", "t.csv", f"{SCORED}\na,man,.5,1.1,1", "similarity must be a number from -1"),
     ("gender-score", "t.csv", f"{SCORED}\na,man,.5,-1,1", "similarity above -1"),
     ("gender-score", "t.csv", f"{SCORED}\na,wman,.5,0,.5", "did you mean woman?"),
     ("gender-score", "t.csv", VARIANTS, "no column 'probability_woman'"),
     ("gender-score", "t.csv", "caption\na dog", "no caption mentions a man"),
     ("ratings", "t.csv", "image_id,group,ann,ben", "has no labels"),
     ("ratings", "t.csv", "image_id,group,ann\na,x,nude", "line 2: unknown label 'nude' of ann"),
-    ("ratings", "t.csv", "image_id,group,ann\na,x,1\na,x,0", "line 3: duplicate id 'a'"),
     ("ratings", "t.csv", f"{CLASSES}\na,x,0,0,0,0,0", "line 2: all probabilities are 0"),
     ("ratings", "t.csv", f"{CLASSES},classifier\na,x,0,0,1,0,0,1", "Rename it"),
     ("ratings --rater cmn", "t.csv", "image_id,group,cnn\na,x,1", "did you mean cnn?"),
     ("eat own.json --store", "a.vec", "rose 1 2\nrose 1 3", "line 2: duplicate name 'rose'"),
-    ("eat own.json --store", "a.vec", "rose 1 x", "line 1"),
-    ("eat own.json --store", "a.txt", "rose 1 2", "a.txt"),
     ("eat own.json --texts narrow.csv --store", "a.vec", "rose 1 2\nlily 1 3", "'Y': 2, 'A': 1"),
 ]
 
@@ -46,7 +41,7 @@ def folder(tmp_path, monkeypatch):
 def test_bad_tables_and_folders_are_one_line(command, name, text, fact, obygaze):
     file = Path(name)
     file.parent.mkdir(exist_ok=True)
-    file.write_text(text, errors="surrogateescape")
+    file.write_text(text)
     refused(obygaze("bias", *command.split(), file.parts[0], "-o", "out.csv"), fact)
     assert not Path("out.csv").exists()
 

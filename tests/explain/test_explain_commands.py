@@ -12,30 +12,29 @@ from sklearn.metrics import roc_auc_score
 import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
-from tests.kit.authors import MOBYGAZE, make_authors
 from tests.kit.files import csv_rows, refused, write
 from tests.kit.floats import close
 
 FRAMES = 16
 SIZE = 8
 LEVELS = ("bare", "calm: so", "maybe", "tense")
-FILM = MOBYGAZE[0][0]
+NAMES = ("", "Look", "Body", "Look|Body")
+FILM = "tt0097576"
 TITLE = "Indiana Jones and the Last Crusade"
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """A run on clips of 30 s, with a lab's own levels on MObyGaze's labels.
+    """A run on clips of 30 s, with a lab's own levels.
 
     Frames that annotator1 calls tense stand apart in its features.
     """
     folder = tmp_path_factory.mktemp("lab")
-    source = make_authors(folder / "authors") / "mobygaze/mobygaze_dataframe.csv"
-    own = dict(zip(of.obygaze_scheme().codes, LEVELS, strict=True))
+    chance = np.random.default_rng(4)
     rows = [
-        f"{FILM},{s.annotator},{s.start},{s.end},{own[s.level]},{'|'.join(s.concepts)}"
-        for segments in of.Timelines.from_mobygaze(source).by_film[FILM].values()
-        for s in segments
+        f"{FILM},annotator{who},{start},{start + 70},{chance.choice(LEVELS)},{chance.choice(NAMES)}"
+        for who, end in ((1, 4000), (2, 1500))
+        for start in range(0, end, 70)
     ]
     write(folder / "marks.csv", "film,annotator,start,end,level,concepts", *rows)
     films = write(folder / "films.csv", "film,title", f"{FILM},{TITLE}")

@@ -20,7 +20,7 @@ import obygaze_models as om
 # Attributions of arrays, and factors of any errors, which commands give only of their own runs.
 from obygaze_models.explain.attributions import attribute
 from obygaze_models.studies.reproduce.films import error_factors
-from tests.kit.clips import logistic_on, torch_logits, with_output
+from tests.kit.clips import logistic_on, with_output
 from tests.kit.floats import close
 
 
@@ -93,7 +93,13 @@ def test_a_concepts_use_is_compared_with_that_of_shuffled_labels(clips, network)
     """The derivatives are torch's, and the directions those of scikit-learn's SVM."""
     bank = clips.bank
     marks = clips.data.concepts[:, clips.bank.columns_].astype(int)
-    forward = torch_logits(network)
+    parts = []
+    for weight, offset in zip(network.coefs_, network.intercepts_, strict=True):
+        linear = torch.nn.Linear(*weight.shape, dtype=torch.float64)
+        linear.weight.data = torch.tensor(weight.T, dtype=torch.float64)
+        linear.bias.data = torch.tensor(offset, dtype=torch.float64)
+        parts += [linear, torch.nn.ReLU()]
+    forward = torch.nn.Sequential(*parts[:-1])
     leaf = torch.tensor(clips.X, dtype=torch.float64, requires_grad=True)
     forward(leaf)[:, 0].sum().backward()
     gradients = leaf.grad.numpy()

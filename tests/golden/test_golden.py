@@ -94,23 +94,6 @@ def test_a_command_prints_the_golden_json(data, obygaze, name):
     assert_same(load(f"json/{name}.json"), json.loads(result.stdout))
 
 
-@pytest.mark.night
-@pytest.mark.parametrize("name", ["table2", "fig3"])
-def test_a_reproduction_has_the_golden_numbers(data, obygaze, name):
-    words = ("--manifest", "manifest", "--store", "xclip=xclip.zarr", "-o", "out/new", "--json")
-    protocols = ("--protocol", "released", "--protocol", "leak-free")
-    chosen = protocols if name == "fig3" else protocols[:2]
-    rows = json.loads(obygaze("reproduce", name, *words, *chosen).stdout)[name]
-    golden = []
-    for block in load(f"json/reproduce-{name}.json")[name]["blocks"]:
-        for line in block["lines"]:
-            for column, value in line["values"].items():
-                if value:
-                    where = {"block": block["title"], "row": line["name"], "column": column}
-                    golden.append(where | {"mean": value["mean"], "std": value["std"]})
-    assert_same(golden, rows)
-
-
 FAILED = 4
 """The row that failed."""
 

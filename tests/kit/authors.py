@@ -41,16 +41,6 @@ SPLITS = {
     "02_HN_S": {"Hard Neg": "Hard Neg", "Sure": "Sure"},
 }
 MOVIESET = {"ENHN_S": "02_ENHN_S", "HN_S": "02_HN_S"}
-#: Films of MObyGaze: key, title, frames per second, and seconds marked by each annotator.
-MOBYGAZE = (
-    ("tt0097576", "A Film; with a semicolon", "23.976", (4000, 1500)),  # one stopped early
-    ("tt0467406", "Second", "24.0", (3600, 3600)),
-    ("tt1045658", "Third", "23.9759", (1800, 1790)),
-)
-MOBYGAZE_HEADER = (
-    ";clip_index;movie_id;annotator;label;concepts;comment;start_frame;end_frame;imdb_key;"
-    "movie_title;framerate;subtitle;start_clip;end_clip"
-)
 #: The stores of a data set: their arrays, and the backbone that they name.
 STORES = {
     "xclip": (("native", "max"), "xclip"),
@@ -61,7 +51,7 @@ Row = dict[str, str]
 
 
 def make_authors(folder: Path, *, scale: int = 1) -> Path:
-    """Write obygaze12/ (192 clips of 12 films) and mobygaze/ (3 films); return `folder`.
+    """Write obygaze12/ (192 clips of 12 films); return `folder`.
 
     `scale` multiplies the number of clips.
     """
@@ -82,7 +72,6 @@ def make_authors(folder: Path, *, scale: int = 1) -> Path:
         "tests": {name: ids_of(splits[name], {"9"}) for name in ("02_EN_S", "02_ENHN_S")},
     }
     (home / "released_runs.json").write_text(json.dumps(golden))
-    write_mobygaze(folder / "mobygaze", chance)
     return folder
 
 
@@ -186,32 +175,6 @@ def released_runs(split: list[Row]) -> dict[str, dict[str, list[str]]]:
             "train": sorted(train), "val": ids_of(split, {str(validation)}),
         }  # fmt: skip
     return runs
-
-
-def write_mobygaze(folder: Path, chance: np.random.Generator) -> None:
-    """Write two annotators' segments of each film, end to end, cut at different times."""
-    lines = [MOBYGAZE_HEADER]
-    names = {"Clothes": "Clothing", "Type of plan": "Type of shot"}
-    spelled = [" ".join(names.get(name, name).split()) for name in (*VISUAL, *HEARD)]
-    for number, (film, title, rate, seconds) in enumerate(MOBYGAZE):
-        for annotator, length in zip(("annotator1", "annotator2"), seconds, strict=True):
-            frame = 0
-            last = int(length * float(rate))
-            while frame < last:
-                row = len(lines) - 1
-                level = int(chance.choice(4, p=[0.4, 0.3, 0.1, 0.2]))
-                label = ("Easy Negative", "Hard Negative", "Not Sure", "Sure")[level]
-                end = min(frame + int(chance.integers(200, 4000)), last)
-                chosen = chance.choice(spelled, size=int(chance.integers(1, 4)), replace=False)
-                concepts = chosen.tolist() if level else []
-                comment = ["why"] if row % 9 == 8 else []
-                words = '" ""Quoted""; words."' if row % 2 == 0 else ""
-                marked = (row, f"id_{row}", 40 + number, annotator, label, concepts, comment)
-                times = (frame, end, film, f'"{title}"', rate, words, frame // 16, end // 16)
-                lines.append(";".join(map(str, (*marked, *times))))
-                # The next begins after the end, or one frame too early.
-                frame = end if row % 10 == 8 else end + 1
-    write(folder / "mobygaze_dataframe.csv", *lines)
 
 
 def clip_row(

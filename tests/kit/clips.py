@@ -103,16 +103,3 @@ def write_battery(path: Path, **sets: Any) -> Path:
     battery = {"format": "obygaze-battery", "format_version": 1}
     path.write_text(json.dumps({**battery, "tests": [{"name": "given sets", **sets}]}))
     return path
-
-
-def torch_logits(model: om.MLPProbe) -> Any:
-    """Return a torch module with the weights of the model, in float64."""
-    import torch
-
-    parts: list[Any] = []
-    for weight, offset in zip(model.coefs_, model.intercepts_, strict=True):
-        linear = torch.nn.Linear(*weight.shape, dtype=torch.float64)
-        linear.weight.data = torch.tensor(weight.T, dtype=torch.float64)
-        linear.bias.data = torch.tensor(offset, dtype=torch.float64)
-        parts += [linear, torch.nn.ReLU()]
-    return torch.nn.Sequential(*parts[:-1])

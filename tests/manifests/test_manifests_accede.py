@@ -49,13 +49,6 @@ def test_the_official_sets_are_folds_ending_with_test(write_files):
     assert manifest.split("official").fold_of == {"A0": 0, "A1": 0, "A2": 1, "A3": 1}
 
 
-def test_values_are_kept_beside_the_classes(write_files):
-    manifest = of.Manifest.from_accede(write_files(ACCEDEaffect=AFFECT, ACCEDEranking=RANKING))
-    assert manifest.labels("valence").levels == ["negative", "neutral", "positive"]
-    assert manifest.labels("valence").extra == {"valenceValue": ["1.5", "3.4", ""]}
-    assert manifest.ids == ["A0", "A1", "A3", "A2"]
-
-
 def test_ratings_become_classes_where_nobody_gave_them(write_files):
     """Valence 1.5, 3.4, 2.6 and arousal 3.2, 2.9, 4.5 are -.75, .2, -.2 and .1, -.05, .75."""
     folder = write_files(ACCEDEranking=RANKING)
@@ -69,15 +62,6 @@ def test_ratings_become_classes_where_nobody_gave_them(write_files):
     write_files(ACCEDEranking=RANKING.replace("2.6", "5.1"))
     with pytest.raises(ManifestError, match=r"A2.mp4: valenceValue must be a number from 1 to 5"):
         of.Manifest.from_accede(folder)
-
-
-def test_the_mediaeval_file_wins_over_accedes(write_files):
-    changed = VIOLENCE.replace("A1.mp4 0", "A1.mp4 1")
-    write_files(ACCEDEviolence=VIOLENCE, MEDIAEVALviolence=changed)
-    folder = write_files(MEDIAEVALsets="id name set|0 M0.mp4 0", ACCEDEsets=SETS)
-    manifest = of.Manifest.from_accede(folder)
-    assert manifest.labels("violence").level_of["A1"] == "violent"
-    assert manifest.ids == ["A0", "A1", "A2", "A3", "M0"]
 
 
 def test_label_sets_of_two_schemes_are_refused(write_files, tmp_path, obygaze):

@@ -12,7 +12,6 @@ from obygaze_features.errors import ManifestError
 from obygaze_features.items.media import locate
 from obygaze_features.manifests import Item, Items, Manifest
 from tests.kit.files import refused, touch, write
-from tests.kit.floats import close
 
 FIRST = "tt0108160-001"
 #: Tables with a mistake, by the place that is named.
@@ -152,15 +151,3 @@ def test_the_digest_follows_the_specification(manifest):
     assert Manifest.load(manifest).digest == loaded.digest
     with pytest.raises(ManifestError, match="item 3: duplicate id 'a'; item 2 is 'A'"):
         Items.of([Item(identifier) for identifier in "bAa"])
-
-
-def test_show_counts_levels_and_concepts(manifest, obygaze):
-    show = ("manifests", "show", manifest, "--json")
-    shown = json.loads(obygaze(*show, "--by-film").stdout)
-    *_, sure = shown["levels"]
-    assert (sure["clips"], sure["share"]) == (2, close(1 / 3))
-    assert {row["concept"]: row["S"] for row in shown["concepts"]}["Body"] == 0.5
-    assert "Sleepless in Seattle (1993)" in {row["title"] for row in shown["by_film"]}
-    write(manifest / "labels/none.csv", "id,level")  # rates of zero, no division by it
-    empty = json.loads(obygaze(*show, "--labels", "none").stdout)
-    assert {row["clips"] for row in empty["levels"]} == {0}

@@ -4,18 +4,16 @@ import pytest
 
 from tests.kit.authors import COLUMNS, SIX_CLIPS, clip_row, clip_table
 from tests.kit.files import refused, touch, write
-from tests.manifests.test_manifests_accede import SETS, VIOLENCE
+from tests.manifests.test_manifests_accede import VIOLENCE
 
 BODY = clip_row(1, "Sure", "['Body']")
 SURE = clip_row(9, "Sure", "['Body']")
-UNKNOWN = clip_row(9, "Surely", "['']")
 OUTSIDE = SURE.replace("tt0108160_scene_9.avi", "../../etc/passwd")
 OPEN = f'{";".join(COLUMNS)}\n"{BODY}\n'
 
 
 #: Importer and options, its source (a file's text, a folder's files as name -> text), the fact.
 SLIPS = [
-    ("obygaze12", clip_table(*SIX_CLIPS, UNKNOWN), "line 9: unknown level 'Surely'; did"),
     ("obygaze12", clip_table(*SIX_CLIPS, OUTSIDE), "media '../../etc/passwd' is not a file name"),
     ("obygaze12", clip_table(BODY).replace(b"util", b"idx"), "line 1: duplicate column 'idx'"),
     ("obygaze12", clip_table(BODY).replace(b"srt;", b"srt\xe9;"), "is not UTF-8; save it as CSV"),
@@ -30,7 +28,6 @@ SLIPS = [
     ("prompts --template {}", "stimulus,text\na,b\n", "line 1: column 'te"),
     ("prompts --template photo", "stimulus\na\n", "the template 'photo' must"),
     ("accede", {"MEDIAEVALviolence.txt": VIOLENCE[:-1] + "2"}, "line 4: unknown level '2'"),
-    ("accede", {"ACCEDEsets.txt": SETS.replace("A2", "A1")}, "line 4: duplicate id 'A1.mp4'"),
 ]
 
 

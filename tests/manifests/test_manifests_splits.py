@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import obygaze_features as of
-from obygaze_features.errors import ManifestError, OutputExists, UsageError
-from obygaze_features.manifests import Item, Items, LabelSet, Run, RunSet, Split
+from obygaze_features.errors import ManifestError, UsageError
+from obygaze_features.manifests import Item, Items, LabelSet, Split
 
 # Brute force is compared with the clips themselves, of which the public functions only say enough.
 from obygaze_features.manifests.splits import neighbours, overlapping
-from tests.kit.files import refused, write
+from tests.kit.files import write
 
 ITEMS = Items.of([Item(f"i{row}") for row in range(200)])
 
@@ -134,23 +134,11 @@ def test_overlaps_in_time_equal_brute_force(spans, cut, gap):
     ]
 
 
-def test_split_prints_and_writes_the_folds(manifest, obygaze):
-    split = ("manifests", "split", manifest)
-    result = obygaze(*split, "--by", "clips", "--folds", 3)
-    assert "6 clips in 3 folds, which mix films ->" in result.output
-    about = {"method": "stratified by level", "labels": "paper", "folds": 3, "seed": 0}
-    assert of.Manifest.load(manifest).split("leak-free").about == about
-    assert "6 clips in 2 folds of whole films" in obygaze(*split).output
-    assert of.Manifest.load(manifest).split("leave-film-out").folds == [0, 0, 0, 0, 0, 1]
-    assert obygaze(*split, "--name", "../up").exit_code == 2
-
-
 def test_columns_are_split_and_neighbours_counted(obygaze, tmp_path):
     lines = (f"{file}.mp4,{start},{start + 2},S,{file}" for file in "fgh" for start in (0, 2, 9))
     table = write(tmp_path / "t.csv", "file,start,end,label,series", *lines)
     folder = tmp_path / "m"
-    imported = obygaze("manifests", "import", "csv", table, "-o", folder)
-    assert "columns kept unchanged: series" in imported.stdout
+    obygaze("manifests", "import", "csv", table, "-o", folder, code=0)
     split = ("manifests", "split", folder, "--by")
     obygaze(*split, "clips", "--folds", 3, code=0)
     [leak] = json.loads(obygaze("manifests", "audit", folder, "--json").stdout)
@@ -158,12 +146,12 @@ def test_columns_are_split_and_neighbours_counted(obygaze, tmp_path):
     drawn = manifest.split("leak-free")
     near = [i for i in neighbours(manifest.items, drawn, 5) if drawn.fold_of[i] == 2]
     assert leak["neighbours"] == len(near)
+    obygaze(*split, "media", "--name", "../up", code=2)
     obygaze(*split, "media", code=0)
     obygaze(*split, "series", "--folds", 2, code=0)
     manifest = of.Manifest.load(folder)
     assert manifest.split("leave-file-out").sizes == [3, 3, 3]
     assert sorted(manifest.split("by-series").sizes) == [3, 6]
-    refused(obygaze(*split, "serie"), "did you mean series")
 
 
 def test_a_split_that_loses_a_fold_is_left_out():
@@ -171,26 +159,3 @@ def test_a_split_that_loses_a_fold_is_left_out():
     manifest = of.Manifest("m", ITEMS).with_parts(split)
     assert manifest.select(ids=["i0", "i1", "i2", "i9"]).split("x").folds == [0, 1, 2]
     assert manifest.select(ids=["i0", "i2", "i3"]).split_names == []
-
-
-def test_tables_of_a_spreadsheet_and_of_earlier_versions_are_read(tmp_path):
-    of.Manifest("m", ITEMS).save(tmp_path / "m")
-    write(tmp_path / "m/splits/x.csv", '\ufeff"id","fold"\r', '"i0","0"\r', '"i1","1"\r')
-    write(tmp_path / "m/splits/x.json", '{"rule": "by hand", "table_sha256": "0"}')
-    manifest = of.Manifest.load(tmp_path / "m")
-    assert manifest.split("x") == Split("x", ["i0", "i1"], [0, 1], about={"rule": "by hand"})
-    with pytest.raises(OutputExists):
-        manifest.add(Split("x", ["i0"], [0]))
-
-
-def test_audit_counts_equal_a_count_by_hand(manifest, obygaze):
-    loaded = of.Manifest.load(manifest)
-    a, b, c, d, e, f = loaded.ids
-    loaded.add(Split("left", [a, b, c, d], [0, 0, 1, 1], ["EN", "EN", "S", "S"]))
-    loaded.add(Split("right", [c, d, e, f], [0, 1, 1, 1], ["S", "S", "EN", "S"]))
-    loaded.add(RunSet("left", [Run("0", [b, d], [a])]))
-    names = ("--train", "left", "--test", "right")
-    [row] = json.loads(obygaze("manifests", "audit", manifest, *names, "--json").stdout)
-    # d is in the test fold of left, too, but the run trained on it all the same.
-    assert (row["tested"], row["leaked"], row["least_in_a_run"]) == (3, 0, 1)
-    assert (row["neighbours"], row["leaked_by_class"]) == (0, {"EN": 0, "S": 0})

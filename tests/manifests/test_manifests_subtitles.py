@@ -149,12 +149,3 @@ def test_overlapping_clips_share_a_subtitle(tmp_path):
     path = write(tmp_path / "f.srt", "00:00:03,000 --> 00:00:04,000\nboth")
     words = with_subtitles(of.Manifest("f", Items.of(items)), path)
     assert words.items.texts == ["both", "both", ""]
-
-
-def test_a_shift_that_leaves_no_words_is_refused(films, tmp_path, obygaze):
-    source = write(tmp_path / f"{JUNO}.srt", SRT)
-    films.save(tmp_path / "m")
-    command = ("manifests", "subtitles", tmp_path / "m", source, "-o", tmp_path / "words")
-    for shift in ("nan", "-inf"):
-        assert "--shift SECONDS" in obygaze(*command, f"--shift={shift}", code=1).stderr
-    assert not (tmp_path / "words").exists()
