@@ -53,6 +53,8 @@ def test_project_writes_into_the_grid_itself(annotations, timelines, spans, obyg
 
     merged = json.loads(annotations("merge", spans, "--json"))
     assert merged["default_labels"] == of.Manifest.load(spans).default_labels == "merged"
+    annotations("merge", spans, *BOTH, "--name", "other")
+    assert of.Manifest.load(spans).default_labels == "merged"
     obygaze("manifests", "check", spans, code=0)
     again = ("merge", spans, "--labels", "merged", "--labels", "two", "--name", "more")
     assert "none merged from another" in annotations(*again, code=2)

@@ -27,6 +27,7 @@ def write_files(tmp_path):
 
 def test_three_label_sets_have_their_own_levels(write_files, tmp_path):
     folder = write_files(MEDIAEVALsets=SETS, MEDIAEVALviolence=VIOLENCE, MEDIAEVALaffect=AFFECT)
+    write_files(ACCEDEviolence=VIOLENCE.replace("A1.mp4 0", "A1.mp4 1"))  # MediaEval's wins
     of.Manifest.from_accede(folder).save(tmp_path / "m")
     read = of.Manifest.load(tmp_path / "m")
     assert read.ids == ["A0", "A1", "A2", "A3"]
