@@ -28,23 +28,6 @@ import obygaze_models as om
 from obygaze_features.errors import ExperimentError, ObygazeError
 from tests.kit.floats import close
 
-
-def test_a_manifest_without_the_concept_is_refused(marked, world, tmp_path):
-    places = {"manifest": marked.manifest, "store": marked.store, "split": "ten"}
-    look = om.Experiment(name="Look", concepts=["Look"], estimators=["logistic"], **places)
-    om.train_model(look, tmp_path / "model")
-    with pytest.raises(ExperimentError, match="toy has no concept 'Look'"):
-        om.evaluate(tmp_path / "model", marked.store, world.manifest)
-
-
-def test_a_film_prior_is_cross_validated_without_its_films(clips):
-    folds = {"groups": clips.data.groups, "cv": GroupKFold(2)}
-    with pytest.warns(UserWarning, match="groups=films"):
-        scores = cross_val_score(om.FilmPrior(), clips.X, clips.y, **folds)
-    overall = cross_val_score(DummyClassifier(strategy="prior"), clips.X, clips.y, **folds)
-    assert scores.tolist() == overall.tolist()
-
-
 FILMS = [f"film {number}" for number in range(6)]
 SIZE = 40
 MODELS = {
@@ -74,16 +57,6 @@ def predicted(run, model):
     """Return the positive class's probabilities in the order of the rows."""
     table = run.predictions[run.predictions["model"] == model].set_index("id")["probability"]
     return table.sort_index().to_numpy()
-
-
-def test_arrays_are_scored_compared_and_shown(run, tmp_path):
-    assert [*run.models] == [*MODELS]
-    within = "metric == 'auroc' and over == 'within'"
-    scores = run.scores().query(f"{within} and group == ''").set_index("model")
-    assert (scores["films"] == len(FILMS)).all()
-    assert (scores.loc[["pipeline", "network"], "low"] > 0.5).all()
-    page = om.report(run, tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "pipeline" in page
 
 
 @pytest.mark.parametrize("cv", [StratifiedGroupKFold(3), KFold(4), 5], ids=str)
@@ -151,9 +124,8 @@ def test_a_saved_run_is_the_same_and_names_what_it_lacks(arrays, run, tmp_path):
     row = next(row for row in saved.saved if row["model"] == "pipeline")
     rows = arrays[2] == row["name"].removeprefix("test ")
     model = om.load_model(row["folder"]).estimator
-    own = saved.predictions[(saved.predictions["model"] == "pipeline")]
-    own = own[own["fit"] == row["fit"]]["probability"]
-    assert own.tolist() == model.predict_proba(arrays[0][rows])[:, 1].tolist()
+    shares = model.predict_proba(arrays[0][rows])[:, 1]
+    assert shares.tolist() == predicted(saved, "pipeline")[rows].tolist()
     with pytest.raises(ExperimentError, match="on disk already"):
         saved.save(tmp_path / "again")
     kept = om.cross_validate(MODELS, om.dataset(*arrays), output=tmp_path / "kept")
@@ -187,21 +159,9 @@ def test_all_models_get_the_folds_that_are_drawn(arrays):
     for cv in (*cvs, LeaveOneGroupOut().split(X, y, films)):
         models = dict.fromkeys("ab", MODELS["pipeline"])
         run = om.cross_validate(models, om.dataset(*arrays), cv=cv)
-        first, second = (table for _, table in run.predictions.groupby("model", observed=True))
+        first, second = (predicted(run, model).tolist() for model in models)
         assert len(first) == len(X)
-        assert first["id"].tolist() == second["id"].tolist()
-        assert first["probability"].tolist() == second["probability"].tolist()
-
-
-def test_each_model_has_a_folder_of_its_own(arrays, tmp_path):
-    names = ["a b", "A-b", "..", "../up", "é" * 150]
-    models = dict.fromkeys(names, MODELS["prior"])
-    run = om.cross_validate(models, om.dataset(*arrays), output=tmp_path / "run")
-    folders = {row["folder"].parent for row in run.saved}
-    assert len({str(folder).casefold() for folder in folders}) == len(names)
-    assert {folder.parent for folder in folders} == {tmp_path / "run/models"}
-    with pytest.raises(ExperimentError, match="1 cannot be the name"):
-        om.cross_validate({1: MODELS["prior"]}, om.dataset(*arrays))
+        assert first == second
 
 
 class Broken(LogisticRegression):
@@ -222,10 +182,8 @@ def test_one_reason_for_all_fits_is_raised(arrays):
 @pytest.mark.parametrize(
     ("change", "fact"),
     [
-        ({"ids": ["same"] * 240}, "same"),
         ({"y": ["calm", "tense"]}, "240, 2"),
         ({"X": np.full((240, 6), np.nan)}, "NaN"),
-        ({"y": np.full(240, "calm")}, "calm"),
         ({"y": pd.Series(["calm", "tense"] * 120), "X": pd.DataFrame(np.eye(240))[::-1]}, "index"),
     ],
 )
@@ -256,8 +214,6 @@ def test_validation_clips_choose_the_threshold(arrays, tmp_path):
 def test_more_tests_and_seeds_keep_the_first_fits(arrays, run):
     data = om.dataset(*arrays)
     late = np.arange(len(data)) % SIZE >= SIZE // 2
-    with pytest.raises(ExperimentError, match="like the task"):
-        om.cross_validate(MODELS["pipeline"], data, tests={"calm vs tense": data.y})
     with pytest.raises(ExperimentError, match="no clips of tense are tested"):
         om.cross_validate(MODELS["pipeline"], data, tests={"calm": np.minimum(data.y, 0)})
     tests = {"late": np.where(late, data.y, -1), "all": data.y}

@@ -10,7 +10,6 @@ from datetime import date
 import numpy as np
 import pandas as pd
 import pytest
-from msgspec import structs
 from scipy.stats import binom
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
@@ -21,7 +20,6 @@ import obygaze_models as om
 from tests.conftest import run_obygaze
 from tests.kit.files import refused
 from tests.kit.floats import close
-from tests.kit.run import write_experiment
 
 FILMS = 20
 NEW_FILMS = 60
@@ -102,68 +100,30 @@ def test_drawn_folds_have_whole_films(count, folds, tmp_path):
     assert clips["fold"].nunique() == folds
 
 
-SOURCES, SIZE = 60, 4
-
-
-def draw_sources(mixed):
-    """Return short films: the first `mixed` have two clips of each class, the others one class."""
+def test_every_clip_of_films_of_a_single_class_is_predicted(tmp_path):
+    """Only the first six of 60 films have two clips of each class."""
     chance = np.random.default_rng(3)
-    y = np.repeat([0, 1, 1], SOURCES * SIZE // 3)
-    y[: mixed * SIZE] = np.tile([0, 0, 1, 1], mixed)
-    X = chance.normal(size=(len(y), WIDTH)).astype(np.float32)
+    y = np.repeat([0, 1, 1], 80)
+    y[:24] = np.tile([0, 0, 1, 1], 6)
+    X = chance.normal(size=(240, WIDTH)).astype(np.float32)
     X[:, 0] += 2 * y
-    return X, y, np.array([f"film{number:02}" for number in np.arange(len(y)) // SIZE])
-
-
-@pytest.fixture(scope="module")
-def sources(tmp_path_factory):
-    """Runs of short sources by the number that is mixed, and what the command printed."""
-    runs = {}
-    for mixed in (0, 1, 6):
-        folder = tmp_path_factory.mktemp("sources")
-        write_world(folder, *draw_sources(mixed))
-        words = ("models", "run", folder / "e.toml", "-o", folder / "run")
-        printed = run_obygaze(*words, code=0).stdout
-        runs[mixed] = om.load_run(folder / "run"), " ".join(printed.split())
-    return runs
-
-
-def test_every_clip_of_films_of_a_single_class_is_predicted(sources):
-    run, printed = sources[0]
+    write_world(tmp_path, X, y, np.array([f"film{row // 4:02}" for row in range(240)]))
+    words = ("models", "run", tmp_path / "e.toml", "-o", tmp_path / "run")
+    printed = " ".join(run_obygaze(*words, code=0).stdout.split())
+    run = om.load_run(tmp_path / "run")
     own = run.predictions[run.predictions["model"] == "knn"]
     assert sorted(own["id"]) == sorted(run.clips["id"])
     assert not run.header.skipped
     [scores] = [scores for scores in run.model_scores if scores.model == "knn"]
+    assert (scores.lead, scores.within["auroc"].groups) == ("across", 6)
     fit_of = [own.loc[own["fit"] == fit] for fit in own["fit"].unique()]
     pairs = [len(part) ** 2 * part["label"].mean() * (1 - part["label"].mean()) for part in fit_of]
     areas = [roc_auc_score(part["label"], part["probability"]) for part in fit_of]
     area = scores.estimate("auroc")
     assert area.value == close(np.average(areas, weights=pairs))
-    assert (area.clips, area.groups, area.effective) == (SOURCES * SIZE, SOURCES, close(20))
+    assert (area.clips, area.groups) == (240, 60)
     assert f"(AUROC {area.value:.2f}; 95% interval {area.interval[0]:.2f}" in printed
-    assert "240 clips of 60 films, which weigh like 20" in printed
-    assert "Within films: no film has two clips of each class." in printed
-    for run, _ in sources.values():  # a mixed film changes neither what leads nor its clips
-        assert {scores.lead for scores in run.model_scores} == {"across"}
-        assert run.model_scores[0].across["auroc"].clips == SOURCES * SIZE
-    assert run.model_scores[0].within["auroc"].groups == 6
-
-
-def test_each_film_alone_leads_within_and_has_no_auroc_across(sources, tmp_path):
-    experiment = om.load_experiment(sources[6][0].folder.parent / "e.toml")
-    alone = {"name": "leave-film-out", "min_clips": 1}
-    keys = structs.asdict(structs.replace(experiment, protocol=alone))
-    words = ("models", "run", write_experiment(tmp_path / "e.toml", **keys))
-    printed = run_obygaze(*words, "-o", tmp_path / "run", code=0).stdout
-    assert "manifests split MANIFEST --by film" in " ".join(printed.split())
-    run = om.load_run(tmp_path / "run")
-    assert {scores.lead for scores in run.model_scores} == {"within"}
-    table = run.scores().query("group == '' and model == 'logistic'").set_index(["over", "metric"])
-    assert table.loc[("within", "auroc"), ["clips", "films"]].tolist() == [24, 6]
-    assert table.loc["across", "mean"].isna().to_dict()["auroc"]
-    assert not table.loc["across", "mean"].isna().to_dict()["balanced_accuracy"]
-    rows = om.compare(run).table.query("metric == 'auroc'").set_index("over")
-    assert rows.loc["across", ["difference", "p_value"]].isna().all()
+    assert f"240 clips of 60 films, which weigh like {area.effective:.0f}" in printed
 
 
 @pytest.mark.parametrize(("width", "offset"), [(2, 0), (WIDTH, 0), (WIDTH, 20)])

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -246,34 +245,3 @@ def test_leaks_are_counted_run_by_run(golden, task, tmp_path):
         assert counts[int(number)] == len(used)
         leaked |= used
     assert {*run.clips.loc[run.clips["leaked"], "id"]} == leaked
-
-
-def test_concepts_are_detected_and_reported(coded, task, tmp_path):
-    manifest = Manifest.load(coded.manifest)
-    labels, fold_of = manifest.labels("paper"), manifest.split("02_EN_HN_S").fold_of
-    concepts = []
-    for clip, names in labels.concepts_of.items():
-        lacking = {"Body"} if fold_of.get(clip, 0) > 2 else {"Body", "Posture"}
-        concepts.append(tuple({*names} - lacking))
-    partial = manifest.with_parts(replace(labels, name="few", concepts=concepts))
-    partial.save(tmp_path / "m")
-    changed = structs.replace(
-        task(),
-        manifest=tmp_path / "m",
-        positives=(),
-        train_negatives=(),
-        labels="few",
-        concepts=("Look", "Posture", "Body"),
-        split="02_EN_HN_S",
-        protocol="leak-free",
-    )
-    run = om.run_experiment(changed, tmp_path / "run")
-    assert {scores.test: [*scores.by_fit] for scores in run.model_scores} == {
-        "Look vs EN": list(range(9)),
-        "Posture vs EN": list(range(3, 9)),
-    }
-    why = Counter((skip.task, skip.why) for skip in run.header.skipped)
-    assert why == {
-        ("Posture vs EN", "the validation set has no clips of Posture"): 3,
-        ("Body vs EN", "the training set has no clips of Body"): 9,
-    }

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,11 +13,10 @@ from sklearn.model_selection import GridSearchCV, GroupKFold
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
-from obygaze_models.data.splitters import PROTOCOLS, DrawnSplitter, Parts
 from tests.conftest import run_obygaze
 from tests.kit.files import refused
 from tests.kit.files import write as write_lines
-from tests.kit.run import FILMS, write_experiment
+from tests.kit.run import write_experiment
 
 HEAD = """
 import numpy as np
@@ -114,18 +113,6 @@ def test_facts_warnings_and_versions_are_recorded(install, tmp_path, write, worl
     install()
     result = run_obygaze("models", "predict", model, world.store, code=1)
     assert "'mylab.flip:Flip' is not a class that obygaze can load" in result.output
-
-
-def test_a_saved_model_that_fails_is_one_line(install, tmp_path, write, world):
-    moody = (
-        "predict_proba = lambda self, X: {}['gone'] if len(X) == 2 else Base.predict_proba(self, X)"
-    )
-    install({"flip.py": f"{HEAD}\nclass Flip(Base):\n    {moody}\n"}, POINT)
-    model = tmp_path / "model"
-    run_obygaze("models", "train", write("flip"), "-o", model, code=0)
-    run_obygaze("models", "predict", model, world.store, code=0)
-    two = ("--ids", ",".join(world.ids[:2]))
-    refused(run_obygaze("models", "predict", model, world.store, *two), "'gone'", "mylab/flip.py:")
 
 
 @pytest.fixture
@@ -233,17 +220,6 @@ def test_a_new_version_of_a_plugin_is_fitted_again(interrupt):
     assert "Starting again" in interrupt(version="0.2.0")
 
 
-def test_a_model_without_an_entry_point_is_not_saved(install, tmp_path, write):
-    install({"flip.py": FLIP, "bare.py": FLIP}, POINT)
-    toml, run = write("mylab.bare:Flip"), tmp_path / "run"
-    result = run_obygaze("models", "run", toml, "-o", run, code=0)
-    assert "a mylab.bare:Flip cannot be loaded safely (see docs/how-to/extend.md)" in (
-        " ".join(result.stderr.split())
-    )
-    assert not (run / "models").exists()
-    refused(run_obygaze("models", "train", toml, "-o", tmp_path / "m"), "model cannot be saved")
-
-
 def test_predictions_are_scored_like_those_of_a_model(make_run, predicted):
     run = make_run("outside", predictions=(predicted,))
     assert [*run.models] == ["logistic", "theirs"]
@@ -273,32 +249,3 @@ def test_user_errors_in_predictions_are_one_line(experiment, tmp_path, text, fac
     with pytest.raises(ExperimentError, match=fact):
         om.run_experiment(chosen, tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-@dataclass(eq=False, kw_only=True)
-class Dealt(DrawnSplitter):
-    """Deal the clips into four parts, several times."""
-
-    short = "dealt"
-    divides = "clips"
-    repeats: int = 1
-
-    def parts(self, clips):
-        for number in range(4 * self.repeats):
-            part = np.random.default_rng(number // 4).integers(4, size=len(clips.y))
-            stop, test = part == (number + 1) % 4, part == number % 4
-            yield Parts(f"part {number}", ~(stop | test), stop, test)
-
-
-def test_a_protocol_may_have_options_and_no_fold_column(experiment, tmp_path, monkeypatch):
-    monkeypatch.setitem(PROTOCOLS, "dealt", Dealt)
-    asked = {"name": "dealt", "repeats": 2}
-    changes = {"split": None, "protocol": asked, "balance": "none"}
-    chosen = structs.replace(experiment, **changes, estimators=("logistic",))
-    run = om.run_experiment(chosen, tmp_path / "run")
-    assert (run.header.protocol, run.header.split) == ("dealt", "")
-    assert run.clips["fold"].isna().all()
-    assert [*run.model_scores[0].by_fit] == list(range(8))
-    quick = {"name": "mlp", "max_iter": 2}
-    counts = om.train_model(structs.replace(chosen, estimators=(quick,))).counts
-    assert counts["trained"] == (FILMS - 1) * counts["validated"]  # a film stops it

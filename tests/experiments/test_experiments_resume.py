@@ -106,13 +106,14 @@ def times_of(paths):
     return [path.stat().st_mtime_ns for path in paths]
 
 
-def test_tasks_of_similar_names_keep_their_own_fits(data, tmp_path):
-    names = ("Look (male)", "Look male", "LOOK, male")
+def test_tasks_and_models_of_similar_names_keep_their_own_fits(data, tmp_path):
     [task] = data.labels
-    tasks = [structs.replace(task, key=name) for name in names]
+    tasks = [structs.replace(task, key=name) for name in ("Look (male)", "LOOK, male")]
     data = replace(data, labels={}).with_tasks(tasks)
-    saved = om.cross_validate(MAJORITY, data, cv=2, output=tmp_path / "run").saved
-    assert len({str(model["folder"]).casefold() for model in saved}) == len(saved) == 6
+    models = dict.fromkeys(["a b", "A-b", "..", "../up", "é" * 150], DummyClassifier())
+    saved = om.cross_validate(models, data, cv=2, output=tmp_path / "run").saved
+    assert len({str(model["folder"]).casefold() for model in saved}) == len(saved) == 20
+    assert {model["folder"].parents[1] for model in saved} == {tmp_path / "run/models"}
     assert all(om.load_model(model["folder"]).about.task.key == model["task"] for model in saved)
 
 
@@ -138,13 +139,12 @@ def test_two_processes_cannot_write_one_run(data, tmp_path):
 def test_a_changed_run_starts_over(data, run, tmp_path, change):
     run(tmp_path / "run", 0)
     before = times_of(sorted(tmp_path.glob("run.partial/models/*/*/*")))
-    positives = {task: np.abs(codes) for task, codes in data.labels.items()}
     changes = {
         "models": {"majority": DummyClassifier(strategy="most_frequent")},
         "cv": om.LeaveFilmOut(min_clips=9),
         "seeds": (3,),
         "data": om.dataset(data.X + 1, data.levels, data.groups),
-        "labels": replace(data, labels=positives),
+        "labels": replace(data, labels={task: np.abs(y) for task, y in data.labels.items()}),
     }
     name = "data" if change == "labels" else change
     run(tmp_path / "run", **{name: changes[change]} if change else {})
@@ -193,15 +193,10 @@ def test_an_earlier_run_is_replaced_only_when_asked(data, tmp_path):
     other = om.cross_validate({"other": DummyClassifier()}, data)
     with pytest.raises(OutputExists, match="--overwrite"):
         om.cross_validate(MAJORITY, data, output=run.folder)
-    with pytest.raises(OutputExists):
-        other.save(run.folder)
     other.save(run.folder, overwrite=True)
     assert [path.name for path in (run.folder / "models").iterdir()] == ["other"]
     om.cross_validate(MAJORITY, data, output=run.folder, overwrite=True)
     assert [path.name for path in (run.folder / "models").iterdir()] == ["majority"]
-    (tmp_path / "films").mkdir()
-    with pytest.raises(OutputExists, match="is not what this command makes"):
-        other.save(tmp_path / "films", overwrite=True)
 
 
 def edit(change):
@@ -216,12 +211,10 @@ def edit(change):
 
 DAMAGE = [
     ("run.json", None, "is not a run"),
-    ("predictions.csv", None, "obygaze models run"),
     ("predictions.csv", lambda t: t.replace(",0.", ",0.0", 1), "was changed after"),
     ("run.json", edit(lambda r: r.update(format_version=10)), "reads only up to 9"),
     ("run.json", edit(lambda r: r.update(format_version=8)), "a run of an earlier version"),
     ("run.json", edit(lambda r: r["learned"].append("x")), "a learned task is unknown"),
-    ("run.json", edit(lambda r: r.pop("name")), "`name`"),
 ]
 
 
@@ -241,10 +234,8 @@ def test_a_damaged_run_is_one_line(make_run, tmp_path, name, change, fact):
 #: What is changed in the first row of a sealed table.
 FORGED = [
     ("fits", ",models/", ",../"),
-    ("fits", "{", "["),
     ("predictions", ",0.", ",7."),
     ("predictions", "HN vs S", "gone"),
-    ("predictions", "tt", "zz"),
     ("clips", "False", "maybe"),
     ("reasons", "tree,", "tree"),
 ]

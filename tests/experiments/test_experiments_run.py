@@ -10,7 +10,6 @@ from sklearn.metrics import f1_score
 
 import obygaze_models as om
 from obygaze_features.manifests import Manifest
-from obygaze_models.data.splitters import Clips
 from tests.kit.floats import close
 from tests.kit.run import FILMS, write_store
 
@@ -169,14 +168,6 @@ def test_weights_balance_as_in_scikit_learn(make_run):
     changed = weighted.predictions["probability"] != plain.predictions["probability"]
     assert {*weighted.predictions["model"][changed]} == {"mlp", "logistic", "tree"}
     assert [own.subject for own in weighted.warnings if own.code == "balance"] == ["knn"]
-
-
-def test_a_fold_outside_the_gap_validates():
-    """Here all clips in the next fold are too close."""
-    y, folds = np.tile([0, 1], 8), np.repeat(range(4), 4)
-    clips = Clips(y=y, folds=folds, last=3, near=lambda rows: folds == (folds[rows[0]] + 1) % 4)
-    for fold in om.EveryFold().folds(clips, {"t": y}):
-        assert {*folds[fold.validation]} == {(folds[fold.test_rows[0]] + 2) % 4}
 
 
 def test_reasons_add_up_to_the_predictions(marked, make_run, tmp_path):

@@ -23,11 +23,10 @@ from obygaze_features.manifests import Item, Items
 # A run is interrupted here, just before it is complete.
 from obygaze_models.experiments import cross_validate as running
 from tests.conftest import run_obygaze
-from tests.experiments.test_experiments_fusion import ALONE, experiment, write_senses
 from tests.golden.workspace import copy_data, draw_photos
 from tests.kit.films import write_sound
 from tests.kit.models import write_checkpoint
-from tests.kit.run import to_toml
+from tests.kit.run import make_world, to_toml, write_experiment
 from tests.kit.store import files_of, write_hdf5
 
 Files = dict[str, bytes]
@@ -311,9 +310,8 @@ MODEL = (
     "models evaluate {x} {data}/xclip.zarr {data}/manifest --labels raw",
     "models explain {x} tt0000001-003 --store {data}/xclip.zarr",
 )
-SENSES = " ".join(f"{{data}}/senses/{name}.zarr" for name in ALONE)
-NAMED_SENSES = " ".join(f"--store {{data}}/senses/{name}.zarr" for name in ALONE)
-"""Three stores, which fused models read."""
+TWICE = "{data}/twice/toy.zarr"
+"""A store that a fused model reads twice."""
 RESUME = ("models run {data}/golden.toml -o {x.parent}/{x.stem}",)
 GOLDEN = ("mlp", "pcbm-tree", "svm", "concept-vector")
 KINDS: dict[str, Kind] = {
@@ -336,8 +334,8 @@ KINDS: dict[str, Kind] = {
     **{f"model {m}": Kind(f"models/{m}", MODEL, 100, ("model",), seal_model) for m in GOLDEN},
     "fused": Kind(
         "fused",
-        (f"models predict {{x}} {SENSES} -o {{out}}/x.csv",
-         f"models explain {{x}} film0-000 {NAMED_SENSES}"),
+        (f"models predict {{x}} {TWICE} {TWICE} -o {{out}}/x.csv",
+         f"models explain {{x}} tt0-000 --store {TWICE} --store {TWICE}"),
         100, ("model",), seal_model,
     ),
     "run": Kind(
@@ -456,11 +454,11 @@ def write_subtitles(data: Path) -> None:
 
 
 def save_fusions(data: Path) -> None:
-    """Save a model of three stores."""
-    (data / "senses").mkdir()
-    write_senses(data / "senses")
-    run_obygaze("models", "run", experiment(data / "senses"), "-o", data / "senses/run", code=0)
-    shutil.copytree(data / "senses/run/models/logistic/EN-vs-S-0", data / "fused")
+    """Save a model of two stores."""
+    world = make_world(data / "twice")
+    keys = {"store": [world.store, world.store], "estimators": ["logistic"]}
+    toml = write_experiment(data / "twice/e.toml", world, **keys)
+    run_obygaze("models", "train", toml, "-o", data / "fused", code=0)
 
 
 def read_files(path: Path) -> Files:
