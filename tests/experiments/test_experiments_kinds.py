@@ -113,10 +113,8 @@ def test_a_saved_model_of_numbers_predicts_and_is_evaluated(rated, tmp_path):
     assert scored["r2"].iloc[0] == close(r2_score(values[use], table["value"][use]))
 
 
-def test_missing_or_non_numeric_columns_are_named(rated, tmp_path):
+def test_non_numeric_columns_are_named(rated, tmp_path):
     folder, *_ = rated
-    with pytest.raises(Exception, match=r"unknown column 'valance'; .*did you mean valence"):
-        om.run_experiment(numbers(folder, column="valance"), tmp_path / "a")
     manifest = Manifest.load(folder / "manifest")
     for cell in ("high", "1e200"):  # whose square overflows
         cells = [cell, *manifest.items.extra["valence"][1:]]

@@ -45,12 +45,8 @@ STOP = f"{HEAD}class Stop(Base):\n    def fit(self, X, y): raise KeyboardInterru
 BROKEN = {
     "fit = lambda self, X, y: {}['nokey']": r"KeyError: 'nokey' \(mylab/broken.py:\d+\)",
     "def fit(self, X, y):\n        assert 0, 'two\\nlines'": r"AssertionError: two lines \(mylab/",
-    "def fit(self, X, y): return self": "fit must set classes_",
     "def predict_proba(self, X):\n        raise RuntimeError('no')": r"RuntimeError: no \(mylab/",
     "predict_proba = lambda self, X: np.ones(len(X))": r"shape \((\d+),\), not \(\1, 2\)",
-    "predict_proba = lambda self, X: np.full((len(X), 2), np.nan)": (
-        "must return probabilities.*nan"
-    ),
     "predict_proba = lambda self, X: np.ones((len(X), 2))": "sum to 1 for each clip .got 1 to 1",
     "facts_ = {'rule': object()}": "facts_ must contain only JSON values .got object",
 }
@@ -73,16 +69,12 @@ def test_a_broken_model_does_not_stop_the_others(install, tmp_path, write):
     toml = write("majority", *points)
     result = run_obygaze("models", "run", toml, "-o", tmp_path / "run", code=3)
     assert re.search(r"majority +across +0\.\d", result.stdout)
-    assert re.search(r"SKIPPED: .*c0 \(.*KeyError: 'nokey' \(mylab/broken.py:\d+\)", result.stderr)
     skipped = json.loads((tmp_path / "run/run.json").read_text())["skipped"]
     for number, reason in enumerate(BROKEN.values()):
         [explanation] = {skip["why"] for skip in skipped if skip["what"].startswith(f"c{number} (")}
         assert re.search(reason, explanation)
         assert "\n" not in explanation
         assert f"SKIPPED: HN vs S, c{number} (" in result.stderr
-    train = ("models", "train", toml, "--estimator", "c0", "-o", tmp_path / "m")
-    result = run_obygaze(*train, code=1)
-    assert re.fullmatch(r"Error: c\d cannot be trained: .*mylab/.*\n", result.output)
 
 
 def test_errors_of_our_own_models_are_raised(tmp_path, write, monkeypatch):
@@ -113,18 +105,6 @@ def test_facts_warnings_and_versions_are_recorded(install, tmp_path, write, worl
     install()
     result = run_obygaze("models", "predict", model, world.store, code=1)
     assert "'mylab.flip:Flip' is not a class that obygaze can load" in result.output
-
-
-@pytest.fixture
-def interrupt(install, tmp_path, write, capsys):
-    def interrupt(*, overwrite=False, **package):
-        install({"flip.py": FLIP, "stop.py": STOP}, POINT, **package)
-        toml = write("flip", "mylab.stop:Stop")
-        with pytest.raises(KeyboardInterrupt):
-            om.run_experiment(toml, tmp_path / "run", overwrite=overwrite)
-        return capsys.readouterr().err
-
-    return interrupt
 
 
 def films_of(X):
@@ -197,9 +177,6 @@ def test_a_broken_plugin_hides_no_others(install, write, tmp_path):
         assert re.search(fact, listed[name]["estimator"]), name
         assert listed[name]["package"] == "mylab 0.1.0"
     assert listed["odd"]["options"]["by"] == "<built-in function len>"
-    taking = {name for name, about in listed.items() if "threshold" in about["options"]}
-    assert {"mlp", "logistic"} <= taking
-    assert not taking & {"pcbm-tree", "majority", "film-prior"}
     assert (listed["flip"]["package"], listed["svm"]["package"]) == ("mylab 0.1.0", "obygaze")
     toml = write("majority", "bad")
     refused(run_obygaze("models", "run", toml, "-o", tmp_path / "run"), "OSError: no go")
@@ -213,11 +190,12 @@ def predicted(make_run, tmp_path_factory):
     return path
 
 
-def test_a_new_version_of_a_plugin_is_fitted_again(interrupt):
-    interrupt()
-    assert "Resuming" in interrupt()
-    assert "Starting again" in interrupt(overwrite=True)
-    assert "Starting again" in interrupt(version="0.2.0")
+def test_a_new_version_of_a_plugin_is_fitted_again(install, tmp_path, write, capsys):
+    for version, said in (("0.1.0", ""), ("0.1.0", "Resuming"), ("0.2.0", "Starting again")):
+        install({"flip.py": FLIP, "stop.py": STOP}, POINT, version=version)
+        with pytest.raises(KeyboardInterrupt):
+            om.run_experiment(write("flip", "mylab.stop:Stop"), tmp_path / "run")
+        assert said in capsys.readouterr().err
 
 
 def test_predictions_are_scored_like_those_of_a_model(make_run, predicted):
@@ -237,7 +215,6 @@ TABLES = [
     ("id,probability\na,1.5", "theirs in fit 0"),
     ("id,fit,probability\na,0,.5\na,0,.5", "an id is listed twice"),
     ("id,fit,probability\na,0,.5", "a row for each test clip"),
-    ("id,fit,probability,model\na,0,.5,majority", "already named 'majority'"),
     ("id,fit,probability\na,zero,.5", "cannot be read"),
 ]
 

@@ -63,9 +63,7 @@ class World:
         return [clip for clip, level, fold in rows if level in levels and fold in folds]  # type: ignore[operator]
 
 
-def make_world(
-    folder: Path, *, recipe: Recipe = RECIPE, synthetic: str = "", marked: bool = False
-) -> World:
+def make_world(folder: Path, *, marked: bool = False) -> World:
     """Write 200 clips of four levels in ten folds; S is distinct from the rest, with some overlap.
 
     If `marked`, clips other than EN have up to three concepts, which their features show, and there
@@ -86,12 +84,12 @@ def make_world(
         for row in shows.tolist()
     ]
     scheme = CONCEPTS if marked else ()
-    manifest = labelled(ids, levels, concepts, folds=folds, scheme=scheme, synthetic=synthetic)
+    manifest = labelled(ids, levels, concepts, folds=folds, scheme=scheme)
     if marked:
         manifest.add(Split("three", ids, [fold % 3 for fold in folds]))
     manifest.save(folder / "manifest")
     world = World(folder, ids, levels, folds, features)
-    write_store(world.store, manifest, world.rows, recipe)
+    write_store(world.store, manifest, world.rows)
     return world
 
 
@@ -103,7 +101,6 @@ def labelled(
     folds: Any = (),
     scheme: Sequence[str | Concept] = (),
     seconds: float = 0,
-    synthetic: str = "",
 ) -> Manifest:
     """Return clips such as tt0-007, in film tt0, with labels and, given `folds`, a split named ten.
 
@@ -117,7 +114,7 @@ def labelled(
         start = seconds * int(scene)
         return Item(clip, film=film, media=f"{film}.mp4", start=start, end=start + seconds)
 
-    items = Items.of(list(map(item, ids)), {"synthetic": [synthetic] * len(ids)})
+    items = Items.of(list(map(item, ids)))
     scheme_levels = tuple(starmap(Level, LEVELS.items()))
     listed = tuple(c if isinstance(c, Concept) else Concept(c) for c in scheme)
     manifest = Manifest(
