@@ -4,16 +4,13 @@ import os
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.metadata import packages_distributions
-from pathlib import Path
 
 import pytest
 from msgspec import structs
 
 import obygaze_models as om
 from obygaze_models.estimators import registry
-from tests.conftest import run_obygaze
-from tests.kit.authors import Dataset, make_authors, make_dataset
-from tests.kit.run import World, make_world, write_experiment
+from tests.kit.run import World, make_world
 
 MakeRun = Callable[..., om.Run]
 
@@ -48,18 +45,3 @@ def make_run(experiment: om.Experiment, tmp_path_factory: pytest.TempPathFactory
         return runs[key]
 
     return make
-
-
-@pytest.fixture(scope="session")
-def model(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models")
-    toml = write_experiment(folder / "sure.toml", world, estimators=["logistic"])
-    run_obygaze("models", "train", toml, "-o", folder / "sure", code=0)
-    return folder / "sure"
-
-
-@pytest.fixture(scope="session")
-def coded(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """The authors' files in miniature, with features that identify each clip."""
-    folder = tmp_path_factory.mktemp("coded")
-    return make_dataset(folder, make_authors(folder, scale=4), widths=(16, 8, 8), signal=0.0)

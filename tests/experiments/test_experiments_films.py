@@ -85,7 +85,6 @@ def test_folds_that_mix_films_are_named_and_say_so_first(tmp_path):
     page = (tmp_path / "page.html").read_text()
     assert LIMIT in page[: page.index("<h1>")]
     assert "Too few new films to say" in page[page.index("<h1>") : page.index("</h1>")]
-    assert "films that it was not trained on" not in page
 
 
 @pytest.mark.parametrize(("count", "folds"), [(2, 0), (20, 20), (21, 10)])

@@ -27,22 +27,13 @@ SCORERS = {
 }
 
 
-def some_clips(films=8, size=30, fits=1, share=0.4, seed=0):
-    """Return clips of several films, each tested by the same number of fits."""
+def some_clips(films=8, size=30, share=0.4, seed=0):
+    """Return clips of several films, each rated once."""
     chance = np.random.default_rng(seed)
-    names = np.repeat([f"film {n}" for n in range(films)], size)
+    names = [f"film {row // size}" for row in range(films * size)]
     labels = (chance.random(films * size) < share).astype(np.int64)
-    ids = [f"{film}-{n}" for n, film in enumerate(names)]
-    probabilities = [
-        np.clip(0.2 * labels + 0.8 * chance.random(len(ids)), 0, 1) for _ in range(fits)
-    ]
-    rows = np.tile(np.arange(len(ids)), fits)
-    return ScoredClips(
-        [ids[row] for row in rows],
-        labels[rows],
-        np.concatenate(probabilities),
-        names[rows].tolist(),
-    )
+    ids = [f"{film}-{row}" for row, film in enumerate(names)]
+    return ScoredClips(ids, labels, 0.2 * labels + 0.8 * chance.random(len(ids)), names)
 
 
 def by_film(clips, scorer, rows=slice(None)):
@@ -141,15 +132,6 @@ def test_films_without_two_clips_of_each_class_have_no_score_of_their_own(positi
     films = 7 + (positives == 2)
     assert (estimates.within["auroc"].groups, estimates.across["auroc"].groups) == (films, 8)
     assert (estimates.within["auroc"].clips, estimates.across["auroc"].clips) == (30 * films, 240)
-
-
-@pytest.mark.parametrize("films", [[""] * 240, ["only"] * 240])
-def test_a_single_film_is_scored_without_an_interval(films):
-    clips = replace(some_clips(), groups=films)
-    within, across = estimate_scores(score_groups(clips))
-    estimate = (within if films[0] else across)["auroc"]
-    assert estimate.value == close(roc_auc_score(clips.labels, clips.probabilities))
-    assert estimate.interval is None
 
 
 @pytest.mark.parametrize("films", [4, 5])
