@@ -46,7 +46,7 @@ def test_words_below_the_minimum_in_all_captions_are_left_out(rates):
 def test_in_neutral_captions_the_words_of_each_emotion_are_counted(rates):
     captions = {
         "1_AN1_NO_1.txt": ["scowl frown", "a dog"],
-        "1_NE_O_1.txt": ["smile", "a scowl"],
+        "1_NE_O_1.txt": ["smile", " ", "a scowl"],
         "2_NE_O_1.txt": ["smile, smile"],
     }
     printed = rates(captions)
