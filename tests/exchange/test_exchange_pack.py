@@ -17,7 +17,7 @@ import zarr
 
 import obygaze_features as of
 from obygaze_features.errors import StoreError
-from tests.kit.store import a_store, files_of
+from tests.kit.store import files_of
 
 SHARD = "native/c/0/0"
 
@@ -77,7 +77,6 @@ def test_only_files_of_the_store_are_unpacked(archive, final_store, tmp_path):
 
 
 HOSTILE = {
-    "twice": "does not match its checksum",
     "compressed": "zarr.json does not match its checksum .*, or is compressed",
     "cut": "is not a zip file, or is cut short",
     "other shard": f"{SHARD} does not match its checksum",
@@ -85,13 +84,10 @@ HOSTILE = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize("case", HOSTILE)
 def test_hostile_archives_are_refused_and_leave_nothing(case, archive, final_store, tmp_path):
     files = files_of(final_store)
-    if case == "twice":
-        add(archive, SHARD)
-    elif case == "compressed":
+    if case == "compressed":
         write_zip(archive, files, zipfile.ZIP_DEFLATED)
     elif case == "cut":
         os.truncate(archive, archive.stat().st_size - 9)
@@ -168,9 +164,4 @@ def test_a_link_instead_of_the_log_is_not_followed(store, tmp_path):
     of.repair(store, reopen=True)  # which begins a log of its own
     assert not (store / "log.jsonl").is_symlink()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["secret", "toy.zarr"]
-    unfinished = a_store(tmp_path / "open.zarr")
-    (unfinished / "log.jsonl").unlink()
-    (unfinished / "log.jsonl").symlink_to(tmp_path / "secret")
-    with pytest.raises(StoreError, match=r"log\.jsonl is a link"):
-        of.finalise(unfinished)
     assert (tmp_path / "secret").read_text() == "key"

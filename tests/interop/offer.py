@@ -14,10 +14,8 @@ from pathlib import Path
 import numpy as np
 
 import obygaze_features as of
-import obygaze_models as om
 from obygaze_features.common.elan import read_eaf
 from obygaze_features.errors import ObygazeError
-from obygaze_models.studies.mediaeval.runs import format_run, trec_average_precision
 
 STORES = {"pictures": "stores/efficientnet-lite0.zarr", "words": "mobygaze/words.zarr"}
 
@@ -62,20 +60,6 @@ def offer_table(demo: Path, folder: Path) -> None:
         (folder / "expected" / "predictions.json").write_text(json.dumps(list(csv.reader(file))))
 
 
-def offer_ranking(demo: Path, folder: Path) -> None:
-    """Write the predictions of a run as a trec_eval run file, with the truth and our score."""
-    table = om.load_run(demo / "runs/level").predictions
-    ids = table["id"].tolist()
-    scores = table["probability"].to_numpy()
-    positives = set(table.loc[table["label"] == 1, "id"])
-    (folder / "level.run").write_text(format_run("level", ids, scores, "demo"))
-    truth = (f"level 0 {name} {int(name in positives)}\n" for name in ids)
-    (folder / "level.qrels").write_text("".join(truth))
-    score = trec_average_precision(ids, scores, positives)
-    expected = {"scores": dict(zip(ids, scores.tolist(), strict=True)), "ap": score}
-    (folder / "expected" / "ranking.json").write_text(json.dumps(expected))
-
-
 def main(demo: Path, folder: Path) -> None:
     """Write the files of every type, each with its expected values."""
     (folder / "stores").mkdir(parents=True)
@@ -89,7 +73,6 @@ def main(demo: Path, folder: Path) -> None:
     (folder / "expected" / "digests.json").write_text(json.dumps(digests))
     offer_annotations(folder)
     offer_table(demo, folder)
-    offer_ranking(demo, folder)
 
 
 if __name__ == "__main__":

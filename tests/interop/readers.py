@@ -131,18 +131,6 @@ def read_pympi(folder: Path, _: str) -> Iterator[Pair]:
             yield f"{name}: {tier}", sorted(found) == sorted(notes)
 
 
-def read_ranking(folder: Path, _: str) -> Iterator[Pair]:
-    """Read and score a trec_eval run file; average precision must agree to a millionth."""
-    import ir_measures
-
-    expected = json.loads((folder / "expected" / "ranking.json").read_text())
-    run = list(ir_measures.read_trec_run(str(folder / "level.run")))
-    yield "level.run", {line.doc_id: line.score for line in run} == expected["scores"]
-    truth = list(ir_measures.read_trec_qrels(str(folder / "level.qrels")))
-    [score] = ir_measures.calc_aggregate([ir_measures.AP], truth, run).values()
-    yield "level.run: average precision", abs(score - expected["ap"]) < 1e-6
-
-
 READERS: dict[str, Callable[[Path, str], Iterator[Pair]]] = {
     "zarr": read_zarr,
     "tensorstore": read_tensorstore,
@@ -150,7 +138,6 @@ READERS: dict[str, Callable[[Path, str], Iterator[Pair]]] = {
     "datasets": read_datasets,
     "pandas": read_pandas,
     "pympi": read_pympi,
-    "ir_measures": read_ranking,
 }
 
 

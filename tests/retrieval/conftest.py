@@ -46,7 +46,6 @@ def make_search_store(
     backbone: Mapping[str, Any] = TOY,
     arrays: tuple[ArraySpec, ...] = ARRAYS,
     partial: bool = True,
-    block_rows: int = 8,
     items: Items | None = None,
 ) -> Source:
     """Write a store with the rows above; if `partial`, its last block is not done."""
@@ -61,12 +60,12 @@ def make_search_store(
         names = [f"{films[row % len(films)]}-{row:03}" for row in range(n)]
         items = Items.of([Item(name, film=name[:3], media=f"{name}.mp4") for name in names])
     recipe = Recipe(str(backbone["name"]), backbone, {"mode": "standard"}, "float32", arrays)
-    writer = StoreWriter.create(path, items, recipe, block_rows=block_rows)
+    writer = StoreWriter.create(path, items, recipe, block_rows=8)
     blocks = list(range(writer.store.blocks))[: -1 if partial else None]
     no = Failed(Status.UNREADABLE, "cannot be decoded")
     rows = [Done({name: value[row] for name, value in values.items()}, None) for row in range(n)]
     fill(writer, blocks, [*rows[:FAILED], no, *rows[FAILED + 1 :]].__getitem__)
-    done = (np.arange(n) < len(blocks) * block_rows) & (np.arange(n) != FAILED)
+    done = (np.arange(n) < len(blocks) * 8) & (np.arange(n) != FAILED)
     return Source(path, items.ids, items.films, values, done)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import obygaze_features as of
-from obygaze_features.errors import ManifestError, StoreError, UsageError
+from obygaze_features.errors import ManifestError, StoreError
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import Failed, Status, StoreWriter
 from tests.kit import store as toys
@@ -31,8 +31,6 @@ def test_merged_parts_equal_the_whole_store(tmp_path, sound):
     merged = of.merge([str(path) for path in parts], str(tmp_path / "all.zarr"))
     assert counts(merged) == (17, 1, 0)
     assert toys.contents(merged.path) == toys.contents(sound / "open.zarr")
-    single = of.merge([merged], tmp_path / "one.zarr")
-    assert toys.contents(single.path) == toys.contents(merged.path)
 
     half = of.merge(parts[:2], tmp_path / "half.zarr")
     assert counts(half) == (11, 1, 6)
@@ -84,28 +82,19 @@ def test_films_merge_into_one_store_and_split_again(tmp_path):
     assert toys.contents(again.path) == expected
     with pytest.raises(StoreError, match=r"subset\): .* duplicate id 'tt1-000'; item 1"):
         of.merge([merged.path, first], tmp_path / "none.zarr")
-    with pytest.raises(UsageError, match=r"no item of .*both.zarr"):
-        of.subset(merged.path, tmp_path / "none.zarr", ids=[])
-    with pytest.raises(UsageError, match="no stores to merge"):
-        of.merge([], tmp_path / "none.zarr")
 
 
 def test_damage_is_not_copied(tmp_path, path):
     part = toys.a_store(tmp_path / "part.zarr", blocks=[1, 2])
     toys.flip_bit(part / "native/c/2/0", 30)
     before = toys.contents(part)
-    for change in (
-        lambda: of.merge([path, part], tmp_path / "all.zarr"),
-        lambda: of.finalise(part, allow_incomplete=True),
-    ):
-        with pytest.raises(StoreError, match=r"native/c/2/0: .* obygaze stores repair"):
-            change()
+    with pytest.raises(StoreError, match=r"native/c/2/0: .* obygaze stores repair"):
+        of.finalise(part, allow_incomplete=True)
     assert toys.contents(part) == before
     # Films are not part of the items digest, so the checksum of the file must differ.
     items = path / "items.csv"
     items.write_text(items.read_text().replace("tt1-001,clip,tt1,", "tt1-001,clip,tt7,"))
     for change in (
-        lambda: of.finalise(path),
         lambda: of.subset(path, tmp_path / "all.zarr", films=["tt7"]),
         lambda: of.merge([path, path], tmp_path / "all.zarr"),
     ):
@@ -132,8 +121,7 @@ def test_diff_compares_rows_by_cosine(sound, tmp_path):
         done = toys.a_row(row)
         if row == toys.FAILED:
             return done
-        scale = 0.5 if row == 11 else 1e-6
-        noise = np.random.default_rng([row, 1]).normal(size=5) * scale
+        noise = np.random.default_rng([row, 1]).normal(size=5)
         return replace(done, values={**done.values, "native": done.values["native"] + noise})
 
     second = toys.a_store(tmp_path / "two.zarr", blocks=[])
@@ -160,12 +148,7 @@ def test_diff_names_other_items_and_recipes(tmp_path):
     recipe = replace(toys.RECIPE, arrays=toys.ARRAYS[1:], precision="float16")
     difference = of.diff(left, toys.a_store(tmp_path / "other.zarr", 8, recipe=recipe))
     assert changed_in(difference) == {"arrays.native", "precision"}
-    precision = {"attribute": "precision", "left": "float32", "right": "float16"}
-    assert precision in difference["attributes"]
     assert set(difference["rows"]) == {"frames", "frame_index"}
-
-    difference = of.diff(left, toys.a_store(tmp_path / "two.zarr", 4, film="tt2"))
-    assert difference["rows"]["native"] == {"n": 0, "equal": 0, "mean": None, "least": None}
 
 
 def test_weights_are_compared_and_not_names(tmp_path):
@@ -176,9 +159,6 @@ def test_weights_are_compared_and_not_names(tmp_path):
     after = toys.a_store(tmp_path / "new.zarr", blocks=[2, 3, 4], recipe=recipe)
     assert of.diff(before, after)["attributes"] == []
     assert len(of.merge([before, after], tmp_path / "all.zarr").done_ids()) == 17
-    moved = replace(recipe, backbone={**today, "revision": "main"})
-    resumed = StoreWriter.resume(before, toys.a_manifest().items, moved, block_rows=4)
-    assert resumed.store.missing_rows().tolist() == [*range(12, 18)]
     changed = replace(recipe, backbone={**today, "weights_sha256": "cd" * 32})
     unlike = toys.a_store(tmp_path / "other.zarr", blocks=[], recipe=changed)
     with pytest.raises(StoreError, match=r"differs in backbone\.weights_sha256"):

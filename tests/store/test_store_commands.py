@@ -22,23 +22,6 @@ def test_info_of_a_folder_has_a_row_for_each_store(obygaze, copy, tmp_path):
     refused(obygaze("stores", "info", tmp_path), "torn.zarr/blocks/000000.json", code=1)
 
 
-def test_functions_take_a_store_or_its_address(final, tmp_path):
-    ids = of.open_store(final).ids
-    for number, store in enumerate([str(final), final, of.open_store(final)]):
-        out = tmp_path / str(number)
-        assert of.set_texts(of.finalise(store), {"licence": "CC0"}).path == final
-        assert of.verify(store) == of.repair(store) == []
-        parts = [of.subset(store, out / "a.zarr", ids="tt1-002"), of.subset(store, out / "b.zarr")]
-        assert of.merge([parts[1].path, store], out / "c.zarr").ids == ids
-        assert of.diff(parts[0].path, store)["rows"]["native"]["n"] == 1
-        packed = of.pack(store, out / "d.zip")["path"]
-        assert of.pull(store, out / "d.zarr").ids == of.pull(packed, out / "e.zarr").ids
-        assert of.search(store, like="tt1-002", top=1)[0].store == str(final)
-        assert of.repair(store, reopen=True) == []
-        assert not of.open_store(store).is_final
-        of.finalise(store)
-
-
 def test_edits_at_once_are_all_kept(path):
     edits = [{"licence": "A"}, {"citation": "B"}, {"name": "C"}]
     stores = [of.open_store(path) for _ in edits]

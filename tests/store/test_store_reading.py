@@ -1,6 +1,5 @@
 """Reading: our mapped reader, Zarr, and other readers agree."""
 
-import gc
 import json
 import os
 import pickle
@@ -27,7 +26,6 @@ from obygaze_features.store import format as fmt
 # A folder that is read in ranges, as if it were behind a URL.
 from obygaze_features.store.files import Folder
 from tests.kit import store as toys
-from tests.kit.servers import serve
 from tests.kit.store import numbers, open_state
 
 
@@ -108,8 +106,6 @@ def either(source, request):
 
 def test_a_store_is_the_same_in_every_state(either):
     store = of.open_store(either)
-    assert store.status.tolist() == [1, 1, 1, 3, 1, 1, 0, 0, 1]
-    assert store.failures == {"tt003": "row 3 is broken"}
     sources = [f"{row:064x}" if row in DONE else "" for row in range(9)]
     assert store.rows_table["source"] == sources
     store.read("frames", ["tt008", "tt000"])[:] = 0  # what was read is the reader's own
@@ -117,8 +113,6 @@ def test_a_store_is_the_same_in_every_state(either):
     by_number = store.read_rows("native", np.array([5, 2]))
     np.testing.assert_array_equal(by_number, VALUES["native"][[5, 2]])
     assert store.read("frames", []).shape == (0, 2, 3)
-    rows = store.read("native", ["tt008", "nobody", "tt003", "tt006", "tt001"], missing="nan")
-    np.testing.assert_array_equal(rows, without(VALUES["native"][[8] * 4 + [1]], [1, 2, 3]))
     near = ["tt000x", "tt00", "tt000\0", "", "tt", "\ud800", "tt000" * 9]
     assert store.done_ids(["tt001", *near, "tt000"]) == ["tt001", "tt000"]
 
@@ -128,31 +122,14 @@ def test_a_store_is_the_same_in_every_state(either):
     np.testing.assert_array_equal(again, without(VALUES["native"], [3, 6, 7]))
 
 
-def test_a_staged_shard_is_read_before_the_one_that_it_replaces(source, tmp_path):
-    """As after a writer that was killed between a new record and the move of its shards."""
-    ones = {name: np.ones_like(values) for name, values in VALUES.items()}
-    other = of.open_store(open_state(tmp_path / "other.zarr", ones))
-    for spec in other.specs:
-        staged = source / fmt.staged_name(spec, 0, other.records[0].shards[spec.name])
-        shutil.copy(other.path / fmt.shard_name(spec, 0), staged)
-    shutil.copy(other.path / fmt.record_name(0), source / fmt.record_name(0))
-    with serve(tmp_path) as served:
-        for address in (source, f"{served.url}/toy.zarr"):
-            assert of.open_store(address)["tt000"]["native"].tolist() == [1, 1, 1]
-
-
 @pytest.mark.parametrize(
     ("method", "arguments", "error", "message"),
     [
         ("read", {"ids": ["tt000", "tt006", "tt003"]}, StoreError, r"tt006 is not .*read: 2\)"),
-        ("read", {"ids": ["tt000", "tt003"]}, StoreError, "failed: row 3 is"),
         ("read", {"ids": ["tt01"]}, UnknownItem, "unknown id 'tt01'; did you mean tt001"),
-        ("read", {"ids": [0]}, UnknownItem, "unknown id '0'; choose from tt000"),
         ("read", {"array": ["native"]}, StoreError, "no array"),
         ("read", {"missing": "skip"}, UsageError, "'nan' or 'drop'.*'skip"),
-        ("dataset", {"ids": ["x"]}, UnknownItem, "'x'"),
         ("dataset", {"ids": ["tt003"]}, StoreError, "tt003 failed: row 3 is broken"),
-        ("dataset", {"array": "nonsense"}, StoreError, "no array nonsense"),
         ("__getitem__", {"id_": "nope"}, LookupError, "unknown id 'nope'"),
     ],
 )
@@ -211,10 +188,12 @@ def test_the_worked_seal_of_the_specification_holds():
 
 
 READ_ALL = """
+import resource
 import sys
 from pathlib import Path
 from obygaze_features.store import open_store
 
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
 peak = lambda: int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
 store = open_store(sys.argv[1])
 store.read("tokens", store.ids[:8])
@@ -224,15 +203,17 @@ for start in range(0, len(store), 32):
     total += store.read("tokens", store.ids[start : start + 32]).nbytes
     store.forget()
 print(total, 1024 * (peak() - before))
+for id_ in store.ids:  # in more shards than files may be open
+    store.read("tokens", [id_])
 """
 
 
 @pytest.mark.night
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says how much it was at most")
 @pytest.mark.parametrize("final", [False, True])
-def test_a_store_is_read_in_bounded_memory(tmp_path, final):
+def test_a_store_is_read_in_bounded_memory_with_few_open_files(tmp_path, final):
     rows = np.ones((256, 512, 512), np.float16)  # 128 MiB
-    path = open_state(tmp_path / "big.zarr", {"tokens": rows}, block_rows=8)
+    path = open_state(tmp_path / "big.zarr", {"tokens": rows}, block_rows=2)
     if final:
         of.finalise(path)
     run = [sys.executable, "-c", READ_ALL, str(path)]
@@ -240,20 +221,6 @@ def test_a_store_is_read_in_bounded_memory(tmp_path, final):
     total, grown = map(int, output.split())
     assert total == rows.nbytes
     assert grown < rows.nbytes / 2
-
-
-@pytest.mark.night
-@pytest.mark.skipif(os.name == "nt", reason="Windows does not list what is open")
-def test_few_shard_files_are_open_together(tmp_path, monkeypatch):
-    monkeypatch.setattr("obygaze_features.store.rows.MAX_OPEN_SHARDS", 8)
-    rows = numbers(20, (2,), "float32")
-    store = of.open_store(open_state(tmp_path / "a.zarr", {"native": rows}, block_rows=1))
-    descriptors = Path("/proc/self/fd" if sys.platform == "linux" else "/dev/fd")
-    gc.collect()  # close files that earlier tests left open now, not while we count
-    before = len(list(descriptors.iterdir()))
-    np.testing.assert_array_equal(store.read("native", missing="nan"), rows)
-    assert len(list(descriptors.iterdir())) - before <= 8 + 8
-    np.testing.assert_array_equal(store["tt000"]["native"], rows[0])
 
 
 def test_reading_loads_few_of_our_modules(final_store: Path):

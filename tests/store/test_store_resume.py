@@ -77,10 +77,15 @@ def test_a_store_with_links_is_not_written(path, tmp_path, link):
 
 
 def test_committed_shards_are_read_and_moved_from_staging(path):
-    resume(path).write_rows({0: row(1), 1: row(2)})
+    """As after a writer that was killed between a new record and the move of its shards."""
+    shard = path / "native/c/0/0"
+    resume(path).write_rows({0: row(1)})
+    before = shard.read_bytes()
+    resume(path).write_rows({1: row(2)})
     sha256 = of.open_store(path).records[0].shards["native"]
     staged = path / f"staging/000000.native.{sha256[:16]}"
-    os.replace(path / "native/c/0/0", staged)
+    os.replace(shard, staged)
+    shard.write_bytes(before)
     assert native(path)[:2] == [1, 2]
     assert of.verify(path) == []
     resume(path)

@@ -3,11 +3,9 @@
 ``tests/faults`` kills a repair at each system call.
 """
 
-import contextlib
 import errno
 import json
 import os
-import random
 import shutil
 from pathlib import Path
 
@@ -140,29 +138,6 @@ def test_a_final_store_reopens_to_the_same_store(obygaze, final, sound):
     assert toys.contents(final) == toys.contents(sound / "final.zarr")
 
 
-def test_a_damaged_list_of_checksums_costs_no_row(copy, sound):
-    """Nothing covers checksums.json itself, so the error says to pull the store again."""
-    path = copy("final")
-    expected = toys.contents(sound / "final.zarr")
-    dice = random.Random(5)
-    status = of.open_store(sound / "final.zarr").status
-    for position in dice.sample(range(len(expected["checksums.json"])), 4):
-        flip_bit(path / "checksums.json", position)
-        before = toys.contents(path)
-        if of.verify(path):  # a line end may turn into another space
-            with contextlib.suppress(StoreError):
-                of.repair(path)  # for README.md
-                assert not of.open_store(path).is_final
-                before = {}
-            assert not before or toys.contents(path) == before
-        assert np.array_equal(of.open_store(path).status, status)
-        shutil.rmtree(path)
-        copy("final")
-    (path / "checksums.json").unlink()
-    with pytest.raises(StoreError, match=r"checksums\.json cannot be repaired .*pull the store"):
-        of.repair(path)
-
-
 def test_a_shard_of_another_store_is_damage(final, tmp_path):
     """Its chunks are intact, so the list may be wrong instead: no row is dropped."""
     second = toys.a_store(tmp_path / "other.zarr", film="tt2")
@@ -175,6 +150,9 @@ def test_a_shard_of_another_store_is_damage(final, tmp_path):
     with pytest.raises(StoreError, match=f"{SHARD} cannot be repaired .*pull the store"):
         of.repair(final)
     assert toys.contents(final) == before
+    (final / "checksums.json").unlink()
+    with pytest.raises(StoreError, match=r"checksums\.json cannot be repaired .*pull the store"):
+        of.repair(final)
 
 
 @pytest.mark.parametrize(
@@ -182,8 +160,6 @@ def test_a_shard_of_another_store_is_damage(final, tmp_path):
     [
         ("open", "native/c/2/0", errno.EIO),
         ("open", "blocks/000003.json", errno.EACCES),
-        ("open", "checksums.json", errno.EMFILE),
-        ("final", "native/c/0/0", errno.EACCES),
         ("final", "rows.csv", errno.EIO),
     ],
 )
@@ -213,8 +189,7 @@ def test_repair_asks(obygaze, copy, state, count):
     found = json.loads(obygaze("stores", "verify", path, "--json", code=1).stdout)
     [damage] = found["damage"]
     assert (damage["file"], len(damage["ids"]), damage["why"]) == (SHARD, count, "it was changed")
-    asked = obygaze("stores", "repair", path, code=1)  # there is nobody to answer
-    assert f"{count} row" in asked.stderr
+    obygaze("stores", "repair", path, code=1)  # there is nobody to answer
     result = obygaze("stores", "repair", path, "--yes", "--json", code=3)
     assert len(json.loads(result.stdout)["to_do"]) == count
     assert of.verify(path) == []
