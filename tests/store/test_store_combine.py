@@ -153,7 +153,7 @@ def test_diff_names_other_items_and_recipes(tmp_path):
 
 def test_weights_are_compared_and_not_names(tmp_path):
     """Older stores record the backbone's family, newer stores the name that was typed."""
-    today = {**toys.RECIPE.backbone, "name": "toy-base", "family": "toy"}
+    today = {**toys.RECIPE.backbone, "name": "toy-base", "family": "toy", "revision": "main"}
     recipe = replace(toys.RECIPE, backbone=today)
     before = toys.a_store(tmp_path / "old.zarr", blocks=[0, 1, 2])
     after = toys.a_store(tmp_path / "new.zarr", blocks=[2, 3, 4], recipe=recipe)

@@ -110,10 +110,8 @@ def test_a_store_is_the_same_in_every_state(either):
     assert store.rows_table["source"] == sources
     store.read("frames", ["tt008", "tt000"])[:] = 0  # what was read is the reader's own
     np.testing.assert_array_equal(store["tt008"]["frames"], VALUES["frames"][8])
-    by_number = store.read_rows("native", np.array([5, 2]))
-    np.testing.assert_array_equal(by_number, VALUES["native"][[5, 2]])
     assert store.read("frames", []).shape == (0, 2, 3)
-    near = ["tt000x", "tt00", "tt000\0", "", "tt", "\ud800", "tt000" * 9]
+    near = ["tt000x", "tt00", "tt000\0", "", "\ud800"]
     assert store.done_ids(["tt001", *near, "tt000"]) == ["tt001", "tt000"]
 
     letter = pickle.dumps(store)  # it travels to another process as its path

@@ -61,7 +61,7 @@ def test_a_writer_sees_the_rows_of_another_before_it_writes(path):
     assert native(path)[:2] == [1, 2]
 
 
-@pytest.mark.parametrize("link", ["staging", "blocks", "native/c", "native/c/0"])
+@pytest.mark.parametrize("link", ["staging", "blocks", "native/c/0"])
 def test_a_store_with_links_is_not_written(path, tmp_path, link):
     resume(path).write_rows({2: row(3)})
     private = tmp_path / "private"
