@@ -102,6 +102,7 @@ def test_pth_files_may_hold_only_plain_tensors(tmp_path):
         "bfloat16": (tensor.bfloat16() + 2**-7, ""),
         "claims": (torch.ones(1).expand(10**12), "claims more numbers than it can hold"),
         "other": ({"other": tensor}, "no tensor of numbers for this array"),
+        "number": (torch.tensor(1.0), "holds no row of numbers"),
         "complex": (torch.ones(6, dtype=torch.complex64), "got complex64"),
         "program": (evil, "such as code"),
         "entry": ({"native": tensor, "x": evil}, "such as code"),

@@ -211,7 +211,6 @@ def test_picture_search_equals_transformers(checkpoints, obygaze, tmp_path):
 @pytest.mark.parametrize(
     "about",
     [
-        {"name": "ours"},
         {"name": "standard"},  # a folder that is there
         {"name": "lab/model"},  # of the Hub
         {"name": "shutil:rmtree", "family": "shutil:rmtree"},

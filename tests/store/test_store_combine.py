@@ -149,6 +149,8 @@ def test_diff_names_other_items_and_recipes(tmp_path):
     difference = of.diff(left, toys.a_store(tmp_path / "other.zarr", 8, recipe=recipe))
     assert changed_in(difference) == {"arrays.native", "precision"}
     assert set(difference["rows"]) == {"frames", "frame_index"}
+    difference = of.diff(left, toys.a_store(tmp_path / "two.zarr", 4, film="tt2"))
+    assert difference["rows"]["native"]["n"] == 0
 
 
 def test_weights_are_compared_and_not_names(tmp_path):

@@ -79,7 +79,6 @@ def test_a_damaged_record_is_named(path):
     [
         {"status": (1, 1, 9, 1)},
         {"status": (1, 1, -1, 1), "failures": {}},
-        {"status": (1, 1, 3.0, 1)},
         {"sources": (None, None, None, 3)},
         {"failures": {}},
         {"failures": {"tt1-005": "another row"}},

@@ -138,6 +138,12 @@ def test_a_final_store_reopens_to_the_same_store(obygaze, final, sound):
     assert toys.contents(final) == toys.contents(sound / "final.zarr")
 
 
+def test_a_damaged_probe_is_dropped(final):
+    flip_bit(final / "probe/native/c/0/0", 3)
+    assert [entry.file for entry in of.repair(final)] == ["probe/native/c/0/0"]
+    assert of.verify(final) == []
+
+
 def test_a_shard_of_another_store_is_damage(final, tmp_path):
     """Its chunks are intact, so the list may be wrong instead: no row is dropped."""
     second = toys.a_store(tmp_path / "other.zarr", film="tt2")
