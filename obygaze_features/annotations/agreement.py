@@ -116,7 +116,7 @@ class Agreement:
             write_text(new / "agreement.csv", as_csv([*self.levels, *self.concepts]))
             write_text(new / "films.csv", as_csv(self.films))
             write_text(new / "pairs.csv", as_csv([*self.pairs, *self.pair_films]))
-            columns = [*DIFFERENCES, *(f"levels_of_{name}" for name in self.votes.names)]
+            columns = [*DIFFERENCES, *("levels_of_" + name for name in self.votes.names)]
             write_text(new / "differences.csv", as_csv(self.differences, columns))
 
 
@@ -240,7 +240,7 @@ class Votes:
         own = np.where(present, marks, ABSENT)
         mean = float(shares[present.any(axis=1)].mean())
         row = {"marked": name, "share": mean} | _alpha(self._meetings(own, 2))
-        columns = [f"share_of_{who}" for who in self.names]
+        columns = ["share_of_" + who for who in self.names]
         return row | dict(zip(columns, shares.tolist(), strict=True))
 
     def _meetings(self, codes: np.ndarray, size: int) -> np.ndarray:
@@ -248,7 +248,7 @@ class Votes:
         return np.reshape(films, (-1, size, size))
 
 
-def read_votes(manifest: Manifest, names: Sequence[str] = ()) -> Votes:
+def read_votes(manifest: Manifest, names: Sequence[str]) -> Votes:
     """Read the label sets in `names`, in any order (default: all annotators').
 
     Raise `UsageError` if there are fewer than two, or if one was made by a rule or merged from
@@ -311,7 +311,7 @@ def find_differences(votes: Votes) -> list[Row]:
             for name, codes in zip(votes.names, votes.codes[:, clips], strict=True):
                 # Without absent ranks, and without those that equal the one before.
                 ranks = [rank for rank, _ in groupby(codes[codes != ABSENT].tolist())]
-                run[f"levels_of_{name}"] = list(map(votes.scheme.codes.__getitem__, ranks))
+                run["levels_of_" + name] = list(map(votes.scheme.codes.__getitem__, ranks))
             runs.append(run)
 
     # Runs of equal size are in the order of films and times.
@@ -347,7 +347,7 @@ def _film_measures(codes: np.ndarray, pairs: Sequence[Row], distances: Distances
 
 def _mean_measures(rows: Sequence[Row], distances: Distances) -> dict[str, float | None]:
     """Return the mean of each measure over the rows where it is defined."""
-    means: dict[str, float | None] = {}
+    means = {}
     for name in measures(np.zeros_like(distances.matrix), distances):
         values = [row[name] for row in rows if row[name] is not None]
         means[name] = fmean(values) if values else None

@@ -93,7 +93,7 @@ def measures(counts: np.ndarray, distances: Distances) -> dict[str, float | None
     [0.12, 0.710145, 0.717647, 0.393939]
     """
     matrix = distances.matrix
-    values: dict[str, float | None] = {
+    values = {
         "distance": _mean(counts, matrix),
         "gamma": gamma(counts, matrix),
         "gamma_uniform": gamma(counts, matrix, uniform=True),

@@ -185,7 +185,7 @@ def read_films(source: Films) -> dict[str, Film]:
         return parse_time(cell, "end", table.delimiter) if cell.strip() else None
 
     ends = map_column(table, "end", read_end)
-    films: dict[str, Film] = {}
+    films = {}
     rows = zip(table["film"], table.get("title"), ends, strict=True)
     for row, (name, title, end) in enumerate(rows):
         film = safe_id(film_of_file(name.strip()))

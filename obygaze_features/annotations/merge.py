@@ -182,7 +182,7 @@ def labels_in_rows(
     )
 
 
-def chosen_labels(manifest: Manifest, names: Sequence[str] = ()) -> list[LabelSet]:
+def chosen_labels(manifest: Manifest, names: Sequence[str]) -> list[LabelSet]:
     """Return the label sets to merge or compare: those in `names`, or all annotators'."""
     chosen = list(map(manifest.labels, sorted(set(names or manifest.annotators))))
     sources = set[str]()
@@ -231,7 +231,7 @@ def save_labels(
     output: Path,
     *,
     default: str | None = None,
-    overwrite: bool = False,
+    overwrite: bool,
 ) -> list[Remark]:
     """Save label sets to a folder, with `manifest` if the folder has other items or none.
 

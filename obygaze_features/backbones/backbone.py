@@ -159,7 +159,7 @@ class Backbone:
         """The readers of a store's items by kind: of clips, or else of images and texts."""
         if self.clip:
             return {"clip": self.clip}
-        own: dict[str, Reader | None] = {"image": self.image, "text": self.text}
+        own = {"image": self.image, "text": self.text}
         return {kind: reader for kind, reader in own.items() if reader}
 
     @property

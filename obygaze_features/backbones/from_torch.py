@@ -76,7 +76,7 @@ def read_module(
 
     clip = FrameReader(Sampling(frames), transform, tuple(arrays), encode_clips)
     config = {"network": kind.__qualname__, "layout": layout, "layer": layer}
-    fields: dict[str, Any] = {"clip": clip, "config": config}
+    fields = {"clip": clip, "config": config}
     if per_frame:
         fields["clip"] = replace(clip, embed_frames=run)
         fields["image"] = ImageReader(transform, (replace(native, meaning="of an image"),), run)
@@ -100,7 +100,7 @@ def make_preprocessing(
 
 def _run(net: nn.Module, layer: str | None, pixels: Tensor) -> Tensor:
     """Run a network and return its output, or a layer's, as ``[B,D]`` or ``[B,T,D]``."""
-    outputs: list[Any] = []
+    outputs = []
     hooked = net.get_submodule(layer) if layer else net
     hook = hooked.register_forward_hook(lambda module, inputs, output: outputs.append(output))
     try:

@@ -139,10 +139,10 @@ def write_network(
     """
     torch = need("torch", extra="extract")
     transformers = need("transformers", extra="extract")
-    config = getattr(transformers, f"{kind}Config")(**sizes, synthetic=RANDOM_WEIGHTS_NOTE)
+    config = getattr(transformers, kind + "Config")(**sizes, synthetic=RANDOM_WEIGHTS_NOTE)
     with torch.random.fork_rng(devices=[]), torch.no_grad(), quiet():
         torch.manual_seed(seed)
-        network = getattr(transformers, f"{kind}{model}")(config)
+        network = getattr(transformers, kind + model)(config)
         for part in normal:
             for name, weights in network.named_parameters():
                 if part in name:
@@ -168,7 +168,7 @@ def byte_letters() -> list[str]:
 def clip_vocabulary() -> dict[str, int]:
     """Return a small CLIP vocabulary: bytes, bytes at the end of a word, merges, special tokens."""
     letters = byte_letters()
-    tokens = [*letters, *(f"{letter}</w>" for letter in letters)]
+    tokens = [*letters, *(letter + "</w>" for letter in letters)]
     for left, right in _clip_merges():
         tokens.append(left + right)
     tokens.extend(_START_END)
@@ -208,7 +208,7 @@ def _clip_merges() -> list[tuple[str, str]]:
     """Return the merges that build each word, starting from its first letters."""
     merges = []
     for word in WORDS.split():
-        letters = [*word[:-1], f"{word[-1]}</w>"]
+        letters = [*word[:-1], word[-1] + "</w>"]
         start = letters[0]
         for letter in letters[1:]:
             merges.append((start, letter))

@@ -237,22 +237,15 @@ def sha256_of_module(module: Any) -> str:
     return digest.hexdigest()
 
 
-def write_random_weights(
-    write: Callable[[Path, int], None],
-    folder: Path,
-    *,
-    seed: int = 0,
-) -> None:
-    """Write a checkpoint with random weights into a new folder, using `KnownCheckpoint.write`."""
-    with new_folder(folder) as new, translate(BackboneError, folder, "cannot be written: {}"):
-        write(new, seed)
-
-
 def cached_random_weights(name: str, write: Callable[[Path, int], None]) -> Path:
     """Return a checkpoint with random weights in the user's cache; write it on first use."""
     folder = cache_folder(RANDOM_WEIGHTS) / name
     if not folder.is_dir():
         # If several processes start together, one writes it and the others read it.
-        with contextlib.suppress(OutputExists):
-            write_random_weights(write, folder)
+        with (
+            contextlib.suppress(OutputExists),
+            new_folder(folder) as new,
+            translate(BackboneError, folder, "cannot be written: {}"),
+        ):
+            write(new, 0)
     return folder

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from obygaze_features.backbones.backbone import (
     RANDOM_WEIGHTS_NOTE,
@@ -61,7 +61,7 @@ def load(path: Path, mode: str) -> Backbone:
     with translate(BackboneError, file, wrong):
         sizes = _network_sizes(state, file)
         with torch.device("meta"):
-            network = make_network(sizes, positions=len(state[f"{POSITIONS}.weight"]))
+            network = make_network(sizes, positions=len(state[POSITIONS + ".weight"]))
         weights = {}
         for name, own in network.state_dict().items():
             weights[name] = state[name].float()
@@ -90,7 +90,7 @@ def load(path: Path, mode: str) -> Backbone:
             arrays["tokens"] = tokens.flatten(1, 2)
         return arrays
 
-    config: dict[str, Any] = {"layout": "X-CLIP of Ma et al.", **sizes}
+    config = {"layout": "X-CLIP of Ma et al.", **sizes}
     if SYNTHETIC_TENSOR in state:
         config["synthetic"] = RANDOM_WEIGHTS_NOTE
     tokens = 1 + (sizes["image_size"] // sizes["patch_size"]) ** 2
@@ -123,11 +123,11 @@ def _checkpoint_file(path: Path) -> Path:
 
 def _network_sizes(state: dict[str, Tensor], file: Path) -> dict[str, int]:
     """Infer the sizes of a network from the shapes of its weights."""
-    width, _, patch, _ = state[f"{VISION}conv1.weight"].shape
-    tokens, _ = state[f"{VISION}positional_embedding"].shape
-    _, dim = state[f"{VISION}proj"].shape
+    width, _, patch, _ = state[VISION + "conv1.weight"].shape
+    tokens, _ = state[VISION + "positional_embedding"].shape
+    _, dim = state[VISION + "proj"].shape
     frames, _ = state[FRAME_WEIGHTS].shape
-    positions, _ = state[f"{POSITIONS}.weight"].shape
+    positions, _ = state[POSITIONS + ".weight"].shape
     side = math.isqrt(tokens - 1)
     if side * side + 1 != tokens or frames > positions or width % 64 or dim % 64:
         raise BackboneError(
@@ -139,7 +139,7 @@ def _network_sizes(state: dict[str, Tensor], file: Path) -> dict[str, int]:
         "image_size": side * patch,
         "patch_size": patch,
         "width": width,
-        "layers": _count_layers(state, f"{VISION}transformer."),
+        "layers": _count_layers(state, VISION + "transformer."),
         "dim": dim,
         "temporal_layers": _count_layers(state, MIXER),
     }

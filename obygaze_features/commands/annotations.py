@@ -413,7 +413,7 @@ def _agreement_shown(found: Agreement) -> dict[str, Any]:
     """Return what the terminal shows: all annotators together, and the pairs if there are few."""
     names = found.votes.names
     concepts = sorted(found.concepts, key=itemgetter("share"), reverse=True)
-    shown: dict[str, Any] = {
+    shown = {
         "manifest": found.votes.manifest.name,
         "means": found.means,
         "all_concepts": len(concepts),
@@ -428,7 +428,7 @@ def _agreement_shown(found: Agreement) -> dict[str, Any]:
         shown["all_differences"] = len(found.differences)
         longest = found.differences[:SHOWN]
         shown["differences"] = [_with_times(row, ("start", "end")) for row in longest]
-    hidden = {*NOT_IN_TERMINAL, *(f"share_of_{name}" for name in names)}
+    hidden = {*NOT_IN_TERMINAL, *("share_of_" + name for name in names)}
     for table, rows in shown.items():
         if isinstance(rows, list):
             shown[table] = _without(rows, hidden)

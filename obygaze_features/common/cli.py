@@ -153,7 +153,7 @@ def column_option(meanings: str, example: str) -> Callable[[Command], Command]:
 
 def read_pairs(ctx: click.Context, param: click.Parameter, pairs: Sequence[str]) -> dict[str, str]:
     """Turn the values NAME=VALUE of a repeatable option into a dictionary."""
-    mapping: dict[str, str] = {}
+    mapping = {}
     for pair in pairs:
         name, _, value = pair.partition("=")
         if not value or name in mapping:

@@ -204,7 +204,7 @@ def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
     """
     vocabularies = vocabularies or {}
     root = _fill_template(vocabularies, document.properties)
-    root.set("AUTHOR", f"obygaze {obygaze_version()}")
+    root.set("AUTHOR", "obygaze " + obygaze_version())
     root.set("DATE", datetime.now(UTC).isoformat(timespec="seconds"))
     header, order = root[:2]
     media = _video_name(document.media)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from obygaze_features.common.elan import clean
 from obygaze_features.common.files import refuse_to_overwrite, require_suffix, write_bytes
@@ -71,7 +71,7 @@ def figure_style() -> Iterator[None]:
 
     # DejaVu Sans, which matplotlib includes, lacks Chinese, Japanese and Korean.
     wider = [name for name in font_manager.get_font_names() if name.startswith("Noto Sans CJK")]
-    own: Any = {
+    own = {
         "font.sans-serif": ["DejaVu Sans", *sorted(wider)[:1]],
         "text.color": INK,
         "figure.facecolor": PAPER,
@@ -130,16 +130,11 @@ def plain(text: str) -> str:
     return clean(" ".join(text.split()))
 
 
-def check_figure_path(path: Path, *, overwrite: bool = False) -> None:
-    """Raise an error if a path lacks a figure's suffix, or exists without `overwrite`."""
-    require_suffix(path, *SUFFIXES)
-    refuse_to_overwrite(path, overwrite=overwrite)
-
-
 def save_figure(figure: Figure, path: str | Path, *, overwrite: bool = False) -> None:
     """Write a figure as SVG, PDF or PNG, by the path's suffix; equal figures give equal files."""
     path = Path(path)
-    check_figure_path(path, overwrite=overwrite)
+    require_suffix(path, *SUFFIXES)
+    refuse_to_overwrite(path, overwrite=overwrite)
     suffix = path.suffix.lower()
     title, _, description = str(figure.get_label()).partition("\n")
     name, *unwanted = SUFFIXES[suffix]

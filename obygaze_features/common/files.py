@@ -37,7 +37,7 @@ SYNTHETIC = "SYNTHETIC.txt"
 READ_ONLY = 0o444
 
 
-def refuse_to_overwrite(path: Path, *, overwrite: bool = False) -> None:
+def refuse_to_overwrite(path: Path, *, overwrite: bool) -> None:
     """Raise `OutputExists` if `path` exists and may not be replaced.
 
     An ELAN file is never replaced, because people edit it.
@@ -251,7 +251,7 @@ def new_folder(
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def check_new_folder(path: Path, *, overwrite: bool = False, marker: str | None = None) -> None:
+def check_new_folder(path: Path, *, overwrite: bool, marker: str | None) -> None:
     """Raise the errors with which `new_folder` would begin; create the parent folder."""
     refuse_to_overwrite(path, overwrite=overwrite)
     is_ours = path.is_dir() and not path.is_symlink()
@@ -263,7 +263,7 @@ def check_new_folder(path: Path, *, overwrite: bool = False, marker: str | None 
     path.parent.mkdir(parents=True, exist_ok=True)
 
 
-def publish_folder(folder: Path, path: Path, *, overwrite: bool = False) -> None:
+def publish_folder(folder: Path, path: Path, *, overwrite: bool) -> None:
     """Flush a folder and all its files to disk, and rename it.
 
     If the path exists by now, the old folder gets the new one's name, or `OutputExists` is raised.

@@ -95,9 +95,9 @@ def file_names(names: Iterable[str], suffix: str) -> list[str]:
         stem = "".join(letter if letter.isprintable() else "-" for letter in text)
         stem = stem.encode()[:_MAX_STEM_BYTES].decode(errors="ignore").strip(" .") or "-"
         if _KEPT_BY_WINDOWS.match(stem):
-            stem = f"_{stem}"
+            stem = "_" + stem
 
-        file = f"{stem}{suffix}"
+        file = stem + suffix
         number = 1
         while file.casefold() in used:
             number += 1

@@ -20,7 +20,7 @@ def progress(
     values: Iterable[T],
     label: str,
     *,
-    unit: str = "it",
+    unit: str,
     total: int | None = None,
 ) -> Iterator[T]:
     """Iterate over `values` with a progress bar."""
@@ -32,7 +32,7 @@ def meter(total: int | None, label: str, *, unit: str) -> Iterator[Callable[...,
     """Show a progress bar, and yield the function that advances it, ``advance(steps, note)``."""
     with _bar(None, label, total, unit=unit) as bar:
 
-        def advance(steps: int, note: str = "") -> None:
+        def advance(steps: int, note: str) -> None:
             bar.set_postfix_str(note, refresh=False)
             bar.update(steps)
 

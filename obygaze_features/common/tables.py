@@ -192,7 +192,7 @@ def read_mapped_table(
     meanings: Mapping[str, Sequence[str]],
     columns: Mapping[str, str] | None = None,
     *,
-    required: Sequence[str | tuple[str, ...]] = (),
+    required: Sequence[str | tuple[str, ...]],
 ) -> Table:
     """Read another program's table, and rename its columns to their meanings.
 
@@ -243,7 +243,7 @@ def _find_columns(
     for meaning, synonyms in meanings.items():
         meaning_of |= dict.fromkeys((meaning, *synonyms), meaning)
 
-    column_of: dict[str, str] = {}
+    column_of = {}
     for word, name in chosen.items():
         if word not in meaning_of:
             raise UsageError(f"--column: {unknown_name('meaning', word, meanings)}")

@@ -131,7 +131,7 @@ def load(
         raise UsageError("images and texts cannot be sampled; leave out --sampling and --frames")
     # On a cluster, each process loads its own networks; those loaded here only make the stores.
     device = "cpu" if options.ray else options.device
-    loaded: list[Backbone] = []
+    loaded = []
     for backbone in backbones:
         if isinstance(backbone, Backbone) and backbone.about:  # already loaded
             loaded.append(resample(backbone, sampling, options.audio_track))

@@ -55,7 +55,7 @@ class ReadItem:
         Notes on the item, such as "silent sound track".
     """
 
-    kind: str = "clip"
+    kind: str
     source: str | None = None
     inputs: dict[str, Any] = field(default_factory=dict)
     sampled: dict[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
@@ -137,7 +137,7 @@ class ItemReader:
     def _see(self, decoder: Decoder, item: Item, names: Sequence[str], read: ReadItem) -> None:
         readers = {name: self._backbones[name].reader("clip") for name in names}
         samplings = [reader.sampling for reader in readers.values()]
-        clip: Mapping[str, Any] = {}
+        clip = {}
         views: Mapping[str, View] = {}
         for answer in ask_decoder(decoder, "decode", self._folders["clip"], item, samplings):
             if "error" in answer:

@@ -42,7 +42,7 @@ def write_thumbnails(
     folder: Path,
     options: Options,
     *,
-    width: int = 160,
+    width: int,
 ) -> dict[str, Any]:
     """Write a JPEG thumbnail for each selected clip that has none in `folder`.
 

@@ -56,7 +56,7 @@ def known_titles() -> dict[str, str]:
 def select_rows(
     items: Items,
     *,
-    films: Iterable[str] | None = None,
+    films: Iterable[str] | None,
     ids: Iterable[str] | None = None,
 ) -> NDArray[np.intp]:
     """Return the rows of the items that have these ids and are of these films (see `find_films`).

@@ -389,7 +389,7 @@ def safe_id(name: str) -> str:
 
 def safe_ids(noun: str, names: Iterable[str]) -> dict[str, str]:
     """Return the `safe_id` of each name; raise `ManifestError` if two would be the same."""
-    id_of: dict[str, str] = {}
+    id_of = {}
     name_of: dict[str, str] = {}
     for name in dict.fromkeys(names):
         id_of[name] = safe_id(name)

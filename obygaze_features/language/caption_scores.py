@@ -134,7 +134,7 @@ def _score(
     """Add the scores to rows, scoring each distinct text once."""
     found: dict[str, None] = {}
     for end in suffixes:
-        found |= dict.fromkeys(row[f"caption{end}"] for row in rows)
+        found |= dict.fromkeys(row["caption" + end] for row in rows)
     texts = list(found)
     probability_of = dict(zip(texts, model.mean_probabilities(texts), strict=True))
 
@@ -144,11 +144,11 @@ def _score(
     vector_of = dict(zip(texts, vectors, strict=True))
     for row in rows:
         for end in suffixes:
-            caption = row[f"caption{end}"]
-            row[f"probability{end}"] = probability_of[caption]
+            caption = row["caption" + end]
+            row["probability" + end] = probability_of[caption]
             # Rounding may make the cosine of equal vectors slightly more than 1.
             cosine = float(vector_of[caption] @ vector_of[row["object"]])
-            row[f"similarity{end}"] = min(1.0, max(-1.0, cosine))
+            row["similarity" + end] = min(1.0, max(-1.0, cosine))
 
 
 def make_variants(caption: str) -> tuple[str, str] | None:

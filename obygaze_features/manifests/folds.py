@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -61,7 +60,7 @@ def stratified(
         )
 
     fold_of = deal(label_set.levels, units, folds, seed)
-    about: dict[str, Any] = {
+    about = {
         "method": "stratified by level",
         "labels": label_set.name,
         "folds": folds,
@@ -160,6 +159,6 @@ def leave_film_out(
     noun = group_noun(groups)
     if len(names) < 2:
         raise UsageError(f"leave-{noun}-out needs items of more than one {noun}")
-    about = {"method": f"one fold per {noun}", f"{noun}s": names.tolist()}
+    about = {"method": f"one fold per {noun}", noun + "s": names.tolist()}
     name = f"leave-{safe_id(noun)}-out"
     return _require_apart(manifest, Split(name, ids, folds.tolist(), about=about))

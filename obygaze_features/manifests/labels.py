@@ -460,7 +460,7 @@ class LabelSet(IdTable):
 
     def to_csv(self) -> str:
         """Return the table that is saved as ``labels/NAME.csv``."""
-        columns: dict[str, Sequence[str]] = {
+        columns = {
             "id": self.ids,
             "level": self.levels,
             "concepts": map_cells(SEPARATOR.join, self.concepts),

@@ -238,7 +238,7 @@ class Manifest:
             rows = [row for row in rows if names.intersection(concepts_of.get(self.ids[row], ()))]
         items = self.items.take(rows)
 
-        parts: dict[tuple[str, str], Any] = {}
+        parts = {}
         for kind, cls in PARTS.items():
             for name in self._names(kind):
                 part: Any = self._part(cls, name)

@@ -176,7 +176,7 @@ def meet_in_time(
     items: Items,
     tested: Array,
     others: Array,
-    gap: float | None = None,
+    gap: float | None,
 ) -> Array:
     """Return a mask of the tested rows that overlap in time with any of `others` in the same file.
 

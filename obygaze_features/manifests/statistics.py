@@ -34,7 +34,7 @@ def statistics(manifest: Manifest, labels: str | None = None) -> dict[str, list[
     by_level = []
     for code, name in scheme.name_of.items():
         concepts_of_level = sum(marked[code, concept] for concept in scheme.concept_names)
-        row: Row = {"level": code, "name": name, "clips": clips[code]}
+        row = {"level": code, "name": name, "clips": clips[code]}
         row["share"] = clips[code] / (clips.total() or 1)
         row["concepts_per_clip"] = concepts_of_level / (clips[code] or 1)
         by_level.append(row)
@@ -58,9 +58,9 @@ def statistics(manifest: Manifest, labels: str | None = None) -> dict[str, list[
 
 def manifest_facts(
     manifest: Manifest,
-    labels: str | None = None,
+    labels: str | None,
     *,
-    by_film: bool = False,
+    by_film: bool,
 ) -> dict[str, Any]:
     """Return what a manifest contains, and the `statistics` of a label set."""
     facts = manifest.header()

@@ -96,7 +96,7 @@ def with_subtitles(manifest: Manifest, source: Path | str, *, shift: float = 0.0
     )
     return replace(
         manifest,
-        name=f"{manifest.name}-words",
+        name=manifest.name + "-words",
         items=spoken.take(sorted(used)),
         source=f"{manifest.source}; subtitles: {source.name}",
         default_labels=None,
@@ -137,7 +137,7 @@ def _read_films(source: Path, items: Items) -> tuple[dict[str, list[Line]], list
     if source.is_dir():
         paths = sorted(path for path in source.rglob("*") if path.suffix.lower() in SUFFIXES)
 
-    lines_of: dict[str, list[Line]] = {}
+    lines_of = {}
     notes = []
     for path in paths:
         # The stem of "Juno (2007).en.srt" is "Juno (2007)".

@@ -47,7 +47,7 @@ def document(
     title: str,
     body: Html,
     *,
-    script: str = "",
+    script: str,
     plays_videos: bool = False,
 ) -> Html:
     """Return a page with `body`, which may contain JSON in script elements.

@@ -89,8 +89,8 @@ def write_saliency(
         groups = _column(by, columns)
     media = MediaFolder(images.resolve(), IMAGE_SUFFIXES)
     failed: dict[str, str] = {}
-    rows: list[dict[str, Any]] = []
-    maps: list[Values] = []
+    rows = []
+    maps = []
     members: dict[str, list[Values]] = {}
     image_sums: dict[str, Any] = {}
     with (
@@ -147,7 +147,7 @@ def _write_groups(
         highest = max(highest, float(means[name].max()))
     highest = highest or 1.0
     pictures = dict(zip(means, file_names(means, ".png"), strict=True))
-    rows: list[dict[str, object]] = []
+    rows = []
     for name, mean in means.items():
         count = len(members[name])
         image = np.round(image_sums[name] / count).astype(np.uint8)
@@ -203,7 +203,7 @@ def _compute(
     with ThreadPoolExecutor() as pool:
         for start in progress(starts, "Saliency", unit="batch"):
             batch = items[start : start + IMAGES_PER_BATCH]
-            images: dict[int, Tensor] = {}
+            images = {}
             for row, image in enumerate(pool.map(partial(_read, model, media), batch), start):
                 if isinstance(image, str):
                     failed[items[row].id] = image
@@ -281,7 +281,7 @@ class GradCamModel:
         return cut
 
 
-def load_grad_cam_model(spec: str | Path, device: str | None = None) -> GradCamModel:
+def load_grad_cam_model(spec: str | Path, device: str | None) -> GradCamModel:
     """Load a backbone for saliency maps; `spec` is the same as for `load_backbone`."""
     backbone = load_backbone(spec, device).for_images_and_texts("text", "image")
     config: Any = backbone.module["vision"].config
@@ -298,7 +298,7 @@ def grad_cam(model: GradCamModel, images: Tensor, texts: Tensor) -> tuple[Tensor
     """
     backbone = model.backbone
     reader = backbone.reader("image")
-    activations: list[Tensor] = []
+    activations = []
 
     def record(layer: Module, inputs: Any, output: Tensor) -> Tensor:
         # Gradients are needed only back to this layer, so earlier layers take no memory.

@@ -211,7 +211,7 @@ def _plan_films(stores: Sequence[Store]) -> Plan:
     """Plan to take all items of all stores, one store after another."""
     items: list[Item] = []
     extra: dict[str, list[str]] = {name: [] for store in stores for name in store.items.extra}
-    sources: list[int] = []
+    sources = []
     rows: list[int] = []
     for number, store in enumerate(stores):
         items += store.items

@@ -144,7 +144,7 @@ def _write_final(folder: Path, store: Store) -> None:
         if (store.path / name).exists():
             shutil.copyfile(store.path / name, folder / name)
     _consolidate(folder)
-    columns: dict[str, Any] = {
+    columns = {
         "id": store.ids,
         "status": map_cells(str, store.status.tolist()),
         **store.rows_table,
@@ -232,7 +232,7 @@ def _read_chunks(
 def _readme(store: Store) -> str:
     """Return the dataset card of a final store, with metadata for the Hugging Face Hub."""
     facts = store.info()
-    about: dict[str, Any] = {
+    about = {
         "pretty_name": f"{facts['name']}: features of {facts['manifest']}",
         "tags": ["zarr", "features", "obygaze", facts["backbone"]["name"]],
     }

@@ -377,7 +377,7 @@ def small_layout(name: str, shape: tuple[int, ...]) -> dict[str, Any]:
     """
     from zarr.codecs import BytesCodec, Crc32cCodec, VLenUTF8Codec
 
-    kind: dict[str, Any] = {
+    kind = {
         "dtype": "uint8",
         "fill_value": 0,
         "serializer": BytesCodec(endian=None),

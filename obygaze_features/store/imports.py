@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.files import read_toml
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import ObygazeError, StoreError, UsageError, translate
+from obygaze_features.items.items import Items
 from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import ArraySpec, Recipe, Status
 from obygaze_features.store.metadata import UNKNOWN
@@ -34,9 +35,6 @@ from obygaze_features.store.writer import (
     first_attributes,
     new_store,
 )
-
-if TYPE_CHECKING:
-    from obygaze_features.items.items import Items
 
 MAX_ROWS_READ = 4096
 """The maximum number of rows that are imported at a time."""
@@ -190,7 +188,7 @@ def to_storable(values: NDArray[Any]) -> NDArray[Any]:
     )
 
 
-def read_recipe(path: Path | str | None, backbone: str | None = None) -> Recipe:
+def read_recipe(path: Path | str | None, backbone: str | None) -> Recipe:
     """Read a recipe from a TOML file with ``backbone``, ``preprocessing`` and ``precision``.
 
     Whatever is not stated is unknown. `backbone` is the backbone's name if the file has none.

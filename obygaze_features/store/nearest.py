@@ -51,10 +51,10 @@ def find_nearest(
     stores: Sequence[Store],
     query: NDArray[Any],
     *,
-    array: str = "native",
-    films: Collection[str] | None = None,
-    exclude: str = "",
-    top: int = 10,
+    array: str,
+    films: Collection[str] | None,
+    exclude: str,
+    top: int,
 ) -> list[Match]:
     """Return the rows with the highest cosine, best first; ties keep the order of stores and rows.
 

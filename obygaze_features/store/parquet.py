@@ -22,7 +22,7 @@ def write_parquet(path: Path, store: Store) -> None:
 
     def read(part: slice) -> Any:
         ids = store.ids[part]
-        columns: dict[str, Any] = {
+        columns = {
             "id": ids,
             "film": store.items.films[part],
             "start": store.items.starts[part],

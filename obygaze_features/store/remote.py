@@ -161,7 +161,7 @@ class Remote(Location):
         starts: Sequence[int],
         ends: Sequence[int | None],
         *,
-        missing_ok: bool = False,
+        missing_ok: bool,
     ) -> list[Any]:
         """Request parts of files (an end of None: to the file's end).
 

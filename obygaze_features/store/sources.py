@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,9 @@ from obygaze_features.common.formatting import shorten
 from obygaze_features.common.package import need
 from obygaze_features.common.tables import read_table
 from obygaze_features.errors import StoreError, UsageError, translate
+from obygaze_features.items.items import Items
 from obygaze_features.items.media import MediaFolder, id_of_name
 from obygaze_features.store import format as fmt
-
-if TYPE_CHECKING:
-    from obygaze_features.items.items import Items
 
 Source = Any
 """A path, an array, a DataFrame with ids as its index, or a mapping of these by array name."""

@@ -54,7 +54,7 @@ def verify(store: StoreLike) -> list[Damage]:
         reasons = compare_files(location, read_files(location))
     except DamagedFile as problem:
         reasons = {problem.file: problem.reason}
-    rows: list[Damage] = []
+    rows = []
     try:
         opened = Store(location)
         if opened.is_final and fmt.CHECKSUMS not in reasons:
@@ -140,7 +140,7 @@ def _compare_shard(store: Store, spec: ArraySpec, block: int) -> tuple[str, str 
 
 def _find_damaged(store: Store, array: ShardLayout, rows: Rows) -> list[int]:
     """Return those rows of a shard that cannot be read."""
-    damaged: list[int] = []
+    damaged = []
     for _, at in group_places(rows // array.chunk_rows):
         try:
             store.read_rows(array.spec.name, rows[at])

@@ -196,7 +196,7 @@ def first_attributes(
     items: Items,
     recipe: Recipe,
     about: Mapping[str, str],
-    block_rows: int | None = None,
+    block_rows: int | None,
 ) -> dict[str, Any]:
     """Return the attributes of a new store."""
     n = len(items)

@@ -86,7 +86,7 @@ class FrameIndex:
     def __len__(self) -> int:
         return len(self.times)
 
-    def span(self, path: Path, start: float | None = None, end: float | None = None) -> range:
+    def span(self, path: Path, start: float | None, end: float | None) -> range:
         """Return the numbers of the frames with ``start <= time < end``.
 
         Raise `VideoError` if there are none, or if most of the clip, and more than `MAX_BEYOND_S`,
@@ -318,9 +318,9 @@ def _read_packets(
     tick: Tick,
 ) -> _Packets:
     pts: list[int] = []
-    dts: list[int] = []
-    spare: list[bool] = []
-    starts: list[int] = []
+    dts = []
+    spare = []
+    starts = []
     doubts = None
     duration = 0
     length_bytes = nal_length_bytes(codec, stream.codec_context.extradata)
@@ -399,7 +399,7 @@ def _packet_times(packets: _Packets) -> NDArray[np.int64]:
 
 def _decoded_times(path: Path, tick: Tick) -> NDArray[np.int64]:
     """Return the times of all frames that the decoder returns."""
-    pts: list[int] = []
+    pts = []
     with open_video(path) as (container, stream):
         for packet in container.demux(stream):
             tick()

@@ -61,7 +61,7 @@ def write_synthetic_dataset(
     for title in titles:
         if Path(title).name != title:
             raise UsageError(f"a title must be a file name, without a slash (got {title!r})")
-    rows: list[dict[str, object]] = []
+    rows = []
     concepts = reference_json("scheme-obygaze.json")["concepts"]
     names = [concept["name"] for concept in concepts if concept["visual"]]
     with new_folder(folder, overwrite=overwrite, marker=SYNTHETIC, allow_missing=True) as new:
@@ -72,7 +72,7 @@ def write_synthetic_dataset(
             shift = 0
             if titles:
                 shift = at
-            drawn: list[tuple[str, int]] = []
+            drawn = []
             for scene in range(scenes):
                 number = at * scenes + scene
                 level = _LEVELS[(scene + shift) % len(_LEVELS)]

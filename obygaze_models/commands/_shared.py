@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import click
 
 from obygaze_features.common.cli import ADDRESS, PATH, echo
-
-if TYPE_CHECKING:
-    from obygaze_models.data.run_warning import RunWarning
-
+from obygaze_models.data.run_warning import RunWarning, group_warnings
 
 path_option = partial(click.option, type=PATH)
 """`click.option` for an option that takes a path."""
@@ -28,7 +24,5 @@ stores_argument = click.argument(
 
 def echo_warnings(warnings: Iterable[RunWarning | str]) -> None:
     """Print warnings on standard error, one line each; duplicates are printed once."""
-    from obygaze_models.data.run_warning import group_warnings
-
     for line in group_warnings(warnings):
         echo(f"WARNING: {line}", fg="yellow", bold=True, err=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import click
 from msgspec import to_builtins
@@ -190,7 +189,7 @@ def list_models(folder: Path | None, as_json: bool) -> None:
     from obygaze_models.estimators.registry import describe_estimators
     from obygaze_models.saved.model import read_models
 
-    rows: list[dict[str, Any]] = []
+    rows = []
     if folder is None:
         for name, estimator in describe_estimators().items():
             row = {

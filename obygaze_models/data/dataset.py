@@ -26,7 +26,6 @@ from obygaze_features.manifests import (
     LabelSet,
     Level,
     Manifest,
-    obygaze_scheme,
 )
 from obygaze_features.manifests.splits import meet_in_time
 from obygaze_features.store.metadata import UNKNOWN
@@ -136,14 +135,14 @@ class ClipDataset:
     concepts: Array
     concept_names: tuple[str, ...]
     folds: Array
+    grouped_by: str
+    scheme: LabelScheme
     record: Record
     columns: tuple[str, ...] = ()
     last_fold: int = -1
     labels: Mapping[Task, Array] = field(default_factory=dict)
     frames: Array | None = None
-    grouped_by: str = "film"
     stores: Mapping[str, int] = field(default_factory=dict)
-    scheme: LabelScheme = field(default_factory=obygaze_scheme)
 
     @property
     def y(self) -> Array | None:
@@ -285,11 +284,11 @@ def join_clips(
     store: Sources,
     tasks: Collection[Task],
     *,
-    labels: str | None = None,
-    array: str = "native",
-    fold_of: Mapping[str, int] = {},
+    labels: str | None,
+    array: str,
+    fold_of: Mapping[str, int],
     among: Collection[str] | None = None,
-    groups: str = "film",
+    groups: str,
 ) -> ClipDataset:
     """Join labels and features by id, in the manifest's order.
 

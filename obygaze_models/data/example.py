@@ -66,7 +66,7 @@ def load_example() -> Bunch:
     )
 
 
-def copy_example(folder: Path, *, overwrite: bool = False) -> None:
+def copy_example(folder: Path, *, overwrite: bool) -> None:
     """Copy the manifest, the store, the experiments and the README into a new folder."""
     with new_folder(folder, overwrite=overwrite, marker=EXPERIMENTS[0]) as new:
         for name in (MANIFEST, STORE):

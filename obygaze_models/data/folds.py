@@ -47,7 +47,7 @@ class Fold:
         return np.unique(np.concatenate([NO_ROWS, *self.tests.values()]))
 
 
-def balanced(rows: Array, y: Array, seed: int, balance: str = "undersample") -> Array:
+def balanced(rows: Array, y: Array, seed: int, balance: str) -> Array:
     """Return random rows: as many of each class of `y` as the smallest class has.
 
     Return all rows if the balance is not ``undersample``.

@@ -260,7 +260,7 @@ class LeaveFilmOut(DrawnSplitter):
                 f"clips of each class (got {len(eligible)} of {len(names)}). Lower min_clips "
                 '(protocol = {name = "leave-film-out", min_clips = 1}), or use another protocol'
             )
-        pairs: list[tuple[int, int]] = []
+        pairs = []
         wanted = self.validation_films
         if wanted == 0 or not clips.validate:
             pairs = [(film, -1) for film in eligible]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import LabelScheme
 from obygaze_models.scoring.metrics import (
     CLASSES,
     Array,
@@ -21,9 +21,6 @@ from obygaze_models.scoring.metrics import (
     predicted_classes,
 )
 from obygaze_models.scoring.number_scores import NUMBER, score_constant
-
-if TYPE_CHECKING:
-    from obygaze_features.manifests import LabelScheme
 
 UNUSED = -1
 """The label of clips that are left out."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from obygaze_features.common.names import as_list, unknown_name
 from obygaze_features.errors import ExperimentError, errors_as
+from obygaze_features.manifests import LabelScheme, LabelSet
 from obygaze_models.data.targets import (
     CARRIERS,
     EASY,
@@ -24,9 +25,6 @@ from obygaze_models.data.targets import (
 )
 from obygaze_models.scoring.metrics import ACCURACY, CLASSES, METRICS, TREC, Array
 from obygaze_models.scoring.number_scores import NUMBER
-
-if TYPE_CHECKING:
-    from obygaze_features.manifests import LabelScheme, LabelSet
 
 NUMBERS = "numbers"
 """The key in a label set's JSON file that names its column of numbers."""

@@ -210,9 +210,9 @@ class ConceptBank(_Directions):
             reasons = "; ".join(f"{name} has {why}" for name, why in self.skipped_.items())
             raise ExperimentError(f"no concept can be learned: {reasons}")
 
-        fits: list[LinearSVMFit] = []
+        fits = []
         self.quality_: list[dict[str, Any]] = []
-        unreliable: list[RunWarning] = []
+        unreliable = []
         for name, rows, y, products in self._problems(X, targets):
             clips = X[rows]
             validation = _annotated(held, names.index(name))

@@ -53,8 +53,8 @@ class LinearSVMFit:
     coef: Array
     intercept: float
     C: float
+    converged: bool
     bounded: float = 0.0
-    converged: bool = True
 
     @property
     def degenerate(self) -> bool:
@@ -94,7 +94,7 @@ def fit_svm(
     y: Array,
     C: float,
     weights: Array,
-    products: Array | None = None,
+    products: Array | None,
 ) -> LinearSVMFit:
     """Fit an SVM to features [N, D] in float64 and a boolean label per clip.
 
@@ -163,11 +163,11 @@ def choose_svm(
     y: Array,
     Cs: Sequence[float],
     *,
-    class_weight: Any = "balanced",
-    products: Array | None = None,
-    validation: tuple[Array, Array] | None = None,
-    cv: int = 5,
-    groups: Array | None = None,
+    class_weight: Any,
+    products: Array | None,
+    validation: tuple[Array, Array] | None,
+    cv: int,
+    groups: Array | None,
 ) -> ChosenSVM:
     """Fit an SVM with the C that ranks held-out clips best.
 

@@ -89,7 +89,7 @@ class TreeArrays(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, Z: Array) -> Array:
         """Return the shares of the classes in each clip's leaf, [N, classes]."""
-        return np.asarray(self.value[self.apply(Z)])
+        return self.value[self.apply(Z)]
 
     def predict(self, Z: Array) -> Array:
         """Return the class of each clip."""

@@ -149,7 +149,7 @@ def cross_validate(
         cv = LeaveFilmOut() if cv is None else AnySplitter(cv=cv)
     if not data.labels:
         raise ExperimentError("the dataset has no task. Pass positives and negatives, or levels")
-    tasks: dict[Task, Sequence[Task]] = {task: [task] for task in data.labels}
+    tasks = {task: [task] for task in data.labels}
     if tests:
         labels = _label_tests(data, tests)
         tasks = {task: [*labels] for task in data.labels}
@@ -202,8 +202,8 @@ def compute_run(
     total = plan.check_fits()
     make = joblib.delayed(partial(make_fit, plan, folder))
     work = joblib.Parallel(n_jobs=n_jobs, return_as="generator")(map(make, plan.fits()))
-    tested: list[TestedFit] = []
-    skipped: list[Skipped] = []
+    tested = []
+    skipped = []
     for fits, skips in progress(work, "train", unit="fit", total=total):
         tested += fits
         skipped += skips
@@ -430,7 +430,7 @@ def keep_run(
     plan: Plan,
     output: str | Path,
     *,
-    overwrite: bool = False,
+    overwrite: bool,
     n_jobs: int = 1,
 ) -> Run:
     """Make the fits of a plan, and write a run folder; resume if it was interrupted."""

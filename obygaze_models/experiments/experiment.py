@@ -112,7 +112,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
         They have the class weights that the balance asks for.
         """
-        models: dict[str, Learner] = {}
+        models = {}
         for entry in self.estimators:
             options = {"name": entry} if isinstance(entry, str) else dict(entry)
             name = str(options.pop("name", ""))
@@ -151,7 +151,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """Return the splitter of the protocol, with checked options."""
         name = self.protocol_name
         kind = find_protocol(name)
-        options: dict[str, Any] = {**self.protocol_options, "random_state": self.seed, **more}
+        options = {**self.protocol_options, "random_state": self.seed, **more}
         if issubclass(kind, DrawnSplitter):
             default = "none" if self.column else BALANCE
             options |= {"balance": self.balance or default, "gap": self.gap}

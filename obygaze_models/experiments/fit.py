@@ -180,7 +180,7 @@ def _arguments(
     concepts = data.concepts
     if "concepts" in accepted:
         concepts = clip_targets(data, learner.negatives)
-    offered: dict[str, Any] = {
+    offered = {
         "concepts": concepts[fitted],
         "concepts_val": concepts[held_out],
         "concept_names": data.concept_names,
@@ -242,7 +242,7 @@ def _describe(
 
 def predict_rows(model: Model, data: ClipDataset, rows: Array) -> Array:
     """Return class probabilities [n, classes] for some rows, or predicted numbers [n, 1]."""
-    groups: dict[str, Any] = {}
+    groups = {}
     if model.about.reads == "groups":
         groups["groups"] = data.groups[rows]
     X = read_input(data, model.about.reads, rows)

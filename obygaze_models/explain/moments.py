@@ -62,7 +62,7 @@ def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
     def average(values: Sequence[Array]) -> Array:
         total = np.zeros((len(ids), *values[0].shape[1:]))
         np.add.at(total, rows, np.concatenate(values))
-        return np.asarray((total.T / counts).T)
+        return (total.T / counts).T
 
     seen = np.zeros(len(ids), dtype=np.intp)
     states = chain.from_iterable(part.seen for part in parts)
@@ -146,7 +146,7 @@ def _require_one_file(frames: pd.DataFrame) -> None:
 
 
 def _average(values: Array, groups: Array) -> Array:
-    return np.asarray(np.bincount(groups, values) / np.bincount(groups))
+    return np.bincount(groups, values) / np.bincount(groups)
 
 
 def _edges(times: Array, item: Item) -> Array:

@@ -63,7 +63,7 @@ def mean_parts(reasons: pd.DataFrame, ids: list[str]) -> list[list[tuple[str, fl
     intercepts = at_rest["part"].sum().reindex(ids).fillna(0).div(fits).tolist()
 
     has_intercept = sums["value"].isna().any()
-    lists: list[list[tuple[str, float]]] = []
+    lists = []
     for own_amounts, intercept in zip(amounts, intercepts, strict=True):
         parts = []
         if not math.isnan(intercept):

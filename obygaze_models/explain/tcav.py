@@ -107,7 +107,7 @@ def random_label_cavs(
     Y: Array,
     *,
     runs: int,
-    random_state: int | None = None,
+    random_state: int | None,
 ) -> Array:
     """Return unit directions [runs, D] fitted to shuffled labels with the bank's settings.
 

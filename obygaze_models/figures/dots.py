@@ -133,7 +133,7 @@ def dot_plot(
         marks = [description]
         ticks = []
         y = 0.0
-        numbers: dict[float, str] = {}
+        numbers = {}
         for (name, dots), size in zip(rows, sizes, strict=True):
             ticks.append(y + (size - 1) / 2)
             for place, (dot, kind) in enumerate(zip(dots, series, strict=False)):

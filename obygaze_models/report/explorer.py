@@ -32,7 +32,7 @@ def explorer_data(
     clips = labels.clips
     ids = clips["id"]
     views = [_view(entry, ids) for entry in entries]
-    tested: list[list[int]] = []
+    tested = []
     for view in views:
         if view["at"] not in tested:
             tested.append(view["at"])
@@ -105,7 +105,7 @@ def _view(entry: Tested, ids: pd.Series) -> dict[str, Any]:
     if p.ndim == 2:
         off = 1 - p[np.arange(len(p)), labels]
         p = p[:, -1]
-    view: dict[str, Any] = {
+    view = {
         "run": entry.run.name,
         "model": entry.model,
         "test": entry.task.title,

@@ -146,7 +146,7 @@ def _annotated(labels: Labels, people: People | None, main: Tested | None) -> di
     """Return the values about films, annotators and concepts."""
     concepts = concept_table(labels, people)
     names = [row.name for row in concepts.rows]
-    values: dict[str, Any] = {
+    values = {
         "labels": labels,
         "unit": labels.unit,
         "people": people,
@@ -178,7 +178,7 @@ def _learned(labels: Labels, main: Tested, entries: Sequence[Tested]) -> dict[st
     run = main.run
     tables = results(entries, labels)
     leads = [row for table in tables for row in table.rows if row.entry is main]
-    values: dict[str, Any] = {
+    values = {
         "results": tables,
         "finding": leads[0],
         "full": leads[1] if len(leads) > 1 else None,

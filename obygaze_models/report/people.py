@@ -90,7 +90,7 @@ class People:
     def differ(self) -> NDArray[np.bool_]:
         """The clips to which annotators gave different levels."""
         lowest, highest = lowest_and_highest(self.codes)
-        return np.asarray(lowest < highest)
+        return lowest < highest
 
     def given(self, levels: Sequence[str]) -> NDArray[np.bool_]:
         """Return where annotators gave one of some levels [annotators, clips]."""
@@ -144,7 +144,7 @@ class People:
 
     def share(self, clips: slice) -> list[float | None]:
         """Return the share of each annotator's clips at the levels that the page counts."""
-        shares: list[float | None] = []
+        shares = []
         for codes, counted in zip(self.codes, self.given(self.labels.positives), strict=True):
             present = codes[clips] != ABSENT
             share = None

@@ -66,7 +66,7 @@ class Row:
 
     entry: Tested
     scores: ModelScores
-    note: str = ""
+    note: str
     is_subset: bool = False
     above: Array = field(default_factory=lambda: np.array([]))
     few: str = ""

@@ -128,7 +128,7 @@ def open_sources(sources: Origin | Sequence[Origin]) -> tuple[Labels, list[Run]]
     """Open a manifest or timelines, or else one or more runs on the same labels."""
     if isinstance(sources, Run | Manifest | Timelines | str | Path):
         sources = [sources]
-    opened: list[Run | Manifest | Timelines] = []
+    opened = []
     for source in sources:
         if isinstance(source, str | Path):
             folder = Path(source)

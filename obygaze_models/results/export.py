@@ -60,7 +60,7 @@ def with_places(predictions: Predictions, items: Items) -> pd.DataFrame:
     return table.assign(model=about.estimator, test=about.learned.key)
 
 
-def to_elan(table: pd.DataFrame, warnings: Iterable[RunWarning] = ()) -> dict[str, str]:
+def to_elan(table: pd.DataFrame, warnings: Iterable[RunWarning]) -> dict[str, str]:
     """Return ELAN documents by file name: one per film and media file.
 
     A document has a tier for each model and test.
@@ -76,7 +76,7 @@ def to_elan(table: pd.DataFrame, warnings: Iterable[RunWarning] = ()) -> dict[st
 def moment_files(
     moments: pd.DataFrame,
     title: str,
-    warnings: Iterable[RunWarning] = (),
+    warnings: Iterable[RunWarning],
 ) -> dict[str, str]:
     """Return ELAN documents of moments by file name, one per film."""
     rows: list[Any] = moments[moments["time_in"] == "film"].to_dict("records")

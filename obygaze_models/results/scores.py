@@ -168,9 +168,9 @@ def scored_clips(
 def score_models(
     table: pd.DataFrame,
     group_of: Mapping[str, str],
-    measure: str = "",
+    measure: str,
     *,
-    is_mixed: bool = False,
+    is_mixed: bool,
 ) -> list[ModelScores]:
     """Score each model on each test set."""
     models = []

@@ -82,7 +82,7 @@ def describe_run(run: Run) -> str:
     tables = {"scores": _scores(run)}
     if len(run.tests) > 1 and all(run.task(test).concept for test in run.tests):
         tables["concepts"] = _concepts(run)
-    raters: list[Row] = []
+    raters = []
     for test, comparison in compare_with_each(run).items():
         for own in comparison.models:
             low, high = own.interval or (None, None)
@@ -107,7 +107,7 @@ def _scores(run: Run) -> list[Row]:
     """Return a row for each model on each test set and question, and for each kind of guess."""
     titles = column_titles(run.header.tasks[-1].use)
     main = METRICS[run.main_metric].title
-    rows: list[Row] = []
+    rows = []
     for test, own in run.tests.items():
         for scores in run.model_scores:
             if scores.test != test:
@@ -115,7 +115,7 @@ def _scores(run: Run) -> list[Row]:
             for over in lead_first(scores.lead):
                 estimate = scores.estimate(run.main_metric, over)
                 low, high = estimate.interval or (None, None)
-                row: dict[str, Any] = {main: estimate.value, "low": low, "high": high}
+                row = {main: estimate.value, "low": low, "high": high}
                 for key, title in titles.items():
                     row[title] = scores.estimate(key, over).value
                 row |= {"clips": estimate.clips, "films": estimate.groups}

@@ -117,7 +117,7 @@ def predict(
     step = BLOCK_VALUES // about.needs.shape[-1]
     if about.reads == "frames":  # all at once
         step = len(wanted)
-    clips: list[str] = []
+    clips = []
     blocks = []
     for start in range(0, len(wanted), step):
         block_ids, features = read_input(about, opened, wanted[start : start + step])
@@ -280,7 +280,7 @@ def _require_labels(about: About, manifest: Manifest, scheme: LabelScheme) -> No
 def open_for(
     about: About,
     store: Stores,
-    ids: Sequence[str] | None = None,
+    ids: Sequence[str] | None,
     *,
     for_frames: bool = False,
 ) -> Sources:

@@ -408,7 +408,7 @@ def restrict(
     key: str,
     class_counts: Sequence[int],
     *,
-    least: float = 0.0,
+    least: float,
 ) -> Estimate:
     """Return an estimate without its interval if there is not enough data.
 

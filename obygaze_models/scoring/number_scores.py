@@ -76,7 +76,7 @@ def _weighted_ranks(values: Array, weights: Array) -> Array:
     starts = np.flatnonzero(np.diff(ranks[order], prepend=-1))
     sums = np.add.reduceat(weights[:, order], starts, axis=1)
     middles = np.cumsum(sums, axis=1) - sums / 2
-    return np.asarray(middles[:, ranks])
+    return middles[:, ranks]
 
 
 def ratio(top: Array, bottom: Array) -> Array:

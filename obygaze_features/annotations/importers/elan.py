@@ -42,7 +42,7 @@ NAME = "obygaze name"
 FILE = "obygaze file"
 SCHEME = "obygaze scheme"
 #: The properties of an ELAN file that describe its data set, by their names in `Timelines`.
-ABOUT = {"name": "obygaze data set"} | {name: f"obygaze {name}" for name in ORIGIN}
+ABOUT = {"name": "obygaze data set"} | {name: "obygaze " + name for name in ORIGIN}
 NO_LEVEL = (
     "has no known level (see --levels); a tier of concepts must depend on a tier with levels, and "
     "be of the type Symbolic Subdivision or Symbolic Association"
@@ -227,7 +227,7 @@ def _rows(file: File, scheme: LabelScheme, shared: set[str]) -> Iterator[SourceR
     """
     exact = _parse_exact_times(file.document)
     unnamed = []
-    found: list[list[SourceRow]] = []
+    found = []
     for tier in file.document.tiers:
         who = tier.annotator or tier.name
         rows = [_row(file, note, who, exact, scheme) for note in tier.annotations]
@@ -281,7 +281,7 @@ def _row(
             after = ""
         level = ", ".join(texts["level"])
 
-    concepts: list[str] = []
+    concepts = []
     for text in texts["concepts"]:
         if text in scheme.concept_names:
             concepts.append(text)

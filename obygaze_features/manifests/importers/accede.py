@@ -93,11 +93,11 @@ def _classes_of_ratings(ranking: _Rows, threshold: float) -> _Rows:
         for name, scheme in (("valence", VALENCE), ("arousal", AROUSAL)):
             where = f"{ranking.files}, {clip}: {name}Value"
             with translate(ManifestError, where, "must be a number from 1 to 5"):
-                score = (float(cells[f"{name}Value"]) - 3) / 2
+                score = (float(cells[name + "Value"]) - 3) / 2
                 if not -1 <= score <= 1:
                     raise ValueError
             place = 1 + (score > threshold) - (score < -threshold)
-            rows[clip][f"{name}Class"] = scheme.codes[place]
+            rows[clip][name + "Class"] = scheme.codes[place]
     rule = f"(value - 3) / 2 in {ranking.files}, cut at -{threshold:g} and {threshold:g}"
     return _Rows(rows, rule)
 
@@ -112,13 +112,13 @@ def _labels(
     """Return a label set, with each clip's rank, value and variance if `ranking` has them."""
     extra = {}
     for part in ("Rank", "Value", "Variance"):
-        column = f"{name}{part}"
+        column = name + part
         cells = [ranking.rows.get(clip, {}).get(column, "") for clip in source.rows]
         if any(cells):
             extra[column] = cells
 
     ids = list(map(media_stem, source.rows))
-    levels = [cells[f"{name}Class"] for cells in source.rows.values()]
+    levels = [cells[name + "Class"] for cells in source.rows.values()]
     about = {
         "origin": "rule",
         "rule": f"{name}Class of {source.files}",

@@ -46,7 +46,7 @@ def import_manifest(source: Path | str, kind: str | None, every: float | None) -
             f"only films can be cut; the shortest span is {MIN_EVERY_S:g} s (got {every:g})"
         )
 
-    items: list[Item] = []
+    items = []
     for path in files:
         item = replace(item_of_file(path.relative_to(source).as_posix()), kind=kind)
         if every is None:

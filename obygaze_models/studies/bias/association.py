@@ -98,16 +98,14 @@ def associate(
     return _test(x @ direction, y @ direction, "X and Y", settings)
 
 
-def associate_each(
-    x: Vectors, a: Vectors, b: Vectors, settings: Settings = Settings()
-) -> list[Association]:
+def associate_each(x: Vectors, a: Vectors, b: Vectors) -> list[Association]:
     """Test for each row of X whether it is nearer to A than to B.
 
     Here d is the mean cosine with A minus the mean cosine with B, in standard deviations of all
     these cosines. T is the sum with A minus the sum with B. p comes from partitions of A and B.
     """
     x, a, b = _unit_vectors(X=x, A=a, B=b)
-    return [_test(a @ row, b @ row, "A and B", settings) for row in x]
+    return [_test(a @ row, b @ row, "A and B", Settings()) for row in x]
 
 
 def _test(first: Array, second: Array, groups: str, settings: Settings) -> Association:
@@ -122,7 +120,7 @@ def _test(first: Array, second: Array, groups: str, settings: Settings) -> Assoc
 
 def _effect_sizes(first: Array, second: Array, axis: int = -1, *, ddof: int) -> Array:
     """Return the effect sizes along an axis; NaN if all scores are the same."""
-    deviation = np.asarray(np.concatenate([first, second], axis=axis).std(axis=axis, ddof=ddof))
+    deviation = np.concatenate([first, second], axis=axis).std(axis=axis, ddof=ddof)
     deviation = np.where(deviation <= _ROUNDING, np.nan, deviation)
     return np.asarray((first.mean(axis=axis) - second.mean(axis=axis)) / deviation)
 
@@ -180,7 +178,7 @@ def _p(first: Array, second: Array, settings: Settings) -> tuple[float, str, int
 
 def _unit_vectors(**sets: Any) -> list[Array]:
     """Scale the sets' rows to length 1; raise `BiasError` if a row has no direction."""
-    units: dict[str, Array] = {}
+    units = {}
     for name, rows in sets.items():
         if not isinstance(rows, Mapping):
             rows = dict(enumerate(rows, start=1))

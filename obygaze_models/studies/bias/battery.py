@@ -166,7 +166,7 @@ def run_battery(
         ids = chain.from_iterable(ids_of[name] for _, ids_of in selected for name in names)
         found |= dict.fromkeys(names, source.read(list(dict.fromkeys(ids))))
 
-    rows: list[Row] = []
+    rows = []
     for test, ids_of in selected:
         sets = {}
         missing = []

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
+from pandas import DataFrame, Series
 
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.errors import BiasError
@@ -21,9 +21,6 @@ from obygaze_features.manifests.labels import read_ids
 from obygaze_models.scoring.metrics import Array
 from obygaze_models.studies.bias.inputs import Lexicon, numbers, shipped_lexicon, tokens
 from obygaze_models.studies.bias.measured import Drawing, Measured, Row
-
-if TYPE_CHECKING:
-    from pandas import DataFrame, Series
 
 GENDERS = ("man", "woman")
 ALL_OBJECTS = "all objects"
@@ -69,7 +66,7 @@ def gender_scores(path: str | Path) -> Measured:
     if "id" in table.columns:
         read_ids(table)
     has_variants = "probability_man" in table.columns
-    scores: dict[str, Array] = {}
+    scores = {}
     if "probability" in table.columns:
         scores["score"] = _score(table)
     if has_variants:
@@ -88,7 +85,7 @@ def gender_scores(path: str | Path) -> Measured:
 
     kept = pd.DataFrame(table.columns).filter(["id", "caption", "object"])
     captions = kept.assign(group=genders, **scores)
-    objects: list[tuple[object, DataFrame]] = []
+    objects = []
     if "object" in captions:
         objects = sorted(captions.groupby("object"), key=lambda of_object: -len(of_object[1]))
     rows = []
@@ -153,7 +150,7 @@ def _score(table: Table, variant: str = "") -> Array:
 def _measure(name: object, captions: DataFrame, *, names_gender: bool) -> list[Row]:
     """Return a row for each measure of some captions."""
     of_gender = [captions[captions["group"] == gender] for gender in GENDERS]
-    measured: dict[str, list[float | None]] = {}
+    measured = {}
     if "score" in captions:
         measured["said"] = [_mean(own["score"]) for own in of_gender]
     if "score_man" in captions:

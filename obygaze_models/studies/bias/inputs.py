@@ -164,7 +164,7 @@ def _columns(items: Items) -> dict[str, Sequence[str]]:
 def _read_file(path: Path, ids: Sequence[str]) -> dict[str, Array]:
     """Read the embeddings of some ids from a ``.vec`` or CSV file."""
     wanted = set(ids)
-    rows: dict[str, Array] = {}
+    rows = {}
     with (
         translate(BiasError, path, "cannot be read: {}", foreign=(OSError, ValueError, csv.Error)),
         path.open(encoding="utf-8-sig", newline="\n") as file,

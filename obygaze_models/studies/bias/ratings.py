@@ -9,10 +9,10 @@ import math
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
+from pandas import DataFrame
 
 from obygaze_features.common.formatting import shorten
 from obygaze_features.common.names import unknown_name
@@ -21,9 +21,6 @@ from obygaze_features.errors import BiasError
 from obygaze_features.manifests.labels import read_ids
 from obygaze_models.studies.bias.inputs import numbers
 from obygaze_models.studies.bias.measured import Drawing, Measured
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 CLASSES = ("drawings", "hentai", "neutral", "porn", "sexy")
 SEXUALISED = ("hentai", "porn", "sexy")

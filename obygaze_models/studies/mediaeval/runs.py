@@ -225,7 +225,7 @@ def _rows_by_clip(run: Table, manifest: Manifest) -> dict[str, int]:
     """Return the row of each clip of a run; raise for unknown and for duplicate clips."""
     id_of = {item.media: item.id for item in manifest if item.media}
     id_of |= {item.id: item.id for item in manifest}
-    row_of: dict[str, int] = {}
+    row_of = {}
     for row, name in enumerate(run["id"]):
         clip = id_of.get(name)
         if clip is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from obygaze_features.common.figures import SERIES, SOFT
 from obygaze_features.common.grouping import group_by
@@ -97,13 +97,13 @@ def plan_vectors(context: ReproductionContext) -> Iterator[Part]:
     Only the released protocol fixes the C of each concept.
     """
     for setting, negatives in product(context.settings, BARS):
-        C_of: dict[str, float] = {}
+        C_of = {}
         if setting.protocol == "released":
             C_of = READINGS["code"]["concepts"]["bank__C"]
         for C, concepts in group_by(context.manifest.scheme.visual_concepts, C_of.get).items():
             suffix = f"concepts-{negatives}"
             name = f"Concepts against {NEGATIVES[negatives]}, {setting.key}"
-            estimator: dict[str, Any] = {"name": "svm"}
+            estimator = {"name": "svm"}
             if C is not None:
                 suffix += f"-C{C:g}"
                 name += f", C = {C:g}"
@@ -129,7 +129,7 @@ def make_figure3(context: ReproductionContext, runs: Runs) -> Artifacts:
     blocks = []
     figures = {}
     for setting in context.settings:
-        lines: list[Line] = []
+        lines = []
         for negatives in BARS:
             ours = {}
             guess = {}

@@ -83,7 +83,7 @@ def make_table4(context: ReproductionContext, runs: Runs) -> Artifacts:
     tested = predictions.merge(run.clips[["id", "film", "title"]], on="id")
     paper = reference_json("published.json")["table4"]
     papers = paper["rows"] if context.is_published("xclip") else {}
-    lines: list[Line] = []
+    lines = []
     means = []
     films = split_by(tested, "film")
     for film, own in films.items():

@@ -139,8 +139,8 @@ def to_frame(table: Table) -> DataFrame:
 
     If there are alarms, our numbers are not compared with the paper's.
     """
-    rows: list[tuple[Any, ...]] = []
-    ours: Values = {}
+    rows = []
+    ours = {}
     lines = [(block, line) for block in table.blocks for line in block.lines]
     for number, (block, line) in enumerate(lines):
         name = line.name

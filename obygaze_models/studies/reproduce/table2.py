@@ -167,12 +167,12 @@ def _classes(level: str) -> dict[str, Any]:
 
 def make_table(context: ReproductionContext, runs: Runs, *, name: str) -> Artifacts:
     """Make the table, and compare the released and leak-free protocols if both were run."""
-    blocks: list[Block] = []
-    warnings: list[RunWarning] = []
+    blocks = []
+    warnings = []
     for setting in context.settings:
         rows = [row for row in _rows(name) if f"{row.source(setting.key)}-EN" in runs]
         for metric, words in F1_TITLES.items():
-            lines: list[Line] = []
+            lines = []
             for row in rows:
                 ours = _ours(runs, row.source(setting.key), row.model_of(setting), metric)
                 lines.append(Line(row.title, "ours", ours))
@@ -222,7 +222,7 @@ def _compare_with_released(context: ReproductionContext, runs: Runs, name: str) 
     """Return blocks that compare released with leak-free numbers on the same labels and models."""
     blocks = []
     for metric, words in F1_TITLES.items():
-        lines: list[Line] = []
+        lines = []
         for row in _rows(name):
             released = _ours(runs, row.source("released"), row.model, metric)
             leak_free = _ours(runs, row.source(SAME_LABELS), row.model, metric)
