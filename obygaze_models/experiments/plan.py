@@ -217,6 +217,8 @@ class Plan:
             self.versions(),
             record.manifest.digest,
             record.fingerprint(),
+            self.data.X,
+            self.data.frames,
             self.clips.to_csv(),
         )
         try:

@@ -143,7 +143,7 @@ def test_a_changed_run_starts_over(data, run, tmp_path, change):
         "models": {"majority": DummyClassifier(strategy="most_frequent")},
         "cv": om.LeaveFilmOut(min_clips=9),
         "seeds": (3,),
-        "data": om.dataset(data.X + 1, data.levels, data.groups),
+        "data": replace(data, X=data.X + 1),
         "labels": replace(data, labels={task: np.abs(y) for task, y in data.labels.items()}),
     }
     name = "data" if change == "labels" else change
