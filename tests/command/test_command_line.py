@@ -16,8 +16,8 @@ import pytest
 from click.testing import Result
 
 import obygaze_features as of
+import obygaze_models as om
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_models.experiments.experiment import Experiment
 from tests.kit.commands import contexts
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +43,7 @@ def test_every_command_and_option_has_help_and_an_example() -> None:
 
 def test_the_help_of_a_run_lists_the_keys_of_an_experiment() -> None:
     text = ALL["obygaze models run"].help or ""
-    keys = [field.name for field in msgspec.structs.fields(Experiment)]
+    keys = [field.name for field in msgspec.structs.fields(om.Experiment)]
     assert [key for key in keys if not re.search(rf"\b{key}\b", text)] == []
 
 

@@ -12,14 +12,15 @@ from sklearn.frozen import FrozenEstimator
 
 import obygaze_models as om
 from obygaze_features.manifests import Item, Items, Manifest, obygaze_scheme
-from obygaze_models.estimators.logistic import LogisticProbe
 from tests.kit.run import RECIPE, write_store
 
 CONCEPTS = ("Look", "Body", "Posture")
 
 
 def logistic_on(bank: om.ConceptBank, **options: Any) -> om.ConceptBottleneck:
-    return om.ConceptBottleneck(FrozenEstimator(bank), LogisticProbe(**{"C": 0.1} | options))
+    return om.ConceptBottleneck(
+        FrozenEstimator(bank), om.make_estimator("logistic", {"C": 0.1} | options)
+    )
 
 
 def with_output(bank: om.ConceptBank, output: str) -> om.ConceptBank:

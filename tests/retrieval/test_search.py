@@ -12,7 +12,6 @@ import obygaze_features as of
 from obygaze_features.errors import BackboneError, ObygazeError, UsageError
 from obygaze_features.manifests import Item, Items
 from obygaze_features.store import ArraySpec
-from obygaze_models.data.stores import read_frame_times
 from tests.backbones.conftest import on_each, tensor
 from tests.backbones.test_backbones_parity import MODELS, text_features
 from tests.kit.models import write_checkpoint
@@ -82,7 +81,7 @@ def test_tokens_of_several_frames_have_the_mean_time(tmp_path, query):
     matches = of.search(path, vector=query, frames=True)
     ids, _, tokens = brute(source, query, "frames")
     assert [match.id for match in matches] == ids
-    times = read_frame_times(of.open_store(path), ids, 2)
+    times = of.open_store(path).read("frame_time", ids).reshape(-1, 2, 2).mean(axis=2)
     assert [match.time for match in matches] == times[np.arange(len(ids)), tokens].tolist()
     with pytest.raises(UsageError, match="more has neither one vector per item nor one per frame"):
         of.search(path, vector=query, frames=True, array="more")
