@@ -114,12 +114,7 @@ class Decoder:
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
     def _start(self) -> subprocess.Popen[bytes]:
-        # Windows cannot pass open sockets and files to a new process.
-        if sys.platform == "win32":
-            raise VideoError(
-                "clips cannot be decoded on Windows. Extract on Linux or macOS, or in the Windows "
-                "Subsystem for Linux"
-            )
+        _refuse_windows()
         # The process imports from the same folders as this one; -P adds none.
         search_path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
         self._channel, worker_channel = socket.socketpair()
@@ -213,3 +208,12 @@ class Decoders:
             return do(decoder, task)
         finally:
             self._idle.put(decoder)
+
+
+def _refuse_windows() -> None:
+    """Raise `VideoError` on Windows, which cannot pass open sockets and files to a new process."""
+    if sys.platform == "win32":
+        raise VideoError(
+            "clips cannot be decoded on Windows. Extract on Linux or macOS, or in the Windows "
+            "Subsystem for Linux"
+        )
