@@ -66,7 +66,9 @@ def test_estimators_follow_scikit_learns_conventions(estimator, check):
 # Calls that a scikit-learn user tries first.
 
 DATA = small_clips()
-X, Y, C = DATA.X, np.array(DATA.levels) == "S", DATA.concepts.astype(int)
+X = DATA.X
+Y = np.array(DATA.levels) == "S"
+C = DATA.concepts.astype(int)
 FILMS = np.array(DATA.groups)
 QUICK = om.ConceptBank(C=1.0)
 FRAME = pd.DataFrame(X, columns=[f"x{column}" for column in range(X.shape[1])])

@@ -127,7 +127,8 @@ def test_a_clip_has_the_mean_log_odds_of_its_highest_frames(drawn, k):
     np.testing.assert_allclose(together[::5], alone, atol=1e-6)
     np.testing.assert_allclose(together[::4], model.predict_proba(X[::4, :5]), atol=1e-6)
 
-    X, y = X[y != "sure"], y[y != "sure"]
+    X = X[y != "sure"]
+    y = y[y != "sure"]
     model = om.FrameMIL(k, max_iter=5, random_state=0).fit(X, y)
     frames = np.nan_to_num(model.predict_frames(X)[..., 1], nan=0.0)
     highest = np.sort(frames, axis=1)[:, -k:]
@@ -138,7 +139,8 @@ def test_a_clip_has_the_mean_log_odds_of_its_highest_frames(drawn, k):
 
 def test_the_threshold_has_the_best_f1_on_validation(drawn):
     X, y = drawn
-    X, y = X[y != "sure"], y[y != "sure"]
+    X = X[y != "sure"]
+    y = y[y != "sure"]
     model = om.FrameMIL(max_iter=2, random_state=0)
     model.fit(X[:25], y[:25], X_val=X[25:], y_val=y[25:])
     highest = np.nanmax(model.predict_frames(X[25:])[..., 1], axis=1)

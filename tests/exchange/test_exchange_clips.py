@@ -95,7 +95,8 @@ def test_imported_numbers_get_a_supported_type(dtype, kept_as, tmp_path):
 
 
 def test_pth_files_may_hold_only_plain_tensors(tmp_path):
-    tensor, evil = torch.ones(6), Malice(tmp_path / "trace")
+    tensor = torch.ones(6)
+    evil = Malice(tmp_path / "trace")
     contents = {
         "dictionary": ({"native": tensor, "other": torch.ones(2)}, ""),
         "strides": (torch.ones(6, 2).t()[0], ""),

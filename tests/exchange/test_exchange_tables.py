@@ -10,7 +10,8 @@ from obygaze_features.errors import StoreError, UsageError
 from tests.kit.store import numbers, plain_manifest
 
 pytestmark = pytest.mark.filterwarnings("ignore::obygaze_features.store.imports.FailedRows")
-N, D = 40, 6
+N = 40
+D = 6
 MANIFEST = plain_manifest(N)
 ROWS = numbers(N, (D,), "float32")
 NAMES = list("abcdef")

@@ -34,7 +34,8 @@ def marked(tmp_path_factory: pytest.TempPathFactory) -> World:
 def make_run(experiment: om.Experiment, tmp_path_factory: pytest.TempPathFactory) -> MakeRun:
     """``make_run("films", protocol="leave-film-out")``: the shared experiment with changes. A
     logistic regression alone, if no estimators are named."""
-    folder, runs = tmp_path_factory.mktemp("made"), dict[str, om.Run]()
+    folder = tmp_path_factory.mktemp("made")
+    runs = dict[str, om.Run]()
 
     def make(name: str, **changes: object) -> om.Run:
         changes = {"estimators": ("logistic",)} | changes

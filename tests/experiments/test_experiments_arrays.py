@@ -203,7 +203,8 @@ def test_validation_clips_choose_the_threshold(arrays, tmp_path):
     for row in run.saved:
         held, tested = (films == name for name in re.findall(r"film \d", row["name"])[::-1])
         model = LogisticRegression().fit(X[~(held | tested)], y[~(held | tested)])
-        p, t = model.predict_proba(X)[:, 1], row["cut"]
+        p = model.predict_proba(X)[:, 1]
+        t = row["cut"]
         best = max(f1_score(tense[held], p[held] > cut) for cut in [0, *p[held]])
         assert f1_score(tense[held], p[held] > t) == best
         own = run.predictions.loc[run.predictions["fit"] == row["fit"], "probability"]

@@ -131,7 +131,8 @@ def test_a_film_twice_under_two_names_is_named(width, offset, tmp_path):
     X, y, films = draw_films(np.random.default_rng(0), FILMS, signal=1)
     X = X[:, :width] + np.float32(offset)
     if not offset:
-        X[-60:], y[-60:] = X[:60] + 0.001, y[:60]
+        X[-60:] = X[:60] + 0.001
+        y[-60:] = y[:60]
     write_world(tmp_path, X, y, films)
     printed = run_obygaze("models", "run", tmp_path / "e.toml", "--dry-run", code=0)
     named = re.search(r"60 clips of film(00|19) look like clips of film(19|00)", printed.stderr)

@@ -37,7 +37,8 @@ def some_clips(films=8, size=30, share=0.4, seed=0):
 
 
 def by_film(clips, scorer, rows=slice(None)):
-    labels, scores = clips.labels[rows], clips.probabilities[rows]
+    labels = clips.labels[rows]
+    scores = clips.probabilities[rows]
     films = np.array(clips.groups)[rows]
     return np.array([scorer(labels[films == f], scores[films == f]) for f in np.unique(films)])
 
@@ -69,7 +70,8 @@ def test_differences_are_paired_by_film():
 
 def pairs_in_order(labels, ratings, fits):
     """Count by brute force the pairs of clips that the same fit rated, and those in order."""
-    positive, negative = np.flatnonzero(labels == 1), np.flatnonzero(labels == 0)
+    positive = np.flatnonzero(labels == 1)
+    negative = np.flatnonzero(labels == 0)
     won = [
         (ratings[a] > ratings[b]) + (ratings[a] == ratings[b]) / 2
         for a, b in product(positive, negative)

@@ -17,7 +17,8 @@ from tests.kit.floats import close
 from tests.kit.intervals import cross_validated_interval
 from tests.kit.run import write_store
 
-CLIPS, FILMS = 240, 6
+CLIPS = 240
+FILMS = 6
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +58,13 @@ def test_numbers_are_predicted_film_by_film_as_scikit_learn_does(rated, run):
     _, truth, X = rated
     use = np.arange(CLIPS) % 40 != 39
     films = truth["film"].to_numpy()
-    expected, r2, spearman, own_mean = {}, [], [], []
+    expected = {}
+    r2 = []
+    spearman = []
+    own_mean = []
     for film in np.unique(films):
-        test, train = use & (films == film), use & (films != film)
+        test = use & (films == film)
+        train = use & (films != film)
         values = Ridge().fit(X[train], truth["valence"][train]).predict(X[test])
         expected |= dict(zip(truth.index[test], values, strict=True))
         y = truth["valence"][test]

@@ -30,7 +30,8 @@ VALENCE = {"levels": ("-1", "0", "1"), "labels": "valence", "estimators": ("logi
 @pytest.fixture(scope="module")
 def benchmark(tmp_path_factory):
     """A manifest with three label sets and three sets, and informative features."""
-    folder, chance = tmp_path_factory.mktemp("mediaeval"), np.random.default_rng(8)
+    folder = tmp_path_factory.mktemp("mediaeval")
+    chance = np.random.default_rng(8)
     sets = [1, 2, 0] * (COUNT // 3)
     violent = (chance.random(COUNT) < 0.3).astype(int).tolist()
     valence = chance.integers(-1, 2, COUNT).tolist()
@@ -240,7 +241,8 @@ def test_leaks_are_counted_run_by_run(golden, task, tmp_path):
     sound = task(("EN",), protocol="leak-free", split="", test_negatives=TESTS)
     sound = om.run_experiment(sound, tmp_path / "sound")
     assert (sound.clips["leaked"].sum(), sound.fits["leaked"].sum()) == (0, 0)
-    tested, leaked = set(golden["tests"]["02_ENHN_S"]), set()
+    tested = set(golden["tests"]["02_ENHN_S"])
+    leaked = set()
     counts = dict(zip(run.fits["fit"], run.fits["leaked"], strict=True))
     for number, lists in golden["runs"]["02_EN_S"].items():
         used = tested & {*lists["train"], *lists["val"]}

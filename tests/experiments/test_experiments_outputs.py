@@ -51,7 +51,8 @@ PEOPLE = {"ada": "Ада", "bo": "bo", "cy": "cy"}
 @pytest.fixture(scope="module")
 def timed(world, tmp_path_factory):
     """The world's clips as spans of films, and the labels of three annotators."""
-    here, folder = labelled(world.ids, world.levels, seconds=2), tmp_path_factory.mktemp("timed")
+    here = labelled(world.ids, world.levels, seconds=2)
+    folder = tmp_path_factory.mktemp("timed")
     rows = np.arange(len(here)) % 40
     own = here.labels()
     sets = []
@@ -109,7 +110,8 @@ def test_kappas_equal_those_of_scikit_learn(timed, annotated):
 
 def test_held_out_predictions_are_written_with_their_annotations(annotated, make_run, tmp_path):
     run = annotated
-    output, elan = tmp_path / "p.csv", tmp_path / "elan"
+    output = tmp_path / "p.csv"
+    elan = tmp_path / "elan"
     run_obygaze("models", "predict", run.folder, "-o", output, "--elan", elan, code=0)
     table = pd.read_csv(output, keep_default_na=False).set_index("id")
     predictions = run.predictions.set_index("id")

@@ -101,7 +101,8 @@ def test_the_only_split_of_a_manifest_is_used_if_it_keeps_films_whole(world, mak
 @st.composite
 def labelled_folds(draw):
     """Draw folds that each have both classes and unlabelled clips, in any order."""
-    folds, labels = [], []
+    folds = []
+    labels = []
     for fold in range(draw(st.integers(3, 6))):
         for label in (0, 1, UNUSED):
             count = draw(st.integers(1, 6))
@@ -209,7 +210,8 @@ def test_a_film_is_tested_if_it_has_ten_clips_of_each_class():
 
 
 def test_validation_films_may_be_drawn():
-    films, labels = np.repeat([*"abcdef"], 20), np.tile([0, 1], 60)
+    films = np.repeat([*"abcdef"], 20)
+    labels = np.tile([0, 1], 60)
 
     def draw(count, seed=0):
         folds = leave_film_out(films, labels, random_state=seed, validation_films=count)

@@ -94,7 +94,8 @@ def test_facts_warnings_and_versions_are_recorded(install, tmp_path, write, worl
         return super().fit(X, y)
 """
     install({"flip.py": f"{HEAD}\nclass Flip(Base):{report}"}, POINT)
-    run, model = tmp_path / "run", tmp_path / "model"
+    run = tmp_path / "run"
+    model = tmp_path / "model"
     result = run_obygaze("models", "run", write("flip"), "-o", run, code=0)
     assert om.load_run(run).fits["facts"][0] == {"mean": 0.5, "rows": [0, 1], "none": None}
     assert result.stderr.count("WARNING: flip: does not learn") == 1

@@ -81,7 +81,8 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(run, tmp_path):
     """Bombs and forests cannot be saved, so they are fitted again; so are damaged models."""
     assert run(tmp_path / "whole", models=SEVERAL) == FITS
     complete = bytes_of(tmp_path / "whole")
-    output, partial = tmp_path / "run", tmp_path / "run.partial"
+    output = tmp_path / "run"
+    partial = tmp_path / "run.partial"
     for stop in (0, 1):
         assert run(output, stop, SEVERAL) == stop
     models = sorted(partial.glob("models/*/*/model.*"))
@@ -156,7 +157,8 @@ def test_a_changed_run_starts_over(data, run, tmp_path, change):
 @pytest.mark.parametrize("name", ["model.json", "model.safetensors"])
 def test_a_failing_disk_loses_no_fit(run, tmp_path, monkeypatch, name):
     run(tmp_path / "run", 0)
-    before, real = contents(tmp_path / "run.partial"), Path.open
+    before = contents(tmp_path / "run.partial")
+    real = Path.open
 
     def fails(path, *arguments, **options):
         if path.name == name:

@@ -89,7 +89,8 @@ def test_films_are_left_out_once_without_validation(make_run):
     """Thresholds and the C of an SVM use other films; compare with scikit-learn."""
     run = make_run("mixed", **MIXED)
     numbers = {scores.model: [*scores.by_fit] for scores in run.model_scores}
-    pairs, films = list(range(2 * FILMS)), list(range(FILMS))
+    pairs = list(range(2 * FILMS))
+    films = list(range(FILMS))
     assert numbers == {"majority": films, "stopped": pairs, "logistic": films, "chosen": pairs}
     for row in run.saved:
         left_out = re.findall("tt.", row["name"])[0]
@@ -103,7 +104,8 @@ def test_films_are_left_out_once_without_validation(make_run):
 
 @pytest.fixture(scope="module")
 def spans(world):
-    manifest, folder = labelled(world.ids, world.levels, seconds=2), world.folder / "spans"
+    manifest = labelled(world.ids, world.levels, seconds=2)
+    folder = world.folder / "spans"
     director = [f"d{row % 5}" for row in range(len(manifest))]
     items = replace(manifest.items, extra={"director": director})
     replace(manifest, items=items).save(folder)

@@ -210,7 +210,8 @@ def test_notes_say_how_runs_differ(run, world, tmp_path):
     manifest = Manifest.load(world.manifest)
     labels = manifest.labels("all")
     # Clips of the last fold, the only fold tested in the leak-free run.
-    sure, easy = world.clips("S", folds=[9])[:2], world.clips("EN", folds=[9])[0]
+    sure = world.clips("S", folds=[9])[:2]
+    easy = world.clips("EN", folds=[9])[0]
     level_of = labels.level_of | dict.fromkeys(sure, "HN") | {easy: "NS"}
     others = replace(labels, name="others", levels=[*level_of.values()])
     manifest.with_parts(others).save(tmp_path / "manifest")

@@ -18,7 +18,9 @@ from tests.kit import store as toys
 from tests.kit.servers import serve
 from tests.kit.store import flip_bit, in_all_states, open_state
 
-N, T, D = 300, 17, 512  # of frames, a row is a chunk
+N = 300
+T = 17
+D = 512  # of frames, a row is a chunk
 ROWS = np.random.default_rng(0).standard_normal((N, T, D), np.float32).astype(np.float16)
 VALUES = {"native": ROWS[:, 0].astype(np.float32), "frames": ROWS}
 CHUNK = T * D * 2 + 4

@@ -54,7 +54,8 @@ def test_writers_of_one_block_keep_each_others_rows(tmp_path):
 
 
 def test_a_writer_sees_the_rows_of_another_before_it_writes(path):
-    first, second = resume(path), resume(path)
+    first = resume(path)
+    second = resume(path)
     first.write_rows({0: row(1)})
     second.write_rows({1: row(2)})
     first.write_rows({0: BROKEN, 1: BROKEN})
