@@ -25,7 +25,7 @@ help:
 	@echo "make lint    style, types, which room may import which, and the packages' weight"
 	@echo "make faults  long runs that kill and corrupt things: an hour and a half"
 	@echo "make fuzz    thousands of damaged and forged inputs"
-	@echo "make interop other programs read what we write: zarr, xarray, h5py, ELAN readers (in make night)"
+	@echo "make interop other programs read what we write: zarr, xarray, ELAN readers (in make night)"
 	@echo "make gpu     the tests that need a CUDA device"
 	@echo "make gpu-hour  how fast a GPU extracts; needs make gpu-wheels"
 	@echo "make bench   the benchmarks; ONLY=manifests for one of them"

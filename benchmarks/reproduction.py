@@ -40,7 +40,7 @@ def measure() -> Iterator[Result]:
         took = _cpu_s() - begin
         what = f"{NETWORKS} networks and {SVMS} SVMs by torch and scikit-learn alone"
         yield Result(
-            f"all tables, figures, page, CPU time ({what})", took, "s", plain, took / plain, RATIO
+            f"all tables and figures, CPU time ({what})", took, "s", plain, took / plain, RATIO
         )
 
 

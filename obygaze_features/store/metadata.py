@@ -209,10 +209,11 @@ def read_files(location: Location) -> dict[str, str]:
     """
     files = read_checksums(location)
     group = StoreFile(location, "zarr.json")
-    with contextlib.suppress(StoreError):  # `verify` reports a damaged zarr.json
+    sha256 = None
+    with contextlib.suppress(DamagedFile):  # `verify` reports a damaged zarr.json
         sha256 = _decode(group, _read(group), _Group).attributes.get(fmt.PARQUET_DIGEST)
-        if sha256 and location.read_parts([(fmt.PARQUET, 0, 1)], missing_ok=True) != [None]:
-            files[fmt.PARQUET] = sha256
+    if sha256 and location.read_parts([(fmt.PARQUET, 0, 1)], missing_ok=True) != [None]:
+        files[fmt.PARQUET] = sha256
     return files
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.progress import progress
-from obygaze_features.errors import UsageError
+from obygaze_features.errors import UsageError, translate
 from obygaze_features.store.format import Status, frame_count, token_times
 from obygaze_features.store.rows import Rows
 from obygaze_features.store.store import Store
@@ -113,7 +113,8 @@ def has_frames(store: Store, array: str) -> bool:
 def _direction(query: NDArray[Any], store: Store, array: str) -> NDArray[np.float32]:
     """Scale a query to unit length; raise `UsageError` if it is misshapen or has no direction."""
     width = store.stored(array).spec.shape[-1]
-    vector = np.asarray(query, np.float64)
+    with translate(UsageError, "the query", "is no vector ({})"):
+        vector = np.asarray(query, np.float64)
     if vector.shape != (width,):
         raise UsageError(
             store.where, f": {array} has vectors of length {width} (got shape {vector.shape})"

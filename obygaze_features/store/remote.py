@@ -224,7 +224,7 @@ def _open_system(address: str) -> tuple[Any, str, str]:
     where = redact_url(address)
     if scheme not in SCHEMES:
         raise UsageError(
-            f"{where}: stores cannot be read or written at {shorten(scheme)} URLs; choose from "
+            f"{where}: stores cannot be read at {shorten(scheme)} URLs; choose from "
             f"{', '.join(SCHEMES)}"
         )
     if scheme == "s3":

@@ -38,6 +38,8 @@ HDF5 reads each of them whole, and a file may claim any size for them.
 """
 MAX_VALUES = 2**30
 """The maximum number of values in a Parquet file, which is read whole."""
+ABOUT_CLIPS = ["film", "start", "end"]
+"""Columns of a table that are not features, as in a manifest's ``items.csv``."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,7 @@ def _read_frame(frame: Any, name: str) -> tuple[Mapping[str, Any], Any]:
     """Return an array for each column of lists or, without lists, one of all columns of numbers."""
     if "id" in frame:
         frame = frame.set_index("id")
+    frame = frame.drop(columns=ABOUT_CLIPS, errors="ignore")
     lists = {}
     for column, cells in frame.items():
         if len(cells) and isinstance(cells.iloc[0], list | np.ndarray):

@@ -347,6 +347,7 @@ class AnySplitter(Splitter):
     cv: Any = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.cv, Integral):
             return
         self.cv = deepcopy(check_cv(self.cv))  # folds are read more than once

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,21 @@ from obygaze_models.results.annotators import compare_with_each
 from obygaze_models.results.run import Run
 
 SCRIPTS = ("data.js", "lanes.js", "clip.js", "explorer.js", "films.js")
+
+
+@cache
+def open_templates() -> Any:
+    """Return the environment of the templates, which compiles each of them once."""
+    jinja2 = need("jinja2", extra="report")
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("obygaze_models.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters["vs"] = versus
+    return templates
 
 
 def report(
@@ -68,15 +83,7 @@ def report(
     output = Path(output)
     require_suffix(output, ".html")
     refuse_to_overwrite(output, overwrite=overwrite)
-    jinja2 = need("jinja2", extra="report")
-    templates = jinja2.Environment(
-        loader=jinja2.PackageLoader("obygaze_models.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    templates.filters["vs"] = versus
+    templates = open_templates()
     labels, runs = open_sources(sources)
     people = people_of(labels)
     entries = tested(runs)
