@@ -190,8 +190,11 @@ def read_frames(sources: Sources, ids: Sequence[str], array: str) -> tuple[list[
             f"{store.where}: array {array!r} is NaN in every clip ({len(have)}). Extract it again"
         )
     if not present.all():
-        frames = frames[present]
-    return [*itertools.compress(have, present)], frames
+        # In place, because indexing would make a copy.
+        for row, source in enumerate(np.flatnonzero(present).tolist()):
+            frames[row] = frames[source]
+    have = [*itertools.compress(have, present)]
+    return have, frames[: len(have)]
 
 
 def read_frame_times(

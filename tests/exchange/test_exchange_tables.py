@@ -38,7 +38,7 @@ def check(store, rows=ROWS, array="native", columns=None):
 
 
 def test_a_frame_or_an_array_in_memory_becomes_a_store(tmp_path):
-    check(bring(FRAME, tmp_path), columns=NAMES)
+    check(bring(FRAME.assign(start=1.0, end=2.0), tmp_path), columns=NAMES)
     check(bring(FRAME.reset_index(), tmp_path), columns=NAMES)
     check(bring(FRAME.set_axis(range(D), axis=1).assign(film="x"), tmp_path))
     check(bring(ROWS[ORDER], tmp_path, ids=FRAME.index))
