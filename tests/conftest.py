@@ -40,7 +40,7 @@ for tier, examples in {"test": 10, "night": 100}.items():
 settings.load_profile(os.environ.get("OBYGAZE_TIER", "test"))
 
 #: Files and folders whose tests are independent of each other and long: each test is its own group.
-SPLIT = {"test_docs", "faults"}
+SPLIT = {"test_docs", "test_experiments_drawn", "faults"}
 #: Folders whose files share expensive fixtures: on a second worker, those of report take 11 s more.
 TOGETHER = {"report"}
 #: Groups that take longest: they start first, so that no worker waits for them at the end.

@@ -19,8 +19,9 @@ from tests.kit.files import write
 from tests.kit.run import write_experiment, write_store
 from tests.kit.world2 import make_world2
 
-#: `make night` draws 2,000 experiments, `make test` 20.
-DRAWS = 20 * (1 if settings.default.max_examples == 10 else 100)
+#: `make night` draws 2,000 experiments in parts, which workers share; `make test` draws 20.
+PARTS = range(1 if settings.default.max_examples == 10 else 8)
+DRAWS = 20 if len(PARTS) == 1 else 250
 FILMS = ("model", "labels", "film", "fit", "2001")
 LEVELS = {"labels": "Calm", "model": "Some", "A+": "test"}
 PEOPLE = ("model", "labels")
@@ -108,12 +109,13 @@ INVALID["protocol"] = [
 ]
 
 
+@pytest.mark.parametrize("part", PARTS)
 @settings(max_examples=DRAWS)
 @example(TASKS[0], {"predictions": ["theirs.csv"], "estimators": []}, {})
 @example(TASKS[0], {"split": "official", "protocol": "split"}, {})
 @example({"concepts": ["A"]}, {}, {})
 @given(st.sampled_from(TASKS), changes(VALID, 4), st.one_of(st.just({}), changes(INVALID, 1)))
-def test_an_experiment_is_a_line_or_a_run_with_a_page(lab, task, valid, invalid):
+def test_an_experiment_is_a_line_or_a_run_with_a_page(lab, part, task, valid, invalid):
     keys = {"name": "labels", "store": "toy.zarr", "estimators": ["logistic"], "split": "three"}
     keys |= task | valid | invalid
     output = lab / "run"
@@ -145,7 +147,7 @@ ARGUMENTS = {
 }
 
 
-@settings(max_examples=DRAWS)
+@settings(max_examples=DRAWS * len(PARTS))
 @given(changes(ARGUMENTS, 3))
 def test_arguments_of_a_dataset_are_a_line_or_its_classes(lab, arguments):
     try:
