@@ -199,7 +199,7 @@ def _train(
 
 
 def make_run(experiment: Experiment, folder: Path) -> None:
-    """Run an experiment, sharing concept banks with other runs of the same process."""
+    """Run an experiment in a worker; the run is read from its folder, not sent back."""
     run_experiment(experiment, folder)
 
 
