@@ -47,6 +47,7 @@ PRODUCTS = {
     "tutorials/real": ("report.html",),
     "tutorials/videos": ("mine/thumbnails", "mine/report.html"),
     "tutorials/notebook": ("mine/notebook.html",),
+    "tutorials/senses": ("senses/report.html",),
     "tutorials/scholars": (
         "way/nine.html", "way/films.html", "way/report.html",
     ),
@@ -57,7 +58,7 @@ PRODUCTS = {
 }  # fmt: skip
 #: Pages that continue in the same folder.
 COURSES = (("tutorials/real",), ("tutorials/videos", "tutorials/notebook"),
-           ("tutorials/scholars",), ("how-to/bias",))  # fmt: skip
+           ("tutorials/senses",), ("tutorials/scholars",), ("how-to/bias",))  # fmt: skip
 #: Pictures of a report: width, height, the end of the address, the omitted parts, and the
 #: numbered parts. `FIRST_SCREEN` applies to each report.
 REST = "section[aria-labelledby=people] ~ *"
