@@ -25,13 +25,15 @@ EIGHT = [f"tt{n:07}" for n in (97576, 110912, 119822, 120338, 375679, 467406, 10
 MODEL = re.compile(r" (logistic|pcbm-\S+|ridge)\b.*")
 """A row's model, after its heading."""
 SURE = {"positives": ("A+",), "train_negatives": ("A",)}
+TREE = BANK | {"name": "pcbm-tree"}
+PAIRS = {
+    "concepts": ("smoke, fire", "red vs blue"),
+    "negatives": "b",
+    "estimators": (BANK,),
+}
 WORLD2 = {
-    "levels": SURE | {"estimators": (BANK, BANK | {"name": "pcbm-tree"})},
-    "concepts": {
-        "concepts": ("smoke, fire", "red vs blue"),
-        "negatives": "b",
-        "estimators": (BANK,),
-    },
+    "levels": SURE | {"estimators": (BANK, TREE)},
+    "concepts": PAIRS,
     "classes": {"levels": ("very-high", "A", "A+")},
 }
 
@@ -47,7 +49,8 @@ class Page:
         self.rows = []
         for row in re.findall(r"<tr\b.*?</tr>", body, re.S):
             cells = [*map(plain, re.findall(r"<t[dh]\b.*?</t[dh]>", row, re.S))]
-            self.rows.append([MODEL.sub("", cells[0]), *cells[1:]] if cells else [""])
+            if cells:
+                self.rows.append([MODEL.sub("", cells[0]), *cells[1:]])
 
     @property
     def data(self):
@@ -104,8 +107,10 @@ def predicted(folder, *, films, signal, seed=1, name="given"):
         folds = [row // 30 for row in range(len(ids))]
         manifest = labelled(ids, np.where(is_sure, "S", "EN").tolist(), folds=folds)
         manifest.save(places["manifest"])
-        write_store(places["store"], manifest, dict.fromkeys(ids, np.ones(8, np.float32)))
-    p = 0.25 + 0.5 * np.random.default_rng(seed).random(len(ids)) + signal * is_sure
+        row = np.ones(8, np.float32)
+        write_store(places["store"], manifest, dict.fromkeys(ids, row))
+    noise = np.random.default_rng(seed).random(len(ids))
+    p = 0.25 + 0.5 * noise + signal * is_sure
     table = pd.DataFrame({"id": ids, "model": "given", "probability": p.clip(0, 1)})
     table.to_csv(folder / "p.csv", index=False)
     classes = {"positives": ["S"], "train_negatives": ["EN"], "estimators": []}
@@ -141,8 +146,11 @@ def run_world2(world2):
 def pages2(run_world2, tmp_path_factory):
     """The pages of levels, concepts and classes of a world unlike the paper's."""
     folder = tmp_path_factory.mktemp("pages2")
-    runs = {name: run_world2(folder / name, **options) for name, options in WORLD2.items()}
-    return {name: om.report(run, folder / f"{name}.html") for name, run in runs.items()}
+    pages = {}
+    for name, options in WORLD2.items():
+        run = run_world2(folder / name, **options)
+        pages[name] = om.report(run, folder / f"{name}.html")
+    return pages
 
 
 @pytest.fixture(scope="session")

@@ -47,12 +47,14 @@ def test_a_page_of_numbers_has_the_numbers_of_its_table(tab, world2, run_world2,
     table = run.predictions
     orders = []
     for film, own in table.groupby(table["id"].map(run.column("title"))):
-        orders.append(stats.spearmanr(own["label"], own["value"]).statistic)
-        means = own["label"].mean(), own["value"].mean(), orders[-1]
-        error = (own["value"] - own["label"]).abs().mean()
-        of_mean = (own["label"] - own["label"].mean()).abs().mean()
-        numbers = [*map(shown, [*means, r2_score(own["label"], own["value"])])]
-        assert page.row(film)[1:] == [*numbers, f"{error:.2f} vs {of_mean:.2f}"]
+        true = own["label"]
+        value = own["value"]
+        order = stats.spearmanr(true, value).statistic
+        orders.append(order)
+        numbers = [true.mean(), value.mean(), order, r2_score(true, value)]
+        error = (value - true).abs().mean()
+        of_mean = (true - true.mean()).abs().mean()
+        assert page.row(film)[1:] == [*map(shown, numbers), f"{error:.2f} vs {of_mean:.2f}"]
     assert f"Spearman {shown(np.mean(orders))} (" in page.text
     tab.prefer()
     tab.open(path)

@@ -17,7 +17,8 @@ PLAYS_S = 30.0
 
 def write_film(path, *, seconds=260, codec="libx264"):
     """Write a film of plain grey, a little lighter each second."""
-    pictures = (np.full((48, 64, 3), 60 + second % 190, np.uint8) for second in range(seconds))
+    greys = (60 + second % 190 for second in range(seconds))
+    pictures = (np.full((48, 64, 3), grey, np.uint8) for grey in greys)
     write_pictures(path, pictures, rate=1, b_frames=0, codec=codec)
 
 
