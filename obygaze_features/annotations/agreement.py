@@ -236,7 +236,8 @@ class Votes:
 
     def _marked(self, name: str, marks: np.ndarray) -> Row:
         present = self.codes != ABSENT
-        shares = (marks & present).sum(axis=1) / np.maximum(1, present.sum(axis=1))
+        marked = (marks & present).sum(axis=1)
+        shares = marked / np.maximum(1, present.sum(axis=1))
         own = np.where(present, marks, ABSENT)
         mean = float(shares[present.any(axis=1)].mean())
         row = {"marked": name, "share": mean} | _alpha(self._meetings(own, 2))
@@ -297,16 +298,19 @@ def find_differences(votes: Votes) -> list[Row]:
                 continue
             clips = rows[run_rows]
             timed = clips[~np.isnan(items.starts[clips])]
+            starts = items.starts[timed]
+            ends = items.ends[timed]
+            distances = matrix[lowest[run_rows], highest[run_rows]]
             run = {
                 "film": film,
                 "title": titles[film],
                 "first": items.ids[clips[0]],
                 "last": items.ids[clips[-1]],
                 "clips": len(clips),
-                "seconds": math.fsum(items.ends[timed] - items.starts[timed]),
-                "start": min(items.starts[timed].tolist(), default=None),
-                "end": max(items.ends[timed].tolist(), default=None),
-                "distance": fmean(matrix[lowest[run_rows], highest[run_rows]].tolist()),
+                "seconds": math.fsum(ends - starts),
+                "start": min(starts.tolist(), default=None),
+                "end": max(ends.tolist(), default=None),
+                "distance": fmean(distances.tolist()),
             }
             for name, codes in zip(votes.names, votes.codes[:, clips], strict=True):
                 # Without absent ranks, and without those that equal the one before.

@@ -172,10 +172,12 @@ def labels_in_rows(
     def format_ratio(ratio: float) -> str:
         return "" if math.isnan(ratio) else format_seconds(ratio)
 
+    ids = np.array(items.ids, object)
+    codes = np.array(scheme.codes, object)
     return LabelSet(
         name,
-        np.array(items.ids, object)[rows].tolist(),
-        np.array(scheme.codes, object)[levels[rows]].tolist(),
+        ids[rows].tolist(),
+        codes[levels[rows]].tolist(),
         map_cells(read_concepts, [ticked.tobytes() for ticked in marks[rows]]),
         map_cells(format_ratio, ratios[rows].tolist()),
         about=about,

@@ -218,8 +218,9 @@ def compute_run(
             reason = f"{skipped[-1].what}: {skipped[-1].why}"
         raise ExperimentError(f"no model could be trained and tested: {reason}")
 
+    leaked = plan.clips["id"].isin(_joined(tested, "leaked"))
     tables = {
-        "clips": plan.clips.assign(leaked=plan.clips["id"].isin(_joined(tested, "leaked"))),
+        "clips": plan.clips.assign(leaked=leaked),
         "fits": pd.DataFrame([*map(attrgetter("row"), tested)], columns=[*FITS]),
         "predictions": pd.concat(predictions, ignore_index=True),
     }
@@ -393,6 +394,18 @@ def _facts(
     for task, tests in plan.tasks.items():
         if scored & {test.key for test in tests}:
             learned.append(task.key)
+    source = ManifestRecord(
+        name=manifest.name,
+        version=manifest.version,
+        digest=manifest.digest,
+        labels=record.label_set.name,
+        levels=scheme.name_of,
+        senses=scheme.senses,
+        people={labels.name: labels.display_name for labels in record.annotators},
+        licence=manifest.licence,
+        citation=manifest.citation,
+    )
+    also_trained = {*_joined(tested, "also_trained")} - {""}
     return {
         "name": plan.name,
         "models": [*plan.models],
@@ -400,17 +413,7 @@ def _facts(
         "options": plan.options,
         "settings": plan.settings,
         "score": plan.score,
-        "manifest": ManifestRecord(
-            name=manifest.name,
-            version=manifest.version,
-            digest=manifest.digest,
-            labels=record.label_set.name,
-            levels=scheme.name_of,
-            senses=scheme.senses,
-            people={labels.name: labels.display_name for labels in record.annotators},
-            licence=manifest.licence,
-            citation=manifest.citation,
-        ),
+        "manifest": source,
         "store": StoreRecord(name=record.attributes["name"], fingerprint=record.fingerprint()),
         "features": record.features(),
         "protocol": plan.protocol,
@@ -419,7 +422,7 @@ def _facts(
         "measure": official_measure(record.label_set, scheme, plan.tests) or "",
         "tasks": [*plan.data.labels],
         "learned": learned,
-        "also_trained": len({*_joined(tested, "also_trained")} - {""}),
+        "also_trained": len(also_trained),
         "skipped": skipped,
         "warnings": run_warnings(plan, tables, skipped, _joined(tested, "notes")),
         "versions": plan.versions(),

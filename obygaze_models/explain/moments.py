@@ -256,12 +256,15 @@ def _describe(frames: pd.DataFrame, spans: pd.DataFrame) -> list[dict[str, Any]]
         begins = np.maximum(columns["start"], start)
         seconds = np.minimum(columns["end"], end) - begins
         inside = seconds > 0
+        scores = columns["probability"][inside]
+        clips = columns["id"][inside]
+        states = columns["seen_in_training"][inside]
         row = {
             "start": start,
             "end": end,
-            "score": np.average(columns["probability"][inside], weights=seconds[inside]),
-            "clips": SEPARATOR.join(dict.fromkeys(columns["id"][inside])),
-            "seen_in_training": max(columns["seen_in_training"][inside], key=STATES.index),
+            "score": np.average(scores, weights=seconds[inside]),
+            "clips": SEPARATOR.join(dict.fromkeys(clips)),
+            "seen_in_training": max(states, key=STATES.index),
         }
         rows.append(shared | row)
     return rows

@@ -205,7 +205,8 @@ def shared_clips(
             warnings.append(RunWarning("different", "", text))
     for side in sides:
         clips = side.run.clips
-        leaked = int(clips.loc[clips["leaked"], "id"].isin(ids).sum())
+        learnt = clips.loc[clips["leaked"], "id"]
+        leaked = int(learnt.isin(ids).sum())
         if leaked:
             used = f"{leaked} of the {len(ids)} shared clips"
             warnings.append(leak_warning(test, used, side.place))

@@ -429,7 +429,8 @@ class Run:
         target = self.header.tasks[-1].target
         codes = read_labels(table, self.header.tasks)
         values = table[target.columns_in(table.columns)].to_numpy()
-        if not (target.takes_part(codes).all() and target.allows(values).all()) or table.empty:
+        is_valid = target.takes_part(codes).all() and target.allows(values).all()
+        if table.empty or not is_valid:
             raise ValueError("labels or predictions are invalid")
         return table.assign(label=codes)
 

@@ -68,10 +68,10 @@ def _sentence(run: Run, scores: ModelScores, over: str) -> str:
             which = f"of any two held-out {noun}s, rated by one model"
         if over == ACROSS and run.is_mixed:
             which = f"of any two clips of these {noun}s, rated by one model"
+        details = f"{title} {estimate.value:.2f}; {certainty}; {size}; chance is 0.50"
         return (
             f"Given one {positive} and one {negative} clip {which}, {scores.model} rates the "
-            f"{positive} one higher {estimate.value:.0%} of the time ({title} "
-            f"{estimate.value:.2f}; {certainty}; {size}; chance is 0.50)."
+            f"{positive} one higher {estimate.value:.0%} of the time ({details})."
         )
     place = f"{over.capitalize()} {noun}s"
     return f"{place}: {scores.model} has {title} {estimate.value:.2f} ({certainty}; {size})."

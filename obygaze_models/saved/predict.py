@@ -187,15 +187,20 @@ def predict_frames(
             frames = estimator.predict_frames(X)
             table[..., estimator.classes_] = frames
             table[np.isnan(frames).any(axis=2)] = np.nan
+    if len(about.learned.classes) == 2:
+        table = table[..., 1]
+
+    first = opened.stores[0]
+    count = X.shape[1]
     return FramePredictions(
         about=about,
         ids=clips,
-        times=read_frame_times(opened.stores[0], clips, X.shape[1]),
-        probabilities=table[..., 1] if table.shape[2] == 2 else table,
+        times=read_frame_times(first, clips, count),
+        probabilities=table,
         threshold=np.full(len(clips), getattr(estimator, "threshold_", 0.5)),
         seen=seen_in_training(about, opened.items, clips),
         warnings=origin_warnings(opened.items, opened.attributes, about.warnings),
-        loudness=read_frame_times(opened.stores[0], clips, X.shape[1], "loudness"),
+        loudness=read_frame_times(first, clips, count, "loudness"),
     )
 
 
