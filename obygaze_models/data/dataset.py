@@ -171,7 +171,7 @@ class ClipDataset:
         return replace(self, **columns, labels=labels)
 
     def near(self, tested: Array, gap: float) -> Array:
-        """Return a mask of the clips that are fewer than `gap` seconds from a tested clip."""
+        """Return a mask of the clips that are at most `gap` seconds from a tested clip."""
         items = self.record.manifest.items
         if np.isnan(items.starts).all():
             raise ExperimentError("the clips have no times, so gap has no effect. Leave it out")
