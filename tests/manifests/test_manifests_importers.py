@@ -20,15 +20,18 @@ def test_obygaze12_is_read_in_three_ways_and_no_column_is_lost(source):
     assert raw.levels == ["EN", "HN", "NS", "S", "HN", "S"]
     assert raw.concepts[2] == ("Expression of emotion", "Activity")
     assert manifest.labels("paper").levels == ["EN", "EN", "NS", "S", "HN", "S"]
-    assert manifest.labels("released").ids == [*manifest.ids[:1], *manifest.ids[2:]]
+    first, _, *rest = manifest.ids
+    assert manifest.labels("released").ids == [first, *rest]
 
 
 def test_a_folder_gives_moviegraphs_items(tmp_path, source):
     """The same items as the annotations', though the files have other extensions."""
     annotated = of.Manifest.from_obygaze12(source)
     annotated = annotated.select(ids=[item.id for item in annotated if item.media])
-    names = [f"{i.film}/{i.film}_scene_{int(i.id[-3:])}.webm" for i in annotated]
-    assert of.Manifest.from_folder(touch(tmp_path / "o", *names)).digest == annotated.digest
+    for item in annotated:
+        scene = int(item.id[-3:])
+        touch(tmp_path / "o", f"{item.film}/{item.film}_scene_{scene}.webm")
+    assert of.Manifest.from_folder(tmp_path / "o").digest == annotated.digest
 
 
 def test_a_recording_is_a_clip_without_a_video_of_its_name(tmp_path):
@@ -153,14 +156,18 @@ def test_a_film_ends_with_its_last_picture(tmp_path):
     from tests.kit.films import write_pictures, write_sound
 
     path = write_sound(tmp_path / "film.mp4", "aac", np.zeros(48_000 * 7), pictures=4)
-    assert [(span.start, span.end) for span in cut(path, 2)] == [(0, 2), (2, 4)]
-    assert [(span.start, span.end) for span in cut(path, 9)] == [(0, 4)]
+    first, second = cut(path, 2)
+    assert (first.start, first.end) == (0, 2)
+    assert (second.start, second.end) == (2, 4)
+    [whole] = cut(path, 9)
+    assert (whole.start, whole.end) == (0, 4)
     path.unlink()
     path = write_sound(tmp_path / "film.wav", "pcm_s16le", np.zeros(48_000 * 7))
     assert [span.end for span in cut(path, 3)] == [3, 6, 7]
     path.unlink()
     # No picture begins in its last half second.
-    write_pictures(path.with_suffix(".mkv"), np.zeros((3, 48, 64, 3), np.uint8), rate=1, b_frames=0)
+    black = np.zeros((3, 48, 64, 3), np.uint8)
+    write_pictures(path.with_suffix(".mkv"), black, rate=1, b_frames=0)
     assert [span.start for span in cut(path, 0.5)] == [0, 0.5, 1, 1.5, 2]
 
 

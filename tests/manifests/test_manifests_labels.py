@@ -30,7 +30,7 @@ def located(manifest, films):
 
 @pytest.mark.parametrize("header", ["video,label", "Filename,Level", "PATH,LABEL"])
 def test_tables_of_file_names_find_their_files(films, tmp_path, header):
-    rows = [f"{name},{level}" for name, level in zip(FILES, ["low", "high"] * 2, strict=True)]
+    rows = map("{},{}".format, FILES, ["low", "high"] * 2)
     manifest = from_rows(tmp_path, header, *rows, levels=["low", "high"])
     assert located(manifest, films) == dict(zip(manifest.ids, FILES, strict=True))
     assert manifest.ids == ["S1-ep_1", "S1-extra-ep_1", "S2-ep_2", "alone"]
@@ -50,14 +50,16 @@ def test_names_of_files_become_ids(films, tmp_path):
     assert [i.media for i in manifest] == ["a.mp4", "b.mp4", "c.mp4", "d.mp4", paths[-1]]
     assert manifest.ids[-1] == "tt0000001-002"
     manifest = from_rows(tmp_path, "id,name,label", "1,a,S", "2,b,EN", columns={"id": "name"})
-    assert (manifest.ids, manifest.items.extra) == (["a", "b"], {"id (not used)": ["1", "2"]})
+    assert manifest.ids == ["a", "b"]
+    assert manifest.items.extra == {"id (not used)": ["1", "2"]}
     made = from_rows(tmp_path, "film,start,end", "a.1,0,4", "a.2,0,4", columns={"media": "film"})
     assert made.items.films == made.items.media == ["a.1", "a.2"]
     names = ["ep.1", "Dr. No"]  # with points, and no extension
     manifest = from_rows(tmp_path, "video", *names)
     assert manifest.ids == ["ep.1", "Dr._No"]
     videos = [f"{name}.mp4" for name in names]
-    assert list(located(manifest, touch(tmp_path / "points", *videos)).values()) == videos
+    points = touch(tmp_path / "points", *videos)
+    assert list(located(manifest, points).values()) == videos
     manifest = from_rows(tmp_path, "file_name,label", "cats/a.png,S")
     assert (manifest.items.kinds, manifest.items.films) == (["image"], ["cats"])
 
@@ -66,12 +68,9 @@ def test_folders_are_imported_however_deep(films):
     (films / "S1/extra/back").symlink_to(films)
     touch(films, "S1/.hidden/no.mp4")
     manifest = of.Manifest.from_folder(films)
-    assert [(item.id, item.film, item.media) for item in manifest] == [
-        ("alone", "", "alone.mov"),
-        ("S1-ep_1", "S1", "ep 1.mp4"),
-        ("S1-extra-ep_1", "S1", "extra/ep 1.mkv"),
-        ("S2-ep_2", "S2", "ep 2.mp4"),
-    ]
+    assert manifest.ids == ["alone", "S1-ep_1", "S1-extra-ep_1", "S2-ep_2"]
+    assert manifest.items.films == ["", "S1", "S1", "S2"]
+    assert manifest.items.media == ["alone.mov", "ep 1.mp4", "extra/ep 1.mkv", "ep 2.mp4"]
     assert sorted(located(manifest, films).values()) == sorted(FILES)
 
 
@@ -100,7 +99,8 @@ def test_labels_are_added_by_id_file_or_stem(tmp_path, obygaze, name):
     assert "3 of 3 items labelled" in obygaze(*command, code=0).stdout
     labels = of.Manifest.load(tmp_path / "m").labels()
     assert labels.ids == manifest.ids
-    assert (labels.levels, labels.extra) == (["low"] * 3, {"who": ["ann"] * 3})
+    assert labels.levels == ["low"] * 3
+    assert labels.extra == {"who": ["ann"] * 3}
     refused(obygaze(*command), "--overwrite")
 
 

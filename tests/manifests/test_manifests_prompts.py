@@ -32,8 +32,10 @@ PEOPLE = ("person", "woman", "human", "human being", "individual", "adult")
 def test_every_stimulus_fills_every_template(tmp_path, obygaze):
     """Wolfe et al. have six prompts with the emotion, and six without."""
     emotions = ("angry", "sad", "happy")
-    rows = [f"{e},{e} {p},yes" for e in emotions for p in PEOPLE]
-    rows += [f"{e}-not,{p},no" for e in emotions for p in PEOPLE]
+    rows = []
+    for emotion in emotions:
+        rows += [f"{emotion},{emotion} {person},yes" for person in PEOPLE]
+        rows += [f"{emotion}-not,{person},no" for person in PEOPLE]
     source = write(tmp_path / "emotions.csv", "set,stimulus,named", *rows)
     command = ("manifests", "import", "prompts", source, "-o", tmp_path / "m")
     assert "180 items" in obygaze(*command, code=0).stdout
@@ -41,7 +43,8 @@ def test_every_stimulus_fills_every_template(tmp_path, obygaze):
     angry = [row for row in rows if row["set"] == "angry"]
     assert len(angry) == 30  # a side of the published test
     forms = ("{}", "an {}", "a photo of an {}", "an image of an {}", "a picture of an {}")
-    assert [row["text"] for row in angry[:5]] == [form.format("angry person") for form in forms]
+    texts = [form.format("angry person") for form in forms]
+    assert [row["text"] for row in angry[:5]] == texts
     assert angry[2]["id"] == "angry-a_photo_of_an_angry_person"
     # The published prompts.
     obygaze(*command, "--article", "always-a", "--template", "a {}", "--overwrite", code=0)
