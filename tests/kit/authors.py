@@ -3,19 +3,20 @@
 `released_runs.json` is written by a plain loop, not by the tested code.
 """
 
+import ast
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from click.testing import CliRunner
 
 from obygaze_features.manifests import Manifest
-from obygaze_features.store import ArraySpec, Recipe
+from obygaze_features.store import ArraySpec
 from obygaze_models.commands.main import main
 from tests.kit.files import write
-from tests.kit.run import write_rows
+from tests.kit.run import RECIPE, write_rows
 
 #: The films of ObyGaze12, in the order of the authors' table.
 FILMS = (
@@ -59,18 +60,16 @@ def make_authors(folder: Path, *, scale: int = 1) -> Path:
     rows = annotated_clips(chance, scale)
     home = folder / "obygaze12"
     home.mkdir(parents=True, exist_ok=True)
-    table = clip_table(*(";".join(row[name] for name in COLUMNS) for row in rows))
+    table = clip_table(*(";".join(row.values()) for row in rows))
     (home / "ObyGaze12_thresh_02.csv").write_bytes(table)
     splits = {name: split_rows(rows, classes, chance) for name, classes in SPLITS.items()}
     for name, split in splits.items():
         write_split(home / f"balanced_level/{name}.csv", split)
     for name, source in MOVIESET.items():
         write_split(home / f"movieset/{name}.csv", by_film(splits[source]))
-    golden = {
-        "note": "made by tests/kit/authors.py",
-        "runs": {name: released_runs(splits[name]) for name in ("02_EN_S", "02_HN_S")},
-        "tests": {name: ids_of(splits[name], {"9"}) for name in ("02_EN_S", "02_ENHN_S")},
-    }
+    runs = {name: released_runs(splits[name]) for name in ("02_EN_S", "02_HN_S")}
+    tests = {name: ids_of(splits[name], {"9"}) for name in ("02_EN_S", "02_ENHN_S")}
+    golden = {"note": "made by tests/kit/authors.py", "runs": runs, "tests": tests}
     (home / "released_runs.json").write_text(json.dumps(golden))
     return folder
 
@@ -82,25 +81,35 @@ def annotated_clips(chance: np.random.Generator, scale: int = 1) -> list[Row]:
     size = 16 * scale
     first = size * FILMS.index(NO_SURE)
     without = range(first, first + size)
-    others = [at for at, label in enumerate(labels) if label != "Sure" and at not in without]
-    for row, at in zip((row for row in without if labels[row] == "Sure"), others, strict=False):
-        moved = labels[row]
+    sure = [at for at in without if labels[at] == "Sure"]
+    outside = [*range(first), *range(first + size, len(labels))]
+    others = [at for at in outside if labels[at] != "Sure"]
+    for row, at in zip(sure, others, strict=False):
         labels[row] = labels[at]
-        labels[at] = moved
+        labels[at] = "Sure"
     rows: list[Row] = []
     for idx, label in enumerate(labels):
         film = FILMS[idx // size]
         scene = idx % size + 1
         video = idx % 24 != 1  # one clip in 24 names no file
-        clip = f"{film}scene-{scene:03d}.ss-{4 * scene:04d}.es-{4 * scene + 3:04d}"
+        start = 4 * scene
+        span = f"scene-{scene:03d}.ss-{start:04d}.es-{start + 3:04d}"
         suffix = ("avi", "mkv", "mp4")[idx // (4 * size)]
-        ratio = "1.00" if label == "Easy Neg" or idx % 3 else f"{0.2 + idx % 8 / 10:.2f}"
-        cells = (
-            idx, int(video), clip, label, ratio, concept_list(label, chance),
-            f"{film}-{scene:03d}", film, f"{clip.removeprefix(film)}.srt",
-            f"{film}_scene_{scene}.{suffix}" if video else "", scene - 1 if video else -1,
-        )  # fmt: skip
-        rows.append(dict(zip(COLUMNS, map(str, cells), strict=True)))
+        partly = label != "Easy Neg" and idx % 3 == 0
+        row = {
+            "idx": str(idx),
+            "util": str(int(video)),
+            "clip": film + span,
+            "label": label,
+            "overlap_ratio": f"{0.2 + idx % 8 / 10:.2f}" if partly else "1.00",
+            "concepts": concept_list(label, chance),
+        }
+        row["id"] = f"{film}-{scene:03d}"
+        row["movie"] = film
+        row["srt_name"] = f"{span}.srt"
+        row["video_name"] = f"{film}_scene_{scene}.{suffix}" if video else ""
+        row["graph_number"] = str(scene - 1 if video else -1)
+        rows.append(row)
     return rows
 
 
@@ -108,17 +117,17 @@ def concept_list(label: str, chance: np.random.Generator) -> str:
     """Return a list as the authors write it: with spaces before all names except the first."""
     if label == "Easy Neg":
         return "['']"
-    visual = {"Hard Neg": (0, 3), "Not Sure": (0, 4), "Sure": (0, 6)}[label]
-    names = chance.choice(VISUAL, size=int(chance.integers(*visual)), replace=False).tolist()
+    most = {"Hard Neg": 3, "Not Sure": 4, "Sure": 6}[label]
+    names = chance.choice(VISUAL, size=int(chance.integers(most)), replace=False).tolist()
     if not names or chance.random() < 0.4:
-        names.append(HEARD[int(chance.choice(4, p=[0.7, 0.2, 0.05, 0.05]))])
-    return repr([name if at == 0 else f" {name}" for at, name in enumerate(names)])
+        names.append(str(chance.choice(HEARD, p=[0.7, 0.2, 0.05, 0.05])))
+    first, *others = names
+    return repr([first, *map(" {}".format, others)])
 
 
 def visual_names(concepts: str) -> list[str]:
-    return [
-        name.strip() for name in json.loads(concepts.replace("'", '"')) if name.strip() in VISUAL
-    ]
+    names = [name.strip() for name in ast.literal_eval(concepts)]
+    return [name for name in names if name in VISUAL]
 
 
 def split_rows(rows: list[Row], classes: dict[str, str], chance: np.random.Generator) -> list[Row]:
@@ -126,22 +135,29 @@ def split_rows(rows: list[Row], classes: dict[str, str], chance: np.random.Gener
     split = []
     for label in classes:
         usable = [row for row in rows if row["label"] == label]
-        usable = [row for row in usable if label == "Easy Neg" or visual_names(row["concepts"])][1:]
+        if label != "Easy Neg":
+            usable = [row for row in usable if visual_names(row["concepts"])]
+        _, *usable = usable
         folds = chance.permutation(np.arange(len(usable)) % 10).tolist()
         for row, fold in zip(usable, folds, strict=True):
             reason = str(visual_names(row["concepts"]))
-            split.append(
-                row | {"": row["idx"], "label": classes[label], "reason": reason, "fold": str(fold)}
-            )
+            added = {"": row["idx"], "label": classes[label], "reason": reason, "fold": str(fold)}
+            split.append(row | added)
     return sorted(split, key=lambda row: int(row["idx"]))
 
 
 def by_film(split: list[Row]) -> list[Row]:
-    return [
-        row | {"fold": str(FILMS.index(row["movie"])), "label": str(int(row["label"][0] == "S"))}
-        for row in split
-        if row["video_name"]
-    ]
+    """Return the clips with a file in a fold for each film, with 1 for Sure and 0 for the rest."""
+    rows = []
+    for row in with_video(split):
+        is_sure = row["label"].startswith("S")
+        fold = FILMS.index(row["movie"])
+        rows.append(row | {"fold": str(fold), "label": str(int(is_sure))})
+    return rows
+
+
+def with_video(split: list[Row]) -> list[Row]:
+    return [row for row in split if row["video_name"]]
 
 
 def write_split(path: Path, split: list[Row]) -> None:
@@ -150,11 +166,8 @@ def write_split(path: Path, split: list[Row]) -> None:
 
 
 def ids_of(split: list[Row], folds: set[str], label: str | None = None) -> list[str]:
-    return sorted(
-        row["id"]
-        for row in split
-        if row["video_name"] and row["fold"] in folds and label in (None, row["label"])
-    )
+    rows = [row for row in with_video(split) if row["fold"] in folds]
+    return sorted(row["id"] for row in rows if label in (None, row["label"]))
 
 
 def released_runs(split: list[Row]) -> dict[str, dict[str, list[str]]]:
@@ -162,18 +175,18 @@ def released_runs(split: list[Row]) -> dict[str, dict[str, list[str]]]:
     runs = {}
     for validation in range(8):
         held = {str(validation), "9"}
-        counts = Counter(r["label"] for r in split if r["video_name"] and r["fold"] not in held)
+        counts = Counter(row["label"] for row in with_video(split) if row["fold"] not in held)
         least = min(count // 10 for count in counts.values())
         circle = [fold for fold in range(1, 10) if fold != validation + 1]
         train: list[str] = []
         for label, count in counts.items():
             slots = round(8 * least / (count // 10))
             start = validation * slots
-            folds = {str(circle[at % 8]) for at in range(start, start + slots)}
+            turns = (circle * 2)[start % 8 :]
+            folds = set(map(str, turns[:slots]))
             train += ids_of(split, folds - held, label)
-        runs[str(validation)] = {
-            "train": sorted(train), "val": ids_of(split, {str(validation)}),
-        }  # fmt: skip
+        held_out = ids_of(split, {str(validation)})
+        runs[str(validation)] = {"train": sorted(train), "val": held_out}
     return runs
 
 
@@ -181,11 +194,11 @@ def clip_row(
     number: int, label: str, concepts: str, film: str = "tt0108160", video: str = "avi"
 ) -> str:
     """Return an annotation row in the authors' format; without `video`, it has no file."""
+    scene = f"scene-{number:03d}"
     name = f"{film}_scene_{number}.{video}" if video else ""
-    return (
-        f"{number};1;{film}scene-{number:03d}.ss-0001.es-0001;{label};1.00;{concepts};"
-        f"{film}-{number:03d};{film};scene-{number:03d}.srt;{name};{number}"
-    )
+    cells = [str(number), "1", f"{film}{scene}.ss-0001.es-0001", label, "1.00", concepts]
+    cells += [f"{film}-{number:03d}", film, f"{scene}.srt", name, str(number)]
+    return ";".join(cells)
 
 
 SIX_CLIPS = [
@@ -238,25 +251,20 @@ def make_dataset(
     """
     manifest = save_released(folder / "manifest", authors)
     labels = manifest.labels("paper")
-    visible = np.array(
-        [
-            [*(name in names for name in manifest.scheme.visual_concepts), level == "S"]
-            for level, names in zip(labels.levels, labels.concepts, strict=True)
-        ]
-    )
+    shows = []
+    for level, names in zip(labels.levels, labels.concepts, strict=True):
+        concepts = [name in names for name in manifest.scheme.visual_concepts]
+        shows.append([*concepts, level == "S"])
+    visible = np.array(shows)
     chance = np.random.default_rng(3)
     stores = {}
     for (name, (arrays, backbone)), width in zip(STORES.items(), widths, strict=True):
-        recipe = Recipe(
+        config = {"synthetic": "made-up features"}
+        recipe = replace(
+            RECIPE,
             name=name,
-            backbone={
-                "name": backbone,
-                "revision": "1",
-                "weights_sha256": "0" * 64,
-                "config": {"synthetic": "made-up features"},
-            },
+            backbone={**RECIPE.backbone, "name": backbone, "config": config},
             preprocessing={"mode": mode},
-            precision="float32",
             arrays=tuple(ArraySpec(array, (width,), "float32", "made up") for array in arrays),
         )
         values = {}

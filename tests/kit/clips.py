@@ -37,24 +37,26 @@ def small_clips(clips: int = 240) -> om.ClipDataset:
     """
     width = 16
     chance = np.random.default_rng(7)
-    levels = [("EN", "HN", "S")[row % 3] for row in range(clips)]
-    share = np.array([{"EN": 0, "HN": 0.25, "S": 0.75}[level] for level in levels])
+    rows = np.arange(clips)
+    levels = np.array(["EN", "HN", "S"])[rows % 3]
+    share = np.array([0, 0.25, 0.75])[rows % 3]
     concepts = chance.random((clips, len(CONCEPTS))) < share[:, None]
     chance = np.random.default_rng(5)
     directions = chance.normal(size=(len(CONCEPTS) + 1, width))
-    visible = np.column_stack([concepts, np.array(levels) == "S"])
+    visible = np.column_stack([concepts, levels == "S"])
     features = chance.normal(size=(clips, width)) + visible @ directions
     features /= np.linalg.norm(features, axis=1, keepdims=True)
+    films = [f"tt{row % 4}" for row in range(clips)]
     data = om.dataset(
         features.astype(np.float32),
         levels,
-        [f"tt{row % 4}" for row in range(clips)],
-        ids=[f"tt{row % 4}-{row:03}" for row in range(clips)],
+        films,
+        ids=[f"{film}-{row:03}" for row, film in enumerate(films)],
         concepts=concepts,
         concept_names=CONCEPTS,
-        frames=np.repeat(features[:, None], 2, axis=1).astype(np.float16),
+        frames=np.stack([features] * 2, axis=1).astype(np.float16),
     )
-    folds = np.arange(clips) // 3 % 6
+    folds = rows // 3 % 6
     return replace(data, folds=folds, last_fold=5, scheme=obygaze_scheme())
 
 

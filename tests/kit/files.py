@@ -42,7 +42,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def texts(path: Path) -> list[str]:
-    return ["".join(node.itertext()) for node in ElementTree.parse(path).iter(f"{SVG}text")]
+    nodes = ElementTree.parse(path).iter(f"{SVG}text")
+    return ["".join(node.itertext()) for node in nodes]
 
 
 def title(path: Path, element: str = "title") -> str:
@@ -52,4 +53,5 @@ def title(path: Path, element: str = "title") -> str:
 
 def tips(path: Path) -> dict[str, str]:
     """Return each mark's number for screen readers, by name: {"Look, mlp": "0.50"}."""
-    return dict(line.rsplit(": ", 1) for line in title(path, "desc").split("\n")[1:])
+    _, *marks = title(path, "desc").split("\n")
+    return dict(mark.rsplit(": ", 1) for mark in marks)

@@ -110,8 +110,9 @@ def write_pictures(
 
 def read_frame_number(rgb: np.ndarray) -> int:
     """Return the number that a synthetic frame carries in its strip."""
-    strip = rgb[:SQUARE, : BITS * SQUARE].mean(axis=(0, 2)).reshape(BITS, SQUARE)
-    bits = strip[:, 2:-2].mean(axis=1) > 127
+    strip = rgb[:SQUARE, : BITS * SQUARE].mean(axis=(0, 2))
+    squares = strip.reshape(BITS, SQUARE)
+    bits = squares[:, 2:-2].mean(axis=1) > 127
     return int((bits << np.arange(BITS)).sum())
 
 
@@ -187,7 +188,8 @@ def clips(*names: str) -> Manifest:
 
 def rows(count: int, films: int = 6) -> Manifest:
     """Return a manifest of clips, clip-00 and so on, that share the files clip0.mp4 and so on."""
-    items = [Item(f"clip-{row:02}", media=f"clip{row % films}.mp4") for row in range(count)]
+    files = [f"clip{row % films}.mp4" for row in range(count)]
+    items = [Item(f"clip-{row:02}", media=file) for row, file in enumerate(files)]
     return Manifest("made-up", Items.of(items))
 
 
@@ -222,7 +224,8 @@ def write_sound(
             converter = av.AudioResampler(stream.format.name, layout, rate)
             frames: list[Any] = []
             for first in range(0, len(samples), 1024):
-                plain = samples[first : first + 1024].reshape(1, -1).astype(np.float32)
+                plain = samples[first : first + 1024].astype(np.float32)
+                plain = plain.reshape(1, -1)
                 frame = av.AudioFrame.from_ndarray(plain, format="flt", layout=layout)
                 frame.sample_rate = rate
                 frame.pts = first
@@ -230,7 +233,8 @@ def write_sound(
                 frames += converter.resample(frame)
             for packet in chain(*map(stream.encode, [*frames, None])):
                 seconds = float(packet.pts * packet.time_base)
-                shift = round(sum(by for at, by in later if seconds >= at) / packet.time_base)
+                pause = sum(by for at, by in later if seconds >= at)
+                shift = round(pause / packet.time_base)
                 packet.pts = packet.pts + shift
                 packet.dts = packet.dts + shift
                 container.mux(packet)
@@ -245,7 +249,9 @@ def ffmpeg_cut(
     graph = av.filter.Graph()
     pieces = list[np.ndarray]()
     shape = f"sample_fmts=flt:channel_layouts=mono:sample_rates={rate}"
-    span = f"start_sample={round((start or 0) * rate)}:end_sample={round((end or 99) * rate)}"
+    first = round((start or 0) * rate)
+    last = round((end or 99) * rate)
+    span = f"start_sample={first}:end_sample={last}"
     with av.open(path) as container:
         source = container.streams.audio[0]
         into = graph.add_abuffer(template=source)

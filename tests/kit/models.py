@@ -59,12 +59,13 @@ def write_siglip(folder: Path, seed: int, vision: Sizes) -> None:
     """Write a SigLIP, whose texts are padded; the tokenizer is CLIP's."""
     side = vision.get("image_size", 224)
     text = {**tiny.clip_text_config(), "projection_size": vision.get("hidden_size", 768)}
+    half = [0.5] * 3
     processor = {
         "image_processor_type": "SiglipImageProcessor",
         "size": {"height": side, "width": side},
         "resample": 3,
-        "image_mean": [0.5] * 3,
-        "image_std": [0.5] * 3,
+        "image_mean": half,
+        "image_std": half,
     }
     sizes = {"text_config": text, "vision_config": dict(vision)}
     write_network(folder, seed, "Siglip", "Model", sizes, processor)
@@ -98,10 +99,8 @@ def write_xclip_lsmdc(folder: Path, seed: int, sizes: Mapping[str, int]) -> None
 
     network = xclip_lsmdc.make_network({**sizes, "temporal_layers": 4}, positions=77)
     random = np.random.default_rng(seed)
-    state: dict[str, Any] = {
-        "clip.logit_scale": torch.tensor(4.6),
-        xclip_lsmdc.SYNTHETIC_TENSOR: torch.ones(()),
-    }
+    state: dict[str, Any] = {"clip.logit_scale": torch.tensor(4.6)}
+    state[xclip_lsmdc.SYNTHETIC_TENSOR] = torch.ones(())
     for name, weights in network.state_dict().items():
         values = torch.from_numpy(random.standard_normal(weights.shape, np.float32))
         size = weights[0].numel() if weights.ndim > 1 else len(weights)
@@ -156,9 +155,10 @@ def write_sentence_encoder(folder: Path, seed: int) -> None:
         "eos_token_id": 2,
     }
     write_network(folder, seed, "Roberta", "Model", sizes)
+    kind = "sentence_transformers.models"
     modules = [
-        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for n, (path, kind) in enumerate((("", "Transformer"), ("1_Pooling", "Pooling")))
+        {"idx": 0, "name": "0", "path": "", "type": f"{kind}.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{kind}.Pooling"},
     ]
     pooling = {
         "word_embedding_dimension": 32,
@@ -178,7 +178,8 @@ def write_byte_tokenizer(
     """Write bytes and the merges that form words; return the number of tokens."""
     words = [pre + word for word in CAPTION_WORDS.split() for pre in ("", SPACE)]
     merges = dict.fromkeys((word[:n], word[n]) for word in words for n in range(1, len(word)))
-    tokens = [*before, *tiny.byte_letters(), *map("".join, merges), *after]
+    merged = map("".join, merges)
+    tokens = [*before, *tiny.byte_letters(), *merged, *after]
     vocabulary = {token: number for number, token in enumerate(dict.fromkeys(tokens))}
     config = {"model_max_length": MAX_TOKENS, "tokenizer_class": kind, **special}
     write(folder / "vocab.json", json.dumps(vocabulary))

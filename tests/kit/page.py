@@ -64,7 +64,9 @@ class Tab:
 
     def prefer(self, media: str = "", **features: str) -> None:
         """Set preferences: ``prefer("print")`` or ``prefer(prefers_color_scheme="dark")``."""
-        named = [{"name": k.replace("_", "-"), "value": v} for k, v in features.items()]
+        named = []
+        for name, value in features.items():
+            named.append({"name": name.replace("_", "-"), "value": value})
         self._call("Emulation.setEmulatedMedia", {"media": media, "features": named})
 
     def run(self, script: str) -> Any:
@@ -153,8 +155,9 @@ def open_tab() -> Iterator[Tab]:
     # A shell gives the pipes the numbers that the browser expects; 8 and 9 keep them apart.
     pipes = f"exec 8<&{commands[0]} 9>&{answers[1]}"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        command = f"exec {chromium} {FLAGS} --user-data-dir={profile} 3<&8 4>&9"
         browser = subprocess.Popen(
-            ["bash", "-c", f"{pipes}; exec {chromium} {FLAGS} --user-data-dir={profile} 3<&8 4>&9"],
+            ["bash", "-c", f"{pipes}; {command}"],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=(commands[0], answers[1]),

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import starmap
+from itertools import compress, starmap
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +79,8 @@ def make_world(folder: Path, *, marked: bool = False) -> World:
     shows[np.array(levels) == "EN"] = False
     if marked:
         features[:, : len(CONCEPTS)] += 2 * shows
-    concepts = [
-        tuple(name for name, there in zip(CONCEPTS, row, strict=True) if there and marked)
-        for row in shows.tolist()
-    ]
     scheme = CONCEPTS if marked else ()
+    concepts = [tuple(compress(scheme, row)) for row in shows]
     manifest = labelled(ids, levels, concepts, folds=folds, scheme=scheme)
     if marked:
         manifest.add(Split("three", ids, [fold % 3 for fold in folds]))
@@ -120,7 +117,8 @@ def labelled(
     manifest = Manifest(
         "toy", items, LabelScheme("levels", scheme_levels, listed), source="a test", licence="CC0"
     )
-    labels = LabelSet("all", [*ids], [*levels], concepts or [()] * len(ids))
+    concepts = concepts or [()] * len(ids)
+    labels = LabelSet("all", [*ids], [*levels], concepts)
     splits = [Split("ten", [*ids], [*folds])] if folds else []
     return manifest.with_parts(labels, *splits)
 
@@ -138,11 +136,10 @@ def write_rows(
 ) -> Path:
     """Write a store of any arrays by name, each with one row per item."""
     writer = StoreWriter.create(path, manifest.items, recipe, manifest.about, block_rows=block_rows)
-    rows = [
-        Done(dict(zip(arrays, values, strict=True)), None)
-        for values in zip(*arrays.values(), strict=True)
-    ]
-    writer.write_rows(dict(enumerate(rows)))
+    rows = {}
+    for row, values in enumerate(zip(*arrays.values(), strict=True)):
+        rows[row] = Done(dict(zip(arrays, values, strict=True)), None)
+    writer.write_rows(rows)
     return path
 
 
@@ -150,19 +147,20 @@ def write_experiment(path: Path, world: World | None = None, **keys: object) -> 
     """Write an experiment file: Sure against Hard Negatives of `world`, with changes."""
     values: dict[str, object] = {}
     if world is not None:
-        values = {
-            "name": "Sure", "manifest": world.manifest, "store": world.store, "split": "ten",
-            "protocol": "leak-free", "positives": ["S"], "train_negatives": ["HN"],
-        }  # fmt: skip
+        values |= {"name": "Sure", "manifest": world.manifest, "store": world.store}
+        values |= {"split": "ten", "protocol": "leak-free"}
+        values |= {"positives": ["S"], "train_negatives": ["HN"]}
     values |= keys
-    lines = [f"{key} = {to_toml(value)}\n" for key, value in values.items() if value is not None]
+    named = {key: value for key, value in values.items() if value is not None}
+    lines = [f"{key} = {to_toml(value)}\n" for key, value in named.items()]
     path.write_text("".join(lines), encoding="utf-8")
     return path
 
 
 def to_toml(value: object) -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {to_toml(part)}" for key, part in value.items()) + "}"
+        parts = [f"{key} = {to_toml(part)}" for key, part in value.items()]
+        return "{" + ", ".join(parts) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(to_toml, value)) + "]"
     return json.dumps(value, default=str)

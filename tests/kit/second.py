@@ -29,7 +29,7 @@ FILMS = {
     "Kite_Wind": Film("Kite & Wind", 61.25, "Kite & Wind"),
     "M": Film("M: eine Stadt, 1931", 120.000021, media="M 100%.AVI"),
 }
-ANNOTATORS = {"Ann_B": "Ann B.", "zoe": ""}
+ANNOTATORS = {"Ann_B": "Ann B."}
 MARKS = [
     ("1984", "Ann_B", 0, 20.5, "very-high"),
     ("1984", "Ann_B", 20.5, 60, "A+", "rain, snow", "him vs her"),
@@ -43,16 +43,16 @@ MARKS = [
 
 def darkness() -> Timelines:
     """Return the labels of two annotators, one of whose names is not a valid id."""
-    segments = [
-        Segment(film, annotator, float(start), float(end), level, tuple(concepts))
-        for film, annotator, start, end, level, *concepts in MARKS
-    ]
+    segments = []
+    for film, annotator, start, end, level, *concepts in MARKS:
+        names = tuple(concepts)
+        segments.append(Segment(film, annotator, float(start), float(end), level, names))
     return Timelines(
         "Darkness, 2nd edition",
         segments,
         scheme=SCHEME,
         films=FILMS,
-        names={annotator: name for annotator, name in ANNOTATORS.items() if name},
+        names=ANNOTATORS,
         source="an archive: reels 1 to 9",
         licence="CC-BY-4.0",
         citation="B., A. & Zoë (2024). Darkness < light.\nFilm & Co., 3(1), 1-9.",

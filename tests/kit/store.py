@@ -42,7 +42,10 @@ STATES = ("open", "final")
 
 
 def a_manifest(n: int = 18, film: str = "tt1") -> Manifest:
-    items = [Item(f"{film}-{row:03}", film=film, media=f"{film}_{row}.mp4") for row in range(n)]
+    items = []
+    for row in range(n):
+        clip = f"{film}-{row:03}"
+        items.append(Item(clip, film=film, media=f"{film}_{row}.mp4"))
     extra = {"note": [f"note, {row}" for row in range(n)]}
     citation = "Somebody (2026). Made-up clips."
     return Manifest("made-up", Items.of(items, extra), licence="CC0-1.0", citation=citation)
@@ -55,11 +58,8 @@ def a_row(row: int, film: str = "tt1") -> Done | Failed:
     random = np.random.default_rng([row, *film.encode()])
     frames = random.normal(size=(2, 3))
     frames[2 - row % 2 :] = np.nan  # every other row has one frame
-    values = {
-        "native": random.normal(size=5),
-        "frames": frames,
-        "frame_index": random.integers(0, 3000, 2),
-    }
+    values = {"native": random.normal(size=5), "frames": frames}
+    values["frame_index"] = random.integers(0, 3000, 2)
     return Done(values, f"{row:064x}")
 
 
@@ -129,7 +129,8 @@ def flip_bit(file: Path, offset: int, bit: int = 0) -> None:
 
 
 def numbers(n: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    return np.random.default_rng(n).integers(0, 2000, (n, *shape)).astype(dtype)
+    whole = np.random.default_rng(n).integers(0, 2000, (n, *shape))
+    return whole.astype(dtype)
 
 
 def plain_manifest(n: int) -> Manifest:
@@ -154,7 +155,8 @@ def open_state(
     """Write an open store of these values, with `failed` rows and with blocks still `todo`."""
     specs = []
     for name, rows in values.items():
-        specs.append(ArraySpec(name, rows.shape[1:], str(rows.dtype), name, padded))
+        dtype = str(rows.dtype)
+        specs.append(ArraySpec(name, rows.shape[1:], dtype, name, padded))
     n = len(next(iter(values.values())))
     recipe = plain_recipe(*specs)
     writer = StoreWriter.create(path, plain_manifest(n).items, recipe, block_rows=block_rows)
@@ -162,9 +164,11 @@ def open_state(
     def compute(row: int) -> Done | Failed:
         if row in failed:
             return Failed(Status.UNREADABLE, f"row {row} is broken")
-        return Done({name: value[row] for name, value in values.items()}, f"{row:064x}")
+        own = {name: value[row] for name, value in values.items()}
+        return Done(own, f"{row:064x}")
 
-    fill(writer, sorted(set(range(writer.store.blocks)) - set(todo)), compute)
+    blocks = [block for block in range(writer.store.blocks) if block not in todo]
+    fill(writer, blocks, compute)
     return path
 
 

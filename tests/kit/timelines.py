@@ -25,16 +25,17 @@ SECOND = [
 def segments(annotator: str, spans: Sequence[Span], film: str = "film") -> list[Segment]:
     rows = []
     for start, end, level, *concepts in spans:
-        names = SCHEME.in_order(map(SCHEME.concept, map(str, concepts)))
-        rows.append(Segment(film, annotator, float(start), float(end), str(level), names))
+        names = SCHEME.in_order(SCHEME.concept(str(concept)) for concept in concepts)
+        span = (float(start), float(end))
+        rows.append(Segment(film, annotator, *span, str(level), names))
     return rows
 
 
 def grid(clips: Sequence[tuple[float, float]] = CLIPS, film: str = "film") -> Manifest:
-    items = [
-        Item(f"{film}-{number}", film=film, media=film, start=float(start), end=float(end))
-        for number, (start, end) in enumerate(clips)
-    ]
+    items = []
+    for number, (start, end) in enumerate(clips):
+        span = {"start": float(start), "end": float(end)}
+        items.append(Item(f"{film}-{number}", film=film, media=film, **span))
     return Manifest("grid", Items.of(items))
 
 
@@ -65,9 +66,22 @@ CV_ENTRY_ML CVE_VALUE | CVE_ID | EXT_REF
 CVE_VALUE | LANG_REF | DESCRIPTION
 CONSTRAINT | STEREOTYPE | DESCRIPTION
 """
-ELEMENTS = {
-    line.split()[0]: [part.split() for part in line.split(" ", 1)[1].split("|")]
-    for line in SCHEMA.replace("\\\n", "").strip().splitlines()
+ELEMENTS = {}
+for line in SCHEMA.replace("\\\n", "").strip().splitlines():
+    element, _, rules = line.partition(" ")
+    ELEMENTS[element] = [part.split() for part in rules.split("|")]
+
+
+#: Attributes that name another element, and the attribute that has its name.
+REFERENCES = {
+    "ANNOTATION_REF": "ANNOTATION_ID",
+    "PARENT_REF": "TIER_ID",
+    "LINGUISTIC_TYPE_REF": "LINGUISTIC_TYPE_ID",
+    "CONSTRAINTS": "STEREOTYPE",
+    "PREVIOUS_ANNOTATION": "ANNOTATION_ID",
+    "CVE_REF": "CVE_ID",
+    "LANG_REF": "LANG_ID",
+    "CONTROLLED_VOCABULARY_REF": "CV_ID",
 }
 
 
@@ -90,16 +104,10 @@ def check_schema(root: ElementTree.Element) -> None:
     identifiers = [*chain(*map(all_of, ids))]
     assert len(set(identifiers)) == len(identifiers)
     assert all(re.fullmatch(r"[A-Za-z_][\w.-]*", clip) for clip in identifiers)
-    assert sorted(all_of("TIME_SLOT_REF1") + all_of("TIME_SLOT_REF2")) == sorted(
-        all_of("TIME_SLOT_ID")
-    )
+    slots = all_of("TIME_SLOT_REF1") + all_of("TIME_SLOT_REF2")
+    assert sorted(slots) == sorted(all_of("TIME_SLOT_ID"))
     assert len(set(all_of("TIER_ID"))) == len(all_of("TIER_ID"))
-    for reference, target in (
-        ("ANNOTATION_REF", "ANNOTATION_ID"), ("PARENT_REF", "TIER_ID"),
-        ("LINGUISTIC_TYPE_REF", "LINGUISTIC_TYPE_ID"), ("CONSTRAINTS", "STEREOTYPE"),
-        ("PREVIOUS_ANNOTATION", "ANNOTATION_ID"), ("CVE_REF", "CVE_ID"), ("LANG_REF", "LANG_ID"),
-        ("CONTROLLED_VOCABULARY_REF", "CV_ID"),
-    ):  # fmt: skip
+    for reference, target in REFERENCES.items():
         assert set(all_of(reference)) <= set(all_of(target))
     values = [int(clip) for clip in all_of("TIME_VALUE")]
     assert values == sorted(values)

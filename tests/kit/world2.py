@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import compress, starmap
 from pathlib import Path
 
 import numpy as np
@@ -34,9 +35,8 @@ ANNOTATORS = ("anna", "bo")
 SCENES = 24
 SECONDS = 10.0
 FRAMES = 4
-TIMED = replace(
-    RECIPE, arrays=(*RECIPE.arrays, ArraySpec("frame_time", (FRAMES,), "float64", "s", padded=True))
-)
+TIMES = ArraySpec("frame_time", (FRAMES,), "float64", "s", padded=True)
+TIMED = replace(RECIPE, arrays=(*RECIPE.arrays, TIMES))
 
 
 def make_world2(
@@ -55,33 +55,31 @@ def make_world2(
     chance = np.random.default_rng(8)
     reels = max(len(films), len(FILMS))
     spans = [(number, scene) for number in range(reels) for scene in range(SCENES)]
-    ids = [f"s{number}-{scene:02}" for number, scene in spans]
-    items = [
-        Item(
-            clip,
-            film=films[number % len(films)] if films else "",
-            media=f"reel {number}.mp4",
-            start=scene * SECONDS,
-            end=(scene + 1) * SECONDS,
-        )
-        for clip, (number, scene) in zip(ids, spans, strict=True)
-    ]
-    codes = [list(levels)[row % len(levels)] for row in range(len(ids))]
+    items = []
+    for number, scene in spans:
+        start = scene * SECONDS
+        film = films[number % len(films)] if films else ""
+        reel = Item(f"s{number}-{scene:02}", film=film, media=f"reel {number}.mp4")
+        items.append(replace(reel, start=start, end=start + SECONDS))
+    ids = [item.id for item in items]
+    ids = [item.id for item in items]
+    ranked = [*levels]
+    codes = [ranked[row % len(ranked)] for row in range(len(ids))]
     shows = chance.random((len(ids), len(CONCEPTS))) < 0.5
-    names = [[c.name for c, there in zip(CONCEPTS, row, strict=True) if there] for row in shows]
-    doubted = [code if row % 7 else list(levels)[1] for row, code in enumerate(codes)]
-    sets = [
-        LabelSet(name, ids, own, [*map(tuple, names)], about={"annotator": name})
-        for name, own in zip(people, (codes, doubted), strict=True)
-    ]
-    scheme = LabelScheme("loudness", tuple(Level(*level) for level in levels.items()), CONCEPTS)
+    names = [concept.name for concept in CONCEPTS]
+    concepts = [tuple(compress(names, row)) for row in shows]
+    doubted = [code if row % 7 else ranked[1] for row, code in enumerate(codes)]
+    sets = []
+    for name, own in zip(people, (codes, doubted), strict=True):
+        sets.append(LabelSet(name, ids, own, concepts, about={"annotator": name}))
+    scheme = LabelScheme("loudness", tuple(starmap(Level, levels.items())), CONCEPTS)
     manifest = Manifest("harbour", Items.of(items), scheme, source="a test", licence="CC0")
     folds = [row // len(levels) % 3 for row in range(len(ids))]
     manifest = manifest.with_parts(*sets, Split("three", ids, folds))
     merged = merge_labels(sets, manifest)
     replace(manifest.with_parts(merged), default_labels=merged.name).save(folder / "manifest")
     features = chance.normal(size=(len(ids), 8)).astype(np.float32)
-    features[np.array(codes) == list(levels)[-1], 7] += 2
+    features[np.array(codes) == ranked[-1], 7] += 2
     features[:, : len(CONCEPTS)] += 2 * shows
     frames = np.repeat(features[:, None], FRAMES, axis=1).astype(np.float16)
     frames[:, 1, 7] += 1
