@@ -42,7 +42,8 @@ def make_run(experiment: om.Experiment, tmp_path_factory: pytest.TempPathFactory
         key = f"{name} {sorted(changes.items())}"
         if key not in runs:
             changed = structs.replace(experiment, **changes)
-            runs[key] = om.run_experiment(changed, folder / str(len(runs)) / name)
+            output = folder / str(len(runs)) / name
+            runs[key] = om.run_experiment(changed, output)
         return runs[key]
 
     return make

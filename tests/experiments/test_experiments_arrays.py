@@ -44,8 +44,10 @@ def arrays():
     chance = np.random.default_rng(5)
     films = np.repeat(FILMS, SIZE)
     y = np.tile(["calm", "tense", "calm", "calm", "tense"], len(films) // 5)
-    X = chance.normal(size=(len(films), 6)) + (y == "tense")[:, None]
-    return X + np.repeat(chance.normal(size=(6, 6)), SIZE, axis=0), y, films
+    noise = chance.normal(size=(len(films), 6))
+    looks = np.repeat(chance.normal(size=(6, 6)), SIZE, axis=0)
+    signal = (y == "tense")[:, None]
+    return noise + signal + looks, y, films
 
 
 @pytest.fixture(scope="module")
@@ -199,17 +201,24 @@ def test_validation_clips_choose_the_threshold(arrays, tmp_path):
     search = GridSearchCV(LogisticRegression(), {"C": [1.0]}, cv=2)  # its best one is saved
     learner = om.Learner(search, threshold="validation")
     cv = om.LeaveFilmOut(balance="none")
-    run = om.cross_validate({"cut": learner}, om.dataset(*arrays), cv=cv, output=tmp_path / "run")
+    models = {"cut": learner}
+    run = om.cross_validate(models, om.dataset(*arrays), cv=cv, output=tmp_path / "run")
     for row in run.saved:
-        held, tested = (films == name for name in re.findall(r"film \d", row["name"])[::-1])
-        model = LogisticRegression().fit(X[~(held | tested)], y[~(held | tested)])
-        p = model.predict_proba(X)[:, 1]
-        t = row["cut"]
-        best = max(f1_score(tense[held], p[held] > cut) for cut in [0, *p[held]])
-        assert f1_score(tense[held], p[held] > t) == best
+        tested, held = re.findall(r"film \d", row["name"])
+        train = ~np.isin(films, [tested, held])
+        model = LogisticRegression().fit(X[train], y[train])
+
+        validating = films == held
+        p = model.predict_proba(X[validating])[:, 1]
+        f1_of = {cut: f1_score(tense[validating], p > cut) for cut in (0, row["cut"], *p)}
+        assert f1_of[row["cut"]] == max(f1_of.values())
+        assert om.load_model(row["folder"]).about.cut == row["cut"]
+        assert row["validated"] == SIZE
+
         own = run.predictions.loc[run.predictions["fit"] == row["fit"], "probability"]
-        assert own.to_numpy() == close((p * (1 - t) / (p + t - 2 * p * t))[tested])
-        assert (row["validated"], om.load_model(row["folder"]).about.cut) == (SIZE, t)
+        p = model.predict_proba(X[films == tested])[:, 1]
+        odds = p / (1 - p) * (1 - row["cut"]) / row["cut"]
+        assert own.to_numpy() == close(odds / (1 + odds))
 
 
 def test_more_tests_and_seeds_keep_the_first_fits(arrays, run):

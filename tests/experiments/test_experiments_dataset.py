@@ -51,7 +51,8 @@ def test_a_concept_has_negatives_of_some_levels(marked, negatives, among):
 def test_a_random_state_is_a_number_or_numpys(data):
     trained = []
     for state in (np.random.RandomState(3), np.random.RandomState(3)):
-        [(train, _), *_] = om.LeaveFilmOut(random_state=state).split(data.X, data.y, data.groups)
+        cv = om.LeaveFilmOut(random_state=state)
+        train, _ = next(cv.split(data.X, data.y, data.groups))
         trained.append(train.tolist())
     assert trained[0] == trained[1]
     with pytest.raises(ValueError, match=r"pass each clip's film \(data.groups\)"):
@@ -90,7 +91,8 @@ def test_a_run_predicts_the_frames_of_its_test_clips(planted, tmp_path):
     # By hand: the mean over the fits, computed from the frames.
     folders = [line["folder"] for line in run.saved if line["model"] == "frame-mil"]
     X = store.read("frames", frames.ids)
-    by_fit = [om.load_model(own).estimator.predict_frames(X)[..., 1] for own in folders]
+    models = [om.load_model(folder).estimator for folder in folders]
+    by_fit = [model.predict_frames(X)[..., 1] for model in models]
     assert len(by_fit) == 2
     assert frames.probabilities == close(np.mean(by_fit, axis=0), eps=1e-6)
 

@@ -33,12 +33,10 @@ def lab(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lab")
     world = make_world2(folder, films=FILMS, levels=LEVELS, people=PEOPLE)
     manifest = Manifest.load(world.manifest)
-    rows = np.arange(len(world.ids))
-    extra = {
-        "model": [f"label of {row % 4}" if row % 9 else "" for row in rows],
-        "label of model": [""] * len(rows),
-        "number": [str(row % 7) if row % 5 else "" for row in rows],
-    }
+    rows = range(len(world.ids))
+    extra = {"label of model": [""] * len(rows)}
+    extra["model"] = [f"label of {row % 4}" if row % 9 else "" for row in rows]
+    extra["number"] = [str(row % 7) if row % 5 else "" for row in rows]
     manifest = replace(manifest, items=replace(manifest.items, extra=extra))
     merged = manifest.labels()
     official = [
@@ -47,12 +45,12 @@ def lab(tmp_path_factory):
     ]
     three = manifest.split("three")
     two = replace(three, name="official", folds=[fold % 2 for fold in three.folds])
-    manifest.with_parts(merged, *map(manifest.labels, PEOPLE), *official, three, two).save(
-        folder / "all"
-    )
-    silent = world.rows | dict.fromkeys(world.ids[::6], np.zeros(8, np.float32))
+    people = map(manifest.labels, PEOPLE)
+    manifest.with_parts(merged, *people, *official, three, two).save(folder / "all")
+    zeros = np.zeros(8, np.float32)
+    silent = world.rows | dict.fromkeys(world.ids[::6], zeros)
     write_store(folder / "silent.zarr", manifest, silent)
-    shares = [f"{clip},{row % 10 / 10},model" for row, clip in enumerate(world.ids)]
+    shares = [f"{clip},0.{row % 10},model" for row, clip in enumerate(world.ids)]
     write(folder / "theirs.csv", "id,probability,model", *shares)
     return folder
 

@@ -46,7 +46,8 @@ def write_world(folder, X, y, films):
     """Write a manifest without a split, and a store."""
     ids = [f"{film}-{row}" for row, film in enumerate(films)]
     levels = np.where(y == 1, "tense", "calm")
-    pd.DataFrame({"id": ids, "film": films, "level": levels}).to_csv(folder / "c.csv", index=False)
+    table = pd.DataFrame({"id": ids, "film": films, "level": levels})
+    table.to_csv(folder / "c.csv", index=False)
     manifest = of.Manifest.from_csv(folder / "c.csv", levels=["calm", "tense"])
     manifest.save(folder / "manifest")
     np.save(folder / "X.npy", X)
@@ -106,7 +107,8 @@ def test_every_clip_of_films_of_a_single_class_is_predicted(tmp_path):
     y[:24] = np.tile([0, 0, 1, 1], 6)
     X = chance.normal(size=(240, WIDTH)).astype(np.float32)
     X[:, 0] += 2 * y
-    write_world(tmp_path, X, y, np.array([f"film{row // 4:02}" for row in range(240)]))
+    films = [f"film{number:02}" for number in range(60)]
+    write_world(tmp_path, X, y, np.repeat(films, 4))
     words = ("models", "run", tmp_path / "e.toml", "-o", tmp_path / "run")
     printed = " ".join(run_obygaze(*words, code=0).stdout.split())
     run = om.load_run(tmp_path / "run")
@@ -115,13 +117,17 @@ def test_every_clip_of_films_of_a_single_class_is_predicted(tmp_path):
     assert not run.header.skipped
     [scores] = [scores for scores in run.model_scores if scores.model == "knn"]
     assert (scores.lead, scores.within["auroc"].groups) == ("across", 6)
-    fit_of = [own.loc[own["fit"] == fit] for fit in own["fit"].unique()]
-    pairs = [len(part) ** 2 * part["label"].mean() * (1 - part["label"].mean()) for part in fit_of]
-    areas = [roc_auc_score(part["label"], part["probability"]) for part in fit_of]
+    pairs = []
+    areas = []
+    for _, fit in own.groupby("fit"):
+        labels = fit["label"]
+        pairs.append(labels.sum() * (1 - labels).sum())
+        areas.append(roc_auc_score(labels, fit["probability"]))
     area = scores.estimate("auroc")
     assert area.value == close(np.average(areas, weights=pairs))
     assert (area.clips, area.groups) == (240, 60)
-    assert f"(AUROC {area.value:.2f}; 95% interval {area.interval[0]:.2f}" in printed
+    low = area.interval[0]
+    assert f"(AUROC {area.value:.2f}; 95% interval {low:.2f}" in printed
     assert f"240 clips of 60 films, which weigh like {area.effective:.0f}" in printed
 
 

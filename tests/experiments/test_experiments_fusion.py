@@ -16,7 +16,8 @@ from tests.kit import run as kit
 def zoo(marked, tmp_path_factory):
     """Stores of features, and of noise of a far larger scale that lacks clips; an experiment."""
     manifest = Manifest.load(marked.manifest)
-    few = manifest.select(ids=[clip for row, clip in enumerate(marked.ids) if row % 9])
+    kept = [clip for row, clip in enumerate(marked.ids) if row % 9]
+    few = manifest.select(ids=kept)
     noise = 100 * np.random.default_rng(1).normal(size=(len(few), 8))
     stores = [marked.store, tmp_path_factory.mktemp("zoo") / "noise.zarr"]
     kit.write_store(stores[1], few, dict(zip(few.ids, noise, strict=True)))
@@ -34,8 +35,11 @@ def test_scales_come_from_training_clips_alone(zoo, tmp_path):
     assert dict(data.stores) == {"toy": 8, "noise": 8}
     predicted = om.predict(run.saved[0]["folder"], zoo.store, ids=data.ids)
     seen = predicted.table["seen"] == "clip"
-    parts = [part - part[seen].mean(axis=0) for part in np.split(data.X, [8], axis=1)]
-    scaled = np.hstack([part / np.sqrt(part[seen].var(axis=0).sum()) for part in parts])
+    parts = []
+    for part in np.split(data.X, [8], axis=1):
+        spread = part[seen].var(axis=0).sum() ** 0.5
+        parts.append((part - part[seen].mean(axis=0)) / spread)
+    scaled = np.hstack(parts)
     oracle = LogisticRegression(solver="liblinear").fit(scaled[seen], data.y[seen])
     shares = predicted.values
     np.testing.assert_allclose(shares, oracle.predict_proba(scaled), atol=1e-3)

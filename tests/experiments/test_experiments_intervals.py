@@ -33,14 +33,16 @@ def some_clips(films=8, size=30, share=0.4, seed=0):
     names = [f"film {row // size}" for row in range(films * size)]
     labels = (chance.random(films * size) < share).astype(np.int64)
     ids = [f"{film}-{row}" for row, film in enumerate(names)]
-    return ScoredClips(ids, labels, 0.2 * labels + 0.8 * chance.random(len(ids)), names)
+    ratings = 0.2 * labels + 0.8 * chance.random(len(ids))
+    return ScoredClips(ids, labels, ratings, names)
 
 
 def by_film(clips, scorer, rows=slice(None)):
     labels = clips.labels[rows]
     scores = clips.probabilities[rows]
     films = np.array(clips.groups)[rows]
-    return np.array([scorer(labels[films == f], scores[films == f]) for f in np.unique(films)])
+    own = [films == film for film in np.unique(films)]
+    return np.array([scorer(labels[film], scores[film]) for film in own])
 
 
 @pytest.mark.parametrize("key", SCORERS)
@@ -72,12 +74,9 @@ def pairs_in_order(labels, ratings, fits):
     """Count by brute force the pairs of clips that the same fit rated, and those in order."""
     positive = np.flatnonzero(labels == 1)
     negative = np.flatnonzero(labels == 0)
-    won = [
-        (ratings[a] > ratings[b]) + (ratings[a] == ratings[b]) / 2
-        for a, b in product(positive, negative)
-        if fits[a] == fits[b]
-    ]
-    return np.mean(won)
+    pairs = [(a, b) for a, b in product(positive, negative) if fits[a] == fits[b]]
+    signs = [np.sign(ratings[a] - ratings[b]) for a, b in pairs]
+    return (np.mean(signs) + 1) / 2  # a tie is half in order
 
 
 def in_folds(classes=2, films=12, folds=4):
@@ -86,17 +85,17 @@ def in_folds(classes=2, films=12, folds=4):
     film = np.repeat(np.arange(films), chance.integers(2, 8, films))
     y = chance.permutation(np.arange(len(film)) % classes)
     ratings = chance.dirichlet(np.ones(classes), len(film)).round(1)
-    return y, ratings[:, 1] if classes == 2 else ratings, film, film % folds
+    if classes == 2:
+        ratings = ratings[:, 1]
+    return y, ratings, film, film % folds
 
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_auroc_across_films_counts_the_pairs_that_the_same_fit_rated(classes):
     y, p, films, folds = in_folds(classes)
-    areas = (
-        [pairs_in_order(y == code, column, folds) for code, column in enumerate(p.T)]
-        if classes > 2
-        else [pairs_in_order(y, p, folds)]
-    )
+    areas = [pairs_in_order(y, p, folds)] if classes == 2 else []
+    if classes > 2:
+        areas = [pairs_in_order(y == code, column, folds) for code, column in enumerate(p.T)]
     scores = om.score(y, p, films, folds=folds).loc["across"]
     assert scores.loc["auroc", "mean"] == close(np.mean(areas))
     assert (scores["clips"] == len(y)).all()
@@ -115,12 +114,16 @@ def test_a_score_across_films_has_a_jackknife_widened_for_folds():
     spread = 19 * np.var(without)
     sizes = [np.bincount(films[y == code]) for code in (0, 1)]
     effective = min(own.sum() ** 2 / (own**2).sum() for own in sizes)
-    half = stats.t.ppf(0.975, effective - 1) * (spread * (1 + 4 / 3)) ** 0.5  # 4 folds
-    expected = max(0, row["mean"] - half), min(1, row["mean"] + half)
-    assert (row["low"], row["high"]) == close(expected)
-    assert (row["effective"], row["groups"]) == (close(effective), 20)
-    few = np.where(np.arange(len(y)) % 9 < 8, 0, films)  # one large film
-    assert np.isnan(om.score(y, p, few, folds=few % 4).loc["across"].loc["auroc", "low"])
+    error = (spread * (1 + 4 / 3)) ** 0.5  # 4 folds
+    half = stats.t.ppf(0.975, effective - 1) * error
+    assert row["low"] == close(max(0, row["mean"] - half))
+    assert row["high"] == close(min(1, row["mean"] + half))
+    assert row["effective"] == close(effective)
+    assert row["groups"] == 20
+    few = films.copy()
+    few[np.arange(len(y)) % 9 < 8] = 0  # one large film
+    row = om.score(y, p, few, folds=few % 4).loc["across"].loc["auroc"]
+    assert np.isnan(row["low"])
 
 
 @pytest.mark.parametrize("positives", [0, 1, 2])
@@ -132,8 +135,10 @@ def test_films_without_two_clips_of_each_class_have_no_score_of_their_own(positi
     estimates = estimate_scores(groups)
     assert groups.left_out == ["film 3"] * (positives < 2)
     films = 7 + (positives == 2)
-    assert (estimates.within["auroc"].groups, estimates.across["auroc"].groups) == (films, 8)
-    assert (estimates.within["auroc"].clips, estimates.across["auroc"].clips) == (30 * films, 240)
+    within = estimates.within["auroc"]
+    assert (within.groups, within.clips) == (films, 30 * films)
+    across = estimates.across["auroc"]
+    assert (across.groups, across.clips) == (8, 240)
 
 
 @pytest.mark.parametrize("films", [4, 5])

@@ -124,6 +124,10 @@ def leave_film_out(films, labels, **options):
     return divide(om.LeaveFilmOut(balance="none", **options), labels, films=films)
 
 
+def rows_where(mask):
+    return np.flatnonzero(mask).tolist()
+
+
 def rows_of(draw):
     return draw.train, draw.validation, draw.tests["x"]
 
@@ -136,11 +140,12 @@ def test_train_validation_and_test_never_meet(kind, clips, seed):
     draws, again = (divide(kind(random_state=seed), labels, folds=folds) for _ in range(2))
     assert len({draw.seed for draw in draws}) == len(draws)
     for fold, draw in enumerate(draws):
-        tested, held = (last, fold) if kind is LeakFree else (fold, (fold + 1) % (last + 1))
-        for rows, number in ((draw.tests["x"], tested), (draw.validation, held)):
-            assert rows.tolist() == np.flatnonzero((folds == number) & (labels >= 0)).tolist()
+        tested = last if kind is LeakFree else fold
+        held = fold if kind is LeakFree else (fold + 1) % (last + 1)
+        assert draw.tests["x"].tolist() == rows_where((folds == tested) & (labels >= 0))
+        assert draw.validation.tolist() == rows_where((folds == held) & (labels >= 0))
         pool = (folds >= 0) & (folds != tested) & (folds != held)
-        smaller = min((labels[pool] == 0).sum(), (labels[pool] == 1).sum())
+        smaller = np.bincount(labels[pool & (labels >= 0)], minlength=2).min()
         assert pool[draw.train].all()
         assert len({*draw.train}) == len(draw.train)
         assert Counter(labels[draw.train].tolist()) == {0: smaller, 1: smaller}
@@ -155,7 +160,8 @@ def test_train_validation_and_test_never_meet(kind, clips, seed):
     ],
 )
 def test_a_fold_of_one_class_does_not_validate(labels, validating):
-    draws = divide(om.EveryFold(), np.array(labels), folds=np.arange(len(labels)) // 4)
+    folds = np.arange(len(labels)) // 4
+    draws = divide(om.EveryFold(), np.array(labels), folds=folds)
     assert [set(draw.validation // 4) for draw in draws] == [{fold} for fold in validating]
 
 
@@ -170,7 +176,8 @@ def test_the_paper_split_follows_the_papers_text(negatives, sure):
     labels = np.where(positive, 1, np.where(negative, 0, UNUSED))
     early = folds < 8
     size = (negative & early).sum() / 8
-    best = min(range(1, 9), key=lambda count: abs(count * size - (positive & early).sum()))
+    wanted = (positive & early).sum()
+    best = min(range(1, 9), key=lambda count: abs(count * size - wanted))
     paper = om.Experiment(name="x", manifest="m", store="s", protocol="paper").splitter()
     draws = divide(paper, labels, folds=folds)
     assert len({draw.seed for draw in draws}) == len(draws) == 8
@@ -178,33 +185,37 @@ def test_the_paper_split_follows_the_papers_text(negatives, sure):
         drawn = np.isin(folds, (run + np.arange(best)) % 8)
         parts = (early & positive | drawn & negative, folds == 8, folds == 9)
         for rows, part in zip(rows_of(draw), parts, strict=True):
-            assert sorted(rows) == np.flatnonzero(part & (labels >= 0)).tolist()
+            assert sorted(rows) == rows_where(part & (labels >= 0))
 
 
 def test_every_film_is_left_out_once():
     chance = np.random.default_rng(4)
-    films = np.array([f"tt{number}" for number in chance.integers(0, 5, 300)])
+    films = np.char.add("tt", chance.integers(0, 5, 300).astype(str))
     labels = chance.choice([0, 1, UNUSED], 300)
     labels[films == "tt2"] = 0  # no positive: never tests, but trains
     draws = leave_film_out(films, labels, validation_films=None)
     pairs = [*permutations(["tt0", "tt1", "tt3", "tt4"], 2)]
-    assert [draw.name for draw in draws] == [f"test {a}, validation {b}" for a, b in pairs]
-    for draw, pair in zip(draws, pairs, strict=True):
+    for draw, (tested, held) in zip(draws, pairs, strict=True):
+        assert draw.name == f"test {tested}, validation {held}"
         train, validation, test = rows_of(draw)
-        assert ({*films[test]}, {*films[validation]}) == ({pair[0]}, {pair[1]})
-        assert {*films[train]} == {*films} - {*pair}
-        assert sorted([*train, *validation, *test]) == np.flatnonzero(labels >= 0).tolist()
+        assert {*films[test]} == {tested}
+        assert {*films[validation]} == {held}
+        assert {*films[train]} == {*films} - {tested, held}
+        assert sorted([*train, *validation, *test]) == rows_where(labels >= 0)
 
 
 def test_a_film_is_tested_if_it_has_ten_clips_of_each_class():
     films = np.repeat([*"abcd", ""], 20)
-    labels = np.repeat([0, 1, 0, 1, 1, 0, 0, 1, 0, 1], [10, 10, 12, 8, 9, 11, 9, 11, 10, 10])
+    labels = []
+    for positives in (10, 8, 9, 11, 10):
+        labels += [0] * (20 - positives) + [1] * positives
+    labels = np.array(labels)
     with pytest.raises(ExperimentError, match=r'group for 20 of 100 clips.*"media"'):
         leave_film_out(films, labels)
     labels[80:] = UNUSED  # clips without a film take no part
     with pytest.raises(ExperimentError, match=r"10 or more clips of each class.*got 1 of 5"):
         leave_film_out(films, labels)
-    labels[59] = 1  # the film c has ten of each, too
+    labels[40] = 1  # the film c has ten of each, too
     draws = leave_film_out(films, labels)
     assert [draw.name for draw in draws] == ["test a, validation c", "test c, validation a"]
 
@@ -220,7 +231,8 @@ def test_validation_films_may_be_drawn():
     every = draw(None)
     drawn = draw(2)
     assert drawn.items() <= every.items()
-    assert Counter(name[:6] for name in drawn) == {f"test {film}": 2 for film in "abcdef"}
+    tested = sorted(name[:6] for name in drawn)
+    assert tested == sorted(f"test {film}" for film in films[::10])
     assert drawn == draw(2) != draw(2, seed=1)
     assert draw(5) == draw(9) == every
     assert len(draw(0)) == 6
@@ -228,12 +240,14 @@ def test_validation_films_may_be_drawn():
 
 def test_official_sets_train_validate_and_test():
     labels = np.array([0, 1, -1, 0, 1, 0, 1, 1])
-    [draw] = divide(OfficialSets(), labels, folds=[0, 0, 0, 1, 1, 2, 2, -1])
+    folds = [0, 0, 0, 1, 1, 2, 2, -1]
+    [draw] = divide(OfficialSets(), labels, folds=folds)
     assert [rows.tolist() for rows in rows_of(draw)] == [[0, 1], [3, 4], [5, 6]]
     # Of two sets, a tenth of each class is drawn for validation.
-    labels = np.array([0] * 95 + [1] * 20 + [0, 1])
+    labels = np.repeat([0, 1, 0, 1], [95, 20, 1, 1])
     folds = [0] * 115 + [1, 1]
-    draws = [divide(OfficialSets(random_state=seed), labels, folds=folds)[0] for seed in (0, 1)]
-    assert np.bincount(labels[draws[0].validation]).tolist() == [10, 2]
-    assert sorted([*draws[0].train, *draws[0].validation]) == list(range(115))
-    assert draws[0].validation.tolist() != draws[1].validation.tolist()
+    [draw] = divide(OfficialSets(random_state=0), labels, folds=folds)
+    assert np.bincount(labels[draw.validation]).tolist() == [10, 2]
+    assert sorted([*draw.train, *draw.validation]) == list(range(115))
+    [other] = divide(OfficialSets(random_state=1), labels, folds=folds)
+    assert draw.validation.tolist() != other.validation.tolist()

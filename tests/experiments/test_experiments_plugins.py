@@ -63,15 +63,19 @@ def write(marked, tmp_path):
 
 
 def test_a_broken_model_does_not_stop_the_others(install, tmp_path, write):
-    classes = [f"class C{number}(Base):\n    {body}\n" for number, body in enumerate(BROKEN)]
-    points = {f"c{number}": f"mylab.broken:C{number}" for number in range(len(BROKEN))}
-    install({"broken.py": "\n".join([HEAD, *classes])}, points)
+    code = HEAD
+    points = {}
+    for number, body in enumerate(BROKEN):
+        code += f"\nclass C{number}(Base):\n    {body}\n"
+        points[f"c{number}"] = f"mylab.broken:C{number}"
+    install({"broken.py": code}, points)
     toml = write("majority", *points)
     result = run_obygaze("models", "run", toml, "-o", tmp_path / "run", code=3)
     assert re.search(r"majority +across +0\.\d", result.stdout)
     skipped = json.loads((tmp_path / "run/run.json").read_text())["skipped"]
     for number, reason in enumerate(BROKEN.values()):
-        [explanation] = {skip["why"] for skip in skipped if skip["what"].startswith(f"c{number} (")}
+        own = [skip for skip in skipped if skip["what"].startswith(f"c{number} (")]
+        [explanation] = {skip["why"] for skip in own}
         assert re.search(reason, explanation)
         assert "\n" not in explanation
         assert f"SKIPPED: HN vs S, c{number} (" in result.stderr
@@ -97,12 +101,14 @@ def test_facts_warnings_and_versions_are_recorded(install, tmp_path, write, worl
     run = tmp_path / "run"
     model = tmp_path / "model"
     result = run_obygaze("models", "run", write("flip"), "-o", run, code=0)
-    assert om.load_run(run).fits["facts"][0] == {"mean": 0.5, "rows": [0, 1], "none": None}
+    facts = om.load_run(run).fits["facts"]
+    assert facts[0] == {"mean": 0.5, "rows": [0, 1], "none": None}
     assert result.stderr.count("WARNING: flip: does not learn") == 1
     versions = json.loads((run / "run.json").read_text())["versions"]
     assert versions["mylab"] == "0.1.0"
     assert run_obygaze("models", "train", tmp_path / "e.toml", "-o", model).exit_code == 0
-    assert om.load_model(model).estimator.predict_proba(np.ones((3, 16))).shape == (3, 2)
+    estimator = om.load_model(model).estimator
+    assert estimator.predict_proba(np.ones((3, 16))).shape == (3, 2)
     install()
     result = run_obygaze("models", "predict", model, world.store, code=1)
     assert "'mylab.flip:Flip' is not a class that obygaze can load" in result.output
@@ -133,13 +139,12 @@ def test_no_film_is_on_both_sides_of_an_inner_fold(stores):
     SIDES.clear()
     chance = np.random.default_rng(5)
     films = np.repeat(np.arange(20), 10)
-    y = (chance.random(200) < chance.choice([0.2, 0.8], 20)[films]).astype(int)
+    share = chance.choice([0.2, 0.8], 20)
+    y = chance.binomial(1, share[films])
     X = np.hstack([2 * np.eye(20)[films], chance.normal(size=(200, 12))])
     data = replace(om.dataset(np.hstack([X, X]), y, films), stores=stores)
-    models = {
-        "search": GridSearchCV(Recorded(), {"C": [0.1, 1.0]}, cv=3),
-        "calibrated": CalibratedClassifierCV(Recorded()),
-    }
+    search = GridSearchCV(Recorded(), {"C": [0.1, 1.0]}, cv=3)
+    models = {"search": search, "calibrated": CalibratedClassifierCV(Recorded())}
     run = om.cross_validate(models, data, cv=GroupKFold(3))
     assert "inner-folds" not in {warning.code for warning in run.warnings}
     assert run.header.skipped == []

@@ -11,18 +11,19 @@ from obygaze_features.manifests import Item, Items, LabelSet
 from tests.kit.files import refused
 from tests.kit.run import write_store
 
-ROWS = [
-    (f"walk-{film}.mp4", 4 * row, 4 * row + 4, ["tense", "calm"][row % 2])
-    for film in range(4)
-    for row in range(8)
-]
+ROWS = []
+for film in range(4):
+    for start in range(0, 32, 8):
+        ROWS.append((f"walk-{film}.mp4", start, start + 4, "tense"))
+        ROWS.append((f"walk-{film}.mp4", start + 4, start + 8, "calm"))
 
 
 def write_table(path, rows):
     """Write a table whose ids number the rows of each file, as obygaze did before version 0.4."""
     table = pd.DataFrame(rows, columns=["file", "start", "end", "level"])
     number = 1 + table.groupby("file").cumcount()
-    table["id"] = table["file"].str.removesuffix(".mp4") + number.map("-{:03d}".format)
+    stem = table["file"].str.removesuffix(".mp4")
+    table["id"] = stem + number.map("-{:03d}".format)
     table.to_csv(path, index=False)
     return path
 
@@ -31,12 +32,13 @@ def write_table(path, rows):
 def lab(tmp_path, monkeypatch):
     """A store of labelled spans, and a manifest of the same table in another order."""
     monkeypatch.chdir(tmp_path)
-    tables = {"manifest": ROWS, "sorted": sorted(ROWS, key=lambda row: row[3]), "fewer": ROWS[1:]}
+    by_level = sorted(ROWS, key=lambda row: row[3])
+    tables = {"manifest": ROWS, "sorted": by_level, "fewer": ROWS[1:]}
     for name, rows in tables.items():
         source = write_table(tmp_path / "clips.csv", rows)
         of.Manifest.from_csv(source, levels="calm,tense").save(tmp_path / name)
     manifest = of.Manifest.load("manifest")
-    features = np.random.default_rng(0).normal(size=(len(manifest), 8)).astype(np.float32)
+    features = np.random.default_rng(0).normal(size=(len(manifest), 8))
     write_store(tmp_path / "x.zarr", manifest, dict(zip(manifest.ids, features, strict=True)))
     return tmp_path
 
@@ -70,9 +72,8 @@ def test_a_model_knows_its_clips_by_their_spans(lab):
 
 def test_a_store_without_the_clips_is_named(lab):
     manifest = of.Manifest.load("manifest")
-    write_store(
-        lab / "one.zarr", manifest.select(ids=manifest.ids[:1]), {manifest.ids[0]: np.ones(8)}
-    )
+    first = manifest.ids[0]
+    write_store(lab / "one.zarr", manifest.select(ids=[first]), {first: np.ones(8)})
     with pytest.raises(ExperimentError, match="none of the 31 selected clips of clips"):
         om.load_dataset(manifest.select(ids=manifest.ids[1:]), "one.zarr")
 
@@ -93,7 +94,8 @@ def test_stores_that_are_read_together_have_the_same_clips(lab):
     ],
 )
 def test_only_what_both_record_is_compared(ours, theirs, is_same, tmp_path):
-    stored, asked = (of.Manifest("m", Items.of([item])) for item in (ours, theirs))
+    stored = of.Manifest("m", Items.of([ours]))
+    asked = of.Manifest("m", Items.of([theirs]))
     write_store(tmp_path / "x.zarr", stored, {"a": np.ones(8)})
     asked = asked.with_parts(LabelSet("levels", ["a"], ["S"], [()]))
     if is_same:
