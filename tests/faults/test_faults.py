@@ -476,7 +476,8 @@ for name, scenario in SCENARIOS.items():
 def test_a_fault_at_a_call_leaves_nothing_half_done(name, most, data, server, tmp_path, capsys):
     """Try each mode at up to `most` system calls, spread evenly over the command."""
     trial = Trial(name, data, tmp_path, server)
-    spread = np.linspace(1, trial.points, min(most, trial.points)).round().astype(int).tolist()
+    count = min(most, trial.points)
+    spread = np.linspace(1, trial.points, count).round().astype(int).tolist()
     problems = []
     for mode in MODES:
         for point in spread:

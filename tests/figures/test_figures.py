@@ -33,11 +33,9 @@ AXIS = "difference in positive-class F1 (above 0: the first is ahead)"
 
 def dots() -> Figure:
     sides = [Series("against Easy Negatives"), Series("against all clips without it", hollow=True)]
-    rows = [
-        ("Concepts of the films", []),
-        ("Look", [Dot(0.4, 0.3, 0.55), Dot(0.2)]),
-        (LONG, [Dot(0.05, -0.1, 0.2), Dot(None)]),
-    ]
+    look = [Dot(0.4, 0.3, 0.55), Dot(0.2)]
+    emotion = [Dot(0.05, -0.1, 0.2), Dot(None)]
+    rows = [("Concepts of the films", []), ("Look", look), (LONG, emotion)]
     return plots.dot_plot(rows, sides, axis=AXIS, lines={"guess": 0.3}, **TEXT)
 
 
@@ -61,7 +59,8 @@ def test_dots_are_at_their_values_with_their_numbers() -> None:
 def test_a_trees_first_questions_equal_scikit_learns() -> None:
     chance = np.random.default_rng(3)
     Z = chance.normal(size=(400, 4))
-    y = Z[:, 0] + Z[:, 1] * Z[:, 2] > 0.4
+    shot, look, body, _ = Z.T
+    y = shot + look * body > 0.4
     tree = DecisionTreeClassifier(min_samples_leaf=6, random_state=42).fit(Z, y)
     listed = export_text(tree, feature_names=SHORT, max_depth=LEVELS - 1, decimals=12)
     asked = re.findall(r"((?:[|]   )*)[|]--- (\w+) <= +([-.\d]+)", listed)
@@ -78,7 +77,8 @@ def test_a_trees_first_questions_equal_scikit_learns() -> None:
 
 def test_an_svg_keeps_its_text_and_numbers(tmp_path: Path) -> None:
     path = tmp_path / "a.svg"
-    rows = [("$x$ <b>&", [Dot(0.25, 0.1, 0.5)]), ("\x00 电影", [Dot(0.5)])]
+    formula = [Dot(0.25, 0.1, 0.5)]
+    rows = [("$x$ <b>&", formula), ("\x00 电影", [Dot(0.5)])]
     series = plots.numbered_series(['"mlp"'])
     figure = plots.dot_plot(rows, series, title="a & b", description="Words.", axis="F1")
     common.save_figure(figure, path)
@@ -90,10 +90,7 @@ def test_an_svg_keeps_its_text_and_numbers(tmp_path: Path) -> None:
 SHEETS = common.COLOURS + (Path(of.__file__).parent / "page/style.css").read_text()
 COLOURS = re.findall(r"--(\w+): (#\w+)", SHEETS)
 #: The first definition of a colour is for light pages, the second for dark ones.
-THEMES = [
-    {name: [value for key, value in COLOURS if key == name][theme] for name, _ in COLOURS}
-    for theme in (0, 1)
-]
+THEMES = [dict(reversed(COLOURS)), dict(COLOURS)]
 SERIES = [f"s{number}" for number in range(1, 7)]
 #: What stands in the legend of the page's films: levels, the model, differences and annotators.
 LEGEND = ["l1", "l3", "l4", "l5", "model", "ink", "one", "two", "three"]
@@ -103,12 +100,13 @@ TO_XYZ = np.array([[0.4125, 0.3576, 0.1804], [0.2126, 0.7152, 0.0722], [0.0193, 
 
 def xyz(colour):
     parts = np.array(to_rgb(colour))
-    return TO_XYZ @ np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    curve = ((parts + 0.055) / 1.055) ** 2.4
+    return TO_XYZ @ np.where(parts <= 0.04045, parts / 12.92, curve)
 
 
 def contrast(first, second):
     """Return the contrast from 1 to 21, as WCAG defines it."""
-    low, high = sorted([xyz(first)[1], xyz(second)[1]])
+    low, high = sorted(xyz(colour)[1] for colour in (first, second))
     return (high + 0.05) / (low + 0.05)
 
 
@@ -122,7 +120,8 @@ def lab(colour):
 def test_colours_contrast_with_the_background(theme):
     for name in [*SERIES, "ink", "soft", "differs"]:
         assert contrast(theme[name], theme["paper"]) >= 4.5
-    ramp = [contrast(theme[f"l{number}"], theme["paper"]) for number in range(1, 7)]
+    levels = [theme[f"l{number}"] for number in range(1, 7)]
+    ramp = [contrast(level, theme["paper"]) for level in levels]
     assert ramp == sorted(ramp)  # higher levels stand out more, also in dark mode
     assert ramp[0] >= 1.5  # the lowest level on a beamer
     for scheme in (["EN", "HN", "NS", "S"], "abc", "abcd"):
@@ -136,12 +135,13 @@ def test_colours_contrast_with_the_background(theme):
 def test_colours_of_one_legend_differ(theme, legend):
     """By CIE76: the closest pairs of today have 20.0, which is 16.7 by CIEDE2000."""
     for first, second in combinations(legend, 2):
-        distance = np.linalg.norm(lab(theme[first]) - lab(theme[second]))
-        assert distance >= 19.5, (first, second)
+        difference = lab(theme[first]) - lab(theme[second])
+        assert np.linalg.norm(difference) >= 19.5, (first, second)
 
 
 def test_a_level_has_one_colour():
-    assert common.level_colours(["S", "EN+HN"]) == common.level_colours(["EN", "HN", "S"])[::-2]
+    lowest, _, highest = common.level_colours(["EN", "HN", "S"])
+    assert common.level_colours(["S", "EN+HN"]) == [highest, lowest]
 
 
 @pytest.mark.night

@@ -84,8 +84,10 @@ def mutate(files: Files, dice: random.Random) -> Files:
 def change_bytes(data: bytes, dice: random.Random) -> bytes:
     """Drop, insert, replace or repeat some bytes."""
     at = dice.randrange(len(data) + 1)
-    new = dice.choice((b"", dice.randbytes(1), dice.randbytes(16), data[max(0, at - 50) : at]))
-    return data[:at] + new + data[at + dice.choice((0, 1, 8, 100, len(data))) :]
+    before = data[max(0, at - 50) : at]
+    new = dice.choice((b"", dice.randbytes(1), dice.randbytes(16), before))
+    end = at + dice.choice((0, 1, 8, 100, len(data)))
+    return data[:at] + new + data[end:]
 
 
 def change_number(data: bytes, dice: random.Random) -> bytes:
@@ -94,9 +96,10 @@ def change_number(data: bytes, dice: random.Random) -> bytes:
     places = [match.end() for match in re.finditer(re.escape(mark), data)]
     at = dice.choice(places[:20]) + dice.randrange(40)
     size = dice.choice((2, 4, 8))
-    number = dice.choice((*NUMBERS, dice.getrandbits(64))) % 2 ** (8 * size)
+    number = dice.choice((*NUMBERS, dice.getrandbits(64)))
     order = dice.choice(("big", "little"))
-    return data[:at] + number.to_bytes(size, order) + data[at + size :]
+    new = (number % 256**size).to_bytes(size, order)
+    return data[:at] + new + data[at + size :]
 
 
 def insert_piece(data: bytes, dice: random.Random) -> bytes:
@@ -114,7 +117,8 @@ def change_table(data: bytes, dice: random.Random) -> bytes:
     elif way == 1:
         row.append(b"x")
     else:
-        row[dice.randrange(len(row))] = dice.choice((*map(to_bytes, VALUES), *PIECES))
+        cell = dice.choice((*map(to_bytes, VALUES), *PIECES))
+        row[dice.randrange(len(row))] = cell
     return b"\n".join(map(b",".join, rows))
 
 
@@ -127,10 +131,13 @@ def change_toml(data: bytes, dice: random.Random) -> bytes:
         values = change_value(tomllib.loads(data.decode()), dice)
     except ValueError:  # damaged by an earlier change
         return change_bytes(data, dice)
-    key = dice.choice((*values, *KEYS)) if dice.random() < 0.3 else "estimators"
+    key = "estimators"
+    if dice.random() < 0.3:
+        key = dice.choice((*values, *KEYS))
     if dice.random() < 0.5:
         values[key] = dice.choice((*VALUES, *ESTIMATOR_LISTS))
-    return "".join(f"{key} = {to_toml(value)}\n" for key, value in values.items()).encode()
+    lines = [f"{key} = {to_toml(value)}\n" for key, value in values.items()]
+    return "".join(lines).encode()
 
 
 def change_json(data: bytes, dice: random.Random) -> bytes:
@@ -162,14 +169,16 @@ def change_value(value: Any, dice: random.Random) -> Any:
         return dice.choice(VALUES)
     # Short paths are few, and determine the meaning of the rest.
     paths.sort(key=len)
-    path = dice.choice(paths[: max(1, int(len(paths) * dice.random()))])
+    shortest = int(len(paths) * dice.random())
+    path = dice.choice(paths[: max(1, shortest)])
     way = dice.randrange(7)
     if way == 0:
         return with_value(value, path)
     own = at_path(value, path)
     donor = at_path(value, dice.choice(paths))
-    new = (None, [own], str(own), donor)[way] if way < 4 else dice.choice(VALUES)
-    return with_value(value, path, new)
+    if way > 3:
+        return with_value(value, path, dice.choice(VALUES))
+    return with_value(value, path, (None, [own], str(own), donor)[way])
 
 
 def at_path(value: Any, path: tuple[Any, ...]) -> Any:
@@ -204,15 +213,18 @@ def forge_array(array: Any, dice: random.Random) -> Any:
     way = dice.randrange(5)
     array = array.copy()
     if way == 0 and array.size:
-        number = np.array(dice.choice((10**9, -(10**9), -1, 10**4)))
-        array.flat[dice.randrange(array.size)] = number.astype(array.dtype)  # or wraps
+        number = dice.choice((10**9, -(10**9), -1, 10**4))
+        new = np.array(number).astype(array.dtype)  # or wraps
+        array.flat[dice.randrange(array.size)] = new
     elif way == 1:
         array = array.astype(dice.choice(("float32", "float64", "int64", "int32", "uint8", "bool")))
     elif way == 2 and array.ndim and array.size:
-        rows = dice.choice((0, 1, len(array) - 1, len(array) + 1, 20_000))
+        count = len(array)
+        rows = dice.choice((0, 1, count - 1, count + 1, 20_000))
         array = np.resize(array, (rows, *array.shape[1:]))
     elif way == 3:
-        array = dice.choice((array.T, array.reshape(-1), array[..., None], array * np.nan))
+        deeper = array[..., None]
+        array = dice.choice((array.T, array.reshape(-1), deeper, array * np.nan))
     else:
         array = np.zeros(dice.choice(SHAPES), array.dtype)
     return np.ascontiguousarray(array)
@@ -398,7 +410,8 @@ def make_data(folder: Path) -> Path:
     )
     shipped = Path("manifests").resolve()
     shutil.copy(shipped / "lexicons/emotions.json", data)
-    test = {"name": "a", "x": "women", "y": "men", "a": ["love", "peace"], "b": ["hatred", "filth"]}
+    test = {"name": "a", "x": "women", "y": "men"}
+    test |= {"a": ["love", "peace"], "b": ["hatred", "filth"]}
     test["published"] = {"m": {"d": 1, "significant": True}}
     sets = {"women": ["woman", "girl", "lady"], "men": ["man", "boy", "gentleman"]}
     battery = {"format": "obygaze-battery", "format_version": 1, "name": "mine", "sets": sets}

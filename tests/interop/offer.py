@@ -45,10 +45,10 @@ def offer_annotations(folder: Path) -> None:
     files = {}
     for path in sorted((folder / "elan").glob("*.eaf")):
         document, _ = read_eaf(path, ObygazeError)
-        files[path.name] = {
-            tier.name: [[note.start, note.end, note.value] for note in tier.annotations]
-            for tier in document.tiers
-        }
+        tiers = {}
+        for tier in document.tiers:
+            tiers[tier.name] = [[note.start, note.end, note.value] for note in tier.annotations]
+        files[path.name] = tiers
     (folder / "expected" / "elan.json").write_text(json.dumps(files))
 
 
@@ -57,7 +57,8 @@ def offer_table(demo: Path, folder: Path) -> None:
     table = demo / "runs/level/predictions.csv"
     shutil.copy(table, folder / "predictions.csv")
     with table.open(newline="", encoding="utf-8") as file:
-        (folder / "expected" / "predictions.json").write_text(json.dumps(list(csv.reader(file))))
+        rows = list(csv.reader(file))
+    (folder / "expected" / "predictions.json").write_text(json.dumps(rows))
 
 
 def main(demo: Path, folder: Path) -> None:

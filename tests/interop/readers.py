@@ -43,7 +43,8 @@ def compare_group(
     """Compare each array that `read` returns, and the ids decoded from their bytes."""
     for name, expected in expected_arrays(folder, store):
         yield f"{label}/{name}", same(read(name), expected)
-    ids = [bytes(row).rstrip(b"\0").decode() for row in np.asarray(read("ids"))]
+    rows = np.asarray(read("ids"))
+    ids = [bytes(row).rstrip(b"\0").decode() for row in rows]
     yield f"{label}/ids", ids == expected_ids(folder, store)
 
 
@@ -65,7 +66,8 @@ def read_tensorstore(folder: Path, url: str) -> Iterator[Pair]:
 
     def reader(**kvstore: str) -> Callable[[str], object]:
         def read(array: str) -> object:
-            spec = {"driver": "zarr3", "kvstore": kvstore | {"path": f"{kvstore['path']}/{array}"}}
+            path = f"{kvstore['path']}/{array}"
+            spec = {"driver": "zarr3", "kvstore": kvstore | {"path": path}}
             return tensorstore.open(spec).result().read().result()
 
         return read
@@ -100,7 +102,8 @@ def read_datasets(folder: Path, _: str) -> Iterator[Pair]:
         loaded = datasets.load_dataset(str(path), split="train")
         ids = expected_ids(folder, name)
         row_of = {row["id"]: row for row in loaded}
-        yield f"{name}: ids", [clip for clip in row_of if clip in {*ids}] == ids
+        shared = [clip for clip in row_of if clip in {*ids}]
+        yield f"{name}: ids", shared == ids
         for array, expected in expected_arrays(folder, name):
             if array in loaded.features:  # a vector
                 values = np.array([row_of[clip][array] for clip in ids], expected.dtype)
@@ -115,8 +118,10 @@ def read_pandas(folder: Path, _: str) -> Iterator[Pair]:
     frame = pandas.read_csv(folder / "predictions.csv", dtype=texts, float_precision="round_trip")
     _, *expected = json.loads((folder / "expected" / "predictions.json").read_text())
     rows = frame.astype(object).values.tolist()
-    yield "texts", [[*map(str, row[:-1])] for row in rows] == [row[:-1] for row in expected]
-    yield "numbers", [row[-1] for row in rows] == [float(row[-1]) for row in expected]
+    texts = [[*map(str, row[:-1])] for row in rows]
+    yield "texts", texts == [row[:-1] for row in expected]
+    numbers = [row[-1] for row in rows]
+    yield "numbers", numbers == [float(row[-1]) for row in expected]
 
 
 def read_pympi(folder: Path, _: str) -> Iterator[Pair]:
@@ -153,7 +158,8 @@ def main(folder: Path, url: str, names: list[str]) -> int:
             failed = True
             continue
         wrong = [what for what, equal in pairs if not equal]
-        counts = f"{len(pairs):4} compared, {len(pairs) - len(wrong):4} equal"
+        equal = len(pairs) - len(wrong)
+        counts = f"{len(pairs):4} compared, {equal:4} equal"
         sys.stdout.write(f"{name:20} {counts}  {', '.join(wrong[:5])}\n")
         failed = failed or bool(wrong) or not pairs
     return int(failed)

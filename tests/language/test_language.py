@@ -102,7 +102,8 @@ def test_weights_named_as_published_gpt2_load(gpt2, tmp_path):
 
 
 def test_embeddings_use_transformers_tokens(encoder, copy):
-    texts = TEXTS + [f"{'a road ' * (n % 7)}{n}" for n in range(0, 150, 2)]  # more than a batch
+    roads = [f"{'a road ' * (n % 7)}{n}" for n in range(0, 150, 2)]  # more than a batch
+    texts = TEXTS + roads
     vectors = load_sentence_encoder(encoder, "cpu").embed(texts)
     np.testing.assert_allclose(vectors, embeddings_by_transformers(encoder, texts), atol=1e-6)
     # It may pool in another way.
@@ -218,7 +219,8 @@ WITHOUT_VARIANTS = ["a human at a womans' shop", "a man and his dog", "a man and
 
 def test_variants_have_scores_where_only_words_for_a_gender_change(score, gpt2, encoder):
     captions = [*VARIANTS, *WITHOUT_VARIANTS]
-    table = "id,caption,object\n" + "".join(f"{text},{text},dog\n" for text in captions)
+    rows = [f"{text},{text},dog\n" for text in captions]
+    table = "id,caption,object\n" + "".join(rows)
     result, out = score(table, "--variants", "--json")
     summary = json.loads(result.stdout)
     assert summary["without_variants"] == WITHOUT_VARIANTS

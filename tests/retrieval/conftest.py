@@ -50,22 +50,35 @@ def make_search_store(
 ) -> Source:
     """Write a store with the rows above; if `partial`, its last block is not done."""
     random = np.random.default_rng(seed)
-    values = {a.name: random.standard_normal((n, *a.shape)).astype(a.dtype) for a in arrays}
+    values = {}
+    for array in arrays:
+        numbers = random.standard_normal((n, *array.shape))
+        values[array.name] = numbers.astype(array.dtype)
     if "frame_time" in values:
         values["frame_time"] = np.tile(np.arange(FRAMES) * 1.5, (n, 1))
         for name in values.keys() & {"frames", "tokens", "frame_time"}:
-            values[name][PADDED, values[name].shape[1] // 2 :] = np.nan
+            half = values[name].shape[1] // 2
+            values[name][PADDED, half:] = np.nan
         values["native"][ZERO] = 0
     if items is None:
-        names = [f"{films[row % len(films)]}-{row:03}" for row in range(n)]
-        items = Items.of([Item(name, film=name[:3], media=f"{name}.mp4") for name in names])
+        made = []
+        for row in range(n):
+            film = films[row % len(films)]
+            clip = f"{film}-{row:03}"
+            made.append(Item(clip, film=film, media=f"{clip}.mp4"))
+        items = Items.of(made)
     recipe = Recipe(str(backbone["name"]), backbone, {"mode": "standard"}, "float32", arrays)
     writer = StoreWriter.create(path, items, recipe, block_rows=8)
     blocks = list(range(writer.store.blocks))[: -1 if partial else None]
-    no = Failed(Status.UNREADABLE, "cannot be decoded")
-    rows = [Done({name: value[row] for name, value in values.items()}, None) for row in range(n)]
-    fill(writer, blocks, [*rows[:FAILED], no, *rows[FAILED + 1 :]].__getitem__)
-    done = (np.arange(n) < len(blocks) * 8) & (np.arange(n) != FAILED)
+
+    def compute(row: int) -> Done | Failed:
+        if row == FAILED:
+            return Failed(Status.UNREADABLE, "cannot be decoded")
+        return Done({name: value[row] for name, value in values.items()}, None)
+
+    fill(writer, blocks, compute)
+    done = np.arange(n) < len(blocks) * 8
+    done[FAILED] = False
     return Source(path, items.ids, items.films, values, done)
 
 

@@ -65,8 +65,10 @@ def library(tmp_path, obygaze) -> Path:
     rows = ["id,kind,media,emotion,condition"]
     for n in range(10):
         pixels = random.integers(0, 256, (48 + n, 64, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(tmp_path / "images" / f"p{n:02}.png")
-        rows.append(f"p{n:02},image,p{n:02}.png,{('sad', 'angry')[n % 2]},{('NO', 'O')[n > 6]}")
+        Image.fromarray(pixels).save(tmp_path / f"images/p{n:02}.png")
+        emotion = "angry" if n % 2 else "sad"
+        condition = "O" if n > 6 else "NO"
+        rows.append(f"p{n:02},image,p{n:02}.png,{emotion},{condition}")
     path = write(tmp_path / "images.csv", *rows)
     obygaze("manifests", "import", "csv", path, "-o", tmp_path / "women", code=0)
     return tmp_path
@@ -94,16 +96,17 @@ def test_maps_equal_finite_differences(draw, library, checkpoints, name):
     steps = of.load_backbone(checkpoints[name], "cpu").image.preprocessing
     for row in rows:
         with Image.open(library / f"images/{row['id']}.png") as file:
-            pictures.append(steps.apply(torch.from_numpy(np.array(file))[None])[0])
-    similarity, expected = maps_by_differences(
-        name, checkpoints[name], torch.stack(pictures).double(), texts
-    )
+            frame = torch.from_numpy(np.array(file))
+            pictures.append(steps.apply(frame[None])[0])
+    pixels = torch.stack(pictures).double()
+    similarity, expected = maps_by_differences(name, checkpoints[name], pixels, texts)
     assert expected.amax((1, 2)).min() > 0
     maps = np.load(library / "out/maps.npy")
     np.testing.assert_allclose(maps, expected, atol=2e-5 * float(expected.max()) + 1e-7)
     cosines = [float(row["similarity"]) for row in rows]
     np.testing.assert_allclose(cosines, similarity, atol=1e-6)
-    assert [float(row["peak"]) for row in rows] == maps.max((1, 2)).tolist()
+    peaks = [float(row["peak"]) for row in rows]
+    assert peaks == maps.max((1, 2)).tolist()
     assert len(list((library / "out/images").iterdir())) == 10
 
 
@@ -118,7 +121,8 @@ def test_maps_are_written_per_group(draw, library):
     maps = np.load(library / "out/maps.npy")
     means = {name: np.zeros((4, 4)) for name in ("NO", "O")}
     for cell in csv_rows(library / "out/groups.csv"):
-        means[cell["group"]][int(cell["row"]), int(cell["column"])] = float(cell["value"])
+        patch = int(cell["row"]), int(cell["column"])
+        means[cell["group"]][patch] = float(cell["value"])
     for group, mean in means.items():
         members = [row["group"] == group for row in rows]
         scaled = [values / values.max() for values in maps[members]]
@@ -128,8 +132,10 @@ def test_maps_are_written_per_group(draw, library):
     # The hotter a patch, the redder its picture.
     with Image.open(library / "out/groups/NO.png") as file:
         drawn = np.asarray(file).astype(float)
-    heat = (drawn[..., 0] - drawn[..., 2]).reshape(4, 8, 4, 8)[:, 3:5, :, 3:5].mean((1, 3))
-    assert np.corrcoef(heat.ravel(), means["NO"].ravel())[0, 1] > 0.9
+    red = drawn[..., 0] - drawn[..., 2]
+    patches = red.reshape(4, 8, 4, 8)
+    middles = patches[:, 3:5, :, 3:5].mean((1, 3))
+    assert np.corrcoef(middles.ravel(), means["NO"].ravel()).min() > 0.9
 
 
 def test_unreadable_images_are_named(draw, library):
@@ -141,6 +147,7 @@ def test_unreadable_images_are_named(draw, library):
     ids = {row["id"] for row in csv_rows(library / "out/images.csv")}
     assert (len(ids), ids & {"p03", "p07"}) == (8, set())
     assert len(list((library / "out/images").iterdir())) == 8
-    assert set(json.loads((library / "out/saliency.json").read_text())["failed"]) == {"p03", "p07"}
+    record = json.loads((library / "out/saliency.json").read_text())
+    assert set(record["failed"]) == {"p03", "p07"}
     refused(draw("--overwrite", text="a {emotino} person"), "unknown column 'emotino'", code=2)
     assert len(csv_rows(library / "out/images.csv")) == 8  # the old folder is still there

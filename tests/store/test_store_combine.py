@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import obygaze_features as of
-from obygaze_features.errors import ManifestError, StoreError
+from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import Failed, Status, StoreWriter
 from tests.kit import store as toys
@@ -50,7 +50,8 @@ def test_failed_rows_come_from_the_other_part(tmp_path, path):
 
 
 def test_parts_with_different_rows_are_not_merged(tmp_path, path):
-    changed = replace(toys.a_row(9), values=toys.a_row(9).values | {"frames": np.ones((2, 3))})
+    ninth = toys.a_row(9)
+    changed = replace(ninth, values=ninth.values | {"frames": np.ones((2, 3))})
     second = toys.a_store(tmp_path / "two.zarr", blocks=[])
     toys.fill(toys.resume(second), None, lambda row: changed if row == 9 else toys.a_row(row))
     with pytest.raises(StoreError, match=r"frames row of tt1-009 differs between .*toy"):
@@ -65,14 +66,15 @@ def test_films_merge_into_one_store_and_split_again(tmp_path):
     merged = of.merge([first, second], tmp_path / "both.zarr")
     assert counts(merged) == (11, 1, 0)
 
-    joined = [*toys.a_manifest(7, "tt1").items, *toys.a_manifest(5, "tt2").items]
-    notes = [f"note, {row}" for row in (*range(7), *range(5))]
-    manifest = replace(toys.a_manifest(), items=Items.of(joined, {"note": notes}))
+    items = []
+    rows = []
+    notes = []
+    for film, count in (("tt1", 7), ("tt2", 5)):
+        items += toys.a_manifest(count, film).items
+        rows += [toys.a_row(row, film) for row in range(count)]
+        notes += [f"note, {row}" for row in range(count)]
+    manifest = replace(toys.a_manifest(), items=Items.of(items, {"note": notes}))
     path = toys.a_store(tmp_path / "expected.zarr", manifest=manifest, blocks=[])
-    rows = [
-        *(toys.a_row(row, "tt1") for row in range(7)),
-        *(toys.a_row(r, "tt2") for r in range(5)),
-    ]
     toys.fill(StoreWriter(of.open_store(path)), None, rows.__getitem__)
     assert toys.contents(merged.path) == toys.contents(path)
 
@@ -94,12 +96,10 @@ def test_damage_is_not_copied(tmp_path, path):
     # Films are not part of the items digest, so the checksum of the file must differ.
     items = path / "items.csv"
     items.write_text(items.read_text().replace("tt1-001,clip,tt1,", "tt1-001,clip,tt7,"))
-    for change in (
-        lambda: of.subset(path, tmp_path / "all.zarr", films=["tt7"]),
-        lambda: of.merge([path, path], tmp_path / "all.zarr"),
-    ):
-        with pytest.raises((StoreError, ManifestError), match="has changed since"):
-            change()
+    with pytest.raises(StoreError, match="has changed since"):
+        of.subset(path, tmp_path / "all.zarr", films=["tt7"])
+    with pytest.raises(StoreError, match="has changed since"):
+        of.merge([path, path], tmp_path / "all.zarr")
     assert not (tmp_path / "all.zarr").exists()
 
 
@@ -130,7 +130,8 @@ def test_diff_compares_rows_by_cosine(sound, tmp_path):
     assert not difference["identical"]
     a = of.open_store(sound / "open.zarr").read(missing="drop").astype(float)
     b = of.open_store(second).read(missing="drop").astype(float)
-    cosines = (a * b).sum(1) / np.sqrt((a * a).sum(1) * (b * b).sum(1))
+    lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    cosines = (a * b).sum(1) / lengths
     native = difference["rows"]["native"]
     assert native["mean"] == close(cosines.mean())
     assert native["least"] == close(cosines.min())

@@ -39,7 +39,8 @@ def test_a_damaged_index_gives_no_traceback(path):
     shard = path / SHARD
     before = shard.read_bytes()
     for offset, size in [(2**63, 24), (0, 2**63), (2**64 - 1, 24), (8, 24), (0, 0), (10**6, 24)]:
-        index = np.array([[offset, size], [24, 24], [48, 24], [72, 24]], "<u8").tobytes()
+        chunks = [offset, size, 24, 24, 48, 24, 72, 24]
+        index = np.array(chunks, "<u8").tobytes()
         index += google_crc32c.value(index).to_bytes(4, "little")
         shard.write_bytes(before[: -len(index)] + index)
         with pytest.raises(StoreError, match=re.escape(str(shard))):
@@ -154,9 +155,10 @@ def test_forged_metadata_is_one_line(path, forged):
 def test_a_mismatched_table_of_rows_is_named(final):
     path = final / "rows.csv"
     table = path.read_text()
+    mismatch = "does not match the store's ids and status"
     for wrong, line in [
-        (table.replace("tt1-006,3", "tt1-006,1"), "does not match the store's ids and status"),
-        (table.replace("tt1-006", "tt1-999"), "does not match the store's ids and status"),
+        (table.replace("tt1-006,3", "tt1-006,1"), mismatch),
+        (table.replace("tt1-006", "tt1-999"), mismatch),
         (table[:-20], "rows.csv: the table has changed since it was written"),
         (table.replace("reason", "why", 1), "no column 'reason'"),
     ]:

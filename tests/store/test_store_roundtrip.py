@@ -54,9 +54,11 @@ def test_padding_ends_at_the_same_share_in_all_arrays(tmp_path, frames, times, r
         ArraySpec("frames", (4, 2), "float16", "a vector a frame", padded=True),
         ArraySpec("frame_index", (8,), "int32", "which frames", padded=True),
     )
+    has_frame = np.isin(np.arange(4), frames)
+    index = np.arange(8)
     values = {
-        "frames": np.where(np.isin(np.arange(4), frames)[:, None], [[1.0, 2.0]], np.nan),
-        "frame_index": np.where(np.arange(8) < times, np.arange(8), -1),
+        "frames": np.where(has_frame[:, None], [1.0, 2.0], np.nan),
+        "frame_index": np.where(index < times, index, -1),
     }
     store = write_row(tmp_path, values, *specs)
     if reason:

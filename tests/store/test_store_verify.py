@@ -31,9 +31,10 @@ def files(request, sound, tmp_path_factory):
     path = folder / f"{request.param}.zarr"
     store = of.open_store(path)
     values = {name: store.read(name, missing="nan") for name in store.arrays}
-    shards = [path / name for name in store.arrays]
-    shards = sorted(file for array in shards for file in (array / "c").rglob("*") if file.is_file())
-    others = [file for file in path.rglob("*") if file.is_file() and file.name != "log.jsonl"]
+    folders = {path / name / "c" for name in store.arrays}
+    files = [file for file in path.rglob("*") if file.is_file()]
+    shards = sorted(file for file in files if folders & {*file.parents})
+    others = [file for file in files if file.name != "log.jsonl"]
     return path, shards, sorted(set(others) - set(shards)), values
 
 
@@ -194,7 +195,9 @@ def test_repair_asks(obygaze, copy, state, count):
     flip_bit(path / SHARD, 3)
     found = json.loads(obygaze("stores", "verify", path, "--json", code=1).stdout)
     [damage] = found["damage"]
-    assert (damage["file"], len(damage["ids"]), damage["why"]) == (SHARD, count, "it was changed")
+    assert damage["file"] == SHARD
+    assert damage["why"] == "it was changed"
+    assert len(damage["ids"]) == count
     obygaze("stores", "repair", path, code=1)  # there is nobody to answer
     result = obygaze("stores", "repair", path, "--yes", "--json", code=3)
     assert len(json.loads(result.stdout)["to_do"]) == count

@@ -30,7 +30,8 @@ def test_ids_may_be_any_column(path):
     ids = ["tt008", "tt001", "tt000"]
     table = pandas.Series(ids, index=[7, 0, 1])
     for column in (table, table.to_numpy(), table.to_numpy(str), table.index.map(table)):
-        np.testing.assert_array_equal(store.read("native", column), VALUES["native"][[8, 1, 0]])
+        rows = store.read("native", column)
+        np.testing.assert_array_equal(rows, VALUES["native"][[8, 1, 0]])
         assert store.done_ids(column) == store.dataset("native", column).ids == ids
     assert store.read(ids=iter(ids)).shape == (3, 3)
     assert store.read(ids="tt008").shape == (1, 3)
@@ -49,20 +50,22 @@ def test_arrays_have_named_columns(tmp_path):
     row = {spec.name: np.ones(spec.shape) for spec in arrays}
     writer.write_rows({0: Done(row, None)})
     store = of.finalise(tmp_path / "toy.zarr")
-    assert {name: array.dims for name, array in open_xarray(store.path).items()} == {
-        "native": ("item", "feature_native"),
-        "other": ("item", "feature_3"),
-        "frames": ("item", "frames_1", "feature_5"),
-    }
+    dataset = open_xarray(store.path)
+    assert {*dataset} == {"native", "other", "frames"}
+    assert dataset["native"].dims == ("item", "feature_native")
+    assert dataset["other"].dims == ("item", "feature_3")
+    assert dataset["frames"].dims == ("item", "frames_1", "feature_5")
 
 
 def test_a_dataset_pickles_as_its_path_and_ids(path):
     dataset = of.open_store(path).dataset("native")
-    assert (len(dataset), dataset.ids) == (6, [f"tt{row:03}" for row in DONE])
+    assert len(dataset) == 6
+    assert dataset.ids == [f"tt{row:03}" for row in DONE]
     letter = pickle.dumps(dataset)
     assert len(letter) < 1000
     row = {name: value[0] for name, value in VALUES.items()}
-    StoreWriter(of.open_store(path)).write_rows({3: Done(row, None), 6: Done(row, None)})
+    done = Done(row, None)
+    StoreWriter(of.open_store(path)).write_rows({3: done, 6: done})
     later = pickle.loads(letter)  # rows that are written later do not shift its own
     assert len(later) == 6
     np.testing.assert_array_equal(later[3][1], VALUES["native"][4])

@@ -46,10 +46,12 @@ def is_right(path: Path, dice: random.Random, film: dict[str, Any]) -> bool:
     index = index_file(path)
     assert len(index) == len(oracle) == round(film["seconds"] * 24)
     for _ in range(4):
-        start, end = sorted(dice.uniform(-0.1, index.times[-1] + 0.2) for _ in range(2))
+        latest = index.times[-1] + 0.2
+        start, end = sorted([dice.uniform(-0.1, latest), dice.uniform(-0.1, latest)])
         start = dice.choice([None, start])
         end = dice.choice([None, end])
-        sampling = Sampling(dice.choice([1, 4, 8, 32]), dice.choice([None, None, 1, 5]))
+        count = dice.choice([1, 4, 8, 32])
+        sampling = Sampling(count, dice.choice([None, None, 1, 5]))
         try:
             span = index.span(path, start, end)
         except VideoError:

@@ -20,7 +20,8 @@ def write_wav(path: Path, rate: int) -> None:
     """Write a WAV file of any rate."""
     data = (NOISE * 32_767).astype("<i2").tobytes()
     form = struct.pack("<IHHIIHH", 16, 1, 1, rate, 2 * rate, 2, 16)
-    head = b"RIFF" + struct.pack("<I", 36 + len(data)) + b"WAVEfmt " + form + b"data"
+    size = struct.pack("<I", 36 + len(data))
+    head = b"RIFF" + size + b"WAVEfmt " + form + b"data"
     path.write_bytes(head + struct.pack("<I", len(data)) + data)
 
 

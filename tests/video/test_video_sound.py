@@ -24,7 +24,9 @@ def part(signal: np.ndarray, start: float | None, end: float | None, rate: int =
     """Return the samples of a span, with silence after the signal's end."""
     first = round((start or 0) * rate)
     last = len(signal) if end is None else round(end * rate)
-    return np.pad(signal, (0, max(0, last - len(signal))))[first:last].astype(np.float32)
+    silence = max(0, last - len(signal))
+    padded = np.pad(signal, (0, silence))
+    return padded[first:last].astype(np.float32)
 
 
 FILES = {
@@ -44,7 +46,8 @@ def test_a_span_has_the_samples_written_there(tmp_path, name):
     codec, rate = FILES[name]
     seconds = np.arange(5 * rate) / rate
     is_lossless = codec in ("pcm_s16le", "flac")
-    sweep = 0.4 * np.sin(2 * np.pi * (300 * seconds + 120 * seconds**2))
+    turns = 300 * seconds + 120 * seconds**2
+    sweep = 0.4 * np.sin(2 * np.pi * turns)
     fading = sweep * np.minimum(1, 4 * (5 - seconds))  # the AAC decoder invents noise at an edge
     signal = np.round(fading * 32_768) / 32_768
     pictures = 5 * name.endswith((".mov", ".mkv", ".mp4"))
@@ -62,8 +65,9 @@ def test_a_span_has_the_samples_written_there(tmp_path, name):
         if is_lossless:
             np.testing.assert_array_equal(heard, written)
         elif start == 1.234567:
-            shifts = [np.abs(heard - np.roll(written, by))[middle].mean() for by in (-1, 0, 1)]
-            assert shifts[1] < min(shifts[0], shifts[2], 0.03)
+            differences = [np.abs(heard - np.roll(written, by)) for by in (-1, 0, 1)]
+            early, right, late = (own[middle].mean() for own in differences)
+            assert right < min(early, late, 0.03)
 
 
 def test_late_starts_and_gaps_are_silent(tmp_path):
@@ -73,8 +77,8 @@ def test_late_starts_and_gaps_are_silent(tmp_path):
         before = 4608 * 20
         later = [(0, 1.5), (before / RATE, gap / RATE)]
         path = write_sound(tmp_path / name, codec, signal, pictures=11, later=later)
-        silences = np.zeros(72_000), np.zeros(gap)
-        heard = np.concatenate([silences[0], signal[:before], silences[1], signal[before:]])
+        parts = [np.zeros(72_000), signal[:before], np.zeros(gap), signal[before:]]
+        heard = np.concatenate(parts)
         seconds = index_file(path).seconds
         for start, end in [(0, 1), (1, 3), (3.3, 4.3), (3.5, 6), (6, 10.9)]:
             sound = cut(path, start, end, seconds=seconds)
@@ -83,7 +87,8 @@ def test_late_starts_and_gaps_are_silent(tmp_path):
 
 def test_rate_and_channels_may_change_midway(tmp_path):
     """In television recordings a stereo film may follow a mono one, at another rate."""
-    tone = 0.4 * np.sin(2 * np.pi * 440 * np.arange(140 * 1024) / RATE)
+    turns = 440 * np.arange(140 * 1024) / RATE
+    tone = 0.4 * np.sin(2 * np.pi * turns)
     first = write_sound(tmp_path / "first.ts", "aac", tone, rate=48_000)
     twice = np.stack([tone[: 3 * 44_100]] * 2, 1)  # at a lower pitch
     joined = tmp_path / "both.ts"
@@ -95,7 +100,8 @@ def test_rate_and_channels_may_change_midway(tmp_path):
     np.testing.assert_array_equal(*spans)
     for start, pitch in ((1.0, 440), (4.0, 440 * 44_100 / RATE)):
         sound = cut(joined, start, start + 1, 16_000)
-        assert (len(sound), np.abs(np.fft.rfft(sound)).argmax()) == (16_000, round(pitch))
+        assert len(sound) == 16_000
+        assert np.abs(np.fft.rfft(sound)).argmax() == round(pitch)
 
 
 def test_tracks_are_chosen_and_channels_count_alike(tmp_path):
@@ -108,7 +114,8 @@ def test_tracks_are_chosen_and_channels_count_alike(tmp_path):
     np.testing.assert_array_equal(second[0], loud)
     with pytest.raises(VideoError, match=r"two.mkv has 2 sound tracks, so track 3 does not exist"):
         cut(path, 0, 1, track=3)
-    stereo = write_sound(tmp_path / "sides.flac", "flac", np.stack([loud, 0 * loud], 1))
+    left = np.stack([loud, 0 * loud], 1)
+    stereo = write_sound(tmp_path / "sides.flac", "flac", left)
     np.testing.assert_allclose(cut(stereo, 0, 1), loud / 2, atol=1e-6)
 
 
@@ -127,13 +134,16 @@ def test_unusable_sound_is_named(tmp_path):
     packets.write_bytes(packets.read_bytes().replace(first, bytes(len(first))))
     np.testing.assert_array_equal(cut(packets, 5, 6), part(NOISE, 5, 6))
     data = write_sound(lossless, "alac", NOISE).read_bytes()
-    lossless.write_bytes(data[: len(data) // 2] + bytes(40_000) + data[len(data) // 2 + 40_000 :])
+    middle = len(data) // 2
+    lossless.write_bytes(data[:middle] + bytes(40_000) + data[middle + 40_000 :])
     assert len(cut(lossless, 0, 2)) == 2 * RATE
     half = write_part(tmp_path / "half.mp4", "aac", pictures=6, options={"movflags": "faststart"})
+    silent = write(tmp_path / "x264.mp4")
+    empty = write_sound(tmp_path / "no.mkv", "aac", NOISE[:0], pictures=1)
     for path, start, reason in (
-        (write(tmp_path / "x264.mp4"), None, "x264.mp4 has no sound track"),
+        (silent, None, "x264.mp4 has no sound track"),
         (half, None, "half.mp4 is cut short: its sound ends at"),
-        (write_sound(tmp_path / "no.mkv", "aac", NOISE[:0], pictures=1), 0, "an empty sound track"),
+        (empty, 0, "an empty sound track"),
         (packets, 0, r"has damaged sound at 0.000 s"),
         (lossless, 2, r"has damaged sound at 3.\d+ s"),
     ):
