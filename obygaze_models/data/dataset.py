@@ -250,7 +250,7 @@ def load_dataset(
     >>> data.X.shape, data.classes  # doctest: +SKIP
     ((1622, 512), ('EN+HN', 'S'))
     """
-    manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
+    manifest = Manifest.load(manifest)
     opened = open_stores(store)
     tasks = []
     if positives or negatives or levels or concept:
@@ -401,7 +401,7 @@ def with_numbers(manifest: Manifest, column: str) -> Manifest:
     for clip in numbers.index[~(numbers <= MAX_NUMBER)]:
         raise ExperimentError(
             f"{manifest.name}: {column} of {clip} is not a number within ±{MAX_NUMBER:.0e} "
-            f"(got {shorten(filled[clip])}). Correct it, or leave the cell empty"
+            f"(got {shorten(filled[clip])}). Correct it, or leave it out"
         )
     if not filled:
         raise ExperimentError(f"{manifest.name}: the {column} column is empty. Use another column")
@@ -435,7 +435,8 @@ def dataset(
     Parameters
     ----------
     X
-        Features [N, D]. Estimators get the names of the columns of a DataFrame.
+        Features [N, D], with NaN for missing values: each estimator decides whether it takes them.
+        Estimators get the names of the columns of a DataFrame.
     y
         The class of each row, by name or number; or numbers to predict, as floats. Of two classes,
         the second in sorted order is positive.
@@ -459,7 +460,7 @@ def dataset(
     """
     columns = tuple(map(str, getattr(X, "columns", ())))
     index = getattr(X, "index", None)
-    X = check_array(X, dtype=[np.float32, np.float64])
+    X = check_array(X, dtype=[np.float32, np.float64], ensure_all_finite="allow-nan")
     _require_index(index, y, groups)
     y = column_or_1d(y)
     if ids is None:

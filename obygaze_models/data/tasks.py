@@ -207,8 +207,8 @@ def level_classes(names: Mapping[str, str], levels: Sequence[str]) -> Task:
     """Return the task of predicting three or more levels, each as a class."""
     if len(set(levels)) < max(3, len(levels)):
         raise ExperimentError(
-            f"levels must be three or more different levels (got {', '.join(levels)}). "
-            "For two levels, use positives and train_negatives (in load_dataset: negatives)"
+            "classes must be three or more different levels, or two, one of which is positive "
+            f"(got {', '.join(levels)})"
         )
     classes = []
     words = []
@@ -287,7 +287,7 @@ def make_task(
         if not (positives and negatives):
             missing = "negatives" if positives else "positives"
             raise ExperimentError(
-                f"no {missing}. Pass positives and negatives (in an experiment: train_negatives)"
+                f"there are no {missing}. Name the levels of both the positives and the negatives"
             )
         return two_classes(scheme.name_of, codes(positives), codes(negatives))
 

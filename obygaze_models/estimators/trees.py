@@ -30,6 +30,8 @@ class TreeArrays(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The shares of the classes among the training clips in the node, [nodes, classes].
     width
         The number of columns.
+    missing_left
+        True for nodes where a clip goes left if the column is NaN; False if there are none.
     """
 
     left: Array
@@ -38,6 +40,7 @@ class TreeArrays(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     threshold: Array
     value: Array
     width: int
+    missing_left: Any = False
 
     def __post_init__(self) -> None:
         nodes = len(self.left)
@@ -73,12 +76,14 @@ class TreeArrays(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ExperimentError(
                 f"a tree needs rows of length {self.width} (got {columns.shape[1]})"
             )
+        missing_left = np.broadcast_to(self.missing_left, len(self.left))
         nodes = np.zeros(len(columns), dtype=np.int64)
         rows = np.arange(len(columns))
         while (inside := self.left[nodes] != -1).any():
             parents = nodes[inside]
             values = columns[rows[inside], self.feature[parents]]
-            go_left = values <= self.threshold[parents]
+            at_most = values <= self.threshold[parents]
+            go_left = np.where(np.isnan(values), missing_left[parents], at_most)
             nodes[inside] = np.where(go_left, self.left[parents], self.right[parents])
         return nodes
 
@@ -107,7 +112,8 @@ def as_tree(head: Any) -> TreeArrays | None:
         left=tree.children_left.copy(),
         right=tree.children_right.copy(),
         feature=tree.feature.copy(),
-        threshold=tree.threshold.copy(),
+        threshold=np.nan_to_num(tree.threshold),  # infinite where only NaN goes right
         value=tree.value[:, 0].copy(),
         width=tree.n_features,
+        missing_left=tree.missing_go_to_left.astype(bool),
     )

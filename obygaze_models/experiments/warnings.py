@@ -86,7 +86,7 @@ def _look_alikes(plan: Plan) -> Iterator[RunWarning]:
     if too_narrow or config.get("synthetic") or not 0 < len(rows) <= MAX_COMPARED:
         return
     groups = data.groups[rows]
-    X = normalize(data.X[rows].astype(np.float32))
+    X = normalize(np.nan_to_num(data.X[rows].astype(np.float32)))
     best = np.zeros(len(rows), dtype=np.float32)
     nearest = np.zeros(len(rows), dtype=np.int64)
     for start in range(0, len(rows), ROWS_COMPARED):
@@ -123,7 +123,7 @@ def plan_warnings(plan: Plan) -> Iterator[RunWarning]:
     for name, learner in plan.models.items():
         has_weights = {*WEIGHTS} & learner.estimator.get_params(deep=True).keys()
         if plan.balance == "weights" and not (has_weights or learner.is_guess):
-            text = f'{name} has no class weights, so balance = "weights" has no effect on it.'
+            text = f"{name} has no class weights, so balancing by weights has no effect on it."
             yield RunWarning("balance", name, text)
 
 

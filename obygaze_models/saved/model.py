@@ -93,6 +93,11 @@ class Parts:
         """Return True if a class is safe, named by the caller, or has an entry point."""
         return path in SAFE or path in self.trusted or path in trusted_classes()
 
+    def require_finite(self) -> None:
+        """Raise if an array has NaN or infinity."""
+        if not all(np.isfinite(array).all() for array in self.arrays.values()):
+            raise ExperimentError("the model has numbers that are not finite")
+
 
 def as_model(model: Any) -> Model:
     """Return a `Model` as it is, load one from a path, or wrap a bare estimator."""
@@ -138,6 +143,7 @@ def write_model(model: Model, folder: Path, trusted: Collection[str] = ()) -> No
     estimator = best_of(model.estimator)
     parts = Parts(trusted)
     content = _encode(estimator, "model", parts)
+    parts.require_finite()
     check_is_fitted(estimator)
     data = save(parts.arrays)
     header = {
@@ -177,9 +183,9 @@ def load_model(path: str | Path, *, trusted: Collection[str] = ()) -> Model:
         if hashlib.sha256(data).hexdigest() != header.files[ARRAYS]:
             raise ExperimentError("the checksum of its arrays does not match")
         arrays = load(data)
-        if not all(np.isfinite(array).all() for array in arrays.values()):
-            raise ExperimentError("the model has numbers that are not finite")
-        estimator = _decode(header.model, Parts(trusted, arrays))
+        parts = Parts(trusted, arrays)
+        parts.require_finite()
+        estimator = _decode(header.model, parts)
     except MemoryError:
         raise
     except Exception as problem:  # edited files can cause any error, but run no code

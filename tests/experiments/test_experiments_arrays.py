@@ -9,7 +9,8 @@ import sklearn
 from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.dummy import DummyClassifier
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import f1_score
 from sklearn.model_selection import (
@@ -23,6 +24,7 @@ from sklearn.model_selection import (
 )
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError, ObygazeError
@@ -185,7 +187,8 @@ def test_one_reason_for_all_fits_is_raised(arrays):
     ("change", "fact"),
     [
         ({"y": ["calm", "tense"]}, "240, 2"),
-        ({"X": np.full((240, 6), np.nan)}, "NaN"),
+        ({"X": np.full((240, 6), np.inf)}, "infinity"),
+        ({"y": ["calm"] * 240}, r"two, one of which is positive .got calm"),
         ({"y": pd.Series(["calm", "tense"] * 120), "X": pd.DataFrame(np.eye(240))[::-1]}, "index"),
     ],
 )
@@ -193,6 +196,25 @@ def test_arrays_that_do_not_fit_are_refused(arrays, change, fact):
     X, y, films = arrays
     with pytest.raises((ValueError, ObygazeError), match=fact):
         om.dataset(**{"X": X, "y": y, "groups": films} | change)
+
+
+def test_each_estimator_decides_about_missing_values(arrays, tmp_path):
+    """A tree sends them left or right; saved, it does the same."""
+    X, y, films = arrays
+    X = np.hstack([X, X, X])
+    X[np.random.default_rng(1).random(X.shape) < 0.1] = np.nan
+    data = om.dataset(X, y, films)
+    models = {
+        "imputed": make_pipeline(SimpleImputer(), LogisticRegression()),
+        "tree": DecisionTreeClassifier(max_depth=5),
+        "boosted": HistGradientBoostingClassifier(max_iter=5),
+    }
+    run = om.cross_validate(models, data)
+    saved = om.cross_validate(models, data, output=tmp_path / "run")
+    assert same(run, saved)
+    assert {row["model"] for row in saved.saved} == {"tree"}
+    with pytest.raises(ExperimentError, match=r"MLPProbe cannot be .*: Input X contains NaN"):
+        om.cross_validate(om.MLPProbe(), data)
 
 
 def test_validation_clips_choose_the_threshold(arrays, tmp_path):
