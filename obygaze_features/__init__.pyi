@@ -6,6 +6,7 @@ from .backbones import Backbone as Backbone
 from .backbones import load_backbone as load_backbone
 from .errors import ObygazeError as ObygazeError
 from .extraction import extract as extract
+from .imports import import_features as import_features
 from .manifests import Manifest as Manifest
 from .manifests import leave_film_out as leave_film_out
 from .manifests import obygaze_scheme as obygaze_scheme
@@ -18,7 +19,6 @@ from .store import subset as subset
 from .store.diff import diff as diff
 from .store.finalise import finalise as finalise
 from .store.finalise import set_texts as set_texts
-from .store.imports import import_features as import_features
 from .store.transfer import pack as pack
 from .store.transfer import pull as pull
 from .store.transfer import push as push

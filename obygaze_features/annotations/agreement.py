@@ -120,8 +120,9 @@ class Agreement:
             write_text(new / "differences.csv", as_csv(self.differences, columns))
 
 
-def agreement(manifest: Manifest, names: Sequence[str] = ()) -> Agreement:
+def agreement(manifest: Manifest | str | Path, names: Sequence[str] = ()) -> Agreement:
     """Compare the named label sets of a manifest (default: all annotators'; see `read_votes`)."""
+    manifest = Manifest.load(manifest)
     votes = read_votes(manifest, names)
     distances = distances_of(votes.scheme)
     codes = votes.scheme.codes

@@ -277,12 +277,12 @@ def import_(source: Path, manifest: Path, output: Path, as_json: bool, **options
     Example:
       obygaze stores import X.npy --ids ids.csv --manifest manifests/mine -o stores/theirs.zarr
     """
-    from obygaze_features.store.imports import FailedRows
+    from obygaze_features.imports import FailedRows
     from obygaze_features.store.metadata import unknown_parts
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FailedRows)  # they are listed below
-        store = of.import_features(source, of.Manifest.load(manifest), output, **options)
+        store = of.import_features(source, manifest, output, **options)
     facts = {"failures": store.failures, "unknown": unknown_parts(store.attributes)}
     show(_measure(store) | facts, as_json)
     exit_if(store.failures)

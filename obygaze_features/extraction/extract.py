@@ -75,8 +75,7 @@ def extract(
     if unknown:
         raise UsageError(unknown_name("option", min(unknown), types))
     settings = Options(**options)
-    if not isinstance(manifest, Manifest):
-        manifest = Manifest.load(manifest)
+    manifest = Manifest.load(manifest)
     if media is not None:
         media = Path(media)
     output = Path(output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -19,7 +20,7 @@ FEW_GROUPS = 20
 
 
 def stratified(
-    manifest: Manifest,
+    manifest: Manifest | str | Path,
     *,
     folds: int = 10,
     seed: int = 0,
@@ -44,6 +45,7 @@ def stratified(
     """
     if groups and gap:
         raise UsageError("folds of whole groups have no gap; pass groups or gap, not both")
+    manifest = Manifest.load(manifest)
     label_set = manifest.labels(labels)
     ids = label_set.ids
     default = "leak-free"
@@ -80,7 +82,7 @@ def _require_apart(manifest: Manifest, split: Split) -> Split:
     if shared:
         raise UsageError(
             f"clips in several folds show the same seconds of a file: {join_some(shared, 2)}. Keep "
-            'files whole: --by media or --by film (in an experiment, groups = "media" or "film")'
+            "files whole: group clips by media or by film"
         )
     return split
 
@@ -143,7 +145,7 @@ def whole_groups(
 
 
 def leave_film_out(
-    manifest: Manifest,
+    manifest: Manifest | str | Path,
     *,
     labels: str | None = None,
     groups: str = "film",
@@ -152,6 +154,7 @@ def leave_film_out(
 
     With `groups`, make one fold per value of another column of the items, such as ``media``.
     """
+    manifest = Manifest.load(manifest)
     ids = manifest.ids
     if labels:
         ids = manifest.labels(labels).ids

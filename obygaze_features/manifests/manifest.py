@@ -399,8 +399,13 @@ class Manifest:
         return import_manifest(table_of_frame(frame, name), columns, levels, annotator)
 
     @classmethod
-    def load(cls, folder: Path | str) -> Manifest:
-        """Read a manifest from a folder; label sets, splits and runs are read on first use."""
+    def load(cls, folder: Manifest | Path | str) -> Manifest:
+        """Read a manifest from a folder; label sets, splits and runs are read on first use.
+
+        A `Manifest` is returned as it is, so functions that call this take either.
+        """
+        if isinstance(folder, Manifest):
+            return folder
         folder = Path(folder)
         header = read_header(folder)
         items = Items.from_table(read_table(folder / "items.csv", required=["id"]))
@@ -501,7 +506,13 @@ def _write_part(folder: Path, part: Part, *, overwrite: bool = False) -> None:
 def read_header(folder: Path) -> dict[str, Any]:
     """Read and check ``manifest.json``."""
     path = folder / HEADER
-    header = read_format(path, FORMAT, FORMAT_VERSION, ManifestError, "a manifest")
+    header = read_format(
+        path,
+        FORMAT,
+        FORMAT_VERSION,
+        ManifestError,
+        "a manifest (from obygaze manifests import or annotations project)",
+    )
     with translate(ManifestError, path, "is malformed ({})"):
         return header | msgspec.structs.asdict(msgspec.convert(header, _Header))
 

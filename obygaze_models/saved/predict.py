@@ -221,7 +221,7 @@ def evaluate(
     predictions = predict(model, store)
     about = predictions.about
     task = about.learned
-    manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(manifest)
+    manifest = Manifest.load(manifest)
     require_same_clips(open_stores(store).items, manifest.items)
     if task.target.is_numeric:
         manifest = with_numbers(manifest, task.key)

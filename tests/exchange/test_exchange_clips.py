@@ -14,7 +14,7 @@ from tests.kit.files import write
 from tests.kit.store import Malice
 
 N = 16
-pytestmark = pytest.mark.filterwarnings("ignore::obygaze_features.store.imports.FailedRows")
+pytestmark = pytest.mark.filterwarnings("ignore::obygaze_features.imports.FailedRows")
 VALUES = np.random.default_rng(0).normal(size=(N, 6)).astype(np.float32)
 
 

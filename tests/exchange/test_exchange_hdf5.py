@@ -8,7 +8,7 @@ import obygaze_features as of
 from obygaze_features.errors import StoreError, UsageError
 from tests.kit.store import plain_manifest
 
-pytestmark = pytest.mark.filterwarnings("ignore::obygaze_features.store.imports.FailedRows")
+pytestmark = pytest.mark.filterwarnings("ignore::obygaze_features.imports.FailedRows")
 VALUES = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
 MANIFEST = plain_manifest(5)
 

@@ -7,7 +7,7 @@ import obygaze_features as of
 from tests.kit.files import write
 from tests.kit.store import numbers, plain_manifest
 
-pytestmark = pytest.mark.filterwarnings("ignore::obygaze_features.store.imports.FailedRows")
+pytestmark = pytest.mark.filterwarnings("ignore::obygaze_features.imports.FailedRows")
 N = 40
 ROWS = numbers(N, (6,), "float32")
 
@@ -16,8 +16,9 @@ def test_rows_that_fail_are_counted_in_a_warning(tmp_path):
     rows = ROWS.copy()
     rows[[3, 8, 9], 0] = np.nan
     manifest = plain_manifest(N)
+    manifest.save(tmp_path / "manifest")
     with pytest.warns(match=r"3 of 40 rows failed, such as tt003: native has a value"):
-        of.import_features(rows, manifest, tmp_path / "x.zarr", ids=manifest.ids)
+        of.import_features(rows, tmp_path / "manifest", tmp_path / "x.zarr", ids=manifest.ids)
 
 
 def test_ids_are_changed_as_in_the_import_of_a_table(obygaze, tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ import obygaze_features as of
 from obygaze_features.errors import StoreError, UsageError
 from tests.kit.store import numbers, plain_manifest
 
-pytestmark = pytest.mark.filterwarnings("ignore::obygaze_features.store.imports.FailedRows")
+pytestmark = pytest.mark.filterwarnings("ignore::obygaze_features.imports.FailedRows")
 N = 40
 D = 6
 MANIFEST = plain_manifest(N)

@@ -95,7 +95,7 @@ def test_groups_join_overlapping_spans():
     spans = [Item(f"a{n}", media="f", start=n, end=n + 2) for n in range(3)]
     clips = [*spans, Item("c", media="g")]
     pair = labelled(["S"] * 4, Items.of(clips, {"scene": list("abcd")}))
-    with pytest.raises(UsageError, match=r"the same seconds.*a0, a1.*--by media"):
+    with pytest.raises(UsageError, match=r"the same seconds.*a0, a1.*by media"):
         of.leave_film_out(pair, groups="scene")
     assert of.stratified(pair, folds=2, groups="media").folds == [0, 0, 0, 1]
     namesakes = Items.of([Item(f, film=f, media="1.mp4", start=0, end=1) for f in "fg"])

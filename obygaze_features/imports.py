@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,6 +21,7 @@ from obygaze_features.common.files import read_toml
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import ObygazeError, StoreError, UsageError, translate
 from obygaze_features.items.items import Items
+from obygaze_features.manifests import Manifest
 from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import ArraySpec, Recipe, Status
 from obygaze_features.store.metadata import UNKNOWN
@@ -42,18 +43,6 @@ MAX_REASON = 200
 """The maximum length of the reason why a row cannot be read."""
 
 
-class Listing(Protocol):
-    """A manifest: its items, and what a store says about them."""
-
-    @property
-    def items(self) -> Items:
-        """The items of the store."""
-
-    @property
-    def about(self) -> Mapping[str, str]:
-        """The name, the licence and the citation."""
-
-
 class FailedRows(UserWarning):
     """A warning that some items could not be imported, as `Store.failures` says."""
 
@@ -66,7 +55,7 @@ class _Recipe(msgspec.Struct, forbid_unknown_fields=True):
 
 def import_features(
     source: Source,
-    manifest: Listing,
+    manifest: Manifest | str | Path,
     output: Path | str,
     *,
     ids: Path | str | Iterable[str] | None = None,
@@ -85,7 +74,7 @@ def import_features(
         import several arrays. In Parquet, each column of lists is an array; without lists, all
         columns of numbers are the array's columns.
     manifest
-        The items; the store has a row for each.
+        The manifest or its folder. The store has a row for each item.
     output
         The store to write, ``NAME.zarr``.
     ids
@@ -107,6 +96,7 @@ def import_features(
     output = require_store_name(Path(output))
     stated = read_recipe(recipe, backbone)
 
+    manifest = Manifest.load(manifest)
     items = manifest.items
     sources = open_sources(source, items, ids)
     specs = []
