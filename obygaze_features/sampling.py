@@ -79,8 +79,7 @@ class Sampling:
 def read_sampling(text: str | None, frames: int | None) -> Sampling | None:
     """Parse a sampling such as ``"2 fps"``; return None for the backbone's default.
 
-    `frames` is the maximum number of frames per clip; without a rate, it is the maximum number of
-    windows of sound.
+    `frames` is the number of frames per clip, or of windows of sound; with a rate, the maximum.
     """
     if text is None:
         return Sampling(frames) if frames else None

@@ -115,7 +115,7 @@ class FrameReader:
         )
 
     def resample(self, sampling: Sampling | None, track: int | None, name: str) -> FrameReader:
-        """Return the same reader, but with frames sampled at a rate, up to a maximum number.
+        """Return the same reader, but with another number of frames, or with frames at a rate.
 
         The array `frames` then has the embedding of each frame, and NaN after the clip's end.
         `native` and the vectors of `POOLS` are pooled over frames; other arrays are left
@@ -125,17 +125,12 @@ class FrameReader:
 
         if sampling in (None, self.sampling):
             return self
-        if not sampling.rate:
-            raise UsageError(
-                f"{name} takes frames, so --frames {sampling.frames} needs a rate. Extract it "
-                "without --frames or, if it sees single frames, add --sampling '2 fps'"
-            )
         embed = self.embed_frames
         if not embed:
             raise UsageError(
                 f"{name} takes whole clips, so its sampling cannot be changed. Leave out "
-                "--sampling, and divide long clips into spans; or use one for single frames, such "
-                "as CLIP"
+                "--sampling and --frames, and divide long clips into spans; or use one for single "
+                "frames, such as CLIP"
             )
 
         def embed_clip(clip: Tensor) -> Tensor:
@@ -156,7 +151,8 @@ class FrameReader:
                 continue
             arrays.append(replace(spec, meaning=f"pooled over frames: {spec.meaning}"))
         frames = (sampling.frames, *shape)
-        arrays.append(ArraySpec.named("frames", frames, "embedding of each frame", padded=True))
+        padded = sampling.rate is not None
+        arrays.append(ArraySpec.named("frames", frames, "embedding of each frame", padded=padded))
         return replace(
             self,
             sampling=sampling,

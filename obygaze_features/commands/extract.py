@@ -80,9 +80,10 @@ from obygaze_features.errors import VideoError
 @click.option(
     "--frames",
     type=int,
-    metavar="BOUND",
-    help="With --sampling, the maximum number of frames per clip; for audio backbones, of windows "
-    "of sound. Longer clips are sampled evenly.  [default: 64]",
+    metavar="NUMBER",
+    help="For backbones that see each frame alone: the number of frames, spread evenly over each "
+    "clip; with --sampling, the maximum [default: 64]. For audio backbones: the maximum number of "
+    "windows of sound, spread evenly over longer clips.  [default: 64]",
 )
 @device_option
 @click.option(

@@ -83,8 +83,9 @@ class Options:
         A frame rate, such as ``"2 fps"``, which replaces each backbone's own sampling, so longer
         clips get more frames; only for networks that see each frame alone.
     frames
-        With `sampling`, the maximum number of frames per clip; for audio backbones, which take no
-        `sampling`, the maximum number of windows of sound. Longer clips are sampled evenly.
+        The number of frames, spread evenly over each clip, or with `sampling`, their maximum; only
+        for networks that see each frame alone. For audio backbones, which take no `sampling`, the
+        maximum number of windows of sound.
         Default: `MAX_FRAMES`.
     audio_track
         The number of the sound track to use, from 1 (default: FFmpeg's choice).

@@ -76,5 +76,10 @@ def test_a_rate_takes_as_many_frames_as_a_clip_needs(films, tmp_path):
         assert row["native"] == close([numbers.mean()], eps=1e-6)
     assert of.verify(summary.stores[0]) == []
 
+    four = of.extract(three, tmp_path, alone, tmp_path / "four", frames=4)
+    store = of.open_store(four.stores[0])
+    assert store["clip5"]["frames"][:, 0].tolist() == [0, 10, 20, 30]
+    assert not any(spec.padded for spec in store.specs)
+
     with pytest.raises(StoreError, match=r"differs in preprocessing\.sampling .24 a second"):
         of.extract(three, tmp_path, alone, tmp_path / "s", **options | {"frames": 134})

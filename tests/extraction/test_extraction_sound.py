@@ -85,5 +85,5 @@ def test_the_number_of_sound_windows_is_an_option(tmp_path, tiny, clap):
     assert full["long"]["frame_time"].tolist() == [n + 0.5 for n in range(67)]
     shared = np.linspace(0, 66, 64, dtype=int)
     np.testing.assert_allclose(full["long"]["frames"][shared], cut["long"]["frames"], atol=1e-3)
-    with pytest.raises(UsageError, match=r"tiny takes frames, so --frames 67 .*add --sampling"):
+    with pytest.raises(UsageError, match=r"tiny takes whole clips, .*--frames"):
         of.extract(manifest, tmp_path, [clap, tiny], tmp_path / "t", frames=67)
