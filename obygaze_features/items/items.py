@@ -184,7 +184,7 @@ class Items:
         if "" in groups:
             raise ManifestError(
                 f"{ids[groups.index('')]} has no {group_noun(name)}; fill in the column {name}, or "
-                'group clips by another one (--by COLUMN, or groups = "COLUMN")'
+                "group clips by another one"
             )
         return groups
 

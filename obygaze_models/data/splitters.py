@@ -248,17 +248,16 @@ class LeaveFilmOut(DrawnSplitter):
         if unnamed := int(labelled[names[codes] == ""].sum()):
             raise ExperimentError(
                 f"leave-film-out: no film or other group for {unnamed:,} of "
-                f"{counted(int(labelled.sum()), 'clip')}. Give each clip a "
-                'film, group clips by file (groups = "media"), or use another protocol (in Python, '
-                "such as cv=5)"
+                f"{counted(int(labelled.sum()), 'clip')}. Give each clip a film, choose other "
+                "groups, or use another protocol"
             )
         sizes = pd.crosstab(codes[labelled], clips.y[labelled])
         eligible = sizes.index[(sizes >= self.min_clips).all(axis=1)].tolist()
         if len(eligible) < 2:
             raise ExperimentError(
                 f"leave-film-out needs two films or other groups with {self.min_clips} or more "
-                f"clips of each class (got {len(eligible)} of {len(names)}). Lower min_clips "
-                '(protocol = {name = "leave-film-out", min_clips = 1}), or use another protocol'
+                f"clips of each class (got {len(eligible)} of {len(names)}). Lower its option "
+                "min_clips, or use another protocol"
             )
         pairs = []
         wanted = self.validation_films

@@ -176,8 +176,7 @@ def read_frames(sources: Sources, ids: Sequence[str], array: str) -> tuple[list[
     """
     if len(sources.stores) > 1:
         raise ExperimentError(
-            f"frame features need a single store (got {sources.where}). "
-            'Use them in a separate experiment with store = "..."'
+            f"frame features need a single store (got {sources.where}). Use them with a single one"
         )
     [store] = sources.stores
     _find_spec(store, array, 2)

@@ -147,7 +147,7 @@ def concept_targets(
     if not is_obygaze:
         if negatives != "b":
             raise ExperimentError(
-                f'negatives = "{negatives}" needs ObyGaze\'s levels. Use "b" (all clips without '
+                f"the negatives {negatives!r} need ObyGaze's levels. Use 'b' (all clips without "
                 "the concept)"
             )
         return has_concept.astype(np.int8)
