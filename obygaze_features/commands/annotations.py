@@ -51,12 +51,15 @@ film_table_option = click.option(
 def annotation_commands() -> None:
     """Turn annotators' timelines into clip labels.
 
+    For any number of annotators: import their files into one folder of timelines, project these
+    onto clips, measure how far the annotators agree, and merge their labels.
+
     \b
     Examples:
       obygaze annotations import csv segments.csv -o timelines/mine
       obygaze annotations project timelines/mine --grid 60 -o manifests/minutes
-      obygaze annotations merge manifests/minutes
       obygaze annotations agreement manifests/minutes
+      obygaze annotations merge manifests/minutes
     """
 
 
@@ -82,6 +85,7 @@ def example(folder: Path, overwrite: bool) -> None:
         for name in ("segments.csv", "films.csv", "README.md"):
             shutil.copyfile(reference_file(f"forrest-gump/{name}"), new / name)
     echo(f"5,152 segments of 1 film by 9 annotators -> {folder}")
+    echo("next: obygaze annotations example --help has the command that imports them")
 
 
 @annotation_commands.group("import")
@@ -109,6 +113,7 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool) -> None:
         show(remark_rows(timelines.remarks))
     if left_out:
         echo(f"left out: {len(left_out):,}")
+    echo(f"next: obygaze annotations project {output} --grid 60 -o MANIFEST")
     exit_if(left_out)
 
 
@@ -215,7 +220,7 @@ def show_timelines(timelines: Path, films: Sequence[str] | None, as_json: bool) 
         "annotators": loaded.annotators,
         "films": rows,
     }
-    _show(result, loaded.remarks, as_json)
+    _show(result, loaded.remarks, as_json, f"annotations project {timelines} --grid 60 -o MANIFEST")
 
 
 @annotation_commands.command()
@@ -291,7 +296,7 @@ def project(
         "clips": len(clips),
         "label_sets": _level_rows(projected.label_sets, clips.scheme.codes),
     }
-    _show(result, remarks, as_json)
+    _show(result, remarks, as_json, f"annotations agreement {result['manifest']}")
     _exit_if_left_out(remarks)
 
 
@@ -355,7 +360,7 @@ def merge(
         "of_one_annotator": merged.extra["annotators"].count("1"),
         "without_a_label": merged.about["undecided"],
     }
-    _show(result, remarks, as_json)
+    _show(result, remarks, as_json, f"report {manifest} -o labels.html")
 
 
 @annotation_commands.command()
@@ -375,6 +380,8 @@ def agreement(
     as_json: bool,
 ) -> None:
     """Measure how much annotators agree, and where they differ.
+
+    MANIFEST is the folder that `obygaze annotations project` made of all annotators' timelines.
 
     Prints Krippendorff's alpha of all annotators: of all levels (nominal, and ordinal: "in order"),
     of each level and of the concepts that are marked most, with the mean share of clips that an
@@ -398,14 +405,14 @@ def agreement(
     Example:
       obygaze annotations agreement manifests/minutes
     """
-    found = of.agreement(of.Manifest.load(manifest), labels)
+    found = of.agreement(manifest, labels)
     if output is not None:
         found.save(output, overwrite=overwrite)
     if as_json:
         result = found.to_json()
     else:
         result = _agreement_shown(found) | {"tables": output and str(output)}
-    _show(result, found.remarks, as_json)
+    _show(result, found.remarks, as_json, f"annotations merge {manifest}")
     _exit_if_left_out(found.remarks)
 
 
@@ -461,14 +468,16 @@ def _level_rows(label_sets: Sequence[LabelSet], codes: Sequence[str]) -> list[di
     return rows
 
 
-def _show(result: dict[str, Any], remarks: Sequence[Remark], as_json: bool) -> None:
-    """Print a result, followed by the kinds of remarks, or in JSON by all remarks."""
+def _show(result: dict[str, Any], remarks: Sequence[Remark], as_json: bool, step: str) -> None:
+    """Print a result, the kinds of remarks and the next step; or as JSON, with all remarks."""
     from obygaze_features.annotations.remarks import remark_rows
 
     rows = remark_rows(remarks)
     if as_json:
         rows = list(map(asdict, remarks))
     show(result | {"remarks": rows}, as_json)
+    if not as_json:
+        echo(f"next: obygaze {step}")
 
 
 def _exit_if_left_out(remarks: Sequence[Remark]) -> None:
