@@ -94,7 +94,7 @@ class Comparisons:
 
 
 def compare(
-    *runs: AnyRun,
+    *runs: AnyRun | Sequence[AnyRun],
     models: Sequence[str] = (),
     metric: str | None = None,
     by: str | None = None,
@@ -106,7 +106,7 @@ def compare(
     Parameters
     ----------
     runs
-        Runs or run folders. All must have the same items.
+        Runs or run folders, or a list of them. All must have the same items.
     models
         Compare only models with these names, in all runs.
     metric
@@ -114,7 +114,7 @@ def compare(
     by
         A column of `Run.clips`, such as "film": compare separately on the clips of each value.
     """
-    opened = [run if isinstance(run, Run) else load_run(run) for run in runs]
+    opened = _open_runs(runs)
     first = opened[0]
     if len({run.header.manifest.digest for run in opened}) > 1:
         raise ExperimentError("the runs have different items. Run all on the same manifest")
@@ -156,6 +156,13 @@ def compare(
         warnings=unique_warnings(warnings),
         limits=[*dict.fromkeys(filter(None, (run.limit for run in opened)))],
     )
+
+
+def _open_runs(runs: Sequence[Any]) -> list[Run]:
+    """Open runs, or the runs of a list."""
+    if isinstance(runs[0], list | tuple):
+        [runs] = runs
+    return [run if isinstance(run, Run) else load_run(run) for run in runs]
 
 
 def _entrants(runs: Sequence[Run], models: Sequence[str]) -> list[Entrant]:

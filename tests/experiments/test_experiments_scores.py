@@ -194,7 +194,7 @@ def test_models_are_compared_with_the_first_one(good, noisy):
 
 
 def test_models_are_compared_on_the_clips_of_each_value(good, noisy):
-    compared = om.compare(good, noisy, models=["logistic"], by="film", metric="auroc")
+    compared = om.compare([good, noisy], models=["logistic"], by="film", metric="auroc")
     table = compared.table.query("metric == 'auroc' and test == 'HN vs S' and over == 'within'")
     own = table.set_index("value")
     areas = [auroc_by_film(run, "logistic", "HN vs S") for run in (good, noisy)]
