@@ -25,6 +25,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
+
+# The names of our estimators, all of which can be saved.
 from obygaze_models.estimators.registry import ESTIMATORS
 from tests.estimators.test_estimators_learners import DATA, LABELS, LEVELS, TRAIN, VALIDATION
 from tests.kit.fits import fit_on

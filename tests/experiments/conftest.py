@@ -9,6 +9,8 @@ import pytest
 from msgspec import structs
 
 import obygaze_models as om
+
+# The list of installed packages, which each model of another package would read again.
 from obygaze_models.estimators import registry
 from tests.kit.run import World, make_world
 

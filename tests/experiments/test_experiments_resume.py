@@ -13,7 +13,6 @@ from sklearn.ensemble import RandomForestClassifier
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
-from obygaze_models.data.tasks import two_classes
 from tests.conftest import run_obygaze
 from tests.fuzz.kinds import read_files, seal_run, write_files
 from tests.kit.files import contents, refused
@@ -57,8 +56,10 @@ FITS = 4
 
 @pytest.fixture(scope="module")
 def data(clips):
-    task = two_classes({}, ["S"], ["HN"])
-    return replace(clips.data, labels={}).with_tasks([task])
+    levels = np.array(clips.data.levels)
+    labels = np.select([levels == "HN", levels == "S"], [0, 1], -1)
+    [task] = om.dataset(np.ones((2, 1)), ["HN", "S"]).labels
+    return replace(clips.data, labels={task: labels})
 
 
 @pytest.fixture
@@ -109,9 +110,9 @@ def times_of(paths):
 
 
 def test_tasks_and_models_of_similar_names_keep_their_own_fits(data, tmp_path):
-    [task] = data.labels
+    [(task, y)] = data.labels.items()
     tasks = [structs.replace(task, key=name) for name in ("Look (male)", "LOOK, male")]
-    data = replace(data, labels={}).with_tasks(tasks)
+    data = replace(data, labels=dict.fromkeys(tasks, y))
     models = dict.fromkeys(["a b", "A-b", "..", "../up", "é" * 150], DummyClassifier())
     saved = om.cross_validate(models, data, cv=2, output=tmp_path / "run").saved
     assert len({str(model["folder"]).casefold() for model in saved}) == 20

@@ -15,7 +15,11 @@ from sklearn.tree import DecisionTreeClassifier, export_text
 
 import obygaze_features as of
 from obygaze_features.common import figures as common
+
+# A tree's questions are compared with scikit-learn's; a command draws them with their shares.
 from obygaze_models.estimators.trees import as_tree
+
+# The artists of a figure, of which commands write only the drawing.
 from obygaze_models.figures import dots as plots
 from obygaze_models.figures.dots import Dot, Series
 from obygaze_models.studies.reproduce.concepts import LEVELS, first_questions

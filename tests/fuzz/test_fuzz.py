@@ -20,6 +20,8 @@ from pathlib import Path
 import pytest
 
 import obygaze_features as of
+
+# Runs are planned, but nothing is trained.
 from obygaze_models.experiments import cross_validate as running
 from tests.conftest import run_obygaze
 from tests.fuzz import kinds

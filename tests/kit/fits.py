@@ -1,14 +1,25 @@
 """Fits of one estimator on given rows, as in a run."""
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 import obygaze_models as om
 
-# The rows of a single fit are given, which no public splitter lets a test do.
-from obygaze_models.data.folds import Fold
-from obygaze_models.data.tasks import Class, Task
-from obygaze_models.experiments.fit import fit_fold
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class GivenRows(om.EveryFold):
+    """A splitter of a single fit on given rows, which tests its training clips."""
+
+    train: Any
+    validation: Any
+
+    def folds(self, clips: Any, tests: Any) -> Iterator[Any]:
+        first = next(super().folds(clips, tests))
+        rows = {"train": self.train, "validation": self.validation}
+        yield replace(first, **rows, tests=dict.fromkeys(tests, self.train))
 
 
 def fit_on(
@@ -19,7 +30,9 @@ def fit_on(
     labels: Any,
 ) -> om.Model:
     """Return the model of these labels, which are classes from 0, or -1."""
-    names = [f"level:{code}" for code in range(int(labels.max()) + 1)]
-    task = Task("task", "task", tuple(Class(name, name, name) for name in names))
-    fold = Fold(0, "fold", 0, train, validation, {})
-    return fit_fold(replace(data, labels={task: labels}), task, learner, fold)
+    classes = np.arange(labels.max() + 1)
+    [task] = om.dataset(np.ones((len(classes), 1)), classes).labels
+    cv = GivenRows(train=train, validation=validation)
+    run = om.cross_validate(learner, replace(data, labels={task: labels}), cv=cv)
+    [model] = run.fitted.values()
+    return model

@@ -16,6 +16,8 @@ from sklearn.metrics import f1_score
 import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
+
+# Networks train for one step here, which no command offers.
 from obygaze_models.estimators.registry import ESTIMATORS
 
 # The settings of a training, of workers and of stores, which no command has.
