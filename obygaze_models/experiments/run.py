@@ -98,12 +98,6 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
     )
     if any(learner.reads == "frames" for learner in models.values()):
         data = with_frames(data, stores, experiment.frames)
-    broken = np.flatnonzero(~np.isfinite(data.X).all(axis=1))
-    if len(broken):
-        raise ExperimentError(
-            f"non-finite features in {len(broken)} of the clips, such as {data.ids[broken[0]]}. "
-            "Verify the store, and extract or import the features again"
-        )
     if data.frames is not None:
         check_frames(data.frames, data.ids)
     store = experiment.store
