@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 MAX_QUOTED = 60
-"""The number of letters of a quoted text that a message shows."""
+"""The number of letters of a name or a quoted text that a message shows."""
 MAX_TIME_S = 1e9
 """The longest time that can be read, in seconds."""
 
@@ -95,8 +95,19 @@ def join_some(names: Sequence[str], limit: int = 5) -> str:
     return text
 
 
+def elide(name: str) -> str:
+    """Shorten a name if it is long, but keep both its ends.
+
+    Examples
+    --------
+    >>> elide(f"night 1 of {'a very ' * 20}long series, part 3")
+    'night 1 of a very a very a ver...ery a very long series, part 3'
+    """
+    if len(name) > MAX_QUOTED:
+        return f"{name[:30]}...{name[-30:]}"
+    return name
+
+
 def shorten(text: str) -> str:
     """Quote a text for an error message, shortening it if it is long."""
-    if len(text) > MAX_QUOTED:
-        text = f"{text[:MAX_QUOTED]}..."
-    return repr(text)
+    return repr(elide(text))

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from sklearn.preprocessing import normalize
 
-from obygaze_features.common.formatting import counted, join_some
+from obygaze_features.common.formatting import counted, elide, join_some
 from obygaze_features.common.grouping import group_by
 from obygaze_features.items.items import group_noun
 from obygaze_models.data.run_warning import (
@@ -148,7 +148,8 @@ def _untested(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWar
             why = f"fewer than min_clips = {plan.cv.min_clips} clips of a class"
         total = counted(usable["group"].nunique(), noun)
         text = (
-            f"Tested {len(groups)} of {total}, but not {join_some(lacking.unique().tolist(), 3)} "
+            f"Tested {len(groups)} of {total}, but not "
+            f"{join_some([*map(elide, lacking.unique())], 3)} "
             f"({why})."
         )
         yield RunWarning("films", "", text)

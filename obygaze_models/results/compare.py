@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from obygaze_features.common.formatting import counted
+from obygaze_features.common.formatting import counted, elide
 from obygaze_features.common.grouping import group_by
 from obygaze_features.common.names import unknown_name
 from obygaze_features.common.printer import align_rows, fill
@@ -89,6 +89,7 @@ class Comparisons:
         names = {"score": METRICS[self.metric].title}
         names |= {"score_reference": "reference", "p_value": "p"}
         rows = pd.DataFrame(self.rows).drop(columns=["metric", "reference"]).rename(columns=names)
+        rows.update(rows.select_dtypes("str").map(elide))
         parts = [*self.limits, align_rows(records(rows)), fill(self.legend)]
         return "\n\n".join(parts)
 
@@ -284,7 +285,7 @@ def _legend(entrants: Sequence[Entrant]) -> str:
     noun = entrants[0].run.noun
     text = (
         f"Within: the mean over {noun}s. Across: all clips together; ratings are only compared if "
-        f"the same fit made them. The reference is {entrants[0].name}."
+        f"the same fit made them. The reference is {elide(entrants[0].name)}."
     )
     if any(entrant.run.is_mixed for entrant in entrants):
         return text

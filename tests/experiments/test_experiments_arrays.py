@@ -217,6 +217,14 @@ def test_each_estimator_decides_about_missing_values(arrays, tmp_path):
         om.cross_validate(om.MLPProbe(), data)
 
 
+def test_comparisons_shorten_long_names(arrays):
+    names = ["guess " * 20 + end for end in ("one", "two")]
+    run = om.cross_validate(dict.fromkeys(names, DummyClassifier()), om.dataset(*arrays))
+    text = str(om.compare(run))
+    assert "guess guess two" in text
+    assert max(map(len, text.splitlines())) < 170
+
+
 def test_validation_clips_choose_the_threshold(arrays, tmp_path):
     X, y, films = arrays
     tense = y == "tense"
