@@ -89,7 +89,7 @@ class Comparisons:
         names = {"score": METRICS[self.metric].title}
         names |= {"score_reference": "reference", "p_value": "p"}
         rows = pd.DataFrame(self.rows).drop(columns=["metric", "reference"]).rename(columns=names)
-        rows.update(rows.select_dtypes("str").map(elide))
+        rows.update(rows.select_dtypes(["str"]).map(elide))
         parts = [*self.limits, align_rows(records(rows)), fill(self.legend)]
         return "\n\n".join(parts)
 
