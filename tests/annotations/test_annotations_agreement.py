@@ -1,8 +1,9 @@
 """Agreement through `of.agreement` and its command, against definitions and other packages."""
 
 import json
+import re
 from fractions import Fraction
-from itertools import combinations, permutations
+from itertools import permutations
 from statistics import fmean
 
 import krippendorff
@@ -23,7 +24,7 @@ CODES = ["EN", "HN", "NS", "S"]
 #: In tenths, as the paper prints it.
 TENTHS = {"ENHN": 3, "ENNS": 7, "ENS": 10, "HNNS": 4, "HNS": 7, "NSS": 3}
 OWN = {"origin": "annotator"}
-levels = st.lists(st.tuples(st.sampled_from(CODES), st.sampled_from(CODES)), min_size=1)
+CODE = st.sampled_from(CODES)
 
 
 def make_manifest(films, spans=None, **options):
@@ -32,17 +33,20 @@ def make_manifest(films, spans=None, **options):
     labels = {}
     for film, annotators in films.items():
         for number in range(max(map(len, annotators.values()))):
-            start, end = spans[number] if spans else (number * 60.0, number * 60.0 + 60)
-            items.append(Item(f"{film}-{number:02}", film=film, media=film, start=start, end=end))
+            minute = number * 60.0
+            start, end = spans[number] if spans else (minute, minute + 60)
+            name = f"{film}-{number:02}"
+            items.append(Item(name, film=film, media=film, start=start, end=end))
         for name, marks in annotators.items():
             for number, level in enumerate(marks):
                 if level != ".":
                     labels.setdefault(name, {})[f"{film}-{number:02}"] = level
-    sets = [
-        LabelSet(name, [*level_of], [*level_of.values()], [()] * len(level_of), about=OWN)
-        for name, level_of in labels.items()
-    ]
-    return of.Manifest("made", Items.of(items), **options).with_parts(*sets)
+    manifest = of.Manifest("made", Items.of(items), **options)
+    for name, level_of in labels.items():
+        bare = [()] * len(level_of)
+        own = LabelSet(name, [*level_of], [*level_of.values()], bare, about=OWN)
+        manifest = manifest.with_parts(own)
+    return manifest
 
 
 def compare(first, second, spans=None, **options):
@@ -50,7 +54,8 @@ def compare(first, second, spans=None, **options):
 
 
 def apart(a, b):
-    tenths = [TENTHS.get("".join(sorted(pair)), 0) for pair in zip(a, b, strict=True)]
+    pairs = map(sorted, zip(a, b, strict=True))
+    tenths = [TENTHS.get("".join(pair), 0) for pair in pairs]
     return Fraction(sum(tenths), 10 * len(tenths))
 
 
@@ -64,23 +69,23 @@ def exact_gamma(pairs):
     return close(float(1 - apart(a, b) / expected)) if expected else 1
 
 
-@given(levels)
+@given(st.lists(st.tuples(CODE, CODE), min_size=1, max_size=5))
 def test_gamma_equals_the_exact_definition(pairs):
-    pairs = pairs[:5]
     a, b = zip(*pairs, strict=True)
     distance = float(apart(a, b))
     [values] = compare(a, b).pair_films
     assert values["distance"] == close(distance)
     assert values["gamma"] == exact_gamma(pairs)
-    drawn = fmean(float(apart([x], [y])) for x in CODES for y in CODES)
+    drawn = fmean(apart([x], [y]) for x in CODES for y in CODES)
     assert values["gamma_uniform"] == close(1 - distance / drawn)
     sure = [pair for pair in pairs if "NS" not in pair]
     assert values["gamma_without_not_sure"] == exact_gamma(sure)
 
 
 def test_distances_follow_the_scheme():
-    even = LabelScheme("tension", (Level("calm", "Calm"), Level("uneasy", "U"), Level("x", "X")))
-    [values] = compare(["calm", "x"], ["uneasy", "calm"], scheme=even).pair_films
+    levels = (Level("calm", "Calm"), Level("uneasy", "U"), Level("x", "X"))
+    scheme = LabelScheme("tension", levels)
+    [values] = compare(["calm", "x"], ["uneasy", "calm"], scheme=scheme).pair_films
     assert values["distance"] == 0.75
     assert "gamma_without_not_sure" not in values
 
@@ -92,8 +97,8 @@ MARKS = st.lists(st.sampled_from([".", *CODES]), min_size=5, max_size=5)
 def test_alpha_of_any_number_equals_the_krippendorff_package(people):
     annotators = {f"p{number}": marks for number, marks in enumerate(people)}
     rows = of.agreement(make_manifest({"c": annotators})).levels
-    ranks = [[CODES.index(code) if code != "." else np.nan for code in marks] for marks in people]
-    ranks = np.array(ranks)
+    rank_of = {"EN": 0, "HN": 1, "NS": 2, "S": 3, ".": np.nan}
+    ranks = np.array([[rank_of[code] for code in marks] for marks in people])
     paired = ranks[:, (ranks >= 0).sum(axis=0) > 1]
     for row, level in zip(rows, ("nominal", "ordinal"), strict=False):
         if len({*paired[paired >= 0]}) < 2:
@@ -116,36 +121,38 @@ def test_differing_stretches_are_ordered_by_length_and_end_at_gaps():
     spans = [(0, 10), (10, 20), (20, 25), (25, 40), (40, 41), (41, 50)]
     first, second = differences(labels, spans)
     assert (first["first"], first["last"], first["seconds"]) == ("c-01", "c-02", 15)
-    assert (first["start"], first["end"], first["distance"]) == (10, 25, close(0.85))
+    assert (first["start"], first["end"]) == (10, 25)
+    assert first["distance"] == close(0.85)
     assert (first["levels_of_ann"], first["levels_of_bea"]) == (["EN", "HN"], ["S"])
     assert (second["first"], second["distance"]) == ("c-04", close(0.35))
     # A shot inside a longer clip does not end a stretch; only an uncovered gap does.
-    spans = [(0, 100), (10, 20), (30, 40), (100, 110), (111, 120)]
-    longer, shorter = differences([("EN", "S")] * 5, spans)
-    assert (longer["clips"], longer["end"], shorter["clips"]) == (4, 110, 1)
+    spans = [(0, 100), (10, 20), (100, 110), (111, 120)]
+    longer, shorter = differences([("EN", "S")] * 4, spans)
+    assert (longer["clips"], longer["end"], shorter["clips"]) == (3, 110, 1)
 
 
 LEVEL = st.sampled_from([*CODES, "."])
 
 
 @given(st.lists(st.tuples(LEVEL, LEVEL), min_size=1, max_size=12))
-def test_differences_equal_a_search_over_all_stretches(labels):
+def test_differences_are_the_longest_stretches_of_differing_clips(labels):
     assume(any("." not in pair for pair in labels))
 
-    def differs(row):
-        return 0 <= row < len(labels) and "." not in labels[row] and len(set(labels[row])) == 2
+    def mark(pair):
+        return "x" if "." not in pair and len({*pair}) == 2 else " "
 
-    runs = {
-        (start, end - 1)
-        for start, end in combinations(range(len(labels) + 1), 2)
-        if all(map(differs, range(start, end))) and not differs(start - 1) and not differs(end)
-    }
+    names = [f"c-{row:02}" for row in range(len(labels))]
+    expected = []
+    for run in re.finditer("x+", "".join(map(mark, labels))):
+        clips = names[run.start() : run.end()]
+        expected.append((clips[0], clips[-1]))
     result = differences(labels, [(None, None)] * len(labels))
-    assert {(int(entry["first"][2:]), int(entry["last"][2:])) for entry in result} == runs
+    assert sorted((entry["first"], entry["last"]) for entry in result) == expected
 
 
 def test_a_film_of_one_annotator_is_named(obygaze, tmp_path):
-    make_manifest({"one": {"ann": A}, "two": {"bea": B}}).save(tmp_path / "m")
+    films = {"one": {"ann": A}, "two": {"bea": B}}
+    make_manifest(films).save(tmp_path / "m")
     result = obygaze("annotations", "agreement", tmp_path / "m", code=3)
     assert "no clip has two annotators' labels" in result.output
 
@@ -156,23 +163,27 @@ def test_pairs_and_concepts_are_compared_as_by_other_packages():
     ids = [f"c{number}" for number in range(30)]
     ranks = chance.integers(0, 4, (2, 31))
     looks = chance.integers(0, 2, (2, 31))
-    sets = []
-    for who, order in enumerate((["y", *ids], ["z", *ids][::-1])):
-        own = slice(None, None, -1 if who else 1)
-        levels = [CODES[rank] for rank in ranks[who, own]]
-        concepts = [("Look",) * look for look in looks[who, own]]
-        sets.append(LabelSet("ab"[who], order, levels, concepts, about=OWN))
-    items = Items.of([Item(name, film=f"f{name[-1] in '02468'}") for name in ["z", *ids, "y"]])
-    result = of.agreement(of.Manifest("m", items).with_parts(*sets))
+
+    def label(who, clips, step):
+        levels = [CODES[rank] for rank in ranks[who, ::step]]
+        concepts = [("Look",) * look for look in looks[who, ::step]]
+        return LabelSet("ab"[who], clips[::step], levels, concepts, about=OWN)
+
+    items = [Item(name, film=name[-1]) for name in ["z", *ids, "y"]]
+    manifest = of.Manifest("m", Items.of(items))
+    sets = (label(0, ["y", *ids], 1), label(1, ["z", *ids], -1))
+    result = of.agreement(manifest.with_parts(*sets))
 
     both = ranks[:, 1:]
     [pair] = result.pairs
-    assert (pair["clips"], pair["equal"]) == (30, close(accuracy_score(*both)))
+    assert pair["clips"] == 30
+    assert pair["equal"] == close(accuracy_score(*both))
     assert pair["kappa"] == close(cohen_kappa_score(*both))
     counts = [[row[code] for code in CODES] for row in result.pair_levels]
     assert counts == confusion_matrix(*both).tolist()
     [row] = result.concepts
-    assert [row["share_of_a"], row["share_of_b"]] == close(looks.mean(axis=1).tolist())
+    shares = looks.mean(axis=1).tolist()
+    assert [row["share_of_a"], row["share_of_b"]] == close(shares)
     alpha = krippendorff.alpha(looks[:, 1:], level_of_measurement="nominal")
     assert row["alpha"] == close(alpha)
 

@@ -21,7 +21,7 @@ from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import Concept, LabelScheme, Level
 from tests.kit.files import refused, write
 from tests.kit.second import SCHEME, darkness
-from tests.kit.timelines import check_schema
+from tests.kit.timelines import check_schema, segments
 
 
 def test_a_file_written_by_pympi_is_read(tmp_path):
@@ -87,7 +87,8 @@ def test_annotators_are_named_by_tiers_or_files(tmp_path, files, sources, annota
         write(tmp_path / path, eaf_of(*tiers))
     result = of.Timelines.from_elan(*(tmp_path / name for name in sources))
     assert result.annotators == annotators
-    assert result.source == ", ".join(sorted({path.split("/")[1] for path in files}))
+    names = sorted({path.split("/")[1] for path in files})
+    assert result.source == ", ".join(names)
     assert result.remarks == ()
 
 
@@ -103,17 +104,14 @@ def test_participants_are_no_annotators_and_a_broken_file_stops_no_other(tmp_pat
 
 MILLISECONDS = st.integers(0, 200_000).map(lambda value: value / 1000)
 FRAMES = st.integers(0, 5000).map(lambda value: round(value / 23.976, 6))
-TEXTS = (
-    st.text(max_size=8)
-    .map(lambda text: re.sub("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "", text))
-    .filter(lambda text: text == "" or text.strip())
-)
+NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+IN_XML = st.text(max_size=8).map(lambda text: NOT_XML.sub("", text))
+TEXTS = IN_XML.filter(lambda text: text == "" or text.strip())
 
 
 #: Names with the marks that separate levels and concepts in ELAN.
-MOOD = LabelScheme(
-    "mood", (Level("c", "calm: very"), Level("t", "T, t")), (Concept("rain, snow"), Concept("a:b"))
-)
+MOODS = (Level("c", "calm: very"), Level("t", "T, t"))
+MOOD = LabelScheme("mood", MOODS, (Concept("rain, snow"), Concept("a:b")))
 
 
 @st.composite
@@ -128,7 +126,8 @@ def timelines(draw):
         level = draw(st.sampled_from(scheme.codes))
         names = scheme.in_order(draw(st.sets(st.sampled_from(scheme.concept_names))))
         segments.add(Segment(film, annotator, start, end, level, names, draw(TEXTS)))
-    end = draw(st.none() | FRAMES.map(lambda value: round(value + 300, 6)))
+    later = FRAMES.map(lambda value: round(value + 300, 6))
+    end = draw(st.none() | later)
     used = sorted({segment.film for segment in segments})
     films = {film: Film(draw(TEXTS), end) for film in used}
     about = {name: draw(TEXTS) for name in ("licence", "citation")}
@@ -157,7 +156,8 @@ def test_a_dataset_and_its_scheme_survive_another_program(tmp_path):
         check_schema(ElementTree.parse(path).getroot())
         read = Eaf(str(path))
         for name, entries in (("levels", SCHEME.levels), ("concepts", SCHEME.concepts)):
-            offered = [text for ((text, *_),), _ in read.get_cv_entries(name).values()]
+            vocabulary = read.get_cv_entries(name)
+            offered = [text for ((text, *_),), _ in vocabulary.values()]
             assert offered == [entry.name for entry in entries]
         read.to_file(str(path))
     assert asdict(of.Timelines.from_elan(tmp_path)) == asdict(original)
@@ -172,7 +172,8 @@ def test_files_of_several_datasets_are_read_together(tmp_path):
     assert (back.name, back.scheme, back.films) == ("elan", more, original.films)
     assert back.citation == f"{original.citation}; C."
     # Files with other levels are not read with the levels of the first file.
-    put(tmp_path, of.Timelines("moods", [Segment("a", "ann", 0, 1, "t")], scheme=MOOD))
+    tense = Segment("a", "ann", 0, 1, "t")
+    put(tmp_path, of.Timelines("moods", [tense], scheme=MOOD))
     with pytest.raises(AnnotationError, match=r"a\.eaf has different levels"):
         of.Timelines.from_elan(tmp_path)
     path = tmp_path / "a.eaf"
@@ -181,19 +182,17 @@ def test_files_of_several_datasets_are_read_together(tmp_path):
         of.Timelines.from_elan(path)
 
 
-def read_edited(path, segments, **replaced):
+def read_edited(path, segments, old="", new=""):
     [text] = elan_files(of.Timelines("t", segments)).values()
-    for old, new in replaced.items():
-        text = text.replace(f'TIME_VALUE="{old[1:]}"', f'TIME_VALUE="{new}"')
-    back = of.Timelines.from_elan(write(path, text))
+    back = of.Timelines.from_elan(write(path, text.replace(old, new)))
     assert back.remarks == ()
     return [(segment.start, segment.end) for segment in back.segments]
 
 
 def test_edited_and_short_times_are_read(tmp_path):
     path = tmp_path / "f.eaf"
-    moved = [Segment("f", "a", 1.000417, 2.043711, "S"), Segment("f", "a", 2.043711, 3, "EN")]
-    assert read_edited(path, moved, _2044=2500) == [(1.000417, 2.5), (2.5, 3)]
+    joined = segments("a", [(1.000417, 2.043711, "S"), (2.043711, 3, "EN")])
+    assert read_edited(path, joined, '"2044"', '"2500"') == [(1.000417, 2.5), (2.5, 3)]
     # Segments shorter than a millisecond are not lost.
     near = [("a", 1.0001, 2), ("b", 1.0004, 3), ("c", 5, 5.0004)]
     near = [Segment("f", who, start, end, "S") for who, start, end in near]
@@ -202,8 +201,8 @@ def test_edited_and_short_times_are_read(tmp_path):
 
 def test_the_video_of_a_file_names_the_film_and_its_origin(tmp_path):
     films = {"f": Film("Noted", 90.5, media="f.mkv")}
-    segments = [Segment("f", "a", 0.3, 0.8, "S"), Segment("f", "a", 1.000417, 2, "S")]
-    [text] = elan_files(of.Timelines("t", segments, films=films)).values()
+    marks = segments("a", [(0.3, 0.8, "S"), (1.000417, 2, "S")], "f")
+    [text] = elan_files(of.Timelines("t", marks, films=films)).values()
     # The sound has another origin than the video, before which the first segment starts.
     text = text.replace(
         "<MEDIA_DESCRIPTOR",
@@ -226,7 +225,8 @@ def test_pick_lists_are_proposed_as_levels(tmp_path):
         of.Timelines.from_elan(write(tmp_path / "f.eaf", text))
 
 
-EAF = to_eaf(Document([Tier("a", "segment", [Annotation(0, 1000, "Sure", {"comment": "why"})])]))
+SURE = Annotation(0, 1000, "Sure", {"comment": "why"})
+EAF = to_eaf(Document([Tier("a", "segment", [SURE])]))
 ROOT = "<ANNOTATION_DOCUMENT "
 SECRET = "<!DOCTYPE b [<!ENTITY x SYSTEM 'secret.txt'>]>"
 BROKEN = [
@@ -252,8 +252,10 @@ def test_an_empty_folder_is_refused(tmp_path):
 
 def test_cyclic_and_orphan_tiers_are_read(tmp_path):
     """ELAN itself never writes cyclic or orphan tiers and notes."""
-    marks = [Annotation(5, 9, "S", {"comment": "ring"}), Annotation(10, 12, "S", {"comment": "x"})]
-    tiers = [Tier("A", "segment", marks), Tier("C", "segment", [Annotation(5, 9, "S")])]
+    ring = Annotation(5, 9, "S", {"comment": "ring"})
+    noted = Annotation(10, 12, "S", {"comment": "x"})
+    plain = Annotation(5, 9, "S")
+    tiers = [Tier("A", "segment", [ring, noted]), Tier("C", "segment", [plain])]
     eaf = to_eaf(Document(tiers)).replace('TIER_ID="A"', 'TIER_ID="A" PARENT_REF="A"')
     eaf = eaf.replace('TIER_ID="C"', 'TIER_ID="C" PARENT_REF="gone"')
     eaf = eaf.replace('ANNOTATION_REF="a1"', 'ANNOTATION_REF="a3"')  # which it is itself

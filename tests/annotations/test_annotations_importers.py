@@ -22,9 +22,8 @@ def read(tmp_path, *rows, header=HEADER, **options):
 def test_the_how_to_converts_tables_and_back(tmp_path, monkeypatch, obygaze):
     monkeypatch.chdir(tmp_path)
     Page(obygaze).run((ROOT / "docs/how-to/timelines.md").read_text())
-    first, again, third = (
-        of.Timelines.load(tmp_path / "timelines" / name) for name in ("mine", "again", "third")
-    )
+    folders = ("timelines/mine", "timelines/again", "timelines/third")
+    first, again, third = map(of.Timelines.load, folders)
     assert first.segments == again.segments == third.segments
     assert again.films == first.films
 
@@ -124,8 +123,10 @@ def test_the_order_of_rows_does_not_matter(tmp_path, drawn, chance):
     rows = ["Gé,c,0,1,EN,,"]
     for own in drawn:
         concepts = ";".join(sorted(own.concepts))
+        who = f"{own.film},{own.annotator}"
         times = f"{own.start},{own.end}"
-        rows.append(f"{own.film},{own.annotator},{times},{own.level},{concepts},{own.comment}")
+        marks = f"{own.level},{concepts},{own.comment}"
+        rows.append(f"{who},{times},{marks}")
     options = {"header": f"{HEADER},concepts,comment", "films": {"f": Film("F", 30.0)}}
     first = read(tmp_path, *rows, **options)
     second = read(tmp_path, *chance.sample(rows, len(rows)), **options)
