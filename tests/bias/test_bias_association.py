@@ -72,11 +72,13 @@ def test_a_single_item_is_tested_by_partitions_of_the_words():
 def test_sampled_partitions_of_two_kinds_of_items_are_hypergeometric():
     """X has 7 items of the first kind and 3 of the second; Y has 4 and 7."""
     kinds = [[0.3, 0.1], [0.1, 0.7]]
-    sides = np.repeat(kinds, (7, 3), axis=0), np.repeat(kinds, (4, 7), axis=0)
-    result = associate(*sides, SETS["a"], SETS["b"])
+    x = np.repeat(kinds, (7, 3), axis=0)
+    y = np.repeat(kinds, (4, 7), axis=0)
+    result = associate(x, y, SETS["a"], SETS["b"])
     p = stats.hypergeom.sf(6, 21, 11, 10)
     assert result.p_is == "sampled"
-    assert result.p == pytest.approx(p, abs=4.5 * np.sqrt(p * (1 - p) / 100_000))
+    error = np.sqrt(p * (1 - p) / 100_000)
+    assert result.p == pytest.approx(p, abs=4.5 * error)
 
 
 def test_a_sampled_p_is_never_zero_and_is_reproducible():

@@ -35,8 +35,9 @@ def test_words_are_counted_exactly(rates):
 
 
 def test_words_below_the_minimum_in_all_captions_are_left_out(rates):
+    rare = ["smile"] * 99
     captions = {
-        "ann_HA1_O_1.txt": ["happy"] * 60 + ["smile"] * 99,
+        "ann_HA1_O_1.txt": ["happy"] * 60 + rare,
         "ann_AN1_O_1.txt": ["happy"] * 40,
     }
     printed = rates(captions, minimum=100)
@@ -60,7 +61,8 @@ def test_the_interval_resamples_images(rates):
     captions = {}
     for number in range(12):
         captions[f"ann_HA1_O_{number}.txt"] = ["smile", "grey"] * 20
-        captions[f"ann_HA1_NO_{number}.txt"] = ["smile" if number % 2 else "grey"] * 40
+        word = "smile" if number % 2 else "grey"
+        captions[f"ann_HA1_NO_{number}.txt"] = [word] * 40
     captions["ann_SA1_O_1.txt"] = ["upset"]
     single, apart, alike = rates(captions)["rows"]
     assert (alike["rate"], alike["low"], alike["high"]) == (500, 500, 500)
@@ -82,7 +84,8 @@ def test_custom_words_and_groups_are_counted(tmp_path, obygaze):
     lexicon = write(tmp_path / "own.json", json.dumps(OWN))
     lines = ("image_id,condition,emotion,caption", "1,F,beach,sea and sand", "2,men,beach,sea")
     words = ("bias", "captions", write(tmp_path / "c.csv", *lines), "--lexicon", lexicon)
-    women, men = json.loads(obygaze(*words, "--minimum", 1, "--json").stdout)["rows"]
+    counted = obygaze(*words, "--minimum", 1, "--json")
+    women, men = json.loads(counted.stdout)["rows"]
     assert (women["condition"], women["rate"]) == ("women", 2000)
     assert (men["condition"], men["rate"]) == ("men", 1000)
     assert "rates of beach mean nothing" in obygaze(*words, code=0).stderr

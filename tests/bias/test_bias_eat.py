@@ -61,8 +61,9 @@ def test_a_battery_is_printed_tabulated_and_drawn(eat, images, prompts, tmp_path
     [left_out] = printed["left_out_tests"]
     assert left_out["left_out_test"] == "medicine"
     drawn = tips(svg)
-    for row, line, published in zip(printed["rows"], csv_rows(table), [0.6, 1.03], strict=True):
-        assert (row["x"], row["y"], row["a"], row["b"]) == (6, 6, 30, 30)
+    lines = csv_rows(table)
+    for row, line, published in zip(printed["rows"], lines, [0.6, 1.03], strict=True):
+        assert [row[name] for name in "xyab"] == [6, 6, 30, 30]
         assert (row["p_is"], row["partitions"]) == ("exact", 924)
         correct = expected(images, prompts, row["test"])
         for name in ("d", "statistic", "p", "low", "high"):
@@ -84,8 +85,8 @@ def test_all_published_effect_sizes_are_shipped():
                 shipped.append((*names, value.d, "yes" if value.significant else "no"))
     printed = []
     for row in csv_rows(Path(__file__).with_name("wolfe.csv")):
-        d = float(row["d"])
-        printed.append((row["table"], row["model"], row["test"], d, row["p_below_05"]))
+        names = (row["table"], row["model"], row["test"])
+        printed.append((*names, float(row["d"]), row["p_below_05"]))
     assert len(printed) == 81
     assert sorted(shipped) == sorted(printed)
 
@@ -160,8 +161,9 @@ def test_items_of_x_are_tested_alone_without_y(printed, prompts, tmp_path):
     names = ["Look", "Facial expression"]
     directions = np.random.default_rng(0).normal(size=(2, 8))
     concepts = dict(zip(names, directions, strict=True))
+    store = write_table(tmp_path / "concepts.csv", concepts)
     rows = printed(
-        store=write_table(tmp_path / "concepts.csv", concepts),
+        store=store,
         texts=prompts.store,
         x=names,
         a={"set": "science"},

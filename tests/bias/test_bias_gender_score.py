@@ -38,9 +38,10 @@ def test_the_score_equals_its_formula(measure):
     similarity = chance.uniform(-0.99, 1, 50)
     p[:2] = confidence[2:4] = (0, 1)
     similarity[4:6] = (1, 1 + 5e-7)  # as 32 bits round it
-    numbers = enumerate(zip(p, similarity, confidence, strict=True))
-    rows = (f"{n},man,{','.join(map(str, row))}" for n, row in numbers)
-    printed, _ = measure("id,group,probability,similarity,confidence", *rows)
+    rows = zip(p, similarity, confidence, strict=True)
+    lines = [",".join(map(str, row)) for row in rows]
+    named = [f"{n},man,{line}" for n, line in enumerate(lines)]
+    printed, _ = measure("id,group,probability,similarity,confidence", *named)
     sim = np.minimum(similarity, 1)
     expected = p ** (((1 - sim) / (1 + sim)) ** (1 - confidence))
     assert [row["score"] for row in printed["captions"]] == close(expected.tolist())
@@ -57,7 +58,8 @@ def test_both_variants_are_scored(measure):
     assert (first["score_man"], first["score_woman"]) == close((SCORE_MAN, SCORE_WOMAN))
     man = (SCORE_MAN + 0.2) / 2
     woman = (SCORE_WOMAN + 0.2) / 2
-    assert leanings["scooter", "filled"] == close((man, woman, man / (man + woman)))
+    share = man / (man + woman)
+    assert leanings["scooter", "filled"] == close((man, woman, share))
     assert leanings["scooter", "assigned"] == (1, 0, 1), "one is a tie"
     assert leanings["all objects", "assigned"] == (1, 1, 0.5)
 

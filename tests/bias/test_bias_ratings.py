@@ -39,7 +39,8 @@ def test_alpha_equals_its_definition(rate, raters):
     names = "abcd"[:raters]
     for images in (2, 2, 3, 5, 40):
         rows = chance.integers(0, 2, (images, raters)).tolist()
-        lines = [f"{n},x,{','.join(map(str, row))}" for n, row in enumerate(rows)]
+        labels = [",".join(map(str, row)) for row in rows]
+        lines = [f"{n},x,{line}" for n, line in enumerate(labels)]
         measured = rate(f"image_id,group,{','.join(names)}", *lines)
         expected = by_definition(rows)
         assert measured["alpha"] == (expected if expected is None else close(expected))

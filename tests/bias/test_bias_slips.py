@@ -42,7 +42,8 @@ def test_bad_tables_and_folders_are_one_line(command, name, text, fact, obygaze)
     file = Path(name)
     file.parent.mkdir(exist_ok=True)
     file.write_text(text)
-    refused(obygaze("bias", *command.split(), file.parts[0], "-o", "out.csv"), fact)
+    result = obygaze("bias", *command.split(), file.parts[0], "-o", "out.csv")
+    refused(result, fact)
     assert not Path("out.csv").exists()
 
 

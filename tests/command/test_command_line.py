@@ -38,13 +38,14 @@ def test_every_command_and_option_has_help_and_an_example() -> None:
         assert silent == [], name
         # A lazy group repeats the help texts of its commands.
         for part, (_, line) in getattr(command, "lazy", {}).items():
-            assert (ALL[f"{name} {part}"].help or "").splitlines()[0] == line
+            own = ALL[f"{name} {part}"].help or ""
+            assert own.splitlines()[0] == line
 
 
 def test_the_help_of_a_run_lists_the_keys_of_an_experiment() -> None:
     text = ALL["obygaze models run"].help or ""
     keys = [field.name for field in msgspec.structs.fields(om.Experiment)]
-    assert [key for key in keys if not re.search(rf"\b{key}\b", text)] == []
+    assert {*keys} <= {*re.findall(r"\w+", text)}
 
 
 #: Code that a fresh interpreter runs, one line after the other, and what is loaded then.
@@ -68,9 +69,11 @@ LESS_LIGHT = {
 @pytest.mark.parametrize("light", [LIGHT, pytest.param(LESS_LIGHT, marks=pytest.mark.night)])
 def test_help_and_light_imports_load_nothing_heavy(light: dict[str, set[str]]) -> None:
     look = f"print('|', *sorted({HEAVY!r} & {{name.split('.')[0] for name in sys.modules}}))"
-    script = "\n".join(["import sys", *(f"{code}\n{look}" for code in light)])
+    steps = [f"{code}\n{look}" for code in light]
+    script = "\n".join(["import sys", *steps])
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    loaded = [set(line[1:].split()) for line in run.stdout.splitlines() if line.startswith("|")]
+    lines = run.stdout.splitlines()
+    loaded = [set(line[1:].split()) for line in lines if line.startswith("|")]
     for (code, allowed), names in zip(light.items(), loaded, strict=True):
         assert names <= allowed, code
 
@@ -107,7 +110,8 @@ def test_a_command_ends_with_its_code_and_one_line(
 def test_an_interrupt_at_startup_shows_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-    [target] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"].values()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    [target] = project["scripts"].values()
     module, _, name = target.partition(":")
     # Like a foreground process started by a shell.
     script = (

@@ -23,7 +23,8 @@ def made(tmp_path_factory):
     """A manifest and its store, and timelines of the same films."""
     folder = tmp_path_factory.mktemp("films")
     items = [Item(f"{film}-1", film=film) for film in TITLES]
-    manifest = of.Manifest("m", Items.of(items, {"movie_title": [*TITLES.values()]}))
+    titles = {"movie_title": [*TITLES.values()]}
+    manifest = of.Manifest("m", Items.of(items, titles))
     np.save(folder / "X.npy", np.eye(len(TITLES)))
     store = of.import_features(folder / "X.npy", manifest, folder / "s.zarr", ids=manifest.ids)
     films = {film: Film(title) for film, title in TITLES.items()}

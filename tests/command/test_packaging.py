@@ -47,15 +47,15 @@ def test_every_open_film_has_its_licence() -> None:
     pictures = ROOT / "examples/pictures"
     films = sorted(path.name for path in (pictures / "films").iterdir())
     assert len(films) == 8
-    beside, notice = (licences(path, films) for path in (pictures / "README.md", ROOT / "NOTICE"))
-    assert beside == notice
+    beside = licences(pictures / "README.md", films)
+    assert beside == licences(ROOT / "NOTICE", films)
     targets = PROJECT["tool"]["hatch"]["build"]["targets"]
     assert "examples" in targets["sdist"]["only-include"]
     assert not any(
         name.startswith("examples/pictures") for name in targets["wheel"]["only-include"]
     )
-    labelled = {row.rpartition("-")[0] for row in (pictures / "labels.csv").read_text().split()[1:]}
-    assert {f"{name}.mp4" for name in labelled} == {*films}
+    rows = (pictures / "labels.csv").read_text().split()[1:]
+    assert {f"{row.rpartition('-')[0]}.mp4" for row in rows} == {*films}
 
 
 def test_the_command_ignores_a_foreign_cli_module(tmp_path: Path) -> None:
@@ -86,7 +86,8 @@ def test_versions_match_this_checkout() -> None:
     versions = ("3.11", "3.12", "3.13")
     assert claimed == [f"Programming Language :: Python :: {version}" for version in versions]
     lowest = (ROOT / ".ci/lowest").read_text()
-    assert all(re.search(rf"^try (demo|suite) {version}$", lowest, re.M) for version in versions)
+    tried = re.findall(r"^try (?:demo|suite) (\S+)$", lowest, re.M)
+    assert {*versions} <= {*tried}
 
 
 def test_pickle_and_heavy_rooms_are_never_imported() -> None:

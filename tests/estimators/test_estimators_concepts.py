@@ -35,6 +35,10 @@ def their_svm(C, X, y):
     return SVC(kernel="linear", C=C, class_weight="balanced").fit(X, y)
 
 
+def coefficients(bank, column):
+    return bank.cavs_[column] * bank.scales_[column]
+
+
 @pytest.fixture(scope="module")
 def bank():
     return fit()
@@ -53,8 +57,9 @@ def test_each_direction_is_the_normal_of_an_svm(bank):
             assert scores[:, column] == pytest.approx(decisions / scale, abs=1e-5)
     # Clips with -1 are ignored.
     part = np.random.default_rng(0).random(len(X)) < 0.7
-    left_out = fit(C=1.0, Y=np.where(part[:, None], Y, -1))
-    assert left_out.cavs_ == pytest.approx(fit(C=1.0, X=X[part], Y=Y[part]).cavs_, abs=1e-9)
+    marked = fit(C=1.0, Y=np.where(part[:, None], Y, -1))
+    alone = fit(C=1.0, X=X[part], Y=Y[part])
+    assert marked.cavs_ == pytest.approx(alone.cavs_, abs=1e-9)
 
 
 def test_quality_is_measured_on_validation(bank):
@@ -81,7 +86,7 @@ def test_subsampling_fits_as_many_positives_as_negatives():
         fewer = min(map(len, kinds))
         rows = np.concatenate([chance.choice(kind, fewer, replace=False) for kind in kinds])
         reference = SVC(kernel="linear").fit(X[rows], y[rows])
-        assert bank.cavs_[column] * bank.scales_[column] == close(reference.coef_[0], eps=1e-2)
+        assert coefficients(bank, column) == close(reference.coef_[0], eps=1e-2)
 
 
 def without_look(targets):
@@ -106,22 +111,21 @@ def test_unreliable_directions_are_warned_of():
 def test_cross_validation_chooses_c_as_scikit_learn_does():
     """A clip without a film is a group of its own."""
     y = Y[:, 0]
-    rows = np.arange(len(X))
-    films = [f"film {row // 24}" if row >= 30 else "" for row in rows]
-    apart = [film or f"own {row}" for row, film in zip(rows, films, strict=True)]
-    for groups in (None, films):
+    films = [f"film {row // 24}" if row >= 30 else "" for row in range(len(X))]
+    apart = [film or f"own {row}" for row, film in enumerate(films)]
+    folds = [*StratifiedGroupKFold(5).split(X, y, apart)]
+    svms = [SVC(kernel="linear", class_weight="balanced", C=C) for C in CS]
+    for groups, cv in ((None, None), (films, folds)):
         bank = om.ConceptBank(C=CS).fit(X, Y[:, :1], groups=groups)
-        cv = None if groups is None else list(StratifiedGroupKFold(5).split(X, y, apart))
-        model = SVC(kernel="linear", class_weight="balanced")
-        means = [
-            cross_val_score(model.set_params(C=C), X, y, scoring="roc_auc", cv=cv).mean()
-            for C in CS
-        ]
-        assert list(bank.quality_[0]["aucs"].values()) == pytest.approx(means, abs=1e-6)
-        assert bank.C_[0] == CS[int(np.argmax(np.round(means, 9)))]
+        aucs = [cross_val_score(svm, X, y, scoring="roc_auc", cv=cv) for svm in svms]
+        means = np.mean(aucs, axis=1)
+        [quality] = bank.quality_
+        assert list(quality["aucs"].values()) == pytest.approx(means, abs=1e-6)
+        best = int(np.argmax(np.round(means, 9)))
+        assert bank.C_[0] == CS[best]
         reference = their_svm(bank.C_[0], X, y)
-        assert bank.cavs_[0] * bank.scales_[0] == pytest.approx(reference.coef_[0], abs=1e-5)
-        assert bank.quality_[0]["on"] == "cross-validation"
+        assert coefficients(bank, 0) == pytest.approx(reference.coef_[0], abs=1e-5)
+        assert quality["on"] == "cross-validation"
 
 
 def test_each_concept_may_have_its_own_c():
@@ -136,9 +140,11 @@ def test_each_concept_may_have_its_own_c():
 def test_a_bank_is_fitted_again_with_its_c_on_all_clips(bank):
     again = fit(refit=True)
     assert (again.C_, again.quality_) == (bank.C_, bank.quality_)
+    clips = np.vstack([X, X_VAL])
+    marks = np.vstack([Y, Y_VAL])
     for column, C in enumerate(bank.C_):
-        reference = their_svm(C, np.vstack([X, X_VAL]), np.concatenate([Y, Y_VAL])[:, column])
-        assert again.cavs_[column] * again.scales_[column] == close(reference.coef_[0], eps=1e-2)
+        reference = their_svm(C, clips, marks[:, column])
+        assert coefficients(again, column) == close(reference.coef_[0], eps=1e-2)
 
 
 def logistic(l1_ratio, C):

@@ -25,7 +25,7 @@ class Marked:
         marks = None
         if y is not None:
             labels = np.asarray(y).ravel()
-            marks = np.stack([labels == label for label in np.unique(labels)[-2:]], axis=1)
+            marks = labels[:, None] == np.unique(labels)[-2:]
         return super().fit(X, y, concepts=marks)
 
 
@@ -71,7 +71,7 @@ Y = np.array(DATA.levels) == "S"
 C = DATA.concepts.astype(int)
 FILMS = np.array(DATA.groups)
 QUICK = om.ConceptBank(C=1.0)
-FRAME = pd.DataFrame(X, columns=[f"x{column}" for column in range(X.shape[1])])
+FRAME = pd.DataFrame(X).add_prefix("x")
 
 
 def test_a_bottleneck_is_cross_validated_by_film():
@@ -106,7 +106,8 @@ def test_data_frames_name_concepts():
 
 def test_a_film_prior_needs_films():
     with pytest.warns(UserWarning, match="Pass groups=films"):
-        assert om.FilmPrior().fit(X, Y).predict_proba(X)[:, 1] == close(Y.mean())
+        prior = om.FilmPrior().fit(X, Y)
+    assert prior.predict_proba(X)[:, 1] == close(Y.mean())
 
 
 def test_a_bottleneck_has_the_methods_of_its_head():
@@ -120,7 +121,7 @@ def test_a_bottleneck_has_the_methods_of_its_head():
     assert (hasattr(forest, "decision_function"), hasattr(forest, "predict_proba")) == (False, True)
 
 
-FRAMES = np.random.default_rng(0).normal(size=(60, 6, 5)).astype(np.float32)
+FRAMES = np.random.default_rng(0).standard_normal((60, 6, 5), np.float32)
 EVEN = np.arange(60) % 2
 CLIP_7 = (np.arange(60) == 7)[:, None, None]
 FIRST = np.arange(5) == 0

@@ -26,9 +26,10 @@ DATA = small_clips()
 LEVELS = np.array(DATA.levels)
 #: Sure against Hard Negatives: training rows of folds 0-3, validation 4, test 5.
 LABELS = np.select([LEVELS == "S", LEVELS == "HN"], [1, 0], -1)
-TRAIN, VALIDATION, TEST = (
-    np.flatnonzero(np.isin(DATA.folds, folds) & (LABELS >= 0)) for folds in ([0, 1, 2, 3], [4], [5])
-)
+LABELLED = LABELS >= 0
+TRAIN = np.flatnonzero(LABELLED & (DATA.folds < 4))
+VALIDATION = np.flatnonzero(LABELLED & (DATA.folds == 4))
+TEST = np.flatnonzero(LABELLED & (DATA.folds == 5))
 BOTH = np.sort(np.r_[TRAIN, VALIDATION])
 
 
@@ -65,9 +66,11 @@ def test_every_estimator_learns_and_sees_no_test_clip(name):
         assert ((before[:, 1] > 0.5) == LABELS[TEST]).mean() > 0.6
 
     in_test = DATA.folds == 5
-    assert not {*np.array(DATA.ids)[in_test]} & {*model.about.seen}
-    edited = replace(DATA, X=np.where(in_test[:, None], np.float32(1e3), DATA.X))
-    edited = replace(edited, frames=np.where(in_test[:, None, None], np.float16(1e3), DATA.frames))
+    tested = DATA.ids_at(np.flatnonzero(in_test))
+    assert not {*tested} & {*model.about.seen}
+    edited = replace(DATA, X=DATA.X.copy(), frames=DATA.frames.copy())
+    edited.X[in_test] = 1e3
+    edited.frames[in_test] = 1e3
     labels = LABELS
     if model.about.reads in ("features", "frames"):
         edited = replace(edited, concepts=DATA.concepts | in_test[:, None])
@@ -82,11 +85,11 @@ def test_concepts_are_learned_from_all_clips_of_the_folds():
     known = DATA.folds < 4
     held = DATA.folds == 4
     marks = DATA.concepts.astype(int)
-    bank = om.ConceptBank().fit(
-        DATA.X[known], marks[known], X_val=DATA.X[held], concepts_val=marks[held]
-    )
+    validation = {"X_val": DATA.X[held], "concepts_val": marks[held]}
+    bank = om.ConceptBank().fit(DATA.X[known], marks[known], **validation)
     assert (model.estimator.bank_.cavs_ == bank.cavs_).all()
-    assert {*DATA.ids_at(np.flatnonzero(DATA.folds < 5))} == {*model.about.seen}
+    not_tested = DATA.ids_at(np.flatnonzero(DATA.folds < 5))
+    assert {*not_tested} == {*model.about.seen}
     # Where folds do not describe the draw, the very rows are used.
     mixed = fit("pcbm-tree", train=BOTH[:-20], validation=BOTH[-20:], negatives="c")
     assert [*mixed.about.seen] == DATA.ids_at(BOTH)
@@ -94,12 +97,14 @@ def test_concepts_are_learned_from_all_clips_of_the_folds():
 
 def test_a_film_prior_counts_the_clips_of_each_film():
     odds = on_test(fit("film-prior"))[:, 1]
-    share = (LABELS[TRAIN] == 1).mean()
+    labels = LABELS[TRAIN]
+    share = (labels == 1).mean()
     for row, probability in zip(TEST, odds, strict=True):
         of_film = TRAIN[DATA.groups[TRAIN] == DATA.groups[row]]
         positives = (LABELS[of_film] == 1).sum()
         assert probability == close((positives + share) / (len(of_film) + 1))
-    rows = np.r_[TRAIN[LABELS[TRAIN] == 1][:5], TRAIN[LABELS[TRAIN] == 0]]
+    sure = TRAIN[labels == 1]
+    rows = np.r_[sure[:5], TRAIN[labels == 0]]
     table = on_test(fit("majority", train=rows))
     assert table[:, 1] == close(share)
 
@@ -129,7 +134,8 @@ def test_many_clips_are_fitted_without_inner_products():
     assert model.facts_["converged"] == [True]
     [note] = model.warnings_
     assert "squared hinge" in note.text
-    assert om.ConceptBank(C=0.1).fit(X, y[:, None]).warnings_ == [note]
+    bank = om.ConceptBank(C=0.1).fit(X, y[:, None])
+    assert bank.warnings_ == [note]
 
 
 def test_libsvm_stops_on_data_without_a_signal():
@@ -151,9 +157,10 @@ SURE = NAMES == "S"
 
 
 def test_classes_and_their_weights_are_those_of_svc():
-    model = om.LinearSVMProbe(C=1.0).fit(X[:200], NAMES[:200])
+    names = NAMES[:200]
+    model = om.LinearSVMProbe(C=1.0).fit(X[:200], names)
     for column, name in enumerate(["EN", "HN", "S"]):
-        reference = SVC(kernel="linear", class_weight="balanced").fit(X[:200], NAMES[:200] == name)
+        reference = SVC(kernel="linear", class_weight="balanced").fit(X[:200], names == name)
         expected = reference.decision_function(X)
         assert model.decision_function(X)[:, column] == pytest.approx(expected, abs=1e-5)
     assert model.score(X[200:], NAMES[200:]) > 0.75
@@ -164,24 +171,29 @@ def test_classes_and_their_weights_are_those_of_svc():
 
 
 def test_the_middle_c_is_taken_in_whatever_order_they_are_given():
-    rows = np.r_[np.flatnonzero(SURE)[:1], np.flatnonzero(~SURE)[:20]]
+    rows = [np.argmax(SURE), *np.flatnonzero(~SURE)[:20]]
     for Cs in ((10.0, 0.01, 1.0), (1.0, 10.0, 0.01), (0.01, 1.0, 10.0)):
         with pytest.warns(UserWarning, match="too few clips .* so C = 1 is used$"):
-            assert om.LinearSVMProbe(C=Cs).fit(X[rows], SURE[rows]).C_ == [1.0]
+            model = om.LinearSVMProbe(C=Cs).fit(X[rows], SURE[rows])
+        assert model.C_ == [1.0]
 
 
 def best_temperature(decisions, positive):
+    margins = np.where(positive, decisions, -decisions)
+
     def log_loss(temperature):
-        return np.logaddexp(0, -np.where(positive, decisions, -decisions) / temperature).mean()
+        return np.logaddexp(0, -margins / temperature).mean()
 
     return minimize_scalar(log_loss, bounds=(0.01, 100), method="bounded").x
 
 
 def test_held_out_clips_choose_the_temperature():
     held = {"X_val": X[150:], "y_val": SURE[150:]}
-    model = om.LinearSVMProbe(C=1.0).fit(X[:150], SURE[:150], **held)
+    model = om.LinearSVMProbe(C=1.0)
+    model.fit(X[:150], SURE[:150], **held)
     decisions = model.decision_function(X)
-    assert model.predict_proba(X)[:, 1] == close(expit(decisions / model.temperature_))
+    probabilities = expit(decisions / model.temperature_)
+    assert model.predict_proba(X)[:, 1] == close(probabilities)
     expected = best_temperature(decisions[150:], SURE[150:])
     assert model.temperature_ == close(expected, eps=1e-3)
     # Without validation clips, those of the folds.

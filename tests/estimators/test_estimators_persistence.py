@@ -30,6 +30,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.registry import ESTIMATORS
 from tests.estimators.test_estimators_learners import DATA, LABELS, LEVELS, TRAIN, VALIDATION
 from tests.kit.fits import fit_on
+from tests.kit.store import flip_bit
 
 ABOUT = om.About(model="tiny", reads="features", facts={"C": 3})
 HEADER = "model.json"
@@ -179,8 +180,7 @@ def cut_short(folder):
 
 
 def flip_a_bit(folder):
-    data = (folder / ARRAYS).read_bytes()
-    (folder / ARRAYS).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    flip_bit(folder / ARRAYS, -1)
 
 
 def rename(folder):
@@ -319,7 +319,8 @@ def test_computed_state_of_neighbours_is_not_read(models, copied):
 def test_arrays_of_any_layout_are_saved(models, tmp_path):
     """Sums depend on the order of an array, and parts of it must be saved whole."""
     model = om.RandomDirections(6, random_state=0).fit(X)
-    for number, cavs in enumerate((np.asfortranarray(model.cavs_), model.cavs_[::-1])):
+    layouts = (np.asfortranarray(model.cavs_), model.cavs_[::-1])
+    for number, cavs in enumerate(layouts):
         model.cavs_ = cavs
         om.save_model(model, tmp_path / f"{number}")
         loaded = om.load_model(tmp_path / f"{number}").estimator.cavs_

@@ -31,11 +31,12 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """
     folder = tmp_path_factory.mktemp("lab")
     chance = np.random.default_rng(4)
-    rows = [
-        f"{FILM},annotator{who},{start},{start + 70},{chance.choice(LEVELS)},{chance.choice(NAMES)}"
-        for who, end in ((1, 4000), (2, 1500))
-        for start in range(0, end, 70)
-    ]
+    rows = []
+    for who, end in (("annotator1", 4000), ("annotator2", 1500)):
+        for start in range(0, end, 70):
+            times = f"{start},{start + 70}"
+            marks = f"{chance.choice(LEVELS)},{chance.choice(NAMES)}"
+            rows.append(f"{FILM},{who},{times},{marks}")
     write(folder / "marks.csv", "film,annotator,start,end,level,concepts", *rows)
     films = write(folder / "films.csv", "film,title", f"{FILM},{TITLE}")
     levels = ", ".join(LEVELS)
@@ -46,7 +47,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     manifest.save(folder / "manifest")
     items = manifest.items
     steps = (np.arange(FRAMES) + 0.5) / FRAMES
-    times = items.starts[:, None] + steps * (items.ends - items.starts)[:, None]
+    lengths = items.ends - items.starts
+    times = items.starts[:, None] + steps * lengths[:, None]
     frames = np.random.default_rng(8).standard_normal((*times.shape, SIZE), np.float32)
     for segment in timelines.by_film[FILM]["annotator1"]:
         if segment.level == "tense":
@@ -72,6 +74,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     run = om.run_experiment(experiment, folder / "run")
     saved = {row["model"]: row["folder"] for row in run.saved}
     frames = om.frame_table(om.run_frames(run, store), items)
+    native = dict(zip(manifest.ids, arrays["native"], strict=True))
     return SimpleNamespace(
         folder=folder,
         timelines=timelines,
@@ -80,7 +83,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         saved=saved,
         frames=frames,
         moments=om.find_moments(frames),
-        native=dict(zip(manifest.ids, arrays["native"], strict=True)),
+        native=native,
     )
 
 
@@ -101,16 +104,14 @@ def test_a_trees_questions_are_listed(lab, obygaze):
 
 
 def test_the_input_must_be_the_models(lab, obygaze, tmp_path):
-    output = ("-o", tmp_path / "m.csv")
+    output = tmp_path / "m.csv"
     clip, *_ = lab.native
     films = ("explain", lab.saved["film-prior"], clip, "--store", lab.store)
-    moments = ("moments", lab.saved["logistic"], lab.store, *output)
-    for arguments, fact, code in (
-        (films, "film", 1),
-        (moments, "does not predict frames", 1),
-        ((*moments, "--frames", output[1]), "-o and --frames must be different files", 2),
-    ):
-        refused(obygaze("models", *arguments), fact, code=code)
+    refused(obygaze("models", *films), "film")
+    moments = ("moments", lab.saved["logistic"], lab.store, "-o", output)
+    refused(obygaze("models", *moments), "does not predict frames")
+    same = obygaze("models", *moments, "--frames", output)
+    refused(same, "-o and --frames must be different files", code=2)
     with pytest.raises(ExperimentError, match="without `about"):
         om.predict(om.LinearSVMProbe(), lab.store)
 
@@ -122,7 +123,8 @@ def test_planted_moments_are_found(lab):
     inside = [any(s.start <= time < s.end for s in marked) for time in middles]
     assert roc_auc_score(inside, lab.frames["probability"]) > 0.95
     assert lab.frames["threshold"].nunique() == 3, "a threshold a fold"
-    np.testing.assert_allclose(lab.frames["loudness"], -20 - 9 * np.cos(middles), atol=0.1)
+    planted = -20 - 9 * np.cos(middles)
+    np.testing.assert_allclose(lab.frames["loudness"], planted, atol=0.1)
 
 
 def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
@@ -137,15 +139,18 @@ def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
 
     [row] = [line for line in result.output.splitlines() if line.startswith(FILM)]
     lengths = lab.moments["end"] - lab.moments["start"]
-    covered = lengths.sum() / (lab.frames["end"] - lab.frames["start"]).sum()
+    total = (lab.frames["end"] - lab.frames["start"]).sum()
     above = (lab.frames["probability"] >= lab.frames["threshold"]).mean()
-    shares = (covered, above, lab.frames["threshold"].mean())
-    assert row.split() == [FILM, str(len(lengths)), *(f"{share:.3f}" for share in shares)]
+    shares = (lengths.sum() / total, above, lab.frames["threshold"].mean())
+    texts = [f"{share:.3f}" for share in shares]
+    assert row.split() == [FILM, str(len(lengths)), *texts]
 
     [path] = (tmp_path / "elan").iterdir()
     assert path.name == f"{FILM}.eaf"
-    slots = [int(slot.get("TIME_VALUE")) for slot in ElementTree.parse(path).iter("TIME_SLOT")]
-    assert slots == (1000 * lab.moments[["start", "end"]].to_numpy().ravel()).round().tolist()
+    slots = ElementTree.parse(path).iter("TIME_SLOT")
+    times = [int(slot.get("TIME_VALUE")) for slot in slots]
+    ends = lab.moments[["start", "end"]].to_numpy().ravel()
+    assert times == (1000 * ends).round().tolist()
 
     never = (*words, "--threshold", 1, "-o", tmp_path / "m.csv")
     refused(obygaze(*never, "--elan", tmp_path / "none"), "which ELAN needs")

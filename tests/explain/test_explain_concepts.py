@@ -25,7 +25,8 @@ from tests.kit.floats import close
 
 
 def add_up(model, clips):
-    for x, expected in zip(clips.X[:10], model.predict_proba(clips.X[:10]), strict=True):
+    X = clips.X[:10]
+    for x, expected in zip(X, model.predict_proba(X), strict=True):
         reasons = attribute(model, x[None], classes=("rest", "S")).of_clip(0)
         assert reasons["label"] == "S"  # even where "rest" is predicted
         parts = reasons["contributions"]
@@ -39,7 +40,8 @@ def add_up(model, clips):
 def test_a_linear_heads_parts_add_up_to_its_logit(clips, output):
     model = logistic_on(with_output(clips.bank, output), l1_ratio=0.5).fit(clips.X, clips.y)
     for x, parts in add_up(model, clips):
-        measured = dict(zip(clips.data.concept_names, model.concept_scores([x])[0], strict=True))
+        [scores] = model.concept_scores([x])
+        measured = dict(zip(clips.data.concept_names, scores, strict=True))
         assert parts.keys() == measured.keys()
         for name, part in parts.items():
             assert part["amount"] == close(part["weight"] * measured[name])
@@ -47,8 +49,9 @@ def test_a_linear_heads_parts_add_up_to_its_logit(clips, output):
 
 def test_a_models_cut_moves_the_intercept(clips):
     model = logistic_on(clips.bank).fit(clips.X, clips.y)
+    uncut = attribute(model, clips.X)
     moved = attribute(om.Model(model, om.About(cut=0.25)), clips.X)
-    assert moved.logit - attribute(model, clips.X).logit == close(np.log(3))
+    assert moved.logit - uncut.logit == close(np.log(3))
 
 
 def test_parts_add_up_in_a_pipeline_whose_head_has_a_temperature(clips):
@@ -81,7 +84,8 @@ def test_a_path_agrees_with_scikit_learns(scores, labels):
         for node, step in zip(nodes, steps, strict=True):
             column = tree.tree_.feature[node]
             assert step.concept == ("Look", "Body")[column]
-            assert (step.value, step.threshold) == (scores[row, column], tree.tree_.threshold[node])
+            assert step.value == scores[row, column]
+            assert step.threshold == tree.tree_.threshold[node]
             assert step.above == (tree.tree_.children_right[node] in visited[row].indices)
 
 
@@ -113,7 +117,8 @@ def test_a_concepts_use_is_compared_with_that_of_shuffled_labels(clips, network)
 
     model = om.Model(make_pipeline(FunctionTransformer(), network))
     table = om.tcav(model, clips.X, bank, clips.X, marks, code=0, runs=12, random_state=3)
-    by_chance = (gradients @ null.T > 0).mean(axis=0)
+    slopes = gradients @ null.T
+    by_chance = (slopes > 0).mean(axis=0)
     assert table["random_score"].to_numpy() == close(by_chance.mean())
     for concept, cav in zip(table.itertuples(), bank.cavs_, strict=True):
         along = gradients @ cav
@@ -121,10 +126,11 @@ def test_a_concepts_use_is_compared_with_that_of_shuffled_labels(clips, network)
         assert concept.slope == close(along.mean())
         far = share_at_least(abs(concept.score - 0.5), abs(by_chance - 0.5))
         assert concept.p == close(far)
-        steep = share_at_least(abs(concept.slope), abs((gradients @ null.T).mean(axis=0)))
+        steep = share_at_least(abs(concept.slope), abs(slopes.mean(axis=0)))
         assert concept.slope_p == close(steep)
     # The correction by Holm: the smallest p counts once for each concept.
-    assert table["p_holm"].min() == close(min(1, len(table) * table["p"].min()))
+    smallest = len(table) * table["p"].min()
+    assert table["p_holm"].min() == close(min(1, smallest))
     assert (table["p_holm"] >= table["p"]).all()
 
 
@@ -154,9 +160,10 @@ def regress(wrong, marks, films, names=NAMES, **options):
 def draw_clips(clips=400, films=4):
     """Return clips of films with marks; the first concept causes errors and S prevents them."""
     chance = np.random.default_rng(0)
-    levels = np.eye(3, dtype=bool)[chance.choice(3, clips, p=[0.6, 0.2, 0.2])]
-    marks = np.column_stack([chance.random((clips, 3)) < 0.3, levels])
-    odds = -1.0 + 1.5 * marks[:, 0] - 1.2 * marks[:, 5]
+    levels = chance.choice(3, clips, p=[0.6, 0.2, 0.2])
+    is_level = np.eye(3, dtype=bool)[levels]
+    marks = np.column_stack([chance.random((clips, 3)) < 0.3, is_level])
+    odds = marks @ [1.5, 0, 0, 0, 0, -1.2] - 1
     wrong = chance.random(clips) < 1 / (1 + np.exp(-odds))
     return wrong, marks, [f"tt{at}" for at in chance.integers(0, films, clips)]
 
@@ -173,9 +180,11 @@ def minimised(wrong, marks):
 
     def loss(beta):
         logits = beta[0] + marks @ beta[1:]
-        return (np.logaddexp(0, logits) - logits * wrong).sum() + beta[1:] @ beta[1:] / 2
+        losses = np.logaddexp(0, logits) - logits * wrong
+        return losses.sum() + beta[1:] @ beta[1:] / 2
 
-    near = minimize(loss, np.zeros(1 + marks.shape[1]), jac=slope, method="BFGS").x
+    flat = np.zeros(1 + marks.shape[1])
+    near = minimize(loss, flat, jac=slope, method="BFGS").x
     return root(slope, near, tol=1e-12).x[1:]
 
 
@@ -190,7 +199,8 @@ def test_coefficients_minimise_the_penalised_loss():
         rows = np.array([entry.film in (None, film) for film in FILMS])
         assert (entry.clips, entry.wrong) == (rows.sum(), WRONG[rows].sum())
         assert list(entry.factors) == NAMES
-        assert values(entry) == pytest.approx(minimised(WRONG[rows], MARKS[rows]), abs=1e-4)
+        expected = minimised(WRONG[rows], MARKS[rows])
+        assert values(entry) == pytest.approx(expected, abs=1e-4)
 
 
 def test_intervals_of_a_film_resample_its_clips():
@@ -211,15 +221,16 @@ def test_intervals_over_films_are_a_jackknife_with_a_t_interval():
     wrong, marks, films = draw_clips(600, 6)
     total = regress(wrong, marks, films, draws=1)[0]
     films = np.array(films)
-    without = [minimised(wrong[films != f], marks[films != f]) for f in np.unique(films)]
-    error = (5 / 6 * ((without - np.mean(without, axis=0)) ** 2).sum(axis=0)) ** 0.5
-    half = t.ppf(0.975, 5) * error
-    assert values(total, "low") == pytest.approx(np.array(values(total)) - half, abs=1e-3)
-    assert values(total, "high") == pytest.approx(np.array(values(total)) + half, abs=1e-3)
+    kept = [films != film for film in np.unique(films)]
+    without = [minimised(wrong[rows], marks[rows]) for rows in kept]
+    half = t.ppf(0.975, 5) * 5**0.5 * np.std(without, axis=0)
+    middle = np.array(values(total))
+    assert values(total, "low") == pytest.approx(middle - half, abs=1e-3)
+    assert values(total, "high") == pytest.approx(middle + half, abs=1e-3)
     # In cross-validation, the variance is 1 + 6 / 5 times as large.
     crossed = regress(wrong, marks, films, draws=1, cross_validated=True)[0]
     assert values(crossed) == values(total)
-    wider = np.array(values(total)) + 2.2**0.5 * half
+    wider = middle + 2.2**0.5 * half
     assert values(crossed, "high") == pytest.approx(wider, abs=1e-3)
 
 

@@ -55,7 +55,8 @@ FILM = Items.of([Item("a", film="film", media="film.mkv", start=10.0, end=20.0)]
 
 def test_frames_of_one_time_are_averaged_and_overlapping_clips_join():
     moments = find({"a": ([12, 12, 12], [0.9, 0.8, 0.1])}, FILM)
-    assert (spans(moments), moments["score"].tolist()) == ([(10, 20)], [close(0.6)])
+    assert spans(moments) == [(10, 20)]
+    assert moments["score"].tolist() == [close(0.6)]
     clips = {"a": ([2], [0.8]), "b": ([4], [0.4])}
     items = in_film(("a", 0.0, 4.0), ("b", 2.0, 6.0))
     [moment] = find(clips, items, threshold=0.55, seen=["no", "clip"]).to_dict("records")
@@ -64,18 +65,21 @@ def test_frames_of_one_time_are_averaged_and_overlapping_clips_join():
     assert moment["score"] == close((4 * 0.8 + 2 * 0.4) / 6)
     frames = om.frame_table(predict(clips), items)
     moments = om.find_moments(frames, threshold=0.55)
-    assert moment_shares(frames, moments, 0.55)["covered"].tolist() == [close(4 / 6)]
+    [covered] = moment_shares(frames, moments, 0.55)["covered"]
+    assert covered == close(4 / 6)
 
 
 def test_a_clip_without_a_position_has_its_own_axis():
     """Its ends are unknown, so the outer frames extend equally far in both directions."""
     items = Items.of([Item("a", film="film"), Item("b", film="film")])
-    moments = find({"a": ([1, 3, 5], [0.2, 0.9, 0.9]), "b": ([1], [0.9])}, items)
+    lone = ([1], [0.9])
+    moments = find({"a": ([1, 3, 5], [0.2, 0.9, 0.9]), "b": lone}, items)
     assert spans(moments) == [(2, 6), (0.5, 1.5)]
     assert moments["clips"].tolist() == ["a", "b"]
     assert moments["time_in"].tolist() == ["clip", "clip"]
     # With more than two classes, the last class is used.
-    frames = replace(predict({"a": ([12], [0.9])}), probabilities=np.array([[[0.1, 0.2, 0.7]]]))
+    three = np.array([[[0.1, 0.2, 0.7]]])
+    frames = replace(predict({"a": ([12], [0.9])}), probabilities=three)
     assert om.frame_table(frames, FILM)["probability"].tolist() == [0.7]
 
 
@@ -83,12 +87,13 @@ def test_a_file_of_a_whole_film_starts_at_zero():
     lone = Item("a", media="a.mp4")
     one_of_two = Item("a", film="f", media="a.mp4")
     other = Item("b", film="f", media="b.mp4")
+    clip = {"a": ([1, 3], [0.9, 0.1])}
     for items, film, time_in in (
         ([lone, other], "a", "film"),
         ([one_of_two], "f", "film"),
         ([one_of_two, other], "f", "clip"),
     ):
-        [moment] = find({"a": ([1, 3], [0.9, 0.1])}, Items.of(items)).to_dict("records")
+        [moment] = find(clip, Items.of(items)).to_dict("records")
         assert (moment["film"], moment["time_in"]) == (film, time_in)
         assert (moment["start"], moment["end"]) == (0, 2)
 
@@ -102,19 +107,17 @@ def test_shares_count_moments_and_the_frames_that_reach_the_threshold():
     moments = find(clips, items, close_gaps=5)
     [shares] = moment_shares(om.frame_table(predict(clips), items), moments).to_dict("records")
     assert shares.pop("film") == "f"
-    assert list(shares.values()) == close([1, 5 / 30, 2 / 30, 0.5])
+    expected = [1, 5 / 30, 2 / 30, 0.5]
+    assert list(shares.values()) == close(expected)
 
 
 def test_each_clip_has_the_threshold_of_its_own_models():
     """Models that used film f for validation chose their thresholds on its labels."""
     items = Items.of([Item(film, film=film, start=0.0, end=4.0) for film in "fg"])
-    averaged = average_frames(
-        [
-            predict({"f": ([1, 3], [0.1, 0.3])}, threshold=0.2),
-            predict({"g": ([1, 3], [0.3, 0.7])}, threshold=0.6, seen=["film"]),
-            predict({"g": ([1, 3], [0.3, 0.7])}, threshold=0.5),
-        ]
-    )
+    of_f = predict({"f": ([1, 3], [0.1, 0.3])}, threshold=0.2)
+    clip = {"g": ([1, 3], [0.3, 0.7])}
+    of_g = [predict(clip, threshold=0.6, seen=["film"]), predict(clip)]
+    averaged = average_frames([of_f, *of_g])
     assert averaged.threshold == close([0.2, 0.55])
     assert averaged.seen == ["no", "film"]
     frames = om.frame_table(averaged, items)
@@ -125,7 +128,8 @@ def test_each_clip_has_the_threshold_of_its_own_models():
 
 VALUE = st.sampled_from([0.1, 0.4, 0.6, 0.9])
 FRAMES = st.lists(st.tuples(st.integers(0, 99), VALUE), min_size=1)
-CLIPS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 12), FRAMES), min_size=1, max_size=4)
+CLIP = st.tuples(st.integers(0, 3), st.integers(1, 12), FRAMES)
+CLIPS = st.lists(CLIP, min_size=1, max_size=4)
 
 
 @given(CLIPS, st.integers(0, 40), st.integers(0, 40))
@@ -134,45 +138,53 @@ def test_moments_equal_a_walk_in_steps_of_5_ms(clips, shortest, gap):
     rows = []
     frames = {}
     walk = {}
-    spans_of = []
+    heights = []
+    lengths = []
     start = 0
     for number, (pause, length, drawn) in enumerate(clips):
         name = f"clip{number}"
         start += pause
-        drawn = sorted({time % (10 * length): value for time, value in drawn}.items())
-        times = [10 * start + time for time, _ in drawn]  # in tenths
+        value_at = {time % (10 * length): value for time, value in drawn}
+        times = [10 * start + time for time in sorted(value_at)]  # in tenths
+        values = [value for _, value in sorted(value_at.items())]
         rows.append((name, float(start), float(start + length)))
-        frames[name] = ([time / 10 for time in times], [value for _, value in drawn])
+        frames[name] = ([time / 10 for time in times], values)
         own = {}
         for step in range(200 * start, 200 * (start + length)):
             middle = step / 20 + 0.025  # in tenths, too
-            near = min(range(len(times)), key=lambda row: (abs(times[row] - middle), row))
-            walk[step] = drawn[near][1]
+            away = [abs(time - middle) for time in times]
+            near = away.index(min(away))
+            walk[step] = values[near]
             own.setdefault(near, []).append(step)
-        spans_of += [(drawn[near][1], len(steps)) for near, steps in own.items()]
+        heights += [values[near] for near in own]
+        lengths += map(len, own.values())
         start += length
-    middle = (np.median([value for value, _ in spans_of]) + 0.5) / 2
-    frame = np.median([steps for _, steps in spans_of])
+    middle = (np.median(heights) + 0.5) / 2
+    frame = np.median(lengths)
     expected = []
     for step in sorted(step for step, value in walk.items() if value >= 0.5):
         between = range(expected[-1][1], step) if expected else None
         joins = between is not None and not between
         if between and all(s in walk for s in between):
             near = all(walk[s] >= middle for s in between)
-            joins = len(between) < frame or (near and len(between) < 20 * gap)
+            size = len(between)
+            joins = size < frame or (near and size < 20 * gap)
         if joins:
             expected[-1][1] = step + 1
         else:
             expected.append([step, step + 1])
-    expected = [(low / 200, high / 200) for low, high in expected if high - low >= 20 * shortest]
+    steps = np.reshape(expected, (-1, 2))
+    kept = steps[np.ptp(steps, axis=1) >= 20 * shortest]
     moments = find(frames, in_film(*rows), min_length=shortest / 10, close_gaps=gap / 10)
-    assert np.reshape(spans(moments), (-1, 2)) == close(np.reshape(expected, (-1, 2)))
-    for moment in moments.to_dict("records"):
-        inside = [v for s, v in walk.items() if moment["start"] <= s / 200 < moment["end"]]
-        assert moment["score"] == close(np.mean(inside))
+    found = np.reshape(spans(moments), (-1, 2))
+    assert found == close(kept / 200)
+    for (low, high), score in zip(spans(moments), moments["score"], strict=True):
+        inside = [value for step, value in walk.items() if low <= step / 200 < high]
+        assert score == close(np.mean(inside))
 
 
-TWO_FILES = Items.of([Item(n, film="f", media=f"{n}.mkv", start=0.0, end=4.0) for n in "ab"])
+AB = [Item(name, film="f", media=f"{name}.mkv", start=0.0, end=4.0) for name in "ab"]
+TWO_FILES = Items.of(AB)
 SLIPS = [
     (TWO_FILES, {"a": ([2], [0.8]), "b": ([2], [0.4])}, r"film f: .* files, .*\(a.mkv, b.mkv\)"),
     (FILM, {"a": ([12, 14], [NAN, NAN])}, "no frame of 1 clip has"),
