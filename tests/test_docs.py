@@ -77,7 +77,8 @@ class Page:
             name, *arguments = shlex.split(command)
             assert name == "obygaze"
             if arguments[-2:-1] == [">"]:
-                Path(arguments[-1]).write_text(self.call(arguments[:-2]).stdout)
+                result = self.call(arguments[:-2])
+                Path(arguments[-1]).write_text(result.stdout)
             else:
                 self.call(arguments, expected)
 
@@ -130,7 +131,8 @@ def test_five_minute_tour_runs(rate: str, page: Page) -> None:
     if rate != "2 fps":
         assert 0.8 < within < 1
         return
-    stated, *of_quarters = (int(percent) / 100 for percent in re.findall(r"(\d+)%", tour))
+    percents = re.findall(r"(\d+)%", tour)
+    stated, *of_quarters = (int(percent) / 100 for percent in percents)
     assert within == pytest.approx(stated, abs=0.01)
     page.console("$ obygaze manifests split people/manifest --by film --folds 4 --name quarters")
     experiment = Path("people/person.toml").read_text()
@@ -269,7 +271,8 @@ def test_moments_page_runs(people: Page) -> None:
     scores = [float(number) for number in re.findall(r" (\d[.]\d+)", people.run(text))]
     [stated] = re.findall(r"higher (\d+)% to (\d+)% of the time", text)
     assert len(scores) == 4
-    assert [min(scores), max(scores)] == pytest.approx([int(n) / 100 for n in stated], abs=0.02)
+    ends = [int(percent) / 100 for percent in stated]
+    assert [min(scores), max(scores)] == pytest.approx(ends, abs=0.02)
 
 
 def test_every_key_of_an_experiment_is_described() -> None:
@@ -337,7 +340,8 @@ def test_senses_tutorial_runs(page: Page) -> None:
     """Sound helps, and six films cannot show it."""
     page.run(read("tutorials/senses"))
     rows = om.compare("senses/runs/all", "senses/runs/silent").table
-    [row] = rows[(rows["metric"] == "auroc") & (rows["over"] == "within")].to_dict("records")
+    within = rows[(rows["metric"] == "auroc") & (rows["over"] == "within")]
+    [row] = within.to_dict("records")
     assert row["score_reference"] > 0.9 > row["score"]
     assert row["difference"] < -0.05
     assert row["low"] < 0 < row["high"]
@@ -351,7 +355,8 @@ def test_annotation_tutorial_runs(page: Page) -> None:
     assert 0 < float(gamma) < 1
     events = [line.split("\t") for line in Path("way/for-boris.tsv").read_text().splitlines()]
     assert {len(event) for event in events} == {6}
-    assert (events[0][0], events[-1][0]) == ("0.0", "24.0")
+    assert events[0][0] == "0.0"
+    assert events[-1][0] == "24.0"
 
 
 @pytest.mark.night
@@ -387,7 +392,8 @@ def test_scale_page_runs(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the page's commands in order, and its Slurm scripts as tasks of an array."""
     monkeypatch.setenv("DEVICES", "cpu cpu")
     monkeypatch.setenv("TMPDIR", str(Path.cwd()))  # of a node
-    monkeypatch.setenv("PATH", f".:{Path(sys.executable).parent}:{os.environ['PATH']}")
+    programs = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", f".:{programs}:{os.environ['PATH']}")
     Path("sbatch").write_text("#!/bin/bash\necho $@ >> submitted\necho 7\n")
     Path("sbatch").chmod(0o755)
     text = read("how-to/scale").partition("\n## Ray\n")[0]
@@ -442,7 +448,8 @@ def test_architecture_names_files_that_exist() -> None:
     rooms = [ROOT / "obygaze_features", ROOT / "obygaze_models"]
     names = re.findall(r"`([a-z]+/[a-z0-9_/]+[.](?:py|html))`", text)
     assert len(names) > 15
-    assert [name for name in names if not any((room / name).exists() for room in rooms)] == []
+    for name in names:
+        assert any((room / name).exists() for room in rooms), name
 
 
 def test_commands_named_by_pages_exist() -> None:

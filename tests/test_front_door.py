@@ -49,7 +49,8 @@ def test_every_error_survives_pickling():
             error = kind(*arguments)
             error.add_note("seen at night")
             for copied in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
-                assert (type(copied), str(copied), copied.args) == (kind, str(error), error.args)
+                assert type(copied) is kind
+                assert (str(copied), copied.args) == (str(error), error.args)
                 assert vars(copied) == vars(error)
 
 

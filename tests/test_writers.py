@@ -45,7 +45,8 @@ def mostly(*valid, usual=None, odd=ODD):
 
 
 TEXT = mostly(usual=KEY)
-TIME = st.one_of(st.floats(), st.integers(-9, 9_000_000).map(lambda time: time / 1e6), ODD)
+MICROSECONDS = st.integers(-9, 9_000_000).map(lambda time: time / 1e6)
+TIME = st.one_of(st.floats(), MICROSECONDS, ODD)
 NAME = mostly("a", "b")
 SPAN = mostly((0.0, 1.5), (2, 3), odd=st.tuples(TIME, TIME))
 LEVEL = mostly("S", "EN", odd=st.one_of(ODD, st.just("Sure")))
@@ -53,7 +54,8 @@ CONCEPTS = mostly((), ("Look", "Body"), ("Body", "Look"), odd=st.tuples(ODD.filt
 ABOUTS = st.dictionaries(st.sampled_from(["origin", "annotator", "of", "rule"]), TEXT, max_size=1)
 ABOUT = mostly({}, {"origin": "merge", "of": {"a": {}}}, odd=ABOUTS)
 TEXTS = st.fixed_dictionaries({}, optional=dict.fromkeys(["source", "licence", "citation"], TEXT))
-LEVELS = st.lists(st.builds(Level, NAME, NAME, st.just(())), min_size=1, max_size=2).map(tuple)
+ANY_LEVEL = st.builds(Level, NAME, NAME, st.just(()))
+LEVELS = st.lists(ANY_LEVEL, min_size=1, max_size=2).map(tuple)
 CONCEPT_LISTS = st.lists(st.builds(Concept, NAME), max_size=1).map(tuple)
 SCHEME = mostly(of.obygaze_scheme(), odd=st.builds(LabelScheme, TEXT, LEVELS, CONCEPT_LISTS))
 
@@ -95,7 +97,8 @@ def items(draw):
 
 @st.composite
 def parts(draw, ids):
-    own = draw(st.lists(mostly(*ids), max_size=3, unique=draw(mostly(True, odd=st.just(False)))))
+    unique = draw(mostly(True, odd=st.just(False)))
+    own = draw(st.lists(mostly(*ids), max_size=3, unique=unique))
     name = draw(mostly("p", "q", "r"))
     about = draw(ABOUT)
     size = len(own)
@@ -109,8 +112,10 @@ def parts(draw, ids):
     if kind is Split:
         return Split(name, own, draw(columns(mostly(0, 1, odd=TIME), size)), extra, about)
     cut = draw(st.integers(0, 3))
-    runs = [Run(draw(mostly("x")), own[:cut], own[cut:]), Run(draw(mostly("y")), own, [])]
-    return RunSet(name, runs[: draw(st.integers(0, 2)) if own else 0], about)
+    first = Run(draw(mostly("x")), own[:cut], own[cut:])
+    second = Run(draw(mostly("y")), own, [])
+    count = draw(st.integers(0, 2)) if own else 0
+    return RunSet(name, [first, second][:count], about)
 
 
 def all_parts(manifest):
@@ -143,8 +148,11 @@ def test_manifests(data):
 @given(st.data())
 def test_timelines(data):
     with TemporaryDirectory() as folder, refusals(Path(folder)):
-        parts = st.tuples(NAME, NAME, SPAN, LEVEL, CONCEPTS, TEXT)
-        segments = parts.map(lambda part: Segment(*part[:2], *part[2], *part[3:]))
+
+        def in_span(film, who, span, *marks):
+            return Segment(film, who, *span, *marks)
+
+        segments = st.builds(in_span, NAME, NAME, SPAN, LEVEL, CONCEPTS, TEXT)
         films = st.dictionaries(KEY, st.builds(Film, TEXT, mostly(None, 9.5, odd=TIME), TEXT))
         ours = of.Timelines(
             data.draw(TEXT) or "t",

@@ -37,8 +37,9 @@ def pictures(*shape: int, seed: int = 0) -> torch.Tensor:
 
 def noise(samples: int, seed: int = 0) -> NDArray[np.float32]:
     """Return sound that grows louder, around a mean that is not zero."""
-    values = np.random.default_rng(seed).standard_normal(samples) * np.linspace(0.01, 0.2, samples)
-    return (values + 0.05).astype(np.float32)
+    values = np.random.default_rng(seed).standard_normal(samples)
+    swell = np.linspace(0.01, 0.2, samples)
+    return (values * swell + 0.05).astype(np.float32)
 
 
 def clips_for(backbone: Any, count: int = 2, sounds: Sequence[Any] = ()) -> torch.Tensor:
@@ -88,7 +89,8 @@ def processed(folder: Path, frames: Any, **options: Any) -> torch.Tensor:
 def edit_json(path: Path, **changes: Any) -> None:
     """Change a JSON file; None removes a key."""
     content = json.loads(path.read_text()) | changes
-    path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+    kept = {key: value for key, value in content.items() if value is not None}
+    path.write_text(json.dumps(kept))
 
 
 def edit_weights(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -124,10 +126,9 @@ def in_shards(folder: Path) -> Path:
     """Write the weights in two files and an index, like large checkpoints."""
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
-    file_of = {
-        name: f"model-0000{1 + number % 2}-of-00002.safetensors"
-        for number, name in enumerate(sorted(tensors))
-    }
+    file_of = {}
+    for number, name in enumerate(sorted(tensors)):
+        file_of[name] = f"model-0000{1 + number % 2}-of-00002.safetensors"
     for file in set(file_of.values()):
         part = {name: tensors[name] for name in tensors if file_of[name] == file}
         save_file(part, folder / file, metadata={"format": "pt"})

@@ -101,7 +101,8 @@ def test_weights_may_be_in_several_files_or_a_pickle(checkpoints, copy):
     folder = in_shards(copy(name))
     parts = sorted(folder.glob("model-*.safetensors"))
     # A tensor that the network does not use is ignored.
-    save_file(load_file(parts[0]) | {"more": torch.ones(2)}, parts[0], metadata={"format": "pt"})
+    more = load_file(parts[0]) | {"more": torch.ones(2)}
+    save_file(more, parts[0], metadata={"format": "pt"})
     sharded = of.load_backbone(folder, "cpu")
     content = b"".join(part.read_bytes() for part in parts)
     assert sharded.about["weights_sha256"] == hashlib.sha256(content).hexdigest()

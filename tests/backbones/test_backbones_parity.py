@@ -58,7 +58,8 @@ def image_arrays(model, pixels, *, embeds=True):
 def vivit_arrays(model, pixels):
     tokens = model.vivit(pixels).last_hidden_state
     moments = pixels.shape[1] // model.config.tubelet_size[0]
-    arrays = {"cls": tokens[:, 0], "native": tokens[:, 0], "tokens": tokens}
+    first = tokens[:, 0]
+    arrays = {"cls": first, "native": first, "tokens": tokens}
     arrays["frames"] = by_moment(tokens[:, 1:], moments)
     return arrays | max_and_mean(tokens)
 
@@ -71,7 +72,8 @@ def token_arrays(model, pixels, moments, by_patch=False):
     arrays["frames"] = by_moment(tokens[:, by_patch:], moments)
     if by_patch:
         arrays["native"] = arrays["cls"] = tokens[:, 0]
-        arrays["frames"] = tokens[:, 1:].unflatten(1, (-1, moments)).mean(1)
+        by_place = tokens[:, 1:].unflatten(1, (-1, moments))
+        arrays["frames"] = by_place.mean(1)
     if hasattr(model, "classifier") and not by_patch:
         del arrays["native"]  # compared by the logits
     return arrays
@@ -133,7 +135,8 @@ class Convolutions(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = function.overloadpacket.__name__
-        self.count += name == "tanh" or (name.startswith("conv") and args[1].ndim == 5)
+        is_tubelet = name.startswith("conv") and args[1].ndim == 5
+        self.count += name == "tanh" or is_tubelet
         return function(*args, **(kwargs or {}))
 
 
@@ -181,7 +184,7 @@ def test_features_equal_those_of_transformers(tmp_path, name):
         if backbone.image:
             images = pixels[0, :3]
             if model_name == "XCLIPModel":  # which treats an image as a still film
-                films = images[:, None].expand(-1, frames, -1, -1, -1)
+                films = images[:, None].repeat(1, frames, 1, 1, 1)
                 embedded = kit.tensor(model.get_video_features(films))
             else:
                 embedded = expected["frames"][0, :3]
@@ -219,20 +222,23 @@ def test_texts_are_embedded_as_by_transformers(checkpoints, name):
     folder = checkpoints[name]
     backbone = of.load_backbone(folder, "cpu")
     ours = backbone.embed("text", TEXTS)["native"]
-    assert (ours.shape, ours.dtype) == ((4, *backbone.text.arrays[0].shape), torch.float32)
+    assert ours.shape == (4, *backbone.text.arrays[0].shape)
+    assert ours.dtype == torch.float32
     expected = text_features(folder, MODELS[name])
     if name == "tiny-clap":  # for which transformers returns only the direction
         expected *= ours.norm(dim=1, keepdim=True)
     close(ours, expected, 1e-5)
     # The other texts of a batch change nothing.
-    close(backbone.embed("text", TEXTS[2:3])["native"], ours[2:3], 1e-5)
+    alone = backbone.embed("text", TEXTS[2:3])["native"]
+    close(alone, ours[2:3], 1e-5)
 
     # Tokens are counted before they are cut.
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     counts = backbone.text.tokenizer.count(TEXTS)
     assert counts == [len(tokenizer(text)["input_ids"]) for text in TEXTS]
     assert counts[3] > backbone.text.tokenizer.max_tokens
-    cut, same = backbone.embed("text", [TEXTS[3], TEXTS[3] + " and so on"])["native"]
+    longer = TEXTS[3] + " and so on"
+    cut, same = backbone.embed("text", [TEXTS[3], longer])["native"]
     close(cut, same, 1e-6)
 
 

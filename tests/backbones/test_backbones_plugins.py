@@ -34,11 +34,11 @@ def test_one_file_and_two_lines_add_a_backbone(tmp_path):
     (checkout / "manifests").symlink_to(ROOT / "manifests")
     text = (ROOT / "CONTRIBUTING.md").read_text()
     section = text.partition("\n## A backbone\n")[2].partition("\n## ")[0]
-    (_, first), *lists, (_, then) = re.findall(r"```(\w+)\n(.*?)```", section, re.DOTALL)
+    first, *lists, then = re.findall(r"```\w+\n(.*?)```", section, re.DOTALL)
     before = {path: path.read_bytes() for path in checkout.rglob("*.py")}
     run(first, checkout)
     registry = checkout / "obygaze_features/backbones/registry.py"
-    for _, lines in lists:
+    for lines in lists:
         above, new, below = lines.splitlines(keepends=True)
         old = registry.read_text()
         assert old.count(above + below) == 1

@@ -62,7 +62,7 @@ PROCESSORS = {
 }
 SIZES = [(120, 160), (161, 91), (48, 48), (30, 41), (360, 641), (20, 300)]
 """Landscape, portrait, as wanted, smaller than wanted, odd, and very wide."""
-each_size = pytest.mark.parametrize("size", SIZES, ids=lambda s: f"{s[0]}x{s[1]}")
+each_size = pytest.mark.parametrize("size", SIZES, ids=str)
 RECORDED = np.load(Path(__file__).with_name("torchvision_processors.npz"))
 """Frames, and what transformers 5.23's processors that need torchvision give for them."""
 
@@ -89,7 +89,8 @@ def test_pixels_equal_those_of_the_processor(tmp_path, size, kind):
     config, bounds = PROCESSORS[kind]
     folder = checkpoint(tmp_path, config)
     frames = noise(2, *size)
-    frames = torch.cat([frames, frames[:1] * 0, frames[:1] * 0 + 255])
+    black = torch.zeros_like(frames[:1])
+    frames = torch.cat([frames, black, black + 255])
     rule = read_preprocessing(folder)
     assert rule.attributes()["mean"] == tuple(rule.mean)  # recorded
     if "vivit" not in kind:
@@ -129,11 +130,11 @@ def bilinear(picture: np.ndarray, height: int, width: int) -> np.ndarray:
         table = np.zeros((size, side))
         for step in (0, 1):
             pixel = np.floor(centre).astype(int) + step
-            np.add.at(table, (np.arange(size), pixel.clip(0, side - 1)), 1 - abs(centre - pixel))
+            cells = (np.arange(size), pixel.clip(0, side - 1))
+            np.add.at(table, cells, 1 - abs(centre - pixel))
         tables.append(table)
-    return np.rint(
-        np.einsum("yi,xj,ijc->yxc", *tables, picture.astype(float), optimize=True)
-    ).astype(np.uint8)
+    resized = np.einsum("yi,xj,ijc->yxc", *tables, picture.astype(float), optimize=True)
+    return np.rint(resized).astype(np.uint8)
 
 
 @pytest.mark.parametrize("config", [VIDEOMAE, VIVIT], ids=["videomae", "vivit"])
@@ -145,9 +146,11 @@ def test_author_preprocessing_squashes_before_the_processor(tmp_path, size, conf
     switches = {"do_rescale": False, "do_normalize": False}
     if config is VIVIT:
         switches["offset"] = False
-    expected = processed(folder, bilinear(frames[0].numpy(), 224, 224)[None], **switches)
+    squashed = bilinear(frames[0].numpy(), 224, 224)
+    expected = processed(folder, squashed[None], **switches)
     assert levels_apart(resize_and_crop(frames, rule), expected) <= 1
-    assert (rule.attributes()["mode"], rule.attributes()["squash"]) == ("author", (224, 224))
+    about = rule.attributes()
+    assert (about["mode"], about["squash"]) == ("author", (224, 224))
 
 
 @each_size
@@ -161,7 +164,8 @@ def test_the_clip_rule_equals_torchvision(size):
     new = (long, short) if height <= width else (short, long)
     resized = Image.fromarray(frames[0].numpy()).resize(new, Image.Resampling.BICUBIC)
     left, top = (round((side - 32) / 2.0) for side in resized.size)
-    cropped = np.asarray(resized.crop((left, top, left + 32, top + 32)))
+    box = (left, top, left + 32, top + 32)
+    cropped = np.asarray(resized.crop(box))
     expected = torch.from_numpy((cropped / 255 - CLIP["image_mean"]) / CLIP["image_std"])
     values = rule.apply(frames)[0].permute(1, 2, 0).double()
     torch.testing.assert_close(values, expected, atol=0.02, rtol=0)

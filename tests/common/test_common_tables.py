@@ -20,7 +20,8 @@ CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_siz
 def tables(draw: st.DrawFn) -> dict[str, list[str]]:
     width = draw(st.integers(2, 4))
     rows = draw(st.lists(st.lists(CELLS, min_size=width, max_size=width), max_size=300))
-    rows[:0] = [["12345678"] * width] * draw(st.sampled_from([0, 4000]))
+    wide = draw(st.sampled_from([0, 4000]))
+    rows[:0] = [["12345678"] * width] * wide
     return {f"c{column}": [row[column] for row in rows] for column in range(width)}
 
 
@@ -30,7 +31,8 @@ def test_tables_round_trip_through_the_csv_module(columns):
     text = format_table(columns)
     plain = list(csv.reader(io.StringIO(text)))
     assert plain[0] == list(columns)
-    assert plain[1:] == [list(row) for row in zip(*columns.values(), strict=True)]
+    rows = zip(*columns.values(), strict=True)
+    assert plain[1:] == [*map(list, rows)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "t.csv")
         path.write_text(text, encoding="utf-8", newline="")

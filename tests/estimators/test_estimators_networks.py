@@ -98,8 +98,8 @@ def test_a_temperature_is_chosen_on_validation():
     calibrated = clone(plain).set_params(calibrate=True).fit(X, Y, **VALIDATION)
     assert plain.temperature_ == 1
     assert (plain.predict(X_TEST) == calibrated.predict(X_TEST)).all()
-    before, after = (log_loss(Y_VAL, model.predict_proba(X_VAL)) for model in (plain, calibrated))
-    assert after < before
+    before = log_loss(Y_VAL, plain.predict_proba(X_VAL))
+    assert log_loss(Y_VAL, calibrated.predict_proba(X_VAL)) < before
 
 
 @pytest.fixture(scope="module")

@@ -106,7 +106,8 @@ def edit_list(store, **sums):
     path = store / "checksums.json"
     edited = json.loads(path.read_text()) | sums
     path.chmod(0o644)
-    path.write_text(json.dumps({name: sha256 for name, sha256 in edited.items() if sha256}))
+    kept = {name: sha256 for name, sha256 in edited.items() if sha256}
+    path.write_text(json.dumps(kept))
 
 
 def refuse_to_copy(store, fact):
@@ -154,12 +155,9 @@ def test_a_link_instead_of_the_log_is_not_followed(store, tmp_path):
     (tmp_path / "secret").write_text("key")
     (store / "log.jsonl").unlink()
     (store / "log.jsonl").symlink_to(tmp_path / "secret")
-    for send in (
-        lambda: of.pack(store, tmp_path / "toy.zip"),
-        lambda: of.pull(store, tmp_path / "copy.zarr"),
-    ):
+    for send, name in ((of.pack, "toy.zip"), (of.pull, "copy.zarr")):
         with pytest.raises(StoreError, match=r"log\.jsonl .*is a link"):
-            send()
+            send(store, tmp_path / name)
     of.repair(store, reopen=True)  # which begins a log of its own
     assert not (store / "log.jsonl").is_symlink()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["secret", "toy.zarr"]

@@ -34,7 +34,8 @@ def check(store, rows=ROWS, array="native", columns=None):
     [missing] = set(MANIFEST.ids) - set(IDS)
     assert store.failures.keys() == {missing}
     assert "its id has no row" in store.failures[missing]
-    assert store.to_pandas(array).columns.tolist() == (columns or [*range(rows[0].size)])
+    named = store.to_pandas(array).columns
+    assert named.tolist() == (columns or [*range(rows[0].size)])
 
 
 def test_a_frame_or_an_array_in_memory_becomes_a_store(tmp_path):
@@ -70,7 +71,8 @@ def test_safetensors_have_a_tensor_per_array_or_per_id(tmp_path):
     check(store)
     check(store, ROWS.astype("float16"), "half")
     # As a network returns them, one at a time.
-    save_file({name: ROWS[[row]] for name, row in zip(IDS, ORDER, strict=True)}, path)
+    single = {name: ROWS[[row]] for name, row in zip(IDS, ORDER, strict=True)}
+    save_file(single, path)
     check(bring(path, tmp_path))
 
 

@@ -32,12 +32,14 @@ def test_a_thumbnail_is_the_middle_frame(tmp_path, obygaze):
     draw = ("features", "thumbnails", tmp_path / "m", "--videos", tmp_path, "-o", out, "--json")
     (tmp_path / "warm.avi").rename(tmp_path / "away")
     made = json.loads(obygaze(*draw, code=3).stdout)
-    assert (made["made"], made["there"], [*made["failed"]]) == (3, 0, ["warm"])
+    assert (made["made"], made["there"]) == (3, 0)
+    assert [*made["failed"]] == ["warm"]
     (tmp_path / "away").rename(tmp_path / "warm.avi")
     again = obygaze(*draw, code=0)  # keeps existing ones
     assert json.loads(again.stdout) == {"made": 1, "there": 3, "failed": {}}
     assert "under the films' copyright" in again.stderr
-    seen = {path.stem: np.asarray(Image.open(path)) for path in out.glob("*.jpg")}
+    drawn = out.glob("*.jpg")
+    seen = {path.stem: np.asarray(Image.open(path)) for path in drawn}
     numbers = {name: read_frame_number(seen[name]) for name in ("cool", "warm", "span")}
     assert numbers == {"cool": 24, "warm": 36, "span": 36}
     assert seen["upright"].shape == (160, 96, 3)

@@ -29,7 +29,9 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("photos")
     chance = np.random.default_rng(3)
     for number in range(12):
-        path = folder / ("yes" if number % 2 else "no") / f"p{number:02}{SUFFIXES[number % 6]}"
+        group = "yes" if number % 2 else "no"
+        name = f"p{number:02}{SUFFIXES[number % 6]}"
+        path = folder / group / name
         path.parent.mkdir(exist_ok=True)
         shape = (30 + 4 * number, 70 - 4 * number, 3)
         Image.fromarray(chance.integers(0, 256, shape, dtype=np.uint8)).save(path)
@@ -85,13 +87,15 @@ BROKEN = {
 def test_unreadable_images_are_named_and_retried(checkpoints, tmp_path, obygaze):
     folder = tmp_path / "photos"
     folder.mkdir()
-    pixels = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
+    chance = np.random.default_rng(0)
+    pixels = chance.integers(0, 256, (40, 40, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(folder / "whole.png")
     content = (folder / "whole.png").read_bytes()
     (folder / "cut.png").write_bytes(content[: len(content) // 2])
     (folder / "twice.png").touch()
     (folder / "twice.gif").touch()
-    Image.fromarray(np.full((40, 40), 40_000, np.uint16)).save(folder / "deep.png")
+    deep = np.full((40, 40), 40_000, np.uint16)
+    Image.fromarray(deep).save(folder / "deep.png")
     # Pillow would pass it to another program because of its content, not its name.
     Image.fromarray(pixels).save(folder / "drawing.eps")
     (folder / "drawing.eps").rename(folder / "drawing.png")

@@ -34,7 +34,8 @@ def test_a_store_holds_the_features_of_its_frames(checkpoints, films, tmp_path, 
             assert row["frame_index"].tolist() == numbers
             np.testing.assert_allclose(row["frame_time"], np.array(numbers) / 24, atol=1e-3)
             pixels = own.clip.preprocessing.apply(torch.from_numpy(oracle[numbers]))[None]
-            for array, values in run(own, pixels, torch.ones(1, count, dtype=torch.bool)).items():
+            present = torch.ones(1, count, dtype=torch.bool)
+            for array, values in run(own, pixels, present).items():
                 assert row[array] == close(values[0], eps=2**-9), array  # some arrays are float16
 
 
@@ -61,11 +62,8 @@ def test_a_rate_takes_as_many_frames_as_a_clip_needs(films, tmp_path):
     assert (summary.done, summary.frames) == (3, 5 + 40 + 135)
     assert summary.notes == {"too many frames at this rate, so some were left out": 1}
     store = of.open_store(summary.stores[0])
-    expected = {
-        "clip0": np.arange(5),
-        "clip5": np.arange(40),
-        "long": np.linspace(0, 143, 135, dtype=int),
-    }
+    spread = np.linspace(0, 143, 135, dtype=int)
+    expected = {"clip0": np.arange(5), "clip5": np.arange(40), "long": spread}
     for clip, numbers in expected.items():
         row = store[clip]
         count = len(numbers)

@@ -77,16 +77,20 @@ def shrink(frame: torch.Tensor) -> torch.Tensor:
 def small_net(dims: int = 2) -> nn.Sequential:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        conv = nn.Conv3d(3, 4, (2, 4, 4), (2, 4, 4)) if dims == 3 else nn.Conv2d(3, 4, 4, 4)
-        pool = nn.AdaptiveAvgPool3d(1) if dims == 3 else nn.AdaptiveAvgPool2d(1)
+        if dims == 3:
+            conv = nn.Conv3d(3, 4, (2, 4, 4), (2, 4, 4))
+            pool = nn.AdaptiveAvgPool3d(1)
+        else:
+            conv = nn.Conv2d(3, 4, 4, 4)
+            pool = nn.AdaptiveAvgPool2d(1)
         return nn.Sequential(conv, pool, nn.Flatten(), nn.Linear(4, 5))
 
 
 @pytest.fixture(scope="module")
 def seen(films):
     """All frames of clip5, shrunk."""
-    pictures = everything(films / "clip5.mp4")
-    return torch.stack([shrink(torch.from_numpy(p).permute(2, 0, 1)) for p in pictures])
+    pictures = torch.from_numpy(everything(films / "clip5.mp4"))
+    return torch.stack([shrink(picture) for picture in pictures.permute(0, 3, 1, 2)])
 
 
 def test_networks_of_a_notebook_extract_by_themselves(films, seen, tmp_path):
@@ -105,13 +109,11 @@ def test_networks_of_a_notebook_extract_by_themselves(films, seen, tmp_path):
     rows = {name: store["clip5"] for name, store in stores.items()}
 
     chosen = seen[[i * 40 // 16 for i in range(16)]]
-    batch = seen[[i * 40 // 8 for i in range(8)]].transpose(0, 1)[None]
+    batch = seen[::5].transpose(0, 1)[None]  # eight of 40 frames
     with torch.no_grad():
-        expected = {
-            "Sequential": image.eval()(chosen),
-            "layer": video.eval()[0](batch).mean((-1, -2))[0].T,
-        }
-        clip = video(batch)[0]
+        clip = video.eval()(batch)[0]
+        planes = video[0](batch)[0]
+        expected = {"Sequential": image.eval()(chosen), "layer": planes.mean((2, 3)).T}
     for name, values in expected.items():
         np.testing.assert_allclose(rows[name]["frames"], values, atol=2e-3)
         np.testing.assert_allclose(rows[name]["native"], values.mean(0), atol=1e-5)
@@ -177,7 +179,8 @@ def test_timms_networks_are_loaded_by_name(films, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", fake_timm())
     summary = of.extract(clips("clip5.mp4"), films, ["timm:small", "first=timm:small@0"], tmp_path)
     pixels = []
-    for picture in everything(films / "clip5.mp4")[[i * 40 // 32 for i in range(32)]]:
+    rows = [i * 40 // 32 for i in range(32)]
+    for picture in everything(films / "clip5.mp4")[rows]:
         scaled = Image.fromarray(picture).resize((26, 20), Image.Resampling.BILINEAR)
         middle = np.array(scaled.crop((5, 2, 21, 18)))
         pixels.append(torch.from_numpy(middle).permute(2, 0, 1) / 255)

@@ -32,10 +32,12 @@ def test_clips_that_changed_are_computed(films, tiny, tmp_path):
     write_clip(folder / "b.mp4", "S", seconds=2, seed=1)
     write_clip(folder / "c.mp4", "S")
     now = manifest_of(other, replace(span, end=1.5), failed, file, replace(same, media="a"))
-    summary = of.extract(now, folder, tiny, tmp_path / "new", reuse=of.open_store(first.stores[0]))
+    old = of.open_store(first.stores[0])
+    summary = of.extract(now, folder, tiny, tmp_path / "new", reuse=old)
     assert (summary.clips, summary.done) == (4, 5)
     fresh = of.extract(now, folder, tiny, tmp_path / "fresh", batch=1).stores[0]
-    ours, wanted = (of.open_store(path).read("native") for path in (summary.stores[0], fresh))
+    ours = of.open_store(summary.stores[0]).read("native")
+    wanted = of.open_store(fresh).read("native")
     np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-3)
     with pytest.raises(StoreError, match=r"cannot be reused: .* precision"):
         of.extract(now, folder, tiny.with_changes(precision="x"), tmp_path / "x", reuse=fresh)

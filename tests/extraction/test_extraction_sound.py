@@ -32,17 +32,21 @@ def test_one_pass_extracts_pictures_and_sound(tmp_path, tiny, clap, obygaze):
     for item in manifest.items:
         first = round(item.start * 16_000)
         row = heard[item.id]
-        windows = [sound[first + n :][:16_000] for n in (0, 16_000, 24_000)]
+        own = sound[first:]
+        windows = [own[n : n + 16_000] for n in (0, 16_000, 24_000)]
         expected = embed_windows(clap, *windows)
         np.testing.assert_allclose(row["native"], expected.mean(0), atol=1e-4)
         np.testing.assert_allclose(row["frames"][:3], expected, atol=1e-3)
-        assert row["frame_time"][:3].tolist() == [item.start + x for x in (0.5, 1.5, 2.0)]
-        power = [10 * np.log10(np.mean(np.square(window))) for window in windows]
+        middles = [item.start + x for x in (0.5, 1.5, 2.0)]
+        assert row["frame_time"][:3].tolist() == middles
+        power = [10 * np.log10(np.mean(window**2)) for window in windows]
         np.testing.assert_allclose(row["loudness"][:3], power, atol=1e-3)
-        assert all(np.isnan(row[name][3:]).all() for name in heard.arrays[1:])
+        for name in heard.arrays[1:]:
+            assert np.isnan(row[name][3:]).all()
         # The pictures are the frames of its span, by their numbers in the film.
         start = round(item.start * 24)
-        assert seen[item.id]["frame_index"].tolist() == [start + i * 60 // 8 for i in range(8)]
+        numbers = [start + i * 60 // 8 for i in range(8)]
+        assert seen[item.id]["frame_index"].tolist() == numbers
 
 
 def embed_windows(clap, *windows):
@@ -82,8 +86,9 @@ def test_the_number_of_sound_windows_is_an_option(tmp_path, tiny, clap):
     summary = of.extract(manifest, tmp_path, clap, tmp_path / "all", frames=67)
     cut, full = map(of.open_store, (*few.stores, *summary.stores))
     assert summary.notes == {}
-    assert full["long"]["frame_time"].tolist() == [n + 0.5 for n in range(67)]
+    row = full["long"]
+    assert row["frame_time"].tolist() == [n + 0.5 for n in range(67)]
     shared = np.linspace(0, 66, 64, dtype=int)
-    np.testing.assert_allclose(full["long"]["frames"][shared], cut["long"]["frames"], atol=1e-3)
+    np.testing.assert_allclose(row["frames"][shared], cut["long"]["frames"], atol=1e-3)
     with pytest.raises(UsageError, match=r"tiny takes whole clips, .*--frames"):
         of.extract(manifest, tmp_path, [clap, tiny], tmp_path / "t", frames=67)
