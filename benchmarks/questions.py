@@ -218,15 +218,17 @@ def two_classes(
     return {key: (estimate, float(truth[key])) for key, estimate in estimates.items()}
 
 
-def to_clips(tested: Films, predictions: Array, fits: Array, kind: str) -> ScoredClips:
+def to_clips(tested: Films, predictions: Array, fits: Array, target_key: str) -> ScoredClips:
     """Return predictions on drawn films as obygaze scores them."""
     return ScoredClips(
         ids=[*map(str, range(len(tested.labels)))],
         labels=tested.labels,
         probabilities=predictions,
         groups=[f"{film:03}" for film in tested.films.tolist()],
-        classes=1 if predictions.ndim == 1 and kind == NUMBER else int(tested.labels.max()) + 1,
-        kind=kind,
+        classes=1
+        if predictions.ndim == 1 and target_key == NUMBER
+        else int(tested.labels.max()) + 1,
+        target_key=target_key,
         fits=fits,
     )
 

@@ -90,12 +90,12 @@ class ObygazeError(Exception):
 
 
 def _rebuild(
-    kind: type[ObygazeError],
+    error_class: type[ObygazeError],
     message: tuple[Any, ...],
     fields: dict[str, Any],
 ) -> ObygazeError:
     """Recreate a pickled error."""
-    error = kind.__new__(kind)
+    error = error_class.__new__(error_class)
     error.args = message
     vars(error).update(fields)
     return error

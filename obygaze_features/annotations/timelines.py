@@ -297,8 +297,8 @@ class Timelines:
     def load(cls, folder: Path | str) -> Timelines:
         """Read timelines from a folder that `save` wrote and that may have been edited since."""
         folder = Path(folder)
-        kind = "a folder of timelines"
-        content = read_format(folder / HEADER, FORMAT, FORMAT_VERSION, AnnotationError, kind)
+        wish = "a folder of timelines"
+        content = read_format(folder / HEADER, FORMAT, FORMAT_VERSION, AnnotationError, wish)
         try:
             header = msgspec.convert(content, _Header)
             scheme = LabelScheme.from_json(header.label_scheme)

@@ -134,13 +134,13 @@ def arithmetic(device: str, precision: str) -> Iterator[None]:
     """
     import torch
 
-    kind = torch.device(device).type
+    device_type = torch.device(device).type
     with contextlib.ExitStack() as stack:
-        if kind == "cuda":
+        if device_type == "cuda":
             stack.enter_context(_tf32_lock)
             stack.enter_context(_same_kernels("tf32" if precision == "tf32" else "ieee"))
         if precision in ("bfloat16", "float16"):
-            stack.enter_context(torch.autocast(kind, getattr(torch, precision)))
+            stack.enter_context(torch.autocast(device_type, getattr(torch, precision)))
         yield
 
 
@@ -200,12 +200,12 @@ def free_memory(device: str) -> None:
     """Release cached memory, so that the next attempt finds it unfragmented."""
     import torch
 
-    kind = torch.device(device).type
-    if kind == "cuda":
+    device_type = torch.device(device).type
+    if device_type == "cuda":
         # On another device, emptying would open a context, which takes half a gigabyte.
         with torch.cuda.device(device):
             torch.cuda.empty_cache()
-    elif kind == "mps":
+    elif device_type == "mps":
         torch.mps.empty_cache()
 
 

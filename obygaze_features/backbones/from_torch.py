@@ -34,7 +34,7 @@ def read_module(
     layer: str | None,
 ) -> dict[str, Any]:
     """Return the fields of the `Backbone` for a torch module; see `Backbone.from_torch`."""
-    kind = type(net)
+    cls = type(net)
     if layout not in LAYOUTS:
         raise UsageError(unknown_name("layout", layout, LAYOUTS))
     layers = dict(net.named_modules())
@@ -54,7 +54,7 @@ def read_module(
     except Exception as problem:  # the network may raise anything
         reason = describe_error(problem)
         raise BackboneError(
-            f"{kind.__name__} does not take {' x '.join(map(str, arranged.shape))} as {layout}: "
+            f"{cls.__name__} does not take {' x '.join(map(str, arranged.shape))} as {layout}: "
             f"{reason}; set frames, size, transform or layout ({', '.join(LAYOUTS)})"
         ) from None
 
@@ -75,7 +75,7 @@ def read_module(
         return {"native": tokens.mean(1), "frames": tokens}
 
     clip = FrameReader(Sampling(frames), transform, tuple(arrays), encode_clips)
-    config = {"network": kind.__qualname__, "layout": layout, "layer": layer}
+    config = {"network": cls.__qualname__, "layout": layout, "layer": layer}
     fields = {"clip": clip, "config": config}
     if per_frame:
         fields["clip"] = replace(clip, embed_frames=run)

@@ -141,12 +141,14 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
     if (checkpoint / VIDEO_CONFIG).is_file() and not path.is_file():
         path = checkpoint / VIDEO_CONFIG
     config = read_object(path)
-    kind = str(config.get("image_processor_type", ""))
+    processor = str(config.get("image_processor_type", ""))
     fields: dict[str, Any] = {"mode": mode, "scale": 1 / 255}
     if mode == "author":
         fields["squash"] = AUTHOR_SQUASH
     with translate(BackboneError, path, "has a missing or unusable setting: {}"):
-        if kind.startswith("Vivit"):  # only this processor has an offset, which is on by default
+        if processor.startswith(
+            "Vivit"
+        ):  # only this processor has an offset, which is on by default
             fields["scale"] = 1 / 127.5
             fields["offset"] = float(config.get("offset", True))
         if "rescale_factor" in config:
@@ -154,7 +156,7 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
         if config.get("do_normalize", True):
             fields["mean"] = tuple(config["image_mean"])
             fields["std"] = tuple(config["image_std"])
-        filter_number = config.get("resample", 3 if kind.startswith(_BICUBIC) else 2)
+        filter_number = config.get("resample", 3 if processor.startswith(_BICUBIC) else 2)
         edge, crop = _geometry(config, path)
         preprocessing = Preprocessing(edge, _FILTERS[filter_number], crop, **fields)
         _require_numbers(preprocessing, path)

@@ -125,7 +125,7 @@ def video_processor(size: int) -> dict[str, Any]:
 def write_network(
     folder: Path,
     seed: int,
-    kind: str,
+    family: str,
     model: str,
     sizes: Mapping[str, Any],
     processor: Mapping[str, Any] | None = None,
@@ -133,16 +133,16 @@ def write_network(
 ) -> None:
     """Write a network of transformers with random weights, and its processor if it has one.
 
-    Its classes are ``{kind}Config`` and ``{kind}{model}``. Weights named in `normal`, which
+    Its classes are ``{family}Config`` and ``{family}{model}``. Weights named in `normal`, which
     transformers sets to zero, are random, too. NumPy draws the weights, because the last bits of
     torch's random numbers depend on the CPU.
     """
     torch = need("torch", extra="extract")
     transformers = need("transformers", extra="extract")
-    config = getattr(transformers, kind + "Config")(**sizes, synthetic=RANDOM_WEIGHTS_NOTE)
+    config = getattr(transformers, family + "Config")(**sizes, synthetic=RANDOM_WEIGHTS_NOTE)
     with torch.random.fork_rng(devices=[]), torch.no_grad(), quiet():
         torch.manual_seed(seed)
-        network = getattr(transformers, kind + model)(config)
+        network = getattr(transformers, family + model)(config)
         for part in normal:
             for name, weights in network.named_parameters():
                 if part in name:

@@ -43,8 +43,8 @@ def load_timm(spec: str, mode: str) -> Backbone:
 def _timm_steps(spec: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of `Preprocessing` for timm's data configuration."""
     _, height, width = config["input_size"]
-    kind = (config["crop_mode"], config["interpolation"])
-    if height != width or kind not in (("center", "bilinear"), ("center", "bicubic")):
+    crop = (config["crop_mode"], config["interpolation"])
+    if height != width or crop not in (("center", "bilinear"), ("center", "bicubic")):
         raise BackboneError(
             f"{spec} resizes frames in an unsupported way ({config}). Pass its transform: "
             "Backbone.from_torch(net, transform=...)"

@@ -153,14 +153,14 @@ def extract(
     # Ray prints what happens to machines.
     with _messages(), contextlib.redirect_stdout(sys.stderr):
         summary = of.extract(loaded, media, specs, output, **options)
-    for kind, reasons in summary.failed.items():
-        echo(f"{len(reasons)} failed, {kind.replace('_', ' ')}:", err=True)
+    for failure, reasons in summary.failed.items():
+        echo(f"{len(reasons)} failed, {failure.replace('_', ' ')}:", err=True)
         echo_failures(reasons)
     facts = summary.to_json()
     if as_json:
         show(facts, as_json)
     else:
-        facts["failed"] = {kind: len(reasons) for kind, reasons in summary.failed.items()}
+        facts["failed"] = {failure: len(reasons) for failure, reasons in summary.failed.items()}
         show({name: value for name, value in facts.items() if value})
         noun = "clips" if "clip" in loaded.items.kinds else "items"
         stores = ", ".join(map(str, summary.stores))

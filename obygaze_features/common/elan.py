@@ -61,10 +61,10 @@ def milliseconds(start: float, end: float) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Tier:
-    """A tier of annotations; `kind` is its linguistic type in ELAN."""
+    """A tier of annotations; `tier_type` is its linguistic type in ELAN."""
 
     name: str
-    kind: str
+    tier_type: str
     annotations: Sequence[Annotation]
     annotator: str = ""
 
@@ -115,9 +115,9 @@ def read_eaf(path: Path, error: type[ObygazeError]) -> tuple[Document, list[tupl
             details = details_of.setdefault(note.get("ANNOTATION_ID", ""), {})
             annotations.append(Annotation(start, end, _value(note), details, where))
         if annotations:
-            kind = element.get("LINGUISTIC_TYPE_REF", "")
+            tier_type = element.get("LINGUISTIC_TYPE_REF", "")
             who = element.get("ANNOTATOR", "").strip()
-            tiers.append(Tier(element.get("TIER_ID", ""), kind, annotations, who))
+            tiers.append(Tier(element.get("TIER_ID", ""), tier_type, annotations, who))
 
     left_out += _add_details(root, details_of)
     properties = {node.get("NAME", ""): node.text or "" for node in root.iter("PROPERTY")}
@@ -211,21 +211,21 @@ def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
     if media:  # otherwise it is the name of a film
         # The link is relative, so that ELAN finds the film next to the document, and no local path
         # leaks. It is not quoted (no %20), because ELAN takes it for a path and does not decode it.
-        kind = mimetypes.MimeTypes().guess_type(media)[0] or "video/*"
+        mime_type = mimetypes.MimeTypes().guess_type(media)[0] or "video/*"
         link = Xml.Element("MEDIA_DESCRIPTOR", MEDIA_URL=media, RELATIVE_MEDIA_URL=f"./{media}")
-        link.set("MIME_TYPE", kind)
+        link.set("MIME_TYPE", mime_type)
         header.insert(0, link)
 
     writer = _TierWriter(vocabularies)
     types = {}
     for tier in document.tiers:
         writer.add(tier)
-        if tier.kind not in TYPES:
-            types[tier.kind] = Xml.Element(
+        if tier.tier_type not in TYPES:
+            types[tier.tier_type] = Xml.Element(
                 "LINGUISTIC_TYPE",
                 TIME_ALIGNABLE="true",
                 GRAPHIC_REFERENCES="false",
-                LINGUISTIC_TYPE_ID=tier.kind,
+                LINGUISTIC_TYPE_ID=tier.tier_type,
             )
     for time, _, name in sorted(writer.slots, key=lambda slot: slot[:2]):
         Xml.SubElement(order, "TIME_SLOT", TIME_SLOT_ID=name, TIME_VALUE=str(time))
@@ -249,9 +249,9 @@ class _TierWriter:
         self.tiers: list[Xml.Element] = []
         #: For each tier type with a pick-list, the ids of its entries by text.
         self.entries: dict[str, dict[str, str]] = {}
-        for kind, name in (("segment", "levels"), ("concepts", "concepts")):
+        for tier_type, name in (("segment", "levels"), ("concepts", "concepts")):
             texts = enumerate(vocabularies.get(name, ()))
-            self.entries[kind] = {text: f"{name}-{number}" for number, text in texts}
+            self.entries[tier_type] = {text: f"{name}-{number}" for number, text in texts}
         #: The time of each time slot, whether it is a start, and its name.
         self.slots: list[tuple[int, int, str]] = []
 
@@ -271,7 +271,9 @@ class _TierWriter:
         people = {}
         if tier.annotator:
             people["ANNOTATOR"] = tier.annotator
-        element = Xml.Element("TIER", {"LINGUISTIC_TYPE_REF": tier.kind, "TIER_ID": name, **people})
+        element = Xml.Element(
+            "TIER", {"LINGUISTIC_TYPE_REF": tier.tier_type, "TIER_ID": name, **people}
+        )
         self.tiers.append(element)
         parents = []
         for annotation in annotations:
@@ -285,8 +287,8 @@ class _TierWriter:
 
         details = [key for note in annotations for key, texts in note.details.items() if texts]
         for detail in dict.fromkeys(details):
-            kind = detail if detail in TYPES else "comment"
-            about = {"LINGUISTIC_TYPE_REF": kind, "PARENT_REF": name, **people}
+            tier_type = detail if detail in TYPES else "comment"
+            about = {"LINGUISTIC_TYPE_REF": tier_type, "PARENT_REF": name, **people}
             dependent = Xml.Element("TIER", about, TIER_ID=f"{name}, {detail}")
             self.tiers.append(dependent)
             for parent, annotation in zip(parents, annotations, strict=True):
@@ -304,12 +306,14 @@ class _TierWriter:
         attributes: dict[str, str],
     ) -> str:
         """Add an annotation to a tier element, and return its id."""
-        kind = "REF_ANNOTATION" if "ANNOTATION_REF" in attributes else "ALIGNABLE_ANNOTATION"
+        element_name = (
+            "REF_ANNOTATION" if "ANNOTATION_REF" in attributes else "ALIGNABLE_ANNOTATION"
+        )
         attributes = {"ANNOTATION_ID": f"a{number}", **attributes}
         entry = self.entries.get(tier.attrib["LINGUISTIC_TYPE_REF"], {}).get(value)
         if entry:
             attributes["CVE_REF"] = entry
-        annotation = Xml.SubElement(Xml.SubElement(tier, "ANNOTATION"), kind, attributes)
+        annotation = Xml.SubElement(Xml.SubElement(tier, "ANNOTATION"), element_name, attributes)
         Xml.SubElement(annotation, "ANNOTATION_VALUE").text = value
         return f"a{number}"
 
@@ -332,8 +336,8 @@ def _fill_template(vocabularies: Vocabularies, properties: Mapping[str, str]) ->
             choice.text = value
         if not vocabularies.get(name):
             root.remove(vocabulary)
-            for kind in root.findall(f"LINGUISTIC_TYPE[@CONTROLLED_VOCABULARY_REF='{name}']"):
-                del kind.attrib["CONTROLLED_VOCABULARY_REF"]
+            for tier_type in root.findall(f"LINGUISTIC_TYPE[@CONTROLLED_VOCABULARY_REF='{name}']"):
+                del tier_type.attrib["CONTROLLED_VOCABULARY_REF"]
     return root
 
 

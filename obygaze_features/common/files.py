@@ -367,16 +367,16 @@ def read_format(
     name: str,
     version: int,
     error: type[ObygazeError],
-    kind: str,
+    wish: str,
 ) -> dict[str, Any]:
     """Read a JSON header with this format and at most this version.
 
-    Messages name the header's folder, which users know, and the `kind` of folder that it must be.
+    Messages name the header's folder, which users know, and the `wish`, what it must be.
     """
     folder = path.parent
     if not path.is_file():
-        require_folder(folder, kind, error)
-        raise error(f"{folder} is not {kind}: it has no {path.name}")
+        require_folder(folder, wish, error)
+        raise error(f"{folder} is not {wish}: it has no {path.name}")
     content: Any = read_json(path, error)
     if not isinstance(content, dict) or content.get("format") != name:
         raise error(f'{folder} does not have the format "{name}"')

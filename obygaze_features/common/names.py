@@ -62,7 +62,7 @@ def find_closest(typed: str, names: Iterable[str]) -> str | None:
     return by_key.get("".join(near))
 
 
-def unknown_name(kind: str, name: str, names: Iterable[str]) -> str:
+def unknown_name(noun: str, name: str, names: Iterable[str]) -> str:
     """Return the message that `name` does not exist, with the closest name or up to 30 names.
 
     Examples
@@ -77,7 +77,7 @@ def unknown_name(kind: str, name: str, names: Iterable[str]) -> str:
     near = find_closest(name, names)
     if near:
         remedy = f"did you mean {near}?"
-    return f"unknown {kind} {shorten(name)}; {remedy}"
+    return f"unknown {noun} {shorten(name)}; {remedy}"
 
 
 def file_names(names: Iterable[str], suffix: str) -> list[str]:

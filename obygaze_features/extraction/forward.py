@@ -99,7 +99,7 @@ Pending = list[tuple[int, ReadItem]]
 
 
 @dataclass
-class Results:
+class EmbeddedRows:
     """The outcomes of items, by store and row, and the batch that still runs."""
 
     outcomes: dict[str, dict[int, Done | Failed]]
@@ -123,7 +123,7 @@ class Embedder:
     def __init__(self, backbones: Sequence[Backbone], batch: int | None) -> None:
         self._forwards = {backbone.name: Forward(backbone, batch) for backbone in backbones}
         self._pending: dict[tuple[str, str], Pending] = defaultdict(list)
-        self._results = Results(defaultdict(dict))
+        self._results = EmbeddedRows(defaultdict(dict))
 
     @property
     def batches(self) -> dict[str, int]:
@@ -171,8 +171,8 @@ class Embedder:
                     del item.inputs[name]  # the backbone has used it
                 self._results.running = (name, started, batch)
 
-    def take(self) -> Results:
+    def take(self) -> EmbeddedRows:
         """Return the results since the last call; the last batch may still run."""
         results = self._results
-        self._results = Results(defaultdict(dict))
+        self._results = EmbeddedRows(defaultdict(dict))
         return results

@@ -10,7 +10,7 @@ from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.devices import default_workers, keep_freed_memory
 from obygaze_features.common.progress import meter
 from obygaze_features.extraction.decoder import Decoder, Decoders
-from obygaze_features.extraction.forward import Embedder, Results
+from obygaze_features.extraction.forward import EmbeddedRows, Embedder
 from obygaze_features.extraction.job import Job
 from obygaze_features.extraction.probe import probe_input
 from obygaze_features.extraction.reader import ItemReader, ReadItem
@@ -92,7 +92,7 @@ def bytes_per_item(backbones: Sequence[Backbone]) -> int:
     return total
 
 
-def write(writers: Mapping[str, StoreWriter], results: Results) -> None:
+def write(writers: Mapping[str, StoreWriter], results: EmbeddedRows) -> None:
     """Commit the outcomes of a block to its stores, after its last batch."""
     try:
         results.collect()

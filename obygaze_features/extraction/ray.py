@@ -80,8 +80,8 @@ def plan_tasks(nodes: Sequence[Mapping[str, float]], device: str | None) -> tupl
     any machine.
     """
     gpus = int(device != "cpu" and any(node.get("GPU") for node in nodes))
-    kind = "GPU" if gpus else "CPU"
-    machines = [node for node in nodes if node.get("CPU") and node.get(kind)]
+    resource = "GPU" if gpus else "CPU"
+    machines = [node for node in nodes if node.get("CPU") and node.get(resource)]
     cpus = min(node["CPU"] // max(1, gpus * node.get("GPU", 0)) for node in machines)
     cpus = max(1, int(cpus))
     slots = sum(node["GPU"] if gpus else node["CPU"] // cpus for node in machines)

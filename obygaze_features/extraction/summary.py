@@ -113,9 +113,9 @@ def _find_failures(stores: Mapping[str, Store], rows: Rows) -> dict[str, dict[st
     failed: dict[str, dict[str, str]] = defaultdict(dict)
     for store in stores.values():
         for row in rows[store.status[rows] > Status.DONE].tolist():
-            kind = Status(store.status[row]).name.lower()
+            failure = Status(store.status[row]).name.lower()
             id_ = store.ids[row]
-            failed[kind].setdefault(id_, store.failures[id_])
+            failed[failure].setdefault(id_, store.failures[id_])
     return dict(failed)
 
 

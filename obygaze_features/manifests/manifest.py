@@ -239,13 +239,13 @@ class Manifest:
         items = self.items.take(rows)
 
         parts = {}
-        for kind, cls in PARTS.items():
-            for name in self._names(kind):
+        for section, cls in PARTS.items():
+            for name in self._names(section):
                 part: Any = self._part(cls, name)
                 selected = part.where(items.row_of.__contains__)
-                if kind == Split.KIND and set(selected.folds) != set(part.folds):
+                if section == Split.KIND and set(selected.folds) != set(part.folds):
                     continue
-                parts[kind, name] = selected
+                parts[section, name] = selected
         return replace(self, items=items, folder=None, _parts=parts)
 
     @staticmethod
@@ -427,14 +427,14 @@ class Manifest:
         with new_folder(folder, overwrite=overwrite, marker=HEADER) as new:
             write_text(new / HEADER, to_json(self.header()))
             write_text(new / "items.csv", self.items.to_csv())
-            for kind, part in PARTS.items():
-                for name in self._names(kind):
+            for section, part in PARTS.items():
+                for name in self._names(section):
                     _write_part(new, self._part(part, name))
             if folder.exists() and read_header(folder).get("digest") == self.digest:
-                for kind in PARTS:
-                    for old in (folder / kind).glob("*.*"):
-                        if old.is_file() and not (new / kind / old.name).exists():
-                            write_bytes(new / kind / old.name, old.read_bytes())
+                for section in PARTS:
+                    for old in (folder / section).glob("*.*"):
+                        if old.is_file() and not (new / section / old.name).exists():
+                            write_bytes(new / section / old.name, old.read_bytes())
             for problem in check(new):
                 raise ManifestError(problem)
 
@@ -474,26 +474,26 @@ class Manifest:
             map_column(table, "id", self.items.row)
         return cls.from_table(table.path.stem, table, about, self.scheme)
 
-    def _names(self, kind: str) -> list[str]:
+    def _names(self, section: str) -> list[str]:
         names = []
         if self.folder is not None:
-            names = sorted(path.stem for path in (self.folder / kind).glob("*.csv"))
-        names += [name for part_kind, name in self._parts if part_kind == kind]
+            names = sorted(path.stem for path in (self.folder / section).glob("*.csv"))
+        names += [name for part_section, name in self._parts if part_section == section]
         return list(dict.fromkeys(names))
 
     def _part(self, cls: type[P], name: str) -> P:
-        kind = cls.KIND
-        if (kind, name) not in self._parts:
-            names = self._names(kind)
+        section = cls.KIND
+        if (section, name) not in self._parts:
+            names = self._names(section)
             if name not in names or self.folder is None:
                 raise UsageError(
-                    f"the manifest {self.name!r} has no {kind}/{name}; it has "
+                    f"the manifest {self.name!r} has no {section}/{name}; it has "
                     f"{', '.join(names) or 'none'}"
                 )
-            path = self.folder / kind / f"{name}.csv"
+            path = self.folder / section / f"{name}.csv"
             table = read_table(path, required=cls.REQUIRED)
-            self._parts[kind, name] = self._read(cls, table, read_about(path))
-        loaded: P = self._parts[kind, name]
+            self._parts[section, name] = self._read(cls, table, read_about(path))
+        loaded: P = self._parts[section, name]
         return loaded
 
 
@@ -557,8 +557,8 @@ def check(folder: Path) -> list[str]:
         problems.append(
             f"{folder / HEADER}: default_labels needs labels/{manifest.default_labels}.csv"
         )
-    for kind, part in PARTS.items():
-        for name in manifest._names(kind):
+    for section, part in PARTS.items():
+        for name in manifest._names(section):
             try:
                 manifest._part(part, name)
             except ManifestError as error:

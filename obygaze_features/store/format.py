@@ -377,18 +377,18 @@ def small_layout(name: str, shape: tuple[int, ...]) -> dict[str, Any]:
     """
     from zarr.codecs import BytesCodec, Crc32cCodec, VLenUTF8Codec
 
-    kind = {
+    encoding = {
         "dtype": "uint8",
         "fill_value": 0,
         "serializer": BytesCodec(endian=None),
     }
     if name in COORDINATES:
-        kind = {"dtype": "string", "fill_value": "", "serializer": VLenUTF8Codec()}
+        encoding = {"dtype": "string", "fill_value": "", "serializer": VLenUTF8Codec()}
     return {
         "name": name,
         "shape": shape,
         "chunks": shape,
-        **kind,
+        **encoding,
         "filters": None,
         "compressors": (Crc32cCodec(),),
         "dimension_names": ("item", *(f"{name}_{axis}" for axis in range(1, len(shape)))),

@@ -97,10 +97,10 @@ def _read(file: StoreFile) -> bytes:
         raise DamagedFile(file, "it is missing") from None
 
 
-def _decode(file: StoreFile, data: bytes, kind: type[Value]) -> Value:
+def _decode(file: StoreFile, data: bytes, value_type: type[Value]) -> Value:
     """Decode a JSON file's content as a type; raise `DamagedFile` if it is not valid."""
     with translate(DamagedFile, file, "its content is not valid ({})"):
-        return msgspec.json.decode(data, type=kind)
+        return msgspec.json.decode(data, type=value_type)
 
 
 def read_attributes(location: Location) -> dict[str, Any]:

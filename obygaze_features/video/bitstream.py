@@ -30,10 +30,10 @@ def is_disposable(codec: str, data: bytes, length_bytes: int) -> bool:
     """
     if codec == "h264":
         for at in _nal_units(data, length_bytes):
-            kind = data[at] & 31
-            if kind in _H264_SLICES:
+            unit_type = data[at] & 31
+            if unit_type in _H264_SLICES:
                 return data[at] >> 5 & 3 == 0
-            if kind in _H264_PARAMETERS:
+            if unit_type in _H264_PARAMETERS:
                 return False
     if codec == "mpeg4":
         return data[:4] == b"\0\0\1\xb6" and len(data) > 4 and data[4] >> 6 == _MPEG4_B

@@ -251,15 +251,15 @@ def index_file(path: Path, *, tick: Tick = lambda: None, decode: bool = True) ->
         codec = stream.codec_context.codec.canonical_name
         with _refuse_damaged_structure(path):
             packets = _read_packets(path, container, stream, codec, tick)
-        kind = container.format.name
+        container_format = container.format.name
         rate = stream.average_rate or stream.guessed_rate
         unit, begin = _clock(container, stream)
 
-    why_slow = _format_doubts(codec, kind) or packets.doubts
+    why_slow = _format_doubts(codec, container_format) or packets.doubts
     positions = np.argsort(packets.pts, kind="stable").astype(np.int32)
     starts = _clean_starts(packets)
     # In AVI, a packet is a frame. In other formats, it may be half a frame or a hidden frame.
-    if kind == "avi":
+    if container_format == "avi":
         pts = _packet_times(packets)
     elif why_slow is None or not (packets.doubts or decode):
         pts = packets.pts[positions]
@@ -280,7 +280,7 @@ def index_file(path: Path, *, tick: Tick = lambda: None, decode: bool = True) ->
         step = float(1 / rate)
     return FrameIndex(
         codec=codec,
-        container=kind,
+        container=container_format,
         seconds=float(times[-1] + step),
         why_slow=why_slow,
         times=times,
@@ -358,12 +358,12 @@ def _time_doubts(pts: list[int], starts: list[int]) -> str | None:
     return None
 
 
-def _format_doubts(codec: str, kind: str) -> str | None:
+def _format_doubts(codec: str, container_format: str) -> str | None:
     """Return the reason why films of this format are decoded from their start, or None."""
-    if kind == "avi":
+    if container_format == "avi":
         return "AVI does not say when frames are shown"
-    if kind not in TIMED:
-        return f"{kind} cannot seek to every frame"
+    if container_format not in TIMED:
+        return f"{container_format} cannot seek to every frame"
     if codec not in FRAME_PER_PACKET:
         return f"packets of {codec} may hold no frame"
     return None

@@ -237,9 +237,9 @@ def _find_spec(store: Store, array: str, *axes: int) -> ArraySpec:
     """Return the description of an array; raise unless it has such a number of axes per clip."""
     fitting = {spec.name: spec for spec in store.specs if len(spec.shape) in axes}
     if array not in fitting:
-        kind = {1: "array with one vector per clip", 2: "array with one vector per frame"}[axes[0]]
+        noun = {1: "array with one vector per clip", 2: "array with one vector per frame"}[axes[0]]
         raise ExperimentError(
-            f"{store.where}: {unknown_name(kind, array, fitting or ['none'])}. If it is missing, "
+            f"{store.where}: {unknown_name(noun, array, fitting or ['none'])}. If it is missing, "
             "import it as well, or extract the clips again with this array"
         )
     return fitting[array]

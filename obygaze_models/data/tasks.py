@@ -106,19 +106,19 @@ class Task(msgspec.Struct, frozen=True):
     @property
     def class_keys(self) -> list[str]:
         """The keys of the classes."""
-        return [kind.key for kind in self.classes]
+        return [label_class.key for label_class in self.classes]
 
     @property
     def class_titles(self) -> list[str]:
         """The names of the classes for use in tables."""
-        return [kind.title for kind in self.classes]
+        return [label_class.title for label_class in self.classes]
 
     @property
     def levels(self) -> set[str]:
         """The levels that take part; for a concept, in ObyGaze's scheme (see `levels_of`)."""
         if self.concept:
             return {*CARRIERS} if self.negatives == "c" else {EASY, *CARRIERS}
-        return {level for kind in self.classes for level in kind.levels}
+        return {level for label_class in self.classes for level in label_class.levels}
 
     def codes(self, levels: Sequence[str], shows: Any = (), *, is_obygaze: bool = True) -> Array:
         """Return the class of clips by their levels, and by whether each shows the concept."""
@@ -127,8 +127,8 @@ class Task(msgspec.Struct, frozen=True):
             targets = concept_targets(levels, column, self.negatives, is_obygaze=is_obygaze)
             return targets[:, 0].astype(np.int64)
         code_of: dict[str, int] = {}
-        for code, kind in enumerate(self.classes):
-            code_of |= dict.fromkeys(kind.levels, code)
+        for code, label_class in enumerate(self.classes):
+            code_of |= dict.fromkeys(label_class.levels, code)
         return np.array([code_of.get(level, UNUSED) for level in levels], dtype=np.int64)
 
     def format_labels(self, labels: Array) -> Array:
@@ -220,8 +220,8 @@ def level_classes(names: Mapping[str, str], levels: Sequence[str]) -> Task:
 
 def number_task(column: str) -> Task:
     """Return the task of predicting the number in a column."""
-    kind = Class(f"level:{NUMBERED}", column, column, (NUMBERED,))
-    return Task(column, column, (kind,), target_key=NUMBER)
+    label_class = Class(f"level:{NUMBERED}", column, column, (NUMBERED,))
+    return Task(column, column, (label_class,), target_key=NUMBER)
 
 
 def require_own_keys(tasks: Iterable[Task]) -> None:

@@ -198,11 +198,13 @@ def _make(name: str, entry: Entry, options: Mapping[str, Any]) -> Any:
     return _make_with(name, _load_estimator(name, entry.path), parameters)
 
 
-def _make_with(name: str, kind: Any, parameters: Mapping[str, Any]) -> Any:
+def _make_with(name: str, estimator_class: Any, parameters: Mapping[str, Any]) -> Any:
     """Make an estimator, set the parameters of its parts, and check all parameters."""
-    own = inspect.signature(kind).parameters
+    own = inspect.signature(estimator_class).parameters
     try:
-        estimator = kind(**{key: value for key, value in parameters.items() if key in own})
+        estimator = estimator_class(
+            **{key: value for key, value in parameters.items() if key in own}
+        )
     except TypeError as problem:
         raise ExperimentError(f"estimator {name!r} cannot be made: {problem}") from None
     for key in sorted(parameters.keys() - own.keys()):
@@ -221,13 +223,17 @@ def _make_with(name: str, kind: Any, parameters: Mapping[str, Any]) -> Any:
 
 def _load_estimator(name: str, path: str) -> Any:
     """Import an estimator's class; raise for anything else, so that nothing else is called."""
-    kind = load_object(path, ExperimentError)
-    if not (isinstance(kind, type) and hasattr(kind, "fit") and hasattr(kind, "get_params")):
+    estimator_class = load_object(path, ExperimentError)
+    if not (
+        isinstance(estimator_class, type)
+        and hasattr(estimator_class, "fit")
+        and hasattr(estimator_class, "get_params")
+    ):
         raise ExperimentError(
             f"estimator {name!r}: {path} is not a scikit-learn estimator. Define fit, and inherit "
             "from ClassifierMixin or RegressorMixin, and from BaseEstimator"
         )
-    return kind
+    return estimator_class
 
 
 def describe_estimators() -> dict[str, dict[str, Any]]:
@@ -282,9 +288,9 @@ def trusted_classes() -> set[str]:
     return trusted
 
 
-def class_path(kind: type) -> str:
+def class_path(cls: type) -> str:
     """Return the path of a class: ``module:Class``."""
-    return f"{kind.__module__}:{kind.__qualname__}"
+    return f"{cls.__module__}:{cls.__qualname__}"
 
 
 def parts_of(estimator: Any) -> list[Any]:

@@ -154,7 +154,9 @@ def cross_validate(
         labels = _label_tests(data, tests)
         tasks = {task: [*labels] for task in data.labels}
         data = replace(data, labels={**data.labels, **labels})
-    protocol = next((key for key, kind in PROTOCOLS.items() if type(cv) is kind), repr(cv))
+    protocol = next(
+        (key for key, splitter_class in PROTOCOLS.items() if type(cv) is splitter_class), repr(cv)
+    )
     plan = Plan(
         name=name,
         models=learners,

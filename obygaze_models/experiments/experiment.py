@@ -91,7 +91,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             "concepts": self.concepts,
             "column": self.column,
         }
-        given = [kind for kind, value in kinds.items() if value]
+        given = [key for key, value in kinds.items() if value]
         if len(given) != 1:
             return f"set exactly one of {', '.join(kinds)} (got {', '.join(given) or 'none'})"
         if self.negatives and not self.concepts:
@@ -99,10 +99,10 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         if not (self.estimators or self.predictions):
             return "there are no estimators and no predictions. Add an estimator"
         name = self.protocol_name
-        kind = type(self.splitter())
-        if (self.balance or self.gap) and not issubclass(kind, DrawnSplitter):
+        splitter_class = type(self.splitter())
+        if (self.balance or self.gap) and not issubclass(splitter_class, DrawnSplitter):
             return f"the protocol {name} fixes the training clips. Remove balance and gap"
-        if kind.two_classes and (self.column or self.levels):
+        if splitter_class.two_classes and (self.column or self.levels):
             return f"the protocol {name} is for two classes. Use leave-film-out"
         self.models()  # raises an error that names the estimator
         return ""
@@ -150,15 +150,15 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def splitter(self, **more: Any) -> Splitter:
         """Return the splitter of the protocol, with checked options."""
         name = self.protocol_name
-        kind = find_protocol(name)
+        splitter_class = find_protocol(name)
         options = {**self.protocol_options, "random_state": self.seed, **more}
-        if issubclass(kind, DrawnSplitter):
+        if issubclass(splitter_class, DrawnSplitter):
             default = "none" if self.column else BALANCE
             options |= {"balance": self.balance or default, "gap": self.gap}
         with translate(
             ExperimentError, f"{self.name!r}", f": protocol {name}: {{}}", foreign=TypeError
         ):
-            return kind(**options)
+            return splitter_class(**options)
 
     def tasks(self, scheme: LabelScheme) -> dict[Task, Sequence[Task]]:
         """Return the tasks to learn (one, or one per concept), with the tests of each."""
@@ -189,7 +189,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 def find_protocol(name: str) -> type[Splitter]:
     """Return the splitter of a protocol."""
-    from obygaze_models.studies.reproduce.protocols import PROTOCOLS as OF_PAPER
+    from obygaze_models.studies.reproduce.protocols import OF_PAPER
 
     known = PROTOCOLS | OF_PAPER
     if name not in known:

@@ -80,9 +80,9 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
     if experiment.score and experiment.score not in ranking:
         raise ExperimentError(unknown_name("score", experiment.score, ranking))
     models = experiment.models()
-    kind = find_protocol(experiment.protocol_name)
-    if hasattr(kind, "divide"):
-        division = kind.divide(experiment.splitter, experiment.split, manifest, tasks)
+    splitter_class = find_protocol(experiment.protocol_name)
+    if hasattr(splitter_class, "divide"):
+        division = splitter_class.divide(experiment.splitter, experiment.split, manifest, tasks)
     else:
         division = divide(experiment, manifest, tasks)
     stores = open_stores(experiment.store)
@@ -200,11 +200,11 @@ def _find_split(experiment: Experiment, manifest: Manifest, cv: Splitter) -> Spl
     gap = experiment.gap
     count = len({*cut_files(manifest.items, manifest.labels(labels).ids, gap)})
     folds = min(N_FOLDS, count)
-    kind = "stratified"
+    method = "stratified"
     if gap:  # two stretches per fold if possible: levels rarely change
         folds = min(folds, max(MIN_FOLDS, count // 2))
-        kind = "stretches of files"
-    title = f"{kind}, {folds} folds, seed {seed}"
+        method = "stretches of files"
+    title = f"{method}, {folds} folds, seed {seed}"
     return stratified(manifest, folds=folds, seed=seed, name=title, labels=labels, gap=gap)
 
 

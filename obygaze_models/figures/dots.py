@@ -125,7 +125,7 @@ def dot_plot(
         heading = wrap(title, 72 * width - 20, 12.6, 3)
         keys = len(lines)
         if len(series) > 1:
-            keys += len({kind.label for kind in series})
+            keys += len({line.label for line in series})
         texts = len(measure) + len(heading) + keys
         height = ROW * (sum(sizes) + GAP * len(rows) + texts) + EDGES
         figure = Figure(figsize=(width, height / 72), layout="constrained")
@@ -136,12 +136,12 @@ def dot_plot(
         numbers = {}
         for (name, dots), size in zip(rows, sizes, strict=True):
             ticks.append(y + (size - 1) / 2)
-            for place, (dot, kind) in enumerate(zip(dots, series, strict=False)):
+            for place, (dot, line) in enumerate(zip(dots, series, strict=False)):
                 if dot.value is not None:
                     text = format_number(dot.value, form)
                     numbers[y + place] = text
-                    _draw(axes, dot.value, dot, y + place, kind)
-                    marks.append(f"{name}, {kind.label}: {text}")
+                    _draw(axes, dot.value, dot, y + place, line)
+                    marks.append(f"{name}, {line.label}: {text}")
             y += size + GAP
         for (name, value), style in zip(lines.items(), LINES, strict=False):
             axes.axvline(value, color=SOFT, linewidth=1, linestyle=style, label=name, zorder=0)
@@ -161,12 +161,12 @@ def dot_plot(
     return figure
 
 
-def _draw(axes: Axes, value: float, dot: Dot, y: float, kind: Series) -> None:
+def _draw(axes: Axes, value: float, dot: Dot, y: float, line: Series) -> None:
     """Draw a dot and its interval."""
     ends = None
     if dot.low is not None and dot.high is not None:
         ends = [[value - dot.low], [dot.high - value]]
-    axes.errorbar([value], [y], xerr=ends, **kind.style)
+    axes.errorbar([value], [y], xerr=ends, **line.style)
 
 
 def add_legend(
@@ -178,9 +178,9 @@ def add_legend(
     """Write the title, and the names of the series (if there are several) and of the lines."""
     handles: list[Any] = axes.get_legend_handles_labels()[0]
     if len(series) > 1:
-        by_label = {kind.label: kind for kind in series}
-        for label, kind in by_label.items():
-            handles.append(axes.errorbar([], [], label=label, **kind.style))
+        by_label = {line.label: line for line in series}
+        for label, line in by_label.items():
+            handles.append(axes.errorbar([], [], label=label, **line.style))
     figure.legend(
         handles=handles,
         loc="outside upper left",

@@ -113,7 +113,7 @@ def _view(entry: Tested, ids: pd.Series) -> dict[str, Any]:
         "label": labels.tolist(),
         "p": p.round(3).tolist(),
         "off": off.round(3).tolist(),
-        "classes": [kind.words for kind in entry.task.classes],
+        "classes": [label_class.words for label_class in entry.task.classes],
     }
     if entry.task.target.is_numeric:
         both = np.stack([labels, p])
@@ -131,7 +131,7 @@ def _reasons(entry: Tested, reasons: pd.DataFrame, ids: list[str]) -> dict[str, 
     """Return each prediction's parts, as means over fits, or the questions of a tree."""
     steps = questions(reasons)
     if not len(steps):
-        names = [kind.words for kind in entry.task.classes]
+        names = [label_class.words for label_class in entry.task.classes]
         parts = []
         for own in mean_parts(reasons, ids):
             parts.append([f"{name} {format_number(part, '+.2f')}" for name, part in own])

@@ -16,7 +16,7 @@ from obygaze_models.scoring.intervals import Estimate, mean_scores
 from obygaze_models.scoring.metrics import Array
 
 HEIGHTS = {"levels": 9, "verdicts": 9, "differences": 3}
-"""The height of a lane of each kind."""
+"""The height of a lane of each type."""
 GAP = 1
 RATED = 28
 """The height of a strip of numbers."""
@@ -30,10 +30,10 @@ BINS = 80
 
 @dataclass(frozen=True, eq=False)
 class Lane:
-    """A lane of the strips: its name, its kind in `HEIGHTS`, and each clip's colour or ""."""
+    """A lane of the strips: its name, its type in `HEIGHTS`, and each clip's colour or ""."""
 
     name: str
-    kind: str
+    lane_type: str
     colours: Sequence[str]
 
 
@@ -126,9 +126,9 @@ def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Fil
     score_axis = axis_of([Estimate(row.place) for row in rows], 0.5, ticks=5)
     heights = []
     if len(rows) > MAX_ROWS:
-        places = pd.Series([row.place for row in rows if row.place is not None])
-        bins = (BINS * (places - score_axis.low) / (score_axis.high - score_axis.low)).round()
-        heights = places.groupby(bins).cumcount().tolist()
+        positions = pd.Series([row.place for row in rows if row.place is not None])
+        bins = (BINS * (positions - score_axis.low) / (score_axis.high - score_axis.low)).round()
+        heights = positions.groupby(bins).cumcount().tolist()
     return Films(
         rows,
         [lane.name for lane in lanes if lane.name],
@@ -202,7 +202,7 @@ def strip(lanes: Sequence[Lane], clips: slice, spans: Array, longest: float) -> 
     paths = ""
     top = 0
     for lane in lanes:
-        height = HEIGHTS[lane.kind]
+        height = HEIGHTS[lane.lane_type]
         colours = lane.colours[clips]
         for colour in dict.fromkeys(filter(None, colours)):
             joined: list[list[float]] = []

@@ -101,7 +101,7 @@ class Question:
 
     Parameters
     ----------
-    kind
+    topic
         ``levels``, ``classes``, ``concepts`` or ``numbers``.
     classes
         The names of the answers, or of the column of numbers.
@@ -113,7 +113,7 @@ class Question:
         The names of the levels that are not tested.
     """
 
-    kind: str
+    topic: str
     classes: Sequence[str]
     rows: Sequence[Row]
     differences: Mapping[tuple[str, str], Estimate]
@@ -121,7 +121,7 @@ class Question:
 
 
 @dataclass(frozen=True, eq=False)
-class Results:
+class ResultTable:
     """The questions that are scored by one metric."""
 
     metric: str
@@ -190,8 +190,8 @@ class Tested:
         return Entrant(self.run, self.run.place, self.model, self.reads, tables)
 
     @property
-    def kind(self) -> str:
-        """The kind of question."""
+    def topic(self) -> str:
+        """The topic of the question."""
         if self.task.target.is_numeric:
             return "numbers"
         if self.task.concept:
@@ -224,7 +224,7 @@ def is_first(entry: Tested) -> bool:
 def headline(entries: Sequence[Tested]) -> Tested:
     """Return the main result: the one on the most clips, if possible not of a concept."""
     first = [entry for entry in entries if is_first(entry)]
-    return max(first, key=lambda entry: (entry.kind != "concepts", entry.table["id"].nunique()))
+    return max(first, key=lambda entry: (entry.topic != "concepts", entry.table["id"].nunique()))
 
 
 def inputs(runs: Sequence[Run]) -> list[str]:
@@ -261,25 +261,25 @@ def feature(run: Run) -> str:
     return f"{run.header.features.backbone['name']}/{run.header.features.array}"
 
 
-def results(entries: Sequence[Tested], labels: Labels) -> list[Results]:
+def results(entries: Sequence[Tested], labels: Labels) -> list[ResultTable]:
     """Return the scores of all models, by metric and question; those of the headline first."""
     main = headline(entries)
     order = ("levels", "classes", "numbers", "concepts")
-    ranked = sorted(entries, key=lambda each: (order.index(each.kind), each.run is not main.run))
-    asked = group_by(ranked, lambda each: (each.metric, each.kind, tuple(_answers(each))))
+    ranked = sorted(entries, key=lambda each: (order.index(each.topic), each.run is not main.run))
+    asked = group_by(ranked, lambda each: (each.metric, each.topic, tuple(_answers(each))))
     by_metric: dict[str, list[Question]] = {}
-    for (metric, kind, answers), same in asked.items():
+    for (metric, topic, answers), same in asked.items():
         own = [*_rows(same)]
         differences = {}
-        if kind != "concepts":
+        if topic != "concepts":
             differences = dict(_differences(same))
         untested = []
-        if kind == "levels":
+        if topic == "levels":
             known = same[0].task.levels
             untested = [name for code, name in labels.levels.items() if code not in known]
-        question = Question(kind, answers, own, differences, untested)
+        question = Question(topic, answers, own, differences, untested)
         by_metric.setdefault(metric, []).append(question)
-    tables = [Results(metric, questions) for metric, questions in by_metric.items()]
+    tables = [ResultTable(metric, questions) for metric, questions in by_metric.items()]
     rows = [row for table in tables for row in table.rows]
     corrected = holm([row.p_value for row in rows])
     for row, p_value in zip(rows, corrected.tolist(), strict=True):
@@ -288,11 +288,11 @@ def results(entries: Sequence[Tested], labels: Labels) -> list[Results]:
 
 
 def _answers(entry: Tested) -> list[str]:
-    if entry.kind == "concepts":
+    if entry.topic == "concepts":
         return []
-    if entry.kind == "numbers":
+    if entry.topic == "numbers":
         return [entry.task.title]
-    return [kind.words for kind in entry.task.classes]
+    return [label_class.words for label_class in entry.task.classes]
 
 
 def _rows(entries: Sequence[Tested]) -> Iterator[Row]:
@@ -300,7 +300,7 @@ def _rows(entries: Sequence[Tested]) -> Iterator[Row]:
 
     A subset is without the clips whose features are all zero, if there are any.
     """
-    if entries[0].kind == "concepts":
+    if entries[0].topic == "concepts":
         entries = sorted(entries, key=lambda each: each.score, reverse=True)
     for entry in entries:
         same = [each for each in entries if (each.reads, each.task) == (entry.reads, entry.task)]
@@ -308,7 +308,7 @@ def _rows(entries: Sequence[Tested]) -> Iterator[Row]:
         clips = entry.run.clips
         empty = clips.loc[clips["blank"], "id"]
         full = entry.table[~entry.table["id"].isin(empty)]
-        is_shown = entry.kind != "concepts" and is_first(entry)
+        is_shown = entry.topic != "concepts" and is_first(entry)
         if is_shown and len(full) not in (0, len(entry.table)):
             (scores,) = entry.run.score(full)
             yield replace(score_row(entry, scores), is_subset=True)

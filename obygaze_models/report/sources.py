@@ -233,9 +233,9 @@ def _clips_of(table: pd.DataFrame) -> dict[str, Any]:
     titles.pop("", None)
     clips["film"] = films.where(films != "", clips["media"])
     clips["title"] = clips["film"].replace(distinct_titles(titles))
-    places = clips[["start", "number"]].fillna(0)
-    places.insert(0, "film", clips["film"].factorize()[0])
-    order = places.sort_values([*places], kind="stable").index
+    keys = clips[["start", "number"]].fillna(0)
+    keys.insert(0, "film", clips["film"].factorize()[0])
+    order = keys.sort_values([*keys], kind="stable").index
     return {
         "clips": clips.loc[order].reset_index(drop=True),
         "has_films": bool((films != "").any()),
@@ -283,8 +283,8 @@ def spans_of(clips: pd.DataFrame) -> Array:
     """Return the start and end of each of a film's clips [N, 2]: in seconds, or one by one."""
     if is_timed(clips):
         return np.asarray(clips[["start", "end"]], dtype=float)
-    places = np.arange(len(clips))
-    return np.stack([places, places + 1.0], axis=1)
+    starts = np.arange(len(clips))
+    return np.stack([starts, starts + 1.0], axis=1)
 
 
 def citation(labels: Labels) -> list[str]:

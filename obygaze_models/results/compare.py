@@ -168,11 +168,11 @@ def _open_runs(runs: Sequence[Any]) -> list[Run]:
 
 def _entrants(runs: Sequence[Run], models: Sequence[str]) -> list[Entrant]:
     """Return the named models, or all. With several runs, names start with the run's folder."""
-    places = [*map(attrgetter("place"), runs)]
-    if len({*places}) < len(places):
-        places = [run.folder.as_posix() if run.folder else run.name for run in runs]
+    run_names = [*map(attrgetter("place"), runs)]
+    if len({*run_names}) < len(run_names):
+        run_names = [run.folder.as_posix() if run.folder else run.name for run in runs]
     entrants = []
-    for run, place in zip(runs, places, strict=True):
+    for run, place in zip(runs, run_names, strict=True):
         for model, table in split_by(run.predictions, "model").items():
             name = f"{place}: {model}" if len(runs) > 1 else model
             if not models or model in models:

@@ -89,7 +89,7 @@ def moment_files(
 
 def _documents(
     rows: list[dict[str, Any]],
-    kind: str,
+    noun: str,
     warnings: Iterable[RunWarning],
 ) -> dict[str, str]:
     """Return ELAN documents by file name, one per film and media file of timed rows."""
@@ -97,7 +97,7 @@ def _documents(
     files = group_by(placed, itemgetter("film", "media"))
     if not files:
         raise ExperimentError(
-            f"no {kind} has a start and an end in a film, which ELAN needs. Write "
+            f"no {noun} has a start and an end in a film, which ELAN needs. Write "
             "a CSV table instead"
         )
     properties = {f"warning {number}": str(text) for number, text in enumerate(warnings, 1)}
@@ -113,6 +113,6 @@ def _documents(
                     details["seen in training"] = row["seen"]
                 times = milliseconds(row["start"], row["end"])
                 annotations.append(Annotation(*times, str(row["prediction"]), details))
-            tiers.append(Tier(tier, kind, annotations))
+            tiers.append(Tier(tier, noun, annotations))
         documents[name] = to_eaf(Document(tiers, media, properties))
     return documents

@@ -159,7 +159,7 @@ def scored_clips(
         groups=[group_of[clip] for clip in ids],
         classes=max(2, len(target.columns_in(table.columns))),
         measure=measure,
-        kind=target.key,
+        target_key=target.key,
         fits=table["fit"].to_numpy(),
         is_mixed=is_mixed,
     )
@@ -177,10 +177,10 @@ def score_models(
     for (model, test), own in split_by(table, "model", "test").items():
         scored = score_groups(scored_clips(own, group_of, measure, is_mixed=is_mixed))
         estimates = estimate_scores(scored)
-        kind = target_of_columns(own.columns).key
+        target_key = target_of_columns(own.columns).key
         by_fit = {}
         for fit, part in split_by(own, "fit").items():
-            by_fit[fit] = score(part["label"].to_numpy(), values_of(part), kind=kind)
+            by_fit[fit] = score(part["label"].to_numpy(), values_of(part), target_key=target_key)
         models.append(
             ModelScores(
                 model=model,

@@ -62,7 +62,7 @@ def _sentence(run: Run, scores: ModelScores, over: str) -> str:
     if over == ACROSS and estimate.groups:
         size += f", which weigh like {estimate.effective:.0f}"
     if main == "auroc" and task.is_binary:
-        negative, positive = (kind.words for kind in task.classes)
+        negative, positive = (label_class.words for label_class in task.classes)
         which = f"of the same {noun}"
         if over == ACROSS:
             which = f"of any two held-out {noun}s, rated by one model"

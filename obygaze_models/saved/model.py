@@ -83,7 +83,7 @@ class ModelFile(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Parts:
+class Archive:
     """The classes that a model may contain besides the safe ones, and its arrays by name."""
 
     trusted: Collection[str]
@@ -141,11 +141,11 @@ def write_model(model: Model, folder: Path, trusted: Collection[str] = ()) -> No
     from safetensors.numpy import save
 
     estimator = best_of(model.estimator)
-    parts = Parts(trusted)
-    content = _encode(estimator, "model", parts)
-    parts.require_finite()
+    archive = Archive(trusted)
+    content = _encode(estimator, "model", archive)
+    archive.require_finite()
     check_is_fitted(estimator)
-    data = save(parts.arrays)
+    data = save(archive.arrays)
     header = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -183,9 +183,9 @@ def load_model(path: str | Path, *, trusted: Collection[str] = ()) -> Model:
         if hashlib.sha256(data).hexdigest() != header.files[ARRAYS]:
             raise ExperimentError("the checksum of its arrays does not match")
         arrays = load(data)
-        parts = Parts(trusted, arrays)
-        parts.require_finite()
-        estimator = _decode(header.model, parts)
+        archive = Archive(trusted, arrays)
+        archive.require_finite()
+        estimator = _decode(header.model, archive)
     except MemoryError:
         raise
     except Exception as problem:  # edited files can cause any error, but run no code
@@ -240,42 +240,42 @@ def _digest(header: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
 
 
-def _encode(value: Any, name: str, parts: Parts) -> Any:
-    """Convert a value to JSON, and add its arrays to `parts` under descriptive names."""
+def _encode(value: Any, name: str, archive: Archive) -> Any:
+    """Convert a value to JSON, and add its arrays to `archive` under descriptive names."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
         if value.dtype.kind in "biuf":
-            kind = "array"
+            tag = "array"
             if value.flags.fnc:
-                kind = "columns"  # sums depend on the order
+                tag = "columns"  # sums depend on the order
                 value = value.T
-            parts.arrays[name] = np.ascontiguousarray(value)
-            return {kind: name}
+            archive.arrays[name] = np.ascontiguousarray(value)
+            return {tag: name}
         if value.dtype.kind in "UO" and value.ndim == 1:
             return {"texts": list(map(str, value))}
     if isinstance(value, list | tuple):
-        items = [_encode(item, f"{name}.{index}", parts) for index, item in enumerate(value)]
+        items = [_encode(item, f"{name}.{index}", archive) for index, item in enumerate(value)]
         return {"tuple": items} if isinstance(value, tuple) else items
     if isinstance(value, Mapping):  # pairs, because classes may be numbers
         pairs = []
         for key, item in value.items():
-            pairs.append([_encode(key, name, parts), _encode(item, f"{name}.{key}", parts)])
+            pairs.append([_encode(key, name, archive), _encode(item, f"{name}.{key}", archive)])
         return {"mapping": pairs}
-    return _encode_object(value, name, parts)
+    return _encode_object(value, name, archive)
 
 
-def _encode_object(value: Any, name: str, parts: Parts) -> dict[str, Any]:
-    tree = None if parts.trusted else as_tree(value)  # forests cannot predict with such trees
+def _encode_object(value: Any, name: str, archive: Archive) -> dict[str, Any]:
+    tree = None if archive.trusted else as_tree(value)  # forests cannot predict with such trees
     if tree is not None and np.array_equal(tree.classes_, value.classes_):
         value = tree  # arrays, which are checked when loaded
     path = class_path(type(value))
     public = re.sub(r"\._\w+", "", path)  # without private modules
-    if public in SAFE | {*parts.trusted}:
+    if public in SAFE | {*archive.trusted}:
         path = public
-    if not (hasattr(value, "get_params") and parts.may_contain(path)):
+    if not (hasattr(value, "get_params") and archive.may_contain(path)):
         raise ExperimentError(
             f"{name} cannot be saved: a {path} cannot be loaded safely (see docs/how-to/extend.md)"
         )
@@ -287,56 +287,60 @@ def _encode_object(value: Any, name: str, parts: Parts) -> dict[str, Any]:
     fitted = {key: state[key] for key in sorted(own) if key in state}
     encoded: dict[str, Any] = {"class": path}
     for group, items in {"parameters": parameters, "fitted": fitted}.items():
-        encoded[group] = {key: _encode(item, f"{name}.{key}", parts) for key, item in items.items()}
+        encoded[group] = {
+            key: _encode(item, f"{name}.{key}", archive) for key, item in items.items()
+        }
     return encoded
 
 
-def _decode(value: Any, parts: Parts, depth: int = 0) -> Any:
+def _decode(value: Any, archive: Archive, depth: int = 0) -> Any:
     """Decode a value from `_encode` into plain values and objects of allowed classes.
 
     `depth` is the number of parts that the value is in.
     """
     if isinstance(value, list):
-        return [_decode(item, parts, depth) for item in value]
+        return [_decode(item, archive, depth) for item in value]
     if not isinstance(value, dict):
         return value
     if "class" in value:
-        return _decode_object(value, parts, depth + 1)
-    [(kind, content)] = value.items()
-    if kind == "array":
-        return parts.arrays[content]
-    if kind == "columns":
-        return parts.arrays[content].T
-    if kind == "mapping":
-        return {_decode(key, parts, depth): _decode(item, parts, depth) for key, item in content}
-    if kind == "texts":
+        return _decode_object(value, archive, depth + 1)
+    [(tag, content)] = value.items()
+    if tag == "array":
+        return archive.arrays[content]
+    if tag == "columns":
+        return archive.arrays[content].T
+    if tag == "mapping":
+        return {
+            _decode(key, archive, depth): _decode(item, archive, depth) for key, item in content
+        }
+    if tag == "texts":
         if len(content) * max(map(len, content), default=0) > MAX_CHARACTERS:
             raise ExperimentError("a list of strings is too long")
         return np.array(content, dtype=np.str_)
-    if kind == "tuple":
-        return tuple(_decode(item, parts, depth) for item in content)
-    raise ExperimentError(f"{kind[:60]!r} is not a part of a model")
+    if tag == "tuple":
+        return tuple(_decode(item, archive, depth) for item in content)
+    raise ExperimentError(f"{tag[:60]!r} is not a part of a model")
 
 
-def _decode_object(value: Mapping[str, Any], parts: Parts, depth: int) -> Any:
+def _decode_object(value: Mapping[str, Any], archive: Archive, depth: int) -> Any:
     path = value["class"]
-    if not parts.may_contain(path):
+    if not archive.may_contain(path):
         raise ExperimentError(
             f"{path[:60]!r} is not a class that obygaze can load. If you trust it, install its "
             "package, or pass it in `trusted`"
         )
     if depth > MAX_NESTING:
         raise ExperimentError("the model has parts that are nested too deeply")
-    kind = load_object(path, ExperimentError)
+    part_class = load_object(path, ExperimentError)
     groups: dict[str, dict[str, Any]] = {"fitted": {}}
     for group in value.keys() - {"class"}:
         items = value[group].items()
-        groups[group] = {key: _decode(item, parts, depth) for key, item in items}
+        groups[group] = {key: _decode(item, archive, depth) for key, item in items}
     parameters = groups.get("parameters") or groups.get("fields", {})  # of older trees
-    model = kind(**parameters)
+    model = part_class(**parameters)
     fitted = groups["fitted"]
     for key, item in fitted.items():
-        if key in parameters or key.startswith("__") or hasattr(kind, key):
+        if key in parameters or key.startswith("__") or hasattr(part_class, key):
             raise ExperimentError(f"{path} has no fitted attribute {key!r}")
         setattr(model, key, item)
     if fitted and path == NEIGHBOURS:  # compiled code would trust its other arrays

@@ -249,7 +249,7 @@ def evaluate(
             continue
         own_codes = codes[chosen]
         counts = task.count(own_codes)
-        scores = {"the model": score(own_codes, values[chosen], kind=task.target_key)}
+        scores = {"the model": score(own_codes, values[chosen], target_key=task.target_key)}
         if task.target.is_numeric or counts.positives not in (None, 0, counts.clips):
             scores |= task.target.guesses(own_codes, np.array([]))
         for by, scored in scores.items():

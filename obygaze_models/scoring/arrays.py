@@ -55,10 +55,10 @@ def score(y: Any, p: Any, groups: Any = None, *, folds: Any = None) -> pd.DataFr
     if folds is not None:
         folds = np.asarray(folds)
     check_consistent_length(labels, p, names, folds)
-    kind = NUMBER
+    target_key = NUMBER
     classes = 2
     if labels.dtype.kind != "f":
-        kind = CLASSES
+        target_key = CLASSES
         values, labels = np.unique(labels, return_inverse=True)
         classes = len(values)
         if p.ndim == 2 and classes == 2:
@@ -76,7 +76,7 @@ def score(y: Any, p: Any, groups: Any = None, *, folds: Any = None) -> pd.DataFr
         probabilities=p,
         groups=names,
         classes=classes,
-        kind=kind,
+        target_key=target_key,
         fits=folds,
     )
     estimates = estimate_scores(score_groups(clips))

@@ -78,7 +78,7 @@ class ScoredClips:
         The number of classes.
     measure
         The benchmark's official measure, if any. It is computed on all clips together.
-    kind
+    target_key
         The kind of target. If it is not classes, labels and predictions are numbers.
     fits
         The number of the fit that made each prediction; by default one fit made all.
@@ -93,7 +93,7 @@ class ScoredClips:
     groups: Sequence[str]
     classes: int = 2
     measure: str = ""
-    kind: str = CLASSES
+    target_key: str = CLASSES
     fits: Array | None = None
     is_mixed: bool = False
 
@@ -150,7 +150,7 @@ class ScoredClips:
     @property
     def is_numeric(self) -> bool:
         """True if labels and predictions are numbers."""
-        return self.kind == NUMBER
+        return self.target_key == NUMBER
 
     def has_enough(self, rows: Array) -> bool:
         """Return True if rows have two clips of every class or, for numbers, different values."""
@@ -274,7 +274,7 @@ def _score_rounds(clips: ScoredClips, chosen: Array) -> Scores:
         own = rows[chosen[rows]]
         if len(own):
             values = clips.labels[own], clips.probabilities[own], clips.ranks(own)
-            by_round.append(score(*values, clips.kind))
+            by_round.append(score(*values, clips.target_key))
     return mean_scores(by_round)
 
 
@@ -309,7 +309,7 @@ def score_across(clips: ScoredClips) -> dict[str, Array]:
         for rows in clips.rounds:
             values = clips.labels[rows], clips.probabilities[rows]
             ranks = clips.ranks(rows)
-            rounds.append(weighted_scores(*values, own[:, members[rows]], ranks, clips.kind))
+            rounds.append(weighted_scores(*values, own[:, members[rows]], ranks, clips.target_key))
         scores = {key: np.mean([part[key] for part in rounds], axis=0) for key in rounds[0]}
         blocks.append(scores | _rank_by_fit(clips, own[:, members]))
     return {key: np.concatenate([block[key] for block in blocks]) for key in blocks[0]}
@@ -343,7 +343,7 @@ def _mean_over_fits(clips: ScoredClips, weights: Array, key: str) -> Array:
     for rows in clips.parts:
         own = weights[:, rows]
         labels = clips.labels[rows]
-        values = weighted_scores(labels, clips.probabilities[rows], own, None, clips.kind)
+        values = weighted_scores(labels, clips.probabilities[rows], own, None, clips.target_key)
         sizes = own.sum(axis=1)
         if key == "auroc":
             positives = own[:, labels == 1].sum(axis=1)

@@ -129,7 +129,7 @@ def score(
     labels: Array,
     probabilities: Array,
     trec: Array | None = None,
-    kind: str = CLASSES,
+    target_key: str = CLASSES,
 ) -> Scores:
     """Return all scores of a set of predictions.
 
@@ -142,10 +142,10 @@ def score(
     trec
         The clips' `trec_ranks`, if trec_eval's average precision is requested. Every clip must have
         a rank.
-    kind
+    target_key
         The kind of target. If it is not classes, labels and predictions are numbers.
     """
-    values = weighted_scores(labels, probabilities, np.ones((1, len(labels))), trec, kind)
+    values = weighted_scores(labels, probabilities, np.ones((1, len(labels))), trec, target_key)
     scores = {key: none_if_nan(values[key][0]) for key in METRICS if key in values}
     if probabilities.ndim == 2:
         areas = [auroc(labels == code, column) for code, column in enumerate(probabilities.T)]
@@ -178,13 +178,13 @@ def weighted_scores(
     probabilities: Array,
     weights: Array,
     trec: Array | None = None,
-    kind: str = CLASSES,
+    target_key: str = CLASSES,
 ) -> dict[str, Array]:
     """Return the metrics of `score` for many weightings, except the AUROC of several classes.
 
     Parameters
     ----------
-    labels, probabilities, trec, kind
+    labels, probabilities, trec, target_key
         See `score`.
     weights
         Weights [draws, N], which are not negative.
@@ -194,7 +194,7 @@ def weighted_scores(
     scores
         Metric key -> scores [draws], NaN if undefined.
     """
-    if kind == NUMBER:
+    if target_key == NUMBER:
         return score_values(labels, probabilities, weights)
     scores = _own_scores(labels, probabilities, weights)
     if trec is not None:

@@ -25,17 +25,17 @@ def test_scores_of_numbers_equal_scikit_learn_and_scipy():
     pearson = stats.pearsonr(labels, values).statistic
     scores = {"spearman": spearman, "pearson": pearson}
     scores |= {"r2": r2_score(labels, values), "mae": mean_absolute_error(labels, values)}
-    assert score(labels, values, kind=NUMBER) == close(scores)
-    constant = score(labels, np.full(len(labels), 1.1), kind=NUMBER)
+    assert score(labels, values, target_key=NUMBER) == close(scores)
+    constant = score(labels, np.full(len(labels), 1.1), target_key=NUMBER)
     assert constant["spearman"] is constant["pearson"] is None
 
 
 def test_weights_count_as_repeated_clips():
     labels, values = drawn()
     times = np.random.default_rng(1).integers(0, 4, (5, len(labels)))
-    weighted = weighted_scores(labels, values, times.astype(float), kind=NUMBER)
+    weighted = weighted_scores(labels, values, times.astype(float), target_key=NUMBER)
     for row, repeat in enumerate(times):
-        expected = score(np.repeat(labels, repeat), np.repeat(values, repeat), kind=NUMBER)
+        expected = score(np.repeat(labels, repeat), np.repeat(values, repeat), target_key=NUMBER)
         assert {key: own[row] for key, own in weighted.items()} == close(expected)
 
 

@@ -105,7 +105,7 @@ def import_timelines(
     details: dict[str, Film] = {}
     for file in files:
         of_file = list(_rows(file, scheme, shared))
-        kinds = {tier.kind for tier in file.document.tiers}
+        kinds = {tier.tier_type for tier in file.document.tiers}
         if not of_file and kinds.isdisjoint(NOT_SEGMENTS):
             of_file.append(Remark(file.where, file.film, "", NOTHING_MARKED, LEFT_OUT))
         rows += of_file
@@ -232,10 +232,10 @@ def _rows(file: File, scheme: LabelScheme, shared: set[str]) -> Iterator[SourceR
         who = tier.annotator or tier.name
         rows = [_row(file, note, who, exact, scheme) for note in tier.annotations]
         has_level = any(scheme.has_level(row.segment.level) for row in rows)
-        if tier.kind == SEGMENT_KIND and not has_level:
+        if tier.tier_type == SEGMENT_KIND and not has_level:
             where = f"{file.where}, tier {shorten(tier.name)}"
             yield Remark(where, file.film, "", NO_LEVEL, LEFT_OUT)
-        if tier.kind in NOT_SEGMENTS or not has_level:
+        if tier.tier_type in NOT_SEGMENTS or not has_level:
             continue
         found.append(rows)
         if tier.name in shared and not tier.annotator:

@@ -24,7 +24,7 @@ AROUSAL = _scheme("MediaEval arousal", ("calm", "-1"), ("neutral", "0"), ("activ
 SETS = _scheme("MediaEval sets", ("learning", "1"), ("validation", "2"), ("test", "0"))
 
 
-class _Rows(NamedTuple):
+class _Table(NamedTuple):
     """The rows of all files of one kind, by clip name, and the names of the files."""
 
     rows: dict[str, dict[str, str]]
@@ -70,22 +70,22 @@ def import_manifest(source: Path | str, threshold: float) -> Manifest:
     ).with_parts(*labels, *_splits(sets))
 
 
-def _read(folder: Path, kind: str, **schemes: LabelScheme) -> _Rows:
+def _read(folder: Path, ending: str, **schemes: LabelScheme) -> _Table:
     """Read the files of one kind; `schemes` has the levels of each column by its name."""
     rows: dict[str, dict[str, str]] = {}
     files = []
     for family in ("ACCEDE", "MEDIAEVAL"):  # MediaEval's file takes precedence
-        path = folder / f"{family}{kind}.txt"
+        path = folder / f"{family}{ending}.txt"
         if path.is_file():
             table = read_table(path, delimiter="\t", required=["name", *schemes])
             for column, scheme in schemes.items():
                 table.columns[column] = map_column(table, column, scheme.level)
             rows |= dict(zip(read_ids(table, "name"), table.rows(), strict=True))
             files.append(path.name)
-    return _Rows(rows, " and ".join(files))
+    return _Table(rows, " and ".join(files))
 
 
-def _classes_of_ratings(ranking: _Rows, threshold: float) -> _Rows:
+def _classes_of_ratings(ranking: _Table, threshold: float) -> _Table:
     """Divide mean ratings, from 1 to 5, into classes: their scores from -1 to 1 are cut twice."""
     rows: dict[str, dict[str, str]] = {}
     for clip, cells in ranking.rows.items():
@@ -99,15 +99,15 @@ def _classes_of_ratings(ranking: _Rows, threshold: float) -> _Rows:
             place = 1 + (score > threshold) - (score < -threshold)
             rows[clip][name + "Class"] = scheme.codes[place]
     rule = f"(value - 3) / 2 in {ranking.files}, cut at -{threshold:g} and {threshold:g}"
-    return _Rows(rows, rule)
+    return _Table(rows, rule)
 
 
 def _labels(
     name: str,
     scheme: LabelScheme,
-    source: _Rows,
+    source: _Table,
     measure: str,
-    ranking: _Rows,
+    ranking: _Table,
 ) -> LabelSet:
     """Return a label set, with each clip's rank, value and variance if `ranking` has them."""
     extra = {}
@@ -128,7 +128,7 @@ def _labels(
     return LabelSet(name, ids, levels, [()] * len(ids), extra=extra, about=about)
 
 
-def _splits(sets: _Rows) -> list[Split]:
+def _splits(sets: _Table) -> list[Split]:
     """Return a split with one fold per official set, and a split for development and test.
 
     The second split, which needs all three sets, merges learning and validation into one fold.

@@ -28,10 +28,10 @@ Struct = TypeVar("Struct", bound=msgspec.Struct)
 _Lists = Annotated[dict[str, tuple[str, ...]], msgspec.Meta(min_length=1)]
 
 
-def read_struct(path: Path, kind: type[Struct]) -> Struct:
+def read_struct(path: Path, struct: type[Struct]) -> Struct:
     """Read a JSON file as a struct of this type; raise `BiasError` if it does not match."""
     with translate(BiasError, path, ": {}", foreign=msgspec.ValidationError):
-        return msgspec.convert(read_json(path, BiasError), kind)
+        return msgspec.convert(read_json(path, BiasError), struct)
 
 
 def numbers(table: Table, column: str, low: float, high: float) -> Array:

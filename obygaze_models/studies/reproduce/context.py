@@ -55,7 +55,7 @@ BACKBONES = {
 SLOTS = {name: slot for slot, backbone in BACKBONES.items() for name in backbone.names}
 """The backbone's key for each name or family, whatever the checkpoint."""
 
-PROTOCOLS = ("released", "leak-free", "paper")
+PROTOCOL_NAMES = ("released", "leak-free", "paper")
 """The protocols that can be chosen: the authors' code, ours, and the paper's text."""
 RELEASED_LABELS = "released"
 SAME_LABELS = "leak-free-released-labels"
@@ -175,7 +175,7 @@ class ReproductionContext:
         The folders of the features, by the backbone's name in ``obygaze features extract`` or in
         the store.
     protocols
-        The protocols to use, from `PROTOCOLS`.
+        The protocols to use, from `PROTOCOL_NAMES`.
 
     Attributes
     ----------
@@ -198,7 +198,7 @@ class ReproductionContext:
         manifest: str | Path,
         stores: Mapping[str, str | Path],
         *,
-        protocols: Sequence[str] = PROTOCOLS,
+        protocols: Sequence[str] = PROTOCOL_NAMES,
     ) -> None:
         self.folder = manifest
         self.manifest = Manifest.load(manifest)

@@ -160,5 +160,5 @@ def _with_media(manifest: Manifest) -> set[str]:
     return {item.id for item in manifest if item.media}
 
 
-PROTOCOLS: dict[str, type[Splitter]] = {"paper": PapersText, "released": AuthorsLists}
+OF_PAPER: dict[str, type[Splitter]] = {"paper": PapersText, "released": AuthorsLists}
 """The protocols of the paper by name."""

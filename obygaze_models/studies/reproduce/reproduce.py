@@ -30,7 +30,7 @@ from obygaze_models.studies.reproduce.concepts import (
 )
 from obygaze_models.studies.reproduce.context import (
     BACKBONES,
-    PROTOCOLS,
+    PROTOCOL_NAMES,
     Needs,
     ReproductionContext,
     Target,
@@ -124,7 +124,7 @@ def reproduce(
     output
         The folder to write. It is written completely or not at all.
     protocols
-        The protocols to use, from `PROTOCOLS` (default: all). Tables without a part for each
+        The protocols to use, from `PROTOCOL_NAMES` (default: all). Tables without a part for each
         protocol are made in their own way; raise if only such tables are named.
     overwrite
         Replace an earlier reproduction at `output`.
@@ -134,19 +134,19 @@ def reproduce(
     names = list(dict.fromkeys(as_list(targets)))
     if "all" in names:
         names = list(TARGETS)
-    for kind, chosen, known in (
+    for noun, chosen, known in (
         ("table or figure", names, TARGETS),
-        ("protocol", protocols, PROTOCOLS),
+        ("protocol", protocols, PROTOCOL_NAMES),
     ):
         for name in chosen:
             if name not in known:
-                raise ExperimentError(unknown_name(kind, name, known))
+                raise ExperimentError(unknown_name(noun, name, known))
     if protocols and not any(TARGETS[name].by_protocol for name in names):
         raise ExperimentError(
             f"{', '.join(names)}: a protocol changes nothing here, but in table2, table5, fig3 and "
             "fig5. Leave it out"
         )
-    protocols = protocols or PROTOCOLS
+    protocols = protocols or PROTOCOL_NAMES
     for module in ("jinja2", "matplotlib"):
         need(module, extra="report")  # before the long runs
     context = ReproductionContext(manifest, stores, protocols=protocols)

@@ -63,8 +63,8 @@ class Row(NamedTuple):
         The name of the row in the paper.
     model
         The model's name in the runs. For networks, it is the network in the paper's text.
-    kind
-        The kind of model. Networks and bottlenecks can have different test folds.
+    family
+        The family of models. Networks and bottlenecks can have different test folds.
     required
         False if the row is left out where its array is.
     """
@@ -74,17 +74,17 @@ class Row(NamedTuple):
     array: str
     paper: str
     model: str = "mlp"
-    kind: str = "networks"
+    family: str = "networks"
     required: bool = True
 
     def source(self, setting: str) -> str:
         """Return the start of the folders of the row's runs, before the training negatives."""
-        bottlenecks = "-pcbm" if self.kind == "bottlenecks" else ""
+        bottlenecks = "-pcbm" if self.family == "bottlenecks" else ""
         return f"{setting}/{self.slot}-{self.array}{bottlenecks}"
 
     def model_of(self, setting: Setting) -> str:
         """Return the row's model in a setting: the released protocol has the authors' network."""
-        if self.kind == "networks" and setting.protocol == "released":
+        if self.family == "networks" and setting.protocol == "released":
             return "mlp-author"
         return self.model
 
@@ -250,15 +250,15 @@ def _guesses_where_scored(
 
     The released bottlenecks and networks have different test folds, so guesses score differently.
     """
-    kind_of: dict[Any, str] = {}
+    family_of: dict[Any, str] = {}
     for row in rows:
         tests = runs[f"{row.source(setting.key)}-EN"].tests
         sizes = [tests[f"{'+'.join(negatives)} vs S"][:2] for negatives in COLUMNS.values()]
-        kind_of.setdefault(tuple(sizes), row.kind)
-    for sizes, kind in kind_of.items():
+        family_of.setdefault(tuple(sizes), row.family)
+    for sizes, family in family_of.items():
         where = ""
-        if len(kind_of) > 1:
-            where = f", {kind}' fold"
+        if len(family_of) > 1:
+            where = f", {family}' fold"
         clips = {}
         shares = {}
         for column, (count, positives) in zip(COLUMNS, sizes, strict=True):
