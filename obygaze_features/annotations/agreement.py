@@ -133,14 +133,14 @@ def agreement(manifest: Manifest | str | Path, names: Sequence[str] = ()) -> Agr
     films = []
     for film, rows in votes.compared.items():
         named = {"film": film, "title": titles[film]}
-        own = []
+        of_film = []
         for a, b in two:
             counts = votes.confusion(a, b, rows)
             if counts.any():
                 about = {**named, **votes.name(a, b), "clips": int(counts.sum())}
-                own.append(about | measures(counts, distances))
-        pair_films += own
-        films.append(named | _film_measures(votes.codes[:, rows], own, distances))
+                of_film.append(about | measures(counts, distances))
+        pair_films += of_film
+        films.append(named | _film_measures(votes.codes[:, rows], of_film, distances))
 
     pairs = []
     pair_levels = []
@@ -239,9 +239,9 @@ class Votes:
         present = self.codes != ABSENT
         marked = (marks & present).sum(axis=1)
         shares = marked / np.maximum(1, present.sum(axis=1))
-        own = np.where(present, marks, ABSENT)
+        judged = np.where(present, marks, ABSENT)
         mean = float(shares[present.any(axis=1)].mean())
-        row = {"marked": name, "share": mean} | _alpha(self._meetings(own, 2))
+        row = {"marked": name, "share": mean} | _alpha(self._meetings(judged, 2))
         columns = ["share_of_" + who for who in self.names]
         return row | dict(zip(columns, shares.tolist(), strict=True))
 

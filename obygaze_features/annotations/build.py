@@ -140,7 +140,7 @@ def _details(
 
 def _names_as_written(ids: Mapping[str, str]) -> dict[str, str]:
     """Return the names in the source that are not valid ids, by the id made from each."""
-    return {own: name for name, own in sorted(ids.items()) if safe_id(name) == own != name}
+    return {id_: name for name, id_ in sorted(ids.items()) if safe_id(name) == id_ != name}
 
 
 def _with_concepts(

@@ -72,9 +72,9 @@ def merge_labels(
     scheme = manifest.shared_scheme(label_sets)
     levels, marks = votes_of(label_sets, manifest, scheme)
     ratios = np.full(levels.shape, np.nan)
-    for own, labels in zip(ratios, label_sets, strict=True):
+    for shares, labels in zip(ratios, label_sets, strict=True):
         if labels.ratio:
-            own[manifest.items.find(labels.ids)] = _parse_ratios(labels)
+            shares[manifest.items.find(labels.ids)] = _parse_ratios(labels)
 
     present = (levels >= 0).sum(axis=0)
     votes = np.array([(levels == rank).sum(axis=0) for rank in range(len(scheme.codes))])

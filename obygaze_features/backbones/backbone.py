@@ -159,8 +159,8 @@ class Backbone:
         """The readers of a store's items by kind: of clips, or else of images and texts."""
         if self.clip:
             return {"clip": self.clip}
-        own = {"image": self.image, "text": self.text}
-        return {kind: reader for kind, reader in own.items() if reader}
+        readers = {"image": self.image, "text": self.text}
+        return {kind: reader for kind, reader in readers.items() if reader}
 
     @property
     def arrays(self) -> tuple[ArraySpec, ...]:

@@ -86,15 +86,15 @@ def declared_settings(config_class: Any, settings: Mapping[str, Any]) -> dict[st
     from transformers import PretrainedConfig
 
     shared = inspect.signature(PretrainedConfig.__init__).parameters
-    own = set(inspect.signature(config_class.__init__).parameters) - set(shared)
-    own.update(config_class.attribute_map)
-    own.difference_update(RUNS_CODE)
+    supported = set(inspect.signature(config_class.__init__).parameters) - set(shared)
+    supported.update(config_class.attribute_map)
+    supported.difference_update(RUNS_CODE)
     declared = {}
     for name, value in settings.items():
         part = config_class.sub_configs.get(name.removesuffix("_dict"))
         if part is not None and isinstance(value, Mapping):
             declared[name] = declared_settings(part, value)
-        elif name in own:
+        elif name in supported:
             declared[name] = value
     return declared
 

@@ -163,14 +163,14 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
         return preprocessing
 
 
-def _require_numbers(own: Preprocessing, path: Path) -> None:
+def _require_numbers(preprocessing: Preprocessing, path: Path) -> None:
     """Raise `BackboneError` if sizes, means or factors are impossible."""
-    edges = [*own.crop, own.shortest_edge or max(own.crop)]
-    factors = (*own.std, own.scale)
-    numbers = (*own.mean, *factors)
+    edges = [*preprocessing.crop, preprocessing.shortest_edge or max(preprocessing.crop)]
+    factors = (*preprocessing.std, preprocessing.scale)
+    numbers = (*preprocessing.mean, *factors)
     is_usable = all(type(edge) is int and 0 < edge <= edges[-1] <= MAX_EDGE for edge in edges)
     is_usable &= all(isinstance(n, int | float) and abs(n) < MAX_SCALE for n in numbers)
-    is_usable &= all(factors) and {len(own.mean), len(own.std)} <= {1, 3}
+    is_usable &= all(factors) and {len(preprocessing.mean), len(preprocessing.std)} <= {1, 3}
     if not is_usable:
         raise BackboneError(
             f"{path} has impossible sizes, means or factors: {edges} pixels, {numbers}; correct it"
@@ -188,8 +188,8 @@ def resize_frame(frame: Tensor, preprocessing: Preprocessing) -> Tensor:
     The result is uint8, or float32 from a `transform`; its memory may be in any order.
     """
     if preprocessing.transform:
-        own: Tensor = preprocessing.transform(frame.permute(2, 0, 1))
-        return own.float()
+        pixels: Tensor = preprocessing.transform(frame.permute(2, 0, 1))
+        return pixels.float()
     pixels = frame[None].permute(0, 3, 1, 2)
     if preprocessing.squash:
         pixels = interpolate(pixels, size=preprocessing.squash, mode="bilinear")

@@ -190,17 +190,17 @@ class SoundReader:
 
     def resample(self, sampling: Sampling | None, track: int | None, name: str) -> SoundReader:
         """Return the same reader, but with another track or maximum number of windows."""
-        own = self.sampling
-        count = own.frames
+        windows = self.sampling
+        count = windows.frames
         if sampling:
             count = sampling.frames
             if sampling.rate:
                 raise UsageError(
                     f"{name}: --sampling is for frames, but this backbone takes windows of "
-                    f"{own.window:g} s of sound; extract it without --sampling"
+                    f"{windows.window:g} s of sound; extract it without --sampling"
                 )
 
-        heard = replace(own, track=track or own.track, frames=count)
+        heard = replace(windows, track=track or windows.track, frames=count)
         arrays = []
         for spec in self.arrays:
             if spec.padded:

@@ -79,8 +79,8 @@ def _make_extractor(settings: str) -> Any:
 
     extractor = ClapFeatureExtractor(**json.loads(settings))
     hann = window_function(extractor.fft_window_size, "hann")
-    own = partial(spectrogram, window=hann, hop_length=extractor.hop_length)
-    vars(extractor)["_np_extract_fbank_features"] = own
+    compute = partial(spectrogram, window=hann, hop_length=extractor.hop_length)
+    vars(extractor)["_np_extract_fbank_features"] = compute
     return extractor
 
 

@@ -63,9 +63,9 @@ def load(path: Path, mode: str) -> Backbone:
         with torch.device("meta"):
             network = make_network(sizes, positions=len(state[POSITIONS + ".weight"]))
         weights = {}
-        for name, own in network.state_dict().items():
+        for name, expected in network.state_dict().items():
             weights[name] = state[name].float()
-            if weights[name].shape != own.shape:
+            if weights[name].shape != expected.shape:
                 raise BackboneError(file, f"cannot be loaded: {name} has a wrong shape")
         network.load_state_dict(weights, assign=True)
     frames = sizes["frames"]

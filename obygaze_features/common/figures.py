@@ -71,7 +71,7 @@ def figure_style() -> Iterator[None]:
 
     # DejaVu Sans, which matplotlib includes, lacks Chinese, Japanese and Korean.
     wider = [name for name in font_manager.get_font_names() if name.startswith("Noto Sans CJK")]
-    own = {
+    settings = {
         "font.sans-serif": ["DejaVu Sans", *sorted(wider)[:1]],
         "text.color": INK,
         "figure.facecolor": PAPER,
@@ -81,7 +81,7 @@ def figure_style() -> Iterator[None]:
         "ytick.color": INK,
         "grid.color": LINE,
     }
-    with style.context([_STYLE, own]), warnings.catch_warnings():
+    with style.context([_STYLE, settings]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
 

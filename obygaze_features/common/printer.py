@@ -99,10 +99,10 @@ def to_cell(value: Any) -> str:
     if isinstance(value, float):
         return _number(value)
     if isinstance(value, Mapping):
-        plain = {name: own for name, own in value.items() if not isinstance(own, Mapping)}
-        return join_some([f"{name} {to_cell(own)}" for name, own in plain.items()], MAX_ENTRIES)
+        plain = {name: cell for name, cell in value.items() if not isinstance(cell, Mapping)}
+        return join_some([f"{name} {to_cell(cell)}" for name, cell in plain.items()], MAX_ENTRIES)
     if isinstance(value, list | tuple):
-        return join_some([to_cell(own) for own in value])
+        return join_some([to_cell(cell) for cell in value])
     return str(value).replace("\n", r"\n")
 
 
@@ -146,7 +146,7 @@ def _groups(widths: Mapping[str, int], left: Collection[str]) -> list[list[str]]
     first = [*itertools.takewhile(left.__contains__, widths)]
     groups = [first.copy()]
     for name in [*widths][len(first) :]:
-        if sum(widths[own] + 2 for own in [*groups[-1], name]) > columns + 2:
+        if sum(widths[column] + 2 for column in [*groups[-1], name]) > columns + 2:
             groups.append(first.copy())
         groups[-1].append(name)
     return groups

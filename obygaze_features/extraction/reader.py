@@ -167,10 +167,10 @@ class ItemReader:
         """Return each backbone's view; those with the same frames and geometry share one."""
         shared: dict[Hashable, View] = {}
         views = {}
-        for name, own in numbers.items():
+        for name, frames in numbers.items():
             preprocessing = self._backbones[name].reader(kind).preprocessing
-            key = (preprocessing.geometry, tuple(own))
-            views[name] = shared.setdefault(key, View(preprocessing, own, self._pinned))
+            key = (preprocessing.geometry, tuple(frames))
+            views[name] = shared.setdefault(key, View(preprocessing, frames, self._pinned))
         return views
 
     def _hear(

@@ -314,11 +314,11 @@ def require_same_clips(stored: Items, listed: Items, listed_in: str = "the manif
     are compared by what both have: their spans and file names (without extension), or their films
     if neither names a file. If only one of them is a span, they are not compared.
     """
-    for own in stored:
-        row = listed.row_of.get(own.id)
-        if row is not None and not _can_be_same(own, listed[row]):
+    for item in stored:
+        row = listed.row_of.get(item.id)
+        if row is not None and not _can_be_same(item, listed[row]):
             raise ManifestError(
-                f"id {own.id} is another file, film or span in the store than in {listed_in}. Use "
+                f"id {item.id} is another file, film or span in the store than in {listed_in}. Use "
                 "the manifest that the store was made from, or extract the features again"
             )
 

@@ -163,11 +163,11 @@ def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
     order = np.lexsort((items.ends[rows], items.starts[rows], items.files[rows]))
     rows = rows[order]
     file_begins = np.flatnonzero(np.diff(items.files[rows])) + 1
-    for own in np.split(rows, file_begins):
-        starts = items.starts[own]
-        ends = items.ends[own]
+    for in_file in np.split(rows, file_begins):
+        starts = items.starts[in_file]
+        ends = items.ends[in_file]
         fitting = int((ends.max() - starts.min()) // (gap + (ends - starts).mean()))
-        for part in np.array_split(own, min(max(fitting, 1), len(own), MAX_STRETCHES)):
+        for part in np.array_split(in_file, min(max(fitting, 1), len(in_file), MAX_STRETCHES)):
             stretch_of |= dict.fromkeys([items.ids[row] for row in part], items.ids[part[0]])
     return [stretch_of[id_] for id_ in ids]
 
@@ -233,9 +233,9 @@ def neighbours(items: Items, split: Split, gap: float | None = None) -> list[str
 
     near = np.zeros(len(rows), dtype=bool)
     for fold in np.unique(folds[divided]):
-        own = divided & (folds == fold)
+        tested = divided & (folds == fold)
         others = divided & (folds != fold)
-        near[own] = meet_in_time(items, rows[own], rows[others], gap)
+        near[tested] = meet_in_time(items, rows[tested], rows[others], gap)
     return list(compress(split.ids, near))
 
 

@@ -36,8 +36,8 @@ def import_timelines(
     table = read_mapped_table(source, MEANINGS, columns, required=REQUIRED)
     table.columns["film"] = map_cells(film_of_file, table["film"])
     rows = read_rows(table, _seconds_span)
-    own = choose_scheme(levels)
-    return build_timelines(safe_id(source.stem), rows, films, own, source=source.name)
+    scheme = choose_scheme(levels)
+    return build_timelines(safe_id(source.stem), rows, films, scheme, source=source.name)
 
 
 def _seconds_span(cells: Mapping[str, str], delimiter: str) -> tuple[float, ...]:

@@ -167,14 +167,15 @@ def _shared_scheme(files: Iterable[File]) -> LabelScheme | None:
             continue
         problem = "its label scheme cannot be read; pass its levels (--levels FILE)"
         with errors_as(AnnotationError, f"{file.path}: {problem}"):
-            own = LabelScheme.from_json(parse_json(text.encode(), "it", ManifestError))
-        scheme = scheme or own
-        if own.levels != scheme.levels:
+            stated = LabelScheme.from_json(parse_json(text.encode(), "it", ManifestError))
+        scheme = scheme or stated
+        if stated.levels != scheme.levels:
             raise AnnotationError(
-                f"{file.path} has different levels, names or aliases ({', '.join(own.codes)}) from "
-                f"another file ({', '.join(scheme.codes)}); pass a common scheme: --levels FILE"
+                f"{file.path} has different levels, names or aliases ({', '.join(stated.codes)}) "
+                f"from another file ({', '.join(scheme.codes)}); pass a common scheme: "
+                "--levels FILE"
             )
-        scheme = scheme.with_concepts(own.concepts)
+        scheme = scheme.with_concepts(stated.concepts)
     return scheme
 
 
