@@ -167,7 +167,7 @@ class ClipDataset:
         for name in ("X", "groups", "concepts", "folds", "frames"):
             if (array := getattr(self, name)) is not None:
                 columns[name] = array[chosen]
-        labels = {task: own[chosen] for task, own in self.labels.items()}
+        labels = {task: values[chosen] for task, values in self.labels.items()}
         return replace(self, **columns, labels=labels)
 
     def near(self, tested: Array, gap: float) -> Array:
@@ -508,8 +508,8 @@ def dataset(
 def _require_index(index: Any, *columns: Any) -> None:
     """Raise `ExperimentError` if a column of pandas has another index than X."""
     for column in columns:
-        own: Any = getattr(column, "index", None)
-        if hasattr(own, "equals") and index is not None and not own.equals(index):
+        column_index: Any = getattr(column, "index", None)
+        if hasattr(column_index, "equals") and index is not None and not column_index.equals(index):
             raise ExperimentError("y and groups need the index of X: pass rows in the same order")
 
 

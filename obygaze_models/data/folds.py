@@ -60,8 +60,8 @@ def balanced(rows: Array, y: Array, seed: int, balance: str) -> Array:
         return rows
     size = min(map(len, classes))
     drawn = []
-    for own in classes:
-        drawn.append(chance.choice(own, size, replace=False))
+    for of_class in classes:
+        drawn.append(chance.choice(of_class, size, replace=False))
     return np.sort(np.concatenate(drawn))
 
 

@@ -121,24 +121,24 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
     def folds(self, clips: Clips, tests: Mapping[str, Array]) -> Iterator[Fold]:
         """Yield the rows of each fit; `tests` has the class of each clip in each test set."""
         balance = getattr(self, "balance", "")
-        for index, own in enumerate(self.parts(clips)):
+        for index, parts in enumerate(self.parts(clips)):
             seed = draw_seeds(self.random_state, index + 1)[index]
             sets = {}
             for test, codes in tests.items():
-                mask = own.test[test] if isinstance(own.test, Mapping) else own.test
+                mask = parts.test[test] if isinstance(parts.test, Mapping) else parts.test
                 sets[test] = np.flatnonzero(mask & (codes >= 0))
             too_near = np.zeros(len(clips.y), dtype=bool)
             if clips.near:
                 too_near = clips.near(np.unique(np.concatenate([*sets.values()])))
 
             usable = (clips.y >= 0) & ~too_near
-            pool = np.flatnonzero(own.train & usable)
+            pool = np.flatnonzero(parts.train & usable)
             yield Fold(
                 index,
-                own.name,
+                parts.name,
                 seed,
                 train=balanced(pool, clips.y, seed, balance),
-                validation=np.flatnonzero(own.validation & usable),
+                validation=np.flatnonzero(parts.validation & usable),
                 tests=sets,
                 drawn_from=len(pool) if balance else 0,
                 near=np.flatnonzero(too_near),

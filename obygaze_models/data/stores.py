@@ -74,7 +74,7 @@ class Sources:
         for spec in self.stores[0].specs:
             shapes = []
             for store in self.stores:
-                shapes += [own.shape for own in store.specs if own.name == spec.name]
+                shapes += [each.shape for each in store.specs if each.name == spec.name]
             if len(shapes) == len(self.stores):
                 width = sum(shape[-1] for shape in shapes)
                 joined.append(replace(spec, shape=(*spec.shape[:-1], width)))

@@ -316,19 +316,19 @@ class MLPProbe(TorchClassifier):
         targets = target_rows[codes]
 
         def learn(batch: Any) -> Any:
-            own = targets.index_select(0, batch)
+            batch_targets = targets.index_select(0, batch)
             activations = _forward(clips.index_select(0, batch), layers)
             scores = activations[-1].softmax(1) if self.author else activations[-1]
             logs = scores.log_softmax(1)
-            own_weights = own.sum(1, keepdim=True)  # a row of `targets` has one weight
-            slope = logs.exp().mul_(own_weights).sub_(own).div_(len(own))
+            own_weights = batch_targets.sum(1, keepdim=True)  # a row of `targets` has one weight
+            slope = logs.exp().mul_(own_weights).sub_(batch_targets).div_(len(batch_targets))
             if self.author:
                 slope = scores * (slope - (slope * scores).sum(1, keepdim=True))
             _backward(activations, slope, layers, gradients)
             if self.weight_decay:
                 row.mul_(decay)
             move()
-            return -logs.mul_(own)
+            return -logs.mul_(batch_targets)
 
         def validate() -> float:
             logits = _forward(torch.tensor(training.X_val), layers)[-1]

@@ -128,16 +128,16 @@ def plugins() -> dict[str, EntryPoint]:
 
 def find_entry(name: str) -> Entry:
     """Return the entry for a name: built in, from an installed package, or ``module:Class``."""
-    own = ESTIMATORS | REGRESSORS
-    if name in own:
-        return own[name]
+    built_in = ESTIMATORS | REGRESSORS
+    if name in built_in:
+        return built_in[name]
     if _is_class(name):
         return Entry(name)
     provided = plugins()
     if name in provided:
         return Entry(provided[name].value)
     any_other = "a scikit-learn estimator as package.module:Class"
-    raise ExperimentError(unknown_name("estimator", name, [*own, *provided, any_other]))
+    raise ExperimentError(unknown_name("estimator", name, [*built_in, *provided, any_other]))
 
 
 def make_estimator(
@@ -200,14 +200,14 @@ def _make(name: str, entry: Entry, options: Mapping[str, Any]) -> Any:
 
 def _make_with(name: str, estimator_class: Any, parameters: Mapping[str, Any]) -> Any:
     """Make an estimator, set the parameters of its parts, and check all parameters."""
-    own = inspect.signature(estimator_class).parameters
+    accepted = inspect.signature(estimator_class).parameters
     try:
         estimator = estimator_class(
-            **{key: value for key, value in parameters.items() if key in own}
+            **{key: value for key, value in parameters.items() if key in accepted}
         )
     except TypeError as problem:
         raise ExperimentError(f"estimator {name!r} cannot be made: {problem}") from None
-    for key in sorted(parameters.keys() - own.keys()):
+    for key in sorted(parameters.keys() - accepted.keys()):
         names = estimator.get_params(deep=True)
         if key not in names:
             raise ExperimentError(f"estimator {name!r}: {unknown_name('option', key, names)}")

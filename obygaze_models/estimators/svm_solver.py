@@ -213,11 +213,11 @@ def choose_svm(
     degenerate = np.zeros(len(Cs), bool)
     for fold, (train, test) in enumerate(folds):
         learned = X[train]
-        own = class_weight[train] if isinstance(class_weight, np.ndarray) else class_weight
-        own_weights = clip_weights(own, y[train])
+        of_class = class_weight[train] if isinstance(class_weight, np.ndarray) else class_weight
+        of_clip = clip_weights(of_class, y[train])
         part = part_of(products, train)
         for index, C in enumerate(Cs):
-            fit = fit_svm(learned, y[train], C, own_weights, part)
+            fit = fit_svm(learned, y[train], C, of_clip, part)
             values[index, test] = fit.decide(X[test])
             aucs[fold, index] = _auc(y[test], values[index, test])
             degenerate[index] |= fit.degenerate

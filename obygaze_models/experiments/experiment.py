@@ -125,8 +125,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 raise ExperimentError(f"{self.name!r}: {listed}: {problem}") from None
             if self.balance == "weights" and not learner.is_guess:
                 parameters = learner.estimator.get_params(deep=True)
-                own = {*WEIGHTS} & (parameters.keys() - options)
-                learner.estimator.set_params(**dict.fromkeys(own, "balanced"))
+                unset = {*WEIGHTS} & (parameters.keys() - options)
+                learner.estimator.set_params(**dict.fromkeys(unset, "balanced"))
             if listed in models:
                 raise ExperimentError(f'{self.name!r}: two models are called {listed}. Set "as"')
             models[listed] = learner

@@ -107,10 +107,10 @@ class Plan:
         table.loc[~table["level"].isin(levels), "used"] = "not-in-task"
         empty = np.flatnonzero(~data.X.any(axis=1))
         table["blank"] = np.isin(rows, empty)
-        for own in data.record.annotators:
-            concepts = [SEPARATOR.join(own.concepts_of.get(clip, ())) for clip in ids]
-            table[f"{LABEL_OF}{own.name}"] = [own.level_of.get(clip, "") for clip in ids]
-            table[f"{CONCEPTS_OF}{own.name}"] = concepts
+        for person in data.record.annotators:
+            concepts = [SEPARATOR.join(person.concepts_of.get(clip, ())) for clip in ids]
+            table[f"{LABEL_OF}{person.name}"] = [person.level_of.get(clip, "") for clip in ids]
+            table[f"{CONCEPTS_OF}{person.name}"] = concepts
         return table
 
     def folds(self, task: Task, *, validate: bool) -> Iterator[Fold]:

@@ -89,7 +89,7 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
     data = join_clips(
         manifest,
         stores,
-        dict.fromkeys(own for task, tests in tasks.items() for own in (task, *tests)),
+        dict.fromkeys(each for task, tests in tasks.items() for each in (task, *tests)),
         labels=experiment.labels,
         array=experiment.array,
         fold_of=division["fold_of"],
@@ -244,8 +244,8 @@ def _outside(paths: Sequence[str], plan: Plan) -> Iterator[pd.DataFrame]:
                     f"{path}: an estimator is already named {model!r}. Rename one"
                 )
             for task in plan.tasks:
-                own = table[table["task"].isin([task.key, ""])]
-                yield from _predicted(plan, task, f"{path}: {model}", model, own)
+                of_task = table[table["task"].isin([task.key, ""])]
+                yield from _predicted(plan, task, f"{path}: {model}", model, of_task)
 
 
 def _predicted(

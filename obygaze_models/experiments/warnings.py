@@ -46,8 +46,8 @@ def run_warnings(
     fits = tables["fits"]
     warnings = []
     leaked = clips.loc[clips["leaked"], "id"]
-    for test, own in split_by(predictions, "test").items():
-        ids = own["id"].drop_duplicates()
+    for test, tested in split_by(predictions, "test").items():
+        ids = tested["id"].drop_duplicates()
         used = int(ids.isin(leaked).sum())
         if used:
             count = f"{used:,} of the {len(ids):,} test clips"
@@ -61,8 +61,8 @@ def run_warnings(
 
     warnings += _concepts(plan, fits)
     warnings += of_fits
-    for model, own in split_by(fits[fits["not_saved"] != ""], "model").items():
-        warnings.append(not_saved(model, own["not_saved"].iloc[0]))
+    for model, not_kept in split_by(fits[fits["not_saved"] != ""], "model").items():
+        warnings.append(not_saved(model, not_kept["not_saved"].iloc[0]))
     for model in predictions["model"].unique():
         if model not in plan.models:
             text = f"{model} is from elsewhere. The clips it was trained on are not recorded."
@@ -90,11 +90,11 @@ def _look_alikes(plan: Plan) -> Iterator[RunWarning]:
     best = np.zeros(len(rows), dtype=np.float32)
     nearest = np.zeros(len(rows), dtype=np.int64)
     for start in range(0, len(rows), ROWS_COMPARED):
-        own = slice(start, start + ROWS_COMPARED)
-        cosines = X[own] @ X.T
-        cosines[groups[own, None] == groups] = -1
-        nearest[own] = cosines.argmax(axis=1)
-        best[own] = cosines.max(axis=1)
+        block = slice(start, start + ROWS_COMPARED)
+        cosines = X[block] @ X.T
+        cosines[groups[block, None] == groups] = -1
+        nearest[block] = cosines.argmax(axis=1)
+        best[block] = cosines.max(axis=1)
     distances = 1 - best
     alike = (best > ALIKE) & (distances < np.median(distances) / 10)
     first = groups[alike].tolist()
@@ -158,15 +158,15 @@ def _untested(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWar
 def _concepts(plan: Plan, fits: pd.DataFrame) -> Iterator[RunWarning]:
     """Yield warnings about concepts that bottlenecks skipped, or learned unreliably."""
     learned = False
-    for name, own in split_by(fits, "model").items():
-        facts = [msgspec.json.decode(cell, type=Facts) for cell in own["facts"]]
+    for name, of_model in split_by(fits, "model").items():
+        facts = [msgspec.json.decode(cell, type=Facts) for cell in of_model["facts"]]
         unreliable = {concept for each in facts for concept in each.unreliable}
         skipped = {concept for each in facts for concept in each.skipped}
         learned |= any(each.concepts for each in facts)
         if unreliable or skipped:
             text = (
                 f"{name} learned {counted(len(unreliable), 'concept')} unreliably and "
-                f"left out {len(skipped)} in one or more of {counted(len(own), 'fit')}."
+                f"left out {len(skipped)} in one or more of {counted(len(of_model), 'fit')}."
             )
             yield RunWarning("concepts", name, text)
     note = getattr(plan.cv, "concepts_note", "")

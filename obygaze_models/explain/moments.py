@@ -114,11 +114,11 @@ def frame_table(predictions: FramePredictions, items: Items) -> pd.DataFrame:
             time_in = "clip"
         about = time_in, predictions.seen[row], float(predictions.threshold[row]), item.media
 
-        own = present[row]
-        times, same = np.unique(predictions.times[row][own], return_inverse=True)
+        is_present = present[row]
+        times, same = np.unique(predictions.times[row][is_present], return_inverse=True)
         spans = pairwise(_edges(times, item).tolist())
-        values = _average(probabilities[row][own], same)
-        loudness = _average(predictions.loudness[row][own], same)
+        values = _average(probabilities[row][is_present], same)
+        loudness = _average(predictions.loudness[row][is_present], same)
         for (start, end), value, loud in zip(spans, values, loudness, strict=True):
             if end > start:
                 rows.append((film, clip, start, end, value, *about, loud))
@@ -224,8 +224,8 @@ def find_moments(
     )
     spans = spans[spans["end"] - spans["start"] >= min_length - EPSILON]
     rows = []
-    for axis, own in spans.groupby(AXIS, sort=False):
-        rows += _describe(by_axis.get_group(axis), own)
+    for axis, group in spans.groupby(AXIS, sort=False):
+        rows += _describe(by_axis.get_group(axis), group)
     columns = ["film", "start", "end", "score", "clips", "time_in", "seen_in_training", "media"]
     return pd.DataFrame(rows, columns=columns)
 

@@ -45,11 +45,11 @@ def mean_parts(reasons: pd.DataFrame, ids: list[str]) -> list[list[tuple[str, fl
     """
     sums = reasons[reasons["kind"] == "sum"]
     concepts = values_of(sums)["concept"].unique().tolist()
-    own = sums[(sums["class"] != "") & sums["id"].isin(ids)]
-    of_clip = own.groupby("id", observed=True)
+    tested = sums[(sums["class"] != "") & sums["id"].isin(ids)]
+    of_clip = tested.groupby("id", observed=True)
     of_one_class = of_clip["class"].nunique() == 1
     fits = of_clip["fit"].nunique().where(of_one_class).reindex(ids)
-    cells = values_of(own).groupby(["id", "concept"], observed=True)
+    cells = values_of(tested).groupby(["id", "concept"], observed=True)
     amounts = (
         cells["part"]
         .sum()
@@ -59,7 +59,7 @@ def mean_parts(reasons: pd.DataFrame, ids: list[str]) -> list[list[tuple[str, fl
         .div(fits, axis=0)
         .to_numpy()
     )
-    at_rest = own[own["value"].isna()].groupby("id", observed=True)
+    at_rest = tested[tested["value"].isna()].groupby("id", observed=True)
     intercepts = at_rest["part"].sum().reindex(ids).fillna(0).div(fits).tolist()
 
     has_intercept = sums["value"].isna().any()

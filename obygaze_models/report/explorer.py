@@ -39,8 +39,8 @@ def explorer_data(
         view["at"] = tested.index(view["at"])
 
     films = []
-    for film, own in labels.films.items():
-        films.append({"id": film, "title": labels.titles[film], "timed": is_timed(own)})
+    for film, of_film in labels.films.items():
+        films.append({"id": film, "title": labels.titles[film], "timed": is_timed(of_film)})
     shown = clips
     if main is not None:
         shown = clips[ids.isin(main.table["id"])]
@@ -87,7 +87,7 @@ def _marks(labels: Labels, levels: pd.Series, concepts: pd.Series) -> dict[str, 
     rank = {code: number for number, code in enumerate(labels.levels)}
     place = {name: number for number, name in enumerate(labels.concepts)}
     known = concepts.where(concepts.notna(), "")
-    shows = [[place[name] for name in own] for own in known]
+    shows = [[place[name] for name in names] for names in known]
     return {"level": _cells(levels.map(rank).astype("Int64")), "shows": shows}
 
 
@@ -121,9 +121,9 @@ def _view(entry: Tested, ids: pd.Series) -> dict[str, Any]:
     view["called"] = means["called"].tolist()
     reasons = entry.run.reasons
     learned = entry.run.trained_on(entry.task.key)
-    own = reasons[(reasons["model"] == entry.model) & (reasons["task"] == learned)]
-    if len(own):
-        view["why"] = _reasons(entry, own, means["id"].tolist())
+    of_model = reasons[(reasons["model"] == entry.model) & (reasons["task"] == learned)]
+    if len(of_model):
+        view["why"] = _reasons(entry, of_model, means["id"].tolist())
     return view
 
 
@@ -133,8 +133,8 @@ def _reasons(entry: Tested, reasons: pd.DataFrame, ids: list[str]) -> dict[str, 
     if not len(steps):
         names = [label_class.words for label_class in entry.task.classes]
         parts = []
-        for own in mean_parts(reasons, ids):
-            parts.append([f"{name} {format_number(part, '+.2f')}" for name, part in own])
+        for parts_of in mean_parts(reasons, ids):
+            parts.append([f"{name} {format_number(part, '+.2f')}" for name, part in parts_of])
         return {"of": "Parts that add up to the " + name_log_odds(names), "reasons": parts}
     first = steps.groupby("id")["fit"].transform("min")
     by_clip: dict[str, list[str]] = {}

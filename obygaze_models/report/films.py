@@ -103,18 +103,18 @@ def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Fil
     if not labels.has_films:
         return None
     spans = {film: spans_of(clips) for film, clips in labels.films.items()}
-    longest = max(float(own.max()) for own in spans.values())
+    longest = max(float(lengths.max()) for lengths in spans.values())
     lanes = _lanes(labels, people, entry)
     rows = []
     for film, clips in labels.films.items():
-        own = slice(clips.index[0], clips.index[-1] + 1)
+        clip_range = slice(clips.index[0], clips.index[-1] + 1)
         levels = clips["level"][clips["level"] != ""]
         top = float(levels.isin(labels.positives).mean())
-        drawn = strip(lanes, own, spans[film], longest)
+        drawn = strip(lanes, clip_range, spans[film], longest)
         row = FilmRow(film, labels.titles[film], drawn, top, [top], place=top)
         if people is not None:
-            row.shares = people.share(own)
-            row.alpha = people.agreement(own)
+            row.shares = people.share(clip_range)
+            row.alpha = people.agreement(clip_range)
         if entry is not None:
             _score(row, entry, clips, spans[film], longest)
         rows.append(row)
@@ -144,8 +144,8 @@ def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Fil
 def _score(row: FilmRow, entry: Tested, clips: pd.DataFrame, spans: Array, longest: float) -> None:
     """Add a model's scores to a film's row, and if it predicts numbers, the strip."""
     means = entry.means.set_index("id")
-    own = means.reindex(clips["id"])
-    ratings = own["label"]
+    of_film = means.reindex(clips["id"])
+    ratings = of_film["label"]
     row.tested = [int(ratings.count())]
     if entry.task.is_binary:
         row.tested = [int((ratings == code).sum()) for code in (1, 0)]
@@ -156,13 +156,13 @@ def _score(row: FilmRow, entry: Tested, clips: pd.DataFrame, spans: Array, longe
         row.scores = mean_scores(scores)
         row.place = row.scores[entry.metric]
     if entry.task.target.is_numeric:
-        row.strip = rated_strip(own, means, spans, longest)
+        row.strip = rated_strip(of_film, means, spans, longest)
         row.scores = {
             "r2": None,
             **row.scores,
             "rating": ratings.mean(),
-            "predicted": own["called"].mean(),
-            "error": (own["called"] - ratings).abs().mean(),
+            "predicted": of_film["called"].mean(),
+            "error": (of_film["called"] - ratings).abs().mean(),
             "of_mean": (ratings - ratings.mean()).abs().mean(),
         }
 
@@ -206,10 +206,10 @@ def strip(lanes: Sequence[Lane], clips: slice, spans: Array, longest: float) -> 
         colours = lane.colours[clips]
         for colour in dict.fromkeys(filter(None, colours)):
             joined: list[list[float]] = []
-            for own, (start, end) in zip(colours, spans.tolist(), strict=True):
-                if own == colour and joined and start <= joined[-1][1] + 0.05:
+            for shown_colour, (start, end) in zip(colours, spans.tolist(), strict=True):
+                if shown_colour == colour and joined and start <= joined[-1][1] + 0.05:
                     joined[-1][1] = end
-                elif own == colour:
+                elif shown_colour == colour:
                     joined.append([start, end])
             outline = ""
             for start, end in joined:
@@ -223,8 +223,8 @@ def rated_strip(means: pd.DataFrame, all_means: pd.DataFrame, spans: Array, long
     """Draw a film's ratings as bars and the predictions as a line, on the scale of all films."""
     both = all_means[["label", "called"]].to_numpy()
     scale = (RATED - 3) / max(both.max() - both.min(), 1e-9)
-    own = means[["label", "called"]].to_numpy()
-    heights = 1 + scale * (own - both.min())
+    values = means[["label", "called"]].to_numpy()
+    heights = 1 + scale * (values - both.min())
     outline = ""
     line = ""
     for start, end, rating, predicted in np.hstack([spans, heights]).tolist():

@@ -107,7 +107,7 @@ class People:
     def alpha(self, codes: Codes, size: int) -> Alpha:
         """Return the alpha of the annotators' codes of all clips, with its interval over films."""
         ends = np.cumsum([len(clips) for clips in self.labels.films.values()])
-        films = [meetings(own, size) for own in np.split(codes, ends[:-1], axis=1)]
+        films = [meetings(of_film, size) for of_film in np.split(codes, ends[:-1], axis=1)]
         return estimate_alpha(np.array(films))
 
     def agreement(self, clips: slice) -> float | None:
@@ -116,8 +116,8 @@ class People:
 
     def marked(self, marks: NDArray[np.bool_]) -> tuple[list[int], Alpha]:
         """Return the counts of marked clips, and the alpha of the `marks` [annotators, clips]."""
-        own = np.where(self.codes == ABSENT, ABSENT, marks.astype(np.int64))
-        votes = (own == 1)[:, self.shared]
+        marked = np.where(self.codes == ABSENT, ABSENT, marks.astype(np.int64))
+        votes = (marked == 1)[:, self.shared]
         everyone = len(self.names)
         by = np.bincount(votes.sum(axis=0), minlength=everyone + 1)
         counts = by[1:].tolist()
@@ -125,7 +125,7 @@ class People:
             both = counts[1]
             first, second = votes.sum(axis=1).tolist()
             counts = [first - both, both, second - both]
-        agreed = self.alpha(own, 2)
+        agreed = self.alpha(marked, 2)
         if sum(counts) < MIN_MARKED:
             agreed = Alpha(agreed.value)
         return counts, agreed
@@ -162,10 +162,10 @@ def people_of(labels: Labels) -> People | None:
     rank = {code: number for number, code in enumerate(labels.levels)}
     ids = labels.clips["id"]
     codes = []
-    for own in sets:
-        ranks = ids.map(own.level_of).map(rank)
+    for label_set in sets:
+        ranks = ids.map(label_set.level_of).map(rank)
         codes.append(ranks.fillna(ABSENT).to_numpy(int))
-    return People(labels, [own.display_name for own in sets], np.array(codes))
+    return People(labels, [label_set.display_name for label_set in sets], np.array(codes))
 
 
 def compare_people(people: People) -> AnnotatorComparison | None:
@@ -205,7 +205,7 @@ def concept_table(labels: Labels, people: People | None) -> MarkedTable:
         counts = [int(marks[name].sum())]
         agreed = Alpha(None)
         if people is not None:
-            counts, agreed = people.marked(np.array([own[name] for own in by_people]))
+            counts, agreed = people.marked(np.array([marks_of[name] for marks_of in by_people]))
         shares = dict(zip(codes, of_level[name].tolist(), strict=True))
         rows.append(Marked(name, counts, agreed, labels.senses.get(name, ""), shares))
     if codes:
@@ -217,5 +217,5 @@ def _marks(concepts: pd.Series, names: Sequence[str]) -> pd.DataFrame:
     """Return whether each clip has each concept; a missing cell has none."""
     columns = {}
     for name in names:
-        columns[name] = [isinstance(own, tuple) and name in own for own in concepts]
+        columns[name] = [isinstance(cell, tuple) and name in cell for cell in concepts]
     return pd.DataFrame(columns, index=concepts.index)

@@ -210,9 +210,9 @@ def tested(runs: Sequence[Run]) -> list[Tested]:
     for run, reads in zip(runs, inputs(runs), strict=True):
         table = run.predictions
         for scores in run.model_scores:
-            own = table[(table["model"] == scores.model) & (table["test"] == scores.test)]
+            predictions = table[(table["model"] == scores.model) & (table["test"] == scores.test)]
             task = run.task(scores.test)
-            entries.append(Tested(run, reads, scores.model, task, own, scores))
+            entries.append(Tested(run, reads, scores.model, task, predictions, scores))
     return sorted(entries, key=lambda each: not is_first(each))
 
 
@@ -232,10 +232,10 @@ def inputs(runs: Sequence[Run]) -> list[str]:
     pairs = [(_senses(run), feature(run)) for run in runs]
     counts = Counter(senses for senses, _ in {*pairs})
     texts = []
-    for senses, own in pairs:
+    for senses, array in pairs:
         text = senses
         if counts[senses] > 1:
-            text = f"{senses} ({own})"
+            text = f"{senses} ({array})"
         texts.append(text)
     return texts
 
@@ -269,7 +269,7 @@ def results(entries: Sequence[Tested], labels: Labels) -> list[ResultTable]:
     asked = group_by(ranked, lambda each: (each.metric, each.topic, tuple(_answers(each))))
     by_metric: dict[str, list[Question]] = {}
     for (metric, topic, answers), same in asked.items():
-        own = [*_rows(same)]
+        scored = [*_rows(same)]
         differences = {}
         if topic != "concepts":
             differences = dict(_differences(same))
@@ -277,7 +277,7 @@ def results(entries: Sequence[Tested], labels: Labels) -> list[ResultTable]:
         if topic == "levels":
             known = same[0].task.levels
             untested = [name for code, name in labels.levels.items() if code not in known]
-        question = Question(topic, answers, own, differences, untested)
+        question = Question(topic, answers, scored, differences, untested)
         by_metric.setdefault(metric, []).append(question)
     tables = [ResultTable(metric, questions) for metric, questions in by_metric.items()]
     rows = [row for table in tables for row in table.rows]

@@ -92,8 +92,8 @@ class Labels:
     def concepts(self) -> list[str]:
         """The concepts that the labels or any annotator gave to a clip, sorted."""
         marked = {*self.clips["concepts"].explode().dropna()}
-        for own in self.annotators.values():
-            marked.update(*own.concepts_of.values())
+        for labels in self.annotators.values():
+            marked.update(*labels.concepts_of.values())
         return sorted(marked)
 
     @property
@@ -183,7 +183,7 @@ def _with_undecided(labels: LabelSet, annotators: Mapping[str, LabelSet]) -> Lab
     """Return a merge with the clips that it left undecided, at level ""."""
     if not labels.about.get("undecided"):
         return labels
-    ids = [*{clip for own in annotators.values() for clip in own.ids}]
+    ids = [*{clip for label_set in annotators.values() for clip in label_set.ids}]
     levels = [labels.level_of.get(clip, "") for clip in ids]
     concepts = [labels.concepts_of.get(clip, ()) for clip in ids]
     return replace(labels, ids=ids, levels=levels, concepts=concepts)
@@ -198,11 +198,11 @@ def _labels_of_run(run: Run) -> Labels:
     clips = run.clips
     annotators = {}
     for name in annotators_of(clips):
-        own = clips[clips[f"{LABEL_OF}{name}"] != ""]
-        concepts = [*map(_split, own[f"{CONCEPTS_OF}{name}"])]
-        levels = own[f"{LABEL_OF}{name}"].tolist()
+        rows = clips[clips[f"{LABEL_OF}{name}"] != ""]
+        concepts = [*map(_split, rows[f"{CONCEPTS_OF}{name}"])]
+        levels = rows[f"{LABEL_OF}{name}"].tolist()
         made = {"annotator": about.people.get(name, name)}
-        annotators[name] = LabelSet(name, own["id"].tolist(), levels, concepts, about=made)
+        annotators[name] = LabelSet(name, rows["id"].tolist(), levels, concepts, about=made)
     positives = [*about.levels][-1:]
     for task in reversed(run.header.tasks):
         if task.is_binary and task.classes[1].levels:

@@ -25,7 +25,7 @@ def film_segments(labels: Labels, timelines: Timelines | str | Path | None) -> d
         return {}
     if not isinstance(timelines, Timelines):
         timelines = Timelines.load(timelines)
-    names = {own: film for film, own in safe_ids("film", labels.films).items()}
+    names = {id_: film for film, id_ in safe_ids("film", labels.films).items()}
     codes = timelines.scheme.codes
     by_film: dict[str, Any] = {}
     for film, by_annotator in timelines.by_film.items():
@@ -35,12 +35,12 @@ def film_segments(labels: Labels, timelines: Timelines | str | Path | None) -> d
         if len(by_annotator) > MAX_LANES:
             continue
         for annotator, segments in by_annotator.items():
-            own = []
+            shown_segments = []
             for part in segments:
                 shown = ", ".join(part.concepts)
                 rank = codes.index(part.level)
-                own.append([part.start, part.end, rank, shown, part.comment])
-            lanes.append({"name": timelines.names.get(annotator, annotator), "of": own})
+                shown_segments.append([part.start, part.end, rank, shown, part.comment])
+            lanes.append({"name": timelines.names.get(annotator, annotator), "of": shown_segments})
     if not by_film:
         film = next(iter(labels.films))
         raise ExperimentError(f"the timelines have none of the page's films, such as {film}")
@@ -62,17 +62,17 @@ def video_data(labels: Labels, folder: str | Path | None, page: Path) -> dict[st
     addresses: dict[str, str] = {}
     missing = []
     for film, clips in labels.films.items():
-        own = {}
+        playable = {}
         for clip in clips["id"]:
             if clip in videos:
                 path = videos[clip].resolve()
-                own[clip] = path.as_uri()
+                playable[clip] = path.as_uri()
                 if path.is_relative_to(below):
-                    own[clip] = quote(f"./{path.relative_to(below).as_posix()}")
-        files = set(own.values())
-        if len(own) == len(clips) and len(files) == 1:
-            own = {film: files.pop()}
-        addresses |= own
-        if not own:
+                    playable[clip] = quote(f"./{path.relative_to(below).as_posix()}")
+        files = set(playable.values())
+        if len(playable) == len(clips) and len(files) == 1:
+            playable = {film: files.pop()}
+        addresses |= playable
+        if not playable:
             missing.append(labels.titles[film])
     return {"of": addresses, "missing": join_some(missing)}

@@ -27,7 +27,7 @@ def compare_with_each(run: Run) -> dict[str, AnnotatorComparison]:
     annotators = annotators_of(clips)
     is_obygaze = run.header.manifest.levels == obygaze_scheme().name_of
     compared = {}
-    for test, own in split_by(run.predictions, "test").items():
+    for test, predictions in split_by(run.predictions, "test").items():
         task = run.task(test)
         if task.target.is_numeric or not annotators:
             continue
@@ -40,7 +40,7 @@ def compare_with_each(run: Run) -> dict[str, AnnotatorComparison]:
             votes[name] = np.where(levels == "", UNUSED, codes)
 
         called = {}
-        for model, fits in split_by(own, "model").items():
+        for model, fits in split_by(predictions, "model").items():
             mean = average_over_fits(fits).set_index("id")["called"]
             called[model] = clips["id"].map(mean).to_numpy(float)
         crossed = False

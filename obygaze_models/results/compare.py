@@ -78,12 +78,12 @@ class Comparisons:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """The rows of `metric`, best first within each test set and value."""
-        own = self.table[self.table["metric"] == self.metric]
-        own = own.sort_values("score", ascending=METRICS[self.metric].lower_is_better)
-        groups = [name for name in ("test", "value") if name in own]
-        own = own.assign(rest=own["over"] != self.table["over"].iloc[0])
-        own = own.sort_values([*groups, "rest"], kind="stable")
-        return records(own.drop(columns="rest"))
+        rows = self.table[self.table["metric"] == self.metric]
+        rows = rows.sort_values("score", ascending=METRICS[self.metric].lower_is_better)
+        groups = [name for name in ("test", "value") if name in rows]
+        rows = rows.assign(rest=rows["over"] != self.table["over"].iloc[0])
+        rows = rows.sort_values([*groups, "rest"], kind="stable")
+        return records(rows.drop(columns="rest"))
 
     def __str__(self) -> str:
         names = {"score": METRICS[self.metric].title}
@@ -235,13 +235,13 @@ def paired_scores(
     scored = []
     for side in (model, reference):
         table = side.tables[test]
-        own = table[table["id"].isin(ids)]
+        shared = table[table["id"].isin(ids)]
         run = side.run
-        clips = scored_clips(own, run.group_of, run.header.measure, is_mixed=run.is_mixed)
+        clips = scored_clips(shared, run.group_of, run.header.measure, is_mixed=run.is_mixed)
         scored.append(score_groups(clips))
     # Both means are over the same films: those in which both models have the score.
     defined = scored[0].values.notna() & scored[1].values.notna()
-    first, second = (replace(own, values=own.values.where(defined)) for own in scored)
+    first, second = (replace(each, values=each.values.where(defined)) for each in scored)
     return estimate_differences(first, second)
 
 
@@ -256,8 +256,8 @@ def _rows(
     parts = {"": ids}
     if by:
         parts = group_by(ids, reference.run.column(by).__getitem__)
-    for value, own in parts.items():
-        pairs = paired_scores(model, reference, test, own)
+    for value, part in parts.items():
+        pairs = paired_scores(model, reference, test, part)
         lead = scored_clips(model.tables[test], model.run.group_of).lead
         for over in lead_first(lead):
             for key, score in pairs[over].items():

@@ -46,8 +46,10 @@ def held_out(run: Run) -> pd.DataFrame:
             mean = mean.drop(columns="label")  # the level says it
         is_own = (reasons["model"] == model) & (reasons["task"] == run.trained_on(test))
         parts = []
-        for own in mean_parts(reasons[is_own], mean["id"].tolist()):
-            parts.append("|".join(f"{concept} {format_signed(amount)}" for concept, amount in own))
+        for amounts in mean_parts(reasons[is_own], mean["id"].tolist()):
+            parts.append(
+                "|".join(f"{concept} {format_signed(amount)}" for concept, amount in amounts)
+            )
         tables.append(mean.assign(parts=parts, model=model, test=test))
     rows = run.clips.filter(regex=PLACES).merge(pd.concat(tables), on="id")
     return rows.sort_values(["model", "test", "title", "film", "start", "id"], ignore_index=True)
@@ -103,9 +105,9 @@ def _documents(
     properties = {f"warning {number}": str(text) for number, text in enumerate(warnings, 1)}
     stems = [media_stem(media) or film or "no-film" for film, media in files]
     documents = {}
-    for name, ((_, media), own) in zip(file_names(stems, ".eaf"), files.items(), strict=True):
+    for name, ((_, media), timed) in zip(file_names(stems, ".eaf"), files.items(), strict=True):
         tiers = []
-        for tier, same in group_by(own, itemgetter("tier")).items():
+        for tier, same in group_by(timed, itemgetter("tier")).items():
             annotations = []
             for row in same:
                 details = row["details"]

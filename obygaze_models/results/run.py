@@ -298,9 +298,9 @@ class Run:
         means), and then averaged over groups. For three or more classes, there are none.
         """
         sets = {}
-        for test, own in split_by(self.predictions, "test").items():
+        for test, predictions in split_by(self.predictions, "test").items():
             task = self.task(test)
-            labels = own.drop_duplicates("id").set_index("id")["label"]
+            labels = predictions.drop_duplicates("id").set_index("id")["label"]
             counts = task.count(labels.to_numpy())
             guesses: dict[str, dict[str, Scores]] = {WITHIN: {}, ACROSS: {}}
             if counts.positives is not None or task.target.is_numeric:

@@ -174,12 +174,12 @@ def score_models(
 ) -> list[ModelScores]:
     """Score each model on each test set."""
     models = []
-    for (model, test), own in split_by(table, "model", "test").items():
-        scored = score_groups(scored_clips(own, group_of, measure, is_mixed=is_mixed))
+    for (model, test), predictions in split_by(table, "model", "test").items():
+        scored = score_groups(scored_clips(predictions, group_of, measure, is_mixed=is_mixed))
         estimates = estimate_scores(scored)
-        target_key = target_of_columns(own.columns).key
+        target_key = target_of_columns(predictions.columns).key
         by_fit = {}
-        for fit, part in split_by(own, "fit").items():
+        for fit, part in split_by(predictions, "fit").items():
             by_fit[fit] = score(part["label"].to_numpy(), values_of(part), target_key=target_key)
         models.append(
             ModelScores(
@@ -206,11 +206,11 @@ def scores_table(models: Sequence[ModelScores]) -> pd.DataFrame:
     groups), and the number of films that these weigh like.
     """
     rows = []
-    for own in models:
-        for metric in own.metrics:
-            row: dict[str, Any] = {"model": own.model, "test": own.test, "metric": metric}
-            for over in lead_first(own.lead):
-                estimate = own.estimate(metric, over)
+    for of_model in models:
+        for metric in of_model.metrics:
+            row: dict[str, Any] = {"model": of_model.model, "test": of_model.test, "metric": metric}
+            for over in lead_first(of_model.lead):
+                estimate = of_model.estimate(metric, over)
                 low, high = estimate.interval or [np.nan] * 2
                 whole = {
                     "group": "",
@@ -223,7 +223,7 @@ def scores_table(models: Sequence[ModelScores]) -> pd.DataFrame:
                     "effective": estimate.effective,
                 }
                 rows.append(row | whole)
-            for group, scores in own.groups.items():
+            for group, scores in of_model.groups.items():
                 alone = {"group": group, "mean": scores.get(metric), "over": WITHIN}
                 rows.append(row | alone)
     return pd.DataFrame(rows).astype({"clips": "Int64", "films": "Int64"})

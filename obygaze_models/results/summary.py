@@ -84,15 +84,15 @@ def describe_run(run: Run) -> str:
         tables["concepts"] = _concepts(run)
     raters = []
     for test, comparison in compare_with_each(run).items():
-        for own in comparison.models:
-            low, high = own.interval or (None, None)
+        for rated in comparison.models:
+            low, high = rated.interval or (None, None)
             row = {
                 "test": test,
                 "clips": comparison.clips,
-                "model": own.name,
-                "kappa with annotators": own.mean,
+                "model": rated.name,
+                "kappa with annotators": rated.mean,
                 "annotators' kappa": comparison.mean,
-                "difference": own.difference,
+                "difference": rated.difference,
                 "low": low,
                 "high": high,
             }
@@ -108,7 +108,7 @@ def _scores(run: Run) -> list[Row]:
     titles = column_titles(run.header.tasks[-1].use)
     main = METRICS[run.main_metric].title
     rows = []
-    for test, own in run.tests.items():
+    for test, test_set in run.tests.items():
         for scores in run.model_scores:
             if scores.test != test:
                 continue
@@ -122,7 +122,7 @@ def _scores(run: Run) -> list[Row]:
                 if over == ACROSS:
                     row["effective"] = round(estimate.effective)
                 rows.append({"test": test, "model": scores.model, "over": over, **row})
-        for over, guesses in own.guesses.items():
+        for over, guesses in test_set.guesses.items():
             for name, guess in guesses.items():
                 row = {title: guess.get(key) for key, title in titles.items()}
                 rows.append({"test": test, "model": f"guess: {name}", "over": over, **row})
@@ -170,8 +170,8 @@ def _clips(run: Run) -> dict[str, Any]:
     header = run.header
     fits = run.fits
     facts: dict[str, Any] = {"protocol": header.protocol, "folds": header.split}
-    for test, own in run.tests.items():
-        facts[test] = dict(zip(run.task(test).class_titles, own.classes.values(), strict=True))
+    for test, test_set in run.tests.items():
+        facts[test] = dict(zip(run.task(test).class_titles, test_set.classes.values(), strict=True))
     facts["balance"] = header.balance
     facts["clips used"] = int((run.clips["used"] == "").sum())
     facts |= describe_unused(run.clips)

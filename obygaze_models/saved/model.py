@@ -283,8 +283,8 @@ def _encode_object(value: Any, name: str, archive: Archive) -> dict[str, Any]:
     parameters = dict(value.get_params(deep=False))
     if "memory" in parameters:
         parameters["memory"] = None  # only for the process that fitted the model
-    own = ROWS if path == NEIGHBOURS else state.keys() - parameters.keys() - NOT_SAVED
-    fitted = {key: state[key] for key in sorted(own) if key in state}
+    attributes = ROWS if path == NEIGHBOURS else state.keys() - parameters.keys() - NOT_SAVED
+    fitted = {key: state[key] for key in sorted(attributes) if key in state}
     encoded: dict[str, Any] = {"class": path}
     for group, items in {"parameters": parameters, "fitted": fitted}.items():
         encoded[group] = {

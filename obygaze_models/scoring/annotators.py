@@ -117,13 +117,13 @@ def compare_with_annotators(
     too_few = shortage(np.min(counts, axis=0).tolist(), count)
     models = []
     for name, values in predictions.items():
-        own = [nominal_kappa(codes, values[rows], weights) for codes in labels]
-        mean = _mean_of_defined(own)
+        kappas_by_annotator = [nominal_kappa(codes, values[rows], weights) for codes in labels]
+        mean = _mean_of_defined(kappas_by_annotator)
         estimate = estimate_weighted(mean - agreement, folds=count if cross_validated else 1)
         interval = None
         if not too_few:
             interval = estimate.interval
-        with_each = [none_if_nan(kappas[0]) for kappas in own]
+        with_each = [none_if_nan(kappas[0]) for kappas in kappas_by_annotator]
         models.append(
             ModelComparison(name, with_each, none_if_nan(mean[0]), estimate.value, interval)
         )

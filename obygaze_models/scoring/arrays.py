@@ -81,8 +81,8 @@ def score(y: Any, p: Any, groups: Any = None, *, folds: Any = None) -> pd.DataFr
     )
     estimates = estimate_scores(score_groups(clips))
     rows = []
-    for over, own in zip(OVER, estimates, strict=True):
-        for key, estimate in own.items():
+    for over, by_metric in zip(OVER, estimates, strict=True):
+        for key, estimate in by_metric.items():
             low, high = estimate.interval or (np.nan, np.nan)
             rows.append(
                 {

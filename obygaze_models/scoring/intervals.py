@@ -271,9 +271,9 @@ def _score_rounds(clips: ScoredClips, chosen: Array) -> Scores:
     """Return the mean of each score over the rounds in which it is defined."""
     by_round = []
     for rows in clips.rounds:
-        own = rows[chosen[rows]]
-        if len(own):
-            values = clips.labels[own], clips.probabilities[own], clips.ranks(own)
+        of_round = rows[chosen[rows]]
+        if len(of_round):
+            values = clips.labels[of_round], clips.probabilities[of_round], clips.ranks(of_round)
             by_round.append(score(*values, clips.target_key))
     return mean_scores(by_round)
 
@@ -285,7 +285,7 @@ def mean_scores(
     """Return the mean (or another statistic) of each score, or None if it is never defined."""
     means: Scores = {}
     for key in scores[0]:
-        defined = [value for own in scores if (value := own[key]) is not None]
+        defined = [value for each in scores if (value := each[key]) is not None]
         means[key] = None
         if defined:
             means[key] = float(statistic(defined))
@@ -304,14 +304,16 @@ def score_across(clips: ScoredClips) -> dict[str, Array]:
     step = max(1, MAX_CELLS // len(clips.ids))
     blocks = []
     for start in range(0, len(weights), step):
-        own = weights[start : start + step]
+        drawn = weights[start : start + step]
         rounds = []
         for rows in clips.rounds:
             values = clips.labels[rows], clips.probabilities[rows]
             ranks = clips.ranks(rows)
-            rounds.append(weighted_scores(*values, own[:, members[rows]], ranks, clips.target_key))
+            rounds.append(
+                weighted_scores(*values, drawn[:, members[rows]], ranks, clips.target_key)
+            )
         scores = {key: np.mean([part[key] for part in rounds], axis=0) for key in rounds[0]}
-        blocks.append(scores | _rank_by_fit(clips, own[:, members]))
+        blocks.append(scores | _rank_by_fit(clips, drawn[:, members]))
     return {key: np.concatenate([block[key] for block in blocks]) for key in blocks[0]}
 
 
@@ -328,8 +330,8 @@ def _rank_by_fit(clips: ScoredClips, weights: Array) -> dict[str, Array]:
         areas = []
         for code, column in enumerate(columns.T):
             labels = (clips.labels == code).astype(int)
-            own = replace(clips, labels=labels, probabilities=column)
-            areas.append(_mean_over_fits(own, weights, "auroc"))
+            one_class = replace(clips, labels=labels, probabilities=column)
+            areas.append(_mean_over_fits(one_class, weights, "auroc"))
         return {"auroc": np.mean(areas, axis=0)}
     scores = {"auroc": _mean_over_fits(clips, weights, "auroc")}
     if clips.folds > 1:
@@ -341,12 +343,12 @@ def _mean_over_fits(clips: ScoredClips, weights: Array, key: str) -> Array:
     """Return the mean of a score over fits, weighted by their pairs of two classes or clips."""
     top = bottom = np.zeros(len(weights))
     for rows in clips.parts:
-        own = weights[:, rows]
+        of_fit = weights[:, rows]
         labels = clips.labels[rows]
-        values = weighted_scores(labels, clips.probabilities[rows], own, None, clips.target_key)
-        sizes = own.sum(axis=1)
+        values = weighted_scores(labels, clips.probabilities[rows], of_fit, None, clips.target_key)
+        sizes = of_fit.sum(axis=1)
         if key == "auroc":
-            positives = own[:, labels == 1].sum(axis=1)
+            positives = of_fit[:, labels == 1].sum(axis=1)
             sizes = positives * (sizes - positives)
         top = top + np.nan_to_num(values[key]) * sizes
         bottom = bottom + np.where(np.isnan(values[key]), 0.0, sizes)
@@ -397,9 +399,9 @@ def estimate_differences(
     first = estimate_scores(model)
     second = estimate_scores(reference)
     tables: dict[str, dict[str, Difference]] = {}
-    for over, scores, others, own in zip(OVER, first, second, differences, strict=True):
+    for over, scores, others, of_over in zip(OVER, first, second, differences, strict=True):
         tables[over] = {}
-        for key, difference in own.items():
+        for key, difference in of_over.items():
             tested = replace(difference, p_value=difference.p_against(0.0))
             tables[over][key] = Difference(scores[key], others[key], tested)
     return tables

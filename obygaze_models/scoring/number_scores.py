@@ -43,7 +43,7 @@ def score_constant(labels: Array, value: float) -> dict[str, float | None]:
     """Return the scores of predicting the same value for every clip."""
     scores = score_values(labels, np.full(len(labels), value), np.ones((1, len(labels))))
     # The covariance with a constant is zero except for rounding errors.
-    return {key: none_if_nan(round(float(own[0]), 12) + 0.0) for key, own in scores.items()}
+    return {key: none_if_nan(round(float(draws[0]), 12) + 0.0) for key, draws in scores.items()}
 
 
 def _moments(first: Array, second: Array, weights: Array) -> dict[str, Array]:

@@ -89,8 +89,8 @@ def gender_scores(path: str | Path) -> Measured:
     if "object" in captions:
         objects = sorted(captions.groupby("object"), key=lambda of_object: -len(of_object[1]))
     rows = []
-    for name, own in [*objects, (ALL_OBJECTS, captions)]:
-        rows += _measure(name, own, names_gender=names_gender)
+    for name, described in [*objects, (ALL_OBJECTS, captions)]:
+        rows += _measure(name, described, names_gender=names_gender)
     return Measured(rows, _DRAWING, details={"captions": captions.to_dict("records")})
 
 
@@ -153,14 +153,14 @@ def _measure(name: object, captions: DataFrame, *, names_gender: bool) -> list[R
     of_gender = [captions[captions["group"] == gender] for gender in GENDERS]
     measured = {}
     if "score" in captions:
-        measured["said"] = [_mean(own["score"]) for own in of_gender]
+        measured["said"] = [_mean(table["score"]) for table in of_gender]
     if "score_man" in captions:
         man = captions["score_man"]
         woman = captions["score_woman"]
         measured["filled"] = [_mean(man), _mean(woman)]
         measured["assigned"] = [int((man > woman).sum()), int((woman > man).sum())]
     if names_gender:
-        measured["cooccurrence"] = [len(own) for own in of_gender]
+        measured["cooccurrence"] = [len(table) for table in of_gender]
 
     results = []
     for measure, (to_man, to_woman) in measured.items():

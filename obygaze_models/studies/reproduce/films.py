@@ -86,11 +86,11 @@ def make_table4(context: ReproductionContext, runs: Runs) -> Artifacts:
     lines = []
     means = []
     films = split_by(tested, "film")
-    for film, own in films.items():
-        labels = own.drop_duplicates("id")["label"]
+    for film, of_film in films.items():
+        labels = of_film.drop_duplicates("id")["label"]
         clips = len(labels)
         positives = int(labels.sum())
-        by_fit = [scores.by_fit[fit] for fit in own["fit"].unique()]
+        by_fit = [scores.by_fit[fit] for fit in of_film["fit"].unique()]
         mean = mean_scores(by_fit)
         std = mean_scores(by_fit, np.std)
         means.append(mean)
@@ -99,7 +99,7 @@ def make_table4(context: ReproductionContext, runs: Runs) -> Artifacts:
         for column, metric in AVERAGES.items():
             values[column] = Value(mean[metric], std[metric])
             values[_GUESSES[column]] = guess[metric]
-        lines.append(Line(own["title"].iloc[0], "ours", values))
+        lines.append(Line(of_film["title"].iloc[0], "ours", values))
         if film in papers:
             lines.append(_paper(papers[film]))
     average = mean_scores(means)

@@ -75,8 +75,8 @@ class AuthorsLists(Splitter):
     def parts(self, clips: Clips) -> Iterator[Parts]:
         """Yield the parts of each fold."""
         tested = {}
-        for test, own in self.tested.items():
-            tested[test] = np.isin(clips.ids, list(own))
+        for test, ids in self.tested.items():
+            tested[test] = np.isin(clips.ids, list(ids))
         for run in self.runs.runs:
             train = np.isin(clips.ids, run.train)
             validation = np.isin(clips.ids, run.validation)
@@ -106,9 +106,9 @@ class AuthorsLists(Splitter):
         tested = {}
         for test in dict.fromkeys(test for tests in tasks.values() for test in tests):
             file = _file_of(test) if name in manifest.run_names else name
-            own = manifest.split(file)
+            authors_split = manifest.split(file)
             tested[test.key] = frozenset(
-                _with_media(manifest).intersection(own.fold(own.last_fold))
+                _with_media(manifest).intersection(authors_split.fold(authors_split.last_fold))
             )
         note = ""
         if name != CONCEPTS_FILE:
@@ -151,7 +151,7 @@ def _runs(manifest: Manifest, name: str, *, first: int = 0) -> RunSet:
 
     runs = []
     for fold in range(first, last):
-        train = [clip for clip, own in usable.fold_of.items() if own not in (fold, last)]
+        train = [clip for clip, number in usable.fold_of.items() if number not in (fold, last)]
         runs.append(Run(str(fold), train, usable.fold(fold)))
     return RunSet(name, runs)
 

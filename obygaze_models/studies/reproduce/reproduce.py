@@ -220,7 +220,7 @@ def _make(
     for run in runs.values():
         # Table 2 says more about the leaks in released splits.
         is_released = run.header.protocol == "released"
-        warnings += [own for own in run.warnings if own.code != "leak" or not is_released]
+        warnings += [note for note in run.warnings if note.code != "leak" or not is_released]
 
     tables = []
     for table in artifacts.tables:

@@ -145,10 +145,10 @@ def plan_bottlenecks(title: str, setting: Setting) -> Iterator[Part]:
     """
     for level in NEGATIVES:
         estimators = []
-        for reading, own in READINGS.items():
+        for reading, details in READINGS.items():
             for head, (name, row) in HEADS.items():
                 about = {"name": name, "as": f"{row}, {reading}"}
-                estimators.append(own["concepts"] | own[head][level] | about)
+                estimators.append(details["concepts"] | details[head][level] | about)
         options = {
             "name": f"Bottlenecks on X-CLIP: {level} against S, {setting.key}",
             "split": CONCEPTS_FILE,
