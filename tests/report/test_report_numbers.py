@@ -107,8 +107,8 @@ def test_the_first_lines_have_the_numbers_of_the_tables(page, tables, clips, lev
 
     first, second = (own == "S" for own in levels)
     both = (first & second).mean()
-    assert f"Sure: {percent(first.mean())}% of the minutes by annotator1" in page.text
-    assert f"{percent(second.mean())}% by annotator2, {percent(both)}% by both" in page.text
+    assert f"Sure: from {percent(second.mean())}% of the minutes by annotator2 to" in page.text
+    assert f"{percent(first.mean())}% by annotator1; {percent(both)}% by both" in page.text
     assert f"Low agreement: alpha {shown(nominal_alpha(first, second))}" in page.text
 
     titles = clips.set_index("film")["title"]

@@ -3,51 +3,36 @@ const data = JSON.parse(document.getElementById("explorer-data").textContent);
 const find = (id) => document.getElementById(id);
 let view = null; // the model that is shown, or null on a page without a model
 
-// Make an element. Null children are left out; functions become event listeners.
-function make(tag, attributes = {}, ...children) {
-  const svg = ["svg", "rect", "text", "title", "polyline"].includes(tag);
-  const element = document.createElementNS(`http://www.w3.org/${svg ? "2000/svg" : "1999/xhtml"}`, tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (typeof value === "function") element.addEventListener(name, value);
-    else if (value !== null) element.setAttribute(name, value);
-  }
-  element.append(...children.flat(Infinity).filter((child) => child !== null));
+// Make an element from its properties and its children. Empty children are left out.
+function make(tag, properties, ...children) {
+  const element = Object.assign(document.createElement(tag), properties);
+  element.append(...children.flat(Infinity).filter(Boolean));
   return element;
 }
 
-// A name or a title, in any script and direction; in heads, at most 16 letters.
-function named(text, most = Infinity) {
-  const letters = [...text];
-  return make("bdi", { title: text }, letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : text);
-}
-const square = (level) => make("i", { class: `square ${level.colour}` });
-const decimals = (value) => value.toFixed(2).replace("-", "−");
+const named = (text) => make("bdi", { title: text }, text); // a name in any script and direction
+const decimals = (value) => value?.toFixed(2).replace("-", "−") ?? "–";
+const by_text = (a, b) => a.localeCompare(b, "en", { numeric: true });
 const film_of = (clip) => data.films[data.film[clip]];
-const concepts_of = (shown) => shown.map((concept) => data.concepts[concept]).join(", ");
 
-// What lanes and tables show of each clip: the annotators' labels, or only the page's labels if there
-// are too many annotators, or none.
+// What lanes and the list show: the annotators' labels, or the page's if annotators are too many or none.
 const labels = { name: "label", level: data.level, shows: data.shows };
 const sets = data.annotators.length && !data.votes ? data.annotators : [labels];
-const votes = data.votes?.of ?? null;
+const votes = data.votes?.of;
 const many = votes && `${data.votes.level}, of ${data.annotators.length}`;
+const level_of = (own, clip) => data.levels[own.level[clip]];
+
+// A level as a square and a word, and the concepts.
+function marks_of(own, clip) {
+  const level = level_of(own, clip);
+  if (!level) return "–";
+  const concepts = own.shows[clip].map((concept) => data.concepts[concept]).join(", ");
+  const words = [level.name, concepts].filter(Boolean).join(": ");
+  return [make("i", { className: `square ${level.colour}` }), words];
+}
 
 // What the model that is shown has of a clip; null if it was not tested on it.
-const of_view = (clip, column) => (view?.row.has(clip) ? view[column][view.row.get(clip)] : null);
+const of_view = (clip, column) => view?.[column]?.[view.row.get(clip)] ?? null;
 const predicted = (clip) => of_view(clip, "p");
 const label_of = (clip) => of_view(clip, "label");
 const tested = (clip) => predicted(clip) !== null;
-const share = (value) => (view.range ? (value - view.range[0]) / (view.range[1] - view.range[0]) : value);
-const wrong = (clip) => !view.range && of_view(clip, "called") !== label_of(clip);
-const reasons = (clip) => (tested(clip) && view.why ? view.why.reasons[view.row.get(clip)] : []);
-
-// A clip in one line, for tooltips and screen readers.
-function sentence(clip) {
-  const parts = [data.scene[clip]];
-  for (const own of sets) {
-    if (own.level[clip] !== null) parts.push(`\u2068${own.name}\u2069: ${data.levels[own.level[clip]].name}`);
-  }
-  if (votes) parts.push(`${many}: ${votes[clip]}`);
-  if (tested(clip)) parts.push(`${view.what} ${decimals(predicted(clip))}`);
-  return parts.join("; ");
-}

@@ -1,8 +1,6 @@
 // One film clip by clip: what is chosen, the list of its clips, and links.
-const FIRST_ROWS = 5;
 const chosen = (name) => find(`choose-${name}`).value;
 let listed = [];
-let showing = FIRST_ROWS;
 
 function offer(name, pairs) {
   const select = find(`choose-${name}`);
@@ -10,79 +8,67 @@ function offer(name, pairs) {
   select.parentElement.hidden = pairs.length < 2;
 }
 
-const levels_of = (clip) => data.annotators.map((own) => own.level[clip]).filter((level) => level !== null);
 const ORDERS = {
   scene: () => 0,
   most: (clip) => -(predicted(clip) ?? -1e9),
   wrong: (clip) => -(of_view(clip, "off") ?? -1),
-  differ: (clip) => -new Set(levels_of(clip)).size,
+  differ: (clip) => -new Set(data.annotators.map((own) => level_of(own, clip)).filter(Boolean)).size,
 };
 
 const film_clips = () => data.ids.map((_, clip) => clip).filter((clip) => data.film[clip] === Number(chosen("film")));
-const shows = (clip, concept) => [data, ...data.annotators].some((own) => own.shows[clip].includes(concept));
+const everyone = [labels, ...data.annotators];
 
-function choose_view() {
+function draw() {
   view = data.views[chosen("view")] ?? null;
   if (view) {
     view.row = new Map(data.tested[view.at].map((clip, row) => [clip, row]));
     view.what = view.classes.at(-1) ?? view.test; // of which there is a probability, or a number
   }
-  draw();
-}
-
-function draw() {
   draw_lanes(film_clips());
-  list();
-}
-
-function list() {
-  showing = FIRST_ROWS;
   const concept = chosen("concept");
   const order = ORDERS[chosen("order")];
-  listed = film_clips().filter((clip) => concept === "" || shows(clip, Number(concept)));
+  const shows = (clip) => everyone.some((own) => own.shows[clip].includes(Number(concept)));
+  listed = film_clips().filter((clip) => concept === "" || shows(clip));
   listed.sort((a, b) => order(a) - order(b) || a - b);
-  draw_rows();
-}
-
-// The columns of the list: a head, and what a cell has of a clip.
-function columns() {
-  const number = (value) => (value === null ? "–" : decimals(value));
-  if (view?.range) {
-    return [
-      [view.test, (clip) => number(label_of(clip))],
-      ["prediction", (clip) => number(predicted(clip))],
-      ["difference", (clip) => number(tested(clip) ? predicted(clip) - label_of(clip) : null)],
-    ];
-  }
-  const own = sets.map(({ name, level, shows }) => [named(name, 16), (clip) => {
-    const rank = data.levels[level[clip]];
-    return rank ? [square(rank), make("span", { class: "hidden" }, rank.name), ` ${concepts_of(shows[clip])}`] : "–";
-  }]);
-  if (votes) own.push([many, (clip) => (votes[clip] < 0 ? "–" : votes[clip])]);
-  if (view) {
-    const bar = (value) => make("span", { class: "chance" }, make("i", { style: `width: ${100 * value}%` }));
-    own.push([`probability of ${view.what}`, (clip) => [`${number(predicted(clip))} `, bar(predicted(clip))]]);
-  }
-  return own;
-}
-
-function draw_rows() {
   find("status").textContent = `${listed.length} ${data.unit}${listed.length === 1 ? "" : "s"}`;
-  const shown = columns();
-  const heads = [data.unit, ...shown.map(([name]) => name)];
-  find("heads").replaceChildren(...heads.map((words) => make("th", { scope: "col" }, words)));
-  find("rows").replaceChildren(...listed.slice(0, showing).map((clip) => {
-    const link = make("a", { href: `#${new URLSearchParams({ clip: data.ids[clip] })}` }, data.scene[clip]);
-    return make("tr", {}, make("th", { scope: "row" }, link), shown.map(([, cell]) => make("td", {}, cell(clip))));
-  }));
-  find("show-more").hidden = showing >= listed.length;
+  draw_rows(5);
 }
 
-// Links use ids, #film=... and #clip=..., so that they work after the page is made again.
+// The columns of lists: a head, and what a cell has of a clip.
+const marks = (own) => [own.name, (clip) => marks_of(own, clip)];
+const given = everyone.map(marks);
+const shown = sets.map(marks);
+if (votes) shown.push([many, (clip) => (votes[clip] < 0 ? "–" : `${votes[clip]}`)]);
+function answers() {
+  if (!view) return [];
+  const model = [view.range ? "prediction" : `probability of ${view.what}`, (clip) => decimals(predicted(clip))];
+  if (!view.range) return [model];
+  const off = (clip) => decimals(tested(clip) ? predicted(clip) - label_of(clip) : null);
+  return [[view.test, (clip) => decimals(label_of(clip))], model, ["difference", off]];
+}
+const columns = () => (view?.range ? answers() : [...shown, ...answers()]);
+
+// A clip in one line, for tooltips.
+function sentence(clip) {
+  const words = columns().map(([name, cell]) => `\u2068${name}\u2069: ${make("i", {}, cell(clip)).textContent}`);
+  return [data.scene[clip], ...words].join("; ");
+}
+
+function draw_rows(most) {
+  const heads = [data.unit, ...columns().map(([name]) => name)];
+  find("heads").replaceChildren(...heads.map((name) => make("th", { scope: "col" }, named(name))));
+  find("rows").replaceChildren(...listed.slice(0, most).map((clip) => {
+    const link = make("a", { href: `#${new URLSearchParams({ clip: data.ids[clip] })}` }, data.scene[clip]);
+    return make("tr", {}, make("th", { scope: "row" }, link), columns().map(([, cell]) => make("td", {}, cell(clip))));
+  }));
+  find("show-more").hidden = most >= listed.length;
+}
+
+// Links use ids, so that they work after the page is made again.
 function follow(hash) {
   const names = new URLSearchParams(hash.slice(1));
   const clip = data.ids.indexOf(names.get("clip"));
-  const film = clip >= 0 ? data.film[clip] : data.films.findIndex(({ id }) => id === names.get("film"));
+  const film = data.film[clip] ?? data.films.findIndex(({ id }) => id === names.get("film"));
   if (film < 0) return;
   if (film !== Number(chosen("film"))) {
     find("choose-film").value = film;
@@ -93,16 +79,13 @@ function follow(hash) {
 }
 
 const titles = data.films.map(({ title }, film) => [film, title]);
-offer("film", titles.sort(([, a], [, b]) => a.localeCompare(b, "en", { numeric: true })));
+offer("film", titles.sort(([, a], [, b]) => by_text(a, b)));
 find("choose-film").value = data.first;
 offer("view", data.views.map(({ run, model, test }, number) => [number, [run, model, test].join(" · ")]));
 find("choose-view").value = data.view;
 offer("concept", [["", "any"], ...data.concepts.map((name, concept) => [concept, name])]);
-find("choose-film").addEventListener("change", draw);
-find("choose-view").addEventListener("change", choose_view);
-for (const name of ["concept", "order"]) find(`choose-${name}`).addEventListener("change", list);
-find("show-more").addEventListener("click", () => { showing += 50; draw_rows(); });
-addEventListener("hashchange", () => follow(location.hash));
+find("choose").onchange = draw;
+find("show-more").onclick = () => draw_rows(Infinity);
 addEventListener("click", (event) => {
   const link = event.target.closest("a[href^='#']");
   if (!link) return;
@@ -113,5 +96,5 @@ addEventListener("beforeprint", () => {
   for (const closed of document.querySelectorAll("details")) closed.open = true;
 });
 find("app").hidden = false;
-choose_view();
+draw();
 follow(location.hash);

@@ -1,77 +1,68 @@
-// The lanes of a film on a time axis.
+// The lanes of a film on a time axis. A click opens the clip below the pointer.
 function draw_lanes(clips) {
   const { id, timed } = film_of(clips[0]);
   const spans = clips.map((clip, place) => (timed ? [data.start[clip], data.end[clip]] : [place, place + 1]));
   const segments = data.segments[id] ?? [];
   const ends = [...spans, ...segments.flatMap((lane) => lane.of)];
   const last = ends.reduce((most, [, end]) => Math.max(most, end), 1);
-  const names = make("div", { class: "names", "aria-hidden": "true" });
-  const tracks = make("div", { class: "wide" });
-  const scroll = { class: "tracks", tabindex: "0", role: "group", "aria-label": "Lanes over time" };
-  find("lanes").replaceChildren(names, make("div", scroll, tracks));
+  const percent = (time) => `${(100 * time) / last}%`;
 
-  const add = (name, height, label, marks) => {
-    names.append(make("span", { style: `height: ${height}px`, title: name }, named(name)));
-    const box = { viewBox: `0 0 ${last} ${height}`, preserveAspectRatio: "none", height, width: "100%" };
-    tracks.append(make("svg", { ...box, role: "img", "aria-label": label }, marks));
-  };
-  const block = ([start, end], height, name, title = null, part = 1) => make("rect", {
-    class: name, x: start, width: Math.max(end - start, last / 2000), y: height * (1 - part), height: height * part,
-  }, title && make("title", {}, title));
-  const line = (points, name) => make("polyline", { points: points.join(" "), class: name });
-  const of_clips = (draw) => clips.map((clip, place) => draw(clip, spans[place]));
+  function onclick({ currentTarget, clientX }) {
+    const box = currentTarget.getBoundingClientRect();
+    const time = (last * (clientX - box.left)) / box.width;
+    const place = spans.findIndex(([from, to]) => from <= time && time < to);
+    if (place >= 0) open_clip(clips[place], clips);
+  }
+  function add(name, marks, className = "") {
+    const lane = make("div", { className, role: "img", ariaLabel: `${name}, over time`, onclick }, marks);
+    find("lanes").append(named(name), lane);
+  }
+  function block([start, end], className, title, share = 1) {
+    const style = `left: ${percent(start)}; width: ${percent(end - start)}; height: ${100 * share}%`;
+    return make("i", { className, title, style });
+  }
+  const sentences = clips.map(sentence);
+  const of_clips = (draw) => clips.map((clip, place) => draw(clip, spans[place], sentences[place]));
 
+  find("lanes").replaceChildren();
   for (const lane of segments) {
     const marks = lane.of.map(([from, to, rank, ...words]) => {
       const { name, colour } = data.levels[rank];
-      return block([from, to], 18, colour, [name, ...words].filter(Boolean).join("; "));
+      return block([from, to], colour, [name, ...words].filter(Boolean).join("; "));
     });
-    add(`${lane.name}, segments`, 18, `Segments of ${lane.name}: ${marks.length}`, marks);
+    add(`${lane.name}, segments`, marks);
   }
   for (const own of view?.range ? [] : sets) {
-    add(own.name, 18, `${own.name}: levels over time`, of_clips((clip, span) =>
-      (own.level[clip] === null ? null : block(span, 18, data.levels[own.level[clip]].colour, sentence(clip)))));
+    add(own.name, of_clips((clip, span, title) => {
+      const level = level_of(own, clip);
+      return level && block(span, level.colour, title);
+    }));
   }
-  if (votes) {
-    add(many, 18, `${many}, over time`, of_clips((clip, span) =>
-      (votes[clip] < 0 ? null : block(span, 18, data.votes.ramp[votes[clip]], sentence(clip)))));
-  }
+  if (votes) add(many, of_clips((clip, span, title) => block(span, data.votes.ramp[votes[clip]] ?? "", title)));
   if (view?.range) {
-    const points = clips.flatMap((clip, place) => {
-      const [from, to] = spans[place];
-      return tested(clip) ? [[(from + to) / 2, 44 * (1 - share(predicted(clip)))]] : [];
-    });
-    add(view.test, 44, `${view.test} (bars) and its prediction (line) over time`, [of_clips((clip, span) =>
-      (tested(clip) ? block(span, 44, "l3", sentence(clip), share(label_of(clip))) : null)), line(points, "line")]);
+    const [low, high] = view.range;
+    const share = (value) => (value - low) / (high - low);
+    add(`${view.what} (bars), predicted (line)`, of_clips((clip, span, title) => tested(clip) && [
+      block(span, "l3", title, share(label_of(clip))), block(span, "line", title, share(predicted(clip))),
+    ]), "tall");
   } else if (view) {
-    add("the model", 44, `Probability of ${view.what} over time`, [of_clips((clip, span) => {
-      if (!tested(clip)) return null;
-      return block(span, 44, predicted(clip) > 0.5 ? "model" : "model low", sentence(clip), predicted(clip));
-    }), line([[0, 22], [last, 22]], "half")]);
+    add(`probability of ${view.what}`, of_clips((clip, span, title) => {
+      const p = predicted(clip);
+      return tested(clip) && block(span, p > 0.5 ? "model" : "model low", title, p);
+    }), "tall half");
   }
-  if (timed) tracks.append(time_axis(last));
-  names.append(make("span"));
-  tracks.addEventListener("click", (event) => { // open the clip below the pointer
-    const box = event.currentTarget.getBoundingClientRect();
-    const time = (last * (event.clientX - box.left)) / box.width;
-    const place = spans.findIndex(([from, to]) => from <= time && time < to);
-    if (place >= 0) open_clip(clips[place], clips);
-  });
+  if (timed) find("lanes").append(make("span"), time_axis(last, percent));
 }
 
 function clock(seconds) {
-  const minutes = Math.floor(Math.round(seconds) / 60);
-  const parts = [minutes % 60, Math.round(seconds) % 60].map((part) => String(part).padStart(2, "0"));
-  return [Math.floor(minutes / 60), ...parts].join(":");
+  const parts = [seconds / 3600, (seconds / 60) % 60, seconds % 60].map(Math.floor);
+  return parts.join(":").replace(/:(?=\d(:|$))/g, ":0");
 }
 
-function time_axis(last) {
-  const most = Math.min(6, find("app").clientWidth / 90); // labels that have room
-  const step = [60, 300, 600, 1200, 3600].find((seconds) => last / seconds <= most) ?? 7200;
+function time_axis(last, percent) {
+  const step = [60, 300, 600, 1800, 3600].find((seconds) => last / seconds <= 4) ?? 7200;
   const times = [];
-  for (let time = 0; time < last * (1 - 0.6 / most); time += step) times.push(time);
-  return make("svg", { class: "axis", "aria-hidden": "true" }, [...times, last].map((time) => {
-    const anchor = { 0: "start", [last]: "end" }[time] ?? "middle";
-    return make("text", { x: `${(100 * time) / last}%`, y: 13, style: `text-anchor: ${anchor}` }, clock(time));
-  }));
+  for (let time = 0; time < 0.8 * last; time += step) times.push(time);
+  const label = (time) => make("span", { style: `left: ${percent(time)}` }, clock(Math.round(time)));
+  return make("div", { className: "times", ariaHidden: true }, [...times, last].map(label));
 }
