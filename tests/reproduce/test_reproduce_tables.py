@@ -23,6 +23,7 @@ from obygaze_models.estimators.registry import ESTIMATORS
 # The settings of a training, of workers and of stores, which no command has.
 from obygaze_models.studies.reproduce import context
 from obygaze_models.studies.reproduce import reproduce as module
+from obygaze_models.studies.reproduce.render import Block, Table
 from tests.conftest import run_obygaze
 from tests.kit.authors import make_authors, make_dataset
 from tests.kit.files import refused
@@ -280,6 +281,16 @@ def test_published_numbers_need_the_papers_features(dataset, tmp_path, name, cha
     assert loaded.is_published(name) == (not differences)
     loaded.has_papers_clips = False
     assert not loaded.is_published(name)
+
+
+@pytest.mark.parametrize("setting", context.SETTINGS)
+def test_clips_made_easy_are_noted_beside_all_clips(dataset, setting):
+    loaded = load(dataset)
+    block = Block(setting.title, setting.protocol, "f1", [])
+    table = Table(blocks=[block], name="fig3")
+    notes = module._notes(table, loaded, context.Needs(), {})
+    is_noted = "count as Easy Negative" in str(notes)
+    assert is_noted == (setting.labels is None)
 
 
 @pytest.mark.night
