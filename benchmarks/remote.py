@@ -24,7 +24,7 @@ from benchmarks.result import Result
 from benchmarks.store import make_store
 from obygaze_features.store import format as fmt
 from obygaze_features.store import open_store
-from obygaze_features.store.files import Part
+from obygaze_features.store.files import ByteRange
 from obygaze_features.store.remote import Remote
 from tests.kit.servers import s3_at, serve
 
@@ -49,22 +49,22 @@ def measure() -> Iterator[Result]:
 
 def _reads(label: str, url: str, ids: list[str]) -> Result:
     store = open_store(url)
-    noted: list[Part] = []
-    read_parts = Remote.read_parts
+    noted: list[ByteRange] = []
+    read_ranges = Remote.read_ranges
 
-    def note(remote: Remote, parts: Sequence[Part], **options: bool) -> list[Any]:
-        noted.extend(parts)
-        return read_parts(remote, parts, **options)
+    def note(remote: Remote, ranges: Sequence[ByteRange], **options: bool) -> list[Any]:
+        noted.extend(ranges)
+        return read_ranges(remote, ranges, **options)
 
     rows = np.random.default_rng(1).integers(0, len(ids), 1000)
     store.read("frames", ids[::10])  # each shard is open
-    with patch.object(Remote, "read_parts", note):
+    with patch.object(Remote, "read_ranges", note):
         ours = _timed(lambda: store.read("frames", [ids[row] for row in rows]))
     peer = _timed(_obstore(url, noted))
     return Result(f"{label}: 1,000 random rows (obstore)", ours, "s", peer, ours / peer, None)
 
 
-def _obstore(url: str, parts: Sequence[Part]) -> Callable[[], None]:
+def _obstore(url: str, ranges: Sequence[ByteRange]) -> Callable[[], None]:
     """Return a function that reads the same ranges with obstore, which checks nothing."""
     import obstore
     from obstore.store import from_url
@@ -73,7 +73,7 @@ def _obstore(url: str, parts: Sequence[Part]) -> Callable[[], None]:
     store = from_url(url, client_options=options)
 
     def read() -> None:
-        for name, of_file in groupby(parts, key=lambda part: part[0]):
+        for name, of_file in groupby(ranges, key=lambda part: part[0]):
             _, starts, lengths = zip(*of_file, strict=True)
             obstore.get_ranges(store, name, starts=starts, lengths=lengths)
 

@@ -21,8 +21,10 @@ class _Attention(nn.Module):
         self.out_proj = nn.Linear(width, width)
 
     def forward(self, x: Tensor, visible: Tensor | None) -> Tensor:
-        parts = linear(x, self.in_proj_weight, self.in_proj_bias).unflatten(-1, (3, -1, HEAD_WIDTH))
-        query, key, value = parts.permute(2, 0, 3, 1, 4)
+        projected = linear(x, self.in_proj_weight, self.in_proj_bias).unflatten(
+            -1, (3, -1, HEAD_WIDTH)
+        )
+        query, key, value = projected.permute(2, 0, 3, 1, 4)
         mixed = scaled_dot_product_attention(query, key, value, attn_mask=visible)
         out: Tensor = self.out_proj(mixed.transpose(1, 2).flatten(2))
         return out

@@ -33,7 +33,7 @@ class Layout:
     """The layout of a network in transformers.
 
     `frames` and `side` name its settings, and `pool` is how its `classifier` pools tokens. Tokens
-    are in the order of moments or, without `by_moment`, of patches. `parts` are arguments of the
+    are in the order of moments or, without `by_moment`, of patches. `arguments` are those of the
     network's class, and `options` those of a call.
     """
 
@@ -45,7 +45,7 @@ class Layout:
     by_moment: bool = True
     frames: str = "num_frames"
     side: str = "image_size"
-    parts: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -64,7 +64,9 @@ def load_tokens(layout: Layout, path: Path, mode: str) -> Backbone:
         native = "class token after the last layer norm"
         order = "the class token first"
 
-    network, preprocessing, fields = load_folder(path, mode, model, any_size=True, **layout.parts)
+    network, preprocessing, fields = load_folder(
+        path, mode, model, any_size=True, **layout.arguments
+    )
     compute_otherwise_on_gpus(network)
     trunk = getattr(network, network.base_model_prefix, network)
     config = network.config
@@ -162,7 +164,7 @@ VIVIT = Layout(
     "vivit",
     "VivitModel",
     has_class_token=True,
-    parts={"add_pooling_layer": False},  # the pooler was never trained
+    arguments={"add_pooling_layer": False},  # the pooler was never trained
 )
 LAYOUTS = (
     Layout(

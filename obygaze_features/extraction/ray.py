@@ -46,7 +46,7 @@ def run_ray(
     left = len(job.to_do)
     # About four parts for each task that can run at a time, so that fast machines can do more.
     count = max(1, min(4 * slots, left // PART_ROWS))
-    parts = sorted({row // job.block_rows % count + 1 for row in job.to_do})
+    shares = sorted({row // job.block_rows % count + 1 for row in job.to_do})
 
     device = job.options.device or ("cuda" if gpus else "cpu")
     workers = job.options.workers or max(1, min(cpus - 1, MAX_WORKERS))
@@ -56,7 +56,7 @@ def run_ray(
     # By default (max_calls=1), a process would end after a task on a GPU, with its backbones.
     task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_calls=0, max_retries=3)(run_part)
     try:
-        tasks = [task.remote(shared, replace(options, part=f"{part}/{count}")) for part in parts]
+        tasks = [task.remote(shared, replace(options, part=f"{part}/{count}")) for part in shares]
         with meter(left, "Extracting", unit="item") as advance:
             while tasks:
                 time.sleep(5)  # not in Ray, where a signal could be lost

@@ -90,10 +90,10 @@ def find_films(names: Iterable[str], titles: Mapping[str, str]) -> set[str]:
     chosen: set[str] = set()
     left_out: set[str] = set()
     for name in as_list(names):
-        parts = [name]
+        patterns = [name]
         if not _films_called(name.removeprefix("!"), titles):
-            parts = [part.strip() for part in name.split(",")]
-        for part in parts:
+            patterns = [part.strip() for part in name.split(",")]
+        for part in patterns:
             wish = part.removeprefix("!")
             films = match_films(wish, titles)
             if part == wish:

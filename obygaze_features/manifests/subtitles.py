@@ -113,8 +113,8 @@ def read_subtitles(path: Path) -> list[Line]:
     """
     text = re.sub(r"\r\n?", "\n", _decode(path))
     lines = []
-    _, *parts = _TIMES.split(text)
-    for start_text, end_text, below in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+    _, *pieces = _TIMES.split(text)
+    for start_text, end_text, below in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
         start = parse_time(start_text, "start", "\n")
         end = parse_time(end_text, "end", "\n")
         words = re.split(r"(?:^|\n)\s*\n", below)[0]

@@ -31,7 +31,7 @@ class Html(str):
         return str(self)
 
 
-def html(template: str, /, *parts: object, **named: object) -> Html:
+def html(template: str, /, *values: object, **named: object) -> Html:
     """Fill in a template, escaping parts that are not `Html`.
 
     Examples
@@ -40,7 +40,7 @@ def html(template: str, /, *parts: object, **named: object) -> Html:
     '<b>a &lt; b</b>'
     """
     escaped = {name: _escaped(part) for name, part in named.items()}
-    return Html(template.format(*map(_escaped, parts), **escaped))
+    return Html(template.format(*map(_escaped, values), **escaped))
 
 
 def document(

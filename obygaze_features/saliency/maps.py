@@ -168,9 +168,9 @@ def _column(name: str, columns: Mapping[str, Sequence[str]]) -> Sequence[str]:
 
 def _fill_in(text: str, columns: Mapping[str, Sequence[str]], count: int) -> list[str]:
     """Return each image's text, with column names in braces replaced by the image's values."""
-    start, *parts = _FIELD.split(text)
+    start, *pieces = _FIELD.split(text)
     texts = [start] * count
-    for name, after in zip(parts[::2], parts[1::2], strict=True):
+    for name, after in zip(pieces[::2], pieces[1::2], strict=True):
         cells = _column(name, columns)
         if "" in cells:
             raise UsageError(f"--text {shorten(text)}: fill in the empty cells of column {name!r}")

@@ -84,11 +84,11 @@ def require_same(
     names: Sequence[str] = SAME_RECIPE,
 ) -> None:
     """Raise `StoreError`, which says what differs, if any of the named attributes differ."""
-    parts = []
+    texts = []
     for name, (ours, wanted) in differences(left, right, names).items():
-        parts.append(f"{name} ({ours!s:.200}, not {wanted!s:.200})")
-    if parts:
-        raise StoreError(f"{message}: it differs in {join_some(parts, 3)}")
+        texts.append(f"{name} ({ours!s:.200}, not {wanted!s:.200})")
+    if texts:
+        raise StoreError(f"{message}: it differs in {join_some(texts, 3)}")
 
 
 def differences(
@@ -128,7 +128,7 @@ def read_probe(store: Store) -> dict[str, NDArray[Any]]:
         name = f"{fmt.PROBE}/{fmt.shard_name(spec, 0)}"
         try:
             shard = Shard(store.location, name, ShardLayout(spec, 1))
-            [data] = store.location.read_parts([shard.part(0)])
+            [data] = store.location.read_ranges([shard.part(0)])
         except FileNotFoundError:
             continue
         content = shard.decode(0, np.frombuffer(data, np.uint8))

@@ -30,7 +30,7 @@ MAX_JSON_BYTES = 16 * 2**20
 _ZIP_HEADER_BYTES = 30
 """The size of the part of a zip entry's header that precedes the file name."""
 
-Part = tuple[str, int, int]
+ByteRange = tuple[str, int, int]
 """A part of a file: its name, start and length. A negative start counts from the file's end."""
 
 
@@ -63,13 +63,13 @@ class Location:
         """Read a whole file."""
         return self.map(name).tobytes()
 
-    def read_parts(self, parts: Sequence[Part], *, missing_ok: bool = False) -> list[Any]:
+    def read_ranges(self, ranges: Sequence[ByteRange], *, missing_ok: bool = False) -> list[Any]:
         """Read several parts of files as bytes, each at most to the end of its file.
 
         With `missing_ok`, a part of a missing file is None.
         """
         read: list[bytes | None] = []
-        for name, start, length in parts:
+        for name, start, length in ranges:
             try:
                 data = self.map(name)
             except FileNotFoundError:
@@ -197,7 +197,7 @@ def sha256_at(location: Location, name: str) -> str:
     start = 0
     length = PIECE_BYTES
     while length == PIECE_BYTES:
-        [data] = location.read_parts([(name, start, PIECE_BYTES)])
+        [data] = location.read_ranges([(name, start, PIECE_BYTES)])
         digest.update(data)
         length = len(data)
         start += length

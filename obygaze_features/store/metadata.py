@@ -130,13 +130,13 @@ def unknown_parts(attributes: Mapping[str, Any]) -> list[str]:
     """Return the parts of the recipe that are unknown according to a store's attributes."""
     backbone = attributes["backbone"]
     has_weights = re.fullmatch("[0-9a-f]{64}", str(backbone["weights_sha256"]))
-    parts = {
+    origin = {
         "backbone": backbone["name"],
         "weights": None if has_weights else UNKNOWN,
         "preprocessing": attributes["preprocessing"].get("mode"),
         "precision": attributes["precision"],
     }
-    return [part for part, value in parts.items() if value == UNKNOWN]
+    return [part for part, value in origin.items() if value == UNKNOWN]
 
 
 def check_attributes(where: object, ours: Mapping[str, Any]) -> None:
@@ -212,7 +212,7 @@ def read_files(location: Location) -> dict[str, str]:
     sha256 = None
     with contextlib.suppress(DamagedFile):  # `verify` reports a damaged zarr.json
         sha256 = _decode(group, _read(group), _Group).attributes.get(fmt.PARQUET_DIGEST)
-    if sha256 and location.read_parts([(fmt.PARQUET, 0, 1)], missing_ok=True) != [None]:
+    if sha256 and location.read_ranges([(fmt.PARQUET, 0, 1)], missing_ok=True) != [None]:
         files[fmt.PARQUET] = sha256
     return files
 

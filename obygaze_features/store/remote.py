@@ -29,7 +29,7 @@ from obygaze_features.common.progress import progress
 from obygaze_features.common.redaction import redact, redact_url
 from obygaze_features.errors import ObygazeError, StoreError, UsageError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.files import MAX_JSON_BYTES, PIECE_BYTES, Location, Part
+from obygaze_features.store.files import MAX_JSON_BYTES, PIECE_BYTES, ByteRange, Location
 
 SCHEMES = ("https", "http", "s3", "hf")
 """The schemes of URLs. Other schemes of fsspec are left out: some run code from a server."""
@@ -97,11 +97,11 @@ class Remote(Location):
             )
         return data
 
-    def read_parts(self, parts: Sequence[Part], *, missing_ok: bool = False) -> list[Any]:
+    def read_ranges(self, ranges: Sequence[ByteRange], *, missing_ok: bool = False) -> list[Any]:
         """Read several parts of files in parallel; nearby parts share one request."""
         from fsspec.utils import merge_offset_ranges
 
-        wanted = sorted(set(parts))
+        wanted = sorted(set(ranges))
         names, starts, ends = merge_offset_ranges(
             [name for name, _, _ in wanted],
             [start for _, start, _ in wanted],
@@ -114,7 +114,7 @@ class Remote(Location):
 
         read = []
         spans = list(zip(names, starts, strict=True))
-        for name, start, length in parts:
+        for name, start, length in ranges:
             number = bisect.bisect_right(spans, (name, start)) - 1
             data = answers[number]
             if data is not None:
@@ -191,10 +191,10 @@ class Remote(Location):
 
 def hub_repository(address: str) -> str:
     """Return OWNER/NAME from the address of a dataset on the Hugging Face Hub."""
-    parts = _HUB.fullmatch(address)
-    if not parts:
+    match = _HUB.fullmatch(address)
+    if not match:
         raise UsageError(f"{redact_url(address)}: use hf://datasets/OWNER/NAME")
-    return parts[1]
+    return match[1]
 
 
 @contextlib.contextmanager

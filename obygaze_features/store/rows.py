@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.errors import StoreError, translate
 from obygaze_features.store import format as fmt
-from obygaze_features.store.files import Location, Part, StoreFile
+from obygaze_features.store.files import ByteRange, Location, StoreFile
 from obygaze_features.store.format import BlockRecord
 from obygaze_features.store.metadata import DamagedFile
 from obygaze_features.store.shards import CHECKSUM_BYTES, ShardLayout, is_intact
@@ -57,13 +57,13 @@ class Shard:
             self.mapped = location.map(name)
             tail = self.mapped[-size:].tobytes()
         elif tail is None:
-            [tail] = location.read_parts([(name, -size, size)])
+            [tail] = location.read_ranges([(name, -size, size)])
 
         if len(tail) != size or not is_intact(tail):
             raise DamagedFile(self.file, "its index is damaged or truncated")
         self._index = np.frombuffer(tail[:-CHECKSUM_BYTES], "<u8").reshape(-1, 2).tolist()
 
-    def part(self, chunk: int) -> Part:
+    def part(self, chunk: int) -> ByteRange:
         """Return the part of the file that holds a chunk."""
         start, length = self._index[chunk]
         if length not in self.layout.lengths:
@@ -165,7 +165,7 @@ class RowReader:
             tails = self._read_tails(array, sorted({number for number, _ in batch}))
             located = [(self._open(array, number, tails), chunk) for number, chunk in batch]
             try:
-                read = self._location.read_parts([shard.part(chunk) for shard, chunk in located])
+                read = self._location.read_ranges([shard.part(chunk) for shard, chunk in located])
             except FileNotFoundError as problem:
                 raise StoreError(problem, "no longer exists") from None
             for (shard, chunk), data in zip(located, read, strict=True):
@@ -177,10 +177,10 @@ class RowReader:
         for number in numbers:
             if (array.spec.name, number) not in self._shards:
                 names += self._names(array, number)
-        parts = [(name, -array.index_bytes, array.index_bytes) for name in names]
-        if not parts:
+        ranges = [(name, -array.index_bytes, array.index_bytes) for name in names]
+        if not ranges:
             return {}
-        tails = dict(zip(names, self._location.read_parts(parts, missing_ok=True), strict=True))
+        tails = dict(zip(names, self._location.read_ranges(ranges, missing_ok=True), strict=True))
         self._location.refuse_if_changed()
         return tails
 

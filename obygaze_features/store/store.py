@@ -205,8 +205,8 @@ class Store:
 
         Raises `StoreError` if a record is damaged or does not match the block's ids.
         """
-        parts = [(fmt.record_name(block), 0, MAX_JSON_BYTES) for block in blocks]
-        read = self.location.read_parts(parts, missing_ok=True)
+        ranges = [(fmt.record_name(block), 0, MAX_JSON_BYTES) for block in blocks]
+        read = self.location.read_ranges(ranges, missing_ok=True)
         records = {}
         for block, data in zip(blocks, read, strict=True):
             if data is not None:

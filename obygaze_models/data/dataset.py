@@ -191,12 +191,12 @@ class ClipDataset:
 
     def __repr__(self) -> str:
         groups = set(self.groups.tolist()) - {""}
-        parts = [counted(len(self), "clip"), f"X {'x'.join(map(str, self.X.shape))}"]
-        parts.append(counted(len(groups), group_noun(self.grouped_by)))
+        texts = [counted(len(self), "clip"), f"X {'x'.join(map(str, self.X.shape))}"]
+        texts.append(counted(len(groups), group_noun(self.grouped_by)))
         if self.y is not None:
             for code, name in enumerate(self.classes):
-                parts.append(f"{(self.y == code).sum()} {name}")
-        return f"ClipDataset({', '.join(parts)})"
+                texts.append(f"{(self.y == code).sum()} {name}")
+        return f"ClipDataset({', '.join(texts)})"
 
 
 def load_dataset(

@@ -77,8 +77,10 @@ def origin_warnings(
     pairs: Iterable[Any] = ()
     if store:
         reasons["backbone is"] = store["backbone"].get("config", {}).get("synthetic")
-        parts = [store[name].get("parts", [store[name]]) for name in ("backbone", "preprocessing")]
-        pairs = zip(*parts, strict=True)
+        recipes = [
+            store[name].get("parts", [store[name]]) for name in ("backbone", "preprocessing")
+        ]
+        pairs = zip(*recipes, strict=True)
     warnings = [*earlier]
     for subject, reason in reasons.items():
         if reason:

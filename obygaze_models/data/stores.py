@@ -87,15 +87,15 @@ class Sources:
             return dict(self.stores[0].attributes)
 
         every = pd.DataFrame(map(attrgetter("attributes"), self.stores))
-        parts = every["backbone"].tolist()
-        backbones = pd.DataFrame(parts)
-        reasons = [backbone.get("config", {}).get("synthetic") for backbone in parts]
+        backbones_of = every["backbone"].tolist()
+        backbones = pd.DataFrame(backbones_of)
+        reasons = [backbone.get("config", {}).get("synthetic") for backbone in backbones_of]
         synthetic = " / ".join(dict.fromkeys(filter(None, reasons)))
         joined = {
             "name": " + ".join(backbones["name"]),
             "weights_sha256": _digest(backbones["weights_sha256"]),
             "config": {"synthetic": synthetic} if synthetic else {},
-            "parts": parts,
+            "parts": backbones_of,
         }
         return {
             "name": " + ".join(every["name"]),
@@ -149,17 +149,17 @@ def read_features(sources: Sources, ids: Sequence[str], array: str) -> tuple[lis
         An array with one vector per clip; or per frame, whose maximum over the frames is returned.
     """
     have = sources.done_ids(ids)
-    parts = []
+    blocks = []
     for store in sources.stores:
         spec = _find_spec(store, array, 1, 2)
         part = store.read(array, have).astype(np.float32, copy=False)
         if len(spec.shape) == 2:
             part = np.fmax.reduce(part, axis=1)  # NaN is padding
-        parts.append(part)
+        blocks.append(part)
         store.forget()
-    if len(parts) == 1:
-        return have, parts[0]
-    return have, np.concatenate(parts, axis=1)
+    if len(blocks) == 1:
+        return have, blocks[0]
+    return have, np.concatenate(blocks, axis=1)
 
 
 def read_frames(sources: Sources, ids: Sequence[str], array: str) -> tuple[list[str], Array]:
@@ -245,5 +245,5 @@ def _find_spec(store: Store, array: str, *axes: int) -> ArraySpec:
     return fitting[array]
 
 
-def _digest(parts: Iterable[str]) -> str:
-    return hashlib.sha256("|".join(parts).encode()).hexdigest()
+def _digest(texts: Iterable[str]) -> str:
+    return hashlib.sha256("|".join(texts).encode()).hexdigest()

@@ -296,8 +296,8 @@ def class_path(cls: type) -> str:
 def parts_of(estimator: Any) -> list[Any]:
     """Return an estimator and all estimators among its parameters."""
     values = estimator.get_params(deep=True).values()
-    parts = [value for value in values if hasattr(value, "fit") and not isinstance(value, type)]
-    return [estimator, *parts]
+    inner = [value for value in values if hasattr(value, "fit") and not isinstance(value, type)]
+    return [estimator, *inner]
 
 
 def modules_of(estimator: Any) -> list[str]:

@@ -44,14 +44,14 @@ EPSILON = 1e-6
 """Times that differ by less are equal, as are probabilities within the square of `EPSILON`."""
 
 
-def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
+def average_frames(predictions: Sequence[FramePredictions]) -> FramePredictions:
     """Average each clip's frame probabilities over the models that predict it, and sort by id.
 
     A clip's threshold is the mean over the models that predict it, because another model's
     threshold may have been chosen on the clip's labels. A clip counts as seen if any of these
     models has seen it.
     """
-    clips = np.concatenate([part.ids for part in parts])
+    clips = np.concatenate([part.ids for part in predictions])
     ids, first, rows, counts = np.unique(
         clips,
         return_index=True,
@@ -65,17 +65,17 @@ def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
         return (total.T / counts).T
 
     seen = np.zeros(len(ids), dtype=np.intp)
-    states = chain.from_iterable(part.seen for part in parts)
+    states = chain.from_iterable(part.seen for part in predictions)
     np.maximum.at(seen, rows, list(map(STATES.index, states)))
-    times = np.concatenate([part.times for part in parts])
-    loudness = np.concatenate([part.loudness for part in parts])
-    warnings = chain.from_iterable(part.warnings for part in parts)
+    times = np.concatenate([part.times for part in predictions])
+    loudness = np.concatenate([part.loudness for part in predictions])
+    warnings = chain.from_iterable(part.warnings for part in predictions)
     return replace(
-        parts[0],
+        predictions[0],
         ids=ids.tolist(),
         times=times[first],
-        probabilities=average([part.probabilities for part in parts]),
-        threshold=average([part.threshold for part in parts]),
+        probabilities=average([part.probabilities for part in predictions]),
+        threshold=average([part.threshold for part in predictions]),
         seen=[STATES[code] for code in seen.tolist()],
         warnings=unique_warnings(warnings),
         loudness=loudness[first],

@@ -65,11 +65,11 @@ def mean_parts(reasons: pd.DataFrame, ids: list[str]) -> list[list[tuple[str, fl
     has_intercept = sums["value"].isna().any()
     lists = []
     for own_amounts, intercept in zip(amounts, intercepts, strict=True):
-        parts = []
+        contributions = []
         if not math.isnan(intercept):
             for column in np.argsort(-np.abs(own_amounts), kind="stable").tolist():
-                parts.append((concepts[column], float(own_amounts[column])))
+                contributions.append((concepts[column], float(own_amounts[column])))
             if has_intercept:
-                parts.append(("at rest (intercept)", intercept))
-        lists.append(parts)
+                contributions.append(("at rest (intercept)", intercept))
+        lists.append(contributions)
     return lists

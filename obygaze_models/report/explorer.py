@@ -132,10 +132,10 @@ def _reasons(entry: Tested, reasons: pd.DataFrame, ids: list[str]) -> dict[str, 
     steps = questions(reasons)
     if not len(steps):
         names = [label_class.words for label_class in entry.task.classes]
-        parts = []
-        for parts_of in mean_parts(reasons, ids):
-            parts.append([f"{name} {format_number(part, '+.2f')}" for name, part in parts_of])
-        return {"of": "Parts that add up to the " + name_log_odds(names), "reasons": parts}
+        reasons_of = []
+        for amounts in mean_parts(reasons, ids):
+            reasons_of.append([f"{name} {format_number(part, '+.2f')}" for name, part in amounts])
+        return {"of": "Parts that add up to the " + name_log_odds(names), "reasons": reasons_of}
     first = steps.groupby("id")["fit"].transform("min")
     by_clip: dict[str, list[str]] = {}
     for step in steps[steps["fit"] == first].itertuples(index=False):

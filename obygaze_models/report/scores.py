@@ -317,12 +317,12 @@ def _rows(entries: Sequence[Tested]) -> Iterator[Row]:
 def _note(entry: Tested, same: Sequence[Tested]) -> str:
     """Return what distinguishes a row from others with the same input."""
     trained = entry.run.trained_on(entry.task.key)
-    parts = []
+    texts = []
     if trained != entry.task.key:
-        parts.append(f"trained on {entry.run.task(trained).title}")
+        texts.append(f"trained on {entry.run.task(trained).title}")
     if [other.model for other in same].count(entry.model) > 1:
-        parts += [entry.run.name, "trained " + counted(len(entry.scores.by_fit), "time")]
-    return ", ".join(parts)
+        texts += [entry.run.name, "trained " + counted(len(entry.scores.by_fit), "time")]
+    return ", ".join(texts)
 
 
 def score_row(entry: Tested, scores: ModelScores, note: str = "") -> Row:

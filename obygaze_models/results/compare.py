@@ -90,8 +90,8 @@ class Comparisons:
         names |= {"score_reference": "reference", "p_value": "p"}
         rows = pd.DataFrame(self.rows).drop(columns=["metric", "reference"]).rename(columns=names)
         rows.update(rows.select_dtypes(["str"]).map(elide))
-        parts = [*self.limits, align_rows(records(rows)), fill(self.legend)]
-        return "\n\n".join(parts)
+        texts = [*self.limits, align_rows(records(rows)), fill(self.legend)]
+        return "\n\n".join(texts)
 
 
 def compare(
@@ -253,11 +253,11 @@ def _rows(
     by: str | None,
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each metric, on all the clips or on those of each value of a column."""
-    parts = {"": ids}
+    ids_of = {"": ids}
     if by:
-        parts = group_by(ids, reference.run.column(by).__getitem__)
-    for value, part in parts.items():
-        pairs = paired_scores(model, reference, test, part)
+        ids_of = group_by(ids, reference.run.column(by).__getitem__)
+    for value, same_value in ids_of.items():
+        pairs = paired_scores(model, reference, test, same_value)
         lead = scored_clips(model.tables[test], model.run.group_of).lead
         for over in lead_first(lead):
             for key, score in pairs[over].items():

@@ -45,12 +45,12 @@ def held_out(run: Run) -> pd.DataFrame:
             mean["prediction"] = titles[mean["prediction"]]
             mean = mean.drop(columns="label")  # the level says it
         is_own = (reasons["model"] == model) & (reasons["task"] == run.trained_on(test))
-        parts = []
+        texts = []
         for amounts in mean_parts(reasons[is_own], mean["id"].tolist()):
-            parts.append(
+            texts.append(
                 "|".join(f"{concept} {format_signed(amount)}" for concept, amount in amounts)
             )
-        tables.append(mean.assign(parts=parts, model=model, test=test))
+        tables.append(mean.assign(parts=texts, model=model, test=test))
     rows = run.clips.filter(regex=PLACES).merge(pd.concat(tables), on="id")
     return rows.sort_values(["model", "test", "title", "film", "start", "id"], ignore_index=True)
 

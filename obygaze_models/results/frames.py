@@ -35,14 +35,14 @@ def run_frames(
     opened = open_stores(store)
     predictions = run.predictions.assign(task=run.predictions["test"].map(run.trained_on))
     tested = fits.merge(predictions, on=["model", "task", "fit"])
-    parts = []
+    by_fit = []
     for folder, clips in tested.groupby("folder", sort=False)["id"]:
         present = [clip for clip in clips.unique() if clip in opened]
         if present:
-            parts.append(predict_frames(run.folder / str(folder), opened, present))
-    if not parts:
+            by_fit.append(predict_frames(run.folder / str(folder), opened, present))
+    if not by_fit:
         raise ExperimentError(
             f"{opened.where} has none of the run's test clips, and a run predicts only these. "
             "Train a model with obygaze models train, and pass it instead of the run"
         )
-    return average_frames(parts)
+    return average_frames(by_fit)

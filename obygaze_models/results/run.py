@@ -306,10 +306,10 @@ class Run:
             if counts.positives is not None or task.target.is_numeric:
                 by_group = dict(iter(labels.groupby(labels.index.map(self.group_of))))
                 first = next(scores for scores in self.model_scores if scores.test == test)
-                parts = {WITHIN: [by_group[group] for group in first.groups], ACROSS: [labels]}
-                for over, own_parts in parts.items():
+                labels_of = {WITHIN: [by_group[group] for group in first.groups], ACROSS: [labels]}
+                for over, groups_of in labels_of.items():
                     forms = []
-                    for part in own_parts:
+                    for part in groups_of:
                         others = labels.drop(part.index)
                         forms.append(task.target.guesses(part.to_numpy(), others.to_numpy()))
                     for name in forms[0] if forms else ():

@@ -99,8 +99,8 @@ def describe_run(run: Run) -> str:
             raters.append(row)
     tables["annotators"] = raters
 
-    parts = [describe(tables), fill(_describe_means(run)), describe(_clips(run))]
-    return "\n\n".join(filter(None, parts))
+    texts = [describe(tables), fill(_describe_means(run)), describe(_clips(run))]
+    return "\n\n".join(filter(None, texts))
 
 
 def _scores(run: Run) -> list[Row]:

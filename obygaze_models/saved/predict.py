@@ -238,13 +238,13 @@ def evaluate(
         raise ExperimentError(f"the store has no clip of {manifest.name} labelled for {task.key}")
     if values.shape[1] <= 2:
         values = values[:, -1]
-    parts = {
+    groups = {
         "all clips": is_labelled,
         "unseen clips": is_labelled & (table["seen"] != CLIP),
         "clips of unseen films": is_labelled & (table["seen"] == NO),
     }
     rows = []
-    for name, chosen in parts.items():
+    for name, chosen in groups.items():
         if not chosen.any():
             continue
         own_codes = codes[chosen]

@@ -98,7 +98,7 @@ class ScoredClips:
     is_mixed: bool = False
 
     @cached_property
-    def parts(self) -> list[Array]:
+    def rows_by_fit(self) -> list[Array]:
         """The rows of each fit."""
         if self.fits is None:
             return [np.arange(len(self.ids))]
@@ -107,12 +107,12 @@ class ScoredClips:
     @property
     def folds(self) -> int:
         """The number of folds that were tested in turn; 1 if a fit tested all clips."""
-        return max(1, round(len(self.parts) / len(self.rounds)))
+        return max(1, round(len(self.rows_by_fit) / len(self.rounds)))
 
     @cached_property
     def lead(self) -> str:
         """The question that the protocol asks: `WITHIN` if each fit tests a single group."""
-        for rows in self.parts:
+        for rows in self.rows_by_fit:
             if len({self.groups[row] for row in rows.tolist()}) > 1:
                 return ACROSS
         return WITHIN if any(self.groups) else ACROSS
@@ -342,7 +342,7 @@ def _rank_by_fit(clips: ScoredClips, weights: Array) -> dict[str, Array]:
 def _mean_over_fits(clips: ScoredClips, weights: Array, key: str) -> Array:
     """Return the mean of a score over fits, weighted by their pairs of two classes or clips."""
     top = bottom = np.zeros(len(weights))
-    for rows in clips.parts:
+    for rows in clips.rows_by_fit:
         of_fit = weights[:, rows]
         labels = clips.labels[rows]
         values = weighted_scores(labels, clips.probabilities[rows], of_fit, None, clips.target_key)

@@ -71,8 +71,8 @@ def reproduce(
     if target != "all":
         echo("\n" + to_text(reproduction.tables[-1]).removesuffix("\n"))
 
-    for need, parts in reproduction.missing.items():
-        echo(f"MISSING: {need} ({'; '.join(parts)})", fg="yellow", bold=True, err=True)
+    for need, lacking in reproduction.missing.items():
+        echo(f"MISSING: {need} ({'; '.join(lacking)})", fg="yellow", bold=True, err=True)
     cautions = []
     for table in reproduction.tables:
         cautions += [note for note in table.notes if note.code != "note"]

@@ -15,7 +15,7 @@ from obygaze_models.data.targets import NEGATIVES
 from obygaze_models.figures.dots import Dot, Series, dot_plot, level_series
 from obygaze_models.saved.model import load_model
 from obygaze_models.scoring.metrics import baselines
-from obygaze_models.studies.reproduce.context import Part, ReproductionContext, Runs
+from obygaze_models.studies.reproduce.context import PlannedRun, ReproductionContext, Runs
 from obygaze_models.studies.reproduce.protocols import CONCEPTS_FILE
 from obygaze_models.studies.reproduce.render import Artifacts, Block, Line, Table, Value
 from obygaze_models.studies.reproduce.table2 import HEADS, READINGS, plan_bottlenecks
@@ -91,7 +91,7 @@ def levels_figure(manifest: Manifest, title: str) -> Figure:
     )
 
 
-def plan_vectors(context: ReproductionContext) -> Iterator[Part]:
+def plan_vectors(context: ReproductionContext) -> Iterator[PlannedRun]:
     """Yield a part for each setting, set of negatives and C, with the concepts for this C.
 
     Only the released protocol fixes the C of each concept.
@@ -115,7 +115,7 @@ def plan_vectors(context: ReproductionContext) -> Iterator[Part]:
                 "split": CONCEPTS_FILE,
                 "estimators": (estimator,),
             }
-            yield Part("all bars", setting, "xclip", "native", suffix, options)
+            yield PlannedRun("all bars", setting, "xclip", "native", suffix, options)
 
 
 def make_figure3(context: ReproductionContext, runs: Runs) -> Artifacts:
@@ -173,7 +173,7 @@ def make_figure3(context: ReproductionContext, runs: Runs) -> Artifacts:
     return Artifacts([Table(concepts, blocks)], figures)
 
 
-def plan_trees(context: ReproductionContext) -> Iterator[Part]:
+def plan_trees(context: ReproductionContext) -> Iterator[PlannedRun]:
     """Yield the bottlenecks for the first available setting."""
     for setting in context.settings[:1]:
         yield from plan_bottlenecks("all trees", setting)

@@ -100,7 +100,7 @@ SETTINGS = (
 )
 
 
-class Part(NamedTuple):
+class PlannedRun(NamedTuple):
     """A part of a table, and the experiment that makes it.
 
     Parameters
@@ -160,7 +160,7 @@ class Target(NamedTuple):
 
     title: str
     make: Callable[[ReproductionContext, Runs], Artifacts]
-    plan: Callable[[ReproductionContext], Iterable[Part]] = lambda _: ()
+    plan: Callable[[ReproductionContext], Iterable[PlannedRun]] = lambda _: ()
     by_protocol: bool = True
 
 

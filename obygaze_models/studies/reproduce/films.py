@@ -31,7 +31,7 @@ from obygaze_models.scoring.metrics import Array, baselines
 from obygaze_models.studies.reproduce.context import (
     AVERAGES,
     RELEASED_LABELS,
-    Part,
+    PlannedRun,
     ReproductionContext,
     Runs,
     Setting,
@@ -54,7 +54,7 @@ _GUESSES = {column: f"all positive, {column}" for column in AVERAGES}
 _COLUMNS = [*AVERAGES, "clips", "of them S", *_GUESSES.values()]
 
 
-def plan_films(context: ReproductionContext) -> Iterator[Part]:
+def plan_films(context: ReproductionContext) -> Iterator[PlannedRun]:
     """Yield the experiment that leaves out each film in turn."""
     split = None
     if _CLIPS in context.manifest.split_names:
@@ -72,7 +72,7 @@ def plan_films(context: ReproductionContext) -> Iterator[Part]:
         "estimators": (MODEL, {"name": "pcbm-logistic", "bank__C": 0.1}),
     }
     setting = Setting(PROTOCOL, PROTOCOL, RELEASED_LABELS, "Each film left out")
-    yield Part("all films", setting, "xclip", "native", "HN", options)
+    yield PlannedRun("all films", setting, "xclip", "native", "HN", options)
 
 
 def make_table4(context: ReproductionContext, runs: Runs) -> Artifacts:

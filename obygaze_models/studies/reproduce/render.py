@@ -169,13 +169,13 @@ def to_csv(table: Table) -> str:
 
 def to_text(table: Table) -> str:
     """Format the table for a terminal."""
-    parts = ["\n".join([f"{table.name}: {table.title}", *map(str, table.alarms)])]
+    texts = ["\n".join([f"{table.name}: {table.title}", *map(str, table.alarms)])]
     for title, cells in _cells(table).groupby(level="block", sort=False):
         columns: Any = cells.droplevel("block").reset_index(names="").to_dict("list")
-        parts.append(f"{title}\n{align(columns, left=[''])}")
+        texts.append(f"{title}\n{align(columns, left=[''])}")
     if table.notes:
-        parts.append("Before you compare\n" + "\n".join(f"- {note}" for note in table.notes))
-    return "\n\n".join(parts) + "\n"
+        texts.append("Before you compare\n" + "\n".join(f"- {note}" for note in table.notes))
+    return "\n\n".join(texts) + "\n"
 
 
 def _cells(table: Table) -> DataFrame:

@@ -156,8 +156,8 @@ def reproduce(
     for name in names:
         needs[name] = context.needs(TARGETS[name])
         experiments |= needs[name].experiments
-        for lack, parts in needs[name].missing.items():
-            missing.setdefault(lack, []).append(f"{name}: {', '.join(parts)}")
+        for lack, lacking in needs[name].missing.items():
+            missing.setdefault(lack, []).append(f"{name}: {', '.join(lacking)}")
     processes = min(usable_cores(), MAX_PROCESSES) if len(names) > 1 else 1
     output = Path(output)
     with new_folder(output, overwrite=overwrite, marker=MARKER, allow_missing=True) as folder:

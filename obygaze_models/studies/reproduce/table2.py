@@ -13,7 +13,7 @@ from obygaze_models.scoring.metrics import METRICS, baselines
 from obygaze_models.studies.reproduce.context import (
     CHANCE,
     SAME_LABELS,
-    Part,
+    PlannedRun,
     ReproductionContext,
     Runs,
     Setting,
@@ -121,7 +121,7 @@ def _rows(name: str) -> list[Row]:
     return rows
 
 
-def plan_table(context: ReproductionContext, *, name: str) -> Iterator[Part]:
+def plan_table(context: ReproductionContext, *, name: str) -> Iterator[PlannedRun]:
     """Yield a part for each setting, source and set of training negatives."""
     for setting in context.settings:
         for row, level in product(_NETWORKS[name], NEGATIVES):
@@ -132,12 +132,14 @@ def plan_table(context: ReproductionContext, *, name: str) -> Iterator[Part]:
                 "name": f"{row.title}: {level} against S, {setting.key}",
                 "estimators": tuple(dict.fromkeys([row.model_of(setting), row.model])),
             }
-            yield Part(row.title, setting, row.slot, row.array, level, options | _classes(level))
+            yield PlannedRun(
+                row.title, setting, row.slot, row.array, level, options | _classes(level)
+            )
         if name == "table2":
             yield from plan_bottlenecks("PCBM-DT and PCBM-LR", setting)
 
 
-def plan_bottlenecks(title: str, setting: Setting) -> Iterator[Part]:
+def plan_bottlenecks(title: str, setting: Setting) -> Iterator[PlannedRun]:
     """Yield the bottlenecks for each set of training negatives.
 
     With each head, they are made as in the paper's text and as in its code (see
@@ -154,7 +156,9 @@ def plan_bottlenecks(title: str, setting: Setting) -> Iterator[Part]:
             "split": CONCEPTS_FILE,
             "estimators": tuple(estimators),
         }
-        yield Part(title, setting, "xclip", "native", f"pcbm-{level}", options | _classes(level))
+        yield PlannedRun(
+            title, setting, "xclip", "native", f"pcbm-{level}", options | _classes(level)
+        )
 
 
 def _classes(level: str) -> dict[str, Any]:
