@@ -131,6 +131,13 @@ def test_differing_stretches_are_ordered_by_length_and_end_at_gaps():
     assert (longer["clips"], longer["end"], shorter["clips"]) == (3, 110, 1)
 
 
+def test_stretches_of_equal_length_are_ordered_by_clips_and_then_by_distance():
+    near = ("EN", "HN")
+    labels = [near, ("S", "S"), ("EN", "S"), ("S", "S"), near, near]
+    stretches = differences(labels, [(None, None)] * 6)
+    assert [stretch["first"] for stretch in stretches] == ["c-04", "c-02", "c-00"]
+
+
 LEVEL = st.sampled_from([*CODES, "."])
 
 
@@ -158,7 +165,7 @@ def test_a_film_of_one_annotator_is_named(obygaze, tmp_path):
 
 
 def test_pairs_and_concepts_are_compared_as_by_other_packages():
-    """Each annotator has one more clip, and their clips are in different orders."""
+    """Two have one more clip each, in different orders; a third has labelled nothing yet."""
     chance = np.random.default_rng(0)
     ids = [f"c{number}" for number in range(30)]
     ranks = chance.integers(0, 4, (2, 31))
@@ -171,7 +178,8 @@ def test_pairs_and_concepts_are_compared_as_by_other_packages():
 
     items = [Item(name, film=name[-1]) for name in ["z", *ids, "y"]]
     manifest = of.Manifest("m", Items.of(items))
-    sets = (label(0, ["y", *ids], 1), label(1, ["z", *ids], -1))
+    idle = LabelSet("c", [], [], [], about=OWN)
+    sets = (label(0, ["y", *ids], 1), label(1, ["z", *ids], -1), idle)
     result = of.agreement(manifest.with_parts(*sets))
 
     both = ranks[:, 1:]
@@ -182,8 +190,9 @@ def test_pairs_and_concepts_are_compared_as_by_other_packages():
     counts = [[row[code] for code in CODES] for row in result.pair_levels]
     assert counts == confusion_matrix(*both).tolist()
     [row] = result.concepts
-    shares = looks.mean(axis=1).tolist()
-    assert [row["share_of_a"], row["share_of_b"]] == close(shares)
+    shares = looks.mean(axis=1)
+    assert [row["share_of_a"], row["share_of_b"]] == close(shares.tolist())
+    assert row["share"] == close(shares.mean())
     alpha = krippendorff.alpha(looks[:, 1:], level_of_measurement="nominal")
     assert row["alpha"] == close(alpha)
 

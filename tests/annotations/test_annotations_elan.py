@@ -272,6 +272,7 @@ def test_overlapping_segments_are_in_tiers_of_their_own(tmp_path):
         Segment("juno", "ann", 0, 10.0004, "EN"),
         Segment("juno", "ann", 5, 20, "S", ("Look", "Body"), "=cmd|'calc'!A0"),
         Segment("juno", "bob", 0, 30, "HN", (), "Été\r\n«x» <&>\x0b"),
+        Segment("juno", "bob", 30, 40, "EN"),
     ]
     films = {"juno": Film("Juno — 2007", media="../films/x y#1.MP4")}
     marked = of.Timelines("mine", segments, films=films)
@@ -284,7 +285,7 @@ def test_overlapping_segments_are_in_tiers_of_their_own(tmp_path):
         "ann (2)": [(*sure, "Sure")],
         "ann (2), concepts": [(*sure, "Look", "Sure"), (*sure, "Body", "Sure")],
         "ann (2), comment": [(*sure, "=cmd|'calc'!A0", "Sure")],
-        "bob": [(0, 30000, "Hard Negative")],
+        "bob": [(0, 30000, "Hard Negative"), (30000, 40000, "Easy Negative")],
         "bob, comment": [(0, 30000, "Été\r\n«x» <&>\ufffd", "Hard Negative")],
     }
     [linked] = read.get_linked_files()

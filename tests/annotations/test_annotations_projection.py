@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import obygaze_features as of
@@ -163,6 +163,7 @@ def ends_at(end):
     return of.Timelines("short", [only], films={"film": Film(end=end)})
 
 
+@example(20_001, 10_000)
 @given(st.integers(2, 10**8), st.integers(10**4, 10**8))
 def test_clips_cover_the_film_from_0_to_the_end(end, step):
     whole, part = divmod(step, 10**6)

@@ -1,6 +1,7 @@
 """Preprocessing against transformers' PIL processors and against plain arithmetic."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -157,6 +158,7 @@ def test_author_preprocessing_squashes_before_the_processor(tmp_path, size, conf
 def test_the_clip_rule_equals_torchvision(size):
     """Resize(32, bicubic), CenterCrop(32), ToTensor, Normalize, as torchvision defines them."""
     rule = CLIP_TORCHVISION.at(32)
+    assert rule.geometry != replace(rule, middle="down").geometry  # so no frames are shared
     frames = noise(1, *size)
     height, width = size
     short = 32

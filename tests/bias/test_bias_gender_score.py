@@ -77,6 +77,7 @@ def test_captions_are_scored_as_they_are(measure):
     assert leanings["scooter", "said"] == close((man, SCORE_WOMAN, share))
     assert leanings["scooter", "cooccurrence"] == (2, 1, 2 / 3)
     assert leanings["lipstick", "said"] == (None, 0.4, None)
+    assert next(iter(leanings)) == ("scooter", "said")  # the most frequent object
     assert ("lipstick", "filled") not in leanings
 
 

@@ -83,12 +83,14 @@ def test_keeps_the_best_epoch_and_author_the_last():
 def test_a_share_of_the_clips_stops_it_as_given_ones_do():
     """cross_val_score and an experiment train the same model on the same folds."""
     before = torch.random.get_rng_state()
-    alone = om.MLPProbe(random_state=3).fit(X, Y)
+    weights = {0: 1.0, 1: 3.0}
+    alone = om.MLPProbe(class_weight=weights, random_state=3).fit(X, Y)
     assert torch.equal(before, torch.random.get_rng_state())  # torch's own chance is left alone
     chance = np.random.RandomState(3)
     division = {"test_size": 20, "stratify": Y, "random_state": chance}
     X_train, X_val, y_train, y_val = train_test_split(X, Y, **division)
-    held_out = om.MLPProbe(random_state=chance).fit(X_train, y_train, X_val=X_val, y_val=y_val)
+    held_out = om.MLPProbe(class_weight=weights, random_state=chance)
+    held_out.fit(X_train, y_train, X_val=X_val, y_val=y_val)
     assert (alone.predict_proba(X_TEST) == held_out.predict_proba(X_TEST)).all()
     assert alone.n_iter_ == len(alone.history_) < 100
 

@@ -70,11 +70,11 @@ def test_frames_of_one_time_are_averaged_and_overlapping_clips_join():
 
 
 def test_a_clip_without_a_position_has_its_own_axis():
-    """Its ends are unknown, so the outer frames extend equally far in both directions."""
+    """Its ends are unknown, so the outer frames extend equally far in both directions, from 0."""
     items = Items.of([Item("a", film="film"), Item("b", film="film")])
-    lone = ([1], [0.9])
+    lone = ([0.25], [0.9])
     moments = find({"a": ([1, 3, 5], [0.2, 0.9, 0.9]), "b": lone}, items)
-    assert spans(moments) == [(2, 6), (0.5, 1.5)]
+    assert spans(moments) == [(2, 6), (0, 0.75)]
     assert moments["clips"].tolist() == ["a", "b"]
     assert moments["time_in"].tolist() == ["clip", "clip"]
     # With more than two classes, the last class is used.

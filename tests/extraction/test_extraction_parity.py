@@ -25,6 +25,7 @@ def test_a_store_holds_the_features_of_its_frames(checkpoints, films, tmp_path, 
     both = [backbone, second]
     summary = of.extract(clips("clip0.mp4", "clip5.mp4"), films, both, tmp_path)
     count = backbone.clip.sampling.frames
+    assert summary.frames == 5 + count  # both take the same
     for own, path in zip(both, summary.stores, strict=True):
         store = of.open_store(path)
         for clip in ("clip0", "clip5"):
