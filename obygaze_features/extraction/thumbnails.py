@@ -139,7 +139,7 @@ def _jpeg(rgb: NDArray[np.uint8], width: int) -> bytes:
     from PIL import Image
 
     picture = Image.fromarray(rgb)
-    picture.thumbnail((width, width), Image.Resampling.LANCZOS, reducing_gap=None)
+    picture.thumbnail((width, len(rgb)), Image.Resampling.LANCZOS, reducing_gap=None)
     file = io.BytesIO()
     picture.save(file, "JPEG", quality=80, optimize=True)
     return file.getvalue()

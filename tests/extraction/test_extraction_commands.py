@@ -43,3 +43,5 @@ def test_a_thumbnail_is_the_middle_frame(tmp_path, obygaze):
     numbers = {name: read_frame_number(seen[name]) for name in ("cool", "warm", "span")}
     assert numbers == {"cool": 24, "warm": 36, "span": 36}
     assert seen["upright"].shape == (160, 96, 3)
+    obygaze(*draw, "-o", tmp_path / "narrow", "--width", 48, code=0)
+    assert Image.open(tmp_path / "narrow/upright.jpg").size == (48, 80)
