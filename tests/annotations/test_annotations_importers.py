@@ -62,8 +62,8 @@ def test_bad_rows_are_named_and_the_rest_imported(tmp_path, obygaze):
 
 
 def test_columns_and_names_are_mapped(tmp_path):
-    header = "Movie;film;who;Start;END;Level;Concepts;comment"
-    row = 'Juno;7;Ann;1;2;HARD-NEGATIVE;"Body|Look|low_key|Low-key";é'
+    header = "Movie;film;who;Start;END;Level;Concepts;comment;LEVEL"
+    row = 'Juno;7;Ann;1;2;HARD-NEGATIVE;"Body|Look|low_key|Low-key";é;S'
     table = write(tmp_path / "marks.csv", header, row)
     result = of.Timelines.from_csv(table, {"film": "Movie", "annotator": "who"})
     concepts = ("Look", "Body", "Low-key")
@@ -103,6 +103,8 @@ def test_a_table_without_a_good_row_is_refused(tmp_path, obygaze):
     source = write(tmp_path / "marks.csv", HEADER, "f,a,2,1,S", "f,a,3,1,S")
     command = ("annotations", "import", "csv", source, "-o", tmp_path / "t")
     refused(obygaze(*command), "line 3 (0:00:03 to 0:00:01): does not end")
+    twice = ("--column", "film=x", "--column", "film=y")
+    refused(obygaze(*command, *twice), "each name once", code=2)
 
 
 SEGMENTS = st.builds(
