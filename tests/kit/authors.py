@@ -96,20 +96,11 @@ def annotated_clips(chance: np.random.Generator, scale: int = 1) -> list[Row]:
         span = f"scene-{scene:03d}.ss-{start:04d}.es-{start + 3:04d}"
         suffix = ("avi", "mkv", "mp4")[idx // (4 * size)]
         partly = label != "Easy Neg" and idx % 3 == 0
-        row = {
-            "idx": str(idx),
-            "util": str(int(video)),
-            "clip": film + span,
-            "label": label,
-            "overlap_ratio": f"{0.2 + idx % 8 / 10:.2f}" if partly else "1.00",
-            "concepts": concept_list(label, chance),
-        }
-        row["id"] = f"{film}-{scene:03d}"
-        row["movie"] = film
-        row["srt_name"] = f"{span}.srt"
-        row["video_name"] = f"{film}_scene_{scene}.{suffix}" if video else ""
-        row["graph_number"] = str(scene - 1 if video else -1)
-        rows.append(row)
+        ratio = f"{0.2 + idx % 8 / 10:.2f}" if partly else "1.00"
+        file = f"{film}_scene_{scene}.{suffix}" if video else ""
+        annotation = [idx, int(video), film + span, label, ratio, concept_list(label, chance)]
+        clip = [f"{film}-{scene:03d}", film, f"{span}.srt", file, scene - 1 if video else -1]
+        rows.append(dict(zip(COLUMNS, map(str, annotation + clip), strict=True)))
     return rows
 
 
