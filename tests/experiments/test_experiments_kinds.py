@@ -104,6 +104,8 @@ def test_each_score_counts_the_films_that_it_is_a_mean_of(rated, tmp_path):
     means = by_film.groupby("model")["mean"].mean()
     assert row["difference"] == close(means["flat"] - means["ridge"])
     assert row["films"] == 5
+    turned, _ = om.compare(run, models=["flat", "ridge"]).rows
+    assert turned["score"] == close(means["ridge"])
 
 
 def test_a_saved_model_of_numbers_predicts_and_is_evaluated(rated, tmp_path):

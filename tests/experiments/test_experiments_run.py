@@ -73,6 +73,7 @@ def test_an_experiment_balances_its_classes(make_run, balance):
     more = {"train_negatives": ("EN", "HN"), "test_negatives": (), "estimators": ("majority",)}
     run = make_run("balance", balance=balance, protocol=None, **more)
     assert (run.header.protocol, run.header.balance) == ("split", balance)
+    assert "balance" not in {own.code for own in run.warnings}  # a guess needs no weights
     for fit in run.fits.to_dict("records"):
         first, second = fit["train_classes"].values()
         assert first + second == fit["trained"]

@@ -191,6 +191,10 @@ def test_models_are_compared_with_the_first_one(good, noisy):
     assert table["p_value"].tolist() == close(holm_by_closed_tests(raw))
     across = compared.table.query("over == 'across'")
     assert across["p_value"].isna().all()
+    ranked = om.compare(good, noisy, metric="brier").rows
+    own = [row for row in ranked if (row["test"], row["over"]) == ("HN vs S", "across")]
+    scores = [row["score"] for row in own]
+    assert scores == sorted(scores)  # the best first
 
 
 def test_models_are_compared_on_the_clips_of_each_value(good, noisy):

@@ -48,6 +48,7 @@ SHORT = ["Shot", "Look", "Body", "Voice"]
 
 def test_dots_are_at_their_values_with_their_numbers() -> None:
     figure = dots()
+    assert figure.axes[0].yaxis_inverted()  # the first row is on top
     values = []
     ends = []
     for point, _, bars in (container.lines for container in figure.axes[0].containers):

@@ -225,6 +225,7 @@ def test_variants_have_scores_where_only_words_for_a_gender_change(score, gpt2, 
     summary = json.loads(result.stdout)
     assert summary["without_variants"] == WITHOUT_VARIANTS
     for row, variants in zip(csv_rows(out), VARIANTS.values(), strict=True):
+        assert "probability" not in row  # of captions, some of which have a mask
         for suffix, text in zip(("_man", "_woman"), variants, strict=True):
             assert row[f"caption{suffix}"] == text
             check_scores(row, text, suffix, gpt2, encoder)

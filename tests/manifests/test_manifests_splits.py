@@ -110,6 +110,9 @@ def test_folds_with_a_gap_are_stretches_of_files():
     lengths = [len([*same]) for _, same in groupby(split.folds)]
     assert min(lengths) >= 3  # as long as the gap and a clip
     assert max(Counter(split.folds).values()) <= 33
+    far_apart = [Item(f"{n}", media="f", start=100 * n, end=100 * n + 1) for n in range(6)]
+    manifest = labelled(["EN", "S"] * 3, Items.of(far_apart))
+    assert of.stratified(manifest, folds=3, gap=2).sizes == [2, 2, 2]
 
 
 SPAN = st.tuples(st.sampled_from("fg"), st.integers(0, 30), st.integers(1, 8))

@@ -56,6 +56,9 @@ def test_a_page_of_numbers_has_the_numbers_of_its_table(tab, world2, run_world2,
         of_mean = (true - true.mean()).abs().mean()
         assert page.row(film)[1:] == [*map(shown, numbers), f"{error:.2f} vs {of_mean:.2f}"]
     assert f"Spearman {shown(np.mean(orders))} (" in page.text
+    [view] = page.data["views"]
+    drawn = [*view["label"], *view["p"]]
+    assert view["range"] == pytest.approx([min(drawn), max(drawn)], abs=0.001)
     tab.prefer()
     tab.open(path)
     tab.choose("choose-order", "wrong")

@@ -206,6 +206,8 @@ def test_the_model_is_compared_with_each_annotator(page, clips, tables):
 
 def test_the_explorer_has_each_prediction(page, tables):
     data = page.data
+    shares = tables["level"].groupby("film")["positive"].mean()
+    assert data["films"][data["first"]]["id"] == shares.idxmax()
     view = data["views"][data["view"]]
     ids = [data["ids"][row] for row in data["tested"][view["at"]]]
     means = tables["level"].groupby("id")["probability"].mean()

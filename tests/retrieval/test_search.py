@@ -147,7 +147,8 @@ def test_equal_clips_keep_the_order_of_rows(source, store, seed):
     store.read_rows = lambda array, rows: np.tile(vector, (len(rows), 1))
     matches = of.search(store, vector=vector, top=4)
     assert [match.id for match in matches] == source.ids[:4]
-    assert len({match.cosine for match in matches}) == 1
+    [cosine] = {match.cosine for match in matches}
+    assert cosine <= 1  # although rounded
 
 
 ONES = [1] * WIDTH

@@ -67,7 +67,7 @@ def library(tmp_path, obygaze) -> Path:
         pixels = random.integers(0, 256, (48 + n, 64, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(tmp_path / f"images/p{n:02}.png")
         emotion = "angry" if n % 2 else "sad"
-        condition = "O" if n > 6 else "NO"
+        condition = "O" if n < 3 else "NO"
         rows.append(f"p{n:02},image,p{n:02}.png,{emotion},{condition}")
     path = write(tmp_path / "images.csv", *rows)
     obygaze("manifests", "import", "csv", path, "-o", tmp_path / "women", code=0)
@@ -129,6 +129,8 @@ def test_maps_are_written_per_group(draw, library):
         np.testing.assert_allclose(mean, np.mean(scaled, axis=0), atol=1e-6)
     record = json.loads((library / "out/saliency.json").read_text())
     assert record["groups"] == {"NO": 7, "O": 3}
+    highest = [mean.max() for mean in means.values()]
+    assert record["brightest_at"] == pytest.approx(max(highest))  # of all pictures
     # The hotter a patch, the redder its picture.
     with Image.open(library / "out/groups/NO.png") as file:
         drawn = np.asarray(file).astype(float)
