@@ -14,8 +14,9 @@ import numpy as np
 from scipy import stats
 
 from benchmarks.result import Result
+from obygaze_features.common.arrays import Array
 from obygaze_models.scoring.intervals import LEVEL, variance_factor
-from obygaze_models.scoring.metrics import Array, auroc
+from obygaze_models.scoring.metrics import auroc
 
 WORLDS = {"nothing to learn": 0.0, "a little": 0.15, "a lot": 0.5}
 """The amount by which the first three features are higher in positive clips."""

@@ -21,6 +21,7 @@ from scipy import stats
 from sklearn.model_selection import StratifiedGroupKFold
 
 from benchmarks.result import Result
+from obygaze_features.common.arrays import Array
 from obygaze_models.scoring.intervals import (
     Estimate,
     ScoredClips,
@@ -28,7 +29,7 @@ from obygaze_models.scoring.intervals import (
     estimate_weighted,
     score_groups,
 )
-from obygaze_models.scoring.metrics import CLASSES, Array, auroc
+from obygaze_models.scoring.metrics import CLASSES, auroc
 from obygaze_models.scoring.number_scores import NUMBER
 
 FEATURES, INFORMATIVE = 10, 4

@@ -25,7 +25,7 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import ArraySpec, Recipe, Status
 from obygaze_features.store.metadata import UNKNOWN
-from obygaze_features.store.sources import ArrayRows, Source, open_sources
+from obygaze_features.store.sources import ArrayRows, Source, open_arrays
 from obygaze_features.store.store import PART_BYTES, Store, open_store
 from obygaze_features.store.writer import (
     Done,
@@ -98,7 +98,7 @@ def import_features(
 
     manifest = Manifest.load(manifest)
     items = manifest.items
-    sources = open_sources(source, items, ids)
+    sources = open_arrays(source, items, ids)
     specs = []
     for name, rows in sources.items():
         first = _read_first(rows, items)

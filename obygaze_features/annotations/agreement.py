@@ -30,6 +30,7 @@ from obygaze_features.annotations.agreement_measures import (
 )
 from obygaze_features.annotations.merge import chosen_labels, votes_of
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
+from obygaze_features.common.arrays import Array
 from obygaze_features.common.files import new_folder, write_text
 from obygaze_features.common.formatting import join_some
 from obygaze_features.common.grouping import group_by
@@ -187,12 +188,12 @@ class Votes:
     manifest: Manifest
     names: list[str]
     scheme: LabelScheme
-    codes: np.ndarray
-    marks: np.ndarray
-    films: dict[str, np.ndarray]
+    codes: Array
+    marks: Array
+    films: dict[str, Array]
 
     @cached_property
-    def compared(self) -> dict[str, np.ndarray]:
+    def compared(self) -> dict[str, Array]:
         """The films with a clip that two annotators labelled."""
         shared = (self.codes != ABSENT).sum(axis=0) > 1
         return {film: rows for film, rows in self.films.items() if shared[rows].any()}
@@ -201,7 +202,7 @@ class Votes:
         """Return the names of a pair, as the start of a row."""
         return {"a": self.names[a], "b": self.names[b]}
 
-    def confusion(self, a: int, b: int, rows: Any = slice(None)) -> np.ndarray:
+    def confusion(self, a: int, b: int, rows: Any = slice(None)) -> Array:
         """Count a pair's common clips, of some rows, by their two levels."""
         return confusion(self.codes[a, rows], self.codes[b, rows], len(self.scheme.codes))
 
@@ -235,7 +236,7 @@ class Votes:
                 rows.append(self._marked(name, marks))
         return rows
 
-    def _marked(self, name: str, marks: np.ndarray) -> Row:
+    def _marked(self, name: str, marks: Array) -> Row:
         present = self.codes != ABSENT
         marked = (marks & present).sum(axis=1)
         shares = marked / np.maximum(1, present.sum(axis=1))
@@ -245,7 +246,7 @@ class Votes:
         columns = ["share_of_" + who for who in self.names]
         return row | dict(zip(columns, shares.tolist(), strict=True))
 
-    def _meetings(self, codes: np.ndarray, size: int) -> np.ndarray:
+    def _meetings(self, codes: Array, size: int) -> Array:
         films = [meetings(codes[:, rows], size) for rows in self.compared.values()]
         return np.reshape(films, (-1, size, size))
 
@@ -325,19 +326,19 @@ def find_differences(votes: Votes) -> list[Row]:
     return runs
 
 
-def lowest_and_highest(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def lowest_and_highest(codes: Array) -> tuple[Array, Array]:
     """Return the lowest and the highest rank of each clip [annotators, clips]."""
     lowest = np.where(codes == ABSENT, codes.max(initial=0), codes).min(axis=0)
     return lowest, codes.max(axis=0)
 
 
-def _alpha(counts: np.ndarray, *, is_ordinal: bool = False) -> Row:
+def _alpha(counts: Array, *, is_ordinal: bool = False) -> Row:
     value, interval = estimate_alpha(counts, is_ordinal=is_ordinal)
     low, high = interval or (None, None)
     return {"alpha": value, "low": low, "high": high}
 
 
-def _film_measures(codes: np.ndarray, pairs: Sequence[Row], distances: Distances) -> Row:
+def _film_measures(codes: Array, pairs: Sequence[Row], distances: Distances) -> Row:
     """Return the measures of a film: the number of its annotators and clips, means and alpha."""
     present = codes != ABSENT
     counts = meetings(codes, len(distances.codes))

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.common.package import reference_json
 from obygaze_features.manifests.labels import LabelScheme
 
@@ -36,7 +37,7 @@ class Distances:
 
     name: str
     codes: tuple[str, ...]
-    matrix: np.ndarray
+    matrix: Array
 
 
 def distances_of(scheme: LabelScheme) -> Distances:
@@ -61,7 +62,7 @@ def distances_of(scheme: LabelScheme) -> Distances:
     return Distances("even", scheme.codes, matrix)
 
 
-def confusion(a: np.ndarray, b: np.ndarray, size: int) -> np.ndarray:
+def confusion(a: Array, b: Array, size: int) -> Array:
     """Count the clips for each pair of levels, with `a` in rows and `b` in columns.
 
     Levels are ranks; a clip with a rank below 0 is left out.
@@ -76,7 +77,7 @@ def confusion(a: np.ndarray, b: np.ndarray, size: int) -> np.ndarray:
     return np.bincount(cells, minlength=size**2).reshape(size, size)
 
 
-def measures(counts: np.ndarray, distances: Distances) -> dict[str, float | None]:
+def measures(counts: Array, distances: Distances) -> dict[str, float | None]:
     """Return all measures of a table of counts by name.
 
     ``gamma_without_not_sure`` leaves out clips that either annotator calls Not Sure. It is
@@ -107,14 +108,14 @@ def measures(counts: np.ndarray, distances: Distances) -> dict[str, float | None
     return values
 
 
-def _mean(counts: np.ndarray, matrix: np.ndarray) -> float | None:
+def _mean(counts: Array, matrix: Array) -> float | None:
     clips = counts.sum()
     if not clips:
         return None
     return float((counts * matrix).sum() / clips)
 
 
-def gamma(counts: np.ndarray, matrix: np.ndarray, *, uniform: bool = False) -> float | None:
+def gamma(counts: Array, matrix: Array, *, uniform: bool = False) -> float | None:
     """Return the paper's gamma: 1 if the annotators never differ, None if there are no clips."""
     distance = _mean(counts, matrix)
     if distance is None:
@@ -128,13 +129,13 @@ def gamma(counts: np.ndarray, matrix: np.ndarray, *, uniform: bool = False) -> f
     return float(1 - distance / expected)
 
 
-def cohen_kappa(counts: np.ndarray) -> float | None:
+def cohen_kappa(counts: Array) -> float | None:
     """Return unweighted Cohen's kappa, or None if chance alone gives full agreement."""
     kappa = float(cohen_kappas(counts))
     return None if np.isnan(kappa) else kappa
 
 
-def cohen_kappas(counts: np.ndarray) -> np.ndarray:
+def cohen_kappas(counts: Array) -> Array:
     """Return Cohen's kappa for each table of counts [..., K, K], or NaN where it is undefined."""
     total = counts.sum(axis=(-1, -2))
     expected = (counts.sum(axis=-1) * counts.sum(axis=-2)).sum(axis=-1)
@@ -145,7 +146,7 @@ def cohen_kappas(counts: np.ndarray) -> np.ndarray:
     return np.where(defined, (equal - expected) / possible, np.nan)
 
 
-def meetings(codes: np.ndarray, size: int) -> np.ndarray:
+def meetings(codes: Array, size: int) -> Array:
     """Count how often each two levels meet in a clip, for Krippendorff's alpha.
 
     `codes` has the rank of each annotator's level of each clip [annotators, clips], or -1. Every
@@ -160,11 +161,11 @@ def meetings(codes: np.ndarray, size: int) -> np.ndarray:
     labels = votes.sum(axis=1)
     votes = votes[labels > 1]
     shares = votes / (labels[labels > 1, None] - 1)
-    counts: np.ndarray = votes.T @ shares - np.diag(shares.sum(axis=0))
+    counts: Array = votes.T @ shares - np.diag(shares.sum(axis=0))
     return counts
 
 
-def alpha(counts: np.ndarray, *, is_ordinal: bool = False) -> float | None:
+def alpha(counts: Array, *, is_ordinal: bool = False) -> float | None:
     """Return Krippendorff's alpha for a table of `meetings` [K, K]; None if undefined.
 
     For ordered levels, the difference of two levels is the number of labels between them, with
@@ -181,7 +182,7 @@ def alpha(counts: np.ndarray, *, is_ordinal: bool = False) -> float | None:
     return float(1 - (margins.sum() - 1) * (counts * differences).sum() / expected)
 
 
-def estimate_alpha(films: np.ndarray, *, is_ordinal: bool = False) -> Alpha:
+def estimate_alpha(films: Array, *, is_ordinal: bool = False) -> Alpha:
     """Return alpha over all films, with its interval, from each film's `meetings` [films, K, K].
 
     The interval is a jackknife over the films that have labels to compare: Student's t with the

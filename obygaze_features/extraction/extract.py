@@ -88,7 +88,7 @@ def extract(
     loaded = load(manifest, media, backbones, settings)
     job = plan_job(manifest, media, loaded, output, settings)
     warn_of_replaced(job)
-    writers = open_stores(job, loaded)
+    writers = open_writers(job, loaded)
     if settings.reuse and job.to_do:
         job = reuse_rows(job, writers)
     summary.devices = {backbone.name: describe_device(backbone.device) for backbone in loaded}
@@ -207,7 +207,7 @@ def _check_for_clips(backbones: Sequence[Backbone], options: Options) -> None:
             raise UsageError(f"--arrays: unknown store {owner}; choose from {', '.join(names)}")
 
 
-def open_stores(job: Job, backbones: Sequence[Backbone]) -> dict[str, StoreWriter]:
+def open_writers(job: Job, backbones: Sequence[Backbone]) -> dict[str, StoreWriter]:
     """Open the stores of a job for writing; create missing stores with their probes."""
     writers = {}
     for backbone in backbones:

@@ -21,9 +21,6 @@ from obygaze_features.store.format import BLOCK_ROWS, default_block_rows
 from obygaze_features.store.rows import Rows
 from obygaze_features.store.writer import is_in_part, require_resumable
 
-STALL_TIMEOUT_S = 60.0
-"""Seconds without progress after which decoding a file is given up."""
-
 _NUMBERS = (
     "limit",
     "frames",
@@ -119,7 +116,7 @@ class Options:
     device: str | None = None
     batch: int | None = None
     workers: int | None = None
-    stall_timeout: float = STALL_TIMEOUT_S
+    stall_timeout: float = 60.0
     ray: str | None = None
     reuse: Sequence[StoreLike] | StoreLike = ()
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.common.formatting import join_some
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError
@@ -121,7 +122,7 @@ def differences(
     return found
 
 
-def read_probe(store: Store) -> dict[str, NDArray[Any]]:
+def read_probe(store: Store) -> dict[str, Array]:
     """Return the features of a store's probe by array; empty if the store has no probe."""
     probe = {}
     for spec in store.specs:
@@ -152,8 +153,8 @@ def _compare_rows(left: Store, right: Store, ids: Sequence[str], name: str) -> d
 
 
 def _compare(
-    left: NDArray[Any],
-    right: NDArray[Any],
+    left: Array,
+    right: Array,
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Return which pairs of rows are equal, and the cosine of each pair.
 

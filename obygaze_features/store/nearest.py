@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import UsageError, translate
 from obygaze_features.store.format import Status, frame_count, token_times
@@ -49,7 +49,7 @@ class Match:
 
 def find_nearest(
     stores: Sequence[Store],
-    query: NDArray[Any],
+    query: Array,
     *,
     array: str,
     films: Collection[str] | None,
@@ -110,7 +110,7 @@ def has_frames(store: Store, array: str) -> bool:
     raise UsageError(f"{store.where}: {array} has neither one vector per item nor one per frame")
 
 
-def _direction(query: NDArray[Any], store: Store, array: str) -> NDArray[np.float32]:
+def _direction(query: Array, store: Store, array: str) -> NDArray[np.float32]:
     """Scale a query to unit length; raise `UsageError` if it is misshapen or has no direction."""
     width = store.stored(array).spec.shape[-1]
     with translate(UsageError, "the query", "is no vector ({})"):
@@ -150,7 +150,7 @@ def _score(
     return cosines, frames
 
 
-def _cosines(vectors: NDArray[Any], direction: NDArray[np.float32]) -> NDArray[np.float32]:
+def _cosines(vectors: Array, direction: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return each vector's cosine with a unit vector; -inf if a vector is zero or not finite."""
     vectors = vectors.astype(np.float32, copy=False)
     with np.errstate(all="ignore"):

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.common.formatting import shorten
 from obygaze_features.common.package import need
 from obygaze_features.common.tables import read_table
@@ -58,11 +58,11 @@ class ArrayRows:
     """
 
     path: Path
-    read: Callable[[str], NDArray[Any]]
+    read: Callable[[str], Array]
     columns: Sequence[str] = ()
 
 
-def open_sources(
+def open_arrays(
     source: Source,
     items: Items,
     ids: Path | str | Iterable[object] | None,
@@ -129,7 +129,7 @@ def _find_rows(path: Path, matrices: Mapping[str, Any], ids: Sequence[str]) -> d
     return sources
 
 
-def _read_row(path: Path, row_of: Mapping[str, int], matrix: Any, id_: str) -> NDArray[Any]:
+def _read_row(path: Path, row_of: Mapping[str, int], matrix: Any, id_: str) -> Array:
     if id_ not in row_of:
         raise LookupError(f"its id has no row in {path.name}")
     return np.array(matrix[row_of[id_]])
@@ -184,7 +184,7 @@ def _read_parquet(path: Path) -> Any:
     return need("pandas", extra="models").read_parquet(path)
 
 
-def _map_npy(path: Path, where: object) -> NDArray[Any]:
+def _map_npy(path: Path, where: object) -> Array:
     """Map a NumPy file, whose length NumPy checks; files of Python objects cannot be mapped."""
     with translate(StoreError, where, "cannot be read as NumPy ({})"):
         return np.asarray(np.lib.format.open_memmap(path, mode="r"))
@@ -197,7 +197,7 @@ def _open_folder(path: Path, name: str, items: Items) -> ArrayRows:
         suffix = ".pth"
     files = _find_files(path, suffix, items)
 
-    def read(id_: str) -> NDArray[Any]:
+    def read(id_: str) -> Array:
         if id_ not in files:
             film = items.films[items.row(id_)]
             wanted = Path(film, f"{id_}{suffix}").as_posix()
@@ -222,7 +222,7 @@ def _open_folder(path: Path, name: str, items: Items) -> ArrayRows:
     return ArrayRows(path, read)
 
 
-def _drop_batch(values: NDArray[Any]) -> NDArray[Any]:
+def _drop_batch(values: Array) -> Array:
     """Return the row of one item without a first axis of length 1."""
     if values.ndim > 1 and len(values) == 1:
         values = values[0]
@@ -247,7 +247,7 @@ def _find_files(path: Path, suffix: str, items: Items) -> dict[str, Path]:
     return {id_: file for file, id_ in owners.items()}
 
 
-def _load_pth(path: Path, where: str, name: str) -> NDArray[Any]:
+def _load_pth(path: Path, where: str, name: str) -> Array:
     """Load a tensor from a PyTorch file without running any code that the file may contain.
 
     Only the zip format of PyTorch 1.6 and later is read. Some PyTorch versions could not read the
@@ -269,7 +269,7 @@ def _load_pth(path: Path, where: str, name: str) -> NDArray[Any]:
             raise StoreError(where, "claims more numbers than it can hold")
         if tensor.dtype == torch.bfloat16:
             tensor = tensor.float()
-        values: NDArray[Any] = tensor.detach().numpy()
+        values: Array = tensor.detach().numpy()
     return values
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.common.formatting import counted, join_some, shorten
 from obygaze_features.common.names import unknown_name
 from obygaze_features.errors import ExperimentError
@@ -48,7 +49,6 @@ from obygaze_models.data.tasks import (
     number_task,
     two_classes,
 )
-from obygaze_models.scoring.metrics import Array
 
 MAX_NUMBER = 1e9
 """The largest absolute value of a number to predict, so that squares of errors stay finite."""

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from obygaze_models.scoring.metrics import Array
+from obygaze_features.common.arrays import Array
 
 Balance = Literal["undersample", "weights", "none"]
 BALANCES = get_args(Balance)

@@ -28,6 +28,7 @@ from sklearn.utils._param_validation import (
     validate_parameter_constraints,
 )
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.common.formatting import counted
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.folds import (
@@ -39,7 +40,6 @@ from obygaze_models.data.folds import (
     balanced,
     draw_seeds,
 )
-from obygaze_models.scoring.metrics import Array
 
 FILM_CLIPS = 10
 """The minimum number of clips of each class in a test or validation film.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.common.formatting import counted
 from obygaze_features.common.names import file_names, unknown_name
 from obygaze_features.errors import ExperimentError
@@ -22,7 +22,6 @@ from obygaze_features.items.items import require_same_clips
 from obygaze_features.manifests import Items
 from obygaze_features.store import ArraySpec, Store, StoreLike, open_store
 from obygaze_features.store.format import CHECKSUMS, token_times
-from obygaze_models.scoring.metrics import Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,16 +182,16 @@ def read_frames(sources: Sources, ids: Sequence[str], array: str) -> tuple[list[
     have = store.done_ids(ids)
     frames = store.read(array, have)
     store.forget()
-    present = ~np.isnan(frames[:, :, 0]).all(axis=1)
-    if len(have) and not present.any():
+    present = np.flatnonzero(~np.isnan(frames[:, :, 0]).all(axis=1)).tolist()
+    if len(have) and not present:
         raise ExperimentError(
             f"{store.where}: array {array!r} is NaN in every clip ({len(have)}). Extract it again"
         )
-    if not present.all():
+    if len(present) < len(have):
         # In place, because indexing would make a copy.
-        for row, source in enumerate(np.flatnonzero(present).tolist()):
+        for row, source in enumerate(present):
             frames[row] = frames[source]
-    have = [*itertools.compress(have, present)]
+        have = [have[row] for row in present]
     return have, frames[: len(have)]
 
 

@@ -11,15 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelScheme
-from obygaze_models.scoring.metrics import (
-    CLASSES,
-    Array,
-    Scores,
-    baselines,
-    predicted_classes,
-)
+from obygaze_models.scoring.metrics import CLASSES, Scores, baselines, predicted_classes
 from obygaze_models.scoring.number_scores import NUMBER, score_constant
 
 UNUSED = -1

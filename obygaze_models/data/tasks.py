@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.common.names import as_list, unknown_name
 from obygaze_features.errors import ExperimentError, errors_as
 from obygaze_features.manifests import LabelScheme, LabelSet
@@ -23,7 +24,7 @@ from obygaze_models.data.targets import (
     concept_targets,
     default_negatives,
 )
-from obygaze_models.scoring.metrics import ACCURACY, CLASSES, METRICS, TREC, Array
+from obygaze_models.scoring.metrics import ACCURACY, CLASSES, METRICS, TREC
 from obygaze_models.scoring.number_scores import NUMBER
 
 NUMBERS = "numbers"

@@ -13,11 +13,11 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.common.formatting import counted
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import CLIPS_PER_STEP, as_logits, best_cut, check_frames
 from obygaze_models.estimators.mlp import POSITIVE, Steps, TorchClassifier, Training, thread_pools
-from obygaze_models.scoring.metrics import Array
 
 
 @dataclass(eq=False, repr=False)

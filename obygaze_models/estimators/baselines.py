@@ -14,8 +14,8 @@ from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
+from obygaze_features.common.arrays import Array
 from obygaze_models.estimators.classes import find_classes
-from obygaze_models.scoring.metrics import Array
 
 
 @dataclass(eq=False, repr=False)

@@ -14,10 +14,10 @@ from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, check_memory, validate_data
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import Chance, check_both, find_classes, keywords, set_seed
 from obygaze_models.estimators.concepts import ConceptBank
-from obygaze_models.scoring.metrics import Array
 
 
 def _if_head_has(method: str) -> Any:

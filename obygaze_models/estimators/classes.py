@@ -14,8 +14,8 @@ from sklearn.utils import get_tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.errors import ExperimentError
-from obygaze_models.scoring.metrics import Array
 
 Chance = int | np.random.RandomState | None
 CLIPS_PER_STEP = 64

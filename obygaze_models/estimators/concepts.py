@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.common.formatting import counted
 from obygaze_features.common.names import unknown_name
 from obygaze_features.errors import ExperimentError
@@ -34,7 +35,7 @@ from obygaze_models.estimators.svm_solver import (
     loss_warnings,
     part_of,
 )
-from obygaze_models.scoring.metrics import Array, auroc, score
+from obygaze_models.scoring.metrics import auroc, score
 
 Output = Literal["distance", "decision"]
 # The number of random directions if no concepts are passed.

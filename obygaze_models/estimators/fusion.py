@@ -11,8 +11,8 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.errors import ExperimentError
-from obygaze_models.scoring.metrics import Array
 
 
 @dataclass(eq=False, repr=False)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import StratifiedGroupKFold
 
+from obygaze_features.common.arrays import Array
 from obygaze_models.estimators.classes import keywords
-from obygaze_models.scoring.metrics import Array
 
 N_INNER = 5
 """The default number of folds, as in scikit-learn."""
@@ -40,7 +40,7 @@ def group_folds(y: Array, count: int, groups: Any) -> list[tuple[Array, Array]]:
 
 
 @contextmanager
-def whole_groups(model: Any, y: Array, groups: Any) -> Iterator[None]:
+def keep_groups_whole(model: Any, y: Array, groups: Any) -> Iterator[None]:
     """Make the cross-validation inside an estimator hold out whole groups in a fit.
 
     If the estimator's ``cv`` is None or a number and its `fit` takes no groups, ``cv`` becomes the

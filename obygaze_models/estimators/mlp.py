@@ -18,6 +18,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import validate_data
 from threadpoolctl import ThreadpoolController
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import (
     LogitClassifier,
@@ -26,7 +27,6 @@ from obygaze_models.estimators.classes import (
     find_classes,
     fit_temperature,
 )
-from obygaze_models.scoring.metrics import Array
 
 POSITIVE = Interval(Integral, 1, None, closed="left")
 Steps = tuple[dict[str, Any], Callable[[Any], Any], Callable[[], float]]

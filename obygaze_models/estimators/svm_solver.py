@@ -19,10 +19,11 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.class_weight import compute_sample_weight
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.run_warning import RunWarning
 from obygaze_models.estimators.inner_folds import group_folds
-from obygaze_models.scoring.metrics import Array, auroc
+from obygaze_models.scoring.metrics import auroc
 
 # The values from which C is chosen by default.
 DEFAULT_CS = (0.01, 0.05, 0.1, 0.5, 1.0, 10.0)

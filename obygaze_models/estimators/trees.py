@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, is_classifier
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.errors import ExperimentError
-from obygaze_models.scoring.metrics import Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,6 +28,7 @@ import pandas as pd
 from sklearn.utils import check_consistent_length
 from threadpoolctl import threadpool_limits
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.common.files import (
     new_folder,
     publish_folder,
@@ -67,7 +68,6 @@ from obygaze_models.results.run import (
 )
 from obygaze_models.saved.model import ARRAYS, Model, load_model, write_model
 from obygaze_models.saved.model import HEADER as MODEL
-from obygaze_models.scoring.metrics import Array
 
 IDENTITY = "identity.txt"
 """The file with the digest of what the fits depend on; see `Plan.identity`."""

@@ -14,6 +14,7 @@ from sklearn import config_context
 from sklearn.base import clone, is_regressor
 from sklearn.pipeline import Pipeline
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.common.plugins import one_line
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import ClipDataset, clip_targets
@@ -23,13 +24,12 @@ from obygaze_models.data.tasks import Task
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck
 from obygaze_models.estimators.classes import best_cut, set_seed
 from obygaze_models.estimators.fusion import BlockScaler
-from obygaze_models.estimators.inner_folds import whole_groups
+from obygaze_models.estimators.inner_folds import keep_groups_whole
 from obygaze_models.estimators.registry import best_of, modules_of, plugin_errors
 from obygaze_models.experiments.learner import Learner
 from obygaze_models.saved.about import About, spans_of
 from obygaze_models.saved.model import Model, prediction_errors
 from obygaze_models.saved.predict import predict_features
-from obygaze_models.scoring.metrics import Array
 
 MAX_BANKS = 1_000
 """The maximum number of concept banks that a process keeps."""
@@ -146,7 +146,7 @@ def fit_fold(
         warnings.catch_warnings(record=True) as raised,
     ):
         warnings.simplefilter("always", UserWarning)
-        with whole_groups(estimator, strata, data.groups[rows.fitted]):
+        with keep_groups_whole(estimator, strata, data.groups[rows.fitted]):
             estimator.fit(X, labels[rows.fitted], **arguments)
         estimator = best_of(estimator)
         codes = np.asarray(getattr(estimator, "classes_", ()))

@@ -13,6 +13,7 @@ import joblib
 import numpy as np
 import pandas as pd
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.common.formatting import shorten
 from obygaze_features.common.names import file_names
 from obygaze_features.common.plugins import one_line
@@ -26,7 +27,6 @@ from obygaze_models.estimators.registry import plugin_versions
 from obygaze_models.experiments.learner import Learner, folder_name, require_usable
 from obygaze_models.results.run import CONCEPTS_OF, LABEL_OF, annotated_clips
 from obygaze_models.results.scores import records
-from obygaze_models.scoring.metrics import Array
 
 Tasks = Mapping[Task, Sequence[Task]]
 """The tests of each task that is learned."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.common.names import unknown_name
 from obygaze_features.common.plugins import one_line
 from obygaze_features.errors import ExperimentError
@@ -20,7 +21,6 @@ from obygaze_models.experiments.plan import Plan
 from obygaze_models.experiments.run import make_plan
 from obygaze_models.saved.about import model_card
 from obygaze_models.saved.model import Model, save_model
-from obygaze_models.scoring.metrics import Array
 
 
 def train_model(

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import logit as log_odds
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.stores import Stores
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck
@@ -18,8 +19,7 @@ from obygaze_models.estimators.fusion import open_pipeline
 from obygaze_models.estimators.trees import TreeArrays, as_tree
 from obygaze_models.saved.about import seen_in_training
 from obygaze_models.saved.model import Model, as_model, prediction_errors
-from obygaze_models.saved.predict import open_for, predict_features, read_input
-from obygaze_models.scoring.metrics import Array
+from obygaze_models.saved.predict import open_for, predict_features, read_stored
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def explain_clips(
         )
     ids = list(dict.fromkeys(ids))
     opened = open_for(about, store, ids)
-    have, features = read_input(about, opened, ids)
+    have, features = read_stored(about, opened, ids)
     if missing := [clip for clip in ids if clip not in have]:
         raise ExperimentError(f"{opened.where} has no features for {missing[0]}. Omit this clip")
     titles = about.learned.class_titles

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.common.formatting import counted
 from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.errors import ExperimentError, UsageError
@@ -25,7 +26,6 @@ from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_models.data.run_warning import unique_warnings
 from obygaze_models.saved.about import CLIP, FILM, NO
 from obygaze_models.saved.predict import FramePredictions
-from obygaze_models.scoring.metrics import Array
 
 FRAMES = [
     "film", "id", "start", "end", "probability", "time_in", "seen_in_training", "threshold",

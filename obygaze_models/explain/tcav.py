@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 from sklearn.utils import check_random_state
 
+from obygaze_features.common.arrays import Array
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.estimators.fusion import open_pipeline
 from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.estimators.svm_solver import inner_products, part_of
 from obygaze_models.saved.model import as_model
 from obygaze_models.scoring.intervals import holm
-from obygaze_models.scoring.metrics import Array
 
 
 def tcav(

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.page.html import Html, html
 from obygaze_models.report.people import People
 from obygaze_models.report.scores import Axis, Tested, axis_of
-from obygaze_models.report.sources import Labels, is_timed, spans_of
+from obygaze_models.report.sources import Labels, is_timed, lane_spans
 from obygaze_models.scoring.intervals import Estimate, mean_scores
-from obygaze_models.scoring.metrics import Array
 
 HEIGHTS = {"levels": 9, "verdicts": 9, "differences": 3}
 """The height of a lane of each type."""
@@ -102,7 +102,7 @@ def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Fil
     """
     if not labels.has_films:
         return None
-    spans = {film: spans_of(clips) for film, clips in labels.films.items()}
+    spans = {film: lane_spans(clips) for film, clips in labels.films.items()}
     longest = max(float(lengths.max()) for lengths in spans.values())
     lanes = _lanes(labels, people, entry)
     rows = []

@@ -24,7 +24,7 @@ from obygaze_models.report.people import (
     level_table,
     people_of,
 )
-from obygaze_models.report.scores import Tested, headline, results, tested, verdicts
+from obygaze_models.report.scores import Tested, leading, results, tested, verdicts
 from obygaze_models.report.sources import Labels, Origin, citation, meanings, open_sources
 from obygaze_models.report.timelines import film_segments, video_data
 from obygaze_models.results.annotators import compare_with_each
@@ -87,7 +87,7 @@ def report(
     labels, runs = open_sources(sources)
     people = people_of(labels)
     entries = tested(runs)
-    main = headline(entries) if entries else None
+    main = leading(entries) if entries else None
     data = explorer_data(labels, people, entries, main)
     ids = labels.clips["id"]
     data["pictures"] = {} if thumbnails is None else read_thumbnails(Path(thumbnails), ids)

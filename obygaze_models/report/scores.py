@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.common.formatting import counted
 from obygaze_features.common.grouping import group_by
 from obygaze_features.errors import ExperimentError
@@ -19,7 +20,7 @@ from obygaze_models.results.compare import SIGNIFICANT, Entrant, paired_scores, 
 from obygaze_models.results.run import Run
 from obygaze_models.results.scores import ModelScores, average_over_fits
 from obygaze_models.scoring.intervals import OVER, WITHIN, Estimate, holm, shortage
-from obygaze_models.scoring.metrics import METRICS, Array, Scores
+from obygaze_models.scoring.metrics import METRICS, Scores
 from obygaze_models.scoring.number_scores import none_if_nan
 
 CHANCE = {"auroc": 0.5, "spearman": 0.0, "pearson": 0.0}
@@ -221,7 +222,7 @@ def is_first(entry: Tested) -> bool:
     return entry.model == entry.run.main_model
 
 
-def headline(entries: Sequence[Tested]) -> Tested:
+def leading(entries: Sequence[Tested]) -> Tested:
     """Return the main result: the one on the most clips, if possible not of a concept."""
     first = [entry for entry in entries if is_first(entry)]
     return max(first, key=lambda entry: (entry.topic != "concepts", entry.table["id"].nunique()))
@@ -262,8 +263,8 @@ def feature(run: Run) -> str:
 
 
 def results(entries: Sequence[Tested], labels: Labels) -> list[ResultTable]:
-    """Return the scores of all models, by metric and question; those of the headline first."""
-    main = headline(entries)
+    """Return the scores of all models, by metric and question; those of the leading one first."""
+    main = leading(entries)
     order = ("levels", "classes", "numbers", "concepts")
     ranked = sorted(entries, key=lambda each: (order.index(each.topic), each.run is not main.run))
     asked = group_by(ranked, lambda each: (each.metric, each.topic, tuple(_answers(each))))

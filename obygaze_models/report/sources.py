@@ -14,6 +14,7 @@ import pandas as pd
 from obygaze_features import Manifest, Timelines
 from obygaze_features.annotations.merge import MERGED, merge_labels
 from obygaze_features.annotations.project import project
+from obygaze_features.common.arrays import Array
 from obygaze_features.common.figures import level_colour_names
 from obygaze_features.common.package import obygaze_version, reference_json
 from obygaze_features.errors import ExperimentError, ObygazeError
@@ -31,7 +32,6 @@ from obygaze_models.results.run import (
     load_run,
 )
 from obygaze_models.results.scores import split_by
-from obygaze_models.scoring.metrics import Array
 
 Origin = AnyRun | Manifest | Timelines
 """Anything that a page can be made from."""
@@ -279,7 +279,7 @@ def is_timed(clips: pd.DataFrame) -> bool:
     return bool(clips[["start", "end"]].notna().all(axis=None))
 
 
-def spans_of(clips: pd.DataFrame) -> Array:
+def lane_spans(clips: pd.DataFrame) -> Array:
     """Return the start and end of each of a film's clips [N, 2]: in seconds, or one by one."""
     if is_timed(clips):
         return np.asarray(clips[["start", "end"]], dtype=float)

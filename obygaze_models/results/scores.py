@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from obygaze_features.common.arrays import Array
 from obygaze_models.data.targets import target_of_columns
 from obygaze_models.data.tasks import Task
 from obygaze_models.scoring.intervals import (
@@ -26,7 +27,7 @@ from obygaze_models.scoring.intervals import (
     mean_scores,
     score_groups,
 )
-from obygaze_models.scoring.metrics import Array, Scores, score
+from obygaze_models.scoring.metrics import Scores, score
 
 
 class ModelScores(NamedTuple):

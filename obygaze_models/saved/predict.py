@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import require_same_clips
 from obygaze_features.manifests import LabelScheme, Manifest
@@ -30,7 +31,7 @@ from obygaze_models.data.stores import (
 from obygaze_models.estimators.classes import move_cut
 from obygaze_models.saved.about import CLIP, NO, About, seen_in_training
 from obygaze_models.saved.model import Model, as_model, prediction_errors
-from obygaze_models.scoring.metrics import Array, score
+from obygaze_models.scoring.metrics import score
 
 TOLERANCE = 1e-3
 """The tolerance for probabilities below 0, and for the distance of their sums from 1."""
@@ -120,7 +121,7 @@ def predict(
     clips = []
     blocks = []
     for start in range(0, len(wanted), step):
-        block_ids, features = read_input(about, opened, wanted[start : start + step])
+        block_ids, features = read_stored(about, opened, wanted[start : start + step])
         with prediction_errors(model):
             blocks.append(predict_features(model.estimator, about, features))
         clips += block_ids
@@ -180,7 +181,7 @@ def predict_frames(
     if not hasattr(estimator, "predict_frames"):
         raise ExperimentError(f"{model.where} does not predict frames. Train frame-mil")
     opened = open_for(about, store, ids, for_frames=True)
-    clips, X = read_input(about, opened, opened.done_ids(ids))
+    clips, X = read_stored(about, opened, opened.done_ids(ids))
     table = np.zeros((*X.shape[:2], len(about.learned.classes)))
     if clips:
         with prediction_errors(model):
@@ -327,7 +328,7 @@ def open_for(
     return opened
 
 
-def read_input(about: About, store: Sources, ids: Sequence[str]) -> tuple[list[str], Array]:
+def read_stored(about: About, store: Sources, ids: Sequence[str]) -> tuple[list[str], Array]:
     """Read a model's input; return the ids that the store has, and their vectors or frames."""
     read = read_frames if about.reads == "frames" else read_features
     return read(store, ids, about.needs.array)

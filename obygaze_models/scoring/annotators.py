@@ -14,13 +14,14 @@ import msgspec
 import numpy as np
 
 from obygaze_features.annotations.agreement_measures import cohen_kappas
+from obygaze_features.common.arrays import Array
 from obygaze_models.scoring.intervals import (
     estimate_weighted,
     group_columns,
     shortage,
     weigh_groups,
 )
-from obygaze_models.scoring.metrics import Array, confuse
+from obygaze_models.scoring.metrics import confuse
 from obygaze_models.scoring.number_scores import none_if_nan, ratio
 
 

@@ -25,11 +25,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from obygaze_features.common.arrays import Array
 from obygaze_models.scoring.metrics import (
     CLASSES,
     METRICS,
     TREC,
-    Array,
     Scores,
     score,
     trec_ranks,

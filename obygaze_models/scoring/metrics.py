@@ -14,14 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from obygaze_features.common.arrays import Array
 from obygaze_models.scoring.number_scores import NUMBER, none_if_nan, ratio, score_values
 
-Array = NDArray[Any]
 CLASSES = "classes"
 """The kind of target for classes."""
 Scores = dict[str, float | None]

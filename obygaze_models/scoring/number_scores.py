@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from obygaze_features.common.arrays import Array
+
 NUMBER = "number"
 """The kind of target whose predictions are numbers."""
 

@@ -18,8 +18,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.errors import BiasError
-from obygaze_models.scoring.metrics import Array
 
 Vectors = ArrayLike | Mapping[str, ArrayLike]
 """Embeddings: an array with one per row, or a mapping from names to embeddings."""

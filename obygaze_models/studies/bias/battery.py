@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.common.names import as_list, unknown_name
 from obygaze_features.common.package import reference_file
 from obygaze_features.errors import BiasError, UsageError
-from obygaze_models.scoring.metrics import Array
 from obygaze_models.studies.bias.association import associate, associate_each
 from obygaze_models.studies.bias.inputs import Vectors, read_struct
 from obygaze_models.studies.bias.measured import Drawing, Measured, Row

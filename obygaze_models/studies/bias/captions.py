@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.common.grouping import group_by
 from obygaze_features.common.tables import read_table
 from obygaze_features.errors import BiasError, translate
-from obygaze_models.scoring.metrics import Array
 from obygaze_models.studies.bias.association import bootstrap_interval
 from obygaze_models.studies.bias.inputs import Lexicon, tokens
 from obygaze_models.studies.bias.measured import Drawing, Measured

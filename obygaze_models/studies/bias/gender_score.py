@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pandas import DataFrame, Series
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.errors import BiasError
 from obygaze_features.manifests.labels import read_ids
-from obygaze_models.scoring.metrics import Array
 from obygaze_models.studies.bias.inputs import Lexicon, numbers, shipped_lexicon, tokens
 from obygaze_models.studies.bias.measured import Drawing, Measured, Row
 

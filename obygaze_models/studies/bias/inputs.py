@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 import numpy as np
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.common.files import read_json
 from obygaze_features.common.formatting import shorten
 from obygaze_features.common.names import unknown_name
@@ -22,7 +23,6 @@ from obygaze_features.items.items import require_same_clips
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import open_store
 from obygaze_models.data.stores import Sources, read_features
-from obygaze_models.scoring.metrics import Array
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 _Lists = Annotated[dict[str, tuple[str, ...]], msgspec.Meta(min_length=1)]

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from sklearn.linear_model import LogisticRegression
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.common.package import reference_json
 from obygaze_features.items.films import film_titles
 from obygaze_features.manifests.labels import SEPARATOR
@@ -27,7 +28,7 @@ from obygaze_models.scoring.intervals import (
     mean_scores,
     weigh_groups,
 )
-from obygaze_models.scoring.metrics import Array, baselines
+from obygaze_models.scoring.metrics import baselines
 from obygaze_models.studies.reproduce.context import (
     AVERAGES,
     RELEASED_LABELS,
