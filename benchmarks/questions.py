@@ -221,14 +221,15 @@ def two_classes(
 
 def to_clips(tested: Films, predictions: Array, fits: Array, target_key: str) -> ScoredClips:
     """Return predictions on drawn films as obygaze scores them."""
+    classes = int(tested.labels.max()) + 1
+    if predictions.ndim == 1 and target_key == NUMBER:
+        classes = 1
     return ScoredClips(
         ids=[*map(str, range(len(tested.labels)))],
         labels=tested.labels,
         probabilities=predictions,
         groups=[f"{film:03}" for film in tested.films.tolist()],
-        classes=1
-        if predictions.ndim == 1 and target_key == NUMBER
-        else int(tested.labels.max()) + 1,
+        classes=classes,
         target_key=target_key,
         fits=fits,
     )

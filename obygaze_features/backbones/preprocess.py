@@ -146,9 +146,8 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
     if mode == "author":
         fields["squash"] = AUTHOR_SQUASH
     with translate(BackboneError, path, "has a missing or unusable setting: {}"):
-        if processor.startswith(
-            "Vivit"
-        ):  # only this processor has an offset, which is on by default
+        # Only this processor has an offset, which is on by default.
+        if processor.startswith("Vivit"):
             fields["scale"] = 1 / 127.5
             fields["offset"] = float(config.get("offset", True))
         if "rescale_factor" in config:

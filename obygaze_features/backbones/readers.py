@@ -85,8 +85,8 @@ class FrameReader:
         tokens of padding to NaN.
     embed_frames
         A function that maps single frames ``[B,3,h,w]`` to embeddings ``[B,D]``; None if the
-        network mixes frames. If frames are sampled at a rate, the backbone then has only the array
-        `frames` and arrays pooled from it, such as `native`, `mean` and `max`.
+        network mixes frames. With another sampling, the backbone has only the array `frames` and
+        arrays pooled from it, such as `native`, `mean` and `max`.
     counts_only
         True if `encode` only counts the values of the mask, and so reads no padding, whose values
         are undefined. It then gets the mask on the CPU, because reading it from a GPU would mean
@@ -117,7 +117,8 @@ class FrameReader:
     def resample(self, sampling: Sampling | None, track: int | None, name: str) -> FrameReader:
         """Return the same reader, but with another number of frames, or with frames at a rate.
 
-        The array `frames` then has the embedding of each frame, and NaN after the clip's end.
+        The array `frames` then has the embedding of each frame, and at a rate NaN after the clip's
+        end. Without a rate, a clip of fewer frames repeats some.
         `native` and the vectors of `POOLS` are pooled over frames; other arrays are left
         out.
         """

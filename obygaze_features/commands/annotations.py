@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -85,7 +86,7 @@ def example(folder: Path, overwrite: bool) -> None:
         for name in ("segments.csv", "films.csv", "README.md"):
             shutil.copyfile(reference_file(f"forrest-gump/{name}"), new / name)
     echo(f"5,152 segments of 1 film by 9 annotators -> {folder}")
-    echo("next: obygaze annotations example --help has the command that imports them")
+    echo("obygaze annotations example --help has the command that imports them")
 
 
 @annotation_commands.group("import")
@@ -113,7 +114,7 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool) -> None:
         show(remark_rows(timelines.remarks))
     if left_out:
         echo(f"left out: {len(left_out):,}")
-    echo(f"next: obygaze annotations project {output} --grid 60 -o MANIFEST")
+    echo(f"next: obygaze annotations project {shlex.quote(str(output))} --grid 60 -o MANIFEST")
     exit_if(left_out)
 
 
@@ -220,7 +221,7 @@ def show_timelines(timelines: Path, films: Sequence[str] | None, as_json: bool) 
         "annotators": loaded.annotators,
         "films": rows,
     }
-    _show(result, loaded.remarks, as_json, f"annotations project {timelines} --grid 60 -o MANIFEST")
+    _show(result, loaded.remarks, as_json)
 
 
 @annotation_commands.command()
@@ -296,7 +297,7 @@ def project(
         "clips": len(clips),
         "label_sets": _level_rows(projected.label_sets, clips.scheme.codes),
     }
-    _show(result, remarks, as_json, f"annotations agreement {result['manifest']}")
+    _show(result, remarks, as_json)
     _exit_if_left_out(remarks)
 
 
@@ -360,7 +361,7 @@ def merge(
         "of_one_annotator": merged.extra["annotators"].count("1"),
         "without_a_label": merged.about["undecided"],
     }
-    _show(result, remarks, as_json, f"report {manifest} -o labels.html")
+    _show(result, remarks, as_json)
 
 
 @annotation_commands.command()
@@ -412,7 +413,7 @@ def agreement(
         result = found.to_json()
     else:
         result = _agreement_shown(found) | {"tables": output and str(output)}
-    _show(result, found.remarks, as_json, f"annotations merge {manifest}")
+    _show(result, found.remarks, as_json)
     _exit_if_left_out(found.remarks)
 
 
@@ -468,16 +469,14 @@ def _level_rows(label_sets: Sequence[LabelSet], codes: Sequence[str]) -> list[di
     return rows
 
 
-def _show(result: dict[str, Any], remarks: Sequence[Remark], as_json: bool, step: str) -> None:
-    """Print a result, the kinds of remarks and the next step; or as JSON, with all remarks."""
+def _show(result: dict[str, Any], remarks: Sequence[Remark], as_json: bool) -> None:
+    """Print a result and the kinds of remarks; or as JSON, with all remarks."""
     from obygaze_features.annotations.remarks import remark_rows
 
     rows = remark_rows(remarks)
     if as_json:
         rows = list(map(asdict, remarks))
     show(result | {"remarks": rows}, as_json)
-    if not as_json:
-        echo(f"next: obygaze {step}")
 
 
 def _exit_if_left_out(remarks: Sequence[Remark]) -> None:

@@ -83,7 +83,7 @@ class Options:
         The number of frames, spread evenly over each clip, or with `sampling`, their maximum; only
         for networks that see each frame alone. For audio backbones, which take no `sampling`, the
         maximum number of windows of sound.
-        Default: `MAX_FRAMES`.
+        Default: the backbone's own number; with `sampling`, and for audio, `MAX_FRAMES`.
     audio_track
         The number of the sound track to use, from 1 (default: FFmpeg's choice).
     device

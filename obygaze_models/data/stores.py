@@ -175,7 +175,7 @@ def read_frames(sources: Sources, ids: Sequence[str], array: str) -> tuple[list[
     """
     if len(sources.stores) > 1:
         raise ExperimentError(
-            f"frame features need a single store (got {sources.where}). Use them with a single one"
+            f"several stores have no shared frames (got {sources.where}). Name a single store"
         )
     [store] = sources.stores
     _find_spec(store, array, 2)

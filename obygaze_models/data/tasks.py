@@ -208,8 +208,8 @@ def level_classes(names: Mapping[str, str], levels: Sequence[str]) -> Task:
     """Return the task of predicting three or more levels, each as a class."""
     if len(set(levels)) < max(3, len(levels)):
         raise ExperimentError(
-            "classes must be three or more different levels, or two, one of which is positive "
-            f"(got {', '.join(levels)})"
+            f"these are not three or more different classes: {', '.join(levels)}. Of two classes, "
+            "name the positive and the negative one"
         )
     classes = []
     words = []

@@ -47,7 +47,7 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, *, groups: Any = None) -> FilmPrior:
         """Count the classes in each film. `groups` has each clip's film [N]. X is only checked."""
         self._validate_params()
-        X, y = validate_data(self, X, y)
+        X, y = validate_data(self, X, y, ensure_all_finite=False)
         if groups is None:
             warnings.warn(
                 "a FilmPrior without the films predicts the overall shares. Pass groups=films",
@@ -65,7 +65,7 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any, *, groups: Any = None) -> Array:
         """Return the shares of the classes in each clip's film, [N, classes]."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False)
+        X = validate_data(self, X, reset=False, ensure_all_finite=False)
         shares = pd.DataFrame(self.film_shares_, self.films_).reindex(_films(X, groups))
         return shares.fillna(dict(enumerate(self.shares_))).to_numpy()
 

@@ -320,7 +320,7 @@ class ConceptBank(_Directions):
             return rows
         kinds = [rows[y[rows] == code] for code in (0, 1)]
         fewer = min(map(len, kinds))
-        drawn = [chance.choice(rows, fewer, replace=False) for rows in kinds]
+        drawn = [chance.choice(kind, fewer, replace=False) for kind in kinds]
         return np.sort(np.concatenate(drawn))
 
     def fit_again(self, concept: int, X: Array, y: Array, products: Array | None) -> LinearSVMFit:

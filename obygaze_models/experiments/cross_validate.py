@@ -209,10 +209,6 @@ def compute_run(
     for fits, skips in progress(work, "train", unit="fit", total=total):
         tested += fits
         skipped += skips
-    worked = {fit.row["model"] for fit in tested}
-    for skip in skipped:
-        if skip.model not in worked and not plan.settings:  # estimator objects
-            raise ExperimentError(f"{skip.model} cannot be trained and tested: {skip.why}")
     predictions = [*_joined(tested, "predictions"), *plan.outside(plan)]
     if not predictions:
         reason = "no fold can be tested"
@@ -250,6 +246,7 @@ def make_fit(
 ) -> tuple[list[TestedFit], list[Skipped]]:
     """Compute or load a fit and test it, unless it is skipped; also return why parts are."""
     fold = planned.fold
+    what = f"{planned.model} ({fold.name})"
     reasons = [*planned.skips]
     tested = []
     if fold.tests:
@@ -259,7 +256,8 @@ def make_fit(
                 tested = [_test(plan, planned, model, not_saved, kept=folder is None)]
         except (ExperimentError, ValueError) as reason:  # scikit-learn raises ValueError
             reasons.append(one_line(reason))
-    what = f"{planned.model} ({fold.name})"
+            if not plan.settings:  # estimator objects
+                raise ExperimentError(f"{what} cannot be trained: {reasons[-1]}") from None
     skips = []
     for why in reasons:
         skips.append(Skipped(planned.task.key, fold.index, planned.model, what, why))

@@ -54,7 +54,7 @@ def run_warnings(
             warnings.append(leak_warning(test, count, "the same fit"))
 
     warnings += plan_warnings(plan)
-    warnings += _untested(plan, tables)
+    warnings += _untested(plan, tables, skipped)
     for (task, why), skips in group_by(skipped, lambda skip: (skip.task, skip.why)).items():
         what = join_some([skip.what for skip in skips], 3)
         warnings.append(RunWarning("skipped", task, f"{task}, {what}: {why}."))
@@ -127,7 +127,11 @@ def plan_warnings(plan: Plan) -> Iterator[RunWarning]:
             yield RunWarning("balance", name, text)
 
 
-def _untested(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWarning]:
+def _untested(
+    plan: Plan,
+    tables: Mapping[str, pd.DataFrame],
+    skipped: Sequence[Skipped],
+) -> Iterator[RunWarning]:
     """Yield warnings about clips and films that have no scores, or only zeros as features."""
     clips = tables["clips"]
     tested = clips["id"].isin(tables["predictions"]["id"])
@@ -144,7 +148,7 @@ def _untested(plan: Plan, tables: Mapping[str, pd.DataFrame]) -> Iterator[RunWar
     lacking = usable.loc[~usable["group"].isin(groups), "title" if noun == "film" else "group"]
     if len(lacking):
         why = "in no tested fold"
-        if hasattr(plan.cv, "min_clips"):
+        if hasattr(plan.cv, "min_clips") and not skipped:
             why = f"fewer than min_clips = {plan.cv.min_clips} clips of a class"
         total = counted(usable["group"].nunique(), noun)
         text = (

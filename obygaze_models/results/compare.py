@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from obygaze_features.common.formatting import counted, elide
+from obygaze_features.common.formatting import counted
 from obygaze_features.common.grouping import group_by
 from obygaze_features.common.names import unknown_name
 from obygaze_features.common.printer import align_rows, fill
@@ -89,7 +89,6 @@ class Comparisons:
         names = {"score": METRICS[self.metric].title}
         names |= {"score_reference": "reference", "p_value": "p"}
         rows = pd.DataFrame(self.rows).drop(columns=["metric", "reference"]).rename(columns=names)
-        rows.update(rows.select_dtypes(["str"]).map(elide))
         texts = [*self.limits, align_rows(records(rows)), fill(self.legend)]
         return "\n\n".join(texts)
 
@@ -160,10 +159,16 @@ def compare(
 
 
 def _open_runs(runs: Sequence[Any]) -> list[Run]:
-    """Open runs, or the runs of a list."""
-    if isinstance(runs[0], list | tuple):
-        [runs] = runs
-    return [run if isinstance(run, Run) else load_run(run) for run in runs]
+    """Open runs, and those of lists."""
+    opened = []
+    for run in runs:
+        if isinstance(run, list | tuple):
+            opened += _open_runs(run)
+        else:
+            opened.append(run if isinstance(run, Run) else load_run(run))
+    if not opened:
+        raise ExperimentError("there are no runs. Pass one or more")
+    return opened
 
 
 def _entrants(runs: Sequence[Run], models: Sequence[str]) -> list[Entrant]:
@@ -285,7 +290,7 @@ def _legend(entrants: Sequence[Entrant]) -> str:
     noun = entrants[0].run.noun
     text = (
         f"Within: the mean over {noun}s. Across: all clips together; ratings are only compared if "
-        f"the same fit made them. The reference is {elide(entrants[0].name)}."
+        f"the same fit made them. The reference is {entrants[0].name}."
     )
     if any(entrant.run.is_mixed for entrant in entrants):
         return text

@@ -203,7 +203,7 @@ def prediction_errors(model: Model) -> Iterator[None]:
         raise
     except Exception as problem:
         raise ExperimentError(
-            f"{model.where} cannot predict these clips ({first_line(problem)}); {REMEDY}"
+            f"{model.where} cannot predict these clips: {first_line(problem)}"
         ) from None
 
 

@@ -399,9 +399,9 @@ def estimate_differences(
     first = estimate_scores(model)
     second = estimate_scores(reference)
     tables: dict[str, dict[str, Difference]] = {}
-    for over, scores, others, of_over in zip(OVER, first, second, differences, strict=True):
+    for over, scores, others, gaps in zip(OVER, first, second, differences, strict=True):
         tables[over] = {}
-        for key, difference in of_over.items():
+        for key, difference in gaps.items():
             tested = replace(difference, p_value=difference.p_against(0.0))
             tables[over][key] = Difference(scores[key], others[key], tested)
     return tables

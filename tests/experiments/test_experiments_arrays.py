@@ -177,7 +177,7 @@ class Broken(LogisticRegression):
 
 def test_one_reason_for_all_fits_is_raised(arrays):
     data = om.dataset(*arrays)
-    with pytest.raises(ExperimentError, match=r"^broken cannot be .*: no luck today"):
+    with pytest.raises(ExperimentError, match=r"^broken .* cannot be trained: .*no luck today"):
         om.cross_validate({"broken": Broken(), "prior": DummyClassifier()}, data)
     with pytest.raises(ExperimentError, match="KMeans is neither a regressor nor a classifier"):
         om.cross_validate(KMeans(), data)
@@ -188,7 +188,7 @@ def test_one_reason_for_all_fits_is_raised(arrays):
     [
         ({"y": ["calm", "tense"]}, "240, 2"),
         ({"X": np.full((240, 6), np.inf)}, "infinity"),
-        ({"y": ["calm"] * 240}, r"two, one of which is positive .got calm"),
+        ({"y": ["calm"] * 240}, "different classes: calm"),
         ({"y": pd.Series(["calm", "tense"] * 120), "X": pd.DataFrame(np.eye(240))[::-1]}, "index"),
     ],
 )
@@ -213,16 +213,10 @@ def test_each_estimator_decides_about_missing_values(arrays, tmp_path):
     saved = om.cross_validate(models, data, output=tmp_path / "run")
     assert same(run, saved)
     assert {row["model"] for row in saved.saved} == {"tree"}
-    with pytest.raises(ExperimentError, match=r"MLPProbe cannot be .*: Input X contains NaN"):
-        om.cross_validate(om.MLPProbe(), data)
-
-
-def test_comparisons_shorten_long_names(arrays):
-    names = ["guess " * 20 + end for end in ("one", "two")]
-    run = om.cross_validate(dict.fromkeys(names, DummyClassifier()), om.dataset(*arrays))
-    text = str(om.compare(run))
-    assert "guess guess two" in text
-    assert max(map(len, text.splitlines())) < 170
+    X[1:] = 0
+    for model in (om.MLPProbe(), LogisticRegression()):
+        with pytest.raises(ExperimentError, match=r"cannot be trained: .*Input X contains NaN"):
+            om.cross_validate(model, om.dataset(X, y, films))
 
 
 def test_validation_clips_choose_the_threshold(arrays, tmp_path):

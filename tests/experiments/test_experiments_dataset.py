@@ -110,7 +110,7 @@ def test_a_saved_model_predicts_the_clips_and_frames_of_a_store(planted, model, 
     om.save_model(estimator, tmp_path / "bare")
     with pytest.raises(ExperimentError, match=r"about\.features"):
         om.predict_frames(tmp_path / "bare", planted.store)
-    with pytest.raises(ExperimentError, match="with a single one"):
+    with pytest.raises(ExperimentError, match="Name a single store"):
         om.load_dataset(planted.manifest, [planted.store] * 2, frames=True)
 
 

@@ -62,7 +62,6 @@ def make_world2(
         reel = Item(f"s{number}-{scene:02}", film=film, media=f"reel {number}.mp4")
         items.append(replace(reel, start=start, end=start + SECONDS))
     ids = [item.id for item in items]
-    ids = [item.id for item in items]
     ranked = [*levels]
     codes = [ranked[row % len(ranked)] for row in range(len(ids))]
     shows = chance.random((len(ids), len(CONCEPTS))) < 0.5

@@ -97,4 +97,5 @@ addEventListener("beforeprint", () => {
 });
 find("app").hidden = false;
 draw();
+addEventListener("hashchange", () => follow(location.hash));
 follow(location.hash);
