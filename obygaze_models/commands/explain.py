@@ -83,7 +83,7 @@ def explain(
 @path_option(
     "--elan",
     metavar="FOLDER",
-    help="A folder for new ELAN files (none is replaced), one per media file.",
+    help="A folder for new ELAN files (none is replaced), one per film with moments.",
 )
 @click.option(
     "--threshold",

@@ -245,9 +245,9 @@ def compare(
     """Compare models with the same classes, of one or more RUNs.
 
     The models are compared with a reference: the first model of the first run, or the first
-    --model. A model and the reference are scored film by film, on the clips that both were tested
-    on. The score is the mean over films. The difference is paired by film and has a 95% interval.
-    The text below the table names the test that p is from.
+    --model. Scores are of the clips that a model and the reference were both tested on: within
+    films (the mean over films), and across films. Differences are paired, and have 95% intervals
+    if there are enough films. The text below the table names the test that p is from.
 
     \b
     Examples:

@@ -44,9 +44,9 @@ def train(
 ) -> None:
     """Train a model on the labelled clips of all folds of an EXPERIMENT, after balancing.
 
-    If the estimator uses validation clips, the last fold that has clips of every class is held out
-    for validation. If that is impossible, each fold that adds a class is held out, the last fold
-    first. No clips are left to test the model on, so run the experiment to see how well such a
+    If the estimator uses validation clips, the last fold that has and leaves clips of every class
+    is held out for validation. If there is none, each fold that adds a class is held out, the last
+    fold first. No clips are left to test the model on, so run the experiment to see how well such a
     model performs. With the official protocol, the test set is left out, so the model is the same
     as the run's.
 

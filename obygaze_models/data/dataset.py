@@ -56,7 +56,7 @@ MAX_NUMBER = 1e9
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Record:
-    """Where a dataset is from, which a run writes down. Arrays get one that is made in memory.
+    """The origin of a dataset, as a run records it. For arrays, it is made in memory.
 
     `ids` are the clips that have features, `attributes` those of the store, `shapes` the shapes of
     its arrays, and `array` and `frames` the arrays that were read. `fingerprint` returns a digest
@@ -174,7 +174,7 @@ class ClipDataset:
         """Return a mask of the clips that are at most `gap` seconds from a tested clip."""
         items = self.record.manifest.items
         if np.isnan(items.starts).all():
-            raise ExperimentError("the clips have no times, so gap has no effect. Leave it out")
+            raise ExperimentError("the clips have no times, so gap has no effect. Leave gap out")
         rows = items.find(self.ids)
         return meet_in_time(items, rows, rows[tested], gap)
 
@@ -232,7 +232,7 @@ def load_dataset(
         A concept to detect. `negatives` is then ``"a"``, ``"b"`` or ``"c"`` (by default ``"a"``
         with ObyGaze's levels, otherwise ``"b"``); see `obygaze_models.data.tasks.Task`.
     array
-        The array to read, with one vector per clip.
+        The array to read. Of an array with one vector per frame, the maximum over frames is used.
     labels, split
         The label set, by default the manifest's default; and the split to read `folds` from.
     frames
@@ -297,8 +297,8 @@ def join_clips(
     Parameters
     ----------
     tasks
-        The tasks to learn and test. Each of their levels must have a clip, and one of these clips
-        must have features. Without tasks, all levels count.
+        The tasks to learn and test. Each of their levels must have a clip. At least one clip of
+        their levels must have features. Without tasks, all levels count.
     fold_of
         The fold of each id.
     among
@@ -312,8 +312,8 @@ def join_clips(
     levels = levels_of(tasks, truth, scheme) if tasks else {*truth.levels}
     if absent := sorted(levels - {*truth.levels}):
         raise ExperimentError(
-            f"no clip of {manifest.name} has the level {absent[0]} "
-            f"(the labels have: {', '.join(sorted(set(truth.levels)))})"
+            f"no clip of {manifest.name} has the level {absent[0]}. Use levels of the labels "
+            f"({', '.join(sorted(set(truth.levels)))})"
         )
     pool = []
     for clip in manifest.ids:
@@ -339,7 +339,7 @@ def join_clips(
             f"none of the {len(labelled)} selected clips of {manifest.name} "
             f"({join_some(labelled, 2) or 'none'}) has features in "
             f"{store.where} (which has {join_some(store.ids, 2)}). Use a store with "
-            "the features of these clips"
+            "their features"
         )
     last = max(fold_of.values(), default=-1)
     data = replace(data, stores=store.widths(array), last_fold=last)
@@ -401,7 +401,7 @@ def with_numbers(manifest: Manifest, column: str) -> Manifest:
     for clip in numbers.index[~(numbers <= MAX_NUMBER)]:
         raise ExperimentError(
             f"{manifest.name}: {column} of {clip} is not a number within ±{MAX_NUMBER:.0e} "
-            f"(got {shorten(filled[clip])}). Correct it, or leave it out"
+            f"(got {shorten(filled[clip])}). Correct or empty the cell"
         )
     if not filled:
         raise ExperimentError(f"{manifest.name}: the {column} column is empty. Use another column")
@@ -523,7 +523,10 @@ def _with_classes(
     values = manifest.items.extra["y"]
     concepts = np.asarray(concepts, dtype=bool)
     if concepts.shape[1] != len(concept_names):
-        raise ExperimentError(f"concepts need {concepts.shape[1]} concept_names")
+        raise ExperimentError(
+            f"concept_names must name each of the {concepts.shape[1]} columns of concepts (got "
+            f"{len(concept_names)})"
+        )
     shown = []
     for row in concepts:
         shown.append(tuple(compress(concept_names, row)))
@@ -553,7 +556,8 @@ def _labels_of(task: Task, data: ClipDataset) -> Array:
         truth = data.record.label_set
         if NUMBERS not in truth.about:
             raise ExperimentError(
-                f"{task.key}: the labels have no numbers; see data.dataset.with_numbers"
+                f"{task.key}: the labels have no numbers. Add them by "
+                "obygaze_models.data.dataset.with_numbers"
             )
         cells = pd.Series(truth.extra[truth.about[NUMBERS]], truth.ids)
         return cells[data.ids].to_numpy(dtype=np.float64)

@@ -48,7 +48,7 @@ class RunWarning:
 
     @property
     def is_about_origin(self) -> bool:
-        """True if clips or features are synthetic, or features of unknown origin."""
+        """True if the warning is of synthetic clips or features, or features of unknown origin."""
         return self.code in ("synthetic", "unknown-origin")
 
 

@@ -153,7 +153,7 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
             noun = "fold (groups=data.folds)" if self.divides == "folds" else "film (data.groups)"
             raise ValueError(f"{type(self).__name__} needs y and groups: pass each clip's {noun}")
         if getattr(self, "gap", 0):
-            raise ExperimentError("gap needs the times of clips. Leave it out in scikit-learn")
+            raise ExperimentError("gap needs the times of clips. Leave gap out in scikit-learn")
         _, y, groups = indexable(X, y, groups)
         y = column_or_1d(y)
         codes = np.zeros(len(y), dtype=np.int64)  # numbers do not balance folds
@@ -339,7 +339,7 @@ class OfficialSets(Splitter):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class AnySplitter(Splitter):
-    """Any splitter of scikit-learn, or the number of its folds. There are no validation clips."""
+    """Any splitter of scikit-learn, or a number of folds. There are no validation clips."""
 
     divides = "clips"
     validates = False

@@ -113,7 +113,7 @@ class Sources:
         return widths
 
     def describe_missing(self, ids: Sequence[str]) -> str:
-        """Return how many of some clips each store lacks, each as a further part of a sentence."""
+        """Return a text such as "; words lacks 3 clips" for each store that lacks some of them."""
         text = ""
         for name, store in zip(self.names, self.stores, strict=True):
             lacks = {*ids} - {*store.done_ids()}
@@ -145,7 +145,7 @@ def read_features(sources: Sources, ids: Sequence[str], array: str) -> tuple[lis
     sources, ids
         The stores and the clips to read. Clips that a store lacks are left out.
     array
-        An array with one vector per clip; or per frame, whose maximum over the frames is returned.
+        An array with one vector per clip, or one per frame: then the maximum over frames is read.
     """
     have = sources.done_ids(ids)
     blocks = []
@@ -233,7 +233,7 @@ def fingerprint(sources: Sources) -> str:
 
 
 def _find_spec(store: Store, array: str, *axes: int) -> ArraySpec:
-    """Return the description of an array; raise unless it has such a number of axes per clip."""
+    """Return the description of an array; raise if its number of axes per clip is not in `axes`."""
     fitting = {spec.name: spec for spec in store.specs if len(spec.shape) in axes}
     if array not in fitting:
         noun = {1: "array with one vector per clip", 2: "array with one vector per frame"}[axes[0]]

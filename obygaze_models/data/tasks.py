@@ -64,7 +64,7 @@ class Counts(NamedTuple):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """The classes that a model predicts. If there are two, the second is positive.
+    """What a model predicts: classes or a number. Of two classes, the second is positive.
 
     Parameters
     ----------
@@ -208,8 +208,8 @@ def level_classes(names: Mapping[str, str], levels: Sequence[str]) -> Task:
     """Return the task of predicting three or more levels, each as a class."""
     if len(set(levels)) < max(3, len(levels)):
         raise ExperimentError(
-            f"these are not three or more different classes: {', '.join(levels)}. Of two classes, "
-            "name the positive and the negative one"
+            "a task needs three or more different classes, or a positive and a negative one "
+            f"(got {', '.join(levels)})"
         )
     classes = []
     words = []

@@ -46,7 +46,7 @@ class FrameMIL(TorchClassifier):
     Attributes
     ----------
     classes_, n_frames_in_, n_features_in_
-        The sorted labels, and the numbers of frames and features of a clip in training.
+        The sorted labels, and the numbers of frames per clip and of features per frame in training.
     weights_
         The learned weights by name.
     mean_, scale_

@@ -76,11 +76,11 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 GUESSES = (DummyClassifier, DummyRegressor, FilmPrior)
-"""Estimators that count classes, and so are fitted on the clips before balancing."""
+"""Estimators that ignore features. They are fitted on the clips before balancing."""
 
 
 def _films(X: Array, groups: Any) -> Array:
-    """Return the film of each clip; if `groups` is None, it has no name."""
+    """Return the film of each clip; "" if `groups` is None."""
     films = np.full(len(X), "") if groups is None else np.asarray(groups, dtype=str)
     check_consistent_length(X, films)
     return films

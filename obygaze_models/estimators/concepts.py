@@ -17,7 +17,6 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from obygaze_features.common.arrays import Array
 from obygaze_features.common.formatting import counted
-from obygaze_features.common.names import unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.run_warning import RunWarning
 from obygaze_models.estimators.classes import Chance, check_both
@@ -283,12 +282,14 @@ class ConceptBank(_Directions):
             if concepts is None:
                 got = "requires y to be passed, but the target y is None"
             raise ExperimentError(
-                "a ConceptBank needs concepts [N, K]: 1 shown, 0 not shown, -1 unknown. Use "
-                f"fit(X, y, concepts=C) or fit(X, C) ({got}); in a Pipeline, pass "
+                "a ConceptBank needs concepts [N, K]: 1 shown, 0 not shown, -1 unknown "
+                f"({got}). Use fit(X, y, concepts=C) or fit(X, C); in a Pipeline, pass "
                 "conceptbank__concepts=C, or enable metadata routing"
             )
         if np.shape(concepts)[1] == 0:
-            raise ExperimentError("a ConceptBank needs concepts, but the labels mark no concepts")
+            raise ExperimentError(
+                "a ConceptBank needs concepts, but the labels mark none. Use a model without a bank"
+            )
         concepts = check_array(concepts, dtype=None)
         shape = (len(X), len(names or concepts[0]))
         if concepts.shape != shape:
@@ -333,7 +334,7 @@ class ConceptBank(_Directions):
         if not isinstance(self.C, Mapping):
             return as_cs(self.C)
         if name not in self.C:
-            raise ExperimentError(f"C: {unknown_name('concept', name, self.C)}")
+            raise ExperimentError(f"C has no value for the concept {name!r}. Add one")
         return as_cs(self.C[name])
 
     @property
@@ -376,7 +377,7 @@ class RandomDirections(_Directions):
         if count is None:
             count = RANDOM_DIRECTIONS if concepts is None else np.shape(concepts)[1]
         if not count:
-            raise ExperimentError("the labels mark no concepts. Pass n_directions instead")
+            raise ExperimentError("the labels mark no concepts. Set n_directions")
         normals = check_random_state(self.random_state).normal(size=(count, X.shape[1]))
         self.cavs_ = normals / np.linalg.norm(normals, axis=1, keepdims=True)
         self.intercepts_ = -self.cavs_ @ X.mean(axis=0)

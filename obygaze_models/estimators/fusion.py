@@ -17,7 +17,7 @@ from obygaze_features.errors import ExperimentError
 
 @dataclass(eq=False, repr=False)
 class BlockScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """A transformer that centres columns, and scales blocks of columns, such as several stores.
+    """A transformer that centres columns, and scales blocks of columns, such as each store's.
 
     The variances of the columns of a block sum to 1 on the training clips, so no block dominates.
 

@@ -143,7 +143,7 @@ class TorchClassifier(LogitClassifier):
             y_val = y[held]
         elif self.calibrate:
             raise ExperimentError(
-                "calibrate=True needs validation clips. Pass them, or set early_stopping=True"
+                "calibrate needs validation clips. Pass some, or leave early_stopping on"
             )
         val_codes = None if y_val is None else encode(y_val, self.classes_)
         class_weights = compute_class_weight(self.class_weight, classes=self.classes_, y=y[rows])

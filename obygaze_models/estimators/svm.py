@@ -71,7 +71,7 @@ class LinearSVMProbe(LinearClassifier):
     facts_
         A dict of ``C``, ``bounded`` and ``converged``.
     warnings_
-        A warning if there are so many clips that the loss is another one, as `RunWarning`.
+        A `RunWarning` if there are so many clips that the loss is the squared hinge.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {

@@ -68,7 +68,7 @@ class LinearSVMFit:
 
 
 def loss_warnings(clips: int) -> list[RunWarning]:
-    """Return a warning if so many clips have another loss than fewer clips."""
+    """Return a warning if there are so many clips that the loss is the squared hinge."""
     if clips <= GRAM_ROWS:
         return []
     text = (
@@ -124,7 +124,9 @@ def fit_svm(
     rows = model.support_
     coef = duals @ X[rows]
     if not coef.any():
-        raise ExperimentError("an SVM needs features in which positives and negatives differ")
+        raise ExperimentError(
+            "an SVM needs features in which positives and negatives differ. Use other features"
+        )
     at_bound = np.abs(duals) / (C * weights[rows]) >= 1 - 1e-9
     return LinearSVMFit(
         coef,

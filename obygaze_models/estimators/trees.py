@@ -58,8 +58,8 @@ class TreeArrays(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         in_columns = (self.feature >= 0) & (self.feature < self.width)
         if not np.where(inner, in_order & in_columns, children == -1).all():
             raise ExperimentError(
-                f"a tree's nodes need two children after them (of {nodes} nodes) and one of its "
-                f"{self.width} columns, or no children"
+                f"each node of a tree needs one of its {self.width} columns and two later nodes "
+                f"(of {nodes}) as children, or no children"
             )
 
     def fit(self, Z: Array, y: Array) -> TreeArrays:

@@ -111,8 +111,8 @@ def cross_validate(
         A splitter of obygaze or of scikit-learn, or a number of folds. The default is
         `LeaveFilmOut`. Splitters of scikit-learn leave no clips for validation.
     tests
-        The labels of further test sets by name, for a single task: class numbers as in ``data.y``,
-        and -1 for clips that are left out. By default, the clips of the task itself are tested.
+        The labels of test sets by name, for a single task: class numbers as in ``data.y``, and -1
+        for clips that are left out. By default, the clips of the task itself are tested.
     seeds
         The seeds of repeated cross-validation, by default the splitter's.
     name
@@ -137,7 +137,7 @@ def cross_validate(
     0.8
     """
     if not isinstance(data, ClipDataset):
-        raise ExperimentError("data is no dataset. Pass om.dataset(X, y, groups)")
+        raise ExperimentError("data is not a dataset. Pass om.dataset(X, y, groups)")
     if not isinstance(models, Mapping):
         models = {"": models}
     learners = {}
@@ -148,7 +148,10 @@ def cross_validate(
     if not isinstance(cv, Splitter):
         cv = LeaveFilmOut() if cv is None else AnySplitter(cv=cv)
     if not data.labels:
-        raise ExperimentError("the dataset has no task. Pass positives and negatives, or levels")
+        raise ExperimentError(
+            "the dataset has no task. Pass positives and negatives, levels or a concept to "
+            "om.load_dataset"
+        )
     tasks = {task: [task] for task in data.labels}
     if tests:
         labels = _label_tests(data, tests)
@@ -244,7 +247,7 @@ def make_fit(
     folder: Path | None,
     planned: PlannedFit,
 ) -> tuple[list[TestedFit], list[Skipped]]:
-    """Compute or load a fit and test it, unless it is skipped; also return why parts are."""
+    """Compute or load a fit and test it; also return what was skipped, and why."""
     fold = planned.fold
     what = f"{planned.model} ({fold.name})"
     reasons = [*planned.skips]
@@ -446,7 +449,10 @@ def keep_run(
         try:
             run = compute_run(plan, folder, n_jobs=n_jobs)
         except KeyboardInterrupt:
-            _tell(f"Fits are kept in {folder}. To resume, delete any old run and omit --overwrite.")
+            _tell(
+                f"Finished fits are kept in {folder}. To resume, run this again without "
+                f"overwrite (delete {output} first, if it exists)."
+            )
             raise
         except ExperimentError:
             if not [*folder.glob(f"models/*/*/{MODEL}")]:

@@ -77,7 +77,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             force_setattr(self, key.name, value)
 
     def check(self) -> Experiment:
-        """Return the experiment; raise `ExperimentError` if keys conflict or names are unknown."""
+        """Return the experiment; raise `ExperimentError` if keys are wrong or in conflict."""
         slip = self._slip()
         if slip:
             raise ExperimentError(f"{self.name!r}: {slip}")
@@ -128,7 +128,9 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 unset = {*WEIGHTS} & (parameters.keys() - options)
                 learner.estimator.set_params(**dict.fromkeys(unset, "balanced"))
             if listed in models:
-                raise ExperimentError(f'{self.name!r}: two models are called {listed}. Set "as"')
+                raise ExperimentError(
+                    f'{self.name!r}: two models are called {listed}. Rename one with "as"'
+                )
             models[listed] = learner
         return models
 
@@ -204,7 +206,9 @@ def _as_text(value: Any) -> str:
     """Convert a path to text with slashes."""
     if isinstance(value, PurePath):
         return value.as_posix()
-    raise msgspec.ValidationError(f"{type(value).__name__} cannot be a value of an experiment")
+    raise msgspec.ValidationError(
+        f"a {type(value).__name__} cannot be a value: use text, numbers, lists or tables"
+    )
 
 
 def load_experiment(path: str | Path, *, predictions: Sequence[str | Path] = ()) -> Experiment:

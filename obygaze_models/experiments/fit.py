@@ -59,7 +59,7 @@ BANKS = BankCache()
 
 
 class FitRows(NamedTuple):
-    """The rows of a fit: with labels to learn, all fitted rows, validation rows, all used rows."""
+    """The rows of a fit: those with labels, all fitted ones, those for validation, and all used."""
 
     labelled: Array
     fitted: Array
@@ -90,7 +90,7 @@ def rows_of(data: ClipDataset, task: Task, learner: Learner, fold: Fold) -> FitR
 
 
 def _whole_folds(data: ClipDataset, fold: Fold) -> tuple[Array, Array]:
-    """Return all rows of the training and of the validation folds, if these are apart."""
+    """Return whole training and validation folds, or the chosen rows if that is impossible."""
     folds = data.folds.copy()
     apart = np.union1d(fold.test_rows, fold.near)
     folds[np.setdiff1d(apart, np.union1d(fold.train, fold.validation))] = -1
@@ -104,10 +104,13 @@ def _whole_folds(data: ClipDataset, fold: Fold) -> tuple[Array, Array]:
 
 
 def read_input(data: ClipDataset, reads: str, rows: Array) -> Any:
-    """Return the frame features or the vectors of some clips, with the names of features."""
+    """Return the frames of some clips, or their vectors, with column names if there are any."""
     if reads == "frames":
         if data.frames is None:
-            raise ExperimentError("a model reads frames, but the dataset has none. Pass frames=")
+            raise ExperimentError(
+                "a model reads frames, but the dataset has none. Pass frames to om.load_dataset or "
+                "om.dataset"
+            )
         return data.frames[rows]
     if data.columns:
         return pd.DataFrame(data.X[rows], columns=[*data.columns])

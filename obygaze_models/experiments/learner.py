@@ -57,7 +57,7 @@ class Learner:
 
     @property
     def is_guess(self) -> bool:
-        """True if the estimator counts classes, and so is fitted before balancing."""
+        """True if the estimator ignores features. It is then fitted before balancing."""
         return isinstance(self.estimator, GUESSES)
 
     @property
@@ -74,7 +74,7 @@ class Learner:
 
     @property
     def uses_validation(self) -> bool:
-        """True if the estimator uses validation clips to stop early, choose settings or learn."""
+        """True if the estimator, or the choice of its threshold, uses validation clips."""
         return bool(self.threshold) or any(name.endswith("_val") for name in self.accepts)
 
 
@@ -97,5 +97,5 @@ def require_usable(models: Mapping[Any, Learner], tasks: Collection[Task], cv: S
             if learner.threshold and not (cv.validates and task.is_binary):
                 raise ExperimentError(
                     f"{name}: threshold needs two classes, and a protocol that keeps validation "
-                    f"clips, such as leave-film-out (got {cv}). Leave it out"
+                    f"clips, such as leave-film-out (got {task.key}, {cv}). Leave threshold out"
                 )

@@ -162,7 +162,7 @@ class Plan:
         return replace(fold, tests=tests), []
 
     def check_fits(self) -> int:
-        """Return the number of fits; raise `ExperimentError` if no tested clip is of some class."""
+        """Return the number of fits; raise `ExperimentError` if a test has only one class."""
         total = 0
         tested = {test: np.zeros(len(self.data), dtype=bool) for test in self.tests}
         for planned in self.fits():
@@ -173,7 +173,7 @@ class Plan:
             missing = self.missing(test, np.flatnonzero(mask), 2)
             if mask.any() and missing:
                 raise ExperimentError(
-                    f"{test.title}: {missing} are tested. Test more films, or others"
+                    f"{test.title}: the tested clips include {missing}. Test more or other films"
                 )
         return total
 

@@ -273,7 +273,7 @@ def _predicted(
             ) from None
         if not task.target.allows(values).all():
             raise ExperimentError(
-                f"{where} has values that are not from 0 to 1 (for numbers: not finite)"
+                f"{where}: probabilities must be from 0 to 1, and numbers finite. Correct the table"
             )
         outputs = task.target.from_columns(values)
         yield from tabulate_tests(plan.data, plan.tasks[task], model, fold, outputs)

@@ -96,7 +96,7 @@ def _fold_of_all(plan: Plan, task: Task, *, validate: bool) -> Fold:
 
 
 def _held_out(folds: Array, labels: Array) -> Array:
-    """Return a mask of the validation clips: the last fold with all classes, or several folds."""
+    """Return a mask of the last fold that has and leaves all classes, or of several folds."""
     classes = {*labels.tolist()}
     last_first = np.unique(folds)[::-1]
     for fold in last_first:

@@ -26,9 +26,9 @@ from obygaze_models.results.run import Skipped, not_saved
 from obygaze_models.results.scores import split_by
 
 ALIKE = 0.98
-"""The cosine above which two clips may show the same."""
+"""The cosine above which two clips may be the same."""
 MIN_FEATURES = 16
-"""The minimum number of features, with which few clips are so alike by chance."""
+"""The minimum number of features. With fewer, many clips are as alike by chance."""
 MAX_COMPARED = 20_000
 ROWS_COMPARED = 1_024
 """The maximum number of clips to compare with each other, and of clips compared at a time."""
@@ -74,10 +74,10 @@ def run_warnings(
 
 
 def _look_alikes(plan: Plan) -> Iterator[RunWarning]:
-    """Yield a warning of clips that nearly equal clips of another film, perhaps the same film.
+    """Yield a warning about the two films with the most clips that look alike, if there are any.
 
-    Random networks and few features, for which all clips look alike, are not searched, nor are very
-    many clips.
+    With random networks and few features, all clips look alike, so they are not compared. Nor are
+    more clips than `MAX_COMPARED`.
     """
     data = plan.data
     config = data.record.attributes["backbone"].get("config", {})
@@ -104,7 +104,7 @@ def _look_alikes(plan: Plan) -> Iterator[RunWarning]:
         noun = group_noun(data.grouped_by)
         text = (
             f"{counted(count, 'clip')} of {group} look like clips of {other} (cosine above "
-            f"{ALIKE}): the same {noun} twice? Give them one {noun}."
+            f"{ALIKE}). If this is one {noun} under two names, use one name."
         )
         yield RunWarning("look-alikes", "", text)
 

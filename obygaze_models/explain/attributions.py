@@ -196,7 +196,7 @@ def explain_clips(
     if about.reads == "frames" or about.learned.target.is_numeric:
         raise ExperimentError(
             f"{model.where} ({about.estimator}) predicts numbers, or reads sequences of frames, "
-            "but an explanation needs classes and one vector per clip"
+            "but an explanation needs classes and one vector per clip. Use another model"
         )
     ids = list(dict.fromkeys(ids))
     opened = open_for(about, store, ids)

@@ -94,8 +94,9 @@ def _marks(labels: Labels, levels: pd.Series, concepts: pd.Series) -> dict[str, 
 def _view(entry: Tested, ids: pd.Series) -> dict[str, Any]:
     """Return a model's mean prediction for each clip that it was tested on.
 
-    ``p`` has the numbers, with the lowest and the highest, ``range``, or the probabilities of the
-    last class; ``off`` has how far they, or the probabilities of the labels, are from the labels.
+    ``p`` has the numbers, or the probabilities of the last class. ``off`` has how far each is from
+    its label (with several classes, 1 minus the probability of the label). For numbers, ``range``
+    has the lowest and the highest, labels included.
     """
     means = entry.means
     means = means[means["id"].isin(ids)]

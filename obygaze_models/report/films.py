@@ -52,7 +52,7 @@ class FilmRow:
     alpha
         The annotators' alpha.
     tested
-        The numbers of tested clips of each class, the last class first; for numbers, of all.
+        The numbers of tested positive and negative clips; without two classes, of all tested clips.
     scores
         The model's scores, and of numbers, ``rating`` and ``predicted`` (means), ``error``, and
         ``of_mean``, the error of the film's mean.

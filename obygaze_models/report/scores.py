@@ -206,7 +206,7 @@ class Tested:
 
 
 def tested(runs: Sequence[Run]) -> list[Tested]:
-    """Return every model on every test set, each run's first model first."""
+    """Return every model on every test set; the first models of runs come first."""
     entries = []
     for run, reads in zip(runs, inputs(runs), strict=True):
         table = run.predictions

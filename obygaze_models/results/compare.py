@@ -58,7 +58,7 @@ class Comparisons:
     Parameters
     ----------
     table
-        A row for each test set, model and metric; with `by`, also for each ``value``.
+        A row for each test set, model, metric and question; with `by`, also for each ``value``.
     metric
         The score that ranks models.
     legend
@@ -66,7 +66,7 @@ class Comparisons:
     warnings
         What limits the comparison.
     limits
-        The sentences that scores are not about new films, if tested films were also trained on.
+        Sentences saying that scores are not about new films, if those tested were trained on.
     """
 
     table: pd.DataFrame

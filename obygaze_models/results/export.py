@@ -80,7 +80,7 @@ def moment_files(
     title: str,
     warnings: Iterable[RunWarning],
 ) -> dict[str, str]:
-    """Return ELAN documents of moments by file name, one per film."""
+    """Return ELAN documents by file name, one per film with moments."""
     rows: list[Any] = moments[moments["time_in"] == "film"].to_dict("records")
     for row in rows:
         clips = ", ".join(row["clips"].split(SEPARATOR))

@@ -29,8 +29,8 @@ def run_frames(
         fits = fits[fits["model"] == model]
     if len(fits[["model", "task"]].drop_duplicates()) != 1 or run.folder is None:
         raise ExperimentError(
-            f"{run.place}: frames need one task of one saved model that reads frames, such as "
-            "frame-mil"
+            f"{run.place} needs exactly one saved model that reads frames, such as frame-mil, for "
+            "one task. Pass the folder of a model instead"
         )
     opened = open_stores(store)
     predictions = run.predictions.assign(task=run.predictions["test"].map(run.trained_on))
@@ -42,7 +42,7 @@ def run_frames(
             by_fit.append(predict_frames(run.folder / str(folder), opened, present))
     if not by_fit:
         raise ExperimentError(
-            f"{opened.where} has none of the run's test clips, and a run predicts only these. "
+            f"{opened.where} has none of the run's test clips, the only ones that a run predicts. "
             "Train a model with obygaze models train, and pass it instead of the run"
         )
     return average_frames(by_fit)

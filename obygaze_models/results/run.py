@@ -139,7 +139,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     Parameters
     ----------
     name, models, grouped_by, score
-        The name of the run and of its models, the column by which clips are grouped, and the score
+        The names of the run and of its models, the column by which clips are grouped, and the score
         that ranks models, or "" for the default.
     settings
         All settings of the experiment, if there is one. URLs of stores have no secrets.
@@ -349,7 +349,7 @@ class Run:
 
     @property
     def limit(self) -> str:
-        """The sentence that scores are not about new films; "" if tested films are new."""
+        """A sentence saying that scores are not about new films; "" if tested films are new."""
         count = self.header.also_trained
         total = len(self.tested_groups)
         if not count:
@@ -460,7 +460,7 @@ def annotated_clips(manifest: Manifest, labels: LabelSet, groups: str = "film") 
 
 
 def describe_unused(clips: pd.DataFrame) -> dict[str, str]:
-    """Return how many clips lack a fold or features, and the first few, by reason."""
+    """Return how many clips lack a fold or features, or were not selected, with examples."""
     lacking = {}
     for reason in ("no-fold", "no-features", "not-selected"):
         ids = clips.loc[clips["used"] == reason, "id"].tolist()

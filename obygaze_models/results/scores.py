@@ -204,7 +204,7 @@ def scores_table(models: Sequence[ModelScores]) -> pd.DataFrame:
 
     Rows without a group have the score within or across groups (``over``; the question that the
     protocol asks comes first), its 95% interval, the number of clips and of films (or other
-    groups), and the number of films that these weigh like.
+    groups), and the effective number of films.
     """
     rows = []
     for of_model in models:

@@ -73,14 +73,18 @@ class About(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def learned(self) -> Task:
         """The task; raises `ExperimentError` if the description has none."""
         if self.task is None:
-            raise ExperimentError("the model was saved without `about.task`: use load_model")
+            raise ExperimentError(
+                "the model has no description of its task. In Python, call its estimator"
+            )
         return self.task
 
     @property
     def needs(self) -> Features:
         """The features; raises `ExperimentError` if the description has none."""
         if self.features is None:
-            raise ExperimentError("the model was saved without `about.features`: use load_model")
+            raise ExperimentError(
+                "the model has no description of its features. In Python, call its estimator"
+            )
         return self.features
 
 

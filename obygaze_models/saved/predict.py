@@ -179,7 +179,7 @@ def predict_frames(
     about = model.about
     estimator = model.estimator
     if not hasattr(estimator, "predict_frames"):
-        raise ExperimentError(f"{model.where} does not predict frames. Train frame-mil")
+        raise ExperimentError(f"{model.where} does not predict frames. Use a frame-mil model")
     opened = open_for(about, store, ids, for_frames=True)
     clips, X = read_stored(about, opened, opened.done_ids(ids))
     table = np.zeros((*X.shape[:2], len(about.learned.classes)))
@@ -236,7 +236,10 @@ def evaluate(
     codes = clips.with_tasks([task]).labels[task]
     is_labelled = task.target.takes_part(codes)
     if not is_labelled.any():
-        raise ExperimentError(f"the store has no clip of {manifest.name} labelled for {task.key}")
+        raise ExperimentError(
+            f"the store has no clip of {manifest.name} that is labelled for {task.key}. Use "
+            "another store"
+        )
     if values.shape[1] <= 2:
         values = values[:, -1]
     groups = {

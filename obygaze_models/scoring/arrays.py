@@ -68,7 +68,7 @@ def score(y: Any, p: Any, groups: Any = None, *, folds: Any = None) -> pd.DataFr
         if classes < 2 or p.shape[1:] != columns or not is_share:
             raise ExperimentError(
                 "y needs two classes or more, and p probabilities from 0 to 1: of the positive "
-                f"class, or a column for each of the classes (got {classes}, {p.shape})"
+                f"class, or a column for each class (got {classes} in y, p of shape {p.shape})"
             )
     clips = ScoredClips(
         ids=[*map(str, range(len(labels)))],

@@ -119,9 +119,9 @@ class ScoredClips:
 
     @property
     def effective_groups(self) -> float:
-        """The number of equally large groups that the groups weigh like (Kish): (Σm)² / Σm².
+        """The effective number of groups (Kish): (Σm)² / Σm², lower if a few have most clips.
 
-        m is the number of clips per group, of the class for which the number is lowest.
+        m is a group's number of clips of a class. The class with the lowest result counts.
         """
         rows = self.rounds[0]
         labels = np.zeros(len(rows), int) if self.is_numeric else self.labels[rows]
@@ -206,7 +206,7 @@ class Estimate:
     interval
         The 95% interval; None if there is not enough data.
     groups, effective
-        The number of groups in the mean or score, and the number of equal groups they weigh like.
+        The number of groups in the mean or score, and their effective number.
     clips
         The number of clips.
     p_value
@@ -224,7 +224,7 @@ class Estimate:
     error: float | None = None
 
     def p_against(self, other: float) -> float | None:
-        """Return the p-value of a t-test of the value against another; None without interval."""
+        """Return the p-value of a t-test of the value against another; None if undefined."""
         if self.value is None or self.error is None:
             return None
         distance = abs(self.value - other)
@@ -295,9 +295,9 @@ def mean_scores(
 def score_across(clips: ScoredClips) -> dict[str, Array]:
     """Score all clips for each row of `weigh_groups`.
 
-    Scores that compare the ratings of two clips are means over fits, weighted by the pairs that
-    each fit rated. They are undefined if each fit tests a single group, and average precision,
-    which ranks all clips, if more than one fit tests them.
+    Scores that compare the ratings of two clips are means over fits, weighted by each fit's pairs
+    (for numbers, its clips). They are undefined if each fit tests a single group. So is average
+    precision, which ranks all clips, if they were tested in several folds.
     """
     members, count = group_columns(clips.groups)
     weights = weigh_groups(count)
@@ -340,7 +340,7 @@ def _rank_by_fit(clips: ScoredClips, weights: Array) -> dict[str, Array]:
 
 
 def _mean_over_fits(clips: ScoredClips, weights: Array, key: str) -> Array:
-    """Return the mean of a score over fits, weighted by their pairs of two classes or clips."""
+    """Return the mean of a score over fits, weighted by their pairs (AUROC) or their clips."""
     top = bottom = np.zeros(len(weights))
     for rows in clips.rows_by_fit:
         of_fit = weights[:, rows]
@@ -358,8 +358,8 @@ def _mean_over_fits(clips: ScoredClips, weights: Array, key: str) -> Array:
 def estimate_scores(scored: GroupScores, *, least: float = 0.0, folds: int = 0) -> Estimates:
     """Estimate each score and its interval, within groups and across groups.
 
-    A bounded score or difference is between `least` and 1. `folds` are by default those of the
-    clips.
+    Intervals of bounded scores and differences are clipped to the range from `least` to 1. `folds`
+    are by default those of the clips.
     """
     clips = scored.clips
     folds = folds or clips.folds
@@ -461,7 +461,7 @@ def variance_factor(folds: int) -> float:
     """Return the factor by which cross-validation increases the variance of a score.
 
     For k folds, Nadeau and Bengio (2003) add the ratio of tested to training data, 1/(k - 1), to
-    1/k, so that the variance is s² (1/k + 1/(k - 1)). Of a mean over groups, each group is a fold.
+    1/k, so that the variance is s² (1/k + 1/(k - 1)). In a mean over groups, each group is a fold.
 
     >>> variance_factor(5), variance_factor(1)
     (2.25, 1.0)
@@ -505,8 +505,8 @@ def estimate_weighted(
     folds
         The number of folds; see `variance_factor`.
     effective
-        The number of equal groups that the groups weigh like; by default their number. There is no
-        interval if it is less than `MIN_GROUPS`.
+        The effective number of groups; by default their number. There is no interval if it is less
+        than `MIN_GROUPS`.
 
     Examples
     --------

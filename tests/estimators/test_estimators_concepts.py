@@ -133,7 +133,7 @@ def test_each_concept_may_have_its_own_c():
     assert tuple(own.C_) == CS
     for column, C in enumerate(CS):
         assert (own.cavs_[column] == fit(C=C).cavs_[column]).all()
-    with pytest.raises(ExperimentError, match=f"C: unknown concept '{CONCEPTS[0]}'"):
+    with pytest.raises(ExperimentError, match=f"C has no value .* '{CONCEPTS[0]}'"):
         fit(C={"Nothing": 1.0})
 
 

@@ -188,7 +188,7 @@ def test_one_reason_for_all_fits_is_raised(arrays):
     [
         ({"y": ["calm", "tense"]}, "240, 2"),
         ({"X": np.full((240, 6), np.inf)}, "infinity"),
-        ({"y": ["calm"] * 240}, "different classes: calm"),
+        ({"y": ["calm"] * 240}, "negative one .got calm"),
         ({"y": pd.Series(["calm", "tense"] * 120), "X": pd.DataFrame(np.eye(240))[::-1]}, "index"),
     ],
 )
@@ -248,7 +248,7 @@ def test_validation_clips_choose_the_threshold(arrays, tmp_path):
 def test_more_tests_and_seeds_keep_the_first_fits(arrays, run):
     data = om.dataset(*arrays)
     late = np.arange(len(data)) % SIZE >= SIZE // 2
-    with pytest.raises(ExperimentError, match="no clips of tense are tested"):
+    with pytest.raises(ExperimentError, match="include no clips of tense"):
         om.cross_validate(MODELS["pipeline"], data, tests={"calm": np.minimum(data.y, 0)})
     tests = {"late": np.where(late, data.y, -1), "all": data.y}
     more = om.cross_validate(MODELS["pipeline"], data, tests=tests, seeds=(0, 7))

@@ -108,7 +108,7 @@ def test_a_saved_model_predicts_the_clips_and_frames_of_a_store(planted, model, 
     np.testing.assert_array_equal(clips.values, estimator.predict_proba(X))
     assert frames.seen == clips.table["seen"].tolist()
     om.save_model(estimator, tmp_path / "bare")
-    with pytest.raises(ExperimentError, match=r"about\.features"):
+    with pytest.raises(ExperimentError, match="description of its features"):
         om.predict_frames(tmp_path / "bare", planted.store)
     with pytest.raises(ExperimentError, match="Name a single store"):
         om.load_dataset(planted.manifest, [planted.store] * 2, frames=True)

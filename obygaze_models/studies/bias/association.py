@@ -134,7 +134,7 @@ def bootstrap_interval(
 ) -> tuple[float, float] | tuple[None, None]:
     """Return the ends of the 95% bootstrap interval of a statistic of the samples.
 
-    Return None for both without draws, or if a sample has a single row.
+    Return None for both if `draws` is 0 or a sample has a single row.
     """
     from scipy.stats import bootstrap
 

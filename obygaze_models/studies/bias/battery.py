@@ -118,7 +118,7 @@ def select(selector: Selector, battery: Battery, tables: _Tables) -> list[str]:
             missing += [f"{name} {value!r}" for value in sorted(absent)]
         if not missing:
             return items["id"].tolist()
-        reason = f"no selected item has the {missing[0]}"
+        reason = f"no selected item has the {missing[0]}. Add such an item"
     raise BiasError(reason)
 
 
@@ -226,7 +226,9 @@ def _select_sets(
         ids_of[name] = select(getattr(test, name) or (), battery, [*tables, source.columns])
         for item in ids_of[name]:
             if (source.where, item) in seen:
-                raise BiasError(f"{item!r} of set {name.upper()} is listed twice. List it once")
+                raise BiasError(
+                    f"{item!r} of set {name.upper()} is listed twice in this test. List it once"
+                )
             seen.add((source.where, item))
     return ids_of
 

@@ -56,7 +56,7 @@ class ImageCaptions:
 
 
 def read_captions(path: str | Path, lexicon: Lexicon) -> list[ImageCaptions]:
-    """Count the words of a lexicon in the captions of each captioned image.
+    """Count the words of a lexicon in the captions of each image that has any.
 
     Parameters
     ----------

@@ -47,8 +47,8 @@ def reproduce(
 
     TARGET is fig2, fig3, fig5, fig6, table2, table4, table5 or all. Writes a folder with each table
     as text and CSV, figures as SVG and PDF, and the run folders. Prints the path of each table's
-    text, and a single table. The exit code is 3 if a table has no new numbers, for example because
-    a store is missing.
+    text and, unless TARGET is all, the last table. The exit code is 3 if a table has no new
+    numbers, for example because a store is missing.
 
     \b
     Example:

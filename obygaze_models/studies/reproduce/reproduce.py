@@ -143,8 +143,8 @@ def reproduce(
                 raise ExperimentError(unknown_name(noun, name, known))
     if protocols and not any(TARGETS[name].by_protocol for name in names):
         raise ExperimentError(
-            f"{', '.join(names)}: a protocol changes nothing here, but in table2, table5, fig3 and "
-            "fig5. Leave it out"
+            f"{', '.join(names)}: protocols apply only to table2, table5, fig3 and fig5. Leave "
+            "them out"
         )
     protocols = protocols or PROTOCOL_NAMES
     for module in ("jinja2", "matplotlib"):

@@ -66,7 +66,7 @@ class Row(NamedTuple):
     family
         The family of models. Networks and bottlenecks can have different test folds.
     required
-        False if the row is left out where its array is.
+        False to leave the row out without a note if the store lacks its array.
     """
 
     title: str
