@@ -186,7 +186,7 @@ def read_recipe(path: Path | str | None, backbone: str | None) -> Recipe:
     stated = _Recipe()
     if path is not None:
         table = read_toml(Path(path), UsageError)
-        with translate(UsageError, path, "is not a valid recipe ({})"):
+        with translate(UsageError, path, "is not a valid recipe ({}); correct it"):
             stated = msgspec.json.decode(json.dumps(table), type=_Recipe)
     name = stated.backbone.get("name", backbone or UNKNOWN)
     return Recipe(

@@ -57,9 +57,9 @@ class Agreement:
     distances
         The levels, and the distances between them.
     levels, concepts
-        Krippendorff's alpha of all annotators over all films, with its 95% interval if there are
-        enough films: of all levels, unordered and in order; and of each level and each concept,
-        with its share of each annotator's clips, and the mean share.
+        Krippendorff's alpha of all annotators over all films: for all levels (unordered, and in
+        order), for each level and for each concept. A row has the 95% interval if there are enough
+        films, and for a level or concept each annotator's share of clips with it, and their mean.
     films
         For each film, the means of its pairs' measures, and alpha.
     pairs, pair_levels
@@ -94,7 +94,7 @@ class Agreement:
         return means
 
     def to_json(self) -> Row:
-        """Return the result as JSON."""
+        """Return the result as JSON values."""
         distances = {"name": self.distances.name, "matrix": self.distances.matrix.tolist()}
         return {
             "manifest": self.votes.manifest.name,
@@ -108,9 +108,9 @@ class Agreement:
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
         """Write four tables to a folder.
 
-        ``agreement.csv`` has the agreement of all annotators on each level and concept,
-        ``films.csv`` that in each film, ``pairs.csv`` that of each pair (over all films, then in
-        each film), and ``differences.csv`` the stretches.
+        ``agreement.csv`` has a row for each level and concept, ``films.csv`` one for each film,
+        ``pairs.csv`` one for each pair (over all films, then in each film), and
+        ``differences.csv`` one for each stretch where annotators differ.
         """
         as_csv = partial(format_rows, number=format_seconds)
         with new_folder(Path(folder), overwrite=overwrite, marker="agreement.csv") as new:
@@ -281,7 +281,7 @@ def find_differences(votes: Votes) -> list[Row]:
 
     Runs of equal duration are ordered by number of clips, then by distance, largest first. A run
     ends at a clip that fewer than two annotators labelled, at a clip on which all agree, or at a
-    gap. Its `distance`, of the lowest and the highest level, is the mean over its clips.
+    gap. Its `distance` is the mean, over its clips, from the lowest to the highest level.
     """
     items = votes.manifest.items
     titles = film_titles(items)

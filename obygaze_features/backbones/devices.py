@@ -146,10 +146,10 @@ def arithmetic(device: str, precision: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _same_kernels(precision: str) -> Iterator[None]:
-    """Set what makes CUDA's results vary, and restore the caller's settings afterwards.
+    """Fix the settings that make CUDA's results vary, and restore the caller's afterwards.
 
-    That is the precision of float32 products (``tf32`` or ``ieee``), and two features of cuDNN,
-    which are disabled: its autotuned convolutions and its attention.
+    Float32 products get this precision (``tf32`` or ``ieee``). Two features of cuDNN are disabled:
+    its autotuned convolutions and its attention.
     """
     import torch
 

@@ -36,7 +36,7 @@ def text_reader(
     padding: str = "longest",
     unused: int = 0,
 ) -> TextReader:
-    """Return the reader for a checkpoint's text tower, and a projection if it has one.
+    """Return the reader for a checkpoint's text tower, with its projection if it has one.
 
     `unused` is the number of positions that never hold tokens.
     """

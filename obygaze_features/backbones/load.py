@@ -60,7 +60,7 @@ def load_backbone(
         ``float32``, or for speed on a GPU ``tf32``, ``bfloat16`` or ``float16``. Results are always
         float32.
     arrays
-        The arrays of clips to compute (default: all but ``tokens``). ``NAME:ARRAY`` applies only to
+        The arrays to compute (default: all but ``tokens``). ``NAME:ARRAY`` applies only to
         the backbone with that name.
     sampling
         A rule to use instead of the backbone's own sampling; see `resample`.
@@ -80,7 +80,7 @@ def load_backbone(
 
 
 def resample(backbone: Backbone, sampling: Sampling | None, track: int | None = None) -> Backbone:
-    """Return the same backbone, but with its clips sampled otherwise; see `FrameReader`."""
+    """Return the backbone with another sampling or sound track; see `FrameReader.resample`."""
     if not backbone.clip:
         return backbone
     return backbone.with_changes(clip=backbone.clip.resample(sampling, track, backbone.name))
@@ -142,7 +142,7 @@ def _make(make: Callable[..., Any], name: str, origin: str, mode: str) -> Backbo
         backbone = make(mode) if signature(make).parameters else make()
     except Exception as problem:  # the user's code may raise anything
         reason = describe_error(problem)
-        raise BackboneError(f"{name or make} cannot be made: {reason}") from problem
+        raise BackboneError(f"{name or make} cannot be made: {reason}; correct it") from problem
     if not isinstance(backbone, Backbone):
         raise BackboneError(
             f"{name or make} must make a Backbone (got {type(backbone).__name__}); correct its code"
@@ -197,5 +197,5 @@ def choose_arrays(
             raise UsageError(f"{name} has no array {array!r}; it has {', '.join(by_name)}")
         chosen.add(array)
     if not chosen:
-        raise UsageError(f"request an array of {name}: {', '.join(by_name)}")
+        raise UsageError(f"no array of {name} is requested; add one of {', '.join(by_name)}")
     return tuple(spec for spec in available if spec.name in chosen)

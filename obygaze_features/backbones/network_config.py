@@ -34,7 +34,7 @@ def read_config(config_class: Any, folder: Path, files: Sequence[Path]) -> Any:
     path = folder / "config.json"
     settings = declared_settings(config_class, read_object(path))
     _check_numbers(settings, most_numbers(files), path)
-    with translate(BackboneError, path, "does not describe a network: {}"):
+    with translate(BackboneError, path, "does not describe a network: {}; correct it"):
         return config_class(**settings)
 
 

@@ -41,7 +41,7 @@ def load_lite0(path: Path, mode: str) -> Backbone:
 
 
 def load_sentences(path: Path, mode: str) -> Backbone:
-    """Load a BERT that embeds sentences as the mean of their tokens, of length one."""
+    """Load a BERT that embeds sentences as the mean of their tokens, scaled to length one."""
     from torch.nn.functional import normalize
 
     network, fields = load_network(path, "BertModel", add_pooling_layer=False)

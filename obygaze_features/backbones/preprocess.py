@@ -145,7 +145,7 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
     fields: dict[str, Any] = {"mode": mode, "scale": 1 / 255}
     if mode == "author":
         fields["squash"] = AUTHOR_SQUASH
-    with translate(BackboneError, path, "has a missing or unusable setting: {}"):
+    with translate(BackboneError, path, "has a missing or unusable setting: {}; correct it"):
         # Only this processor has an offset, which is on by default.
         if processor.startswith("Vivit"):
             fields["scale"] = 1 / 127.5

@@ -134,7 +134,7 @@ def write_network(
     """Write a network of transformers with random weights, and its processor if it has one.
 
     Its classes are ``{family}Config`` and ``{family}{model}``. Weights named in `normal`, which
-    transformers sets to zero, are random, too. NumPy draws the weights, because the last bits of
+    transformers sets to zero, are also random. NumPy draws the weights, because the last bits of
     torch's random numbers depend on the CPU.
     """
     torch = need("torch", extra="extract")

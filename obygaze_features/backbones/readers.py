@@ -51,7 +51,9 @@ def pad_clips(
     for row, clip in enumerate(clips):
         count = len(clip)
         if count > shape[1]:
-            raise BackboneError(f"{count} frames per clip, but at most {shape[1]} fit")
+            raise BackboneError(
+                f"a clip has {count} frames or windows, but its array holds {shape[1]}; pass fewer"
+            )
         if isinstance(reader, FrameReader):
             normalise(clip, reader.preprocessing, batch[row, :count])
         else:
@@ -130,8 +132,8 @@ class FrameReader:
         if not embed:
             raise UsageError(
                 f"{name} takes whole clips, so its sampling cannot be changed. Leave out "
-                "--sampling and --frames, and divide long clips into spans; or use one for single "
-                "frames, such as CLIP"
+                "--sampling and --frames, and divide long clips into spans; or use a network that "
+                "embeds each frame, such as CLIP"
             )
 
         def embed_clip(clip: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ def read_extractor(path: Path, audio: Any) -> SoundPreprocessing:
     """
     file = path / CONFIG
     config = read_object(file)
-    with translate(BackboneError, file, "has a missing or unusable setting: {}"):
+    with translate(BackboneError, file, "has a missing or unusable setting: {}; correct it"):
         if config.get("feature_extractor_type", EXTRACTOR) != EXTRACTOR:
             raise BackboneError(f"{file} does not configure a {EXTRACTOR}; use a CLAP checkpoint")
         settings = {name: config[name] for name in SETTINGS}
@@ -69,7 +69,9 @@ def read_extractor(path: Path, audio: Any) -> SoundPreprocessing:
             "checkpoint without fusion, such as laion/clap-htsat-unfused"
         )
     if settings["padding"] not in ("repeatpad", "repeat", "pad"):
-        raise BackboneError(f"{path}: padding must be repeatpad, repeat or pad")
+        raise BackboneError(
+            f"{path}: padding must be repeatpad, repeat or pad (got {settings['padding']!r})"
+        )
     most_frames = audio.spec_size * (audio.spec_size // audio.num_mel_bins)
     frames = min(window * rate // settings["hop_length"] + 1, most_frames)
     takes = (1, frames, audio.num_mel_bins)

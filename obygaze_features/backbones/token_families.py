@@ -1,8 +1,8 @@
 """Networks whose output is a token for each patch and moment of a clip, such as ViViT and V-JEPA 2.
 
 They cut a clip into tubelets, for example of 2 frames x 16 pixels x 16 pixels.
-`LAYOUTS` has what differs between them. ``native`` is pooled as the checkpoint's own classifier
-pools it; without one, it is the mean of all tokens.
+`LAYOUTS` has what differs between them. ``native`` is the class token if there is one. Otherwise,
+tokens are pooled as for the checkpoint's own classifier or, without a classifier, by their mean.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def load_tokens(layout: Layout, path: Path, mode: str) -> Backbone:
     if frames < 1 or frames % tubelet[0]:
         raise BackboneError(
             f"{path / 'config.json'}: {layout.frames} must be a multiple of the tubelet's "
-            f"{tubelet[0]} frames (got {frames})"
+            f"{tubelet[0]} frames (got {frames}); correct it"
         )
 
     steps = frames // tubelet[0]

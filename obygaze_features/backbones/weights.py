@@ -203,7 +203,7 @@ def read_tokenizer(
             f"{folder} has no tokenizer ({' or '.join(_VOCABULARIES)}); copy the tokenizer of the "
             "checkpoint into this folder"
         )
-    with translate(BackboneError, folder, ": the tokenizer cannot be read: {}"), quiet():
+    with translate(BackboneError, folder, "has an unreadable tokenizer ({}); replace it"), quiet():
         tokenizer = AutoTokenizer.from_pretrained(
             folder,
             local_files_only=True,
@@ -245,7 +245,7 @@ def cached_random_weights(name: str, write: Callable[[Path, int], None]) -> Path
         with (
             contextlib.suppress(OutputExists),
             new_folder(folder) as new,
-            translate(BackboneError, folder, "cannot be written: {}"),
+            translate(BackboneError, folder, "cannot be written: {}; check the disk"),
         ):
             write(new, 0)
     return folder

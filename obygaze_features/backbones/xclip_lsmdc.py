@@ -66,7 +66,7 @@ def load(path: Path, mode: str) -> Backbone:
         for name, expected in network.state_dict().items():
             weights[name] = state[name].float()
             if weights[name].shape != expected.shape:
-                raise BackboneError(file, f"cannot be loaded: {name} has a wrong shape")
+                raise BackboneError(file, f": {name} has a wrong shape; use another file")
         network.load_state_dict(weights, assign=True)
     frames = sizes["frames"]
     dim = sizes["dim"]

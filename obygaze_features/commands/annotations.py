@@ -52,8 +52,8 @@ film_table_option = click.option(
 def annotation_commands() -> None:
     """Turn annotators' timelines into clip labels.
 
-    For any number of annotators: import their files into one folder of timelines, project these
-    onto clips, measure how far the annotators agree, and merge their labels.
+    For any number of annotators: import their files into one folder of timelines, project the
+    timelines onto clips, measure how far the annotators agree, and merge their labels.
 
     \b
     Examples:
@@ -337,9 +337,8 @@ def merge(
     half (majority and median), or K. Clips without a label, because of a tie or with fewer than K
     annotators, are counted, and so are clips that only one annotator labelled.
 
-    The merged label set becomes the manifest's default unless the manifest already has a default.
-    In that case, name the merged set where you use it (--labels merged, or labels = "merged" in an
-    experiment).
+    If the manifest has no default label set, the merged one becomes the default. Otherwise, name it
+    where you use it (--labels merged, or labels = "merged" in an experiment).
 
     \b
     Example:

@@ -56,7 +56,7 @@ features.add_command(extract)
 @click.option(
     "--page",
     type=PATH,
-    help="Also write a page on which you label the clips by keys, with larger pictures.",
+    help="Also write a page, with larger pictures, to label the clips with the keyboard.",
 )
 @levels_option
 @overwrite_option

@@ -131,7 +131,7 @@ def folder(source: Path, output: Path, overwrite: bool, **options: Any) -> None:
 
     SOURCE contains the files, or one folder per film or group of images. Folders may be nested.
     tt0108160_scene_1.avi becomes tt0108160-001, as in ObyGaze12. With --every, a film ends with its
-    last picture, and a rest of less than a second is left out. Labels are added afterwards, by
+    last picture, and a remainder of less than a second is left out. Labels are added afterwards, by
     `obygaze manifests label`.
 
     \b

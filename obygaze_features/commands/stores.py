@@ -81,8 +81,8 @@ def finalise(store: Path, as_json: bool, **options: bool) -> None:
     show(_measure(of.finalise(store, **options)), as_json)
     if not (store / PARQUET).exists():
         echo(
-            f"{store} has no {PARQUET} for load_dataset. To add it: pip install "
-            f"'obygaze[remote]', obygaze stores repair {store} --reopen",
+            f"{store} has no {PARQUET} for load_dataset. To add it: pip install 'obygaze[remote]', "
+            f"obygaze stores repair {store} --reopen, obygaze stores finalise {store}",
             err=True,
         )
 

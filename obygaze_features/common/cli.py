@@ -254,5 +254,5 @@ def _explain(error: Exception, command: str | None) -> str:
         remedy = REMEDIES.get(error.errno or 0, "check the path and the disk")
         return f"{error.filename or command}: {error.strerror or error}; {remedy}"
     if isinstance(error, MemoryError):
-        return "out of memory"
+        return "out of memory; free some memory, and run the command again"
     return ""

@@ -97,7 +97,7 @@ def read_eaf(path: Path, error: type[ObygazeError]) -> tuple[Document, list[tupl
     media = next(filter(None, origin_of), "")
     text = origin_of.get(media, "0")
     if not TIME_ORIGIN.fullmatch(text):
-        raise error(f"{path}: TIME_ORIGIN {shorten(text)} is not a time in milliseconds")
+        raise error(f"{path}: TIME_ORIGIN {shorten(text)} is not a time; save the file in ELAN")
     origin = int(text)
     times = _times(root, origin)
     tiers = []
@@ -164,17 +164,17 @@ def parse_eaf(path: Path, error: type[ObygazeError]) -> Xml.Element:
     with translate(error, path, "cannot be read: {}", foreign=OSError), path.open("rb") as file:
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        raise error(f"{path} is larger than {format_size(MAX_BYTES)}, too large for an ELAN file")
-    with translate(error, path, "is not UTF-8: {}", foreign=UnicodeDecodeError):
+        raise error(f"{path} is larger than {format_size(MAX_BYTES)}; pass a smaller ELAN file")
+    with translate(error, path, "is not UTF-8 ({}); save it in ELAN", foreign=UnicodeDecodeError):
         text = data.decode("utf-8-sig")
     # Check before parsing, because a document type could define entities or name other files.
     if "<!DOCTYPE" in text:
-        raise error(f"{path} declares a document type (<!DOCTYPE), which ELAN files never do")
-    with translate(error, path, "is not XML, or is cut short ({})", foreign=Xml.ParseError):
+        raise error(f"{path} declares a document type (<!DOCTYPE); save it again in ELAN")
+    with translate(error, path, "is damaged or not XML ({}); replace it", foreign=Xml.ParseError):
         root = Xml.fromstring(text)  # noqa: S314 - entities need a document type
     units = {header.get("TIME_UNITS", "milliseconds") for header in root.iter("HEADER")}
     if root.tag != "ANNOTATION_DOCUMENT" or units - {"milliseconds"}:
-        raise error(f"{path} is not an ELAN file with times in milliseconds")
+        raise error(f"{path} is not an ELAN file with times in milliseconds; save it again in ELAN")
     return root
 
 

@@ -75,7 +75,7 @@ def require_plain_file(path: Path, error: type[ObygazeError]) -> None:
 def require_readable(path: Path, error: type[ObygazeError]) -> None:
     """Raise `error` if a path is a device or a pipe, which may never end."""
     if path.exists() and not path.is_file() and not path.is_dir():
-        raise error(f"{path} is a device or a pipe, not a file")
+        raise error(f"{path} is a device or a pipe; pass a file")
 
 
 def sync_path(path: Path) -> None:
@@ -274,7 +274,7 @@ def publish_folder(folder: Path, path: Path, *, overwrite: bool) -> None:
         sync_path(Path(parent))
     with alone_in(path.parent):
         if os.path.lexists(path) and not overwrite:
-            reason = "already exists by now, made by another process; run the command again"
+            reason = "was made by another process in the meantime; run the command again"
             raise OutputExists(path, reason)
         if path.exists():
             _exchange(folder, path)
@@ -371,15 +371,15 @@ def read_format(
 ) -> dict[str, Any]:
     """Read a JSON header with this format and at most this version.
 
-    Messages name the header's folder, which users know, and the `wish`, what it must be.
+    Messages name the header's folder, which users know. `wish` says what the folder must be.
     """
     folder = path.parent
     if not path.is_file():
         require_folder(folder, wish, error)
-        raise error(f"{folder} is not {wish}: it has no {path.name}")
+        raise error(f"{folder} is not {wish}: it has no {path.name}; check the path")
     content: Any = read_json(path, error)
     if not isinstance(content, dict) or content.get("format") != name:
-        raise error(f'{folder} does not have the format "{name}"')
+        raise error(f'{folder}: {path.name} does not have the format "{name}"; pass {wish}')
     number = content.get("format_version")
     if type(number) is not int or not 1 <= number <= version:
         raise error(

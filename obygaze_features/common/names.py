@@ -29,7 +29,7 @@ def as_list(names: Iterable[str]) -> list[str]:
 
 
 def composed(name: str) -> str:
-    """Return a name with each accent in one character with its letter; a Mac separates them.
+    """Return a name with each letter and its accent in one character; a Mac separates them.
 
     Examples
     --------

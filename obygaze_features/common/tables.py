@@ -75,7 +75,7 @@ class Table:
         for column in columns:
             for row, cell in enumerate(self.columns.get(column, [])):
                 if not cell.strip():
-                    raise self.problem(row, f"the {column} is missing")
+                    raise self.problem(row, f"the {column} is missing; fill it in")
 
 
 def read_table(
@@ -170,13 +170,15 @@ def _read_lines(path: Path, file: TextIO, delimiter: str) -> Iterator[tuple[int,
                 )
             yield line, row
     except csv.Error as error:  # such as an unclosed quotation mark
-        raise ManifestError(f"{path}, line {line + 1} or later: {error}") from None
+        raise ManifestError(
+            f"{path}, line {line + 1} or later: {error}; check the quotation marks"
+        ) from None
 
 
 def table_of_frame(frame: pd.DataFrame, name: str) -> Table:
     """Return a DataFrame as a table; an index with a name is a column.
 
-    Messages name lines as if the table was a CSV file.
+    Messages name lines as if the table were a CSV file.
     """
 
     def join(cell: object) -> object:
@@ -342,7 +344,7 @@ def _check_header(path: Path, header: list[str], required: Sequence[str]) -> Non
         raise ManifestError(f"{path} is empty; pass a CSV file with a header")
     for name in header:
         if header.count(name) > 1:
-            raise ManifestError(f"{path}, line 1: duplicate column {name!r}")
+            raise ManifestError(f"{path}, line 1: duplicate column {name!r}; rename one")
     for name in required:
         if name not in header:
             raise ManifestError(_no_column(path, name, header))

@@ -122,7 +122,7 @@ def load(
     if "clip" in kinds:
         check_items(manifest)
     if media is None and kinds != ["text"]:
-        raise UsageError(f"pass the folder of the {kinds[0]}s: --videos or --images")
+        raise UsageError(f"no folder of {kinds[0]}s; pass --videos or --images")
     if not backbones:
         raise UsageError("no backbones; pass at least one")
     sampling = read_sampling(options.sampling, options.frames)

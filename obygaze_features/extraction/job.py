@@ -252,7 +252,7 @@ def locate_media(manifest: Manifest, rows: Rows, media: Path) -> Located:
     if located.missing and not located.found and not located.ambiguous:
         raise VideoError(
             f"{media} has no files of {manifest.name} (missing: {len(located.missing)}): "
-            f"{located.hint}"
+            f"{located.hint}. Check the folder"
         )
     return located
 

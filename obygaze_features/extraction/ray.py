@@ -26,7 +26,7 @@ from obygaze_features.extraction.summary import Summary
 from obygaze_features.store import StoreWriter
 
 PART_ROWS = 256
-"""The minimum of the average number of items in a part, if there are several parts."""
+"""The minimum average number of items in a part, if there are several parts."""
 
 
 def run_ray(
@@ -116,7 +116,7 @@ def connect(address: str) -> None:
     except Exception as problem:  # Ray raises every kind of error, even plain Exceptions
         reason = first_line(problem)
         raise ClusterError(
-            f"--ray HOST:PORT: cannot connect to {address} ({reason}); check that a cluster runs"
+            f"--ray HOST:PORT: cannot connect to {address} ({reason}); check that it is running"
         ) from None
     with contextlib.suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own would end the process

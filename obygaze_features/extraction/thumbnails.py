@@ -102,10 +102,10 @@ def write_label_page(
     levels: OwnLevels,
     overwrite: bool,
 ) -> None:
-    """Write a page on which a person labels the selected clips by keys, without a server.
+    """Write a page to label the selected clips with the keyboard, without a server.
 
     The page saves the table ``labels.csv``, which `obygaze manifests label` reads. The browser
-    keeps the labels under the manifest's digest, so a new page of the same clips goes on.
+    keeps the labels under the manifest's digest, so a new page of the same clips has them.
 
     Parameters
     ----------

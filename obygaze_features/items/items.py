@@ -418,7 +418,9 @@ def _read_seconds(table: Table, column: str) -> np.ndarray:
     wrong = next(_wrong_cells(cells, _SECONDS), None)
     if wrong:
         row, cell = wrong
-        raise table.problem(row, f"{column} {shorten(cell)} is not a number of seconds")
+        raise table.problem(
+            row, f"{column} {shorten(cell)} is not a number of seconds such as 75.5"
+        )
     return np.array([float(cell or "nan") for cell in cells])
 
 

@@ -176,7 +176,7 @@ class LabelScheme:
 
     def __post_init__(self) -> None:
         if not self._level_of:
-            raise ManifestError(f"the label scheme {self.name!r} has no levels")
+            raise ManifestError(f"the label scheme {self.name!r} has no levels; list at least one")
         self._concept_of  # noqa: B018 (raises if two concepts share a name)
 
     @classmethod
@@ -187,7 +187,7 @@ class LabelScheme:
         """
         if isinstance(value, dict):
             value = {key: _with_codes(entries) for key, entries in value.items()}
-        with translate(ManifestError, "the label scheme", "is malformed ({})"):
+        with translate(ManifestError, "the label scheme", "is malformed ({}); correct it"):
             scheme = msgspec.convert(value, cls)
 
         shipped = obygaze_scheme()
@@ -215,7 +215,7 @@ def _by_text(noun: str, entries: Iterable[E]) -> dict[str, E]:
                 raise ManifestError(f"{noun} {text!r}: use a non-empty name without '|'")
             if owners.setdefault(name_key(text), entry) is not entry:
                 raise ManifestError(
-                    f"two {noun}s are called {text!r} (ignoring case, spaces, - and _)"
+                    f"two {noun}s are called {text!r} (ignoring case, spaces, - and _); rename one"
                 )
     return owners
 
@@ -442,7 +442,7 @@ class LabelSet(IdTable):
         """
         path = table.path.with_suffix(".json")
         scheme = scheme_in(about, path, default)
-        with translate(ManifestError, path, "is malformed ({})"):
+        with translate(ManifestError, path, "is malformed ({}); correct it"):
             msgspec.convert(about, _Made)
 
         def read_concepts(text: str) -> tuple[str, ...]:

@@ -99,7 +99,7 @@ class Manifest:
 
     @property
     def has_papers_clips(self) -> bool:
-        """True for ObyGaze12, so that the paper's numbers can be compared with others."""
+        """True for ObyGaze12, whose numbers can be compared with the paper's."""
         return self.name == "obygaze12"
 
     @property
@@ -305,7 +305,7 @@ class Manifest:
         every
             Cut each film into spans of this many seconds. A span is named after the file and its
             start (``Juno-90s``), so a longer version of a film keeps the ids. A film ends with its
-            last picture, and a rest of less than a second is left out.
+            last picture, and a remainder of less than a second is left out.
         """
         from obygaze_features.manifests.importers.folder import import_manifest
 
@@ -464,7 +464,7 @@ class Manifest:
         if again != text:
             changed = sorted({*text.splitlines()} - {*again.splitlines()})
             raise ManifestError(
-                f"{path} would be read back otherwise ({join_some(changed, 1)}); pass the scheme's "
+                f"{path} would change when read back ({join_some(changed, 1)}); pass the scheme's "
                 "own codes and names: scheme.level(text), scheme.concept(text)"
             )
 
@@ -513,7 +513,7 @@ def read_header(folder: Path) -> dict[str, Any]:
         ManifestError,
         "a manifest (from obygaze manifests import or annotations project)",
     )
-    with translate(ManifestError, path, "is malformed ({})"):
+    with translate(ManifestError, path, "is malformed ({}); correct it"):
         return header | msgspec.structs.asdict(msgspec.convert(header, _Header))
 
 
@@ -535,7 +535,7 @@ def read_about(path: Path) -> dict[str, Any]:
         return {}
     about = read_json(json_path, ManifestError)
     if not isinstance(about, dict):
-        raise ManifestError(f"{json_path}: must contain a JSON object (got {about!r})")
+        raise ManifestError(f"{json_path} must contain a JSON object (got {about!r})")
     about.pop("table_sha256", None)  # written by version 0.3
     return about
 
@@ -550,9 +550,7 @@ def check(folder: Path) -> list[str]:
     problems = []
     digest = read_header(folder).get("digest")
     if digest != manifest.digest:
-        problems.append(
-            f"{folder / HEADER}: its digest is not that of items.csv ({manifest.digest})"
-        )
+        problems.append(f"{folder / HEADER} must have the digest of items.csv: {manifest.digest}")
     if manifest.default_labels not in (None, *manifest.label_names):
         problems.append(
             f"{folder / HEADER}: default_labels needs labels/{manifest.default_labels}.csv"

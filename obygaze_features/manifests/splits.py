@@ -54,7 +54,7 @@ class Split(IdTable):
     def last_fold(self) -> int:
         """The number of the last fold."""
         if not self.folds:
-            raise ManifestError(f"the split {self.name!r} is empty")
+            raise ManifestError(f"the split {self.name!r} is empty; make it again")
         return max(self.folds)
 
     def fold(self, number: int) -> list[str]:

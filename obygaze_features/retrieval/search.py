@@ -147,7 +147,7 @@ def _read_example(stores: Sequence[Store], id_: str, array: str) -> Any:
 def _embed(store: Store, text: str | None, image: Path | str | None, backbone: str | None) -> Any:
     """Embed a text, or the picture in a file, with the backbone that made a store."""
     if text is not None and not text.strip():
-        raise UsageError("the text to search for is empty")
+        raise UsageError("the text to search for is empty; pass some words")
     kind = "text" if image is None else "image"
     network = _load_backbone(store, kind, backbone)
     reader = network.reader(kind)

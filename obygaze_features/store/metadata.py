@@ -141,7 +141,7 @@ def unknown_parts(attributes: Mapping[str, Any]) -> list[str]:
 
 def check_attributes(where: object, ours: Mapping[str, Any]) -> None:
     """Raise `StoreError` if an attribute is missing or invalid."""
-    with translate(StoreError, where, ": its attributes are not valid ({})"):
+    with translate(StoreError, where, ": its attributes are not valid ({}); correct them"):
         msgspec.json.encode(ours)  # a lone surrogate cannot be written
         msgspec.convert(ours, _Attributes)
         for spec in fmt.specs_of(ours):

@@ -107,13 +107,13 @@ def has_frames(store: Store, array: str) -> bool:
         # In `frames`, a vector may cover several frames; in other arrays, it may cover a patch.
         if count == frames or (frames and spec.counts_frames and frames % count == 0):
             return True
-    raise UsageError(f"{store.where}: {array} has neither one vector per item nor one per frame")
+    raise UsageError(f"{store.where}: {array} has no vector per item or frame; use another array")
 
 
 def _direction(query: Array, store: Store, array: str) -> NDArray[np.float32]:
     """Scale a query to unit length; raise `UsageError` if it is misshapen or has no direction."""
     width = store.stored(array).spec.shape[-1]
-    with translate(UsageError, "the query", "is no vector ({})"):
+    with translate(UsageError, "the query", "is not a vector ({})"):
         vector = np.asarray(query, np.float64)
     if vector.shape != (width,):
         raise UsageError(

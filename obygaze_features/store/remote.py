@@ -152,7 +152,9 @@ class Remote(Location):
         data: bytes | None
         [data] = self._request([name], [0], [limit + 1], missing_ok=missing_ok)
         if data and len(data) > limit:
-            raise StoreError(f"{self.join(name)} is larger than {format_size(limit)}")
+            raise StoreError(
+                f"{self.join(name)} is larger than {format_size(limit)}; check the address"
+            )
         return data
 
     def _request(
@@ -193,7 +195,7 @@ def hub_repository(address: str) -> str:
     """Return OWNER/NAME from the address of a dataset on the Hugging Face Hub."""
     match = _HUB.fullmatch(address)
     if not match:
-        raise UsageError(f"{redact_url(address)}: use hf://datasets/OWNER/NAME")
+        raise UsageError(f"{redact_url(address)} is not a dataset; use hf://datasets/OWNER/NAME")
     return match[1]
 
 
@@ -224,13 +226,15 @@ def _open_system(address: str) -> tuple[Any, str, str]:
     where = redact_url(address)
     if scheme not in SCHEMES:
         raise UsageError(
-            f"{where}: stores cannot be read at {shorten(scheme)} URLs; choose from "
+            f"{where}: stores cannot be read from {shorten(scheme)} URLs; choose from "
             f"{', '.join(SCHEMES)}"
         )
     if scheme == "s3":
         bucket = urlsplit(address).netloc
         if not bucket or "@" in bucket or ":" in bucket:  # its client would repeat a password
-            raise UsageError(f"{where}: use s3://BUCKET/NAME.zarr, without a password")
+            raise UsageError(
+                f"{where} is not an S3 address; use s3://BUCKET/NAME.zarr, without a password"
+            )
         # Without these limits, s3fs takes 30 s to give up on a dead endpoint, and gigabytes of
         # memory. `fsspec.url_to_fs` would also accept chained file systems.
         s3fs = need("s3fs", extra="remote")

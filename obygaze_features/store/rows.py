@@ -167,7 +167,7 @@ class RowReader:
             try:
                 read = self._location.read_ranges([shard.part(chunk) for shard, chunk in located])
             except FileNotFoundError as problem:
-                raise StoreError(problem, "no longer exists") from None
+                raise StoreError(problem, "no longer exists; open the store again") from None
             for (shard, chunk), data in zip(located, read, strict=True):
                 yield shard.decode(chunk, np.frombuffer(data, np.uint8))
 

@@ -136,7 +136,10 @@ def _read_row(path: Path, row_of: Mapping[str, int], matrix: Any, id_: str) -> A
 
 
 def _read_source(source: Source, name: str, by_id: bool) -> tuple[Mapping[str, Any], Any]:
-    """Return arrays by name, and the id of each row or None; `by_id`: an id may name a tensor."""
+    """Return arrays by name, and the id of each row or None.
+
+    With `by_id`, the names of a safetensors file's tensors are ids.
+    """
     if isinstance(source, Path):
         suffix = source.suffix.lower()
         if suffix == ".npy":
@@ -150,8 +153,8 @@ def _read_source(source: Source, name: str, by_id: bool) -> tuple[Mapping[str, A
             return tensors, None
         if suffix != ".parquet":
             raise UsageError(
-                f"{source}: import .npy, .parquet, .safetensors, .h5 or .hdf5 files or, without "
-                "ids, an existing folder with a file for each item"
+                f"{source} cannot be imported; pass a .npy, .parquet, .safetensors, .h5 or .hdf5 "
+                "file or, without ids, an existing folder with a file for each item"
             )
         source = _read_parquet(source)
     if hasattr(source, "select_dtypes"):
@@ -186,7 +189,7 @@ def _read_parquet(path: Path) -> Any:
 
 def _map_npy(path: Path, where: object) -> Array:
     """Map a NumPy file, whose length NumPy checks; files of Python objects cannot be mapped."""
-    with translate(StoreError, where, "cannot be read as NumPy ({})"):
+    with translate(StoreError, where, "cannot be read as NumPy ({}); save it again"):
         return np.asarray(np.lib.format.open_memmap(path, mode="r"))
 
 
@@ -296,7 +299,7 @@ def _find_datasets(path: Path, file: Any) -> dict[str, Any]:
     datasets = {}
     for name in file:
         if not isinstance(file.get(name, getlink=True), h5py.HardLink):
-            raise StoreError(path, f": {shorten(name)} is a link, and links are not followed")
+            raise StoreError(path, f": {shorten(name)} is a link; save its data instead")
         dataset = file[name]
         if not isinstance(dataset, h5py.Dataset):
             continue
@@ -305,7 +308,9 @@ def _find_datasets(path: Path, file: Any) -> dict[str, Any]:
         if name == fmt.IDS:
             largest = max(largest, math.prod(shape))
         if largest * dataset.dtype.itemsize > MAX_ROW_BYTES:
-            raise StoreError(path, f": a row or chunk of {shorten(name)} takes more than 1 GiB")
+            raise StoreError(
+                path, f": a row or chunk of {shorten(name)} takes more than 1 GiB; use smaller ones"
+            )
 
         is_whole = dataset.id.get_space_status() == h5py.h5d.SPACE_STATUS_ALLOCATED
         if dataset.external or dataset.is_virtual or not is_whole:

@@ -135,7 +135,7 @@ def _require_listed(store: Store) -> None:
         )
     wrong = list(compare_list(store).values())
     if wrong:
-        raise StoreError(f"{store.where}: {wrong[0]}")
+        raise StoreError(f"{store.where}: {wrong[0]}; run: obygaze stores verify {store.where}")
 
 
 def _list_dataset(there: Remote) -> dict[str, int]:

@@ -277,7 +277,8 @@ def read_outcomes(store: Store, rows: Rows) -> list[Outcome]:
 def check_row(store: Store, row: Outcome) -> Outcome:
     """Convert a row to the arrays' dtypes; return a failure if a value cannot be stored.
 
-    A row also fails if some of its frames lack features. Raises `StoreError` if a shape is wrong.
+    A row also fails if some of its frames lack features. Raises `StoreError` if an array is
+    missing or has a wrong shape.
     """
     if not isinstance(row, Done):
         return row
@@ -336,7 +337,7 @@ def finish_moves(store: Store) -> None:
     """
     for path in store.path.rglob("*"):
         if path.is_symlink():
-            raise StoreError(path, "is a link; replace it by a copy of what it leads to")
+            raise StoreError(path, "is a link; replace it with a copy of its target")
     staged = (store.path / fmt.STAGING).glob("[0-9]*.*.*")
     blocks = sorted({int(path.name.partition(".")[0]) for path in staged})
     for record in store.read_records(blocks).values():

@@ -56,7 +56,7 @@ def test_features_do_not_depend_on_batches_or_runs(checkpoints, name):
         torch.testing.assert_close(together[array][1:2], values, atol=1e-5, rtol=0)
     count = 2 * backbone.clip.sampling.frames
     longer = torch.zeros(count, *pixels.shape[2:], dtype=torch.uint8)
-    with pytest.raises(BackboneError, match=f"{count} frames per clip"):
+    with pytest.raises(BackboneError, match=f"{count} frames or windows"):
         backbone.embed("clip", [longer])
     half = of.load_backbone(checkpoints[name], "cpu", precision="bfloat16")
     for array, values in embed(half, pixels).items():

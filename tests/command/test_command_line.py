@@ -86,7 +86,7 @@ ENDS: list[tuple[BaseException, int, str]] = [
     (ManifestError("x" * 2000), 1, f"Error: {'x' * 750} ... {'x' * 750}\n"),
     (UsageError("not together"), 2, "Error: not together\n"),
     (NO_SPACE, 1, "Error: m: No space left on device; free some space\n"),
-    (MemoryError(), 1, "Error: out of memory\n"),
+    (MemoryError(), 1, "Error: out of memory; free some memory, and run the command again\n"),
     (KeyboardInterrupt(), 130, "Interrupted.\n"),
 ]
 

@@ -83,7 +83,7 @@ def test_safetensors_have_a_tensor_per_array_or_per_id(tmp_path):
         (ROWS, IDS, r"native needs 2 or more axes .*ids: 39; shape: \(40, 6\)"),
         (FRAME.astype(str), None, r"2 or more axes .*shape: \(39, 0\)"),
         (FRAME.set_axis(["x"] * 39), None, "has several rows for 'x'"),
-        ("x.pkl", IDS, "x.pkl: import .npy, .parquet"),
+        ("x.pkl", IDS, "x.pkl cannot be imported; pass a .npy"),
     ],
 )
 def test_what_cannot_be_read_says_what_to_do(tmp_path, source, ids, fact):

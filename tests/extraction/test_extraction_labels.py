@@ -1,4 +1,4 @@
-"""The page for labelling clips by keys, in a real browser."""
+"""The page for labelling clips with the keyboard, in a real browser."""
 
 import json
 

@@ -49,7 +49,7 @@ def three():
 BROKEN = {
     "nets:three": "must make a Backbone .got int.",
     "nets:Short": "does not return the array max",
-    "nets:Wide": r"native has shape \(1, 4\), expected \(1, 3\)",
+    "nets:Wide": r"native has shape \(1, 4\), not \(1, 3\)",
     "nets:Colors": "has no attribute 'Colors'",
     "nets:CALLS": "CALLS cannot be made: TypeError: ",
     "lost:Net": "mylab.lost:Net cannot be imported",

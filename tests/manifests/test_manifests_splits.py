@@ -68,7 +68,7 @@ def test_groups_of_any_column_stay_whole(rows, folds, seed):
     manifest = labelled(levels, Items.of(items, {"director": groups}))
     sizes = Counter(groups)
     if len(sizes) < folds:
-        with pytest.raises(UsageError, match=f"got {folds} folds of {len(sizes)}"):
+        with pytest.raises(UsageError, match=f"got {folds} folds for {len(sizes)}"):
             of.stratified(manifest, folds=folds, groups="director")
         return
     split = of.stratified(manifest, folds=folds, seed=seed, groups="director")

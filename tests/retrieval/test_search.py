@@ -89,7 +89,7 @@ def test_tokens_of_several_frames_have_the_mean_time(tmp_path, query):
     times = of.open_store(path).read("frame_time", ids).reshape(-1, 2, 2)
     times = times.mean(axis=2)[np.arange(len(ids)), tokens]
     assert [match.time for match in matches] == times.tolist()
-    with pytest.raises(UsageError, match="more has neither one vector per item nor one per frame"):
+    with pytest.raises(UsageError, match="more has no vector per item or frame"):
         of.search(path, vector=query, frames=True, array="more")
 
 

@@ -84,7 +84,7 @@ def import_timelines(
     """Read ELAN files."""
     files = []
     rows: list[SourceRow | Remark] = []
-    errors = [AnnotationError(f"no .eaf files in {', '.join(map(str, sources))}")]
+    errors = [AnnotationError(f"no .eaf files in {', '.join(map(str, sources))}; check the path")]
     for path, folder in _find_files(list(map(Path, sources))):
         where = Path(folder, path.name).as_posix()
         try:
@@ -220,7 +220,7 @@ def field_of(tier: str) -> str | None:
 
 
 def _rows(file: File, scheme: LabelScheme, shared: set[str]) -> Iterator[SourceRow | Remark]:
-    """Yield the rows of a document, and remarks on tiers that are left out by mistake.
+    """Yield the rows of a document, and remarks on tiers that seem to be marked but are left out.
 
     Other tiers without any known level may hold anything, such as the dialogue.
     If only one tier has a `shared` name and no annotator, its annotator is named after the folder,

@@ -21,7 +21,7 @@ MIN_EVERY_S = 0.1
 MAX_SPANS = 100_000
 """The maximum number of spans of a film, because its header may state any length."""
 MIN_REST_S = 1.0
-"""A shorter rest of a film is left out; it would have hardly any pictures."""
+"""A shorter remainder of a film is left out; it would have hardly any pictures."""
 
 
 def import_manifest(source: Path | str, kind: str | None, every: float | None) -> Manifest:
@@ -40,7 +40,7 @@ def import_manifest(source: Path | str, kind: str | None, every: float | None) -
         sounds = _files(source, SOUND_SUFFIXES)
         files = videos + [path for path in sounds if _without_suffix(path) not in stems]
     if not files:
-        raise ManifestError(f"{source} has no {kind} in a known format")
+        raise ManifestError(f"{source} has no {kind} in a known format; pass another folder")
     if every is not None and (kind == "image" or not every >= MIN_EVERY_S):
         raise UsageError(
             f"only films can be cut; the shortest span is {MIN_EVERY_S:g} s (got {every:g})"
@@ -60,8 +60,8 @@ def import_manifest(source: Path | str, kind: str | None, every: float | None) -
 def _spans(path: Path, item: Item, every: float) -> Iterator[Item]:
     """Yield the spans of a film; each is named after its start, whatever the film's length.
 
-    A film ends with its last picture, even if its sound goes on. A rest of less than `MIN_REST_S`,
-    or in which no picture begins, is left out, so that the last span is never empty.
+    A film ends with its last picture, even if its sound goes on. A remainder of less than
+    `MIN_REST_S`, or in which no picture begins, is left out, so that the last span is never empty.
     """
     need("av", extra="extract")
     from obygaze_features.video.index import last_picture

@@ -137,7 +137,7 @@ def released_runs(split: Split, with_media: Set[str]) -> RunSet:
         if 0 in tenths.values():
             raise ManifestError(
                 f"the split {split.name!r} has fewer than 10 training clips of a class, but the "
-                "released code counts each class in tens"
+                "released code counts each class in tens; use a larger split"
             )
         wheel = [fold for fold in range(1, test + 1) if fold != validation + 1]
         chosen = {}

@@ -78,7 +78,7 @@ def _read_stimuli(source: Path) -> tuple[Table, tuple[str, ...]]:
         path = reference_file(f"batteries/{source}.json")
     if path.suffix != ".json":
         return read_table(path, delimiter=None, required=["stimulus"]), TEMPLATES
-    with translate(ManifestError, path, "is not a battery with sets of stimuli ({})"):
+    with translate(ManifestError, path, "is not a battery with sets of stimuli ({}); correct it"):
         battery = msgspec.convert(read_json(path, ManifestError), _Battery)
 
     columns: dict[str, list[str]] = {"set": [], "stimulus": []}
