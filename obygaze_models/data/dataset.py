@@ -556,7 +556,7 @@ def _labels_of(task: Task, data: ClipDataset) -> Array:
         truth = data.record.label_set
         if NUMBERS not in truth.about:
             raise ExperimentError(
-                f"{task.key}: the labels have no numbers. Add them by "
+                f"{task.key}: the labels have no numbers. Add them with "
                 "obygaze_models.data.dataset.with_numbers"
             )
         cells = pd.Series(truth.extra[truth.about[NUMBERS]], truth.ids)

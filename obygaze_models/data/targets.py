@@ -90,7 +90,7 @@ class Target:
         return (values >= -TOLERANCE) & (values <= 1 + TOLERANCE)
 
     def called(self, values: Array) -> Array:
-        """Return each clip's most probable class (with two, from 0.5 on), or its number."""
+        """Return each clip's most probable class (of two, the second above 0.5), or its number."""
         return values if self.is_numeric else predicted_classes(values)
 
     def guesses(self, labels: Array, others: Array) -> dict[str, Scores]:

@@ -43,7 +43,9 @@ def film_segments(labels: Labels, timelines: Timelines | str | Path | None) -> d
             lanes.append({"name": timelines.names.get(annotator, annotator), "of": shown_segments})
     if not by_film:
         film = next(iter(labels.films))
-        raise ExperimentError(f"the timelines have none of the page's films, such as {film}")
+        raise ExperimentError(
+            f"the timelines have none of the page's films, such as {film}. Use others"
+        )
     return by_film
 
 

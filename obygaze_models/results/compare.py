@@ -257,7 +257,7 @@ def _rows(
     ids: list[str],
     by: str | None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each metric, on all the clips or on those of each value of a column."""
+    """Yield a row for each metric and question, on all clips or on those of each cell of a column."""
     ids_of = {"": ids}
     if by:
         ids_of = group_by(ids, reference.run.column(by).__getitem__)
@@ -299,5 +299,5 @@ def _legend(entrants: Sequence[Entrant]) -> str:
         f"at a time, with {CROSSED}; it is only of the question that the protocol asks, and "
         "adjusted by Holm's method for all comparisons. Intervals are from the same tests, and not "
         f"adjusted. They need {noun}s that weigh like {MIN_GROUPS}, and {MIN_CLIPS} clips of each "
-        "class."
+        "class (for numbers, in all)."
     )

@@ -44,7 +44,7 @@ def _sentence(run: Run, scores: ModelScores, over: str) -> str:
     estimate = scores.estimate(main, over)
     if estimate.value is None:
         if over == WITHIN:
-            return f"Within {noun}s: no {noun} has two clips of each class."
+            return f"Within {noun}s: no {noun} has two clips of each class, or numbers that differ."
         if scores.lead == WITHIN:
             folds = min(10, max(2, run.clips["group"].nunique() // 2))
             return (
@@ -67,7 +67,7 @@ def _sentence(run: Run, scores: ModelScores, over: str) -> str:
         if over == ACROSS:
             which = f"of any two held-out {noun}s, rated by one model"
         if over == ACROSS and run.is_mixed:
-            which = f"of any two clips of these {noun}s, rated by one model"
+            which = f"of these {noun}s, rated by one model"
         details = f"{title} {estimate.value:.2f}; {certainty}; {size}; chance is 0.50"
         return (
             f"Given one {positive} and one {negative} clip {which}, {scores.model} rates the "
@@ -142,8 +142,8 @@ def _describe_means(run: Run) -> str:
     """Describe what the scores are of, the intervals, and what is left out."""
     noun = group_noun(run.by)
     text = (
-        f"Within: the mean over {noun}s with two or more clips of each class. Across: all clips "
-        "together; ratings are only compared if the same fit made them."
+        f"Within: the mean over {noun}s with two or more clips of each class, or with numbers that "
+        "differ. Across: all clips together; ratings are only compared if the same fit made them."
     )
     if not run.is_mixed:
         folds = max(scores.folds for scores in run.model_scores)
@@ -154,7 +154,7 @@ def _describe_means(run: Run) -> str:
             f" Low and high are the ends of 95% intervals: within, a t interval over {noun}s; "
             f"across, a jackknife that leaves out one {noun} at a time{crossed}. They need {noun}s "
             f"that weigh like {MIN_GROUPS} equal ones (effective), and {MIN_CLIPS} clips of each "
-            "class."
+            "class (for numbers, in all)."
         )
     left_out = [*dict.fromkeys(name for scores in run.model_scores for name in scores.left_out)]
     if left_out:

@@ -270,7 +270,7 @@ def evaluate(
 
 
 def _require_labels(about: About, manifest: Manifest, scheme: LabelScheme) -> None:
-    """Raise unless a label scheme has the concept and the names of levels that a model learned."""
+    """Raise if a label scheme lacks a model's concept, or has another name for one of its levels."""
     task = about.learned
     if task.concept not in ("", *scheme.concept_names):
         raise ExperimentError(

@@ -180,7 +180,7 @@ class GroupScores:
     left_out
         The groups without a row, because their labels do not vary enough.
     across
-        The scores of all clips for each row of `weigh_groups`, for `estimate_across`.
+        The scores of all clips for each row of `weigh_groups`, for `estimate_weighted`.
     """
 
     clips: ScoredClips

@@ -111,7 +111,7 @@ def associate_each(x: Vectors, a: Vectors, b: Vectors) -> list[Association]:
 def _test(first: Array, second: Array, groups: str, settings: Settings) -> Association:
     d = float(_effect_sizes(first, second, ddof=settings.ddof))
     if not math.isfinite(d):
-        raise BiasError(f"all items in {groups} score the same, so the effect size is undefined")
+        raise BiasError(f"all items in {groups} score the same, so d is undefined. Use others")
     p, p_is, partitions = _p(first, second, settings)
     draw = partial(_effect_sizes, ddof=settings.ddof)
     low, high = bootstrap_interval((first, second), draw, settings.draws, settings.seed)
