@@ -257,7 +257,7 @@ def _rows(
     ids: list[str],
     by: str | None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each metric and question, on all clips or on those of each cell of a column."""
+    """Yield a row for each metric and question, on all clips or on those of each value."""
     ids_of = {"": ids}
     if by:
         ids_of = group_by(ids, reference.run.column(by).__getitem__)

@@ -270,7 +270,7 @@ def evaluate(
 
 
 def _require_labels(about: About, manifest: Manifest, scheme: LabelScheme) -> None:
-    """Raise if a label scheme lacks a model's concept, or has another name for one of its levels."""
+    """Raise if a label scheme lacks a model's concept or gives its level another name."""
     task = about.learned
     if task.concept not in ("", *scheme.concept_names):
         raise ExperimentError(
