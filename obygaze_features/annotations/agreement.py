@@ -203,7 +203,7 @@ class Votes:
         return {"a": self.names[a], "b": self.names[b]}
 
     def confusion(self, a: int, b: int, rows: Any = slice(None)) -> Array:
-        """Count a pair's common clips, of some rows, by their two levels."""
+        """Count a pair's common clips in some rows by their two levels."""
         return confusion(self.codes[a, rows], self.codes[b, rows], len(self.scheme.codes))
 
     def remarks(self) -> list[Remark]:

@@ -124,8 +124,9 @@ CLIP_TORCHVISION = Preprocessing(
 def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessing:
     """Read the preprocessing from a checkpoint's ``preprocessor_config.json``.
 
-    The file needs a mean and a standard deviation (or a false ``do_normalize``), because the
-    defaults of transformers' processor classes may differ from the values used in training.
+    Newer video networks have ``video_preprocessor_config.json`` instead. The file needs a mean and
+    a standard deviation (or a false ``do_normalize``), because the defaults of transformers'
+    processor classes may differ from the values used in training.
 
     Parameters
     ----------

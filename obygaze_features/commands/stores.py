@@ -290,7 +290,9 @@ def import_(source: Path, manifest: Path, output: Path, as_json: bool, **options
 
 @stores.command()
 @click.argument("stores_", nargs=-1, required=True, metavar="STORE...", type=ADDRESS)
-@click.option("--text", help="Find clips that match a text (clip, siglip, xclip and clap).")
+@click.option(
+    "--text", help="Find clips that match a text (clip, siglip, xclip, clap, all-minilm-l6-v2)."
+)
 @click.option("--like", metavar="ID", help="Find clips similar to this one, which is left out.")
 @click.option("--image", type=PATH, help="Find clips that look like this picture.")
 @click.option("--array", help="The array to search.  [default: native; with --frames: frames]")

@@ -73,7 +73,7 @@ class Tier:
 class Document:
     """An ELAN file: its tiers, the name of its video, and the properties in its header.
 
-    Times of annotations are those of the video; in the file, they were `origin` milliseconds less.
+    Annotations have the times of the video; in the file, they are `origin` milliseconds earlier.
     `pick_lists` has the texts to choose from in ELAN, by the name of the list.
     """
 

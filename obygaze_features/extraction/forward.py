@@ -20,7 +20,7 @@ from obygaze_features.store.format import BLOCK_ROWS
 
 CLIPS_PER_BATCH = 8
 FRAMES_PER_CPU_BATCH = 8
-"""The maximum frames in a default batch of several clips. From more, a CPU gains at most 6%, and
+"""The maximum frames in a default batch of several clips. With more, a CPU gains at most 6%, and
 needs twice the memory.
 """
 FRAMES_PER_GPU_BATCH = 512

@@ -38,8 +38,8 @@ class Summary:
     done, done_in
         The number of selected items done in every store, and in each store, by name.
     to_do
-        The number of selected items still to do in any store; above 0 only if other processes wrote
-        to the same blocks at the same time.
+        The number of selected items still to do in any store; above 0 only if the run failed, or
+        other processes wrote to the same blocks at the same time.
     failed
         The reasons why selected items failed in any store, by kind (``missing``, ``unreadable`` or
         ``not_finite``) and id.

@@ -48,7 +48,7 @@ CARD = "README.md"
 PARQUET = "native.parquet"
 """The items and vectors of a final store, if pyarrow was there to write them."""
 PARQUET_DIGEST = "parquet_sha256"
-"""The key of its SHA-256 in the Zarr group."""
+"""The key of the Parquet file's SHA-256 in the Zarr group."""
 COORDINATES = ("id", "film")
 """Text arrays that xarray reads in a final store; obygaze itself reads `IDS` and `ITEMS`."""
 MEANINGS = {

@@ -262,7 +262,7 @@ class StoreDataset:
 
 
 def group_places(numbers: Rows) -> list[tuple[int, Rows]]:
-    """Return each number, in ascending order, with the places where it is.
+    """Return each number, in ascending order, with its indices.
 
     Examples
     --------
