@@ -443,7 +443,7 @@ def dataset(
     groups
         The film, or other group, of each row.
     ids
-        The id of each row; by default the index of a DataFrame or, if it only counts, row numbers.
+        The id of each row; by default the index of a DataFrame or, if it has integers, row numbers.
     concepts, concept_names
         Booleans [N, K]: True where a row shows a concept; and the names of the concepts, unless
         they are the columns of a DataFrame.
