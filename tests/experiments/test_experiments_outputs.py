@@ -29,7 +29,8 @@ def test_a_trained_model_predicts_and_is_scored(world, tmp_path):
     run_obygaze("models", "train", toml, "-o", model, code=0)
     predicted = om.predict(model, world.store)
     estimator = om.load_model(model).estimator
-    np.testing.assert_array_equal(predicted.values, estimator.predict_proba(world.features))
+    expected = estimator.predict_proba(world.features)
+    assert predicted.values == close(expected)
     used = np.isin(world.levels, ["HN", "S"])
     assert predicted.table["seen"].tolist() == np.where(used, "clip", "film").tolist()
     scored = om.evaluate(model, world.store, world.manifest)
