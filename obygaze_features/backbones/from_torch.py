@@ -54,8 +54,8 @@ def read_module(
     except Exception as problem:  # the network may raise anything
         reason = describe_error(problem)
         raise BackboneError(
-            f"{cls.__name__} does not take {' x '.join(map(str, arranged.shape))} as {layout}: "
-            f"{reason}; set frames, size, transform or layout ({', '.join(LAYOUTS)})"
+            f"{cls.__name__} cannot embed {' x '.join(map(str, arranged.shape))} as {layout}: "
+            f"{reason}; set layer, frames, size, transform or layout ({', '.join(LAYOUTS)})"
         ) from None
 
     dim = output.shape[-1]

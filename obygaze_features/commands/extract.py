@@ -125,7 +125,7 @@ def extract(
     """Extract a manifest's features, one store per backbone.
 
     Each clip is decoded once for all backbones. Run the same command again to resume after an
-    interruption. Rows of films that were replaced since are kept and counted; to compute them
+    interruption. Rows of films that have since been replaced are kept and counted; to compute them
     again, choose another output, and copy the other rows with --reuse. Several runs can fill the
     same stores, on machines that share the output, if they divide the work: --part 1/4 ... 4/4. A
     clip that cannot be read is recorded with the reason, and the other clips are still extracted;

@@ -116,7 +116,7 @@ def connect(address: str) -> None:
     except Exception as problem:  # Ray raises every kind of error, even plain Exceptions
         reason = first_line(problem)
         raise ClusterError(
-            f"--ray HOST:PORT: cannot connect to {address} ({reason}); check that it is running"
+            f"--ray HOST:PORT: cannot connect to {address} ({reason}); check that the cluster runs"
         ) from None
     with contextlib.suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own would end the process

@@ -147,7 +147,9 @@ def check_attributes(where: object, ours: Mapping[str, Any]) -> None:
         for spec in fmt.specs_of(ours):
             names = len(set(spec.columns))
             if names and (names,) != spec.shape[-1:]:
-                raise ValueError(f"distinct column names ({names}) do not fit shape {spec.shape}")
+                raise ValueError(
+                    f"{names} distinct column names do not fit {spec.name} {spec.shape}"
+                )
 
 
 def _parse_table(file: StoreFile, data: bytes, columns: Sequence[str]) -> Table:

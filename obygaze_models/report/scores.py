@@ -88,7 +88,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """``few`` without an interval; else ``above`` or ``below`` a guess, or ``unclear``."""
+        """The score is ``above`` or ``below`` a guess, ``unclear``, or of too ``few`` films."""
         if not self.estimate.interval:
             return "few"
         if self.p_value is None or self.p_value >= SIGNIFICANT:
@@ -109,7 +109,7 @@ class Question:
     rows
         The scores.
     differences
-        The paired differences between the first input and others, by their inputs.
+        The paired difference of the first input and each other one, by both inputs.
     untested
         The names of the levels that are not tested.
     """

@@ -296,7 +296,7 @@ def citation(labels: Labels) -> list[str]:
 
 
 def meanings(labels: Labels, names: Sequence[str]) -> dict[str, str]:
-    """Return the meaning of the levels and some concepts in ObyGaze's scheme; else {}."""
+    """Return the meanings of ObyGaze's levels and of named concepts; {} for other schemes."""
     found = {}
     if labels.is_obygaze:
         shipped = reference_json("scheme-obygaze.json")

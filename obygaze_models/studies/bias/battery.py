@@ -177,7 +177,7 @@ def run_battery(
             if missing and not skip_missing:
                 raise BiasError(
                     f"items without an embedding: {len(missing)} (such as {missing[0]!r}). Add "
-                    "them, or skip missing items"
+                    "embeddings, or skip these items (skip_missing, --skip-missing)"
                 )
             rows += _run_test(test, sets, model, len(missing))
         except BiasError as problem:
