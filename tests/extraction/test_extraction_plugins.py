@@ -133,7 +133,11 @@ def test_networks_of_a_notebook_extract_by_themselves(films, seen, tmp_path):
     [
         (UsageError, {"layer": "conv"}, "unknown layer 'conv'; choose from"),
         (UsageError, {"layout": "BTHW"}, "unknown layout 'BTHW'"),
-        (BackboneError, {}, "as BCHW: RuntimeError: .*; set frames, size, transform or layout"),
+        (
+            BackboneError,
+            {},
+            "as BCHW: RuntimeError: .*; set layer, frames, size, transform or layout",
+        ),
     ],
 )
 def test_an_unusable_network_is_one_line(error, options, reason):

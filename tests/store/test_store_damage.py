@@ -132,7 +132,7 @@ FORGED = {
     "newer": (*attribute(format_version=2), "is not in format version 1 of obygaze"),
     "other rows": (*attribute(n=8), "ids/c/0/0: it has the wrong length"),
     "escape": (*attribute(arrays={"../x": {}}), r"matching regex .*\$.arrays"),
-    "columns": (*attribute(arrays={"native": COLUMNS}), r"column names \(2\) do not fit"),
+    "columns": (*attribute(arrays={"native": COLUMNS}), r"2 distinct column names do not fit"),
     "array codecs": (*metadata("native", codecs=[]), "native/zarr.json: its content is not valid"),
     "other shape": (*metadata("native", shape=[8, 3]), "native/zarr.json: it does not describe"),
 }
