@@ -136,7 +136,7 @@ def test_networks_of_a_notebook_extract_by_themselves(films, seen, tmp_path):
         (
             BackboneError,
             {},
-            "as BCHW: RuntimeError: .*; set layer, frames, size, transform or layout",
+            "as BCHW: RuntimeError: .*; set layer, frames, size, transform",
         ),
     ],
 )
