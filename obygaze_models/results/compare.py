@@ -218,8 +218,7 @@ def shared_clips(
             warnings.append(RunWarning("different", "", text))
     for side in sides:
         clips = side.run.clips
-        learnt = clips.loc[clips["leaked"], "id"]
-        leaked = int(learnt.isin(ids).sum())
+        leaked = int(clips.loc[clips["leaked"], "id"].isin(ids).sum())
         if leaked:
             used = f"{leaked} of the {len(ids)} shared clips"
             warnings.append(leak_warning(test, used, side.place))

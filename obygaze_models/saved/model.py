@@ -39,7 +39,6 @@ FORMAT_VERSION = 3
 HEADER = "model.json"
 ARRAYS = "model.safetensors"
 MAKE = "obygaze models train"
-REMEDY = f"train the model again ({MAKE})"
 MAX_CHARACTERS = 2**24
 """The maximum size of an array of strings, each of which takes as much memory as the longest."""
 MAX_NESTING = 7
@@ -232,7 +231,8 @@ def read_models(folder: Path) -> dict[str, About]:
 
 def _damaged(where: Path, reason: object) -> ExperimentError:
     return ExperimentError(
-        f"{where} cannot be loaded ({reason}). If it is damaged, edited or older, {REMEDY}"
+        f"{where} cannot be loaded ({reason}). If it is damaged, edited or older, train the model "
+        f"again ({MAKE})"
     )
 
 

@@ -125,8 +125,7 @@ class ScoredClips:
         """
         rows = self.rounds[0]
         labels = np.zeros(len(rows), int) if self.is_numeric else self.labels[rows]
-        groups = np.asarray(self.groups)[rows]
-        sizes = pd.crosstab(groups, labels).drop("", errors="ignore")
+        sizes = pd.crosstab(np.asarray(self.groups)[rows], labels).drop("", errors="ignore")
         totals = sizes.sum().to_numpy()
         numbers = ratio(totals**2, (sizes**2).sum().to_numpy())
         return float(np.nan_to_num(numbers.min()))

@@ -120,8 +120,7 @@ def gender_score(probability: ArrayLike, similarity: ArrayLike, confidence: Arra
             "probability and confidence must be from 0 to 1, and similarity above -1 and at most 1"
         )
     sim = np.minimum(sim, 1)
-    distance = (1 - sim) / (1 + sim)
-    return np.asarray(p ** (distance ** (1 - sure)))
+    return np.asarray(p ** (((1 - sim) / (1 + sim)) ** (1 - sure)))
 
 
 def gender_of(caption: str, lexicon: Lexicon) -> str:

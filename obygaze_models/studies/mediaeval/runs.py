@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from obygaze_features.common.arrays import Array
 from obygaze_features.common.files import read_bytes, refuse_to_overwrite, write_text
 from obygaze_features.common.formatting import shorten
 from obygaze_features.common.names import unknown_name
@@ -90,7 +90,7 @@ def write_run(
     }
 
 
-def format_run(topic: str, ids: Sequence[str], scores: NDArray[Any], tag: str) -> str:
+def format_run(topic: str, ids: Sequence[str], scores: Array, tag: str) -> str:
     """Return the text of a run file. The clips with the highest scores come first."""
     order = np.argsort(-trec_ranks(ids, scores))
     text = ""
@@ -130,7 +130,7 @@ def read_run_file(path: Path) -> Table:
 
 def trec_average_precision(
     ids: Sequence[str],
-    scores: NDArray[Any],
+    scores: Array,
     positives: Sequence[str],
 ) -> float | None:
     """Return the average precision as trec_eval computes it; None if there are no positive clips.
