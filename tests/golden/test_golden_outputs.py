@@ -110,19 +110,26 @@ def values_in(outputs: dict[str, Any]) -> dict[Any, Any]:
     return values
 
 
-def make_inputs(folder: Path) -> None:
-    """Write the inputs of the commands of one chain or another."""
-    copy_data(folder / "files")
-    write_checkpoint("tiny-clip", folder / "files/tiny-clip")
-    make_world2(folder / "runs")
+def make_files(folder: Path) -> None:
+    copy_data(folder)
+    write_checkpoint("tiny-clip", folder / "tiny-clip")
+
+
+def make_runs(folder: Path) -> None:
+    make_world2(folder)
     for name, keys in EXPERIMENTS.items():
         shared = f'name = "{name}"\nmanifest = "manifest"\nstore = "toy.zarr"\nlabels = "merged"\n'
-        (folder / f"runs/{name}.toml").write_text(shared + keys)
+        (folder / f"{name}.toml").write_text(shared + keys)
 
 
-@pytest.mark.parametrize(("name", "chain"), [("runs", ON_RUNS), ("files", ON_FILES)])
-def test_a_chain_of_commands_gives_the_same_values(name, chain, tmp_path, monkeypatch, obygaze):
-    make_inputs(tmp_path)
+@pytest.mark.parametrize(
+    ("name", "make", "chain"),
+    [("runs", make_runs, ON_RUNS), ("files", make_files, ON_FILES)],
+)
+def test_a_chain_of_commands_gives_the_same_values(
+    name, make, chain, tmp_path, monkeypatch, obygaze
+):
+    make(tmp_path / name)
     monkeypatch.chdir(tmp_path / name)
     Path("out").mkdir()
     outputs = {}
