@@ -167,6 +167,4 @@ def evaluate(
 
     scored = om.evaluate(model, stores, manifest, labels=labels)
     show(records(scored), as_json)
-    unseen = scored[scored["on"] == "clips of unseen films"]
-    if unseen.empty or unseen.iloc[0]["clips"] < scored.iloc[0]["clips"]:
-        echo_warnings(["only clips of unseen films are a fair test"])
+    echo_warnings(["only clips of unseen films are a fair test"])

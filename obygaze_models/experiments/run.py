@@ -257,10 +257,9 @@ def _predicted(
 ) -> Iterator[pd.DataFrame]:
     """Yield a table of the predictions of a model from elsewhere for each fold and test set."""
     columns = task.target.columns(task.class_keys)
-    by_fit = table["fit"].notna().any()
     for fold in plan.folds(task, validate=False):
         fold, _ = plan.usable(task, fold, validate=False)
-        part = table[table["fit"] == fold.index] if by_fit else table
+        part = table[table["fit"].isna() | (table["fit"] == fold.index)]
         ids = plan.data.ids_at(fold.test_rows)
         try:
             if part["id"].duplicated().any():

@@ -219,7 +219,7 @@ def test_predictions_are_scored_like_those_of_a_model(make_run, predicted):
 
 TABLES = [
     ("id,probability\na,1.5", "theirs in fit 0"),
-    ("id,fit,probability\na,0,.5\na,0,.5", "an id is listed twice"),
+    ("id,fit,probability\na,0,.5\na,,.5", "an id is listed twice"),
     ("id,fit,probability\na,0,.5", "a row for each test clip"),
     ("id,fit,probability\na,zero,.5", "cannot be read"),
 ]

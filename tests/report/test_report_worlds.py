@@ -108,6 +108,14 @@ def test_a_question_without_scores_has_no_column(run2, run_world2, tmp_path):
     assert "across films" in page.text
 
 
+def test_annotators_who_share_no_clip_have_no_kappa(tmp_path):
+    both = with_labels({"a": [*PAPER] * 10, "b": [*PAPER] * 10})
+    for name, films in {"a": "012", "b": "345"}.items():
+        both = both.with_parts(both.labels(name).where(lambda clip, own=films: clip[2] in own))
+    page = Page(om.report(both, tmp_path / "page.html"))
+    assert "Mean kappa" not in page.text
+
+
 @pytest.mark.parametrize("count", [10, 40])
 def test_a_page_compares_any_number_of_annotators(tmp_path, count):
     sets = {f"a{number:02}": random_levels(number + 1) for number in range(count)}
