@@ -300,7 +300,7 @@ class EveryFold(DrawnSplitter):
                 tested = np.flatnonzero(folds == fold)
                 far = np.where(clips.near(tested), -1, y)
             others = [*range(fold + 1, count), *range(fold)]
-            after = others[0]
+            after = (fold + 1) % count
             for number in others:
                 if set(far[folds == number]) >= every_class:
                     after = number

@@ -179,8 +179,8 @@ def require_estimator(estimator: Any) -> None:
     if not (has_classes or (is_model and is_regressor(estimator))):
         raise ExperimentError(
             f"{type(estimator).__name__} is neither a regressor nor a classifier with "
-            "predict_proba. Use sklearn.calibration:CalibratedClassifierCV or another class, and "
-            "pass several models as {name: estimator}"
+            "predict_proba. Use om.make_estimator(NAME), CalibratedClassifierCV of "
+            "sklearn.calibration or another class, and pass several models as {name: estimator}"
         )
 
 
