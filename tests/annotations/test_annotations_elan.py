@@ -31,7 +31,7 @@ def test_a_file_written_by_pympi_is_read(tmp_path):
     eaf.add_linguistic_type("segment")
     for tier, options in {"shots": {"part": "Juno", "ann": "Anna B"}, "Bob": {}}.items():
         eaf.add_tier(tier, **options)
-    for tier, kind in {"dialogue": "default-lt", "Cleo": "segment"}.items():
+    for tier, kind in {"dialogue": "default-lt", "level": "default-lt", "Cleo": "segment"}.items():
         eaf.add_tier(tier, kind)
     for tier, start, end, text in [
         ("shots", 1000, 2500, "Sure: Body, Clothes"),
@@ -40,6 +40,7 @@ def test_a_file_written_by_pympi_is_read(tmp_path):
         ("Bob", 0, 2000, "a kiss"),
         ("Bob", 2000, 9000, ""),
         ("dialogue", 100, 900, "Hello: Look"),
+        ("level", 100, 900, "Hello: Look"),
         ("Cleo", 100, 900, "Hello: Look"),
     ]:
         eaf.add_annotation(tier, start, end, text)
@@ -61,7 +62,7 @@ def test_a_file_written_by_pympi_is_read(tmp_path):
     )
     assert result.films == {"Juno_2007": Film("Juno 2007", name="Juno 2007")}
     tiers = [re.findall("tier '(.+?)'", remark.where)[0] for remark in result.remarks]
-    assert sorted(tiers) == ["Bob colour", "Cleo", "shots"]
+    assert sorted(tiers) == ["Bob colour", "Cleo", "level", "shots"]
 
 
 def eaf_of(*names, **options):
@@ -72,7 +73,7 @@ def eaf_of(*names, **options):
 #: The tiers of each file, what is read, and who that is.
 NAMED = [
     # Tier names that do not belong to anybody.
-    ({"Jane/Gilda.eaf": ["gaze"], "Omar/Gilda.eaf": ["gaze"]}, [""], ["Jane", "Omar"]),
+    ({"Jane/Gilda.eaf": ["gaze"], "Omar/gilda.EAF": ["Gaze "]}, [""], ["Jane", "Omar"]),
     ({"Jane/Gilda.eaf": ["annotator1"]}, ["Jane"], ["annotator1"]),
     # Two people's tiers in a file belong to them, although each film has a folder.
     ({"1/G.eaf": ["Jane", "Omar"], "2/L.eaf": ["Jane", "Omar"]}, [""], ["Jane", "Omar"]),

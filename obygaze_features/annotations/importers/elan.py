@@ -20,6 +20,7 @@ from obygaze_features.annotations.timelines import ORIGIN, Film, Films, Segment,
 from obygaze_features.common.elan import Annotation, Document, read_eaf
 from obygaze_features.common.files import parse_json
 from obygaze_features.common.formatting import join_some, shorten
+from obygaze_features.common.names import caseless
 from obygaze_features.errors import AnnotationError, ManifestError, errors_as
 from obygaze_features.items.items import safe_id
 from obygaze_features.manifests.labels import (
@@ -27,6 +28,7 @@ from obygaze_features.manifests.labels import (
     LabelScheme,
     OwnLevels,
     choose_scheme,
+    name_key,
     obygaze_scheme,
     parse_concepts,
 )
@@ -83,6 +85,7 @@ def import_timelines(
 ) -> Timelines:
     """Read ELAN files."""
     files = []
+    spelling: dict[str, str] = {}
     rows: list[SourceRow | Remark] = []
     errors = [AnnotationError(f"no .eaf files in {', '.join(map(str, sources))}; check the path")]
     for path, folder in _find_files(list(map(Path, sources))):
@@ -94,6 +97,7 @@ def import_timelines(
             rows.append(Remark(where, "", "", str(error), LEFT_OUT))
             continue
         name = film or film_name(document, path.stem)
+        name = spelling.setdefault(caseless(name), name)
         files.append(File(path, folder, where, document, name))
         for location, problem in left_out:
             rows.append(Remark(f"{where}, {location}", name, "", problem, LEFT_OUT))
@@ -125,7 +129,7 @@ def _find_files(sources: Sequence[Path]) -> Iterator[tuple[Path, str]]:
     several = len(sources) > 1
     for source in sources:
         if source.is_dir():
-            for path in sorted(source.rglob("*.eaf")):
+            for path in sorted(source.rglob("*.[eE][aA][fF]")):
                 yield path, path.parent.name if several or path.parent != source else ""
         else:
             yield source, source.absolute().parent.name if several else ""
@@ -200,7 +204,7 @@ def _shared_tier_names(files: Iterable[File]) -> set[str]:
     folders_of: dict[str, set[str]] = {}
     for file in files:
         for tier in file.document.tiers:
-            folders_of.setdefault(tier.name, set()).add(file.folder)
+            folders_of.setdefault(name_key(tier.name), set()).add(file.folder)
     return {name for name, folders in folders_of.items() if len(folders) > 1} | UNNAMED_TIERS
 
 
@@ -233,18 +237,19 @@ def _rows(file: File, scheme: LabelScheme, shared: set[str]) -> Iterator[SourceR
         who = tier.annotator or tier.name
         rows = [_row(file, note, who, exact, scheme) for note in tier.annotations]
         has_level = any(scheme.has_level(row.segment.level) for row in rows)
-        if tier.tier_type == SEGMENT_KIND and not has_level:
+        seems_marked = tier.tier_type == SEGMENT_KIND or (rows and field_of(tier.name))
+        if seems_marked and not has_level:
             where = f"{file.where}, tier {shorten(tier.name)}"
             yield Remark(where, file.film, "", NO_LEVEL, LEFT_OUT)
         if tier.tier_type in NOT_SEGMENTS or not has_level:
             continue
         found.append(rows)
-        if tier.name in shared and not tier.annotator:
+        if name_key(tier.name) in shared and not tier.annotator:
             unnamed.append(rows)
         for name in dict.fromkeys(name for note in tier.annotations for name in note.details):
             if field_of(name) is None:
                 where = f"{file.where}, tier {shorten(name)}"
-                yield Remark(where, file.film, tier.name, OTHER_TIER, LEFT_OUT)
+                yield Remark(where, file.film, who, OTHER_TIER, LEFT_OUT)
 
     for rows in found:
         for row in rows:
