@@ -166,7 +166,7 @@ def _read_item(
 
 
 def to_storable(values: NDArray[Any]) -> NDArray[Any]:
-    """Keep 16- to 64-bit floats; convert integers that fit to int32; else raise `StoreError`."""
+    """Keep 16- to 64-bit floats; convert integers to int32 if they fit; else raise `StoreError`."""
     if values.dtype.kind == "f" and values.dtype.itemsize in (2, 4, 8):
         return values.astype(values.dtype.newbyteorder("<"), copy=False)
     if values.dtype.kind in "iu":

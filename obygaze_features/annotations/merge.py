@@ -235,7 +235,7 @@ def save_labels(
     default: str | None = None,
     overwrite: bool,
 ) -> list[Remark]:
-    """Save label sets to a folder, with `manifest` if the folder has other items or none.
+    """Save label sets to a folder, with `manifest` unless the folder has the same items.
 
     `default` becomes the default label set of a manifest that has none. Returns a remark on each
     label set that was merged from labels that have now been replaced.

@@ -97,7 +97,7 @@ def resolve(
     if known:
         repository = known.repository
     elif not _REPOSITORY.fullmatch(target):
-        raise BackboneError(f"not a path; {unknown_name('checkpoint', target, checkpoints)}")
+        raise BackboneError(unknown_name("checkpoint or path", target, checkpoints))
     if not repository:
         raise BackboneError(f"{target} is not published. Pass your own file: {target}=FILE")
     for checkpoint in checkpoints.values():
@@ -124,7 +124,7 @@ def split_name(spec: str) -> tuple[str, str]:
 
 
 def family_of(path: Path, known_name: str | None = None) -> Family:
-    """Return the family of a known checkpoint, or else by its ``config.json``."""
+    """Return a checkpoint's family, by its known name or else by its ``config.json``."""
     for family in families():
         if known_name in [known.name for known in family.checkpoints]:
             return family

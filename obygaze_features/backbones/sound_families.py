@@ -70,7 +70,7 @@ def read_extractor(path: Path, audio: Any) -> SoundPreprocessing:
         )
     if settings["padding"] not in ("repeatpad", "repeat", "pad"):
         raise BackboneError(
-            f"{path}: padding must be repeatpad, repeat or pad (got {settings['padding']!r})"
+            f"{file}: padding must be repeatpad, repeat or pad (got {settings['padding']!r})"
         )
     most_frames = audio.spec_size * (audio.spec_size // audio.num_mel_bins)
     frames = min(window * rate // settings["hop_length"] + 1, most_frames)

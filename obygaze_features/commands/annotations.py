@@ -76,8 +76,8 @@ def example(folder: Path, overwrite: bool) -> None:
     \b
     Examples:
       obygaze annotations example nine
-      obygaze annotations import csv nine/segments.csv --film-table nine/films.csv -o timelines/nine
-        --levels none,low,high --column level=arousal --column concepts=emotion
+      obygaze annotations import csv nine/segments.csv --film-table nine/films.csv \\
+        -o timelines/nine --levels none,low,high --column level=arousal --column concepts=emotion
     """
     from obygaze_features.common.files import new_folder
     from obygaze_features.common.package import reference_file
@@ -329,13 +329,17 @@ def merge(
 ) -> None:
     """Merge several annotators' label sets into one.
 
-    With --rule highest, the paper's, each clip gets the highest level that anybody gave. With many
-    annotators, most clips then have a high level, because one vote is enough. With majority, it
-    gets the commonest level; with median, the highest level that more than half of them reached,
-    and with at-least-K, that K of them reached. Concepts are kept if enough of the annotators who
-    gave the clip's level (for median and at-least-K: or a higher one) marked them: one, more than
-    half (majority and median), or K. Clips without a label, because of a tie or with fewer than K
-    annotators, are counted, and so are clips that only one annotator labelled.
+    \b
+    The rules give a clip
+      highest     the highest level that anybody gave, as in the ObyGaze12 paper
+      majority    the commonest level, and no label if two are equally common
+      median      the highest level that more than half of the annotators reached
+      at-least-K  the highest level that K annotators reached
+
+    With many annotators, "highest" makes most clips high, because one vote is enough. A concept is
+    kept if as many of the annotators behind the clip's level marked it as the rule asks for: one,
+    more than half (majority and median), or K. Clips that get no label are counted, and so are
+    clips that only one annotator labelled.
 
     If the manifest has no default label set, the merged one becomes the default. Otherwise, name it
     where you use it (--labels merged, or labels = "merged" in an experiment).

@@ -120,7 +120,7 @@ def thumbnails(
 @click.option(
     "--by",
     metavar="COLUMN",
-    help="Average over each group of images: film, or another column.  [default: over all]",
+    help="Average over each value of a column, such as film.  [default: over all images]",
 )
 @output_options("The folder for the maps.")
 @device_option
@@ -179,7 +179,7 @@ def saliency(
 @click.option(
     "--variants",
     is_flag=True,
-    help="Score each caption with 'man' and 'woman' for [MASK] or the noun for a person.",
+    help="Score each caption with 'man' and 'woman' in place of [MASK] or the noun for a person.",
 )
 @device_option
 @json_option

@@ -25,7 +25,7 @@ _YEAR = re.compile(r"\s*\([0-9]{4}\)$")
 
 
 def film_titles(items: Items) -> dict[str, str]:
-    """Return the title of each film of some items: known, or from the source, or else its id."""
+    """Return each film's title: the known one, the source's, or else its id."""
     known = known_titles()
     titles: dict[str, str] = {}
     columns = zip(items.films, items.extra.get(TITLE_COLUMN) or items.films, strict=True)

@@ -48,8 +48,8 @@ _ID = re.compile(
 class Item:
     """A clip, an image or a text.
 
-    `media` is a file's name, or its path within the film's folder. `start` and `end` are in
-    seconds, if the item is a span of a longer film.
+    `media` is a file's name, or its path within the film's folder. A span of a longer film
+    has `start` and `end`, in seconds.
     """
 
     id: str

@@ -161,7 +161,7 @@ def leave_film_out(
     names, folds = np.unique(manifest.items.groups(groups, ids), return_inverse=True)
     noun = group_noun(groups)
     if len(names) < 2:
-        raise UsageError(f"leave-{noun}-out needs items of two {noun}s or more; split by clips")
+        raise UsageError(f"leave-{noun}-out needs at least two {noun}s; split by clips")
     about = {"method": f"one fold per {noun}", noun + "s": names.tolist()}
     name = f"leave-{safe_id(noun)}-out"
     return _require_apart(manifest, Split(name, ids, folds.tolist(), about=about))

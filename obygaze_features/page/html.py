@@ -114,7 +114,9 @@ def read_thumbnails(folder: Path, ids: Iterable[str]) -> dict[str, str]:
         if path.stat().st_size <= MAX_PICTURE_BYTES:
             content = path.read_bytes()
         if not content.startswith(b"\xff\xd8\xff"):
-            raise UsageError(f"{path} is not a JPEG picture of at most 1 MB; make it again")
+            raise UsageError(
+                f"{path} is not a JPEG picture of at most 1 MB; run: obygaze features thumbnails"
+            )
         thumbnails[clip] = base64.b64encode(content).decode()
     if not thumbnails:
         raise UsageError(

@@ -112,7 +112,7 @@ class FrameIndex:
 
 
 def fingerprint(path: Path, index: FrameIndex | None = None) -> str:
-    """Return a text that identifies a film file, without reading all of it.
+    """Return a string that identifies a film file, without reading all of it.
 
     It has the file's size, duration and frame count (the last two only with an index), and the
     SHA-256 of its first MiB, in this order, as ``key=value`` separated by spaces.
@@ -242,9 +242,9 @@ class _Packets:
 def index_file(path: Path, *, tick: Tick = lambda: None, decode: bool = True) -> FrameIndex:
     """Index a film in any format that FFmpeg reads.
 
-    If only the decoder knows the order of frames, all frames are decoded to number them; in AVI,
-    packets are counted. If `decode` is false, reliable times of packets are used instead, which is
-    enough for the film's length and fingerprint. `tick` is called at every packet.
+    All frames are decoded if packets do not tell their order, except in AVI and if `decode` is
+    false. The times of packets are enough for the film's length and fingerprint. `tick` is called
+    at every packet.
     """
     with open_video(path) as (container, stream):
         # The name of the codec, not of the decoder: av1, not libdav1d.

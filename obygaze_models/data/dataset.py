@@ -336,10 +336,10 @@ def join_clips(
     if levels.isdisjoint(data.levels):
         labelled = [clip for clip in pool if truth.level_of[clip] in levels]
         raise ExperimentError(
-            f"none of the {len(labelled)} selected clips of {manifest.name} "
+            f"none of the {len(labelled)} selected clips of {manifest.name} with these levels "
             f"({join_some(labelled, 2) or 'none'}) has features in "
-            f"{store.where} (which has {join_some(store.ids, 2)}). Use a store with "
-            "their features"
+            f"{store.where} (which has {join_some(store.ids, 2)}). Use another store, split "
+            "or levels"
         )
     last = max(fold_of.values(), default=-1)
     data = replace(data, stores=store.widths(array), last_fold=last)

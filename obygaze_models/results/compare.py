@@ -77,7 +77,7 @@ class Comparisons:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of `metric`, best first within each test set and value."""
+        """The rows of `metric`, best first within each test set, value and question."""
         rows = self.table[self.table["metric"] == self.metric]
         rows = rows.sort_values("score", ascending=METRICS[self.metric].lower_is_better)
         groups = [name for name in ("test", "value") if name in rows]

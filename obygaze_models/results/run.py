@@ -531,7 +531,7 @@ def format_csv(table: pd.DataFrame) -> str:
 
 
 def read_csv(source: Any, types: dict[str, str]) -> pd.DataFrame:
-    """Read a table with columns of these types; other columns are texts."""
+    """Read a table with columns of these types; other columns are strings."""
     texts = [name for name, dtype in types.items() if dtype in ("str", "category")]
     numbers = [*types.keys() - texts]
     table = pd.read_csv(

@@ -202,9 +202,9 @@ def score_models(
 def scores_table(models: Sequence[ModelScores]) -> pd.DataFrame:
     """Return a row for each model, test set, metric and question, and one for each group.
 
-    Rows without a group have the score within or across groups (``over``; the question that the
-    protocol asks comes first), its 95% interval, the number of clips and of films (or other
-    groups), and the effective number of films.
+    Rows without a group also have the 95% interval and the numbers of clips and films (or other
+    groups). ``over`` says whether a score is within or across groups; the protocol's choice is
+    first.
     """
     rows = []
     for of_model in models:

@@ -153,7 +153,7 @@ def test_a_text_model_that_would_choose_code_is_refused(obygaze, tmp_path):
     [
         ("PATH", {"precision": "half"}, "unknown precision 'half'; use one of float32"),
         ("../mine=PATH", {}, "'../mine' is not a valid store name"),
-        ("tiny-vivid", {}, "not a path; .*; did you mean tiny-vivit"),
+        ("tiny-vivid", {}, "unknown checkpoint.*; did you mean tiny-vivit"),
     ],
 )
 def test_a_typing_error_is_one_line(checkpoints, tmp_path, monkeypatch, spec, options, facts):

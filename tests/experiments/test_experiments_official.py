@@ -153,7 +153,7 @@ CLASSES = ("--labels", "arousal")
 BROKEN = [
     ("1 Q0 ACCEDE00002 1 0.5 t\n1 Q0 ACCEDE00002.mp4 2 0.4 t\n", (), "line 2: duplicate clip"),
     ("1 Q0 ACCEDE99999 1 0.5 t\n", (), "line 1: unknown clip 'ACCEDE99999'"),
-    ("1 Q0 a 1 0.5 t\n2 Q0 b 1 0.5 t\n", (), "run.csv: a run file needs lines of one topic"),
+    ("1 Q0 a 1 0.5 t\n2 Q0 b 1 0.5 t\n", (), "run.csv: a run file needs lines"),
     ("id,prediction\nACCEDE00002,unsure\n", CLASSES, "line 2: unknown level 'unsure'; choose"),
     ("1 Q0 ACCEDE00002 1 0.5 t\n", CLASSES, "no column 'id'"),
 ]

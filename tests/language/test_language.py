@@ -152,7 +152,7 @@ def test_a_mismatched_language_model_is_one_line(gpt2, encoder, tmp_path):
     for spec, facts in (
         (encoder, "only models of the type 'gpt2'"),
         (tmp_path, "config.json"),
-        ("distil-gpt2", r"not a path; .*; did you mean distilgpt2\?"),
+        ("distil-gpt2", r"unknown checkpoint.*; did you mean distilgpt2\?"),
         (bare, "has no tokenizer"),
     ):
         with pytest.raises(BackboneError, match=facts):

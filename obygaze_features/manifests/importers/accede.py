@@ -43,8 +43,8 @@ def import_manifest(source: Path | str, threshold: float) -> Manifest:
     names = sets.rows | affect.rows | violence.rows | ranking.rows
     if not names:
         raise ManifestError(
-            f"{folder} has no clips of LIRIS-ACCEDE; pass a folder with MEDIAEVALsets.txt, "
-            "MEDIAEVALviolence.txt or MEDIAEVALaffect.txt (or ACCEDE's files of these kinds)"
+            f"{folder} has no clips of LIRIS-ACCEDE; pass a folder with MEDIAEVALsets.txt or "
+            "another of its text files"
         )
 
     if not affect.rows:

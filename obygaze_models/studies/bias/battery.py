@@ -46,7 +46,7 @@ class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AssociationTest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An association test. If y is None, each item of x is tested separately."""
+    """Are `x` and `y` differently close to `a` and `b`? Without `y`, each item of `x` is tested."""
 
     name: str
     x: Selector

@@ -123,7 +123,7 @@ def read_run_file(path: Path) -> Table:
         rows.append(cells)
         numbers.append(number)
     if len({cells[0] for cells in rows}) != 1:
-        raise ExperimentError(f"{path}: a run file needs lines of one topic")
+        raise ExperimentError(f"{path}: a run file needs lines of one and the same topic")
     columns = zip(COLUMNS, np.array(rows).T.tolist(), strict=True)
     return Table(path, " ", dict(columns), numbers)
 
