@@ -33,7 +33,7 @@ def format_number(value: float, form: str = ".2f") -> str:
     >>> format_number(-0.004, "+.2f")
     '0.00'
     """
-    text = format(value, form)
+    text = format(round(value, 2), form)  # a percentage rounds as .97 does
     if not text.strip("+-0.%"):
         text = text.lstrip("+-")
     return text.replace("-", "−")

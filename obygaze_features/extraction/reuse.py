@@ -61,9 +61,9 @@ def _copy_rows(
     """Copy the unchanged rows that a writer lacks, block by block; return their number."""
     rows = [row for row in job.missing[name].tolist() if row in unchanged]
     for _, block in groupby(rows, key=lambda row: row // job.block_rows):
-        rows = list(block)
-        old_rows = np.array([unchanged[row] for row in rows])
-        copied: dict[int, Any] = dict(zip(rows, read_outcomes(old, old_rows), strict=True))
+        of_block = list(block)
+        old_rows = np.array([unchanged[row] for row in of_block])
+        copied: dict[int, Any] = dict(zip(of_block, read_outcomes(old, old_rows), strict=True))
         writer.write_rows(copied)
     return len(rows)
 

@@ -259,9 +259,9 @@ def compare(
     compared = om.compare(*runs, models=models, metric=metric, by=by)
     if as_json:
         echo_json(records(compared.table))
+        echo_warnings(compared.warnings)
     else:
         echo(str(compared))
-    echo_warnings(compared.warnings)
 
 
 for command in (train, evaluate, predict, moments, explain):

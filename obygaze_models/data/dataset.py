@@ -459,13 +459,18 @@ def dataset(
     ClipDataset(4 clips, X 4x4, 2 films, 2 calm, 2 tense)
     """
     columns = tuple(map(str, getattr(X, "columns", ())))
-    index = getattr(X, "index", None)
+    index: Any = X.index if columns else None
     X = check_array(X, dtype=[np.float32, np.float64], ensure_all_finite="allow-nan")
-    _require_index(index, y, groups)
-    y = column_or_1d(y)
+    for column in (y, groups):
+        is_labelled = columns and isinstance(column, pd.DataFrame | pd.Series)
+        if is_labelled and not column.index.equals(index):
+            raise ExperimentError("y and groups need the index of X: pass rows in the same order")
+    y = column_or_1d(np.asarray(y))
+    if pd.isna(y).any():
+        raise ExperimentError(f"y has no label in row {pd.isna(y).argmax()}. Leave out such rows")
     if ids is None:
         ids = map("row-{:06d}".format, range(len(X)))
-        if index is not None and index.dtype.kind not in "iu":
+        if columns and index.dtype.kind not in "iu":
             ids = index
     ids = [*map(str, ids)]
     films = [""] * len(X)
@@ -480,7 +485,7 @@ def dataset(
         task = number_task("y")
     else:
         shown = np.zeros((len(X), 0)) if concepts is None else concepts
-        codes = [*map(str, np.unique(y).tolist())]
+        codes = [*map(str, np.unique(y))]
         manifest, task = _with_classes(manifest, codes, shown, concept_names)
     shapes = {"native": [X.shape[1]]}
     if frames is not None:
@@ -493,7 +498,7 @@ def dataset(
         attributes={
             "name": name,
             "backbone": {"name": name, "weights_sha256": UNKNOWN},
-            "preprocessing": {"mode": UNKNOWN},
+            "preprocessing": {"arrays": name},
             "precision": str(X.dtype),
         },
         shapes=shapes,
@@ -503,14 +508,6 @@ def dataset(
     folds = np.unique(films, return_inverse=True)[1]
     data = replace(data, columns=columns, frames=frames, folds=folds, last_fold=int(folds.max()))
     return data.with_tasks([task])
-
-
-def _require_index(index: Any, *columns: Any) -> None:
-    """Raise `ExperimentError` if a column of pandas has another index than X."""
-    for column in columns:
-        column_index: Any = getattr(column, "index", None)
-        if hasattr(column_index, "equals") and index is not None and not column_index.equals(index):
-            raise ExperimentError("y and groups need the index of X: pass rows in the same order")
 
 
 def _with_classes(

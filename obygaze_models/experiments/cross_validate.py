@@ -157,16 +157,14 @@ def cross_validate(
         labels = _label_tests(data, tests)
         tasks = {task: [*labels] for task in data.labels}
         data = replace(data, labels={**data.labels, **labels})
-    protocol = next(
-        (key for key, splitter_class in PROTOCOLS.items() if type(cv) is splitter_class), repr(cv)
-    )
+    protocols = {splitter_class: key for key, splitter_class in PROTOCOLS.items()}
     plan = Plan(
         name=name,
         models=learners,
         data=data,
         tasks=tasks,
         cv=cv,
-        protocol=protocol,
+        protocol=protocols.get(type(cv), repr(cv)),
         seeds=seeds,
         fold_of=dict(zip(data.ids, data.folds.tolist(), strict=True)),
         options={"cv": repr(cv)},

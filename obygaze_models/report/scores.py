@@ -241,17 +241,16 @@ def inputs(runs: Sequence[Run]) -> list[str]:
     return texts
 
 
+SENSES = {"texts": "words", "extractor": "sound", "arrays": "features"}
+"""What a recipe of preprocessing with this key describes; other recipes describe frames."""
+
+
 def _senses(run: Run) -> str:
     """Return what a run's features describe, such as "words"."""
     features = run.header.features
     senses = []
     for part in features.preprocessing.get("parts", [features.preprocessing]):
-        if "texts" in part:
-            senses.append("words")
-        elif "extractor" in part:
-            senses.append("sound")
-        else:
-            senses.append("frames")
+        senses.append(next((sense for key, sense in SENSES.items() if key in part), "frames"))
     if senses == ["words"] and features.array == "count":
         return "number of words"
     return " and ".join(dict.fromkeys(senses))

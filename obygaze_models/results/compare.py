@@ -65,15 +65,12 @@ class Comparisons:
         What the columns are, and which test p is from.
     warnings
         What limits the comparison.
-    limits
-        Sentences saying that scores are not about new films, if those tested were trained on.
     """
 
     table: pd.DataFrame
     metric: str
     legend: str
     warnings: Sequence[RunWarning]
-    limits: Sequence[str]
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -86,10 +83,13 @@ class Comparisons:
         return records(rows.drop(columns="rest"))
 
     def __str__(self) -> str:
-        names = {"score": METRICS[self.metric].title}
-        names |= {"score_reference": "reference", "p_value": "p"}
+        names = {
+            "score": METRICS[self.metric].title,
+            "score_reference": "reference",
+            "p_value": "p",
+        }
         rows = pd.DataFrame(self.rows).drop(columns=["metric", "reference"]).rename(columns=names)
-        texts = [*self.limits, align_rows(records(rows)), fill(self.legend)]
+        texts = [*map(fill, map(str, self.warnings)), align_rows(records(rows)), fill(self.legend)]
         return "\n\n".join(texts)
 
 
@@ -119,14 +119,15 @@ def compare(
     if len({run.header.manifest.digest for run in opened}) > 1:
         raise ExperimentError("the runs have different items. Run all on the same manifest")
     entrants = _entrants(opened, models)
-    names = [*map(attrgetter("model"), entrants)]
+    names = [entrant.model for entrant in entrants]
     for name in models:
         if name not in names:
             raise ExperimentError(unknown_name("model", name, first.models))
     reference = entrants.pop(names.index(models[0] if models else first.main_model))
 
     rows: list[dict[str, Any]] = []
-    warnings = [note for run in opened for note in run.warnings if note.is_about_origin]
+    warnings = [RunWarning("mixed", "", run.limit) for run in opened if run.is_mixed]
+    warnings += [note for run in opened for note in run.warnings if note.is_about_origin]
     for model in entrants:
         for test in {**reference.tables, **model.tables}:
             try:
@@ -154,7 +155,6 @@ def compare(
         metric=metric,
         legend=_legend([reference, *entrants]),
         warnings=unique_warnings(warnings),
-        limits=[*dict.fromkeys(filter(None, (run.limit for run in opened)))],
     )
 
 
@@ -173,9 +173,9 @@ def _open_runs(runs: Sequence[Any]) -> list[Run]:
 
 def _entrants(runs: Sequence[Run], models: Sequence[str]) -> list[Entrant]:
     """Return the named models, or all. With several runs, names start with the run's folder."""
-    run_names = [*map(attrgetter("place"), runs)]
+    run_names = [run.place for run in runs]
     if len({*run_names}) < len(run_names):
-        run_names = [run.folder.as_posix() if run.folder else run.name for run in runs]
+        run_names = [str(run.folder or f"{run.name} {n}") for n, run in enumerate(runs, 1)]
     entrants = []
     for run, place in zip(runs, run_names, strict=True):
         for model, table in split_by(run.predictions, "model").items():
@@ -190,22 +190,25 @@ def shared_clips(
     reference: Entrant,
     test: str,
 ) -> tuple[list[str], list[RunWarning]]:
-    """Return the clips with equal labels that both models were tested on, and warnings.
+    """Return the clips of equal labels and groups that both models were tested on, and warnings.
 
     The warnings are about different settings, leaks, and clips that are left out. Raise
     `ExperimentError` if no clips are left, if only one model was tested on this test set, or if the
-    classes or groups are different.
+    classes are different.
     """
     names = f"{model.name} and {reference.name}"
     sides = (model, reference)
-    kinds = [(side.run.by, side.run.task(test).classes) for side in sides if test in side.tables]
-    if len(kinds) < 2 or kinds[0] != kinds[1]:
-        raise ExperimentError(f"{names} have different test sets, classes or groups ({test})")
+    classes = [side.run.task(test).classes for side in sides if test in side.tables]
+    if len(classes) < 2 or classes[0] != classes[1]:
+        raise ExperimentError(f"{names} have different test sets or classes ({test})")
     labels = [side.tables[test].groupby("id")["label"].first() for side in sides]
     same = labels[0].eq(labels[1])  # False for clips of only one table
-    ids = same.index[same].tolist()
+    ids = []
+    for clip in same.index[same]:
+        if model.run.group_of[clip] == reference.run.group_of[clip]:
+            ids.append(clip)
     if not ids:
-        raise ExperimentError(f"{names} share no clips of {test} with equal labels")
+        raise ExperimentError(f"{names} share no clips of {test} with equal labels and groups")
 
     warnings = []
     for path in SETTINGS:
@@ -224,7 +227,10 @@ def shared_clips(
             warnings.append(leak_warning(test, used, side.place))
     rest = len(same) - len(ids)
     if rest:
-        text = f"left out {counted(rest, 'clip')} of {test}: in only one test set, or labels differ"
+        text = (
+            f"left out {counted(rest, 'clip')} of {test}: in only one test set, or with different "
+            "labels or groups"
+        )
         warnings.append(RunWarning("left-out", test, text))
     return ids, warnings
 

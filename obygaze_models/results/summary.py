@@ -71,7 +71,7 @@ def _sentence(run: Run, scores: ModelScores, over: str) -> str:
         details = f"{title} {estimate.value:.2f}; {certainty}; {size}; chance is 0.50"
         return (
             f"Given one {positive} and one {negative} clip {which}, {scores.model} rates the "
-            f"{positive} one higher {estimate.value:.0%} of the time ({details})."
+            f"{positive} one higher {round(estimate.value, 2):.0%} of the time ({details})."
         )
     place = f"{over.capitalize()} {noun}s"
     return f"{place}: {scores.model} has {title} {estimate.value:.2f} ({certainty}; {size})."

@@ -189,6 +189,7 @@ def test_one_reason_for_all_fits_is_raised(arrays):
         ({"y": ["calm", "tense"]}, "240, 2"),
         ({"X": np.full((240, 6), np.inf)}, "infinity"),
         ({"y": ["calm"] * 240}, "negative one .got calm"),
+        ({"y": ["calm", None] * 120}, "no label in row 1"),
         ({"y": pd.Series(["calm", "tense"] * 120), "X": pd.DataFrame(np.eye(240))[::-1]}, "index"),
     ],
 )
@@ -196,6 +197,21 @@ def test_arrays_that_do_not_fit_are_refused(arrays, change, fact):
     X, y, films = arrays
     with pytest.raises((ValueError, ObygazeError), match=fact):
         om.dataset(**{"X": X, "y": y, "groups": films} | change)
+
+
+def test_lists_and_nullable_columns_are_arrays(arrays):
+    X, y, films = arrays
+    data = om.dataset(X.tolist(), pd.array(y == "tense", dtype="boolean"), films)
+    assert data.classes == ("False", "True")
+
+
+def test_only_clips_of_the_same_film_are_compared(arrays, run):
+    X, y, films = arrays
+    other = om.cross_validate(MODELS["prior"], om.dataset(X, y, np.roll(films, 3)))
+    compared = om.compare([run, other])
+    last = compared.table.iloc[-1]
+    assert (last["model"], last["clips"]) == ("run 2: DummyClassifier", 222)
+    assert "left out 18 clips" in str(compared)
 
 
 def test_each_estimator_decides_about_missing_values(arrays, tmp_path):

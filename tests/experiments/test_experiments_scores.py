@@ -236,7 +236,7 @@ def test_notes_say_how_runs_differ(run, world, tmp_path):
     assert f"left out {left_out} clips of EN+HN vs S" in notes
     assert "different labels: others in others, all in good" in notes
     assert "different protocol: split in others, leak-free in good" in notes
-    assert "have different test sets, classes or groups (EN vs S)" in notes
+    assert "have different test sets or classes (EN vs S)" in notes
 
 
 def test_runs_without_shared_clips_are_refused(run, world, tmp_path):

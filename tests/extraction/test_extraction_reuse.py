@@ -8,7 +8,7 @@ import pytest
 import obygaze_features as of
 from obygaze_features.errors import StoreError
 from obygaze_features.manifests import Item, Items, Manifest
-from tests.kit.films import clips, write_clip
+from tests.kit.films import rows, write_clip
 
 
 def manifest_of(*items: Item) -> Manifest:
@@ -45,10 +45,10 @@ def test_clips_that_changed_are_computed(films, tiny, tmp_path):
 
 def test_a_film_that_was_replaced_is_named(weights, obygaze, tmp_path):
     """Its rows are kept; another output with --reuse has the new ones."""
-    manifest = clips("a.mp4", "b.mp4")
+    manifest = rows(40, films=2)  # in two blocks
     manifest.save(tmp_path / "manifest")
-    write_clip(tmp_path / "a.mp4", "S")
-    write_clip(tmp_path / "b.mp4", "S", seed=1)
+    write_clip(tmp_path / "clip0.mp4", "S")
+    write_clip(tmp_path / "clip1.mp4", "S", seed=1)
 
     def run(output, *options):
         command = ("features", "extract", tmp_path / "manifest", "--videos", tmp_path)
@@ -57,10 +57,10 @@ def test_a_film_that_was_replaced_is_named(weights, obygaze, tmp_path):
 
     run("old")
     assert "--reuse" not in run("old")
-    write_clip(tmp_path / "b.mp4", "S", seed=2)
+    write_clip(tmp_path / "clip1.mp4", "S", seed=2)
     old = tmp_path / "old/tiny.zarr"
     told = run("old")
-    assert f"1 ({manifest.ids[1]})" in told
+    assert f"20 ({manifest.ids[1]}, " in told
     assert f"--reuse {old}" in told
     copied = run("new", "--reuse", old)
-    assert f"Rows copied from {old} into {tmp_path / 'new/tiny.zarr'}: 1" in copied
+    assert f"Rows copied from {old} into {tmp_path / 'new/tiny.zarr'}: 20" in copied
