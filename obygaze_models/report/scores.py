@@ -332,7 +332,7 @@ def score_row(entry: Tested, scores: ModelScores, note: str = "") -> Row:
     row = Row(entry, scores, note)
     estimate = row.estimate
     if not entry.run.is_mixed:
-        row.few = shortage(test.classes.values(), estimate.effective, metric, noun=entry.run.noun)
+        row.few = shortage(test.classes.values(), estimate.effective, metric, noun=entry.run.by)
     if metric in CHANCE and estimate.value is not None:
         row.p_value = estimate.p_against(CHANCE[metric])
         row.excess = estimate.value - CHANCE[metric]

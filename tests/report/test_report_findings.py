@@ -32,7 +32,7 @@ def test_the_title_says_what_was_found(tmp_path, verdict, films, signal):
     assert page.html.count('class="point"') == (verdict == "above")
     is_few = verdict == "few"
     assert ("it needs 5 films" in page.text) == is_few
-    assert ("On these few films" in page.text) == is_few
+    assert ("Here, its" in page.text) == is_few
 
 
 def test_a_page_of_numbers_has_the_numbers_of_its_table(tab, world2, run_world2, tmp_path):

@@ -145,7 +145,7 @@ def test_a_page_names_the_rule_of_a_merge_and_keeps_undecided_clips(tmp_path):
     manifest = replace(manifest.with_parts(merged), default_labels=merged.name)
     page = Page(om.report(manifest, tmp_path / "page.html"))
     undecided = merged.about["undecided"]
-    assert f"the commonest level counts ({undecided} undecided)" in page.text
+    assert f"Merged by rule majority ({undecided} undecided)" in page.text
     assert len(page.data["ids"]) == len(manifest)
 
 

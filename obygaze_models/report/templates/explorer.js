@@ -12,7 +12,10 @@ const ORDERS = {
   scene: () => 0,
   most: (clip) => -(predicted(clip) ?? -1e9),
   wrong: (clip) => -(of_view(clip, "off") ?? -1),
-  differ: (clip) => -new Set(data.annotators.map((own) => level_of(own, clip)).filter(Boolean)).size,
+  differ(clip) {
+    const all = data.annotators.map((own) => level_of(own, clip)).filter(Boolean);
+    return -all.flatMap((a) => all.filter((b) => b !== a)).length;
+  },
 };
 
 const film_clips = () => data.ids.map((_, clip) => clip).filter((clip) => data.film[clip] === Number(chosen("film")));
