@@ -23,7 +23,7 @@ help:
 	@echo "make gate    all that guards a change: tests, lint, wheel, demo"
 	@echo "make night   slower tests, the site, many examples, other processors and versions"
 	@echo "make lint    style, types, which room may import which, and the packages' weight"
-	@echo "make faults  long runs that kill and corrupt things: an hour and a half"
+	@echo "make faults  long runs that kill and corrupt things: half an hour"
 	@echo "make fuzz    thousands of damaged and forged inputs"
 	@echo "make interop other programs read what we write: zarr, xarray, ELAN readers (in make night)"
 	@echo "make gpu     the tests that need a CUDA device"
