@@ -484,9 +484,8 @@ def dataset(
         manifest = with_numbers(manifest, "y")
         task = number_task("y")
     else:
-        shown = np.zeros((len(X), 0)) if concepts is None else concepts
         codes = [*map(str, np.unique(y))]
-        manifest, task = _with_classes(manifest, codes, shown, concept_names)
+        manifest, task = _with_classes(manifest, codes, concepts, concept_names)
     shapes = {"native": [X.shape[1]]}
     if frames is not None:
         frames = np.asarray(frames, dtype=np.float32)
@@ -518,7 +517,7 @@ def _with_classes(
 ) -> tuple[Manifest, Task]:
     """Return a manifest with the classes in its column ``y`` as levels, and their task."""
     values = manifest.items.extra["y"]
-    concepts = np.asarray(concepts, dtype=bool)
+    concepts = np.zeros((len(values), 0)) if concepts is None else np.asarray(concepts, dtype=bool)
     if concepts.shape[1] != len(concept_names):
         raise ExperimentError(
             f"concept_names must name each of the {concepts.shape[1]} columns of concepts (got "

@@ -34,7 +34,7 @@ def test_prefetch_prints_folders_or_reasons(obygaze, tmp_path, monkeypatch):
     download = ("features", "backbones", "--download")
     folder = obygaze(*download, "tiny-vivit", code=0).stdout.strip().partition(": ")[2]
     assert (Path(folder) / "model.safetensors").is_file()
-    refused(obygaze(*download, "resnet"), "unknown checkpoint 'resnet'")
+    refused(obygaze(*download, "resnet"), "unknown checkpoint or path 'resnet'")
     refused(obygaze(*download, "xclip-lsmdc"), "xclip-lsmdc=FILE")
 
 
