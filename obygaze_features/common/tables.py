@@ -11,6 +11,7 @@ import re
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
@@ -142,10 +143,11 @@ def parse_table(
 
     columns: list[list[str]] = [[] for _ in header]
     lines = array("q")
+    share = lru_cache(str)  # cells that repeat become one string
     for line, cells in rows:
         lines.append(line)
         for column, cell in zip(columns, cells, strict=True):
-            column.append(cell)
+            column.append(share(cell))
     return Table(path, delimiter, dict(zip(header, columns, strict=True)), lines)
 
 

@@ -20,7 +20,6 @@ from obygaze_features.annotations.timelines import ORIGIN, Film, Films, Segment,
 from obygaze_features.common.elan import Annotation, Document, read_eaf
 from obygaze_features.common.files import parse_json
 from obygaze_features.common.formatting import join_some, shorten
-from obygaze_features.common.names import caseless
 from obygaze_features.errors import AnnotationError, ManifestError, errors_as
 from obygaze_features.items.items import safe_id
 from obygaze_features.manifests.labels import (
@@ -97,7 +96,7 @@ def import_timelines(
             rows.append(Remark(where, "", "", str(error), LEFT_OUT))
             continue
         name = film or film_name(document, path.stem)
-        name = spelling.setdefault(caseless(name), name)
+        name = spelling.setdefault(name_key(name), name)
         files.append(File(path, folder, where, document, name))
         for location, problem in left_out:
             rows.append(Remark(f"{where}, {location}", name, "", problem, LEFT_OUT))
@@ -237,8 +236,7 @@ def _rows(file: File, scheme: LabelScheme, shared: set[str]) -> Iterator[SourceR
         who = tier.annotator or tier.name
         rows = [_row(file, note, who, exact, scheme) for note in tier.annotations]
         has_level = any(scheme.has_level(row.segment.level) for row in rows)
-        seems_marked = tier.tier_type == SEGMENT_KIND or (rows and field_of(tier.name))
-        if seems_marked and not has_level:
+        if not has_level and (tier.tier_type == SEGMENT_KIND or (rows and field_of(tier.name))):
             where = f"{file.where}, tier {shorten(tier.name)}"
             yield Remark(where, file.film, "", NO_LEVEL, LEFT_OUT)
         if tier.tier_type in NOT_SEGMENTS or not has_level:
