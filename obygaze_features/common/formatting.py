@@ -24,7 +24,9 @@ def counted(number: int, noun: str, nouns: str | None = None) -> str:
 
 
 def format_number(value: float, form: str = ".2f") -> str:
-    """Format a number for figures and pages; a number that rounds to zero has no sign.
+    """Format a number, rounded to two decimals, for figures and pages.
+
+    A percentage is that of the rounded number. A number that rounds to zero has no sign.
 
     Examples
     --------
@@ -33,7 +35,7 @@ def format_number(value: float, form: str = ".2f") -> str:
     >>> format_number(-0.004, "+.2f")
     '0.00'
     """
-    text = format(round(value, 2), form)  # a percentage rounds as .97 does
+    text = format(round(value, 2), form)
     if not text.strip("+-0.%"):
         text = text.lstrip("+-")
     return text.replace("-", "−")

@@ -143,7 +143,7 @@ def parse_table(
 
     columns: list[list[str]] = [[] for _ in header]
     lines = array("q")
-    share = lru_cache(str)  # cells that repeat become one string
+    share = lru_cache(str)  # cells that repeat soon become one string
     for line, cells in rows:
         lines.append(line)
         for column, cell in zip(columns, cells, strict=True):

@@ -242,9 +242,9 @@ class _Packets:
 def index_file(path: Path, *, tick: Tick = lambda: None, decode: bool = True) -> FrameIndex:
     """Index a film in any format that FFmpeg reads.
 
-    All frames are decoded if packets do not tell their order, except in AVI and if `decode` is
-    false. The times of packets are enough for the film's length and fingerprint. `tick` is called
-    at every packet.
+    All frames are decoded if packets do not tell their order, except in AVI. If `decode` is false,
+    reliable times of packets are taken as they are, which is enough for the film's length and
+    fingerprint. `tick` is called at every packet.
     """
     with open_video(path) as (container, stream):
         # The name of the codec, not of the decoder: av1, not libdav1d.

@@ -459,20 +459,20 @@ def dataset(
     ClipDataset(4 clips, X 4x4, 2 films, 2 calm, 2 tense)
     """
     columns = tuple(map(str, getattr(X, "columns", ())))
-    index: Any = X.index if columns else None
-    X = check_array(X, dtype=[np.float32, np.float64], ensure_all_finite="allow-nan")
+    is_frame = isinstance(X, pd.DataFrame)
     for column in (y, groups):
-        is_labelled = columns and isinstance(column, pd.DataFrame | pd.Series)
-        if is_labelled and not column.index.equals(index):
+        is_labelled = is_frame and isinstance(column, pd.DataFrame | pd.Series)
+        if is_labelled and not column.index.equals(X.index):
             raise ExperimentError("y and groups need the index of X: pass rows in the same order")
+    if ids is None:
+        ids = map("row-{:06d}".format, range(len(X)))
+        if is_frame and X.index.dtype.kind not in "iu":
+            ids = X.index
+    ids = [*map(str, ids)]
+    X = check_array(X, dtype=[np.float32, np.float64], ensure_all_finite="allow-nan")
     y = column_or_1d(np.asarray(y))
     if pd.isna(y).any():
         raise ExperimentError(f"y has no label in row {pd.isna(y).argmax()}. Leave out such rows")
-    if ids is None:
-        ids = map("row-{:06d}".format, range(len(X)))
-        if columns and index.dtype.kind not in "iu":
-            ids = index
-    ids = [*map(str, ids)]
     films = [""] * len(X)
     if groups is not None:
         films = pd.Series([*groups], dtype=object).fillna("").astype(str).tolist()
@@ -484,7 +484,7 @@ def dataset(
         manifest = with_numbers(manifest, "y")
         task = number_task("y")
     else:
-        codes = [*map(str, np.unique(y))]
+        codes = [*map(str, np.unique(y).tolist())]
         manifest, task = _with_classes(manifest, codes, concepts, concept_names)
     shapes = {"native": [X.shape[1]]}
     if frames is not None:

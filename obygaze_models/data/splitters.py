@@ -299,9 +299,9 @@ class EveryFold(DrawnSplitter):
             if clips.near:
                 tested = np.flatnonzero(folds == fold)
                 far = np.where(clips.near(tested), -1, y)
-            others = [*range(fold + 1, count), *range(fold)]
             after = (fold + 1) % count
-            for number in others:
+            for step in range(1, count):
+                number = (fold + step) % count
                 if set(far[folds == number]) >= every_class:
                     after = number
                     break

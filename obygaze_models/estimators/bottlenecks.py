@@ -127,7 +127,7 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             has_label = np.broadcast_to(labelled_val, y_val.shape).astype(bool)
             rows = np.concatenate([rows, X_val[has_label]])
             labels = np.concatenate([labels, y_val[has_label]])
-        self.classes_, codes = find_classes(labels)
+        self.classes_, _ = find_classes(labels)
 
         arguments = {
             "concepts": concepts,
@@ -140,7 +140,7 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.facts_ = dict(getattr(self.bank_, "facts_", {}))
         self.warnings_ = list(getattr(self.bank_, "warnings_", []))
         head = set_seed(clone(self._make_head()), self.random_state)
-        self.head_ = head.fit(self.bank_.transform(rows), codes)
+        self.head_ = head.fit(self.bank_.transform(rows), labels)
         return self
 
     def concept_scores(self, X: Any) -> Array:
@@ -168,8 +168,7 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> Array:
         """Return the class that the head predicts for each row."""
         scores = self.concept_scores(X)
-        codes = self.head_.predict(scores)
-        return np.asarray(self.classes_[np.searchsorted(self.head_.classes_, codes)])
+        return np.asarray(self.head_.predict(scores))
 
     def _make_head(self) -> Any:
         return DecisionTreeClassifier(max_depth=10) if self.head is None else self.head

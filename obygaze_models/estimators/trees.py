@@ -32,6 +32,8 @@ class TreeArrays(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The number of columns.
     missing_left
         True for nodes where a clip goes left if the column is NaN; False if there are none.
+    classes
+        The classes in sorted order; None for the integers from 0.
     """
 
     left: Array
@@ -41,6 +43,7 @@ class TreeArrays(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     value: Array
     width: int
     missing_left: Any = False
+    classes: Any = None
 
     def __post_init__(self) -> None:
         nodes = len(self.left)
@@ -89,8 +92,8 @@ class TreeArrays(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def classes_(self) -> Array:
-        """The classes, which are the integers from 0."""
-        return np.arange(self.value.shape[1])
+        """The classes, in sorted order."""
+        return np.arange(self.value.shape[1]) if self.classes is None else self.classes
 
     def predict_proba(self, Z: Array) -> Array:
         """Return the shares of the classes in each clip's leaf, [N, classes]."""
@@ -98,7 +101,7 @@ class TreeArrays(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, Z: Array) -> Array:
         """Return the class of each clip."""
-        return np.asarray(self.predict_proba(Z).argmax(axis=1))
+        return np.asarray(self.classes_[self.predict_proba(Z).argmax(axis=1)])
 
 
 def as_tree(head: Any) -> TreeArrays | None:
@@ -116,4 +119,5 @@ def as_tree(head: Any) -> TreeArrays | None:
         value=tree.value[:, 0].copy(),
         width=tree.n_features,
         missing_left=tree.missing_go_to_left.astype(bool),
+        classes=head.classes_,
     )

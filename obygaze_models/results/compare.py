@@ -32,6 +32,7 @@ from obygaze_models.scoring.metrics import METRICS
 SIGNIFICANT = 0.05
 SETTINGS = (
     "manifest.labels",
+    "grouped_by",
     "protocol",
     "options",
     "split",

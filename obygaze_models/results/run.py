@@ -452,9 +452,9 @@ def annotated_clips(manifest: Manifest, labels: LabelSet, groups: str = "film") 
         if name not in CLIPS and not name.startswith((LABEL_OF, CONCEPTS_OF)):
             extra[name] = cells
     table = place_table(items).assign(group=items.column(groups), **extra)
-    table = table[table["id"].isin(labels.ids)].reset_index(drop=True)
-    table["title"] = table["film"].map(film_titles(items))
     table["level"] = table["id"].map(labels.level_of)
+    table = table[table["level"].notna()].reset_index(drop=True)
+    table["title"] = table["film"].map(film_titles(items))
     table["concepts"] = table["id"].map(labels.concepts_of).str.join(SEPARATOR)
     return table.reindex(columns=[*CLIPS, *extra])
 

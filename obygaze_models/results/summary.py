@@ -66,8 +66,8 @@ def _sentence(run: Run, scores: ModelScores, over: str) -> str:
         which = f"of the same {noun}"
         if over == ACROSS:
             which = f"of any two held-out {noun}s, rated by one model"
-        if over == ACROSS and run.is_mixed:
-            which = f"of these {noun}s, rated by one model"
+            if run.is_mixed:
+                which = f"of these {noun}s, rated by one model"
         details = f"{title} {estimate.value:.2f}; {certainty}; {size}; chance is 0.50"
         return (
             f"Given one {positive} and one {negative} clip {which}, {scores.model} rates the "

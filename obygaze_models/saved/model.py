@@ -269,7 +269,7 @@ def _encode(value: Any, name: str, archive: Archive) -> Any:
 
 def _encode_object(value: Any, name: str, archive: Archive) -> dict[str, Any]:
     tree = None if archive.trusted else as_tree(value)  # forests cannot predict with such trees
-    if tree is not None and np.array_equal(tree.classes_, value.classes_):
+    if tree is not None:
         value = tree  # arrays, which are checked when loaded
     path = class_path(type(value))
     public = re.sub(r"\._\w+", "", path)  # without private modules

@@ -109,11 +109,13 @@ def test_a_question_without_scores_has_no_column(run2, run_world2, tmp_path):
 
 
 def test_annotators_who_share_no_clip_have_no_kappa(tmp_path):
-    both = with_labels({"a": [*PAPER] * 10, "b": [*PAPER] * 10})
-    for name, films in {"a": "012", "b": "345"}.items():
-        both = both.with_parts(both.labels(name).where(lambda clip, own=films: clip[2] in own))
-    page = Page(om.report(both, tmp_path / "page.html"))
+    films = {"a": "01", "b": "23", "c": "45"}
+    sets = with_labels(dict.fromkeys(films, [*PAPER] * 10))
+    for name, own in films.items():
+        sets = sets.with_parts(sets.labels(name).where(lambda clip, own=own: clip[2] in own))
+    page = Page(om.report(sets, tmp_path / "page.html"))
     assert "Mean kappa" not in page.text
+    assert [annotator["name"] for annotator in page.data["annotators"]] == [*films]
 
 
 @pytest.mark.parametrize("count", [10, 40])

@@ -236,7 +236,8 @@ def _rows(file: File, scheme: LabelScheme, shared: set[str]) -> Iterator[SourceR
         who = tier.annotator or tier.name
         rows = [_row(file, note, who, exact, scheme) for note in tier.annotations]
         has_level = any(scheme.has_level(row.segment.level) for row in rows)
-        if not has_level and (tier.tier_type == SEGMENT_KIND or (rows and field_of(tier.name))):
+        seems_marked = rows and field_of(tier.name) and tier.tier_type not in NOT_SEGMENTS
+        if not has_level and (seems_marked or tier.tier_type == SEGMENT_KIND):
             where = f"{file.where}, tier {shorten(tier.name)}"
             yield Remark(where, file.film, "", NO_LEVEL, LEFT_OUT)
         if tier.tier_type in NOT_SEGMENTS or not has_level:
