@@ -203,6 +203,8 @@ def test_lists_and_nullable_columns_are_arrays(arrays):
     X, y, films = arrays
     data = om.dataset(X.tolist(), pd.array(y == "tense", dtype="boolean"), films)
     assert data.classes == ("False", "True")
+    days = np.where(y == "tense", "2020-02-01", "2020-01-01").astype("datetime64[ns]")
+    assert om.dataset(X, days, films).y.tolist() == data.y.tolist()
 
 
 def test_only_clips_of_the_same_film_are_compared(arrays, run):
