@@ -258,8 +258,9 @@ def check_new_folder(path: Path, *, overwrite: bool, marker: str | None) -> None
     if marker:
         is_ours = is_ours and (path / marker).is_file()
     if os.path.lexists(path) and not is_ours:
-        remedy = "remove it yourself, or choose another name"
-        raise OutputExists(f"{path} is not what this command makes; {remedy}")
+        raise OutputExists(
+            f"{path} is not what this command makes; remove it yourself, or choose another name"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
 
 
@@ -269,13 +270,13 @@ def publish_folder(folder: Path, path: Path, *, overwrite: bool) -> None:
     If the path exists by now, the old folder gets the new one's name, or `OutputExists` is raised.
     """
     for parent, _, names in os.walk(folder):
-        for name in names:
+        for name in (*names, ""):  # the folder itself, too
             sync_path(Path(parent, name))
-        sync_path(Path(parent))
     with alone_in(path.parent):
         if os.path.lexists(path) and not overwrite:
-            reason = "was made by another process in the meantime; run the command again"
-            raise OutputExists(path, reason)
+            raise OutputExists(
+                path, "was made by another process in the meantime; run the command again"
+            )
         if path.exists():
             _exchange(folder, path)
         else:
@@ -286,10 +287,11 @@ def publish_folder(folder: Path, path: Path, *, overwrite: bool) -> None:
 def _refuse_to_lose(old: Path, new: Path) -> None:
     """Raise `OutputExists` if `old` has files that `new` lacks."""
     lost = []
-    for file in old.rglob("*"):
-        name = file.relative_to(old)
-        if not file.is_dir() and not (new / name).exists():
-            lost.append(str(name))
+    for parent, _, names in os.walk(old):  # another process may be moving it
+        for name in names:
+            file = Path(parent, name).relative_to(old)
+            if not (new / file).exists():
+                lost.append(str(file))
     if lost:
         raise OutputExists(
             f"{old} contains {join_some(sorted(lost), 1)}, which the new folder lacks; "
