@@ -96,7 +96,7 @@ def import_timelines(
             rows.append(Remark(where, "", "", str(error), LEFT_OUT))
             continue
         name = film or film_name(document, path.stem)
-        name = spelling.setdefault(name_key(name), name)
+        name = spelling.setdefault(name.casefold(), name)
         files.append(File(path, folder, where, document, name))
         for location, problem in left_out:
             rows.append(Remark(f"{where}, {location}", name, "", problem, LEFT_OUT))
