@@ -13,17 +13,9 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
 import obygaze_features as of
-from tests.kit.models import TINY, Checkpoints
+from tests.kit.models import Checkpoints
 
-ALWAYS = ("tiny-xclip", "tiny-vivit", "tiny-clap")
-"""The families of `make test`; the others wait for the night."""
 MISSING = 99.0
-
-
-def on_each(names: Sequence[str] = TINY, always: Sequence[str] = ALWAYS) -> pytest.MarkDecorator:
-    night = pytest.mark.night
-    rows = [name if name in always else pytest.param(name, marks=night) for name in names]
-    return pytest.mark.parametrize("name", rows)
 
 
 @pytest.fixture

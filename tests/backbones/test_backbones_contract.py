@@ -9,8 +9,8 @@ from safetensors.torch import load_file, save_file
 
 import obygaze_features as of
 from obygaze_features.errors import BackboneError, UsageError
-from tests.backbones.conftest import as_pickle, clips_for, embed, in_shards, on_each
-from tests.kit.models import CHECKPOINTS, write_checkpoint
+from tests.backbones.conftest import as_pickle, clips_for, embed, in_shards
+from tests.kit.models import CHECKPOINTS, TINY, write_checkpoint
 
 FRAMES = "native max mean frames tokens"
 MIXED = "native max mean frames frames_temporal tokens"
@@ -24,7 +24,7 @@ ARRAYS = {
 """The arrays of each family; the others have those of `FRAMES`."""
 
 
-@on_each(always=("tiny-xclip",))
+@pytest.mark.parametrize("name", TINY)
 def test_arrays_are_as_announced_and_chosen_by_name(checkpoints, name):
     arrays = ARRAYS.get(name, FRAMES).split()
     default = of.load_backbone(checkpoints[name], "cpu")
@@ -45,7 +45,7 @@ def test_arrays_are_as_announced_and_chosen_by_name(checkpoints, name):
         of.load_backbone(checkpoints[name], "cpu", arrays=["native", "other"])
 
 
-@on_each(always=("tiny-xclip", "tiny-clap"))
+@pytest.mark.parametrize("name", TINY)
 def test_features_do_not_depend_on_batches_or_runs(checkpoints, name):
     backbone = of.load_backbone(checkpoints[name], "cpu")
     pixels = clips_for(backbone, 3)
@@ -65,7 +65,7 @@ def test_features_do_not_depend_on_batches_or_runs(checkpoints, name):
         assert torch.cosine_similarity(values, together[array], dim=-1).min() > 0.999
 
 
-@on_each()
+@pytest.mark.parametrize("name", TINY)
 def test_weights_config_and_preprocessing_are_recorded(checkpoints, name, tmp_path):
     folder = checkpoints[name]
     backbone = of.load_backbone(folder, "cpu")

@@ -119,7 +119,6 @@ CASES = {
     "timesformer": video("Timesformer", "ForVideoClassification", 8),
     "videoprism": video("VideoPrismVision", "Model", 8),
 }
-ALWAYS = ("xclip", "vivit", "clip")
 
 
 class OnGpu(torch.Tensor):
@@ -144,7 +143,7 @@ def close(ours, expected, atol=1e-4):
     torch.testing.assert_close(ours, expected, atol=atol, rtol=0)
 
 
-@kit.on_each([*CASES], ALWAYS)
+@pytest.mark.parametrize("name", CASES)
 def test_features_equal_those_of_transformers(tmp_path, name):
     write, sizes, model_name, arrays_of = CASES[name]
     write(tmp_path, 5, *sizes)
@@ -217,7 +216,7 @@ def text_features(folder, name, texts=TEXTS):
         return kit.tensor(model.get_text_features(**tokens))
 
 
-@kit.on_each(list(MODELS))
+@pytest.mark.parametrize("name", MODELS)
 def test_texts_are_embedded_as_by_transformers(checkpoints, name):
     folder = checkpoints[name]
     backbone = of.load_backbone(folder, "cpu")

@@ -10,13 +10,13 @@ import torch
 
 import obygaze_features as of
 from obygaze_features.errors import StoreError
-from tests.backbones.conftest import on_each, run
+from tests.backbones.conftest import run
 from tests.kit.films import clips, everything, read_frame_number, write_clip
 from tests.kit.floats import close
 from tests.kit.models import with_clip
 
 
-@on_each(["tiny-xclip", "tiny-vivit", "tiny-dinov2"], always=["tiny-xclip"])
+@pytest.mark.parametrize("name", ["tiny-xclip", "tiny-vivit", "tiny-dinov2"])
 def test_a_store_holds_the_features_of_its_frames(checkpoints, films, tmp_path, name):
     """clip0 has five frames, fewer than each of these backbones takes."""
     backbone = of.load_backbone(checkpoints[name], "cpu")

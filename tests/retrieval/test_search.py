@@ -12,7 +12,7 @@ import obygaze_features as of
 from obygaze_features.errors import BackboneError, ObygazeError, UsageError
 from obygaze_features.manifests import Item, Items
 from obygaze_features.store import ArraySpec
-from tests.backbones.conftest import on_each, tensor
+from tests.backbones.conftest import tensor
 from tests.backbones.test_backbones_parity import MODELS, text_features
 from tests.kit.models import write_checkpoint
 from tests.retrieval.conftest import FAILED, PADDED, TOY, WIDTH, ZERO, make_search_store
@@ -175,7 +175,7 @@ def test_bad_input_is_one_line(arguments, facts, store):
 TEXT = "a photo of a happy woman"
 
 
-@on_each([name for name in MODELS if name != "tiny-xclip"])
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "tiny-xclip"])
 def test_text_search_equals_transformers(checkpoints, tmp_path, name):
     checkpoint = checkpoints[name]
     about = of.load_backbone(checkpoint, "cpu").about

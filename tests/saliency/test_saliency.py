@@ -11,7 +11,7 @@ from PIL import Image
 from transformers import CLIPModel, SiglipModel, XCLIPModel
 
 import obygaze_features as of
-from tests.backbones.conftest import on_each, tensor
+from tests.backbones.conftest import tensor
 from tests.backbones.test_backbones_parity import text_features
 from tests.kit.files import csv_rows, refused, write
 
@@ -85,7 +85,7 @@ def draw(obygaze, library, checkpoints):
     return draw
 
 
-@on_each([*KINDS], always=["tiny-clip"])
+@pytest.mark.parametrize("name", KINDS)
 def test_maps_equal_finite_differences(draw, library, checkpoints, name):
     """Each image has a text of its own, and images of a batch do not affect each other."""
     draw(text="a photo of a {emotion} person", backbone=name, code=0)

@@ -9,7 +9,6 @@ import pytest
 
 from obygaze_features.errors import VideoError
 from obygaze_features.video.index import index_file
-from tests.backbones.conftest import on_each
 from tests.kit.decoding import decode_frames
 from tests.kit.films import copy_packets, everything, numbers, write
 
@@ -53,7 +52,7 @@ def test_a_picture_size_that_changes_midway_is_named(tmp_path, name):
 DAMAGED = ["x264.mkv", "x264.avi", "x264.mp4", "mpeg4.avi", "mpeg2.mkv", "vp9.webm"]
 
 
-@on_each(DAMAGED, DAMAGED[:2])
+@pytest.mark.parametrize("name", DAMAGED)
 def test_garbage_in_the_middle_costs_the_frames_that_need_it(tmp_path, name):
     """Keyframes are at 0, 12, 24 ...; the packets 26 to 32 are gone. Whichever frames are wanted,
     the first one that cannot be decoded alone is named."""

@@ -8,17 +8,14 @@ import pytest
 from obygaze_features.errors import VideoError
 from obygaze_features.sampling import Sampling, uniform_indices
 from obygaze_features.video.index import fingerprint, index_file
-from tests.backbones.conftest import on_each
 from tests.kit.decoding import decode_frames
 from tests.kit.films import KINDS, everything, numbers, upright, write
 
 IN_ORDER = {name for name in KINDS if name.endswith((".avi", ".ts", ".flv", ".mpg"))}
 IN_ORDER |= {"vp8.webm"}
-ALWAYS = ["x264.mp4", "mpeg4.avi", "vp8.webm", "x265-open.mp4", "variable.mkv", "open.mkv"]
-ALWAYS += ["refresh.mkv", "sideways.mov", "interlaced.mkv"]
 
 
-@on_each([*KINDS], ALWAYS)
+@pytest.mark.parametrize("name", KINDS)
 def test_every_frame_has_its_number(tmp_path, name):
     path = write(tmp_path / name)
     rotation = KINDS[name].get("rotation", 0)

@@ -9,7 +9,6 @@ import pytest
 from obygaze_features.errors import VideoError
 from obygaze_features.video.index import index_file
 from obygaze_features.video.sound import decode_sound
-from tests.backbones.conftest import on_each
 from tests.kit.films import copy_packets, ffmpeg_cut, write, write_sound
 
 RATE = 48_000
@@ -40,7 +39,7 @@ FILES = {
 }
 
 
-@on_each([*FILES], [*FILES][:6])
+@pytest.mark.parametrize("name", FILES)
 def test_a_span_has_the_samples_written_there(tmp_path, name):
     """FFmpeg cuts the same samples. AAC, MP3 and Opus encoders prepend some samples."""
     codec, rate = FILES[name]
