@@ -22,7 +22,7 @@ TITLES = {
 
 @pytest.mark.parametrize(
     ("verdict", "films", "signal"),
-    [("above", 6, 0.2), ("unclear", 6, 0.0), ("below", 6, -0.2), ("few", 4, 0.2)],
+    [("above", 6, 0.2), ("unclear", 6, 0.0), ("below", 6, -0.2), ("few", 4, 0.2), ("above", 30, 0.2)],
 )
 def test_the_title_says_what_was_found(tmp_path, verdict, films, signal):
     run = predicted(tmp_path, films=films, signal=signal)
@@ -30,23 +30,29 @@ def test_the_title_says_what_was_found(tmp_path, verdict, films, signal):
     assert page.title.endswith(TITLES[verdict])
     assert ("no use yet" in page.text) == (signal <= 0)
     assert page.html.count('class="point"') == (verdict == "above")
+    assert (page.html.count("<circle") > films) == (films > 20)
     is_few = verdict == "few"
     assert ("it needs 5 films" in page.text) == is_few
     assert ("Here, its" in page.text) == is_few
 
 
-def test_a_page_of_numbers_has_the_numbers_of_its_table(tab, world2, run_world2, tmp_path):
+@pytest.fixture
+def rated(world2, run_world2, tmp_path):
     manifest = Manifest.load(world2.manifest)
     moods = [str(number % 7) for number in range(len(manifest))]
     items = replace(manifest.items, extra={"mood": moods})
     replace(manifest, items=items).save(tmp_path / "rated")
     options = {"manifest": tmp_path / "rated", "column": "mood", "estimators": ("ridge",)}
     run = run_world2(tmp_path / "run", protocol="leave-film-out", split="", **options)
-    path = om.report(run, tmp_path / "page.html")
-    page = Page(path)
-    table = run.predictions
+    om.report(run, tmp_path / "page.html")
+    return run
+
+
+def test_a_page_of_numbers_has_the_numbers_of_its_table(rated, tmp_path):
+    page = Page(tmp_path / "page.html")
+    table = rated.predictions
     orders = []
-    for film, own in table.groupby(table["id"].map(run.column("title"))):
+    for film, own in table.groupby(table["id"].map(rated.column("title"))):
         true = own["label"]
         value = own["value"]
         order = stats.spearmanr(true, value).statistic
@@ -59,8 +65,11 @@ def test_a_page_of_numbers_has_the_numbers_of_its_table(tab, world2, run_world2,
     [view] = page.data["views"]
     drawn = [*view["label"], *view["p"]]
     assert view["range"] == pytest.approx([min(drawn), max(drawn)], abs=0.001)
+
+
+def test_the_numbers_farthest_off_are_listed_first(tab, rated, tmp_path):
     tab.prefer()
-    tab.open(path)
+    tab.open(tmp_path / "page.html")
     tab.choose("choose-order", "wrong")
     while not tab.run("document.getElementById('show-more').hidden"):
         tab.click("#show-more")

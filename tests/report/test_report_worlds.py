@@ -151,7 +151,6 @@ def test_a_page_names_the_rule_of_a_merge_and_keeps_undecided_clips(tmp_path):
     assert len(page.data["ids"]) == len(manifest)
 
 
-@pytest.mark.night
 def test_a_manifest_on_another_machine_is_not_opened(run2, world2, tmp_path, monkeypatch):
     moved = tmp_path / "run"
     shutil.copytree(run2, moved)
