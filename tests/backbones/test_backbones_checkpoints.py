@@ -52,12 +52,16 @@ SLIPS = [
     ("tiny-xclip", processor(crop_size=16), r"crops to \(16, 16\), .* takes \(32, 32\)"),
     ("tiny-clap", processor(truncation="fusion"), "fusion.* Use .*laion/clap-htsat-unfused"),
     ("tiny-clap", processor(feature_size=20), r"\(1, 201, 20\).* network takes \(1, 201, 16\)"),
+    ("tiny-clap", processor(feature_extractor_type="Whisper"), "does not configure a Clap"),
+    ("tiny-clap", processor(max_length_s=10**9), "bad windows of 1000000000 s"),
+    ("tiny-clap", processor(padding="none"), "padding must be .* 'none'"),
     ("tiny-vivit", list_elsewhere, "is not an index of weights"),
     ("tiny-vivit", config(num_frames=9), r"num_frames must be a multiple .* 2 frames \(got 9\)"),
     ("tiny-vivit", weights("vivit.layernorm.weight"), r"missing .*\(layernorm.weight"),
     ("tiny-vivit", weights("vivit.layernorm.weight", torch.zeros(3)), r"shape \(layernorm.weight"),
     ("tiny-vivit", cut_off, "cannot be loaded"),
     ("tiny-xclip-lsmdc", weights(POSITIONS, torch.zeros(16, 64)), "an X-CLIP: 15 patches"),
+    ("tiny-xclip-lsmdc", weights("clip.visual.ln_post.weight", torch.zeros(3)), "has a wrong shape"),
     ("tiny-xclip-lsmdc", weights("frame_mat_weight"), "frame_mat_weight.*For any other"),
 ]
 

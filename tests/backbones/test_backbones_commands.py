@@ -114,7 +114,6 @@ def test_a_fetched_checkpoint_is_loaded_without_network(hub, tmp_path):
     assert hub.requests == []
 
 
-@pytest.mark.night
 @pytest.mark.parametrize(
     ("name", "offline", "facts"),
     [

@@ -107,7 +107,6 @@ def send() -> Iterator[Callable[[int], Future[None]]]:
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes as Linux has them")
 
 
-@pytest.mark.night
 @linux
 def test_a_hanging_decoder_is_replaced(films, tiny, tmp_path, send):
     """The process is really stopped, like on a network drive that does not answer."""

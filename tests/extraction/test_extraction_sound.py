@@ -17,7 +17,6 @@ def clap(checkpoints):
     return of.load_backbone(f"clap={checkpoints['tiny-clap']}", "cpu")
 
 
-@pytest.mark.night
 def test_one_pass_extracts_pictures_and_sound(tmp_path, tiny, clap, obygaze):
     """Spans of a film have windows of a second, at the times of a plain loop."""
     demo = ("features", "demo", tmp_path / "data", "--title", "Night Bus")
@@ -55,7 +54,6 @@ def embed_windows(clap, *windows):
     return clap.embed("clip", inputs)["native"].numpy()
 
 
-@pytest.mark.night
 def test_pictures_and_sound_fail_separately(tmp_path, obygaze):
     """Test a film without sound, a recording without pictures, and a file with neither."""
     write_clip(tmp_path / "mute.mp4", "S")
