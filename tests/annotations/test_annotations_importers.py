@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import obygaze_features as of
 from obygaze_features.annotations import Film, Remark, Segment
 from obygaze_features.errors import AnnotationError
-from tests.kit.files import refused, write
+from tests.kit.files import csv_rows, refused, write
 from tests.kit.timelines import worked
 from tests.test_docs import ROOT, Page
 
@@ -105,6 +105,11 @@ def test_a_table_without_a_good_row_is_refused(tmp_path, obygaze):
     refused(obygaze(*command), "line 3 (0:00:03 to 0:00:01): does not end")
     twice = ("--column", "film=x", "--column", "film=y")
     refused(obygaze(*command, *twice), "each name once", code=2)
+
+
+def test_the_nine_annotators_are_copied(tmp_path, obygaze):
+    obygaze("annotations", "example", tmp_path / "nine", code=0)
+    assert len(csv_rows(tmp_path / "nine/segments.csv")) == 5152
 
 
 SEGMENTS = st.builds(

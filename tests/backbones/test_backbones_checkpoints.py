@@ -61,7 +61,11 @@ SLIPS = [
     ("tiny-vivit", weights("vivit.layernorm.weight", torch.zeros(3)), r"shape \(layernorm.weight"),
     ("tiny-vivit", cut_off, "cannot be loaded"),
     ("tiny-xclip-lsmdc", weights(POSITIONS, torch.zeros(16, 64)), "an X-CLIP: 15 patches"),
-    ("tiny-xclip-lsmdc", weights("clip.visual.ln_post.weight", torch.zeros(3)), "has a wrong shape"),
+    (
+        "tiny-xclip-lsmdc",
+        weights("clip.visual.ln_post.weight", torch.zeros(3)),
+        "has a wrong shape",
+    ),
     ("tiny-xclip-lsmdc", weights("frame_mat_weight"), "frame_mat_weight.*For any other"),
 ]
 

@@ -79,6 +79,8 @@ def test_help_and_light_imports_load_nothing_heavy(light: dict[str, set[str]]) -
 
 
 NO_SPACE = OSError(errno.ENOSPC, "No space left on device", "m")
+NO_TORCH = "Error: torch cannot be imported (why); install it with: pip install 'obygaze[models]'\n"
+NOT_ASCII = "Error: 'x' codec can't encode character '\\xe9' in position 0: why; set PYTHONUTF8=1\n"
 #: What a command raises, its exit code, and what it prints.
 ENDS: list[tuple[BaseException, int, str]] = [
     (ManifestError("what, where, what to do"), 1, "Error: what, where, what to do\n"),
@@ -87,6 +89,8 @@ ENDS: list[tuple[BaseException, int, str]] = [
     (UsageError("not together"), 2, "Error: not together\n"),
     (NO_SPACE, 1, "Error: m: No space left on device; free some space\n"),
     (MemoryError(), 1, "Error: out of memory; free some memory, and run the command again\n"),
+    (ModuleNotFoundError("why", name="torch"), 1, NO_TORCH),
+    (UnicodeEncodeError("x", "é", 0, 1, "why"), 1, NOT_ASCII),
     (KeyboardInterrupt(), 130, "Interrupted.\n"),
 ]
 

@@ -22,7 +22,13 @@ TITLES = {
 
 @pytest.mark.parametrize(
     ("verdict", "films", "signal"),
-    [("above", 6, 0.2), ("unclear", 6, 0.0), ("below", 6, -0.2), ("few", 4, 0.2), ("above", 30, 0.2)],
+    [
+        ("above", 6, 0.2),
+        ("unclear", 6, 0.0),
+        ("below", 6, -0.2),
+        ("few", 4, 0.2),
+        ("above", 30, 0.2),
+    ],
 )
 def test_the_title_says_what_was_found(tmp_path, verdict, films, signal):
     run = predicted(tmp_path, films=films, signal=signal)

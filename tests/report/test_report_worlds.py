@@ -167,6 +167,8 @@ def test_thumbnails_are_small_plain_files(run2, tmp_path):
     with pytest.raises(ObygazeError, match="s0-01"):
         om.report(run2, tmp_path / "page.html", thumbnails=tmp_path)
     picture.unlink()
+    with pytest.raises(ObygazeError, match=r"has no picture \(ID.jpg\)"):
+        om.report(run2, tmp_path / "page.html", thumbnails=tmp_path)
     picture.symlink_to("/dev/zero")
     with pytest.raises(ObygazeError, match="s0-01"):
         om.report(run2, tmp_path / "page.html", thumbnails=tmp_path)

@@ -172,6 +172,11 @@ def test_bad_input_is_one_line(arguments, facts, store):
     assert "\n" not in str(caught.value)
 
 
+def test_stores_are_needed():
+    with pytest.raises(ObygazeError, match="no stores"):
+        of.search([], vector=ONES)
+
+
 TEXT = "a photo of a happy woman"
 
 

@@ -140,6 +140,13 @@ def test_maps_are_written_per_group(draw, library):
     assert np.corrcoef(middles.ravel(), means["NO"].ravel()).min() > 0.9
 
 
+SLIPS = {
+    "a {emotino} person": "unknown column 'emotino'",
+    "a {film} person": "fill in the empty cells of column 'film'",
+    "a {emotion person": "unmatched brace",
+}
+
+
 def test_unreadable_images_are_named(draw, library):
     (library / "images/p03.png").write_bytes(b"no image")
     (library / "images/p07.png").unlink()
@@ -151,5 +158,9 @@ def test_unreadable_images_are_named(draw, library):
     assert len(list((library / "out/images").iterdir())) == 8
     record = json.loads((library / "out/saliency.json").read_text())
     assert set(record["failed"]) == {"p03", "p07"}
-    refused(draw("--overwrite", text="a {emotino} person"), "unknown column 'emotino'", code=2)
+    for text, fact in SLIPS.items():
+        refused(draw("--overwrite", text=text), fact, code=2)
+    for path in (library / "images").iterdir():
+        path.unlink()
+    refused(draw("--overwrite"), "could not map any of 10 images: no")
     assert len(csv_rows(library / "out/images.csv")) == 8  # the old folder is still there
