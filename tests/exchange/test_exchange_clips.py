@@ -89,6 +89,8 @@ def test_two_items_never_share_a_file(tmp_path):
     assert "name its file B/B-1.npy" in store.failures["B-1"]
     rows = store.read("native", ["C-1", "A-3", "A-4"])
     np.testing.assert_array_equal(rows, VALUES[1:4])
+    with pytest.raises(of.ObygazeError, match=r"no item can be read \(1 tried\): f has no file"):
+        of.import_features(tmp_path / "f", named("gone"), tmp_path / "t.zarr")
 
 
 @pytest.mark.parametrize(
