@@ -30,13 +30,6 @@ def questions(reasons: pd.DataFrame) -> pd.DataFrame:
     return reasons[reasons["above"].notna()]
 
 
-def measured(reasons: pd.DataFrame) -> pd.DataFrame:
-    """Return a fit's scores as a table with a row per clip and a column per concept."""
-    values = values_of(reasons)
-    table = values.pivot(index="id", columns="concept", values="value")
-    return table.reindex(index=values["id"].unique(), columns=values["concept"].unique())
-
-
 def mean_parts(reasons: pd.DataFrame, ids: list[str]) -> list[list[tuple[str, float]]]:
     """Return the parts of the clips `ids`, averaged over fits: the largest first.
 
