@@ -46,6 +46,11 @@ def test_a_trained_model_predicts_and_is_scored(world, tmp_path):
         om.predict(model, tmp_path / "s.zarr")
 
 
+def test_the_example_is_copied_and_can_be_trained_on(tmp_path):
+    run_obygaze("models", "example", tmp_path / "m", code=0)
+    assert om.train_model(tmp_path / "m/length.toml").counts["trained"] > 999
+
+
 PEOPLE = {"ada": "Ада", "bo": "bo", "cy": "cy"}
 
 
@@ -131,6 +136,7 @@ def test_held_out_predictions_are_written_with_their_annotations(annotated, make
     [tier] = [name for name in document.get_tier_names() if name == "logistic: HN vs S"]
     notes = document.get_annotation_data_for_tier(tier)
     assert len(notes) == sum(clip.startswith("tt0") for clip in table.index)
+    assert table.index[0] in run_obygaze("models", "predict", run.folder, code=0).stdout
     untimed = run_obygaze("models", "predict", make_run("good").folder, "--elan", tmp_path / "no")
     assert "has a start and an end in a film, which ELAN needs" in untimed.stderr
 
