@@ -112,6 +112,7 @@ def test_the_input_must_be_the_models(lab, obygaze, tmp_path):
     refused(obygaze("models", *moments), "does not predict frames")
     same = obygaze("models", *moments, "--frames", output)
     refused(same, "-o and --frames must be different files", code=2)
+    refused(obygaze("models", "predict", lab.store), "a model needs a STORE", code=2)
     with pytest.raises(ExperimentError, match="no description of its"):
         om.predict(om.LinearSVMProbe(), lab.store)
 

@@ -81,6 +81,7 @@ def test_the_command_writes_a_page_of_timelines(tmp_path, obygaze):
     assert len(two["of"]) == 5
     assert page.data["unit"] == "minute"
     refused(obygaze("report", tmp_path / "marks", "-o", output), str(output), code=1)
+    refused(obygaze("report", output, output), "Add -o report.html", code=2)
 
 
 def test_runs_on_other_labels_are_refused(run2, run_world2, tmp_path):
