@@ -121,6 +121,7 @@ def same(first, second):
 
 def test_a_saved_run_is_the_same_and_names_what_it_lacks(arrays, run, tmp_path):
     saved = run.save(tmp_path / "run")
+    assert repr(run) == "Run('in memory', calm vs tense: pipeline, network, forest, prior)"
     assert same(run, saved)
     assert same(run, om.load_run(tmp_path / "run"))
     [warning] = [warning for warning in saved.warnings if warning.code == "not-saved"]

@@ -55,6 +55,10 @@ SLIPS = [
     ('protocol = "paper"\nbalance = "none"', "protocol paper fixes the training clips"),
     ('concepts = ["Look"]', "set exactly one of positives"),
     ('estimators = ["mlp", "mlp"]', "two models are called mlp"),
+    ('estimators = [{name = "mlp", threshold = "x"}]', "mlp: Invalid enum value 'x'"),
+    ('negatives = "a"', "negatives needs concepts"),
+    ("predictions = 3", "predictions: Expected `array`, got `int`"),
+    ('protocol = "papr"', "unknown protocol 'papr'; did you mean paper?"),
 ]
 
 
@@ -75,6 +79,9 @@ REFUSED = [
     ({"concepts": ("all",)} | NO_PAIR, "'levels' has no visual concepts"),
     ({"estimators": (om.LinearSVMProbe(),)}, "Pass LinearSVMProbe objects to om.cross_validate"),
     ({"protocol": "released", "split": None}, "02_HN_S"),
+    ({"protocol": "official", "split": None}, "the official protocol uses"),
+    ({"score": "aurok"}, "unknown score 'aurok'; did you mean auroc?"),
+    ({"store": 1j}, "a complex cannot be a value"),
     ({"groups": "serie", "split": ""}, "unknown column 'serie'; choose from film, media, kind"),
 ]
 

@@ -222,6 +222,7 @@ TABLES = [
     ("id,fit,probability\na,0,.5\na,,.5", "an id is listed twice"),
     ("id,fit,probability\na,0,.5", "a row for each test clip"),
     ("id,fit,probability\na,zero,.5", "cannot be read"),
+    ("model,id,probability\nmajority,a,.5", "already named 'majority'"),
 ]
 
 
