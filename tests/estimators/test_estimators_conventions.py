@@ -108,6 +108,7 @@ def test_a_film_prior_needs_films():
     with pytest.warns(UserWarning, match="Pass groups=films"):
         prior = om.FilmPrior().fit(X, Y)
     assert prior.predict_proba(X)[:, 1] == close(Y.mean())
+    assert not prior.predict(X).any()
 
 
 def test_a_bottleneck_has_the_methods_of_its_head():
@@ -150,6 +151,8 @@ PARAMETERS = [
     (om.ConceptBottleneck(bank="x"), "bank"),
     (om.ConceptBank(cv="ab"), "cv"),
     (om.BlockScaler({"see": 8, "hear": 9}), "17 columns"),
+    (om.LinearSVMProbe(["x"]), "C must be a number"),
+    (om.MLPProbe(()), "one for each hidden layer"),
 ]
 
 
@@ -184,6 +187,7 @@ SLIPS = [
     (lambda: om.MLPProbe().fit(X, Y, X_val=X, y_val=C[:, 0] + 1), r"\[2\] are not among"),
     (lambda: fit_mlp(X, Y, calibrate=True), "calibrate needs"),
     (lambda: fit_mlp(np.full((32, 8), 3e38), np.arange(32) % 2), "overflowed in epoch"),
+    (lambda: predict_frames(X), "has 2 axes"),
     (lambda: predict_frames(FRAMES[..., :4]), "frames of 4 features"),
     (lambda: predict_frames(np.where(CLIP_7, np.nan, FRAMES)), "clip 7 .* no frame"),
     (lambda: predict_frames(np.where(FIRST, np.nan, FRAMES)), "clip 0 .* not finite"),

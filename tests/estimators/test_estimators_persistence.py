@@ -150,6 +150,7 @@ NOT_SAVED = [
     (object(), "model cannot be saved: a builtins:object cannot be loaded safely"),
     # A forged file could read and write memory, or is too complex to check.
     (SVC(), "cannot be loaded safely"),
+    (KNeighborsClassifier(p=np.inf), "cannot be saved: Out of range"),
     (KNeighborsClassifier(metric=lambda a, b: 0.0), "metric cannot be saved: a builtins:function"),
 ]
 
