@@ -59,6 +59,7 @@ SLIPS = [
     ("tiny-vivit", config(num_frames=9), r"num_frames must be a multiple .* 2 frames \(got 9\)"),
     ("tiny-vivit", weights("vivit.layernorm.weight"), r"missing .*\(layernorm.weight"),
     ("tiny-vivit", weights("vivit.layernorm.weight", torch.zeros(3)), r"shape \(layernorm.weight"),
+    ("tiny-vivit", lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
     ("tiny-vivit", cut_off, "cannot be loaded"),
     ("tiny-xclip-lsmdc", weights(POSITIONS, torch.zeros(16, 64)), "an X-CLIP: 15 patches"),
     (
@@ -161,6 +162,7 @@ def test_a_text_model_that_would_choose_code_is_refused(obygaze, tmp_path):
     [
         ("PATH", {"precision": "half"}, "unknown precision 'half'; use one of float32"),
         ("../mine=PATH", {}, "'../mine' is not a valid store name"),
+        ("PATH", {"arrays": "other:native"}, "no array of tiny-vivit is requested; add one"),
         ("tiny-vivid", {}, "unknown checkpoint.*; did you mean tiny-vivit"),
     ],
 )

@@ -66,7 +66,7 @@ LESS_LIGHT = {
 }
 
 
-@pytest.mark.parametrize("light", [LIGHT, pytest.param(LESS_LIGHT, marks=pytest.mark.night)])
+@pytest.mark.parametrize("light", [LIGHT, LESS_LIGHT])
 def test_help_and_light_imports_load_nothing_heavy(light: dict[str, set[str]]) -> None:
     look = f"print('|', *sorted({HEAVY!r} & {{name.split('.')[0] for name in sys.modules}}))"
     steps = [f"{code}\n{look}" for code in light]

@@ -160,7 +160,6 @@ def test_a_gap_excludes_neighbours_of_test_clips(spans, make_run):
         assert used <= {*zip(far["film"], far["start"], strict=True)}
 
 
-@pytest.mark.night
 def test_weights_balance_as_in_scikit_learn(make_run):
     """The models equal those of unbalanced clips with class weights."""
     tree = {"name": "sklearn.tree:DecisionTreeClassifier", "as": "tree", "max_depth": 2}

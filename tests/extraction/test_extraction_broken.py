@@ -166,6 +166,7 @@ SLIPS = {
     "rate": (ONE, None, {"sampling": "2"}, UsageError, "such as '2 fps'.* .got 2"),
     "rate of clips": (ONE, None, {"sampling": "2 fps"}, UsageError, "takes whole clips"),
     "rate of sound": (ONE, lambda tiny: "tiny-clap", {"sampling": "2 fps"}, UsageError, "of sound"),
+    "none": (ONE, lambda tiny: [], {}, UsageError, "no backbones; pass at least one"),
     "one name": (ONE, lambda tiny: [tiny, tiny], {}, UsageError, "two backbones .* 'tiny'"),
     "texts": (ONE, lambda tiny: "words", {}, UsageError, "words is for images or texts"),
     "kinds": (MIXED, None, {}, UsageError, "text is of kind 'text'"),

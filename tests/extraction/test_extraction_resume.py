@@ -27,7 +27,7 @@ from tests.kit.models import with_clip
 BLOCKS = "obygaze_features.store.format.BLOCKS"
 
 
-@pytest.mark.parametrize("blocks", [3, pytest.param(1, marks=pytest.mark.night)])
+@pytest.mark.parametrize("blocks", [3, 1])
 def test_an_interrupted_run_resumes_to_the_same_store(
     manifest, films, tiny, whole_store, tmp_path, monkeypatch, blocks
 ):
@@ -63,7 +63,6 @@ def test_an_interrupted_run_resumes_to_the_same_store(
     assert of.verify(store) == []
 
 
-@pytest.mark.night
 def test_batches_do_not_span_groups_of_32_rows(films, tiny, tmp_path, monkeypatch):
     """A block may be larger. One clip of the first group has no file."""
     sizes: list[int] = []
@@ -96,7 +95,7 @@ def test_a_block_that_cannot_be_written_ends_the_run(manifest, films, tiny, tmp_
     assert store.status.nonzero()[0].tolist() == [*range(32, 64)]
 
 
-@pytest.mark.parametrize(("times", "done"), [(1, 16), pytest.param(9, 8, marks=pytest.mark.night)])
+@pytest.mark.parametrize(("times", "done"), [(1, 16), (9, 8)])
 def test_an_interrupted_wait_keeps_its_batch(films, tiny, tmp_path, monkeypatch, times, done):
     """Earlier batches are kept even if the wait never ends."""
     waits: list[int] = []

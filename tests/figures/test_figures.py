@@ -149,7 +149,6 @@ def test_a_level_has_one_colour():
     assert common.level_colours(["S", "EN+HN"]) == [highest, lowest]
 
 
-@pytest.mark.night
 @pytest.mark.parametrize("width", [3.3, 6.5, 11.0])
 def test_no_text_is_cut_off_or_overlaps(width, monkeypatch) -> None:
     paths = ["all clips", f"Type of shot > 0.25, then {LONG} ≤ −1.5", f"1.2.2 {LONG} > 1e+04"]

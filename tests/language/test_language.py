@@ -257,7 +257,6 @@ def test_captions_that_are_too_long_are_named(score):
     assert (record["too_long"], record["cut"]) == (["long"], ["start"])
 
 
-@pytest.mark.night
 def test_networks_load_in_several_threads_at_once(gpt2):
     """Loading patches transformers' classes, which another thread's loading reads."""
     with ThreadPoolExecutor(4) as pool:

@@ -21,6 +21,7 @@ SLIPS = [
     ("obygaze12", {"a.csv": ""}, "cannot be read: Is a directory"),
     ("csv --column colour=x", "id,x\na,1\n", "unknown meaning 'colour'; choose from id, kind"),
     ("csv --column id=x", "id\na\n", "no column 'x'"),
+    ("csv", b"", "is empty; pass a CSV file with a header"),
     ("csv", "id\n", "the source has no items"),
     ("csv", "id,kind\na,film\n", "line 2: unknown kind 'film'"),
     ("csv", "id,film\na,x/y\n", "line 2: film 'x/y' is a path"),

@@ -90,7 +90,8 @@ def test_runs_on_other_labels_are_refused(run2, run_world2, tmp_path):
         om.report([run2, other], tmp_path / "page.html")
     with pytest.raises(ObygazeError, match="a page needs"):
         om.report([run2, with_labels({})], tmp_path / "page.html")
-    assert not (tmp_path / "page.html").exists()
+    page = om.report(with_labels({}), tmp_path / "page.html")
+    assert Page(page).title == "Labels of 6 films"
 
 
 def test_one_annotators_labels_have_a_page_without_agreement(run_world2, tmp_path):

@@ -158,6 +158,7 @@ ONES = [1] * WIDTH
     ("arguments", "facts"),
     [
         ({}, "exactly one"),
+        ({"stores": [], "vector": ONES}, "no stores"),
         ({"like": "tt3-005"}, "tt3-005 failed: cannot be decoded"),
         ({"vector": [0] * WIDTH}, "no direction"),
         ({"vector": [1, 2]}, r"vectors of length 32 \(got shape \(2,\)\)"),
@@ -168,13 +169,8 @@ ONES = [1] * WIDTH
 )
 def test_bad_input_is_one_line(arguments, facts, store):
     with pytest.raises(ObygazeError, match=facts) as caught:
-        of.search(store, **arguments)
+        of.search(**{"stores": store, **arguments})
     assert "\n" not in str(caught.value)
-
-
-def test_stores_are_needed():
-    with pytest.raises(ObygazeError, match="no stores"):
-        of.search([], vector=ONES)
 
 
 TEXT = "a photo of a happy woman"

@@ -56,7 +56,6 @@ def test_hostile_sound_is_refused(tmp_path):
         assert reason in failed[name]
 
 
-@pytest.mark.night
 @needs_linux
 def test_a_worker_limits_its_own_memory():
     """The limit is 4 GiB, which OBYGAZE_MAX_PIXELS changes."""
