@@ -134,7 +134,7 @@ def _untested(
 ) -> Iterator[RunWarning]:
     """Yield warnings about clips and films that have no scores, or only zeros as features."""
     clips = tables["clips"]
-    tested = clips["id"].isin(tables["predictions"]["id"])
+    tested = clips["id"].map(set(tables["predictions"]["id"]).__contains__)
     blank = int((clips["blank"] & tested).sum())
     if blank:
         text = (

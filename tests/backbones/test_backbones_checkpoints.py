@@ -60,6 +60,7 @@ SLIPS = [
     ("tiny-vivit", weights("vivit.layernorm.weight"), r"missing .*\(layernorm.weight"),
     ("tiny-vivit", weights("vivit.layernorm.weight", torch.zeros(3)), r"shape \(layernorm.weight"),
     ("tiny-vivit", lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
+    ("tiny-vivit", lambda folder: write(folder / "config.json", "[]"), "must hold a JSON object"),
     ("tiny-vivit", cut_off, "cannot be loaded"),
     ("tiny-xclip-lsmdc", weights(POSITIONS, torch.zeros(16, 64)), "an X-CLIP: 15 patches"),
     (

@@ -176,7 +176,7 @@ def test_bad_input_is_one_line(arguments, facts, store):
 TEXT = "a photo of a happy woman"
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "tiny-xclip"])
+@pytest.mark.parametrize("name", MODELS)
 def test_text_search_equals_transformers(checkpoints, tmp_path, name):
     checkpoint = checkpoints[name]
     about = of.load_backbone(checkpoint, "cpu").about
