@@ -99,10 +99,10 @@ class Items:
     @classmethod
     def of(cls, items: Iterable[Item], extra: Mapping[str, list[str]] | None = None) -> Items:
         """Make columns from a sequence of items; raise `ManifestError` if one is invalid."""
-        columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
-        for item in items:
-            for name, cells in columns.items():
-                cells.append(getattr(item, name))
+        items = list(items)
+        columns: dict[str, Any] = {}
+        for name in COLUMNS:
+            columns[name] = [getattr(item, name) for item in items]
         made = cls(
             ids=columns["id"],
             kinds=columns["kind"],

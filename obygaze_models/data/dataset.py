@@ -501,7 +501,7 @@ def dataset(
             "precision": str(X.dtype),
         },
         shapes=shapes,
-        fingerprint=partial(joblib.hash, (X, frames)),
+        fingerprint=partial(joblib.hash, (X, frames), hash_name="sha1"),
     )
     data = label_clips(record, ids, X, tuple(concept_names))
     folds = np.unique(films, return_inverse=True)[1]
