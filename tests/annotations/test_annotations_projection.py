@@ -187,6 +187,7 @@ def test_a_manifest_with_spans_is_a_grid(tmp_path):
     of.Manifest("mine", Items.of(items)).save(tmp_path / "mine")
     marks = segments("one", [*SECOND, (420, 430, "S")], "Kite_Wind")
     timelines = of.Timelines("t", [*marks, *segments("one", FIRST, "other")])
+    assert repr(timelines) == "Timelines('t', 10 segments of 2 films by 1 annotator)"
     result = of.project(timelines, tmp_path / "mine")
     assert result.grid.folder == tmp_path / "mine"
     assert result.grid.ids == ["a", "b", "c"]

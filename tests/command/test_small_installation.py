@@ -91,7 +91,6 @@ CALLS = [
 ]
 
 
-@pytest.mark.night
 def test_a_missing_extra_is_named_in_one_line(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
