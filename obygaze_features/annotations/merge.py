@@ -130,7 +130,10 @@ def votes_of(
     manifest: Manifest,
     scheme: LabelScheme,
 ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Return the ranks of levels [sets, clips], or -1, and the marks [sets, clips, concepts]."""
+    """Return the ranks of levels [sets, clips] and the marks [sets, clips, concepts].
+
+    The rank is -1 where a set has no label of a clip.
+    """
     ranks = np.full((len(label_sets), len(manifest)), -1)
     marks = np.zeros((*ranks.shape, len(scheme.concepts)), bool)
     for index, labels in enumerate(label_sets):

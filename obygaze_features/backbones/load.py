@@ -142,7 +142,9 @@ def _make(make: Callable[..., Any], name: str, origin: str, mode: str) -> Backbo
         backbone = make(mode) if signature(make).parameters else make()
     except Exception as problem:  # the user's code may raise anything
         reason = describe_error(problem)
-        raise BackboneError(f"{name or make} cannot be made: {reason}; correct it") from problem
+        raise BackboneError(
+            f"{name or make} made no backbone: {reason}; correct its code"
+        ) from problem
     if not isinstance(backbone, Backbone):
         raise BackboneError(
             f"{name or make} must make a Backbone (got {type(backbone).__name__}); correct its code"

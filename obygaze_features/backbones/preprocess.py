@@ -164,7 +164,7 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
 
 
 def _require_numbers(preprocessing: Preprocessing, path: Path) -> None:
-    """Raise `BackboneError` if sizes, means or factors are impossible."""
+    """Raise `BackboneError` if sizes, means, standard deviations or the scale are impossible."""
     edges = [*preprocessing.crop, preprocessing.shortest_edge or max(preprocessing.crop)]
     factors = (*preprocessing.std, preprocessing.scale)
     numbers = (*preprocessing.mean, *factors)
@@ -173,7 +173,8 @@ def _require_numbers(preprocessing: Preprocessing, path: Path) -> None:
     is_usable &= all(factors) and {len(preprocessing.mean), len(preprocessing.std)} <= {1, 3}
     if not is_usable:
         raise BackboneError(
-            f"{path} has impossible sizes, means or factors: {edges} pixels, {numbers}; correct it"
+            f"{path} has impossible sizes, means, standard deviations or a scale: {edges} pixels, "
+            f"{numbers}; correct it"
         )
 
 

@@ -51,9 +51,7 @@ def pad_clips(
     for row, clip in enumerate(clips):
         count = len(clip)
         if count > shape[1]:
-            raise BackboneError(
-                f"a clip has {count} frames or windows, but its array holds {shape[1]}; pass fewer"
-            )
+            raise BackboneError(f"a clip has {count} frames or windows; pass at most {shape[1]}")
         if isinstance(reader, FrameReader):
             normalise(clip, reader.preprocessing, batch[row, :count])
         else:

@@ -169,9 +169,7 @@ def extract(
         left = counted(summary.to_do, "item")
         echo(f"{left} still to do; wait for other runs to end, then run this again", err=True)
     elif summary.clips and not any(summary.done_in.values()):
-        raise VideoError(
-            f"none of {summary.wanted} items could be extracted; see the reasons above"
-        )
+        raise VideoError("no item could be extracted; see the reasons above")
     exit_if(summary.failed or summary.to_do)
 
 

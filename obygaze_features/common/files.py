@@ -275,7 +275,8 @@ def publish_folder(folder: Path, path: Path, *, overwrite: bool) -> None:
     with alone_in(path.parent):
         if os.path.lexists(path) and not overwrite:
             raise OutputExists(
-                path, "was made by another process in the meantime; run the command again"
+                path,
+                "was just made by another process; choose another name, or add --overwrite",
             )
         if path.exists():
             _exchange(folder, path)

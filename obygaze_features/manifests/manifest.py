@@ -140,7 +140,7 @@ class Manifest:
         return self._names("runs")
 
     def labels(self, name: str | None = None) -> LabelSet:
-        """Return a label set by name (default: the manifest's default label set)."""
+        """Return a label set by name (default: the manifest's default, or its only label set)."""
         names = self.label_names
         name = name or self.default_labels
         if name is None and len(names) == 1:

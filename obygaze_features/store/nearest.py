@@ -117,7 +117,9 @@ def _direction(query: Array, store: Store, array: str) -> NDArray[np.float32]:
         vector = np.asarray(query, np.float64)
     if vector.shape != (width,):
         raise UsageError(
-            store.where, f": {array} has vectors of length {width} (got shape {vector.shape})"
+            store.where,
+            f": {array} has vectors of length {width} (got shape {vector.shape}); pass a query of "
+            "that length",
         )
     length = np.linalg.norm(vector)
     if not (0 < length < math.inf):

@@ -372,5 +372,7 @@ def _frames_in_order(path: Path, index: FrameIndex, last: int, tick: Tick) -> It
             yield from rest
     if index.container == "avi" and received + empty < fed:
         raise VideoError(
-            path, "is damaged: some packets decode to no frame, so frames cannot be counted"
+            path,
+            "is damaged: some packets decode to no frame, so frames cannot be counted; convert it "
+            "to MP4",
         )

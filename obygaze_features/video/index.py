@@ -161,7 +161,9 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
             )
         stream = streams[0]
         if stream.codec_context is None:
-            raise VideoError(path, "cannot be decoded: FFmpeg does not know its codec")
+            raise VideoError(
+                path, "cannot be decoded: FFmpeg does not know its codec; convert it to MP4"
+            )
         # Slice threads avoid the delay and the copies of frame threads; each core decodes one clip.
         stream.thread_type = "SLICE"
         stream.codec_context.thread_count = 1

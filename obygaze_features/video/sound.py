@@ -122,7 +122,10 @@ def _choose_track(
     if number:
         stream = tracks[number - 1]
     if stream.codec_context is None:
-        raise VideoError(path, "has sound that cannot be decoded: FFmpeg does not know its codec")
+        raise VideoError(
+            path,
+            "has sound that cannot be decoded: FFmpeg does not know its codec; convert it to MP4",
+        )
     stream.codec_context.thread_count = 1
     if len(tracks) == 1:
         return stream, ""

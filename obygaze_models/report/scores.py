@@ -343,9 +343,9 @@ def score_row(entry: Tested, scores: ModelScores, note: str = "") -> Row:
 
 
 def _differences(entries: Sequence[Tested]) -> Iterator[tuple[tuple[str, str], Estimate]]:
-    """Yield the paired differences between the first entry and first models with other inputs.
+    """Yield the paired differences between the first of the runs' main models and others.
 
-    Comparisons that have warnings are left out.
+    Models that read the same input are left out, and so are comparisons that have warnings.
     """
     firsts = [entry for entry in entries if is_first(entry)]
     main, *others = firsts or entries

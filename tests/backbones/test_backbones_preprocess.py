@@ -178,7 +178,7 @@ def test_the_clip_rule_equals_torchvision(size):
     [
         ({"image_mean": None}, "image_mean"),
         ({"crop_size": 64}, "impossible sizes"),
-        ({"image_std": [0, 0, 0]}, "impossible sizes, means or factors"),
+        ({"image_std": [0, 0, 0]}, "impossible sizes, means, standard"),
         ({"size": {"shortest_edge": 2**31}}, "impossible sizes"),
         ({"resample": 5}, "unusable setting: 5"),
         ({"do_rescale": False}, "not resize, crop and rescale"),

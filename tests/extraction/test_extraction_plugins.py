@@ -51,7 +51,7 @@ BROKEN = {
     "nets:Short": "does not return the array max",
     "nets:Wide": r"native has shape \(1, 4\), not \(1, 3\)",
     "nets:Colors": "has no attribute 'Colors'",
-    "nets:CALLS": "CALLS cannot be made: TypeError: ",
+    "nets:CALLS": "CALLS made no backbone: TypeError: ",
     "lost:Net": "mylab.lost:Net cannot be imported",
     "raising:Net": r"cannot be imported: KeyError: 'weights' .mylab/raising.py:2.",
 }

@@ -144,7 +144,7 @@ def reproduce(
     if protocols and not any(TARGETS[name].by_protocol for name in names):
         raise ExperimentError(
             f"{', '.join(names)}: protocols apply only to table2, table5, fig3 and fig5. Leave "
-            "them out"
+            "the protocols out"
         )
     protocols = protocols or PROTOCOL_NAMES
     for module in ("jinja2", "matplotlib"):
