@@ -193,7 +193,7 @@ class ClipDataset:
         groups = set(self.groups.tolist()) - {""}
         texts = [counted(len(self), "clip"), f"X {'x'.join(map(str, self.X.shape))}"]
         texts.append(counted(len(groups), group_noun(self.grouped_by)))
-        if self.y is not None:
+        if self.y is not None and self.y.dtype.kind != "f":
             for code, name in enumerate(self.classes):
                 texts.append(f"{(self.y == code).sum()} {name}")
         return f"ClipDataset({', '.join(texts)})"
@@ -460,10 +460,12 @@ def dataset(
     """
     columns = tuple(map(str, getattr(X, "columns", ())))
     is_frame = isinstance(X, pd.DataFrame)
-    for column in (y, groups):
+    for column in (y, groups, concepts):
         is_labelled = is_frame and isinstance(column, pd.DataFrame | pd.Series)
         if is_labelled and not column.index.equals(X.index):
-            raise ExperimentError("y and groups need the index of X: pass rows in the same order")
+            raise ExperimentError(
+                "y, groups and concepts need the index of X: pass rows in its order"
+            )
     if ids is None:
         ids = map("row-{:06d}".format, range(len(X)))
         if is_frame and X.index.dtype.kind not in "iu":
@@ -517,7 +519,11 @@ def _with_classes(
 ) -> tuple[Manifest, Task]:
     """Return a manifest with the classes in its column ``y`` as levels, and their task."""
     values = manifest.items.extra["y"]
-    concepts = np.zeros((len(values), 0)) if concepts is None else np.asarray(concepts, dtype=bool)
+    if concepts is None:
+        concepts = np.zeros((len(values), 0))
+    concepts = check_array(concepts, dtype=None, ensure_all_finite=False, ensure_min_features=0)
+    if not np.isin(concepts, (0, 1)).all():
+        raise ExperimentError("concepts must be True or False (1 or 0) in each row and column")
     if concepts.shape[1] != len(concept_names):
         raise ExperimentError(
             f"concept_names must name each of the {concepts.shape[1]} columns of concepts (got "

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import obygaze_features as of
 
@@ -26,7 +25,6 @@ def run(lines: str, checkout: Path) -> str:
     return result.stdout
 
 
-@pytest.mark.night
 def test_one_file_and_two_lines_add_a_backbone(tmp_path):
     checkout = tmp_path / "checkout"
     for name in ("obygaze_features", "obygaze_models", "examples"):

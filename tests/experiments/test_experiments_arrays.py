@@ -139,7 +139,6 @@ def test_a_saved_run_is_the_same_and_names_what_it_lacks(arrays, run, tmp_path):
     assert [w for w in kept.warnings if w.code == "not-saved"] == [warning]
 
 
-@pytest.mark.night
 def test_processes_change_nothing(arrays, run):
     get_reusable_executor().shutdown()  # those of an earlier test are in a lost folder
     assert same(run, om.cross_validate(MODELS, om.dataset(*arrays), n_jobs=2))
@@ -186,6 +185,9 @@ def test_one_reason_for_all_fits_is_raised(arrays):
         om.cross_validate(KMeans(), data)
 
 
+FRAME = pd.DataFrame(np.eye(240))
+
+
 @pytest.mark.parametrize(
     ("change", "fact"),
     [
@@ -193,7 +195,9 @@ def test_one_reason_for_all_fits_is_raised(arrays):
         ({"X": np.full((240, 6), np.inf)}, "infinity"),
         ({"y": ["calm"] * 240}, "negative one .got calm"),
         ({"y": ["calm", None] * 120}, "no label in row 1"),
-        ({"y": pd.Series(["calm", "tense"] * 120), "X": pd.DataFrame(np.eye(240))[::-1]}, "index"),
+        ({"y": pd.Series(["calm", "tense"] * 120), "X": FRAME[::-1]}, "index"),
+        ({"concepts": FRAME, "X": FRAME[::-1]}, "index"),
+        ({"concepts": -FRAME}, "True or False"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(arrays, change, fact):

@@ -209,7 +209,6 @@ for id_ in store.ids:  # in more shards than files may be open
 """
 
 
-@pytest.mark.night
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says how much it was at most")
 @pytest.mark.parametrize("final", [False, True])
 def test_a_store_is_read_in_bounded_memory_with_few_open_files(tmp_path, final):
