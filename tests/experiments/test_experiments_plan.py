@@ -81,7 +81,6 @@ REFUSED = [
     ({"protocol": "released", "split": None}, "02_HN_S"),
     ({"protocol": "official", "split": None}, "the official protocol uses"),
     ({"score": "aurok"}, "unknown score 'aurok'; did you mean auroc?"),
-    ({"store": 1j}, "a complex cannot be a value"),
     ({"groups": "serie", "split": ""}, "unknown column 'serie'; choose from film, media, kind"),
 ]
 
