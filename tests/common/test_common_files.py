@@ -77,7 +77,7 @@ def test_a_new_folder_is_flushed_before_it_gets_its_name(tmp_path, monkeypatch):
 
 def test_the_first_of_two_writers_keeps_a_folder(tmp_path):
     with (
-        pytest.raises(OutputExists, match="run the command again"),
+        pytest.raises(OutputExists, match="made by another process"),
         files.new_folder(tmp_path / "out"),
     ):
         put(tmp_path / "out", "first")
