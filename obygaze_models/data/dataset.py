@@ -463,9 +463,7 @@ def dataset(
     for column in (y, groups, concepts):
         is_labelled = is_frame and isinstance(column, pd.DataFrame | pd.Series)
         if is_labelled and not column.index.equals(X.index):
-            raise ExperimentError(
-                "y, groups and concepts need the index of X: pass rows in its order"
-            )
+            raise ExperimentError("y, groups and concepts need X's index: pass rows in its order")
     if ids is None:
         ids = map("row-{:06d}".format, range(len(X)))
         if is_frame and X.index.dtype.kind not in "iu":
