@@ -21,10 +21,12 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 from click.testing import CliRunner
+from joblib.externals.loky import get_reusable_executor
 from PIL import Image, ImageOps
 
 from docs.blocks import blocks
@@ -123,6 +125,7 @@ def follow(pages: Sequence[str], pictures: Path) -> None:
                         run_command(line)
             for product in PRODUCTS[page]:
                 show(Path(work, product), pictures, Path(page).name)
+    get_reusable_executor().shutdown()  # otherwise this process ends when they time out
 
 
 def show(product: Path, pictures: Path, page: str) -> None:
@@ -217,7 +220,8 @@ def write_pictures(folder: Path) -> None:
         return
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    with ProcessPoolExecutor(2) as pool:
+    # A forked process could not use joblib's processes, of which it would have a copy.
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         jobs = [pool.submit(follow, pages, folder.resolve()) for pages in COURSES]
     for job in jobs:
         job.result()
