@@ -148,8 +148,8 @@ def test_a_page_names_the_rule_of_a_merge_and_keeps_undecided_clips(tmp_path):
     merged = merge_labels([*map(manifest.labels, "abc")], manifest, rule="majority")
     manifest = replace(manifest.with_parts(merged), default_labels=merged.name)
     page = Page(om.report(manifest, tmp_path / "page.html"))
-    undecided = merged.about["undecided"]
-    assert f"Merged by rule majority ({undecided} undecided)" in page.text
+    assert f"Merged by rule majority ({merged.about['undecided']} undecided)" in page.text
+    assert f"How certain {len(manifest)} clips" in page.text  # as many as in the agreement
     assert len(page.data["ids"]) == len(manifest)
 
 
