@@ -254,14 +254,15 @@ def load_dataset(
     opened = open_stores(store)
     tasks = []
     if positives or negatives or levels or concept:
-        task = make_task(
-            manifest.label_scheme(labels),
-            positives=positives,
-            negatives=negatives,
-            levels=levels,
-            concept=concept,
-        )
-        tasks.append(task)
+        tasks += [
+            make_task(
+                manifest.label_scheme(labels),
+                positives=positives,
+                negatives=negatives,
+                levels=levels,
+                concept=concept,
+            )
+        ]
     chosen = manifest.split(split) if split is not None else None
     data = join_clips(
         manifest,
@@ -438,12 +439,12 @@ def dataset(
         Features [N, D], with NaN for missing values: each estimator decides whether it takes them.
         Estimators get the names of the columns of a DataFrame.
     y
-        The class of each row, by name or number; or numbers to predict, as floats. Of two classes,
-        the second in sorted order is positive.
+        The class of each row, by name or number; or numbers to predict, as floats. Classes are
+        sorted, or in the order of a pandas categorical; of two, the second is positive.
     groups
         The film, or other group, of each row.
     ids
-        The id of each row; by default the index of a DataFrame or, if it has integers, row numbers.
+        The id of each row; by default the index of the tables or, if it has integers, row numbers.
     concepts, concept_names
         Booleans [N, K]: True where a row shows a concept; and the names of the concepts, unless
         they are the columns of a DataFrame.
@@ -459,33 +460,30 @@ def dataset(
     ClipDataset(4 clips, X 4x4, 2 films, 2 calm, 2 tense)
     """
     columns = tuple(map(str, getattr(X, "columns", ())))
-    is_frame = isinstance(X, pd.DataFrame)
-    for column in (y, groups, concepts):
-        is_labelled = is_frame and isinstance(column, pd.DataFrame | pd.Series)
-        if is_labelled and not column.index.equals(X.index):
-            raise ExperimentError("y, groups and concepts need X's index: pass rows in its order")
+    tables = [table for table in (X, y, groups, concepts) if hasattr(table, "iloc")]
+    for table in tables:
+        if not table.index.equals(tables[0].index):
+            raise ExperimentError("X, y, groups and concepts need one index: use rows in one order")
+    X = check_array(X, dtype=[np.float32, np.float64], ensure_all_finite="allow-nan")
     if ids is None:
         ids = map("row-{:06d}".format, range(len(X)))
-        if is_frame and X.index.dtype.kind not in "iu":
-            ids = X.index
+        if tables and tables[0].index.dtype.kind not in "iu":
+            ids = tables[0].index
     ids = [*map(str, ids)]
-    X = check_array(X, dtype=[np.float32, np.float64], ensure_all_finite="allow-nan")
+    order = getattr(getattr(y, "dtype", None), "categories", None)
     y = column_or_1d(np.asarray(y))
-    if pd.isna(y).any():
-        raise ExperimentError(f"y has no label in row {pd.isna(y).argmax()}. Leave out such rows")
-    films = [""] * len(X)
-    if groups is not None:
-        films = pd.Series([*groups], dtype=object).fillna("").astype(str).tolist()
-    check_consistent_length(X, y, films, ids, concepts, frames)
-    clips = [Item(clip, film=film) for clip, film in zip(ids, films, strict=True)]
+    films = [""] * len(X) if groups is None else [*groups]
+    _check_rows(len(X), y=y, groups=films)
+    check_consistent_length(X, ids, concepts, frames)
+    clips = [Item(clip, film=str(film)) for clip, film in zip(ids, films, strict=True)]
     manifest = Manifest(name, Items.of(clips, {"y": [*map(str, y.tolist())]}))
     concept_names = [*map(str, getattr(concepts, "columns", concept_names))]
     if y.dtype.kind == "f":
         manifest = with_numbers(manifest, "y")
         task = number_task("y")
     else:
-        codes = [*map(str, np.unique(y).tolist())]
-        manifest, task = _with_classes(manifest, codes, concepts, concept_names)
+        classes = pd.Categorical(y, order).remove_unused_categories().categories
+        manifest, task = _with_classes(manifest, classes, concepts, concept_names)
     shapes = {"native": [X.shape[1]]}
     if frames is not None:
         frames = np.asarray(frames, dtype=np.float32)
@@ -509,13 +507,24 @@ def dataset(
     return data.with_tasks([task])
 
 
+def _check_rows(size: int, **columns: Any) -> None:
+    """Raise if a column has not one value for each row."""
+    for name, values in columns.items():
+        if len(values) != size:
+            raise ExperimentError(f"{name} has {len(values)} rows, but X has {size}")
+        missing = pd.isna(values)
+        if missing.any():
+            raise ExperimentError(f"{name} is empty in row {missing.argmax()}. Leave out such rows")
+
+
 def _with_classes(
     manifest: Manifest,
-    codes: Sequence[str],
+    classes: pd.Index,
     concepts: Any,
     concept_names: Sequence[str],
 ) -> tuple[Manifest, Task]:
     """Return a manifest with the classes in its column ``y`` as levels, and their task."""
+    codes = [*map(str, classes.to_numpy().tolist())]
     values = manifest.items.extra["y"]
     if concepts is None:
         concepts = np.zeros((len(values), 0))
@@ -527,9 +536,7 @@ def _with_classes(
             f"concept_names must name each of the {concepts.shape[1]} columns of concepts (got "
             f"{len(concept_names)})"
         )
-    shown = []
-    for row in concepts:
-        shown.append(tuple(compress(concept_names, row)))
+    shown = [tuple(compress(concept_names, row)) for row in concepts]
     levels = tuple(map(Level, codes, codes))
     scheme = LabelScheme(manifest.name, levels, tuple(map(Concept, concept_names)))
     labels = LabelSet("y", manifest.ids, values, shown)

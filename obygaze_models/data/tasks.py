@@ -211,12 +211,9 @@ def level_classes(names: Mapping[str, str], levels: Sequence[str]) -> Task:
             "a task needs three or more different classes, or a positive and a negative one "
             f"(got {', '.join(levels)})"
         )
-    classes = []
-    words = []
-    for level in levels:
-        classes.append(_class_of(f"level:{level}", [level], names))
-        words.append(classes[-1].words)
-    return Task(" / ".join(levels), " / ".join(words), tuple(classes))
+    classes = tuple(_class_of(f"level:{level}", [level], names) for level in levels)
+    title = " / ".join(label_class.words for label_class in classes)
+    return Task(" / ".join(levels), title, classes)
 
 
 def number_task(column: str) -> Task:

@@ -47,7 +47,7 @@ from obygaze_models.data.run_warning import RunWarning
 from obygaze_models.data.splitters import PROTOCOLS, AnySplitter, LeaveFilmOut, Splitter
 from obygaze_models.data.tasks import Task, official_measure
 from obygaze_models.estimators.registry import ESTIMATORS
-from obygaze_models.experiments.fit import fit_fold, predict_rows, rows_of
+from obygaze_models.experiments.fit import fit_fold, predict_rows, read_input, rows_of
 from obygaze_models.experiments.learner import Learner
 from obygaze_models.experiments.plan import Plan, PlannedFit
 from obygaze_models.experiments.warnings import run_warnings
@@ -259,10 +259,8 @@ def make_fit(
             reasons.append(one_line(reason))
             if not plan.settings:  # estimator objects
                 raise ExperimentError(f"{what} cannot be trained: {reasons[-1]}") from None
-    skips = []
-    for why in reasons:
-        skips.append(Skipped(planned.task.key, fold.index, planned.model, what, why))
-    return tested, skips
+    skip = partial(Skipped, planned.task.key, fold.index, planned.model, what)
+    return tested, [*map(skip, reasons)]
 
 
 def _keep(plan: Plan, planned: PlannedFit, folder: Path | None) -> tuple[Model, str]:
@@ -308,7 +306,7 @@ def _test(
     ids = data.ids_at(fold.test_rows)
     reasons = []
     if bank_of(model.estimator) is not None:
-        X = data.X[fold.test_rows]
+        X = read_input(data, about.reads, fold.test_rows)
         attribution = attribute(model, X, classes=task.class_keys)
         if attribution is not None:
             labels = np.where(X.any(axis=1), attribution.labels, "").tolist()

@@ -177,7 +177,7 @@ def _arguments(
     """Return the keyword arguments that the learner's `fit` gets."""
     accepted = learner.accepts
     if not len(fold.validation):
-        accepted -= {"X_val", "y_val"}
+        accepted -= {"X_val", "y_val", "concepts_val", "groups_val", "labelled_val"}
     fitted = rows.fitted
     held_out = rows.held_out
     concepts = data.concepts

@@ -382,9 +382,8 @@ class Run:
     @property
     def main_metric(self) -> str:
         """The official measure, the experiment's score, or the default of the task's target."""
-        task = self.header.tasks[-1]
         header = self.header
-        return header.measure or header.score or task.default_score()
+        return header.measure or header.score or header.tasks[-1].default_score()
 
     @property
     def saved(self) -> list[dict[str, Any]]:
@@ -397,8 +396,7 @@ class Run:
     def __repr__(self) -> str:
         where = str(self.folder) if self.folder else "in memory"
         tasks = ", ".join(self.header.learned)
-        text = f"Run({where!r}, {tasks}: {', '.join(self.header.models)})"
-        return f"{self.limit} {text}".lstrip()
+        return f"{self.limit} Run({where!r}, {tasks}: {', '.join(self.header.models)})".lstrip()
 
     def _read(self, name: str, types: dict[str, str], check: Any = None) -> pd.DataFrame:
         """Read a table; raise `ExperimentError` if it is missing, was changed, or is invalid."""
