@@ -130,7 +130,7 @@ def predict(
         echo_json(rows)
     else:
         facts: dict[str, Any] = {"predictions": len(table)}
-        if "value" not in table:
+        if not is_run and "value" not in table:
             facts["by_class"] = table["prediction"].value_counts().head(10).to_dict()
         facts["wrote"] = [str(path) for path in files]
         if not files:

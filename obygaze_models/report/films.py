@@ -118,8 +118,7 @@ def films_of(labels: Labels, people: People | None, entry: Tested | None) -> Fil
         if entry is not None:
             _score(row, entry, clips, spans[film], longest)
         rows.append(row)
-    rows.sort(key=lambda row: row.top, reverse=True)
-    rows.sort(key=lambda row: -2.0 if row.place is None else row.place, reverse=True)
+    rows.sort(key=lambda row: (-2.0 if row.place is None else row.place, row.top), reverse=True)
 
     ends = [*np.arange(0.0, 0.8 * longest, 3600.0).tolist(), longest]
     most = max(share or 0.0 for row in rows for share in row.shares)
@@ -149,12 +148,11 @@ def _score(row: FilmRow, entry: Tested, clips: pd.DataFrame, spans: Array, longe
     row.tested = [int(ratings.count())]
     if entry.task.is_binary:
         row.tested = [int((ratings == code).sum()) for code in (1, 0)]
-    row.place = None
     groups = {entry.run.group_of[clip] for clip in clips["id"]}
     scores = [values for group, values in entry.scores.groups.items() if group in groups]
     if scores:
         row.scores = mean_scores(scores)
-        row.place = row.scores[entry.metric]
+    row.place = row.scores.get(entry.metric)
     if entry.task.target.is_numeric:
         row.strip = rated_strip(of_film, means, spans, longest)
         row.scores = {

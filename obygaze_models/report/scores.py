@@ -88,10 +88,15 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """The score is ``above`` or ``below`` a guess, ``unclear``, or of too ``few`` films."""
+        """The score is ``above`` or ``below`` a guess, or ``unclear``.
+
+        It is ``scored`` if its metric is not compared with a guess, or of too ``few`` films.
+        """
         if not self.estimate.interval:
             return "few"
-        if self.p_value is None or self.p_value >= SIGNIFICANT:
+        if self.p_value is None:
+            return "scored"
+        if self.p_value >= SIGNIFICANT:
             return "unclear"
         return "above" if self.excess > 0 else "below"
 
@@ -232,13 +237,7 @@ def inputs(runs: Sequence[Run]) -> list[str]:
     """Return each run's input in plain words, and its features if others share the words."""
     pairs = [(_senses(run), feature(run)) for run in runs]
     counts = Counter(senses for senses, _ in {*pairs})
-    texts = []
-    for senses, array in pairs:
-        text = senses
-        if counts[senses] > 1:
-            text = f"{senses} ({array})"
-        texts.append(text)
-    return texts
+    return [f"{senses} ({array})" if counts[senses] > 1 else senses for senses, array in pairs]
 
 
 SENSES = {"texts": "words", "extractor": "sound", "arrays": "features"}
@@ -269,7 +268,6 @@ def results(entries: Sequence[Tested], labels: Labels) -> list[ResultTable]:
     asked = group_by(ranked, lambda each: (each.metric, each.topic, tuple(_answers(each))))
     by_metric: dict[str, list[Question]] = {}
     for (metric, topic, answers), same in asked.items():
-        scored = [*_rows(same)]
         differences = {}
         if topic != "concepts":
             differences = dict(_differences(same))
@@ -277,7 +275,7 @@ def results(entries: Sequence[Tested], labels: Labels) -> list[ResultTable]:
         if topic == "levels":
             known = same[0].task.levels
             untested = [name for code, name in labels.levels.items() if code not in known]
-        question = Question(topic, answers, scored, differences, untested)
+        question = Question(topic, answers, [*_rows(same)], differences, untested)
         by_metric.setdefault(metric, []).append(question)
     tables = [ResultTable(metric, questions) for metric, questions in by_metric.items()]
     rows = [row for table in tables for row in table.rows]

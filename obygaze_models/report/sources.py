@@ -159,8 +159,8 @@ def _labels_of(manifest: Manifest | Timelines) -> Labels:
     if isinstance(manifest, Timelines):
         timelines = manifest
         manifest = project(timelines, GRID_S).manifest
-    name = manifest.default_labels or [*manifest.annotators, *manifest.label_names, ""][0]
-    labels = manifest.labels(name)
+    labels = manifest.labels(manifest.default_labels or [*manifest.annotators, None][0])
+    name = labels.name
     annotators = _annotators(manifest, labels)
     if name in annotators and len(annotators) > 1:
         labels = merge_labels([*annotators.values()], manifest, MERGED)

@@ -98,7 +98,7 @@ def make_example(folder, films, concepts):
     return om.report(runs, folder / "page.html")
 
 
-def predicted(folder, *, films, signal, seed=1, name="given"):
+def predicted(folder, *, films, signal, seed=1, name="given", score=""):
     """Run an experiment with given predictions, which are higher for Sure by `signal`."""
     ids = [f"tt{film:03}-{scene:03}" for film in range(films) for scene in range(30)]
     is_sure = np.arange(len(ids)) % 3 == 0
@@ -113,7 +113,7 @@ def predicted(folder, *, films, signal, seed=1, name="given"):
     p = 0.25 + 0.5 * noise + signal * is_sure
     table = pd.DataFrame({"id": ids, "model": "given", "probability": p.clip(0, 1)})
     table.to_csv(folder / "p.csv", index=False)
-    classes = {"positives": ["S"], "train_negatives": ["EN"], "estimators": []}
+    classes = {"positives": ["S"], "train_negatives": ["EN"], "estimators": [], "score": score}
     files = [folder / "p.csv"]
     experiment = om.Experiment(name=name, split="ten", predictions=files, **classes, **places)
     return om.run_experiment(experiment, folder / f"{name} {seed}")
