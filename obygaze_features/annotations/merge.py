@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -146,14 +145,11 @@ def votes_of(
 def concept_marks(concepts: Sequence[tuple[str, ...]], scheme: LabelScheme) -> NDArray[np.bool_]:
     """Return a row for each cell of concepts: True in the columns of the concepts in the cell."""
 
-    def columns_of(names: tuple[str, ...]) -> list[int]:
-        return list(map(scheme.concept_names.index, map(scheme.concept, names)))
+    def marked(names: tuple[str, ...]) -> NDArray[np.bool_]:
+        return np.isin(scheme.concept_names, list(map(scheme.concept, names)))
 
-    columns = map_cells(columns_of, concepts)
-    rows = np.repeat(np.arange(len(concepts)), list(map(len, concepts)))
-    marks = np.zeros((len(concepts), len(scheme.concepts)), bool)
-    marks[rows, list(chain.from_iterable(columns))] = True
-    return marks
+    marks = map_cells(marked, concepts)
+    return np.array(marks, bool).reshape(len(concepts), len(scheme.concepts))
 
 
 def labels_in_rows(
@@ -214,17 +210,18 @@ def check_levels(grid: LabelScheme, timelines: LabelScheme) -> None:
     if not known or tuple(map(grid.level, timelines.codes)) != grid.codes:
         raise AnnotationError(
             f"the clips' levels ({', '.join(grid.codes)}) differ from the timelines' levels "
-            f"({', '.join(timelines.codes)}); project the timelines onto a grid without labels, "
-            "such as 60 (seconds)"
+            f"({', '.join(timelines.codes)}); import the clips as a manifest of their own, "
+            "without labels"
         )
 
 
 def common_scheme(grid: Manifest, timelines: LabelScheme) -> LabelScheme:
     """Return the grid's scheme plus the timelines' concepts.
 
-    If the grid has different levels but no labels, return the timelines' scheme.
+    If the grid has different levels, but no label set uses them, return the timelines' scheme.
     """
-    if not grid.label_names and grid.scheme.codes != timelines.codes:
+    uses = ["label_scheme" not in grid.labels(name).about for name in grid.label_names]
+    if not any(uses) and grid.scheme.codes != timelines.codes:
         return timelines
     check_levels(grid.scheme, timelines)
     return grid.scheme.with_concepts(timelines.concepts)

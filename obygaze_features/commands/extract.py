@@ -154,7 +154,7 @@ def extract(
     with _messages(), contextlib.redirect_stdout(sys.stderr):
         summary = of.extract(loaded, media, specs, output, **options)
     for failure, reasons in summary.failed.items():
-        echo(f"{len(reasons)} failed, {failure.replace('_', ' ')}:", err=True)
+        echo(f"{len(reasons)} failed, {failure.replace('_', ' ')} (see --retry-failed):", err=True)
         echo_failures(reasons)
     facts = summary.to_json()
     if as_json:

@@ -275,14 +275,17 @@ def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
     Example:
       obygaze manifests label manifests/mine labels.csv --levels low,high
     """
+    from obygaze_features.annotations.merge import save_labels
     from obygaze_features.manifests.importers.csv_table import read_labels
 
     loaded = of.Manifest.load(manifest)
     labels, unmatched = read_labels(table, loaded, **options)
-    loaded.add(labels, overwrite=overwrite)
+    remarks = save_labels(loaded, [labels], manifest, overwrite=overwrite)
     file = manifest / "labels" / f"{labels.name}.csv"
     echo(f"{len(labels):,} of {len(loaded):,} items labelled -> {file}")
-    echo(loaded.label_scheme(labels.name).order)
+    echo(of.Manifest.load(manifest).label_scheme(labels.name).order)
+    for remark in remarks:
+        echo(f"{remark.where} {remark.what}", err=True)
     if unmatched:
         echo(f"rows without an item: {join_some(unmatched)}", err=True)
     exit_if(unmatched)

@@ -138,10 +138,10 @@ def whole_groups(
 
     The ten folds have labelled items only, with their levels spread about evenly (`stratified`).
     """
-    ids = manifest.labels(labels).ids
-    if len({*manifest.items.groups(groups, ids)}) > FEW_GROUPS:
+    split = leave_film_out(manifest, labels=labels, groups=groups)
+    if len({*split.folds}) > FEW_GROUPS:
         return stratified(manifest, seed=seed, labels=labels, groups=groups)
-    return leave_film_out(manifest, labels=labels, groups=groups)
+    return split
 
 
 def leave_film_out(

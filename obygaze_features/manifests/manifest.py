@@ -147,8 +147,9 @@ class Manifest:
             name = names[0]
         if name is None:
             raise UsageError(
-                f"choose a label set of the manifest {self.name!r}: --labels NAME (it has "
-                f"{', '.join(names) or 'none'}), or add one: obygaze manifests label"
+                f"name a label set of the manifest {self.name!r} (it has "
+                f"{', '.join(names) or 'none'}), set default_labels in its manifest.json, or add "
+                "labels: obygaze manifests label"
             )
         return self._part(LabelSet, name)
 

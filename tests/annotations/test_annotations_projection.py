@@ -148,8 +148,9 @@ def test_impossible_rules_are_refused(rule, fact):
 def test_the_grids_scheme_must_have_the_same_levels():
     calm = LabelScheme("mood", (Level("calm", "calm"), Level("tense", "tense")))
     foreign = of.Manifest("other", grid().items, scheme=calm)
-    assert of.project(worked(), foreign).grid.scheme.codes == LEVELS  # nothing is labelled yet
     labels = LabelSet("mine", ["film-0"], ["tense"], [()])
+    own = replace(labels, about={"label_scheme": calm.to_json()})
+    assert of.project(worked(), foreign.with_parts(own)).grid.scheme.codes == LEVELS
     with pytest.raises(AnnotationError, match=r"levels \(calm, tense\) differ"):
         of.project(worked(), foreign.with_parts(labels))
     # The grid calls a concept by another name, and lacks another.

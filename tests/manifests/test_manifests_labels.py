@@ -114,7 +114,8 @@ def test_labels_name_clips_missing_on_either_side(folder, tmp_path, obygaze):
     assert of.Manifest.load(folder).labels("mine").level_of == {"S1-ep_1": "S"}
     # With a second label set, as a file, there is no default.
     write(folder / "labels/other.csv", "id,level", "alone,Sure")
-    refused(obygaze("manifests", "split", folder), "--labels NAME (it has mine, other)", code=2)
+    refused(obygaze("report", folder), "(it has mine, other)", code=2)
+    obygaze("manifests", "split", folder, "--by", "media", code=0)
 
 
 MISTAKES = [
