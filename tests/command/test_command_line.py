@@ -125,9 +125,3 @@ def test_an_interrupt_at_startup_shows_no_traceback(tmp_path: Path) -> None:
     command = [sys.executable, "-c", script, "--help"]
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (result.returncode, result.stdout, result.stderr) == (-signal.SIGINT, "", "")
-
-
-def test_every_command_prints_through_one_function() -> None:
-    for path in ROOT.glob("obygaze_*/**/*.py"):
-        prints = re.search(r"click\.s?echo\(", path.read_text())
-        assert not prints or path.name == "cli.py", path
