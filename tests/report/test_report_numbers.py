@@ -111,14 +111,9 @@ def test_the_first_lines_have_the_numbers_of_the_tables(page, tables, clips, lev
     assert f"{percent(first.mean())}% by annotator1; {percent(both)}% by both" in page.text
     assert f"Low agreement: alpha {shown(nominal_alpha(first, second))}" in page.text
 
-    titles = clips.set_index("film")["title"]
-    best = titles[areas.idxmax()].iloc[0]
-    worst = titles[areas.idxmin()].iloc[0]
-    assert f"highest in {best} ({percent(areas.max())}%)" in page.text
-    assert f"lowest in {worst} ({percent(areas.min())}%)" in page.text
     assert "Not Sure Sure the model says Sure the model is wrong" in page.text
-    speech = clips["concepts"][clips["level"] == "S"].str.contains("Speech")
-    assert f"Of the Sure minutes, {percent(speech.mean())}% have Speech" in page.text
+    speech = clips["concepts"][clips["level"] == "S"].str.contains("Speech").mean()
+    assert f"Of the Sure minutes, {percent(speech)}% have Speech" in page.text
 
 
 def test_inputs_are_compared_film_by_film(page, tables):
