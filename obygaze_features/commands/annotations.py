@@ -162,7 +162,7 @@ def elan(sources: tuple[Path, ...], output: Path, overwrite: bool, **options: An
     need no --levels. If no level is known, the error lists the files' pick-lists.
 
     Times are those of the video that a file links to, whose name is kept. Nothing that a file
-    refers to is opened. Exits with code 3 if anything was left out.
+    refers to is opened. Exits with code 3 if annotations of a tier that is read were left out.
 
     \b
     Example:
@@ -401,9 +401,9 @@ def agreement(
     likely). Other programs' gamma compares segments instead.
 
     Only annotators' label sets are compared: those that were projected from timelines, imported
-    with --annotator, or named by you. Label sets that a rule made say nothing about how much people
-    agree, and are refused. Films whose annotators share no labelled clip are left out; the exit
-    code is then 3.
+    with --annotator, or named by you. Label sets that a rule made are refused; merged ones are
+    refused beside their sources. Films whose annotators share no labelled clip are left out; the
+    exit code is then 3.
 
     \b
     Example:

@@ -90,8 +90,8 @@ from obygaze_features.errors import VideoError
     "--batch-size",
     "batch",
     type=int,
-    help="Items per forward pass, up to 32; halved if memory runs out.  [default: 8 clips, fewer "
-    "if they have many frames; 32 images or texts]",
+    help="Items per forward pass, up to 32; halved if memory runs out.  [default: 8 clips, on "
+    "a CPU 8 frames; 32 images or texts]",
 )
 @click.option(
     "--workers",
@@ -133,7 +133,8 @@ def extract(
     OUTPUT/log.jsonl. Without a terminal, a line every 30 seconds reports progress, speed and the
     time left.
 
-    Exits with code 3 if clips failed or are still to do, or with code 1 if all of them failed.
+    Exits with code 3 if clips failed or are still to do, or with code 1 if all that were tried
+    failed.
 
     A manifest of images, texts or both needs backbones that accept them: clip, siglip and xclip
     embed images and texts in one space; dinov2, dinov3 and efficientnet-lite0 accept only images,

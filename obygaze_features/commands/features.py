@@ -56,7 +56,7 @@ features.add_command(extract)
 @click.option(
     "--page",
     type=PATH,
-    help="Also write a page, with larger pictures, to label the clips with the keyboard.",
+    help="Also write a page to label the clips with the keyboard. New pictures are larger.",
 )
 @levels_option
 @overwrite_option

@@ -79,8 +79,9 @@ def push(store: StoreLike, output: Path | str) -> dict[str, Any]:
     where = str(output).rstrip("/")
     if not where.startswith("hf://"):
         raise UsageError(
-            f"{redact_url(where)}: cannot push there; push to hf://datasets/OWNER/NAME, pack a "
-            "NAME.zip, or copy the store: obygaze stores pull STORE -o NAME.zarr"
+            f"{redact_url(where)}: cannot push there; push to hf://datasets/OWNER/NAME or "
+            "to NAME.zip (in Python, of.pack), or copy the store: obygaze stores pull STORE -o "
+            "NAME.zarr"
         )
     there = Remote(where)
     sizes = _list_files(store)

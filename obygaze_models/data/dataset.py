@@ -530,7 +530,9 @@ def _with_classes(
         concepts = np.zeros((len(values), 0))
     concepts = check_array(concepts, dtype=None, ensure_all_finite=False, ensure_min_features=0)
     if not np.isin(concepts, (0, 1)).all():
-        raise ExperimentError("concepts must be True or False (1 or 0) in each row and column")
+        raise ExperimentError(
+            "concepts must be True or False (1 or 0). Leave out rows or columns with other values"
+        )
     if concepts.shape[1] != len(concept_names):
         raise ExperimentError(
             f"concept_names must name each of the {concepts.shape[1]} columns of concepts (got "

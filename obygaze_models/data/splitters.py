@@ -204,7 +204,7 @@ class LeakFree(DrawnSplitter):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class LeaveFilmOut(DrawnSplitter):
-    """Test each eligible film once, with other eligible films for validation.
+    """Test each eligible film, with other eligible films for validation.
 
     A film is eligible if it has at least `min_clips` clips of each class. Films that are not
     eligible are used for training in every fold. Clips without a film raise an error. Other groups,
@@ -219,8 +219,8 @@ class LeaveFilmOut(DrawnSplitter):
     validation_films
         The number of validation films to draw for each tested film, each for a fit of its own. With
         None, or a larger number than there are, each other eligible film validates once: N eligible
-        films give N * (N - 1) fits. With 0, or for models that need no validation clips, only the
-        tested film is left out, which gives N fits.
+        films give N * (N - 1) fits. For models that need no validation clips, only the tested film
+        is left out, which gives N fits. 0 suits only such models.
     balance, gap
         See `DrawnSplitter`.
     random_state
@@ -256,8 +256,8 @@ class LeaveFilmOut(DrawnSplitter):
         if len(eligible) < 2:
             raise ExperimentError(
                 f"leave-film-out needs two films or other groups with {self.min_clips} or more "
-                f"clips of each class (got {len(eligible)} of {len(names)}). Lower its option "
-                "min_clips, or use another protocol"
+                f"clips of each class (got {len(eligible)} of {len(names)}). Lower "
+                "min_clips, or choose another protocol or splitter"
             )
         pairs = []
         wanted = self.validation_films

@@ -77,7 +77,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             force_setattr(self, key.name, value)
 
     def check(self) -> Experiment:
-        """Return the experiment; raise `ExperimentError` if keys are wrong or in conflict."""
+        """Return the experiment; raise `ExperimentError` for a slip that shows without data."""
         slip = self._slip()
         if slip:
             raise ExperimentError(f"{self.name!r}: {slip}")

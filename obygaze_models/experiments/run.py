@@ -170,7 +170,7 @@ def _find_split(experiment: Experiment, manifest: Manifest, cv: Splitter) -> Spl
         return manifest.split(name)
     if cv.own_sets and not name:
         raise ExperimentError(
-            "the official protocol uses a benchmark's own sets. Set split = "
+            "the official protocol uses a benchmark's own sets. Name their split, such as "
             f'"official" (splits of {manifest.name}: {", ".join(names) or "none"})'
         )
     if name is None and len(names) > 1:

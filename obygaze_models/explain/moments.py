@@ -195,8 +195,7 @@ def find_moments(
         The minimum length of an interval, in seconds, after gaps are closed.
     close_gaps
         A length in seconds. Shorter gaps that clips cover are closed if each frame in them reaches
-        the mean of the threshold and the film's median. Gaps shorter than a frame are always
-        closed.
+        the mean of the threshold and the film's median, or if they are shorter than a frame.
     """
     if threshold is not None and not 0 <= threshold <= 1:
         raise UsageError(f"the threshold must be a probability from 0 to 1 (got {threshold:g})")

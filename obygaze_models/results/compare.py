@@ -118,7 +118,7 @@ def compare(
     opened = _open_runs(runs)
     first = opened[0]
     if len({run.header.manifest.digest for run in opened}) > 1:
-        raise ExperimentError("the runs have different items. Run all on the same manifest")
+        raise ExperimentError("the runs have different items. Run all on the same clips")
     entrants = _entrants(opened, models)
     names = [entrant.model for entrant in entrants]
     for name in models:
@@ -304,6 +304,6 @@ def _legend(entrants: Sequence[Entrant]) -> str:
         f"{text} p is from a paired t-test over {noun}s, or a jackknife that leaves out one {noun} "
         f"at a time, with {CROSSED}; it is only of the question that the protocol asks, and "
         "adjusted by Holm's method for all comparisons. Intervals are from the same tests, and not "
-        f"adjusted. They need {noun}s that weigh like {MIN_GROUPS}, and {MIN_CLIPS} clips of each "
-        "class (for numbers, in all)."
+        f"adjusted. They need {MIN_GROUPS} {noun}s (across: that weigh like {MIN_GROUPS}), and "
+        f"{MIN_CLIPS} clips of each class (for numbers, in all)."
     )

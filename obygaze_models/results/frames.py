@@ -30,7 +30,7 @@ def run_frames(
     if len(fits[["model", "task"]].drop_duplicates()) != 1 or run.folder is None:
         raise ExperimentError(
             f"{run.place} needs exactly one saved model that reads frames, such as frame-mil, for "
-            "one task. Pass the folder of a model instead"
+            "one task. Pass the folder of one such model instead"
         )
     opened = open_stores(store)
     predictions = run.predictions.assign(task=run.predictions["test"].map(run.trained_on))

@@ -49,8 +49,8 @@ def _sentence(run: Run, scores: ModelScores, over: str) -> str:
             folds = min(10, max(2, run.clips["group"].nunique() // 2))
             return (
                 f"Across {noun}s: each model rated one {noun}, so ratings of two {noun}s cannot be "
-                f"compared. For a score across {noun}s: obygaze manifests split MANIFEST --by "
-                f"{run.by} --folds {folds}."
+                f"compared. For a score across {noun}s, split by obygaze manifests split "
+                f"MANIFEST --by {run.by} --folds {folds}, and name that split."
             )
         return f"Across {noun}s: {title} is undefined on {task.title}."
     certainty = f"too few {noun}s for an interval"
@@ -152,9 +152,9 @@ def _describe_means(run: Run) -> str:
             crossed = f", with {CROSSED}"
         text += (
             f" Low and high are the ends of 95% intervals: within, a t interval over {noun}s; "
-            f"across, a jackknife that leaves out one {noun} at a time{crossed}. They need {noun}s "
-            f"that weigh like {MIN_GROUPS} equal ones (effective), and {MIN_CLIPS} clips of each "
-            "class (for numbers, in all)."
+            f"across, a jackknife that leaves out one {noun} at a time{crossed}. They need "
+            f"{MIN_GROUPS} {noun}s (across: that weigh like as many equal ones, see effective) and "
+            f"{MIN_CLIPS} clips of each class (for numbers, in all)."
         )
     left_out = [*dict.fromkeys(name for scores in run.model_scores for name in scores.left_out)]
     if left_out:

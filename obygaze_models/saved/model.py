@@ -127,7 +127,7 @@ def save_model(
         Replace an existing model.
     trusted
         More classes to allow, as in `load_model`. By default, parts that cannot be loaded safely,
-        such as a forest, raise `ExperimentError`.
+        such as an SVC, raise `ExperimentError`.
     """
     with new_folder(Path(path), overwrite=overwrite, marker=HEADER, allow_missing=True) as folder:
         write_model(as_model(model), folder, trusted)
@@ -327,7 +327,7 @@ def _decode_object(value: Mapping[str, Any], archive: Archive, depth: int) -> An
     if not archive.may_contain(path):
         raise ExperimentError(
             f"{path[:60]!r} is not a class that obygaze can load. If you trust it, install its "
-            "package, or pass it in `trusted`"
+            "package, or load the model in Python with `trusted`"
         )
     if depth > MAX_NESTING:
         raise ExperimentError("the model has parts that are nested too deeply")
