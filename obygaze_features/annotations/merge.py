@@ -220,8 +220,8 @@ def common_scheme(grid: Manifest, timelines: LabelScheme) -> LabelScheme:
 
     If the grid has different levels, but no label set uses them, return the timelines' scheme.
     """
-    uses = ["label_scheme" not in grid.labels(name).about for name in grid.label_names]
-    if not any(uses) and grid.scheme.codes != timelines.codes:
+    own = ["label_scheme" in grid.labels(name).about for name in grid.label_names]
+    if all(own) and grid.scheme.codes != timelines.codes:
         return timelines
     check_levels(grid.scheme, timelines)
     return grid.scheme.with_concepts(timelines.concepts)

@@ -139,7 +139,7 @@ def whole_groups(
     The ten folds have labelled items only, with their levels spread about evenly (`stratified`).
     """
     split = leave_film_out(manifest, labels=labels, groups=groups)
-    if len({*split.folds}) > FEW_GROUPS:
+    if len(split.sizes) > FEW_GROUPS:
         return stratified(manifest, seed=seed, labels=labels, groups=groups)
     return split
 

@@ -302,6 +302,7 @@ def _refuse_damaged_structure(path: Path) -> Iterator[None]:
     """
     level = av.logging.get_level()
     av.logging.set_level(av.logging.ERROR)
+    av.logging.set_skip_repeated(False)  # the message of the same file again
     try:
         with av.logging.Capture() as messages:
             yield
